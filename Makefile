@@ -1,0 +1,76 @@
+# Every target is described by the text after its `##`; `make` alone prints them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# Stamps: a file stands for a finished installation and is newer than what it was made from.
+CORE := $(VENV)/.core
+DEV := $(VENV)/.dev
+TORCH := $(VENV)/.torch
+
+BEST := build/gpt3-175b-best.yaml
+PICTURE := build/gpt3-175b-timeline.png
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-all lint format bench reports clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(CORE) ## search plans for GPT-3 175B on 1,024 A100s, draw the best, compare with measured runs
+	@mkdir -p build
+	$(BIN)/parsim search scenarios/gpt3-175b-dgx-a100.yaml --top 10 --save $(BEST)
+	$(BIN)/parsim timeline $(BEST) -o $(PICTURE)
+	$(BIN)/parsim validate
+	@echo
+	@echo "The best plan:              $(BEST)"
+	@echo "A picture of its timeline:  $(PICTURE)"
+
+test: $(DEV) $(TORCH) ## run the tests
+	$(BIN)/python -m pytest -n 2
+
+test-all: $(DEV) $(TORCH) ## run the tests, the slow ones too
+	$(BIN)/python -m pytest -n 2 -m "not gpu"
+
+lint: $(DEV) ## check style, format, types, import layers and spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+format: $(DEV) ## format the code and sort the imports
+	$(BIN)/ruff check --fix --select I .
+	$(BIN)/ruff format .
+
+bench: $(DEV) ## measure the speed of the engines and of the command line
+	$(BIN)/python -m tests.benchmarks
+
+reports: $(CORE) ## predict every shipped measured run and write reports/accuracy.md
+	$(BIN)/parsim validate --report reports/accuracy.md
+
+clean: ## delete .venv, build outputs and caches
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find parsim executor tests -type d -name __pycache__ -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "parsim needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) -V 2>&1);" \
+	    "name another one with: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# The build backend comes first and is pinned like the rest, so the build is not isolated.
+$(CORE): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) hatchling editables
+	$(PIP) --no-build-isolation --editable .
+	@touch $@
+
+$(DEV): $(CORE)
+	$(PIP) --no-build-isolation --editable '.[dev,fast]'
+	@touch $@
+
+$(TORCH): $(CORE)
+	$(PIP) $(shell grep '^torch==' constraints.txt)
+	@touch $@

@@ -1,0 +1,1 @@
+"""Runs a plan's schedule on devices; see `python -m executor`."""

@@ -1,0 +1,8 @@
+"""`python -m parsim` is the command `parsim`."""
+
+from __future__ import annotations
+
+from parsim.cli import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,102 @@
+"""A YAML file as nodes that know their place, so that every complaint can name file:line:column.
+
+ruamel.yaml composes the node graph (YAML 1.2: `no` is text) and nothing is constructed from it;
+scalars stay text until a reader that knows the field's unit takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from parsim.errors import ScenarioError
+
+_TEXT_TAG = "tag:yaml.org,2002:str"
+_NULL_TAG = "tag:yaml.org,2002:null"
+
+
+class Node(Protocol):
+    """What is used of a composed node: its kind (scalar, sequence, mapping), tag, value, place."""
+
+    id: str
+    tag: str
+    value: Any
+    start_mark: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One YAML file: its name for messages and its root node (None where the file is empty)."""
+
+    file: str
+    root: Any
+
+    def error(self, node: Node, field: str, message: str) -> ScenarioError:
+        """A ScenarioError `file:line:column field message` at a node."""
+        mark = node.start_mark
+        where = f"{self.file}:{mark.line + 1}:{mark.column + 1}"
+        return ScenarioError(" ".join(part for part in (where, field, message) if part))
+
+    def items(self, node: Node, field: str) -> Iterator[tuple[str, Node, Node]]:
+        """Keys of a mapping node as (text, key node, value node), in file order.
+
+        Raises:
+            ScenarioError: the node is no mapping, or a key stands in it twice.
+        """
+        if node.id != "mapping":
+            raise self.error(node, field, f"must be a mapping (key: value), not a {node.id}")
+        first: dict[str, Node] = {}
+        for key, value in node.value:
+            name = str(key.value)
+            inner = f"{field}.{name}" if field else name
+            if name in first:
+                line = first[name].start_mark.line + 1
+                raise self.error(key, inner, f"is written twice; first on line {line}")
+            first[name] = key
+            yield name, key, value
+
+
+def is_null(node: Node) -> bool:
+    """Whether a node is YAML's null: `null`, `~` or nothing at all."""
+    return bool(node.id == "scalar" and node.tag == _NULL_TAG)
+
+
+def is_text(node: Node) -> bool:
+    """Whether a node is text: quoted, or plain and neither number, truth value nor null."""
+    return bool(node.id == "scalar" and node.tag == _TEXT_TAG)
+
+
+def read_document(path: Path) -> Document:
+    """Read a YAML file from disk.
+
+    Raises:
+        ScenarioError: the file cannot be read or is not YAML.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: is not UTF-8 text") from error
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
+    return parse_document(text, str(path))
+
+
+def parse_document(text: str, file: str) -> Document:
+    """Compose YAML text; `file` is the name for messages.
+
+    Raises:
+        ScenarioError: the text is not YAML.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        return Document(file, YAML(typ="safe", pure=True).compose(text))
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise ScenarioError(f"{file}{place} is not YAML: {error.problem}") from error
+    except YAMLError as error:
+        raise ScenarioError(f"{file} is not YAML: {str(error).splitlines()[0]}") from error

@@ -1,0 +1,144 @@
+"""Devices, the links of a system, and clusters of its nodes, as the catalog describes them.
+
+Rates are per device or per link and one direction: bytes/s, FLOP/s. Vendors quote NVLink in both
+directions and networks in bits; the catalog's readers convert. An efficiency is the share of the
+quoted rate that a long-running kernel or transfer reaches; every number's origin is in `sources`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from parsim.errors import CatalogError
+
+Fabric = Literal["nvswitch", "nvlink-mesh", "pcie", "shared-memory"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One accelerator (or CPU socket share) and how well kernels use it.
+
+    `peak_flops` maps a precision (fp32 tf32 fp16 bf16 fp8) to dense FLOP/s. `sm_count` is the
+    number of multiprocessors a GEMM's tiles are dealt to. GEMM time is
+    2mnk / (peak e) (1 + k_half/k) (1 + wave_loss/waves) with e = `gemm_efficiency`, capped by
+    memory, plus `kernel_latency`. `calibrated` is True only for constants measured on a real
+    device of this kind; otherwise they are the catalog's and predictions say so.
+    """
+
+    id: str
+    name: str
+    memory: float
+    memory_bandwidth: float
+    peak_flops: Mapping[str, float]
+    sm_count: int
+    gemm_efficiency: float
+    gemm_k_half: float
+    gemm_wave_loss: float
+    memory_efficiency: float
+    attention_forward_efficiency: float
+    attention_backward_efficiency: float
+    kernel_latency: float
+    launch_factor: float = 1.0
+    context_memory: float = 0.0
+    calibrated: bool = False
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def peak(self, precision: str) -> float:
+        """Dense peak FLOP/s in a precision.
+
+        Raises:
+            CatalogError: the device has no such precision.
+        """
+        if precision not in self.peak_flops:
+            raise CatalogError(
+                f"device {self.id} has no {precision} peak; allowed: {', '.join(self.peak_flops)}"
+            )
+        return self.peak_flops[precision]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntraNode:
+    """Links inside one NVLink (or PCIe, or shared-memory) domain.
+
+    `bandwidth` is what one device can send per second, all its links together. `latency` is one
+    hop. `nvls` says the switch can reduce and multicast (Hopper NVSwitch and later).
+    """
+
+    fabric: Fabric
+    bandwidth: float
+    latency: float
+    efficiency: float
+    nvls: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """Network interfaces of a node and the fabric above them.
+
+    `nic_bandwidth` is one interface, one direction. `oversubscription` is leaf down-link over
+    up-link capacity (1: full bisection). `nodes_per_leaf` counts nodes under one leaf (rail) group.
+    """
+
+    nics_per_node: int
+    nic_bandwidth: float
+    latency: float
+    efficiency: float
+    oversubscription: float = 1.0
+    nodes_per_leaf: int = 32
+
+    @property
+    def node_bandwidth(self) -> float:
+        """All interfaces of a node together, one direction, bytes/s."""
+        return self.nics_per_node * self.nic_bandwidth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """A kind of node and how nodes are joined.
+
+    `devices_per_node` shares one NVLink domain (72 for NVL72, whose trays hold 4).
+    `call_overhead` is what one collective call costs before bytes move, `call_overhead_per_rank`
+    what each further rank of the group adds (seconds). `straggler` is the share by which a step
+    grows per doubling of the device count beyond 8 (variation between devices and hosts).
+    """
+
+    id: str
+    name: str
+    device: Device
+    devices_per_node: int
+    intra: IntraNode
+    network: Network | None
+    call_overhead: float
+    call_overhead_per_rank: float
+    straggler: float
+    calibrated: bool = False
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """`num_nodes` nodes of one system."""
+
+    system: System
+    num_nodes: int
+
+    def __post_init__(self) -> None:
+        if self.num_nodes < 1:
+            raise CatalogError(f"nodes={self.num_nodes} must be at least 1")
+        if self.num_nodes > 1 and self.system.network is None:
+            raise CatalogError(
+                f"system {self.system.id} has no network, so nodes={self.num_nodes} cannot be "
+                f"joined; use nodes=1 or a system with a network"
+            )
+
+    @property
+    def num_devices(self) -> int:
+        """Devices in all nodes."""
+        return self.num_nodes * self.system.devices_per_node
+
+    @property
+    def device(self) -> Device:
+        """The device kind of every node."""
+        return self.system.device

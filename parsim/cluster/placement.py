@@ -1,0 +1,164 @@
+"""How groups of ranks fall on nodes: how many nodes a group touches, who shares their interfaces.
+
+A communicator of one mesh axis is the ranks base, base + stride, ..., base + (size - 1) stride.
+Blocks of size x stride ranks tile the world; each holds `stride` groups, one per offset. With
+size 4, stride 2 and nodes of 4 (groups a, b in the first block, c, d in the second):
+
+    node 0    node 1    node 2    node 3
+    a b a b | a b a b | c d c d | c d c d      2 ranks a node, 2 nodes, 2 groups share a node
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from parsim.errors import PlanError
+
+
+@dataclass(frozen=True, slots=True)
+class GroupShape:
+    """Placement of the worst-placed group of an axis.
+
+    `ranks_per_node` is the fewest ranks that a touched node holds of one group, `num_nodes` the
+    most nodes that a group touches, `sharing` the most groups in one node that also leave it (0
+    where none leaves), `spans_leaves` whether any group lies under more than one leaf group.
+    """
+
+    size: int
+    ranks_per_node: int
+    num_nodes: int
+    sharing: int
+    spans_leaves: bool
+
+
+@lru_cache(maxsize=65536)
+def group_shape(
+    *, size: int, stride: int, devices_per_node: int, world_size: int, nodes_per_leaf: int
+) -> GroupShape:
+    """Place all groups of ranks base + i stride, i < size.
+
+    Closed form where groups and nodes divide each other, counted rank by rank otherwise.
+
+    Args:
+        size: ranks of a group.
+        stride: distance of neighbours in a group.
+        devices_per_node: ranks a node holds.
+        world_size: ranks in all; a multiple of size x stride.
+        nodes_per_leaf: nodes under one leaf group.
+
+    Raises:
+        PlanError: an argument below 1, or groups that do not tile the world.
+    """
+    for name, value in (
+        ("size", size),
+        ("stride", stride),
+        ("devices_per_node", devices_per_node),
+        ("world_size", world_size),
+        ("nodes_per_leaf", nodes_per_leaf),
+    ):
+        if value < 1:
+            raise PlanError(f"{name}={value} must be at least 1")
+    span = size * stride
+    if world_size % span:
+        raise PlanError(
+            f"groups of size={size} and stride={stride} do not tile world_size={world_size}; "
+            f"it must be a multiple of {span}"
+        )
+    if size == 1 or devices_per_node % span == 0:
+        return GroupShape(size, size, 1, 0, False)
+    if span % devices_per_node == 0 and _one_divides_the_other(stride, devices_per_node):
+        return _aligned(size, stride, devices_per_node, world_size, nodes_per_leaf)
+    return _counted(size, stride, devices_per_node, world_size, nodes_per_leaf)
+
+
+def _one_divides_the_other(a: int, b: int) -> bool:
+    return a % b == 0 or b % a == 0
+
+
+def _aligned(
+    size: int, stride: int, devices_per_node: int, world_size: int, nodes_per_leaf: int
+) -> GroupShape:
+    """Blocks of whole nodes, and every node of a block alike."""
+    block_nodes = size * stride // devices_per_node
+    if block_nodes == 1:
+        return GroupShape(size, size, 1, 0, False)
+    ranks_per_node = max(1, devices_per_node // stride)
+    # Some group spans two leaf groups exactly where a block does: it holds the last node before
+    # the border or an earlier one, and its next rank, less than a block away, lies beyond. Blocks
+    # start at multiples of block_nodes, so none crosses a border that is such a multiple.
+    nodes = math.ceil(world_size / devices_per_node)
+    return GroupShape(
+        size=size,
+        ranks_per_node=ranks_per_node,
+        num_nodes=size // ranks_per_node,
+        sharing=min(stride, devices_per_node),
+        spans_leaves=nodes > nodes_per_leaf and nodes_per_leaf % block_nodes != 0,
+    )
+
+
+def _counted(
+    size: int, stride: int, devices_per_node: int, world_size: int, nodes_per_leaf: int
+) -> GroupShape:
+    """Any case, by looking at every rank."""
+    import numpy as np
+
+    ranks = np.arange(world_size)
+    group = ranks // (size * stride) * stride + ranks % stride
+    nodes = math.ceil(world_size / devices_per_node)
+    pair, held = np.unique(group * nodes + ranks // devices_per_node, return_counts=True)
+    pair_group, pair_node = np.divmod(pair, nodes)
+    touched = np.bincount(pair_group)
+    leaving = touched[pair_group] > 1
+    # Pairs are sorted by group and then node, so a group's first and last node frame it.
+    last = np.cumsum(touched) - 1
+    first = last - touched + 1
+    leaf = pair_node // nodes_per_leaf
+    return GroupShape(
+        size=size,
+        ranks_per_node=int(held.min()),
+        num_nodes=int(touched.max()),
+        sharing=int(np.bincount(pair_node[leaving]).max()) if leaving.any() else 0,
+        spans_leaves=bool((leaf[first] != leaf[last]).any()),
+    )
+
+
+@lru_cache(maxsize=65536)
+def hop_crosses(
+    *, stride: int, pp: int, devices_per_node: int, world_size: int | None = None
+) -> tuple[bool, ...]:
+    """For each hop from pipeline rank r to r + 1, whether it leaves the node for any replica.
+
+    Args:
+        stride: distance of neighbouring pipeline ranks.
+        pp: pipeline ranks; the result has pp - 1 entries.
+        devices_per_node: ranks a node holds.
+        world_size: ranks in all, so that only replicas that exist count. Without it, every
+            alignment of a replica to the nodes that occurs in a large enough world.
+
+    Raises:
+        PlanError: an argument below 1.
+    """
+    for name, value in (("stride", stride), ("pp", pp), ("devices_per_node", devices_per_node)):
+        if value < 1:
+            raise PlanError(f"{name}={value} must be at least 1")
+    span = pp * stride
+    if stride >= devices_per_node:
+        return (True,) * (pp - 1)
+    if devices_per_node % span == 0:
+        return (False,) * (pp - 1)
+    if span % devices_per_node == 0 and devices_per_node % stride == 0:
+        return tuple((r + 1) * stride % devices_per_node == 0 for r in range(pp - 1))
+    blocks = devices_per_node // math.gcd(span, devices_per_node)
+    if world_size is not None:
+        blocks = min(blocks, max(1, world_size // span))
+    return _counted_hops(stride, pp, devices_per_node, blocks)
+
+
+def _counted_hops(stride: int, pp: int, devices_per_node: int, blocks: int) -> tuple[bool, ...]:
+    import numpy as np
+
+    sender = np.arange(blocks * pp * stride).reshape(blocks, pp, stride)
+    leaves = sender // devices_per_node != (sender + stride) // devices_per_node
+    return tuple(bool(hop) for hop in leaves.any(axis=(0, 2))[: pp - 1])

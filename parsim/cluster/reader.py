@@ -1,0 +1,283 @@
+"""The catalog: devices and systems that parsim knows, and the reader of users' own files.
+
+A file holds `devices:` and `systems:`; each entry is an id with its fields, or `from: ID` with the
+fields that differ. Later files win over earlier ones. No pydantic here: a table of fields says as
+much, points at the very character, and spares every command its import (30 ms).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from parsim.cluster.document import Document, parse_document, read_document
+from parsim.cluster.entries import (
+    DEVICE_FIELDS,
+    FIELDS,
+    PRECISIONS,
+    SYSTEM_FIELDS,
+    Entry,
+    Reading,
+    read_entry,
+)
+from parsim.cluster.hardware import Device, IntraNode, Network, System
+from parsim.errors import CatalogError, did_you_mean
+
+T = TypeVar("T")
+
+_NOUNS = {"devices": "device", "systems": "system"}
+_OPTIONAL = {
+    "name",
+    "launch_factor",
+    "context_memory",
+    "calibrated",
+    "intra.nvls",
+    "network.oversubscription",
+    "network.nodes_per_leaf",
+}
+_Fields = dict[str, Reading]
+_Found = tuple[Entry, _Fields]
+_Layers = Mapping[str, Mapping[str, _Found]]
+_SHIPPED_ENTRY = re.compile(r"^  ([a-z0-9-]+):\n(?: {4}.*\n|\n)*", re.MULTILINE)
+
+
+class OnDemand(Mapping[str, T]):
+    """A mapping whose values are made when they are first asked for."""
+
+    def __init__(self, names: Iterable[str], make: Callable[[str], T]) -> None:
+        self._names = tuple(names)
+        self._make = make
+        self._made: dict[str, T] = {}
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._made:
+            if name not in self._names:
+                raise KeyError(name)
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """All known devices and systems by id."""
+
+    devices: Mapping[str, Device]
+    systems: Mapping[str, System]
+
+    def device(self, id: str) -> Device:
+        """Look a device up.
+
+        Raises:
+            CatalogError: there is no such device; the message lists those there are.
+        """
+        if id not in self.devices:
+            raise CatalogError(_unknown("device", id, self.devices))
+        return self.devices[id]
+
+    def system(self, id: str, device: str | None = None) -> System:
+        """Look a system up, with another kind of device in it if `device` is given.
+
+        Raises:
+            CatalogError: there is no such system or device; the message lists those there are.
+        """
+        if id not in self.systems:
+            raise CatalogError(_unknown("system", id, self.systems))
+        system = self.systems[id]
+        return system if device is None else replace(system, device=self.device(device))
+
+
+def load_catalog(extra: Sequence[Path] = ()) -> Catalog:
+    """Read the built-in catalog, and users' files over it, the last one winning.
+
+    Built-in entries are read when they are first asked for; users' files at once, so that their
+    mistakes are told at once.
+
+    Raises:
+        ScenarioError: a user's file is wrong; the message starts with file:line:column.
+    """
+    if not extra:
+        return _built_in_catalog()
+    layers = _built_in_layers()
+    written: list[tuple[str, str]] = []
+    for path in extra:
+        layer = _read_layer(read_document(path), layers)
+        layers = {section: _overlay(layer.get(section, {}), layers[section]) for section in FIELDS}
+        written += [(section, name) for section, entries in layer.items() for name in entries]
+    catalog = _build(layers)
+    for section, name in written:
+        _ = catalog.devices[name] if section == "devices" else catalog.systems[name]
+    return catalog
+
+
+@lru_cache(maxsize=1)
+def _built_in_catalog() -> Catalog:
+    return _build(_built_in_layers())
+
+
+@lru_cache(maxsize=1)
+def _built_in_layers() -> _Layers:
+    return {section: _built_in_layer(section) for section in FIELDS}
+
+
+def _built_in_layer(section: str) -> Mapping[str, _Found]:
+    """One shipped file, each entry parsed by itself when it is needed.
+
+    Composing both files takes 40 ms and most commands need two entries of them, so the text is
+    cut before each line of two spaces and a word, which is how the shipped files are laid out.
+    """
+    from importlib.resources import files
+
+    name = f"{section}.yaml"
+    text = (files("parsim.cluster") / "catalog" / name).read_text(encoding="utf-8")
+    blocks = {match[1]: match[0] for match in _SHIPPED_ENTRY.finditer(text)}
+
+    def entry(id: str) -> Entry:
+        document = parse_document(blocks[id], name)
+        ((_, key, node),) = document.items(document.root, section)
+        return read_entry(document, section, id, key, node)
+
+    own = OnDemand(blocks, entry)
+    return OnDemand(blocks, lambda id: (own[id], _inherit(own[id], own, {})))
+
+
+def _read_layer(document: Document, below: _Layers) -> dict[str, dict[str, _Found]]:
+    """Read one user's file, each entry completed by what its `from:` names here or below."""
+    if document.root is None:
+        return {}
+    layer = {}
+    for section, key, node in document.items(document.root, ""):
+        if section not in FIELDS:
+            hint = did_you_mean(section, FIELDS)
+            message = f"unknown field '{section}'{hint}; allowed: {', '.join(FIELDS)}"
+            raise document.error(key, section, message)
+        own = {
+            name: read_entry(document, section, name, name_node, value)
+            for name, name_node, value in document.items(node, section)
+        }
+        layer[section] = {
+            name: (entry, _inherit(entry, own, below[section])) for name, entry in own.items()
+        }
+    return layer
+
+
+def _overlay(upper: Mapping[str, _Found], lower: Mapping[str, _Found]) -> Mapping[str, _Found]:
+    names = dict.fromkeys([*lower, *upper])
+    return OnDemand(names, lambda name: upper[name] if name in upper else lower[name])
+
+
+def _inherit(entry: Entry, own: Mapping[str, Entry], below: Mapping[str, _Found]) -> _Fields:
+    """Follow `from:` to its root and lay the fields over each other, the child's on top."""
+    chain, fields = _ancestry(entry, own, below)
+    for link in reversed(chain):
+        for name, reading in link.fields.items():
+            fields.pop(name, None)
+            if reading is not None:
+                fields[name] = reading
+    return fields
+
+
+def _ancestry(
+    entry: Entry, own: Mapping[str, Entry], below: Mapping[str, _Found]
+) -> tuple[list[Entry], _Fields]:
+    """The entries of this file from child to root, and the fields the root starts from.
+
+    `from: x` inside the entry x means the x of the files before.
+    """
+    chain = [entry]
+    while (parent := chain[-1].parent) is not None:
+        last = chain[-1]
+        if parent in own and parent != last.id:
+            if own[parent] in chain:
+                circle = " -> ".join([*(link.id for link in chain), parent])
+                raise last.error_at("from", f"goes round in a circle: {circle}")
+            chain.append(own[parent])
+        elif parent in below:
+            return chain, dict(below[parent][1])
+        else:
+            message = _unknown(_NOUNS[entry.section], parent, [*below, *own])
+            raise last.error_at("from", message)
+    return chain, {}
+
+
+def _build(layers: _Layers) -> Catalog:
+    found = layers["devices"], layers["systems"]
+    devices = OnDemand(found[0], lambda name: _device(*found[0][name]))
+    systems = OnDemand(found[1], lambda name: _system(*found[1][name], devices))
+    return Catalog(devices=devices, systems=systems)
+
+
+def _device(entry: Entry, fields: _Fields) -> Device:
+    _require(entry, fields, [name for name in DEVICE_FIELDS if "." not in name])
+    peaks = _members(fields, "peak_flops")
+    if not peaks:
+        raise entry.error_at("", f"lacks peak_flops; give at least one of {', '.join(PRECISIONS)}")
+    values: dict[str, Any] = {
+        name: reading.value for name, reading in fields.items() if "." not in name
+    }
+    values.setdefault("name", entry.id)
+    return Device(id=entry.id, peak_flops=peaks, sources=_sources(fields), **values)
+
+
+def _system(entry: Entry, fields: _Fields, devices: Mapping[str, Device]) -> System:
+    required = [name for name in SYSTEM_FIELDS if not name.startswith("network.")]
+    if network := _members(fields, "network"):
+        required = list(SYSTEM_FIELDS)
+    _require(entry, fields, required)
+    values: dict[str, Any] = {
+        name: reading.value for name, reading in fields.items() if "." not in name
+    }
+    values.setdefault("name", entry.id)
+    device = values.pop("device")
+    if device not in devices:
+        raise entry.error_at("device", _unknown("device", device, devices))
+    return System(
+        id=entry.id,
+        device=devices[device],
+        intra=IntraNode(**_members(fields, "intra")),
+        network=Network(**network) if network else None,
+        sources=_sources(fields),
+        **values,
+    )
+
+
+def _require(entry: Entry, fields: _Fields, required: Sequence[str]) -> None:
+    missing = [name for name in required if name not in fields and name not in _OPTIONAL]
+    if missing:
+        noun = _NOUNS[entry.section]
+        raise entry.error_at(
+            "",
+            f"lacks {', '.join(missing)}; write them, or take them over from a known {noun} "
+            f"with 'from: ID'",
+        )
+
+
+def _members(fields: _Fields, group: str) -> dict[str, Any]:
+    """The values of the fields inside peak_flops, intra or network, by their inner name."""
+    head = f"{group}."
+    return {
+        name.removeprefix(head): reading.value
+        for name, reading in fields.items()
+        if name.startswith(head)
+    }
+
+
+def _sources(fields: _Fields) -> dict[str, str]:
+    return {name: reading.source for name, reading in fields.items() if reading.source}
+
+
+def _unknown(noun: str, word: str, names: Iterable[str]) -> str:
+    known = dict.fromkeys(names)
+    return f"unknown {noun} '{word}'{did_you_mean(word, known)}; known: {', '.join(known)}"

@@ -1,0 +1,28 @@
+"""What is trained, where, and with which software: the constant part of every cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parsim.cluster.hardware import Cluster, Device, System
+from parsim.cost.software import Software
+from parsim.model.model import Model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A model on a cluster under a software stack."""
+
+    model: Model
+    cluster: Cluster
+    software: Software
+
+    @property
+    def system(self) -> System:
+        """The kind of node."""
+        return self.cluster.system
+
+    @property
+    def device(self) -> Device:
+        """The device of every rank."""
+        return self.cluster.system.device

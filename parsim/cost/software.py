@@ -1,0 +1,99 @@
+"""What the training software does: fusion, launch cost, overlap, precision of gradients.
+
+These are assumptions, apart from hardware constants, the same for every run of a software stack.
+They live with their reasons in `software.yaml` and are printed by `parsim validate -v`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from parsim.errors import CatalogError, did_you_mean
+
+GENERIC = "generic"
+"""Name of the software assumed where none is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Software:
+    """One software stack.
+
+    `traffic` scales the bytes of memory-bound kernels (1: each value moved once). `launch_cost`
+    is host seconds per kernel launch, `microbatch_overhead` host seconds per micro-batch.
+    `loss_bytes` is moved and `loss_kept` is live at the peak, per logit. `overlap` is the share of
+    a hidden collective that really hides, `tp_overlap` the share of tensor-parallel collectives
+    that hide under GEMMs, `tp_overlap_backward` the share of a weight-gradient GEMM that hides the
+    collective of its layer's input gradient. `optimizer_bytes` is moved per local parameter by a step.
+    """
+
+    id: str
+    description: str
+    traffic: float
+    launch_cost: float
+    microbatch_overhead: float
+    gemm_factor: float
+    attention_factor: float
+    fused_attention: bool
+    fused_gradient_accumulation: bool
+    loss_bytes: float
+    loss_kept: float
+    overlap: float
+    tp_overlap: float
+    tp_overlap_backward: float
+    optimizer_bytes: float
+    optimizer_fixed: float
+    workspace: float
+    gradient_precision: str
+    reduce_precision: str
+    overlap_grad_reduce: bool
+    overlap_param_gather: bool
+    overlap_p2p: bool
+    scatter_p2p: bool
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+@cache
+def software_catalog() -> Mapping[str, Software]:
+    """All known software stacks by id; entries start from the one they name in `from`."""
+    from ruamel.yaml import YAML
+
+    text = (files("parsim.cost") / "software.yaml").read_text(encoding="utf-8")
+    document: dict[str, dict[str, Any]] = YAML(typ="safe", pure=True).load(text)
+    known: dict[str, Software] = {}
+    for name, entry in document.items():
+        known[name] = _build(name, entry, known)
+    return known
+
+
+def _build(name: str, entry: dict[str, Any], known: Mapping[str, Software]) -> Software:
+    values: dict[str, Any] = {}
+    reasons: dict[str, str] = {}
+    if "from" in entry:
+        start = known[entry["from"]]
+        values = {f.name: getattr(start, f.name) for f in fields(Software)}
+        reasons = dict(start.reasons)
+    for key, item in entry.items():
+        if key in ("from", "description"):
+            continue
+        values[key], reasons[key] = item
+    values |= {"id": name, "description": entry["description"], "reasons": reasons}
+    return Software(**values)
+
+
+def software(name: str) -> Software:
+    """Look up a stack.
+
+    Raises:
+        CatalogError: unknown name.
+    """
+    known = software_catalog()
+    if name not in known:
+        raise CatalogError(
+            f"software {name!r} is unknown{did_you_mean(name, known)}; "
+            f"allowed: {', '.join(sorted(known))}"
+        )
+    return known[name]

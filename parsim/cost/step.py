@@ -1,0 +1,213 @@
+"""All seconds and bytes that a simulator needs of a group of plans with the same stages.
+
+`StepCosts` is the border between cost and simulation: durations of the schedule's actions, hops
+between stages, gradient buckets and the tail of the step; and what each stage keeps in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.cluster.placement import hop_crosses
+from parsim.cost.collectives import Groups, collective_time, groups, p2p_time
+from parsim.cost.job import Job
+from parsim.cost.sharding import DataParallel, overlapped
+from parsim.cost.stages import (
+    ChunkTimes,
+    LayerTable,
+    backward_times,
+    even_cut,
+    forward_times,
+    layer_counts,
+    stage_parameters,
+    tied_parameters,
+)
+from parsim.plan import PlanTable
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCosts:
+    """Seconds for B plans of S stages on p pipeline ranks.
+
+    `forward`, `backward` (S, B) are whole actions; the `exposed_` and `recomputed` parts are
+    inside them. `hop` (S, B) is the time of the message between stage s and s + 1 (last row 0).
+    `buckets` and `bucket_time` (S, B) describe the reduction after a stage's last backward.
+    `tied`, `norm` (B,), `optimizer` and `gather` (p, B) follow. `straggler` (B,) is the share by
+    which the whole step grows. `parameters` (S, B) counts local parameters of one rank.
+    """
+
+    forward: Array
+    backward: Array
+    exposed_forward: Array
+    exposed_backward: Array
+    recomputed: Array
+    hop: Array
+    buckets: Array
+    bucket_time: Array
+    tied: Array
+    norm: Array
+    optimizer: Array
+    gather: Array
+    straggler: Array
+    parameters: Array
+    blocking_p2p: bool
+    overlap_reduce: bool
+
+    @property
+    def num_plans(self) -> int:
+        """B."""
+        return int(self.forward.shape[1])
+
+    def rows(self, rows: NDArray[np.int64]) -> StepCosts:
+        """The same for some of the plans."""
+        columns = {
+            field.name: getattr(self, field.name)[..., rows]
+            for field in fields(self)
+            if isinstance(getattr(self, field.name), np.ndarray)
+        }
+        return replace(self, **columns)
+
+
+def stage_cut(job: Job, table: PlanTable) -> tuple[int, ...]:
+    """Layers per stage of the group's plans."""
+    if table.common.stage_layers is not None:
+        return table.common.stage_layers
+    return even_cut(job.model.num_layers, int(table.pp[0] * table.v[0]))
+
+
+def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> StepCosts:
+    """Price plans that share pp and v.
+
+    Args:
+        job: model, cluster, software.
+        table: B plans with equal pp, v and common fields.
+        layers: their layer costs, where they are already known.
+    """
+    layers = layers or LayerTable.of(job, table)
+    counts = layer_counts(job.model, stage_cut(job, table))
+    data = DataParallel.of(job, table)
+    parameters = stage_parameters(job.model, table, counts)
+    forward = forward_times(job, layers, counts)
+    backward = backward_times(job, layers, counts)
+    num_layers = counts.sum(axis=1, keepdims=True)
+    gathers = data.per_pass_gather(parameters)
+    ahead = _sharded(job, table.common.overlap_param_gather, forward, gathers, num_layers)
+    behind = _sharded(
+        job,
+        table.common.overlap_grad_reduce,
+        backward,
+        gathers + data.per_backward(parameters),
+        num_layers,
+    )
+    buckets, bucket_time = data.bucketed_reduction(parameters)
+    by_rank = _per_rank(parameters, int(table.pp[0]))
+    return StepCosts(
+        forward=ahead.time,
+        backward=behind.time,
+        exposed_forward=ahead.exposed,
+        exposed_backward=behind.exposed,
+        recomputed=behind.recomputed,
+        hop=_hop_times(job, table, layers, len(counts)),
+        buckets=buckets,
+        bucket_time=bucket_time,
+        tied=_tied(job, table),
+        norm=data.gradient_norm(),
+        optimizer=data.optimizer(by_rank),
+        gather=data.final_gather(by_rank),
+        straggler=_straggler(job, table),
+        parameters=parameters,
+        blocking_p2p=not table.common.overlap_p2p,
+        overlap_reduce=table.common.overlap_grad_reduce,
+    )
+
+
+def _sharded(
+    job: Job, overlap: bool, chunk: ChunkTimes, communication: Array, num_layers: Array
+) -> ChunkTimes:
+    """Add the collectives of sharded parameters and gradients to each action."""
+    if overlap:
+        time = overlapped(chunk.time, communication, num_layers, overlap=job.software.overlap)
+    else:
+        time = chunk.time + communication
+    return replace(chunk, time=time, exposed=chunk.exposed + time - chunk.time)
+
+
+def _per_rank(stages: Array, pp: int) -> Array:
+    """Sum stages s, s + pp, ... of each rank: (S, B) -> (p, B)."""
+    chunks = stages.shape[0] // pp
+    return np.asarray(stages.reshape(chunks, pp, -1).sum(axis=0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hops:
+    """Which hops leave a node: `crosses` (p - 1, B) for rank r to r + 1, `wrap` (B,) last to 0."""
+
+    crosses: NDArray[np.bool_]
+    wrap: NDArray[np.bool_]
+    sharing: Array
+
+    @classmethod
+    def of(cls, job: Job, table: PlanTable) -> _Hops:
+        pp, per_node = int(table.pp[0]), job.system.devices_per_node
+        stride = table.stride("pp")
+        rows = [hop_crosses(stride=int(q), pp=pp, devices_per_node=per_node) for q in stride]
+        crosses = np.array(rows, dtype=bool).reshape(len(table), pp - 1).T
+        return cls(
+            crosses=crosses,
+            wrap=crosses.any(axis=0),
+            sharing=np.minimum(stride, per_node).astype(np.float64),
+        )
+
+
+def _hop_times(job: Job, table: PlanTable, layers: LayerTable, stages: int) -> Array:
+    """Message time after each stage; scattered, each rank sends 1/tp and the node gathers it."""
+    pp = int(table.pp[0])
+    hop = np.zeros((stages, len(table)))
+    if pp == 1:
+        return hop
+    where = _Hops.of(job, table)
+    whole, regather = layers.boundary, np.zeros(len(table))
+    size = whole
+    if table.common.scatter_p2p:
+        size = whole / np.where(table.sequence_parallel, 1, table.tp)
+        tp = groups(job.system, size=table.tp, stride=table.stride("tp"), world=table.world_size)
+        again = collective_time(job.system, "all_gather", whole, tp)
+        regather = np.where(table.sequence_parallel, 0.0, again)
+    for stage in range(stages - 1):
+        rank = stage % pp
+        over = where.crosses[rank] if rank < pp - 1 else where.wrap
+        message = p2p_time(job.system, size, crosses=over, sharing=where.sharing)
+        hop[stage] = message + np.where(over, regather, 0.0)
+    return hop
+
+
+def _tied(job: Job, table: PlanTable) -> Array:
+    """All-reduce of the shared table's gradient between first and last stage, (B,)."""
+    if not job.model.tied_embeddings or int(table.pp[0]) == 1:
+        return np.zeros(len(table))
+    hops = _Hops.of(job, table)
+    pair = Groups(
+        size=np.full(len(table), 2.0),
+        per_node=np.where(hops.wrap, 1.0, 2.0),
+        nodes=np.where(hops.wrap, 2.0, 1.0),
+        sharing=hops.sharing,
+        leaves=np.zeros(len(table), dtype=bool),
+    )
+    width = 4.0 if table.common.reduce_precision == "fp32" else table.precision.gathered
+    size = tied_parameters(job.model, table) * width
+    return collective_time(job.system, "all_reduce", size, pair)
+
+
+def _straggler(job: Job, table: PlanTable) -> Array:
+    """Growth of the step with the number of devices beyond 8: sigma log2(n / 8), (B,).
+
+    Source: system file, fitted to public multi-node runs; 1.3 to 1.9 % per doubling on A100
+    clusters of 2021, 0.5 % on H100.
+    """
+    doublings = np.log2(np.maximum(table.world_size / 8.0, 1.0))
+    return np.asarray(job.system.straggler * doublings)

@@ -1,0 +1,89 @@
+"""Every error that parsim raises on purpose, and the exit code that each one ends in.
+
+    ParsimError                     1   (never raised itself)
+    ├── InputError                  2   the user's input is wrong
+    │   ├── ScenarioError           2   a file: says file:line:column field message
+    │   ├── UnitError               2   a quantity without, or with the wrong, unit
+    │   ├── CatalogError            2   an unknown device, system, model or software name
+    │   ├── ModelError              2   a model that cannot be built as described
+    │   ├── PlanError               2   a plan that is not legal for this model and cluster
+    │   ├── ScheduleError           2   a schedule that is incomplete or out of order
+    │   │   └── DeadlockError       2   ... or that can never finish; carries the waiting cycle
+    │   └── TableError              2   a table of measured runs that cannot be read
+    ├── NoFeasiblePlan              3   nothing fits; carries the nearest miss
+    └── ToleranceExceeded           4   a comparison fell outside its tolerance
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ParsimError(Exception):
+    """Base of all deliberate errors; `exit_code` is what the command line ends with."""
+
+    exit_code = 1
+
+
+class InputError(ParsimError):
+    """The user's input is wrong; the message names value, allowed values and fix."""
+
+    exit_code = 2
+
+
+class ScenarioError(InputError):
+    """A user file is wrong; the message starts with `file:line:column field`."""
+
+
+class UnitError(InputError):
+    """A quantity has no unit, or a unit of another dimension."""
+
+
+class CatalogError(InputError):
+    """A name is not in the catalog."""
+
+
+class ModelError(InputError):
+    """A model cannot be built as described."""
+
+
+class PlanError(InputError):
+    """A plan is not legal for this model and cluster."""
+
+
+class ScheduleError(InputError):
+    """A schedule is incomplete, duplicated, misplaced or out of order."""
+
+
+class DeadlockError(ScheduleError):
+    """A schedule that never finishes.
+
+    `cycle` holds one line per waiting rank, each waiting for the next, the last for the first.
+    """
+
+    def __init__(self, message: str, cycle: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.cycle = cycle
+
+
+class TableError(InputError):
+    """A table of measured runs cannot be read at all."""
+
+
+class NoFeasiblePlan(ParsimError):
+    """No plan fits the devices; the message holds the nearest miss and what would make it fit."""
+
+    exit_code = 3
+
+
+class ToleranceExceeded(ParsimError):
+    """A comparison fell outside its tolerance."""
+
+    exit_code = 4
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean 'x'?)` for the closest known word, or an empty text."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" (did you mean '{close[0]}'?)" if close else ""

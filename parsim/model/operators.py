@@ -1,0 +1,198 @@
+"""What a layer does: operators with exact parameters, traffic and saved activations.
+
+An operator holds its full, unsharded sizes and how tensor parallelism splits it; the cost model
+applies micro-batch size and degrees later, so that one operator serves thousands of plans.
+"Value" below means one number in the activation precision (2 bytes in bf16), "mask" one byte.
+
+Source of the split and of what is saved for backward: Shoeybi et al. 2019 (arXiv:1909.08053);
+Korthikanti et al. 2022 (arXiv:2205.05198), section 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Split(Enum):
+    """How tensor parallelism divides a matrix: by outputs, by inputs, or not at all."""
+
+    COLUMN = "column"
+    ROW = "row"
+    NONE = "none"
+
+
+class Region(Enum):
+    """Where an operator sits: inside the tensor-parallel region its width is divided by tp.
+
+    In the sequence region every tensor-parallel rank repeats the work on all tokens, unless
+    sequence parallelism divides the tokens by tp.
+    """
+
+    TENSOR = "tensor"
+    SEQUENCE = "sequence"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linear:
+    """Y = X W + b with W of shape (inputs, outputs).
+
+    Backward is two more GEMMs, for X and for W. The input is kept for backward. `owns_weight` is
+    False for an output projection tied to the embedding: its FLOPs count, its parameters do not.
+    `per_sequence` marks a projection of one token of each sequence (BERT's pooler).
+    """
+
+    name: str
+    inputs: int
+    outputs: int
+    split: Split
+    bias: bool
+    owns_weight: bool = True
+    per_sequence: bool = False
+
+    @property
+    def split_parameters(self) -> int:
+        """Parameters that tensor parallelism divides (a row-split bias is on every rank)."""
+        weight = self.inputs * self.outputs if self.owns_weight else 0
+        column_bias = self.outputs if self.bias and self.split is Split.COLUMN else 0
+        return weight + column_bias if self.split is not Split.NONE else 0
+
+    @property
+    def repeated_parameters(self) -> int:
+        """Parameters that every tensor-parallel rank holds."""
+        bias = self.outputs if self.bias else 0
+        if self.split is Split.NONE:
+            return self.inputs * self.outputs * self.owns_weight + bias
+        return bias if self.split is Split.ROW else 0
+
+    @property
+    def flops_per_token(self) -> int:
+        """Forward FLOPs for one token: 2 per weight."""
+        return 2 * self.inputs * self.outputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """softmax(Q K^T) V over `heads` query heads that share `kv_heads` keys and values.
+
+    `fused` is a flash kernel: scores stay on chip, Q, K, V and one fp32 number per token and head
+    are kept. Unfused keeps the softmax output and, with `dropout`, its mask and dropped copy.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    causal: bool
+    fused: bool
+    dropout: bool
+
+    split_parameters = 0
+    repeated_parameters = 0
+
+    def flops(self, batch: int, seq_len: int) -> int:
+        """Forward FLOPs of both products on the full square, 4 b s^2 a d.
+
+        The full square is the convention of the Megatron papers even for causal attention.
+        """
+        return 4 * batch * seq_len**2 * self.heads * self.head_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elementwise:
+    """A memory-bound operator: so many values and mask bytes moved per token and width element.
+
+    `forward`, `backward`, `saved` count values; the `_mask` fields count single bytes; `launches`
+    counts kernels (forward, backward). Each number is explained where the operator is built.
+    """
+
+    name: str
+    width: int
+    region: Region
+    forward: float
+    backward: float
+    saved: float = 0.0
+    forward_mask: float = 0.0
+    backward_mask: float = 0.0
+    saved_mask: float = 0.0
+    launches: tuple[int, int] = (1, 1)
+    repeated_parameters: int = 0
+
+    split_parameters = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup:
+    """Token embedding (split over the vocabulary) plus learned positions and token types.
+
+    Forward reads one row per token and writes it; backward adds into the gradient rows.
+    """
+
+    vocab_size: int
+    width: int
+    positions: int = 0
+    token_types: int = 0
+    owns_weight: bool = True
+
+    @property
+    def split_parameters(self) -> int:
+        """The vocabulary table."""
+        return self.vocab_size * self.width if self.owns_weight else 0
+
+    @property
+    def repeated_parameters(self) -> int:
+        """Position and token-type tables, which every tensor-parallel rank holds."""
+        return (self.positions + self.token_types) * self.width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Softmax cross-entropy over the vocabulary, split over the vocabulary like the logits.
+
+    How many bytes it moves and keeps per logit depends on the software, not on the model.
+    """
+
+    vocab_size: int
+
+    split_parameters = 0
+    repeated_parameters = 0
+
+
+Operator = Linear | Attention | Elementwise | Lookup | Loss
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """Operators in execution order; the unit that pipeline cuts and recomputation work on.
+
+    `split_parameters` are divided by tp, `repeated_parameters` are on every tensor-parallel rank.
+    """
+
+    name: str
+    operators: tuple[Operator, ...]
+
+    @property
+    def split_parameters(self) -> int:
+        """Parameters divided by tensor parallelism."""
+        return sum(op.split_parameters for op in self.operators)
+
+    @property
+    def repeated_parameters(self) -> int:
+        """Parameters held by every tensor-parallel rank."""
+        return sum(op.repeated_parameters for op in self.operators)
+
+    @property
+    def parameters(self) -> int:
+        """All parameters of the layer."""
+        return self.split_parameters + self.repeated_parameters
+
+    def forward_flops(self, batch: int, seq_len: int) -> int:
+        """Model FLOPs of one forward pass of `batch` sequences (matrix products only)."""
+        return sum(_forward_flops(op, batch, seq_len) for op in self.operators)
+
+
+def _forward_flops(op: Operator, batch: int, seq_len: int) -> int:
+    if isinstance(op, Linear):
+        return op.flops_per_token * batch * (1 if op.per_sequence else seq_len)
+    if isinstance(op, Attention):
+        return op.flops(batch, seq_len)
+    return 0

@@ -1,0 +1,63 @@
+"""The catalog of known models (catalog/models.yaml)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+from parsim.errors import CatalogError, did_you_mean
+from parsim.model.huggingface import FAMILY_FLAGS
+from parsim.model.transformer import TransformerSpec
+
+
+@cache
+def load_model_catalog() -> Mapping[str, TransformerSpec]:
+    """Return every model of the catalog by name, in the order of the file."""
+    specs = {name: _spec(name, entry) for name, entry in _entries().items()}
+    return MappingProxyType(specs)
+
+
+def model_sources() -> Mapping[str, str]:
+    """Return where the sizes of each catalog model are from."""
+    return MappingProxyType({name: entry["source"] for name, entry in _entries().items()})
+
+
+def model_spec(name: str) -> TransformerSpec:
+    """Return the catalog's spec called `name`.
+
+    Raises:
+        CatalogError: there is none; the message lists those that there are.
+    """
+    catalog = load_model_catalog()
+    if name not in catalog:
+        raise CatalogError(
+            f"model '{name}' is not in the catalog{did_you_mean(name, catalog)}; "
+            f"known: {', '.join(catalog)}"
+        )
+    return catalog[name]
+
+
+@cache
+def _entries() -> Mapping[str, dict[str, Any]]:
+    from ruamel.yaml import YAML  # loaded only by commands that name a model
+
+    text = files("parsim.model").joinpath("catalog/models.yaml").read_text(encoding="utf-8")
+    entries: dict[str, dict[str, Any]] = YAML(typ="safe", pure=True).load(text)
+    return MappingProxyType(entries)
+
+
+def _spec(name: str, entry: Mapping[str, Any]) -> TransformerSpec:
+    """Fill in what the entry leaves out, as the head of the catalog file states."""
+    flags = FAMILY_FLAGS[entry["family"]]
+    given = {key: value for key, value in entry.items() if key not in ("family", "source")}
+    width, heads = entry["hidden_size"], entry["num_attention_heads"]
+    derived = {
+        "num_key_value_heads": heads,
+        "head_dim": width // heads,
+        "ffn_hidden_size": 4 * width,
+        "positions": 0 if flags.get("rope") else entry["seq_len"],
+    }
+    return TransformerSpec(name=name, **{**derived, **flags, **given})

@@ -1,0 +1,7 @@
+"""Plans: how one training step is divided over devices, and which divisions are legal."""
+
+from parsim.plan.record import AXES, RANK_ORDER, Plan, Precision, Recompute, precision
+from parsim.plan.space import PlanSpace
+from parsim.plan.table import PlanTable
+
+__all__ = ["AXES", "RANK_ORDER", "Plan", "PlanSpace", "PlanTable", "Precision", "Recompute", "precision"]

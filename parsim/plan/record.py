@@ -1,0 +1,166 @@
+"""The plan record: degrees, micro-batching, schedule, sharding, recomputation, precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import Any
+
+from parsim.errors import PlanError, did_you_mean
+
+AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
+"""Mesh axes whose degrees multiply to the world size."""
+
+RANK_ORDER = AXES
+"""Default order, outermost first: tensor-parallel neighbours are adjacent ranks."""
+
+
+class Recompute(IntEnum):
+    """Which activations are computed again in backward instead of being kept.
+
+    SELECTIVE repeats the attention core (Korthikanti et al. 2022), FULL repeats each layer.
+    """
+
+    NONE = 0
+    SELECTIVE = 1
+    FULL = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """Bytes per parameter of each kind, and the precision that kernels run in.
+
+    `compute` names the device peak used by matrix products. `activation` is the size of one
+    activation value. `master` is 0 where the parameters themselves are the fp32 copy. `gathered`
+    is the size of a parameter while it is communicated or used (autocast gathers 2 bytes of 4).
+    """
+
+    name: str
+    compute: str
+    activation: int
+    parameter: int
+    gathered: int
+    master: int
+    optimizer: int
+
+
+PRECISIONS = {
+    # Adam keeps two fp32 moments: 8 bytes
+    "fp32": Precision(
+        name="fp32", compute="fp32", activation=4, parameter=4, gathered=4, master=0, optimizer=8
+    ),
+    "tf32": Precision(
+        name="tf32", compute="tf32", activation=4, parameter=4, gathered=4, master=0, optimizer=8
+    ),
+    "bf16": Precision(
+        name="bf16", compute="bf16", activation=2, parameter=2, gathered=2, master=4, optimizer=8
+    ),
+    "fp16": Precision(
+        name="fp16", compute="fp16", activation=2, parameter=2, gathered=2, master=4, optimizer=8
+    ),
+    "bf16_amp": Precision(
+        name="bf16_amp", compute="bf16", activation=2, parameter=4, gathered=2, master=0, optimizer=8
+    ),
+}
+"""bf16 and fp16 keep an fp32 master copy; bf16_amp is autocast over fp32 parameters."""
+
+
+def precision(name: str) -> Precision:
+    """Look up a precision.
+
+    Raises:
+        PlanError: unknown name.
+    """
+    if name not in PRECISIONS:
+        raise PlanError(
+            f"precision={name!r} is unknown{did_you_mean(name, PRECISIONS)}; "
+            f"allowed: {', '.join(PRECISIONS)}"
+        )
+    return PRECISIONS[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One way to train: read the field names with the axes of the design in mind.
+
+    `v` is the number of chunks (virtual stages) per pipeline rank. `stage_layers` gives the layer
+    count of each of the pp*v stages (None: as even as possible, see `cost/stages.py`).
+    `zero_stage` shards optimizer states (1), gradients (2), parameters (3) over `dp_shard`.
+    `gradient_precision` is what gradients are accumulated in, `reduce_precision` what is sent:
+    "fp32" or "same" (as the parameters). `bucket_bytes` is the size of one gradient bucket.
+    `scatter_p2p` sends 1/tp of a stage boundary per rank and gathers it inside the node.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    dp_replicate: int = 1
+    dp_shard: int = 1
+    cp: int = 1
+    ep: int = 1
+    microbatch_size: int = 1
+    num_microbatches: int = 1
+    schedule: str = "1f1b"
+    v: int = 1
+    stage_layers: tuple[int, ...] | None = None
+    zero_stage: int = 0
+    sequence_parallel: bool = False
+    recompute: Recompute = Recompute.NONE
+    precision: str = "bf16"
+    gradient_precision: str = "fp32"
+    reduce_precision: str = "fp32"
+    bucket_bytes: float = 160e6
+    overlap_grad_reduce: bool = True
+    overlap_param_gather: bool = True
+    overlap_p2p: bool = False
+    scatter_p2p: bool = False
+    rank_order: tuple[str, ...] = RANK_ORDER
+
+    @property
+    def dp(self) -> int:
+        """Number of model replicas, sharded or not."""
+        return self.dp_replicate * self.dp_shard
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks: the product of all axes."""
+        return self.pp * self.dp * self.cp * self.tp
+
+    @property
+    def num_stages(self) -> int:
+        """pp * v."""
+        return self.pp * self.v
+
+    @property
+    def global_batch_size(self) -> int:
+        """Sequences per step."""
+        return self.microbatch_size * self.num_microbatches * self.dp
+
+    def degree(self, axis: str) -> int:
+        """Degree of a mesh axis by name."""
+        return int(getattr(self, axis))
+
+    def stride(self, axis: str) -> int:
+        """Distance in ranks between neighbours along an axis: product of the axes inside it."""
+        inner = self.rank_order[self.rank_order.index(axis) + 1 :]
+        stride = 1
+        for name in inner:
+            stride *= self.degree(name)
+        return stride
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, enums by name; `recompute: "full"`."""
+        document = {field.name: getattr(self, field.name) for field in fields(self)}
+        document["recompute"] = self.recompute.name.lower()
+        document["rank_order"] = list(self.rank_order)
+        document["stage_layers"] = list(self.stage_layers) if self.stage_layers else None
+        return {**document, "dp": self.dp, "world_size": self.world_size}
+
+    def label(self) -> str:
+        """A short name for tables: `tp8 pp8 dp16 mb1 m96 1f1b full`."""
+        parts = [f"tp{self.tp}", f"pp{self.pp}", f"dp{self.dp}", f"mb{self.microbatch_size}"]
+        parts += [f"m{self.num_microbatches}", self.schedule if self.pp > 1 else "no-pipeline"]
+        parts += [f"v{self.v}"] if self.v > 1 else []
+        parts += [f"zero{self.zero_stage}"] if self.zero_stage else []
+        parts += ["sp"] if self.sequence_parallel else []
+        parts += [f"recompute-{self.recompute.name.lower()}"] if self.recompute else []
+        return " ".join(parts)

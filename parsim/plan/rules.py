@@ -1,0 +1,215 @@
+"""Which plans are legal, and the error that names value, allowed values and fix.
+
+Each rule reads a plan, the model and the number of devices and returns the message of the first
+thing it finds wrong, or None. `check_plan` raises; the search asks `violation` for single plans
+and builds its space so that only the arithmetic rules remain (search/space.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from parsim.cluster.hardware import Cluster
+from parsim.errors import PlanError, did_you_mean
+from parsim.model.model import Model
+from parsim.model.operators import Linear, Split
+from parsim.plan.record import AXES, PRECISIONS, Plan
+
+SCHEDULE_NAMES = ("naive", "gpipe", "1f1b", "interleaved_1f1b")
+"""Schedules a plan may name; `parsim.schedule.SCHEDULES` holds their generators."""
+
+Rule = Callable[[Plan, Model, Cluster], str | None]
+
+
+def divisors(n: int, limit: int | None = None) -> list[int]:
+    """Divisors of n in ascending order, up to a limit."""
+    return [d for d in range(1, min(n, limit or n) + 1) if n % d == 0]
+
+
+def _listed(values: list[int]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _degrees(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    names = ("tp", "pp", "dp_replicate", "dp_shard", "cp", "ep", "microbatch_size",
+             "num_microbatches", "v")  # fmt: skip
+    for name in names:
+        if getattr(plan, name) < 1:
+            return f"{name}={getattr(plan, name)} must be at least 1"
+    return None
+
+
+def _not_yet(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    if plan.cp > 1:
+        return f"cp={plan.cp}: context parallelism is not yet simulated; use cp=1"
+    if plan.ep > 1:
+        return f"ep={plan.ep}: expert parallelism is not yet simulated; use ep=1"
+    return None
+
+
+def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+        ("schedule", plan.schedule, SCHEDULE_NAMES),
+        ("precision", plan.precision, tuple(PRECISIONS)),
+        ("gradient_precision", plan.gradient_precision, ("fp32", "same")),
+        ("reduce_precision", plan.reduce_precision, ("fp32", "same")),
+    )
+    for field, value, allowed in choices:
+        if value not in allowed:
+            hint = did_you_mean(value, allowed)
+            return f"{field}={value!r} is unknown{hint}; allowed: {', '.join(allowed)}"
+    if sorted(plan.rank_order) != sorted(AXES):
+        return (
+            f"rank_order={'-'.join(plan.rank_order)} must name each of {', '.join(AXES)} once, "
+            f"outermost first"
+        )
+    if PRECISIONS[plan.precision].compute not in cluster.device.peak_flops:
+        return (
+            f"precision={plan.precision!r} has no peak on device {cluster.device.id}; "
+            f"allowed: {', '.join(_supported(cluster))}"
+        )
+    return None
+
+
+def _supported(cluster: Cluster) -> list[str]:
+    return [n for n, p in PRECISIONS.items() if p.compute in cluster.device.peak_flops]
+
+
+def _world(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    if plan.world_size == cluster.num_devices:
+        return None
+    return (
+        f"world size mismatch: pp={plan.pp} x dp={plan.dp} x cp={plan.cp} x tp={plan.tp} = "
+        f"{plan.world_size}, but the cluster has {cluster.num_devices} devices; "
+        f"{_world_fix(plan, cluster)}"
+    )
+
+
+def _world_fix(plan: Plan, cluster: Cluster) -> str:
+    rest = plan.pp * plan.cp * plan.tp
+    if cluster.num_devices % rest == 0:
+        return f"use dp={cluster.num_devices // rest}"
+    return f"pp x cp x tp = {rest} must divide {cluster.num_devices}"
+
+
+def tensor_splits(model: Model) -> dict[str, int]:
+    """What tensor parallelism must divide, by its name in a config file."""
+    attention = model.attention
+    splits: dict[str, int] = {}
+    if attention is not None:
+        splits["num_attention_heads"] = attention.heads
+        splits["num_key_value_heads"] = attention.kv_heads
+    for op in model.kinds[0].operators if model.kinds else ():
+        if isinstance(op, Linear) and op.name == "fc2" and op.split is Split.ROW:
+            splits["ffn_hidden_size"] = op.inputs
+    return splits
+
+
+def _tensor(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    for name, size in tensor_splits(model).items():
+        if size % plan.tp:
+            return f"tp={plan.tp} does not divide {name}={size}; allowed: {_listed(divisors(size))}"
+    if plan.sequence_parallel and plan.tp == 1:
+        return "sequence_parallel=true needs tp > 1; use sequence_parallel=false with tp=1"
+    if plan.sequence_parallel and model.seq_len % plan.tp:
+        return (
+            f"sequence_parallel=true: tp={plan.tp} does not divide seq_len={model.seq_len}; "
+            f"allowed: {_listed(divisors(model.seq_len, 1024))}"
+        )
+    return None
+
+
+def _stages(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    layers = model.num_layers
+    if plan.num_stages > layers:
+        return (
+            f"more stages than layers: pp={plan.pp} x v={plan.v} = {plan.num_stages} stages for "
+            f"{layers} layers; use pp x v <= {layers}"
+        )
+    if plan.stage_layers is None:
+        return None
+    if len(plan.stage_layers) != plan.num_stages:
+        return (
+            f"stage_layers has {len(plan.stage_layers)} entries, but pp={plan.pp} x v={plan.v} "
+            f"needs {plan.num_stages}"
+        )
+    if min(plan.stage_layers) < 0 or sum(plan.stage_layers) != layers:
+        return (
+            f"stage_layers sums to {sum(plan.stage_layers)}, but the model has {layers} layers; "
+            f"entries must be >= 0 and sum to {layers}"
+        )
+    return None
+
+
+def _schedule(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    if plan.v > 1 and plan.schedule != "interleaved_1f1b":
+        return (
+            f"v={plan.v} needs schedule='interleaved_1f1b', but schedule={plan.schedule!r} has "
+            f"one chunk per rank; use v=1 or schedule='interleaved_1f1b'"
+        )
+    if plan.schedule != "interleaved_1f1b":
+        return None
+    if plan.v < 2 or plan.pp < 2:
+        return (
+            f"schedule='interleaved_1f1b' needs pp >= 2 and v >= 2, but pp={plan.pp}, "
+            f"v={plan.v}; use schedule='1f1b'"
+        )
+    if plan.num_microbatches % plan.pp:
+        return (
+            f"schedule='interleaved_1f1b': pp={plan.pp} does not divide "
+            f"num_microbatches={plan.num_microbatches}; allowed: multiples of {plan.pp}"
+        )
+    return None
+
+
+def _sharding(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    if plan.zero_stage not in (0, 1, 2, 3):
+        return f"zero_stage={plan.zero_stage} is unknown; allowed: 0, 1, 2, 3"
+    if plan.zero_stage == 0 and plan.dp_shard > 1:
+        return (
+            f"zero_stage=0 shards nothing, but dp_shard={plan.dp_shard}; use "
+            f"dp_replicate={plan.dp} or zero_stage 1, 2 or 3"
+        )
+    if plan.zero_stage > 0 and plan.dp_shard == 1:
+        return (
+            f"zero_stage={plan.zero_stage} has nothing to shard over with dp_shard=1; "
+            f"use zero_stage=0 or dp_shard > 1"
+        )
+    return None
+
+
+RULES: tuple[Rule, ...] = (
+    _degrees, _not_yet, _names, _sharding, _tensor, _schedule, _stages, _world,
+)  # fmt: skip
+
+
+def violation(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    """The first broken rule's message, or None for a legal plan."""
+    for rule in RULES:
+        message = rule(plan, model, cluster)
+        if message is not None:
+            return message
+    return None
+
+
+def check_plan(plan: Plan, model: Model, cluster: Cluster) -> None:
+    """Raise PlanError unless the plan is legal for this model and cluster."""
+    message = violation(plan, model, cluster)
+    if message is not None:
+        raise PlanError(message)
+
+
+def microbatches_for(global_batch_size: int, microbatch_size: int, dp: int) -> int:
+    """Micro-batches per replica and step.
+
+    Raises:
+        PlanError: the global batch is not divisible.
+    """
+    unit = microbatch_size * dp
+    if global_batch_size % unit:
+        raise PlanError(
+            f"global_batch_size={global_batch_size} is not divisible by microbatch_size="
+            f"{microbatch_size} x dp={dp} = {unit}; use a multiple of {unit}, or a microbatch_size "
+            f"x dp that divides {global_batch_size}"
+        )
+    return global_batch_size // unit

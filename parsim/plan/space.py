@@ -1,0 +1,30 @@
+"""A space of plans to search: allowed values per axis and what all plans share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from parsim.plan.record import Plan, Recompute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSpace:
+    """Values that a search may try; None means every legal value.
+
+    The data-parallel degree follows from the others and the cluster's size, the number of
+    micro-batches from the global batch. `common` gives the fields that are not searched
+    (precision, bucket size, overlap switches, rank order). `memory_margin` is the share of the
+    device's memory that a plan must leave free, for fragmentation and context.
+    """
+
+    global_batch_size: int
+    tp: tuple[int, ...] | None = None
+    pp: tuple[int, ...] | None = None
+    microbatch_size: tuple[int, ...] | None = None
+    v: tuple[int, ...] | None = None
+    schedule: tuple[str, ...] = ("naive", "gpipe", "1f1b", "interleaved_1f1b")
+    zero_stage: tuple[int, ...] = (0, 1, 2, 3)
+    recompute: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+    sequence_parallel: tuple[bool, ...] = (False, True)
+    memory_margin: float = 0.05
+    common: Plan = field(default_factory=Plan)

@@ -1,0 +1,105 @@
+"""Many plans as columns, so that costs are evaluated for all of them in one numpy call.
+
+Every column has shape (B,), B plans. What is the same for a whole search (precision, rank order,
+bucket size, the overlap switches) is a scalar. A single plan is a table with B = 1: one code path
+prices one plan and a hundred thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.errors import PlanError
+from parsim.plan.record import Plan, Precision, Recompute, precision
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+COLUMNS = (
+    "tp", "pp", "dp_replicate", "dp_shard", "cp", "microbatch_size", "num_microbatches", "v",
+    "zero_stage", "sequence_parallel", "recompute",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTable:
+    """Columns of plans; `common` holds the fields that all rows share."""
+
+    tp: Ints
+    pp: Ints
+    dp_replicate: Ints
+    dp_shard: Ints
+    cp: Ints
+    microbatch_size: Ints
+    num_microbatches: Ints
+    v: Ints
+    zero_stage: Ints
+    sequence_parallel: Flags
+    recompute: Ints
+    schedule: NDArray[np.str_]
+    common: Plan
+
+    @classmethod
+    def of(cls, plans: Sequence[Plan]) -> PlanTable:
+        """Gather plans that share all scalar fields.
+
+        Raises:
+            PlanError: no plans, or plans that differ in a field that has no column.
+        """
+        if not plans:
+            raise PlanError("a plan table needs at least one plan")
+        first = plans[0]
+        columns = {name: np.array([getattr(plan, name) for plan in plans]) for name in COLUMNS}
+        shared = [f.name for f in fields(Plan) if f.name not in (*COLUMNS, "ep", "schedule")]
+        for plan in plans:
+            for name in shared:
+                if getattr(plan, name) != getattr(first, name):
+                    raise PlanError(f"plans of one table must agree in {name}")
+        schedule = np.array([plan.schedule for plan in plans])
+        return cls(**columns, schedule=schedule, common=first)
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    @property
+    def dp(self) -> Ints:
+        """Replicas per plan."""
+        return self.dp_replicate * self.dp_shard
+
+    @property
+    def world_size(self) -> Ints:
+        """Ranks per plan."""
+        return self.pp * self.dp * self.cp * self.tp
+
+    @property
+    def precision(self) -> Precision:
+        """Byte sizes shared by all rows."""
+        return precision(self.common.precision)
+
+    @property
+    def sequence_split(self) -> Ints:
+        """What divides tokens in the sequence region: tp with sequence parallelism, else 1."""
+        return np.where(self.sequence_parallel, self.tp, 1)
+
+    def stride(self, axis: str) -> Ints:
+        """Distance in ranks between neighbours along an axis, per plan."""
+        order = self.common.rank_order
+        stride = np.ones(len(self), dtype=np.int64)
+        for name in order[order.index(axis) + 1 :]:
+            stride = stride * getattr(self, name)
+        return stride
+
+    def take(self, rows: NDArray[np.int64] | Flags) -> PlanTable:
+        """The rows selected by an index or mask array."""
+        columns = {name: getattr(self, name)[rows] for name in (*COLUMNS, "schedule")}
+        return replace(self, **columns)
+
+    def plan(self, row: int) -> Plan:
+        """One row as a Plan."""
+        values = {name: getattr(self, name)[row].item() for name in COLUMNS}
+        values["recompute"] = Recompute(values["recompute"])
+        return replace(self.common, **values, schedule=str(self.schedule[row]))

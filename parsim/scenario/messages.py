@@ -1,0 +1,104 @@
+"""What pydantic found wrong, as `file:line:column field message` lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from parsim.errors import ScenarioError, did_you_mean
+from parsim.scenario.positions import KeyPath, Tree, kind
+from parsim.scenario.schema import BLOCKS, ScenarioFile
+
+_EXAMPLES: Mapping[KeyPath, str] = {
+    ("model",): "e.g. 'model: {name: gpt3-175b}'",
+    ("cluster",): "e.g. 'cluster: {system: dgx-a100, nodes: 128}'",
+    ("cluster", "system"): "e.g. 'system: dgx-a100'",
+    ("cluster", "nodes"): "e.g. 'nodes: 1'",
+    ("training",): "e.g. 'training: {global_batch_size: 1536}'",
+    ("training", "global_batch_size"): "give the sequences of one step, e.g. 1536",
+}
+
+
+def validated(tree: Tree) -> ScenarioFile:
+    """Check a tree against the schema.
+
+    Raises:
+        ScenarioError: one line for each thing that is wrong.
+    """
+    try:
+        return ScenarioFile.model_validate(tree.data)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+    lines = [tree.message(item["loc"], _words(item["loc"], dict(item))) for item in found]
+    raise ScenarioError("\n".join(dict.fromkeys(lines)))
+
+
+def _words(path: KeyPath, item: dict[str, Any]) -> str:
+    """One complaint of pydantic in words that name value, allowed values and fix."""
+    type_, value = item["type"], item["input"]
+    if type_ == "extra_forbidden":
+        return _unknown_key(path)
+    if type_ == "missing":
+        example = _EXAMPLES.get(path, "")
+        return "is missing" + (f"; {example}" if example else "")
+    if type_ == "literal_error":
+        return _unknown_choice(value, item["ctx"]["expected"])
+    if type_ in _WORDS:
+        return f"must be {_WORDS[type_](item.get('ctx', {}))}, got {kind(value)}{_hint(item)}"
+    return str(item["msg"])
+
+
+def _unknown_key(path: KeyPath) -> str:
+    block, key = tuple(map(str, path[:-1])), str(path[-1])
+    allowed = list(BLOCKS[block].model_fields)
+    hint = did_you_mean(key, allowed) or _elsewhere(key)
+    return f"is an unknown key{hint}; allowed: {', '.join(allowed)}"
+
+
+def _elsewhere(key: str) -> str:
+    """Name the block that a misplaced key belongs to."""
+    homes = [".".join((*path, key)) for path, block in BLOCKS.items() if key in block.model_fields]
+    return f" (did you mean '{homes[0]}'?)" if homes else ""
+
+
+def _unknown_choice(value: object, expected: str) -> str:
+    allowed = [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")]
+    hint = did_you_mean(str(value), allowed)
+    return f"{kind(value)} is unknown{hint}; allowed: {', '.join(allowed)}"
+
+
+def _hint(item: dict[str, Any]) -> str:
+    """YAML 1.1 took yes, no, on and off for truth values; YAML 1.2 takes them for text."""
+    if item["type"] == "bool_type" and item["input"] in ("yes", "no", "on", "off"):
+        return "; write true or false"
+    return ""
+
+
+def _fixed(words: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda _: words
+
+
+_WHOLE = _fixed("a whole number")
+_NUMBER = _fixed("a plain number")
+_BLOCK = _fixed("a block of 'key: value' lines")
+
+_WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "int_type": _WHOLE,
+    "int_from_float": _WHOLE,
+    "int_parsing_size": _WHOLE,
+    "float_type": _NUMBER,
+    "finite_number": _fixed("a finite number"),
+    "bool_type": _fixed("true or false"),
+    "string_type": _fixed("text"),
+    "string_too_short": _fixed("a text that is not empty"),
+    "tuple_type": _fixed("a list"),
+    "too_short": _fixed("a list of at least one value"),
+    "model_type": _BLOCK,
+    "model_attributes_type": _BLOCK,
+    "greater_than_equal": lambda context: f"at least {context['ge']:g}",
+    "greater_than": lambda context: f"above {context['gt']:g}",
+    "less_than_equal": lambda context: f"at most {context['le']:g}",
+    "less_than": lambda context: f"below {context['lt']:g}",
+}

@@ -1,0 +1,216 @@
+"""YAML as plain data in which every key remembers where it was written.
+
+A place is `file:line:column`, or `--set plan.tp=4` for what the command line put in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parsim.cluster.document import Document, Node, parse_document
+from parsim.errors import InputError, ScenarioError, did_you_mean
+
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """A file's content as dicts, lists and scalars, and the place of each key and list item."""
+
+    file: Path
+    data: dict[str, Any]
+    places: dict[KeyPath, str]
+
+    def place(self, path: KeyPath) -> str:
+        """Where a key was written; for one that was not, the nearest block around it."""
+        while path not in self.places:
+            path = path[:-1]
+        return self.places[path]
+
+    def error(self, path: KeyPath, message: str) -> ScenarioError:
+        """The ScenarioError `file:line:column field message` at a key."""
+        return ScenarioError(self.message(path, message))
+
+    def message(self, path: KeyPath, message: str) -> str:
+        """The text `file:line:column field message` at a key."""
+        field = ".".join(map(str, path))
+        return " ".join(part for part in (self.place(path), field, message) if part)
+
+    @contextmanager
+    def located(self, *path: str, error: type[InputError] = ScenarioError) -> Iterator[None]:
+        """Put the place in front of whatever is complained about inside.
+
+        Messages of the records start with `field=value`; where the block has that field, the
+        place is the field's.
+        """
+        try:
+            yield
+        except InputError as wrong:
+            field = (*path, str(wrong).partition("=")[0])
+            place = self.place(field if field in self.places else path)
+            raise error(f"{place} {'.'.join(path)} {wrong}") from None
+
+
+def read_tree(path: Path, overrides: Mapping[str, str]) -> Tree:
+    """Read a scenario file and apply `--set` overrides to it.
+
+    Raises:
+        ScenarioError: the file is missing, unreadable, not YAML, empty or no mapping, a key stands
+            in it twice, or an override cannot be applied.
+    """
+    reader = _Reader(parse(read_text(path), str(path)))
+    root = reader.document.root
+    if root is None:
+        raise ScenarioError(
+            f"{path} is empty; a scenario has the blocks model, cluster, training, and plan or "
+            f"search"
+        )
+    data = reader.value(root, ())
+    if not isinstance(data, dict):
+        raise ScenarioError(
+            f"{path}:1:1 must be a mapping with the blocks model, cluster, training, and plan or "
+            f"search, not {kind(data)}"
+        )
+    tree = Tree(file=path, data=data, places=reader.places)
+    for name, text in overrides.items():
+        _override(tree, name, text)
+    return tree
+
+
+def read_text(path: Path) -> str:
+    """Read a file of UTF-8 text.
+
+    Raises:
+        ScenarioError: it is missing, a folder, unreadable or no text.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        near = did_you_mean(path.name, _scenarios_in(path.parent))
+        raise ScenarioError(f"{path}: no such file{near}") from None
+    except IsADirectoryError:
+        inside = ", ".join(_scenarios_in(path)) or "no scenario is in it"
+        raise ScenarioError(f"{path}: is a folder; give one file: {inside}") from None
+    except UnicodeDecodeError:
+        raise ScenarioError(f"{path}: is not UTF-8 text") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ScenarioError(f"{path}: cannot be read: {reason}") from None
+
+
+def _scenarios_in(folder: Path) -> list[str]:
+    try:
+        return sorted(file.name for file in folder.iterdir() if file.suffix in (".yaml", ".yml"))
+    except OSError:
+        return []
+
+
+def parse(text: str, file: str) -> Document:
+    """Compose YAML text, however deep.
+
+    Raises:
+        ScenarioError: the text is not YAML.
+    """
+    try:
+        return parse_document(text, file)
+    except RecursionError:
+        raise ScenarioError(f"{file} is not a scenario: brackets are nested too deeply") from None
+
+
+class _Reader:
+    """Turns composed nodes into plain data and notes the place of each."""
+
+    def __init__(self, document: Document) -> None:
+        from ruamel.yaml import YAML
+
+        self.document = document
+        self.places: dict[KeyPath, str] = {(): f"{document.file}:1:1"}
+        self._scalars = YAML(typ="safe", pure=True).constructor
+        self._seen: set[int] = set()
+
+    def value(self, node: Node, path: KeyPath) -> Any:  # noqa: ANN401 - whatever was written
+        if id(node) in self._seen:
+            raise self._wrong(node, path, "aliases (*name) are not supported; write the value out")
+        self._seen.add(id(node))
+        if node.id == "mapping":
+            return dict(self._members(node, path))
+        if node.id == "sequence":
+            return [self._item(item, (*path, i)) for i, item in enumerate(node.value)]
+        return self._scalar(node, path)
+
+    def _members(self, node: Node, path: KeyPath) -> Iterator[tuple[str, Any]]:
+        field = ".".join(map(str, path))
+        for name, key, value in self.document.items(node, field):
+            inner = (*path, name)
+            self.places[inner] = self._place(key)
+            if key.id != "scalar":
+                raise self._wrong(key, path, f"a key must be one word, not a {key.id}")
+            yield name, self.value(value, inner)
+
+    def _item(self, node: Node, path: KeyPath) -> Any:  # noqa: ANN401
+        self.places[path] = self._place(node)
+        return self.value(node, path)
+
+    def _scalar(self, node: Node, path: KeyPath) -> Any:  # noqa: ANN401
+        from ruamel.yaml.error import YAMLError
+
+        try:
+            return self._scalars.construct_object(node, deep=True)
+        except (YAMLError, ValueError):
+            raise self._wrong(node, path, f"'{node.value}' cannot be read as {node.tag}") from None
+
+    def _place(self, node: Node) -> str:
+        mark = node.start_mark
+        return f"{self.document.file}:{mark.line + 1}:{mark.column + 1}"
+
+    def _wrong(self, node: Node, path: KeyPath, message: str) -> ScenarioError:
+        return self.document.error(node, ".".join(map(str, path)), message)
+
+
+def _override(tree: Tree, name: str, text: str) -> None:
+    """Set one dotted key; null, or nothing behind the `=`, takes the key away."""
+    place = f"--set {name}={text}"
+    keys = name.split(".")
+    if not all(keys):
+        raise ScenarioError(f"{place} needs a key such as plan.tp in front of the '='")
+    root = parse(text, place).root
+    value = None if root is None else _Reader(Document(place, root)).value(root, ())
+    block = _block(tree, keys[:-1], place)
+    for path in [path for path in tree.places if path[: len(keys)] == tuple(keys)]:
+        del tree.places[path]
+    block.pop(keys[-1], None)
+    if value is not None:
+        block[keys[-1]] = value
+        tree.places[tuple(keys)] = place
+
+
+def _block(tree: Tree, keys: Sequence[str], place: str) -> dict[str, Any]:
+    """The block that holds an overridden key, made where the file has none."""
+    block = tree.data
+    for depth, key in enumerate(keys):
+        if block.get(key) is None:
+            block[key] = {}
+            tree.places.setdefault(tuple(keys[: depth + 1]), place)
+        inner = block[key]
+        if not isinstance(inner, dict):
+            field = ".".join(keys[: depth + 1])
+            raise ScenarioError(f"{place} {field} is {kind(inner)}, so nothing in it can be set")
+        block = inner
+    return block
+
+
+def kind(value: object) -> str:
+    """What a value is, in the words of a YAML file."""
+    if isinstance(value, dict):
+        return "a block"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"'{value}'" if isinstance(value, str) else str(value)

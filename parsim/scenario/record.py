@@ -1,0 +1,31 @@
+"""The scenario record: everything a command needs, read and checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from parsim.cost.job import Job
+from parsim.model.transformer import TransformerSpec
+from parsim.plan import Plan, PlanSpace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What is trained, where, with which software, and how (a plan, a space of plans, or both).
+
+    `job` holds model, cluster and software; `spec` is what the model was built from. `notes` says
+    in one line each what was assumed because the file does not state it. `catalog` lists the
+    user's own device and system files, absolute.
+    """
+
+    name: str
+    description: str
+    path: Path | None
+    job: Job
+    spec: TransformerSpec
+    plan: Plan | None
+    space: PlanSpace | None
+    global_batch_size: int
+    notes: tuple[str, ...]
+    catalog: tuple[Path, ...] = ()

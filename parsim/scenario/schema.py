@@ -1,0 +1,234 @@
+"""Which keys a scenario file may have and what kind of value each takes.
+
+Only kinds and ranges are checked here; what must fit together (tp and the heads, the plan and the
+number of devices) is for the records themselves. Integers and truth values are strict: "8" is
+text. A key that is absent stays unset, so that a default can come from elsewhere.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from parsim.cluster.hardware import Fabric
+from parsim.errors import UnitError, did_you_mean
+from parsim.model.transformer import Head
+from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.units import parse_quantity
+
+UNSET: Any = None
+"""Default of an optional key. It is never validated, so a written null is still refused."""
+
+
+def _quantity(dimension: str, value: object) -> float:
+    text = str(value)
+    try:
+        amount = parse_quantity(text, dimension)
+    except UnitError as error:
+        raise PydanticCustomError("quantity", "{text}", {"text": str(error)}) from None
+    if amount <= 0 and dimension != "time":
+        raise PydanticCustomError("quantity", "'{text}' must be above 0", {"text": text})
+    return amount
+
+
+def _schedule(value: object) -> object:
+    if isinstance(value, str) and value not in SCHEDULE_NAMES:
+        hint = did_you_mean(value, SCHEDULE_NAMES)
+        text = f"'{value}' is unknown{hint}; allowed: {', '.join(SCHEDULE_NAMES)}"
+        raise PydanticCustomError("schedule", "{text}", {"text": text})
+    return value
+
+
+def _listed(value: object) -> object:
+    """One value stands for a list of one."""
+    return value if isinstance(value, list | dict) or value is None else [value]
+
+
+Count = Annotated[int, Field(strict=True, ge=1, le=10**9)]
+Amount = Annotated[int, Field(strict=True, ge=0, le=10**9)]
+Flag = Annotated[bool, Field(strict=True)]
+Text = Annotated[str, Field(strict=True, min_length=1)]
+Share = Annotated[float, Field(strict=True, gt=0, le=2, allow_inf_nan=False)]
+Ratio = Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
+Size = Annotated[float, BeforeValidator(partial(_quantity, "bytes"))]
+Rate = Annotated[float, BeforeValidator(partial(_quantity, "bandwidth"))]
+Duration = Annotated[float, BeforeValidator(partial(_quantity, "time"))]
+RecomputeName = Literal["none", "selective", "full"]
+Counts = Annotated[tuple[Count, ...], BeforeValidator(_listed), Field(min_length=1)]
+
+
+class Block(BaseModel):
+    """A mapping that refuses keys it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def given(self) -> dict[str, Any]:
+        """What the file states, without what it leaves out."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+
+class ModelBlock(Block):
+    """`name` of the catalog, or `config` of Hugging Face, or `family` with all sizes inline.
+
+    The other fields are those of TransformerSpec and override what name or config say.
+    """
+
+    name: Text = UNSET
+    config: Text = UNSET
+    family: Literal["gpt2", "llama", "mistral", "qwen2", "bert"] = UNSET
+    num_layers: Count = UNSET
+    hidden_size: Count = UNSET
+    num_attention_heads: Count = UNSET
+    num_key_value_heads: Count = UNSET
+    head_dim: Count = UNSET
+    ffn_hidden_size: Count = UNSET
+    vocab_size: Count = UNSET
+    seq_len: Count = UNSET
+    padded_vocab_size: Count | None = UNSET
+    positions: Amount = UNSET
+    token_types: Amount = UNSET
+    rope: Flag = UNSET
+    rms_norm: Flag = UNSET
+    gated_mlp: Flag = UNSET
+    qkv_bias: Flag = UNSET
+    projection_bias: Flag = UNSET
+    mlp_bias: Flag = UNSET
+    post_norm: Flag = UNSET
+    tied_embeddings: Flag = UNSET
+    causal: Flag = UNSET
+    pooler: Flag = UNSET
+    head: Head = UNSET
+    fused_attention: Flag = UNSET
+    dropout: Flag = UNSET
+
+
+class IntraBlock(Block):
+    """Overrides of the links inside a node."""
+
+    fabric: Fabric = UNSET
+    bandwidth: Rate = UNSET
+    latency: Duration = UNSET
+    efficiency: Share = UNSET
+    nvls: Flag = UNSET
+
+
+class NetworkBlock(Block):
+    """Overrides of the network between nodes."""
+
+    nics_per_node: Count = UNSET
+    nic_bandwidth: Rate = UNSET
+    latency: Duration = UNSET
+    efficiency: Share = UNSET
+    oversubscription: Ratio = UNSET
+    nodes_per_leaf: Count = UNSET
+
+
+class ClusterBlock(Block):
+    """A system of the catalog, how many nodes of it, and what differs."""
+
+    system: Text
+    nodes: Count
+    device: Text = UNSET
+    devices_per_node: Count = UNSET
+    catalog: tuple[Text, ...] = ()
+    intra: IntraBlock = IntraBlock()
+    network: NetworkBlock = NetworkBlock()
+
+
+class TrainingBlock(Block):
+    """What every plan shares."""
+
+    global_batch_size: Count
+    precision: Text = "bf16"
+
+
+class SharedBlock(Block):
+    """Fields of a plan that a search does not vary."""
+
+    gradient_precision: Text = UNSET
+    reduce_precision: Text = UNSET
+    bucket_size: Size = UNSET
+    overlap_grad_reduce: Flag = UNSET
+    overlap_param_gather: Flag = UNSET
+    overlap_p2p: Flag = UNSET
+    scatter_p2p: Flag = UNSET
+    rank_order: tuple[Text, ...] = UNSET
+
+
+class PlanBlock(SharedBlock):
+    """One plan. `dp` is short for dp_replicate, or for dp_shard where zero_stage is above 0."""
+
+    tp: Count = UNSET
+    pp: Count = UNSET
+    dp: Count = UNSET
+    dp_replicate: Count = UNSET
+    dp_shard: Count = UNSET
+    cp: Count = UNSET
+    ep: Count = UNSET
+    microbatch_size: Count = UNSET
+    num_microbatches: Count = UNSET
+    schedule: Text = UNSET
+    v: Count = UNSET
+    stage_layers: tuple[Amount, ...] | None = UNSET
+    zero_stage: Amount = UNSET
+    sequence_parallel: Flag = UNSET
+    recompute: RecomputeName = UNSET
+    precision: Text = UNSET
+
+
+class SearchBlock(Block):
+    """The values a search may try; an absent key means every legal one."""
+
+    tp: Counts = UNSET
+    pp: Counts = UNSET
+    microbatch_size: Counts = UNSET
+    v: Counts = UNSET
+    schedule: Annotated[
+        tuple[Annotated[Text, BeforeValidator(_schedule)], ...],
+        BeforeValidator(_listed),
+        Field(min_length=1),
+    ] = UNSET
+    zero_stage: Annotated[
+        tuple[Annotated[int, Field(strict=True, ge=0, le=3)], ...],
+        BeforeValidator(_listed),
+        Field(min_length=1),
+    ] = UNSET
+    recompute: Annotated[
+        tuple[RecomputeName, ...], BeforeValidator(_listed), Field(min_length=1)
+    ] = UNSET
+    sequence_parallel: Annotated[
+        tuple[Flag, ...], BeforeValidator(_listed), Field(min_length=1)
+    ] = UNSET
+    memory_margin: Annotated[
+        float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)
+    ] = UNSET
+    common: SharedBlock = SharedBlock()
+
+
+class ScenarioFile(Block):
+    """A whole scenario file."""
+
+    description: Annotated[str, Field(strict=True)] = ""
+    model: ModelBlock
+    cluster: ClusterBlock
+    software: Text = UNSET
+    training: TrainingBlock
+    plan: PlanBlock | None = None
+    search: SearchBlock | None = None
+
+
+BLOCKS: dict[tuple[str, ...], type[Block]] = {
+    (): ScenarioFile,
+    ("model",): ModelBlock,
+    ("cluster",): ClusterBlock,
+    ("cluster", "intra"): IntraBlock,
+    ("cluster", "network"): NetworkBlock,
+    ("training",): TrainingBlock,
+    ("plan",): PlanBlock,
+    ("search",): SearchBlock,
+    ("search", "common"): SharedBlock,
+}
+"""Every block by its path, for hints about misspelt and misplaced keys."""

@@ -1,0 +1,259 @@
+"""Actions, and a schedule as data: the ordered actions of every pipeline rank.
+
+Names, meaning, text and CSV are those of `torch.distributed.pipelining`, so that a schedule
+written here can be loaded there and the other way round. A schedule knows no seconds.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import chain
+from typing import NamedTuple
+
+from parsim.errors import DeadlockError, ScheduleError
+
+
+class Kind(IntEnum):
+    """What an action does; the order matters: compute first, then messages, then per stage."""
+
+    F = 0  # forward
+    B = 1  # full backward: gradient for inputs and for weights
+    I = 2  # noqa: E741  gradient for inputs only (PyTorch's name)
+    W = 3  # gradient for weights only
+    SEND_F = 4
+    RECV_F = 5
+    SEND_B = 6
+    RECV_B = 7
+    UNSHARD = 8
+    RESHARD = 9
+    REDUCE_GRAD = 10
+
+    @property
+    def is_compute(self) -> bool:
+        """True for F, B, I and W."""
+        return self <= Kind.W
+
+    @property
+    def has_microbatch(self) -> bool:
+        """False for the actions that concern a whole stage: UNSHARD, RESHARD, REDUCE_GRAD."""
+        return self < Kind.UNSHARD
+
+
+_NAMES = tuple(kind.name for kind in Kind)
+_PATTERN = re.compile(r"([0-9]{1,9})([A-Z](?:[A-Z_]*[A-Z])?)([0-9]{1,9})?", re.ASCII)
+
+
+class Action(NamedTuple):
+    """One action of one stage; `microbatch` is -1 for the kinds that concern the whole stage."""
+
+    stage: int
+    kind: Kind
+    microbatch: int = -1
+
+    def __str__(self) -> str:
+        """PyTorch's text: `2F0`, `1SEND_F3`, `1UNSHARD`."""
+        suffix = self.microbatch if self.microbatch >= 0 else ""
+        return f"{self.stage}{_NAMES[self.kind]}{suffix}"
+
+    @classmethod
+    def parse(cls, text: str) -> Action:
+        """Read PyTorch's text, the inverse of `str`.
+
+        Raises:
+            ScheduleError: the text is no action, or lacks or has a microbatch against its kind.
+        """
+        found = _PATTERN.fullmatch(text.strip())
+        if found is None or found[2] not in Kind.__members__:
+            raise ScheduleError(_not_an_action(text))
+        kind = Kind[found[2]]
+        if kind.has_microbatch and found[3] is None:
+            raise ScheduleError(
+                f"action {text.strip()!r} lacks its microbatch; write it behind the kind, "
+                f"as in {found[1]}{kind.name}0"
+            )
+        if not kind.has_microbatch and found[3] is not None:
+            raise ScheduleError(
+                f"action {text.strip()!r} has a microbatch, but {kind.name} concerns the whole "
+                f"stage; write {found[1]}{kind.name}"
+            )
+        return cls(int(found[1]), kind, -1 if found[3] is None else int(found[3]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """The ordered actions of each pipeline rank.
+
+    `ranks[r]` is what pipeline rank r runs, in order; `stage_rank[s]` is the rank that holds
+    stage s. Nothing is checked here: see `parsim.schedule.check`.
+    """
+
+    name: str
+    ranks: tuple[tuple[Action, ...], ...]
+    stage_rank: tuple[int, ...]
+    num_microbatches: int
+
+    @property
+    def pp(self) -> int:
+        """Number of pipeline ranks."""
+        return len(self.ranks)
+
+    @property
+    def num_stages(self) -> int:
+        """Number of stages over all ranks."""
+        return len(self.stage_rank)
+
+    @property
+    def v(self) -> int:
+        """Chunks (stages on one rank), the largest over the ranks."""
+        return max(self.stage_rank.count(rank) for rank in range(self.pp))
+
+    @property
+    def is_compute_only(self) -> bool:
+        """True before lowering: no rank holds anything but F, B, I and W."""
+        return all(a.kind <= Kind.W for row in self.ranks for a in row)
+
+    @property
+    def has_messages(self) -> bool:
+        """True if any rank holds a SEND or RECV; else results cross ranks without being named."""
+        return any(Kind.W < a.kind < Kind.UNSHARD for row in self.ranks for a in row)
+
+    def stages_on(self, rank: int) -> tuple[int, ...]:
+        """The stages that a rank holds, ascending: its chunks 0, 1, ..."""
+        return tuple(stage for stage, held_by in enumerate(self.stage_rank) if held_by == rank)
+
+    @classmethod
+    def from_ranks(cls, ranks: Iterable[Iterable[Action]], *, name: str) -> Schedule:
+        """Build a schedule from its rows, inferring the placement and the micro-batch count.
+
+        Raises:
+            ScheduleError: a rank has no action, or a stage is on no rank or on two.
+        """
+        rows = tuple(tuple(row) for row in ranks)
+        return cls(
+            name=name,
+            ranks=rows,
+            stage_rank=_placement(rows, name),
+            num_microbatches=1 + max(action.microbatch for action in chain(*rows)),
+        )
+
+    def to_csv(self) -> str:
+        """The schedule as PyTorch's CSV: one row per rank, one cell per action."""
+        out = io.StringIO()
+        csv.writer(out).writerows(self.ranks)
+        return out.getvalue()
+
+    @classmethod
+    def from_csv(cls, text: str, *, name: str = "csv") -> Schedule:
+        """Read PyTorch's CSV; empty cells (idle steps) are skipped.
+
+        Raises:
+            ScheduleError: a cell is no action, a rank has none, or a stage is on no rank or two.
+        """
+        rows = list(csv.reader(io.StringIO(text, newline="")))
+        while rows and not any(rows[-1]):
+            rows.pop()
+        return cls.from_ranks(
+            (_cells(row, f"{name}: row {number}") for number, row in enumerate(rows, 1)), name=name
+        )
+
+    def to_text(self) -> str:
+        """One line per rank, actions separated by blanks."""
+        return "".join(" ".join(map(str, row)) + "\n" for row in self.ranks)
+
+    def staircase(self) -> str:
+        """The compute actions by time step, each one slot long; dots are idle slots.
+
+        Raises:
+            DeadlockError: the order of the actions never lets some rank go on.
+        """
+        lanes = _time_steps(self)
+        width = max(len(str(action)) for lane in lanes for action in lane if action)
+        label = len(str(self.pp - 1))
+        return "".join(
+            f"rank {rank:{label}d} | "
+            + " ".join(f"{action or '.' * width!s:<{width}}" for action in lane).rstrip()
+            + "\n"
+            for rank, lane in enumerate(lanes)
+        )
+
+
+def require_positive(**sizes: int) -> None:
+    """Refuse sizes below 1.
+
+    Raises:
+        ScheduleError: naming the size, its value and what is allowed.
+    """
+    for name, size in sizes.items():
+        if size < 1:
+            raise ScheduleError(f"{name}={size} is too small; allowed: 1, 2, 3, ...")
+
+
+def _not_an_action(text: str) -> str:
+    return (
+        f"{text.strip()!r} is not an action; expected <stage><kind><microbatch> such as 2F0, "
+        f"1SEND_F3, or <stage><kind> such as 1UNSHARD; kinds: {', '.join(_NAMES)}"
+    )
+
+
+def _cells(row: Sequence[str], where: str) -> tuple[Action, ...]:
+    actions = []
+    for column, cell in enumerate(row, 1):
+        if not cell.strip():
+            continue
+        try:
+            actions.append(Action.parse(cell))
+        except ScheduleError as error:
+            raise ScheduleError(f"{where}, column {column}: {error}") from None
+    return tuple(actions)
+
+
+def _placement(rows: Sequence[Sequence[Action]], name: str) -> tuple[int, ...]:
+    rank_of: dict[int, int] = {}
+    for rank, row in enumerate(rows):
+        if not any(action.microbatch >= 0 for action in row):
+            raise ScheduleError(f"{name}: rank {rank} has no action on a micro-batch")
+        for stage in sorted({action.stage for action in row}):
+            if rank_of.setdefault(stage, rank) != rank:
+                raise ScheduleError(
+                    f"{name}: stage {stage} is on ranks {rank_of[stage]} and {rank}; "
+                    "a stage belongs to one rank"
+                )
+    if not rank_of:
+        raise ScheduleError(f"{name}: no actions; expected one row of actions per pipeline rank")
+    for stage in range(len(rank_of)):
+        if stage not in rank_of:
+            raise ScheduleError(
+                f"{name}: stage {stage} is on no rank, but stage {max(rank_of)} is; "
+                "stages must be numbered 0, 1, 2, ... without a gap"
+            )
+    return tuple(rank_of[stage] for stage in range(len(rank_of)))
+
+
+def _time_steps(schedule: Schedule) -> list[list[Action | None]]:
+    """What each rank computes in each step of one slot; None is idle."""
+    last = schedule.num_stages - 1
+    todo = [[a for a in reversed(row) if a.kind <= Kind.W] for row in schedule.ranks]
+    lanes: list[list[Action | None]] = [[] for _ in todo]
+    done: set[tuple[int, bool, int]] = set()  # (stage, is backward, microbatch)
+
+    def ready(action: Action) -> bool:
+        stage, kind, microbatch = action
+        if kind == Kind.F:
+            return stage == 0 or (stage - 1, False, microbatch) in done
+        return kind == Kind.W or stage == last or (stage + 1, True, microbatch) in done
+
+    while any(todo):
+        step = [row.pop() if row and ready(row[-1]) else None for row in todo]
+        if not any(step):
+            raise DeadlockError(
+                f"{schedule.name}: no rank can go on; check_schedule names what each waits for"
+            )
+        done.update((a.stage, a.kind != Kind.F, a.microbatch) for a in step if a)
+        for lane, action in zip(lanes, step, strict=True):
+            lane.append(action)
+    return lanes

@@ -1,0 +1,147 @@
+"""Is a schedule complete, on the right ranks, in order, and sure to finish?"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import Literal
+
+from parsim.errors import DeadlockError, ScheduleError
+from parsim.schedule.actions import Action, Kind, Schedule, require_positive
+from parsim.schedule.complete import check_complete
+from parsim.schedule.deadlock import waiting_cycle
+from parsim.schedule.messages import mate
+
+SENDS = ("buffered", "rendezvous")
+
+
+def check_schedule(
+    schedule: Schedule, *, sends: Literal["buffered", "rendezvous"] = "buffered"
+) -> None:
+    """Prove that a schedule, compute-only or lowered, can be run and computes what it should.
+
+    Every stage and micro-batch has one F and one B (or I and W), on the stage's rank, F before
+    B, I before W. If there are messages at all, each result that crosses ranks has one SEND and
+    one RECV, and per ordered pair of ranks both come in the same order, because p2p is matched
+    by order. No rank waits forever: with rendezvous, a SEND blocks its rank until the matching
+    RECV is at the head of the other (a schedule without messages is then taken with each RECV
+    right before its consumer and each SEND right after its producer).
+
+    Raises:
+        ScheduleError: an action is missing, double, misplaced or out of order.
+        DeadlockError: some ranks wait for each other forever; `cycle` names them.
+    """
+    if sends not in SENDS:
+        raise ScheduleError(f"sends={sends!r} is unknown; allowed: {', '.join(SENDS)}")
+    _check_placement(schedule)
+    check_complete(schedule)
+    _check_reduce_grad(schedule)
+    _check_sharding(schedule)
+    _check_message_order(schedule)
+    cycle = waiting_cycle(schedule, rendezvous=sends == "rendezvous")
+    if cycle:
+        raise DeadlockError(_stuck(schedule, sends, cycle), cycle)
+
+
+def _check_placement(schedule: Schedule) -> None:
+    """Every stage on a rank, every action on its stage's rank, every number in range."""
+    m = schedule.num_microbatches
+    require_positive(pp=schedule.pp, num_microbatches=m)
+    rank_of = dict(enumerate(schedule.stage_rank))
+    idle = set(range(schedule.pp)) - set(rank_of.values())
+    if idle:
+        raise ScheduleError(f"{schedule.name}: rank {min(idle)} holds no stage")
+    for rank, row in enumerate(schedule.ranks):
+        for stage, kind, microbatch in row:
+            if rank_of.get(stage) != rank:
+                raise ScheduleError(_misplaced(schedule, Action(stage, kind, microbatch), rank))
+            if not 0 <= microbatch < m and kind < Kind.UNSHARD:
+                raise ScheduleError(
+                    f"{schedule.name}: rank {rank} runs {Action(stage, kind, microbatch)}, but "
+                    f"num_microbatches={m}; allowed microbatches: 0..{m - 1}"
+                )
+
+
+def _misplaced(schedule: Schedule, action: Action, rank: int) -> str:
+    where = f"{schedule.name}: rank {rank} runs {action}"
+    if 0 <= action.stage < schedule.num_stages:
+        return f"{where}, but stage {action.stage} is on rank {schedule.stage_rank[action.stage]}"
+    return f"{where}, but there is no such stage; allowed: 0..{schedule.num_stages - 1}"
+
+
+def _check_reduce_grad(schedule: Schedule) -> None:
+    """REDUCE_GRAD on every stage or on none, once, after the stage's last B or W."""
+    left = dict.fromkeys(range(schedule.num_stages), schedule.num_microbatches)
+    reduced: set[int] = set()
+    for rank, row in enumerate(schedule.ranks):
+        for stage, kind, _ in row:
+            if kind == Kind.B or kind == Kind.W:
+                left[stage] -= 1
+            elif kind == Kind.REDUCE_GRAD:
+                where = f"{schedule.name}: rank {rank} runs {stage}REDUCE_GRAD"
+                if left[stage]:
+                    raise ScheduleError(
+                        f"{where} before the last backward of stage {stage}: {left[stage]} to come"
+                    )
+                if stage in reduced:
+                    raise ScheduleError(f"{where} twice; a stage has it once")
+                reduced.add(stage)
+    missing = set(left) - reduced
+    if reduced and missing:
+        raise ScheduleError(
+            f"{schedule.name}: stage {min(missing)} lacks REDUCE_GRAD, which stage "
+            f"{min(reduced)} has; allowed: on every stage, or on none"
+        )
+
+
+def _check_sharding(schedule: Schedule) -> None:
+    """A stage that is ever unsharded computes only between its UNSHARD and its RESHARD."""
+    for rank, row in enumerate(schedule.ranks):
+        whole: set[int] = set()
+        managed = {a.stage for a in row if a.kind >= Kind.UNSHARD and a.kind < Kind.REDUCE_GRAD}
+        if not managed:
+            continue
+        for action in row:
+            stage, kind = action.stage, action.kind
+            if kind == Kind.UNSHARD and stage in whole:
+                problem = "is unsharded already"
+            elif kind == Kind.RESHARD and stage not in whole:
+                problem = "is not unsharded"
+            elif kind <= Kind.W and stage in managed and stage not in whole:
+                problem = "is sharded; put its UNSHARD before"
+            else:
+                whole ^= {stage} if kind in (Kind.UNSHARD, Kind.RESHARD) else set()
+                continue
+            raise ScheduleError(
+                f"{schedule.name}: rank {rank} runs {action} while stage {stage} {problem}"
+            )
+
+
+def _check_message_order(schedule: Schedule) -> None:
+    """Per ordered pair of ranks, sends and receives in the same order (p2p knows no names)."""
+    rank_of = schedule.stage_rank
+    sent: dict[tuple[int, int], list[Action]] = {}
+    got: dict[tuple[int, int], list[Action]] = {}
+    for rank, row in enumerate(schedule.ranks):
+        for action in row:
+            if not Kind.W < action.kind < Kind.UNSHARD:
+                continue
+            other = rank_of[mate(action).stage]
+            if action.kind == Kind.SEND_F or action.kind == Kind.SEND_B:
+                sent.setdefault((rank, other), []).append(action)
+            else:
+                got.setdefault((other, rank), []).append(action)
+    for (source, target), sends in sent.items():
+        for place, (send, recv) in enumerate(zip_longest(sends, got.get((source, target), []))):
+            if send is None or recv is None or mate(send) != recv:
+                raise ScheduleError(
+                    f"{schedule.name}: message {place} from rank {source} to rank {target} is sent "
+                    f"as {send} and received as {recv}; messages between two ranks are matched by "
+                    "order, so both must be in the same order"
+                )
+
+
+def _stuck(schedule: Schedule, sends: str, cycle: tuple[str, ...]) -> str:
+    message = f"{schedule.name}: deadlock with {sends} sends: {'; '.join(cycle)}"
+    if sends == "rendezvous":
+        message += "; use buffered sends, or lower() so that each RECV is posted with its SEND"
+    return message

@@ -1,0 +1,117 @@
+"""Does a schedule ever stop? Run it without time, and name who waits for whom.
+
+The order of events does not matter to the answer: an action that may run may run forever after,
+so one greedy run decides. Actions that are in order on their own rank are not looked at again;
+`check` has looked at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+
+from parsim.schedule.actions import Action, Kind, Schedule
+from parsim.schedule.messages import mate, one_by_one
+
+Rows = Sequence[Sequence[Action]]
+Need = Callable[[Action], Action | None]
+
+
+def waiting_cycle(schedule: Schedule, *, rendezvous: bool) -> tuple[str, ...]:
+    """One line per rank of a cycle of waiting ranks; empty if every rank reaches its end.
+
+    With rendezvous, a SEND waits until its RECV is at the head of the other rank; otherwise it
+    never waits. A schedule without messages is, with rendezvous, taken with each RECV right
+    before its consumer and each SEND right after its producer.
+    """
+    silent = not schedule.has_messages
+    rows = one_by_one(schedule) if rendezvous and silent else schedule.ranks
+    need = _needs(schedule, crossing=silent and not rendezvous, rendezvous=rendezvous)
+    heads = _run(rows, need, rendezvous)
+    return _cycle(heads, need, dict(enumerate(schedule.stage_rank)))
+
+
+def _needs(schedule: Schedule, *, crossing: bool, rendezvous: bool) -> Need:
+    """What must have happened before an action, beyond the order on its own rank.
+
+    `crossing`: results cross ranks unsaid, as in a compute-only schedule; else RECVs bring them.
+    """
+    rank_of = schedule.stage_rank
+    last = len(rank_of) - 1
+    waits_for_mate = {Kind.RECV_F, Kind.RECV_B}
+    if rendezvous:
+        waits_for_mate |= {Kind.SEND_F, Kind.SEND_B}
+    split = frozenset(a for a in chain(*schedule.ranks) if a.kind == Kind.I)
+
+    def gradient(stage: int, microbatch: int) -> Action:
+        whole = Action(stage, Kind.I, microbatch)
+        return whole if whole in split else Action(stage, Kind.B, microbatch)
+
+    def need(action: Action) -> Action | None:
+        stage, kind, microbatch = action
+        if kind == Kind.F:
+            if stage > 0 and (crossing or rank_of[stage - 1] == rank_of[stage]):
+                return Action(stage - 1, Kind.F, microbatch)
+        elif kind == Kind.B or kind == Kind.I:
+            if stage < last and (crossing or rank_of[stage + 1] == rank_of[stage]):
+                return gradient(stage + 1, microbatch)
+        elif kind in waits_for_mate:
+            return mate(action)
+        return None
+
+    return need
+
+
+def _run(rows: Rows, need: Need, rendezvous: bool) -> dict[int, Action]:
+    """Run every rank as far as it goes; the action at which each unfinished rank waits."""
+    position = [0] * len(rows)
+    happened: set[Action] = set()
+    waiting: dict[Action, list[int]] = {}
+    ready = list(range(len(rows)))
+
+    def happen(action: Action) -> None:
+        happened.add(action)
+        if action in waiting:
+            ready.extend(waiting.pop(action))
+
+    while ready:
+        rank = ready.pop()
+        row, here = rows[rank], position[rank]
+        while here < len(row):
+            action = row[here]
+            if rendezvous and (action.kind == Kind.RECV_F or action.kind == Kind.RECV_B):
+                happen(action)  # it is at the head: its SEND, which waits for that, may go
+            wanted = need(action)
+            if wanted is not None and wanted not in happened:
+                waiting.setdefault(wanted, []).append(rank)
+                break
+            happen(action)
+            here += 1
+        position[rank] = here
+    stopped = enumerate(zip(rows, position, strict=True))
+    return {rank: row[here] for rank, (row, here) in stopped if here < len(row)}
+
+
+def _cycle(heads: dict[int, Action], need: Need, rank_of: dict[int, int]) -> tuple[str, ...]:
+    """Follow who waits for whom until a rank comes again."""
+    if not heads:
+        return ()
+    path: list[int] = []
+    rank = min(heads)
+    while rank not in path:
+        path.append(rank)
+        rank = rank_of[_wanted(heads[rank], need).stage]
+    cycle = path[path.index(rank) :]
+    start = cycle.index(min(cycle))
+    return tuple(
+        f"rank {r} waits at {heads[r]} for rank {rank_of[wanted.stage]} to run {wanted}"
+        for r in cycle[start:] + cycle[:start]
+        for wanted in (_wanted(heads[r], need),)
+    )
+
+
+def _wanted(action: Action, need: Need) -> Action:
+    wanted = need(action)
+    if wanted is None:
+        raise AssertionError(f"{action} waits for nothing")
+    return wanted

@@ -1,0 +1,128 @@
+"""When a plan does not fit: by how much, on which rank, and the least change that would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from parsim.cost.job import Job
+from parsim.plan import Plan, Recompute
+from parsim.plan.rules import violation
+from parsim.sim import Prediction, simulate
+from parsim.units import format_bytes
+
+
+def shortage_message(job: Job, plan: Plan, margin: float = 0.0) -> str:
+    """Explain a plan that does not fit the devices.
+
+    `margin` is the share of the device's memory that must stay free.
+    """
+    found = simulate(job, plan)
+    rank = found.worst_rank
+    need, have = found.peak_allocated[rank], found.capacity * (1.0 - margin)
+    largest = max(found.memory, key=lambda name: found.memory[name])
+    reserve = f" less {100 * margin:.0f} % margin" if margin else ""
+    return (
+        f"nothing fits: the nearest plan, {plan.label()}, needs {format_bytes(need)} on pipeline "
+        f"rank {rank}, {format_bytes(need - have)} more than {format_bytes(have)} "
+        f"({job.device.id}{reserve}); most of it is {largest}, "
+        f"{format_bytes(found.memory[largest])}; {_advice(job, plan, have)}"
+    )
+
+
+def fits(found: Prediction, margin: float = 0.0) -> bool:
+    """Whether every rank's predicted peak fits the device, less a margin."""
+    return max(found.peak_allocated) <= found.capacity * (1.0 - margin)
+
+
+def _advice(job: Job, plan: Plan, have: float) -> str:
+    """Least change: the fastest plan that fits among single changes, then among pairs."""
+    for changes in (_single(plan), _pairs(plan)):
+        working = [
+            (found.step_time, text)
+            for text, other in changes
+            if violation(other, job.model, job.cluster) is None
+            and max((found := simulate(job, other)).peak_allocated) <= have
+        ]
+        if working:
+            step, text = min(working)
+            return f"least change that fits: {text} (step {step:.3g} s)"
+    return _more_devices(job, plan, have)
+
+
+def _more_devices(job: Job, plan: Plan, have: float) -> str:
+    """Shard over more devices until it fits."""
+    for factor in (2, 4, 8, 16, 32, 64):
+        cluster = replace(job.cluster, num_nodes=job.cluster.num_nodes * factor)
+        bigger = replace(job, cluster=cluster)
+        shard = replace(
+            plan, dp_replicate=1, dp_shard=plan.dp * factor, zero_stage=3,
+            recompute=Recompute.FULL,
+        )  # fmt: skip
+        if bigger.system.network is None or violation(shard, job.model, cluster):
+            continue
+        if max(simulate(bigger, shard).peak_allocated) <= have:
+            return (
+                f"least change that fits: {cluster.num_nodes} nodes with zero_stage=3 and "
+                f"recompute=full (global batch {shard.global_batch_size})"
+            )
+    return "no single or double change of recompute, sharding, micro-batch or degrees fits"
+
+
+Change = tuple[str, Plan]
+
+
+def _single(plan: Plan) -> Iterator[Change]:
+    yield from _recompute(plan)
+    yield from _sharding(plan)
+    yield from _smaller(plan)
+    yield from _degrees(plan)
+
+
+def _pairs(plan: Plan) -> Iterator[Change]:
+    for first, once in _single(plan):
+        for second, twice in _single(once):
+            if first.split("=")[0] != second.split("=")[0]:
+                yield (f"{first} and {second}", twice)
+
+
+def _recompute(plan: Plan) -> Iterator[Change]:
+    for level in Recompute:
+        if level > plan.recompute:
+            yield (f"recompute={level.name.lower()}", replace(plan, recompute=level))
+
+
+def _sharding(plan: Plan) -> Iterator[Change]:
+    for stage in range(plan.zero_stage + 1, 4):
+        other = replace(plan, zero_stage=stage, dp_replicate=1, dp_shard=plan.dp)
+        yield (f"zero_stage={stage}", other)
+    if not plan.sequence_parallel:
+        yield ("sequence_parallel=true", replace(plan, sequence_parallel=True))
+
+
+def _smaller(plan: Plan) -> Iterator[Change]:
+    for factor in (2, 4, 8, 16):
+        if plan.microbatch_size % factor == 0:
+            size, count = plan.microbatch_size // factor, plan.num_microbatches * factor
+            other = replace(plan, microbatch_size=size, num_microbatches=count)
+            yield (f"microbatch_size={size}", other)
+    if plan.schedule == "gpipe":
+        yield ("schedule=1f1b", replace(plan, schedule="1f1b"))
+
+
+def _degrees(plan: Plan) -> Iterator[Change]:
+    for factor in (2, 4, 8):
+        if plan.dp % factor:
+            continue
+        for axis in ("tp", "pp"):
+            degree = plan.degree(axis) * factor
+            yield (f"{axis}={degree}", _traded(plan, axis, degree, factor))
+
+
+def _traded(plan: Plan, axis: str, degree: int, factor: int) -> Plan:
+    """Take ranks from data parallelism; micro-batches grow to keep the global batch."""
+    name = "dp_shard" if plan.zero_stage else "dp_replicate"
+    rest = max(plan.degree(name) // factor, 1)
+    sharded = plan.zero_stage if rest > 1 else 0
+    values = {axis: degree, name: rest, "num_microbatches": plan.num_microbatches * factor}
+    return replace(plan, **values, zero_stage=sharded, stage_layers=None)  # type: ignore[arg-type]

@@ -1,0 +1,229 @@
+"""Search: evaluate every legal plan of a space and rank what fits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.cost.job import Job
+from parsim.cost.stages import LayerTable
+from parsim.cost.step import step_costs
+from parsim.errors import NoFeasiblePlan
+from parsim.plan import Plan, PlanSpace, PlanTable
+from parsim.schedule import build_schedule
+from parsim.search.relax import shortage_message
+from parsim.search.space import Enumeration, check_space, enumerate_plans
+from parsim.sim.evaluate import finish, shapes
+from parsim.sim.graph import graph_for
+from parsim.sim.memory import memory_use
+
+Array = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """One plan of the result, seconds and bytes."""
+
+    plan: Plan
+    step_time: float
+    tokens_per_second: float
+    mfu: float
+    bubble_fraction: float
+    peak_allocated: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data with units in the names."""
+        return {
+            "plan": self.plan.to_json(),
+            "step_time_s": self.step_time,
+            "tokens_per_s": self.tokens_per_second,
+            "mfu": self.mfu,
+            "bubble_fraction": self.bubble_fraction,
+            "peak_allocated_bytes": self.peak_allocated,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """The best plans first, and what happened to the others."""
+
+    plans: tuple[Ranked, ...]
+    counts: dict[str, int]
+    illegal_reasons: dict[str, int]
+    optimality: str
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that `parsim search --json` prints (no times of day, no durations)."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "plans": [plan.to_json() for plan in self.plans],
+            "counts": dict(self.counts),
+            "optimality": self.optimality,
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat dict per plan, for a data frame."""
+        return [
+            {**entry.plan.to_json(), "step_time_s": entry.step_time, "mfu": entry.mfu,
+             "bubble_fraction": entry.bubble_fraction,
+             "peak_allocated_bytes": entry.peak_allocated}
+            for entry in self.plans
+        ]  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Found:
+    """Columns of the evaluation; infinite time where a plan does not fit."""
+
+    step: Array
+    bubble: Array
+    peak: Array
+    seen: NDArray[np.bool_]
+
+
+def search(
+    job: Job,
+    space: PlanSpace,
+    *,
+    top: int = 10,
+    progress: Progress | None = None,
+    time_limit: float | None = None,
+) -> SearchResult:
+    """Evaluate every legal plan with tier B and return the best ones.
+
+    Args:
+        job: model, cluster, software.
+        space: allowed values; the batch and what all plans share.
+        top: how many plans to return.
+        progress: called with (plans done, plans in all).
+        time_limit: stop after so many seconds and return the best so far.
+
+    Raises:
+        PlanError: the space cannot hold a legal plan.
+        NoFeasiblePlan: nothing fits; says by how much and what would.
+    """
+    begin = time.perf_counter()
+    check_space(job, space)
+    listed = enumerate_plans(job, space)
+    if listed.table is None:
+        raise NoFeasiblePlan(_nothing_legal(listed))
+    capacity = job.device.memory * (1.0 - space.memory_margin)
+    found, stopped = _evaluate_all(job, listed.table, capacity, progress, time_limit, begin)
+    fits = np.isfinite(found.step)
+    if not fits.any():
+        best = int(np.argmin(np.where(found.seen, found.peak, np.inf)))
+        nearest = listed.table.plan(best)
+        raise NoFeasiblePlan(shortage_message(job, nearest, space.memory_margin))
+    order = np.lexsort((found.peak, found.step))[: min(top, int(fits.sum()))]
+    evaluated = int(fits.sum())
+    return SearchResult(
+        plans=tuple(_ranked(job, listed.table, found, int(i)) for i in order),
+        counts={
+            "enumerated": listed.enumerated,
+            "illegal": listed.illegal,
+            "out_of_memory": int((found.seen & ~fits).sum()),
+            "evaluated": evaluated,
+        },
+        illegal_reasons=listed.reasons,
+        optimality=_optimality(stopped, found),
+        seconds=time.perf_counter() - begin,
+    )
+
+
+def _optimality(stopped: str | None, found: _Found) -> str:
+    if stopped is None:
+        return "exhaustive: every legal plan of the space was evaluated (tier B)"
+    share = 100.0 * float(found.seen.mean())
+    return f"{stopped} after {share:.0f} % of the legal plans: best so far"
+
+
+def _evaluate_all(
+    job: Job,
+    table: PlanTable,
+    capacity: float,
+    progress: Progress | None,
+    time_limit: float | None,
+    begin: float,
+) -> tuple[_Found, str | None]:
+    """Fill the result columns shape by shape; Ctrl-C and the time limit keep what is done."""
+    rows = len(table)
+    found = _Found(
+        step=np.full(rows, np.inf),
+        bubble=np.full(rows, np.nan),
+        peak=np.full(rows, np.nan),
+        seen=np.zeros(rows, dtype=bool),
+    )
+    layers = LayerTable.of(job, table)
+    done = 0
+    try:
+        for shape, members in shapes(table):
+            _evaluate_shape(job, table, layers, shape, members, capacity, found)
+            done += len(members)
+            if progress:
+                progress(done, rows)
+            if time_limit is not None and time.perf_counter() - begin > time_limit:
+                return found, "stopped by time limit" if done < rows else None
+    except KeyboardInterrupt:
+        return found, "interrupted"
+    return found, None
+
+
+def _evaluate_shape(
+    job: Job,
+    table: PlanTable,
+    layers: LayerTable,
+    shape: tuple[str, int, int, int],
+    members: NDArray[np.int64],
+    capacity: float,
+    found: _Found,
+) -> None:
+    """Memory first; only plans that fit run through the schedule."""
+    name, pp, microbatches, v = shape
+    group, known = table.take(members), layers.take(members)
+    costs = step_costs(job, group, known)
+    schedule = build_schedule(name, pp=pp, num_microbatches=microbatches, v=v)
+    peak = memory_use(job, group, known, costs, schedule).peak.max(axis=0)
+    found.peak[members] = peak
+    found.seen[members] = True
+    fits = np.flatnonzero(peak <= capacity)
+    if not len(fits):
+        return
+    result = finish(
+        job, group.take(fits), known.take(fits), graph_for(*shape), costs.rows(fits)
+    )
+    found.step[members[fits]] = result.step_time
+    found.bubble[members[fits]] = result.bubble_fraction
+
+
+def _ranked(job: Job, table: PlanTable, found: _Found, row: int) -> Ranked:
+    plan = table.plan(row)
+    step = float(found.step[row])
+    peak = job.device.peak(table.precision.compute)
+    flops = job.model.step_flops(plan.global_batch_size)
+    return Ranked(
+        plan=plan,
+        step_time=step,
+        tokens_per_second=plan.global_batch_size * job.model.seq_len / step,
+        mfu=flops / (step * peak * plan.world_size),
+        bubble_fraction=float(found.bubble[row]),
+        peak_allocated=float(found.peak[row]),
+    )
+
+
+def _nothing_legal(listed: Enumeration) -> str:
+    if not listed.reasons:
+        return (
+            "no plan is legal: no tp x pp x dp of the space multiplies to the number of devices "
+            "and divides the global batch; widen tp, pp or microbatch_size"
+        )
+    first = max(listed.reasons, key=listed.reasons.__getitem__)
+    return f"no plan is legal: {listed.illegal} of {listed.enumerated} refused; most often: {first}"

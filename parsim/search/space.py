@@ -1,0 +1,179 @@
+"""Enumerate a plan space into one table, counting what the rules refuse.
+
+Duplicates are left out by construction: without a pipeline every schedule is the same loop, only
+interleaving has chunks, sequence parallelism needs tensor parallelism, ZeRO needs replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from parsim.cost.job import Job
+from parsim.errors import PlanError
+from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
+from parsim.plan.rules import check_plan, divisors, tensor_splits, violation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enumeration:
+    """The legal plans and how many were looked at.
+
+    `reasons` maps the first broken rule's message to how many plans it refused.
+    """
+
+    table: PlanTable | None
+    enumerated: int
+    illegal: int
+    reasons: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    tp: int
+    pp: int
+    dp: int
+    microbatch_size: int
+    v: int
+    schedule: str
+
+
+def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
+    """Every legal plan of a space.
+
+    Legality depends on the shape (degrees, micro-batch, chunks, schedule); each shape is checked
+    once with the same rules as a single plan, and its options (ZeRO, recompute, sequence
+    parallelism) are those that make sense for it.
+
+    Raises:
+        PlanError: the space holds a value that no plan could ever have.
+    """
+    rows: list[tuple[int, ...]] = []
+    names: list[str] = []
+    enumerated = illegal = 0
+    reasons: dict[str, int] = {}
+    for shape in _shapes(job, space):
+        options = list(_options(space, shape))
+        enumerated += len(options)
+        message = violation(_plan(space, shape), job.model, job.cluster)
+        if message is not None:
+            illegal += len(options)
+            reasons[message] = reasons.get(message, 0) + len(options)
+            continue
+        rows += [_row(space, shape, option) for option in options]
+        names += [shape.schedule] * len(options)
+    return Enumeration(
+        table=_table(space, rows, names) if rows else None,
+        enumerated=enumerated,
+        illegal=illegal,
+        reasons=reasons,
+    )
+
+
+def _shapes(job: Job, space: PlanSpace) -> Iterator[_Shape]:
+    world, layers = job.cluster.num_devices, job.model.num_layers
+    heads = max(tensor_splits(job.model).values(), default=world)
+    for tp in space.tp or divisors(world, heads):
+        for pp in space.pp or divisors(world, layers):
+            if world % (tp * pp):
+                continue
+            dp = world // (tp * pp)
+            if space.global_batch_size % dp:
+                continue
+            for size in space.microbatch_size or divisors(space.global_batch_size // dp):
+                if space.global_batch_size % (dp * size):
+                    continue
+                for schedule, v in _chunks(space, pp, layers):
+                    yield _Shape(tp, pp, dp, size, v, schedule)
+
+
+def _chunks(space: PlanSpace, pp: int, layers: int) -> Iterator[tuple[str, int]]:
+    """Schedules and their chunk counts for a pipeline of pp ranks."""
+    if pp == 1:
+        yield ("1f1b", 1)
+        return
+    for schedule in space.schedule:
+        if schedule != "interleaved_1f1b":
+            if space.v is None or 1 in space.v:
+                yield (schedule, 1)
+            continue
+        # chunks of equal size where the layers divide; the user may name other counts
+        chosen = space.v or (divisors(layers // pp) if layers % pp == 0 else [])
+        for v in chosen:
+            if v > 1:
+                yield (schedule, v)
+
+
+def _options(space: PlanSpace, shape: _Shape) -> Iterator[tuple[int, Recompute, bool]]:
+    for stage in space.zero_stage:
+        if stage and shape.dp == 1:
+            continue
+        for recompute in space.recompute:
+            for sequence in space.sequence_parallel:
+                if sequence and shape.tp == 1:
+                    continue
+                yield (stage, recompute, sequence)
+
+
+def _plan(space: PlanSpace, shape: _Shape) -> Plan:
+    microbatches = space.global_batch_size // (shape.dp * shape.microbatch_size)
+    return replace(
+        space.common,
+        tp=shape.tp,
+        pp=shape.pp,
+        dp_replicate=shape.dp,
+        dp_shard=1,
+        zero_stage=0,
+        microbatch_size=shape.microbatch_size,
+        num_microbatches=microbatches,
+        schedule=shape.schedule,
+        v=shape.v,
+        sequence_parallel=False,
+        stage_layers=None,
+    )
+
+
+def _row(space: PlanSpace, shape: _Shape, option: tuple[int, Recompute, bool]) -> tuple[int, ...]:
+    stage, recompute, sequence = option
+    replicate, shard = (1, shape.dp) if stage else (shape.dp, 1)
+    microbatches = space.global_batch_size // (shape.dp * shape.microbatch_size)
+    return (shape.tp, shape.pp, replicate, shard, shape.microbatch_size, microbatches, shape.v,
+            stage, int(sequence), int(recompute))  # fmt: skip
+
+
+def _table(space: PlanSpace, rows: list[tuple[int, ...]], names: list[str]) -> PlanTable:
+    columns = np.array(rows, dtype=np.int64).T
+    tp, pp, replicate, shard, size, count, v, stage, sequence, recompute = columns
+    return PlanTable(
+        tp=tp,
+        pp=pp,
+        dp_replicate=replicate,
+        dp_shard=shard,
+        cp=np.ones_like(tp),
+        microbatch_size=size,
+        num_microbatches=count,
+        v=v,
+        zero_stage=stage,
+        sequence_parallel=sequence > 0,
+        recompute=recompute,
+        schedule=np.array(names),
+        common=replace(space.common, stage_layers=None),
+    )
+
+
+def check_space(job: Job, space: PlanSpace) -> None:
+    """Refuse a space whose fixed fields no plan could have (precision, rank order, stages).
+
+    Raises:
+        PlanError: what is wrong, with the allowed values.
+    """
+    for stage in space.zero_stage:
+        if stage not in (0, 1, 2, 3):
+            raise PlanError(f"zero_stage={stage} is unknown; allowed: 0, 1, 2, 3")
+    probe = replace(
+        space.common, tp=1, pp=1, dp_replicate=job.cluster.num_devices, dp_shard=1, zero_stage=0,
+        v=1, schedule="1f1b", sequence_parallel=False, stage_layers=None,
+    )  # fmt: skip
+    check_plan(probe, job.model, job.cluster)

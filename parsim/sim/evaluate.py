@@ -1,0 +1,119 @@
+"""Tier B for a whole step: pipeline, tail and memory of B plans that share a schedule's shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.cost.job import Job
+from parsim.cost.stages import LayerTable
+from parsim.cost.step import StepCosts, step_costs
+from parsim.plan import PlanTable
+from parsim.sim.graph import Graph, graph_for
+from parsim.sim.maxplus import ClassTimes, Run, run
+from parsim.sim.memory import MemoryUse, memory_use
+from parsim.sim.tail import Tail, tail
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Everything tier B knows of B plans of one shape."""
+
+    graph: Graph
+    costs: StepCosts
+    run: Run
+    tail: Tail
+    memory: MemoryUse
+
+    @property
+    def step_time(self) -> Array:
+        """Seconds, (B,)."""
+        return self.tail.step_time
+
+    @property
+    def busy(self) -> Array:
+        """Compute-stream seconds of each rank in the pipeline phase, (p, B)."""
+        m, pp = self.graph.schedule.num_microbatches, self.graph.schedule.pp
+        both = self.costs.forward + self.costs.backward
+        return np.asarray(both.reshape(len(both) // pp, pp, -1).sum(axis=0) * m)
+
+    @property
+    def pipeline_time(self) -> Array:
+        """From the first action's start to the last action's end, (B,)."""
+        return np.asarray(self.run.clock.max(axis=0))
+
+    @property
+    def bubble_fraction(self) -> Array:
+        """Idle share of the pipeline phase, mean over ranks, (B,); never negative."""
+        idle = 1.0 - self.busy.mean(axis=0) / self.pipeline_time
+        return np.where(np.abs(idle) < 1e-12, 0.0, idle)
+
+
+def shapes(table: PlanTable) -> Iterator[tuple[tuple[str, int, int, int], NDArray[np.int64]]]:
+    """Groups of rows with equal (schedule, pp, num_microbatches, v), in a fixed order.
+
+    Without a pipeline every schedule is the same loop over micro-batches, so pp = 1 rows are
+    evaluated as 1F1B whatever they are called.
+    """
+    names, code = np.unique(table.schedule, return_inverse=True)
+    numbers = np.stack([code, table.pp, table.num_microbatches, table.v], axis=1)
+    distinct, back = np.unique(numbers, axis=0, return_inverse=True)
+    order = np.argsort(back.reshape(-1), kind="stable")
+    bounds = np.searchsorted(back.reshape(-1)[order], np.arange(len(distinct) + 1))
+    for i, (name, pp, m, v) in enumerate(distinct):
+        schedule = str(names[name]) if pp > 1 else "1f1b"
+        yield (schedule, int(pp), int(m), int(v)), order[bounds[i] : bounds[i + 1]]
+
+
+def evaluate(
+    job: Job,
+    table: PlanTable,
+    shape: tuple[str, int, int, int],
+    layers: LayerTable | None = None,
+    *,
+    keep: bool = False,
+) -> Evaluation:
+    """Simulate plans of one shape.
+
+    Args:
+        job: model, cluster, software.
+        table: the plans; all have this shape.
+        shape: schedule name, pp, number of micro-batches, v.
+        layers: their layer costs, where known.
+        keep: also keep every action's finish time (for timelines).
+    """
+    layers = layers or LayerTable.of(job, table)
+    graph = graph_for(*shape)
+    costs = step_costs(job, table, layers)
+    return finish(job, table, layers, graph, costs, keep=keep)
+
+
+def finish(
+    job: Job,
+    table: PlanTable,
+    layers: LayerTable,
+    graph: Graph,
+    costs: StepCosts,
+    *,
+    keep: bool = False,
+) -> Evaluation:
+    """Run priced plans through pipeline, tail and memory."""
+    result = pipeline(graph, costs, keep=keep)
+    return Evaluation(
+        graph=graph,
+        costs=costs,
+        run=result,
+        tail=tail(graph, costs, result),
+        memory=memory_use(job, table, layers, costs, graph.schedule),
+    )
+
+
+def pipeline(graph: Graph, costs: StepCosts, *, keep: bool = False) -> Run:
+    """The pipeline phase, with sends on or beside the compute stream."""
+    times = ClassTimes.of(graph, costs)
+    return run(graph, times.blocking() if costs.blocking_p2p else times, keep=keep)

@@ -1,0 +1,153 @@
+"""A compute-only schedule compiled to levels: what tier B needs, cached by shape.
+
+Every action has two predecessors: the action before it on its rank, and the action that made its
+input. An action's level is the length of the longest chain before it, so all actions of one level
+are on different ranks and can be evaluated together. Seconds do not enter here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.errors import DeadlockError
+from parsim.schedule import Action, Kind, Schedule, build_schedule
+from parsim.schedule.check import check_schedule
+
+Index = NDArray[np.int64]
+
+KINDS = 4
+"""F, B, I and W have a duration class per stage: class = KINDS x stage + kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """Actions in level order; arrays of length A (actions), `bounds` splits them into levels.
+
+    `rank` and `duration_class` say whose clock an action moves and by which duration. `source` is
+    1 + the position of the action that produced its input, 0 where there is none.
+    `last_backward[s]` is the position of the action that completes stage s's gradients.
+    """
+
+    schedule: Schedule
+    rank: Index
+    duration_class: Index
+    source: Index
+    bounds: Index
+    position: Index
+    last_backward: Index
+
+    @property
+    def num_actions(self) -> int:
+        """A."""
+        return len(self.rank)
+
+
+def _input_of(action: Action, last_stage: int, split: bool) -> tuple[int, int, int] | None:
+    """(stage, kind, microbatch) of the action whose result this one consumes."""
+    stage, kind, microbatch = action
+    if kind == Kind.F:
+        return (stage - 1, Kind.F, microbatch) if stage > 0 else None
+    if kind == Kind.W:
+        return (stage, Kind.I, microbatch)
+    if stage == last_stage:
+        return (stage, Kind.F, microbatch)
+    return (stage + 1, Kind.I if split else Kind.B, microbatch)
+
+
+def build_graph(schedule: Schedule) -> Graph:
+    """Compile a schedule.
+
+    Raises:
+        DeadlockError: the order on the ranks contradicts the flow of data.
+    """
+    rows = _flatten(schedule)
+    key, inputs, rank, kinds, row_start = rows
+    level = _levels(key, inputs, row_start)
+    if level is None:
+        check_schedule(schedule)  # names the cycle
+        raise DeadlockError(f"schedule {schedule.name} cannot finish")
+    order = np.argsort(level, kind="stable")
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    by_key = np.full(int(key.max()) + 2, -1, dtype=np.int64)
+    by_key[key] = place
+    sorted_level = level[order]
+    return Graph(
+        schedule=schedule,
+        rank=rank[order],
+        duration_class=kinds[order],
+        source=np.where(inputs >= 0, by_key[inputs] + 1, 0)[order],
+        bounds=np.flatnonzero(np.diff(sorted_level, prepend=-1, append=sorted_level[-1] + 1)),
+        position=place,
+        last_backward=_last_backward(schedule, place),
+    )
+
+
+def _flatten(schedule: Schedule) -> tuple[Index, Index, Index, Index, Index]:
+    """Keys of all actions and of their inputs, rank, class, and where each rank's row starts."""
+    m, last = schedule.num_microbatches, schedule.num_stages - 1
+    lengths = [len(row) for row in schedule.ranks]
+    flat = np.array([tuple(a) for row in schedule.ranks for a in row], dtype=np.int64)
+    stage, kind, microbatch = flat[:, 0], flat[:, 1], flat[:, 2]
+    key = (stage * m + microbatch) * KINDS + kind
+    inputs = np.full(len(flat), -1, dtype=np.int64)
+    forward = (kind == Kind.F) & (stage > 0)
+    inputs[forward] = key[forward] - m * KINDS
+    weight = kind == Kind.W
+    inputs[weight] = key[weight] - Kind.W + Kind.I
+    top = (kind != Kind.F) & ~weight & (stage == last)
+    inputs[top] = key[top] - kind[top] + Kind.F
+    below = (kind != Kind.F) & ~weight & (stage < last)
+    present = np.zeros((last + 2) * m * KINDS, dtype=bool)
+    present[key] = True
+    full = (stage + 1) * m * KINDS + microbatch * KINDS + Kind.B
+    made = np.where(present[np.minimum(full, len(present) - 1)], full, full - Kind.B + Kind.I)
+    inputs[below] = made[below]
+    rank = np.repeat(np.arange(len(lengths)), lengths)
+    start = np.concatenate([[0], np.cumsum(lengths)])
+    return key, inputs, rank, stage * KINDS + kind, start
+
+
+def _levels(key: Index, inputs: Index, row_start: Index) -> Index | None:
+    """Longest chain before each action; None where some action can never run."""
+    keys, needs = key.tolist(), inputs.tolist()
+    done: dict[int, int] = {-1: -1}
+    level = [0] * len(keys)
+    pointers, ends = row_start[:-1].tolist(), row_start[1:].tolist()
+    clocks = [-1] * len(pointers)
+    moved = True
+    while moved:
+        moved = False
+        for r, at in enumerate(pointers):
+            end, clock = ends[r], clocks[r]
+            while at < end:
+                ready = done.get(needs[at])
+                if ready is None:
+                    break
+                clock = (clock if clock > ready else ready) + 1
+                level[at] = done[keys[at]] = clock
+                at += 1
+            moved |= at > pointers[r]
+            pointers[r], clocks[r] = at, clock
+    return np.array(level) if pointers == ends else None
+
+
+def _last_backward(schedule: Schedule, place: Index) -> Index:
+    last = np.zeros(schedule.num_stages, dtype=np.int64)
+    number = 0
+    for row in schedule.ranks:
+        for action in row:
+            if action.kind in (Kind.B, Kind.W):
+                last[action.stage] = place[number]
+            number += 1
+    return last
+
+
+@lru_cache(maxsize=512)
+def graph_for(name: str, pp: int, num_microbatches: int, v: int) -> Graph:
+    """The compiled graph of a named schedule, cached by its shape."""
+    return build_graph(build_schedule(name, pp=pp, num_microbatches=num_microbatches, v=v))

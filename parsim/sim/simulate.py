@@ -1,0 +1,172 @@
+"""Predict one plan: the front door of the simulator."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from parsim.cost.job import Job
+from parsim.cost.stages import LayerTable
+from parsim.errors import ParsimError
+from parsim.model.operators import Attention
+from parsim.plan import Plan, PlanTable, Recompute
+from parsim.plan.rules import check_plan
+from parsim.sim.evaluate import Evaluation, evaluate
+from parsim.sim.events import simulate_events
+from parsim.sim.prediction import Prediction
+from parsim.sim.trace import build_timeline
+
+Tier = Literal["evaluate", "events"]
+
+
+class SimulatorError(ParsimError):
+    """A guard found an impossible result: a bug of parsim, never the user's input."""
+
+
+def simulate(job: Job, plan: Plan, *, timeline: bool = False, tier: Tier = "evaluate") -> Prediction:
+    """Predict step time, bubble, memory and utilisation of one plan.
+
+    Args:
+        job: model, cluster, software.
+        plan: a legal plan; see `parsim.plan.rules.check_plan`.
+        timeline: also build the timeline (times of every action, memory curves, critical path).
+        tier: "evaluate" is the max-plus recurrence, "events" runs simpy and replaces its times.
+
+    Raises:
+        PlanError: the plan is not legal.
+    """
+    check_plan(plan, job.model, job.cluster)
+    table = PlanTable.of([plan])
+    layers = LayerTable.of(job, table)
+    found = evaluate(job, table, plan_shape(plan), layers, keep=True)
+    guard(found)
+    if tier == "events":
+        _check_tiers(found)
+    drawn = build_timeline(job, plan, layers, found) if timeline else None
+    return _prediction(job, plan, found, drawn)
+
+
+def plan_shape(plan: Plan) -> tuple[str, int, int, int]:
+    """(schedule, pp, micro-batches, v); without a pipeline every schedule is the same loop."""
+    return (plan.schedule if plan.pp > 1 else "1f1b", plan.pp, plan.num_microbatches, plan.v)
+
+
+def guard(found: Evaluation) -> None:
+    """Refuse impossible results: makespan below the busiest rank, negative bubble or memory."""
+    slack = found.pipeline_time - found.busy.max(axis=0)
+    if (slack < -1e-9 * found.pipeline_time).any() or (found.bubble_fraction < 0).any():
+        raise SimulatorError("negative bubble: the pipeline ends before its busiest rank")
+    if (found.memory.peak < found.memory.static).any():
+        raise SimulatorError("peak memory is below static memory")
+
+
+def _check_tiers(found: Evaluation) -> None:
+    step = simulate_events(found.graph.schedule, found.costs).step_time
+    if abs(step / float(found.step_time[0]) - 1.0) > 1e-9:
+        raise SimulatorError(
+            f"tiers disagree: events {step!r} s, recurrence {float(found.step_time[0])!r} s"
+        )
+
+
+def _prediction(job: Job, plan: Plan, found: Evaluation, drawn: object) -> Prediction:
+    step = float(found.step_time[0])
+    peak = job.device.peak(PlanTable.of([plan]).precision.compute)
+    model_flops = float(job.model.step_flops(plan.global_batch_size))
+    hardware = model_flops + recomputed_flops(job, plan)
+    capable = step * peak * plan.world_size
+    bubble = float(found.bubble_fraction[0])
+    memory = found.memory.peak[:, 0]
+    return Prediction(
+        plan=plan,
+        step_time=step,
+        pipeline_time=float(found.pipeline_time[0]),
+        tokens_per_second=plan.global_batch_size * job.model.seq_len / step,
+        mfu=model_flops / capable,
+        hfu=hardware / capable,
+        peak_flops=peak,
+        bubble_fraction=bubble,
+        bubble_overhead=bubble / (1.0 - bubble),
+        device_span=float(device_span(found)),
+        breakdown=breakdown(found),
+        peak_allocated=tuple(float(x) for x in memory),
+        memory=found.memory.at(int(np.argmax(memory)), 0),
+        capacity=job.device.memory,
+        notes=notes(job),
+        timeline=drawn,  # type: ignore[arg-type]
+    )
+
+
+def recomputed_flops(job: Job, plan: Plan) -> float:
+    """FLOPs of a step's recomputation: every layer's forward, or its attention products."""
+    batch, model = plan.global_batch_size, job.model
+    if plan.recompute is Recompute.FULL:
+        return float(sum(layer.forward_flops(batch, model.seq_len) for layer in model.layers))
+    if plan.recompute is Recompute.SELECTIVE:
+        cores = (op for layer in model.layers for op in layer.operators)
+        return float(sum(c.flops(batch, model.seq_len) for c in cores if isinstance(c, Attention)))
+    return 0.0
+
+
+def device_span(found: Evaluation) -> float:
+    """Longest time that one rank spends between its first and last action, seconds.
+
+    Shorter than the makespan where ranks start late: zero-bubble schedules are zero per span.
+    """
+    if found.run.finish is None:
+        return float(found.pipeline_time[0])
+    graph, costs = found.graph, found.costs
+    spans = []
+    number = 0
+    for row in graph.schedule.ranks:
+        first = int(graph.position[number])
+        duration = float(costs.forward[row[0].stage, 0])
+        ends = found.run.finish[graph.position[number : number + len(row)], 0]
+        spans.append(float(ends.max()) - float(found.run.finish[first, 0]) + duration)
+        number += len(row)
+    return max(spans)
+
+
+def breakdown(found: Evaluation, row: int = 0) -> dict[str, float]:
+    """Parts of the step that sum to `step_time`, mean over pipeline ranks, seconds.
+
+    forward, backward and recompute are kernels; exposed_communication is tensor-parallel and
+    sharding traffic inside actions that nothing hides; bubble is idle time of the pipeline phase
+    (waiting for messages included); gradient_reduction is what follows the last backward.
+    """
+    costs, graph, tail = found.costs, found.graph, found.tail
+    m, pp = graph.schedule.num_microbatches, graph.schedule.pp
+
+    def mean(stages: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
+        return float(stages[:, row].sum()) * m / pp
+
+    exposed = mean(costs.exposed_forward) + mean(costs.exposed_backward)
+    recompute = mean(costs.recomputed)
+    pipeline = float(found.pipeline_time[row])
+    busy = float(found.busy[:, row].mean())
+    update = float(tail.updated[row])
+    gather = float(costs.gather[:, row].max())
+    before = float(tail.barrier[row])
+    return {
+        "forward": mean(costs.forward) - mean(costs.exposed_forward),
+        "backward": mean(costs.backward) - mean(costs.exposed_backward) - recompute,
+        "recompute": recompute,
+        "exposed_communication": exposed,
+        "bubble": pipeline - busy,
+        "gradient_reduction": before - pipeline,
+        "gradient_norm": float(costs.norm[row]),
+        "optimizer": update - before - float(costs.norm[row]) - gather,
+        "parameter_gather": gather,
+        "straggler": float(found.step_time[row]) - update,
+    }
+
+
+def notes(job: Job) -> tuple[str, ...]:
+    """What a reader must know of the numbers: where the constants came from."""
+    said = []
+    if not job.device.calibrated:
+        said.append(f"device {job.device.id}: catalog constants, not measured on this machine")
+    if not job.system.calibrated:
+        said.append(f"system {job.system.id}: catalog constants, not measured on this machine")
+    said.append(f"software {job.software.id}: {job.software.description}")
+    return tuple(said)

@@ -1,0 +1,254 @@
+"""The timeline of one simulated plan: spans, messages, memory curves, critical path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from parsim.cost.job import Job
+from parsim.cost.stages import LayerTable, layer_counts
+from parsim.cost.step import stage_cut
+from parsim.plan import Plan, PlanTable
+from parsim.schedule import Action, Kind
+from parsim.sim.evaluate import Evaluation
+from parsim.sim.memory import stage_kept
+from parsim.sim.tail import chunk_order
+from parsim.timeline import Flow, MemoryCurve, Span, Timeline, ordered
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An action with its rank, its times and the time its input arrived."""
+
+    action: Action
+    rank: int
+    start: float
+    end: float
+    arrival: float
+
+
+def build_timeline(job: Job, plan: Plan, layers: LayerTable, found: Evaluation) -> Timeline:
+    """Draw what tier B computed for a single plan."""
+    placed = list(_placed(found))
+    spans = [_compute_span(found, item) for item in placed]
+    spans += list(_send_spans(found, placed)) + list(_bucket_spans(found))
+    spans += list(_tail_spans(found))
+    in_order = ordered(spans)
+    number = {_key(span): i for i, span in enumerate(in_order)}
+    return Timeline(
+        spans=in_order,
+        flows=tuple(_flows(found, in_order, number)),
+        memory=tuple(_memory_curves(job, plan, layers, found, placed)),
+        critical=tuple(_critical(found, placed, in_order, number)),
+        meta=_meta(job, plan, found),
+    )
+
+
+def _key(span: Span) -> tuple[int, str, int, int]:
+    return (span.rank, span.kind, span.stage, span.microbatch)
+
+
+def _meta(job: Job, plan: Plan, found: Evaluation) -> dict[str, object]:
+    return {
+        "source": "predicted",
+        "model": job.model.name,
+        "system": f"{job.cluster.num_nodes} x {job.system.id}",
+        "plan": plan.label(),
+        "ranks": "pipeline ranks (tensor- and data-parallel peers behave alike)",
+        "step_time_s": float(found.step_time[0]),
+        "bubble_fraction": float(found.bubble_fraction[0]),
+        "bubble_definition": "idle share of the pipeline phase, mean over ranks",
+        "peak_allocated_bytes": float(found.memory.peak[:, 0].max()),
+        "rank_labels": {str(r): f"pp {r}" for r in range(plan.pp)},
+    }
+
+
+def _placed(found: Evaluation) -> Iterator[Placed]:
+    """Walk ranks in order; start = max(previous end, arrival) as in the recurrence."""
+    graph, costs, run = found.graph, found.costs, found.run
+    assert run.finish is not None
+    finish = run.finish[:, 0]
+    number = 0
+    for rank, row in enumerate(graph.schedule.ranks):
+        for action in row:
+            at = int(graph.position[number])
+            end = float(finish[at])
+            length = _duration(found, action)
+            sent = _hop(found, action) if costs.blocking_p2p else 0.0
+            yield Placed(action, rank, end - sent - length, end - sent, 0.0)
+            number += 1
+
+
+def _duration(found: Evaluation, action: Action) -> float:
+    times = found.costs.forward if action.kind == Kind.F else found.costs.backward
+    return float(times[action.stage, 0])
+
+
+def _hop(found: Evaluation, action: Action) -> float:
+    """Seconds of the message an action sends; 0 where its consumer is on the same rank."""
+    schedule = found.graph.schedule
+    target = action.stage + (1 if action.kind == Kind.F else -1)
+    if not 0 <= target < schedule.num_stages:
+        return 0.0
+    if schedule.stage_rank[target] == schedule.stage_rank[action.stage]:
+        return 0.0
+    return float(found.costs.hop[min(action.stage, target), 0])
+
+
+def _compute_span(found: Evaluation, item: Placed) -> Span:
+    costs, action = found.costs, item.action
+    exposed = costs.exposed_forward if action.kind == Kind.F else costs.exposed_backward
+    return Span(
+        rank=item.rank,
+        stream="compute",
+        kind=action.kind.name,
+        start=max(item.start, 0.0),
+        end=item.end,
+        stage=action.stage,
+        microbatch=action.microbatch,
+        exposed=float(exposed[action.stage, 0]),
+    )
+
+
+def _send_spans(found: Evaluation, placed: list[Placed]) -> Iterator[Span]:
+    schedule = found.graph.schedule
+    for item in placed:
+        hop = _hop(found, item.action)
+        if hop <= 0.0:
+            continue
+        stage, kind, microbatch = item.action
+        target = stage + (1 if kind == Kind.F else -1)
+        name = "F" if kind == Kind.F else "B"
+        begin, end = item.end, item.end + hop
+        yield Span(item.rank, "send", f"SEND_{name}", begin, end, stage, microbatch)
+        other = schedule.stage_rank[target]
+        yield Span(other, "recv", f"RECV_{name}", begin, end, target, microbatch)
+
+
+def _bucket_spans(found: Evaluation) -> Iterator[Span]:
+    """One span per stage: from its first bucket's start to its last bucket's end."""
+    costs, run = found.costs, found.run
+    for rank, stages in enumerate(chunk_order(found.graph)):
+        free = 0.0
+        for stage in stages:
+            count, each = float(costs.buckets[stage, 0]), float(costs.bucket_time[stage, 0])
+            if each <= 0.0:
+                continue
+            length = float(costs.backward[stage, 0])
+            sent = 0.0
+            if costs.blocking_p2p and stage > 0 and found.graph.schedule.pp > 1:
+                sent = float(costs.hop[stage - 1, 0])
+            end = float(run.last_end[stage, 0]) - sent
+            if costs.overlap_reduce:
+                begin = max(free, end - length + length / count)
+                free = max(begin + count * each, end + each)
+            else:
+                begin = max(free, float(run.clock[rank, 0]))
+                free = begin + count * each
+            yield Span(rank, "dp", "REDUCE_GRAD", begin, free, stage)
+
+
+def _tail_spans(found: Evaluation) -> Iterator[Span]:
+    costs, tail = found.costs, found.tail
+    barrier = float(tail.barrier[0])
+    norm = barrier + float(costs.norm[0])
+    updated, step = float(tail.updated[0]), float(tail.step_time[0])
+    for rank in range(found.graph.schedule.pp):
+        if norm > barrier:
+            yield Span(rank, "compute", "GRAD_NORM", barrier, norm)
+        done = norm + float(costs.optimizer[rank, 0])
+        yield Span(rank, "compute", "OPTIMIZER", norm, done)
+        gather = float(costs.gather[rank, 0])
+        if gather > 0.0:
+            yield Span(rank, "dp", "GATHER_PARAM", done, done + gather)
+        if step > updated:
+            yield Span(rank, "compute", "STRAGGLER", updated, step)
+
+
+def _flows(
+    found: Evaluation, spans: tuple[Span, ...], number: dict[tuple[int, str, int, int], int]
+) -> Iterator[Flow]:
+    """Arrows from each send to its receive."""
+    rank_of = found.graph.schedule.stage_rank
+    for i, span in enumerate(spans):
+        if span.kind in ("SEND_F", "SEND_B"):
+            stage = span.stage + (1 if span.kind == "SEND_F" else -1)
+            kind = span.kind.replace("SEND", "RECV")
+            yield Flow(i, number[(rank_of[stage], kind, stage, span.microbatch)])
+
+
+def _memory_curves(
+    job: Job, plan: Plan, layers: LayerTable, found: Evaluation, placed: list[Placed]
+) -> Iterator[MemoryCurve]:
+    """Static bytes, plus what each forward keeps until its backward ends.
+
+    Logits, temporary and communication buffers stand on top while actions run, so that the
+    highest point is the predicted peak and the end is back at the static bytes.
+    """
+    table = PlanTable.of([plan])
+    kept = stage_kept(layers, layer_counts(job.model, stage_cut(job, table)))[:, 0]
+    peak, static = found.memory.peak[:, 0], found.memory.static[:, 0]
+    in_flight = found.memory.activations[:, 0]
+    for rank in range(plan.pp):
+        events = [(0.0, 0.0)]
+        for item in placed:
+            if item.rank != rank:
+                continue
+            if item.action.kind == Kind.F:
+                events.append((max(item.start, 0.0), float(kept[item.action.stage])))
+            else:
+                events.append((item.end, -float(kept[item.action.stage])))
+        events.sort(key=lambda event: (event[0], event[1]))
+        buffers = float(peak[rank] - static[rank] - in_flight[rank])
+        last = max(event[0] for event in events)
+        times = [event[0] for event in events]
+        level = float(static[rank]) + np.cumsum([event[1] for event in events])
+        heights = [float(x) + (buffers if t < last else 0.0) for t, x in zip(times, level, strict=True)]
+        yield MemoryCurve(rank=rank, times=tuple(times), bytes=tuple(heights))
+
+
+def _critical(
+    found: Evaluation,
+    placed: list[Placed],
+    spans: tuple[Span, ...],
+    number: dict[tuple[int, str, int, int], int],
+) -> list[int]:
+    """Walk back from the last action: whichever predecessor ends when this one starts."""
+    by_key = {tuple(item.action): item for item in placed}
+    before: dict[tuple[int, ...], Placed] = {}
+    last: dict[int, Placed] = {}
+    for item in placed:
+        if item.rank in last:
+            before[tuple(item.action)] = last[item.rank]
+        last[item.rank] = item
+    at: Placed | None = max(last.values(), key=lambda item: item.end)
+    path: list[int] = []
+    while at is not None:
+        path.append(number[(at.rank, at.action.kind.name, at.action.stage, at.action.microbatch)])
+        at = _cause(found, at, before.get(tuple(at.action)), by_key)
+    return path[::-1]
+
+
+def _cause(
+    found: Evaluation,
+    item: Placed,
+    previous: Placed | None,
+    by_key: dict[tuple[int, ...], Placed],
+) -> Placed | None:
+    """The predecessor that let an action start last."""
+    stage, kind, microbatch = item.action
+    last_stage = found.graph.schedule.num_stages - 1
+    source: Placed | None = None
+    if kind == Kind.F and stage > 0:
+        source = by_key[(stage - 1, Kind.F, microbatch)]
+    elif kind == Kind.B:
+        source = by_key[
+            (stage, Kind.F, microbatch) if stage == last_stage else (stage + 1, Kind.B, microbatch)
+        ]
+    if source is None or previous is None:
+        return source or previous
+    arrival = source.end + _hop(found, source.action)
+    ready = previous.end + (_hop(found, previous.action) if found.costs.blocking_p2p else 0.0)
+    return source if arrival >= ready else previous

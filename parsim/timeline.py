@@ -1,0 +1,155 @@
+"""What happened when: the one record that simulator, executor and reports share.
+
+A `Timeline` is a list of `Span`s on (rank, stream) lanes, arrows between spans, and memory
+curves. All times are seconds from the first action's start, all memory is bytes. Ranks are
+pipeline ranks of a folded simulation or global ranks of a measured run; `meta` says which.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from parsim.errors import InputError
+
+SCHEMA_VERSION = 1
+
+STREAMS = ("compute", "send", "recv", "tp", "dp")
+"""Lane names in drawing order; a span on another stream is drawn below these."""
+
+
+class Span(NamedTuple):
+    """One thing that one stream of one rank did.
+
+    `kind` is an action kind of the schedule (F B I W SEND_F ... REDUCE_GRAD), or OPTIMIZER,
+    GATHER_PARAM, GRAD_NORM, STRAGGLER. `stage` and `microbatch` are -1 where they mean nothing.
+    `exposed` is the part of the span's length that is communication inside a compute span.
+    """
+
+    rank: int
+    stream: str
+    kind: str
+    start: float
+    end: float
+    stage: int = -1
+    microbatch: int = -1
+    exposed: float = 0.0
+
+    @property
+    def duration(self) -> float:
+        """Length of the span, seconds."""
+        return self.end - self.start
+
+    @property
+    def name(self) -> str:
+        """Name in the schedule's text form, such as `2F0`; the bare kind where stage is -1."""
+        if self.stage < 0:
+            return self.kind
+        return f"{self.stage}{self.kind}{self.microbatch if self.microbatch >= 0 else ''}"
+
+
+class Flow(NamedTuple):
+    """An arrow: span number `source` made span number `target` possible (send to receive)."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryCurve:
+    """Allocated bytes of one rank over time: `bytes[i]` holds from `times[i]` to `times[i+1]`."""
+
+    rank: int
+    times: tuple[float, ...]
+    bytes: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """Spans in order of (rank, stream, start), arrows between them, memory over time.
+
+    `critical` lists the numbers of the spans on the critical path, in time order.
+    """
+
+    spans: tuple[Span, ...]
+    flows: tuple[Flow, ...] = ()
+    memory: tuple[MemoryCurve, ...] = ()
+    critical: tuple[int, ...] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def end(self) -> float:
+        """End of the last span, seconds."""
+        return max((span.end for span in self.spans), default=0.0)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """All ranks that appear, ascending."""
+        return tuple(sorted({span.rank for span in self.spans}))
+
+    def on(self, rank: int, stream: str | None = None) -> Iterator[Span]:
+        """Spans of one rank (and one stream), in order."""
+        for span in self.spans:
+            if span.rank == rank and stream in (None, span.stream):
+                yield span
+
+    def busy(self, rank: int, stream: str = "compute") -> float:
+        """Seconds during which one stream of one rank did something."""
+        return sum(span.duration for span in self.on(rank, stream))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data with units in the names; `Timeline.from_json` reads it back."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "timeline",
+            "meta": dict(self.meta),
+            "columns": ["rank", "stream", "kind", "start_s", "end_s", "stage", "microbatch", "exposed_s"],
+            "spans": [list(span) for span in self.spans],
+            "flows": [list(flow) for flow in self.flows],
+            "memory": [
+                {"rank": c.rank, "times_s": list(c.times), "allocated_bytes": list(c.bytes)}
+                for c in self.memory
+            ],
+            "critical": list(self.critical),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Timeline:
+        """Read what `to_json` wrote.
+
+        Raises:
+            InputError: the document is not a timeline of this schema version.
+        """
+        if document.get("kind") != "timeline" or document.get("schema_version") != SCHEMA_VERSION:
+            raise InputError(
+                f"not a parsim timeline: kind={document.get('kind')!r}, "
+                f"schema_version={document.get('schema_version')!r}; "
+                f"expected kind='timeline', schema_version={SCHEMA_VERSION}"
+            )
+        return cls(
+            spans=tuple(Span(*row) for row in document["spans"]),
+            flows=tuple(Flow(*row) for row in document["flows"]),
+            memory=tuple(
+                MemoryCurve(
+                    rank=c["rank"], times=tuple(c["times_s"]), bytes=tuple(c["allocated_bytes"])
+                )
+                for c in document["memory"]
+            ),
+            critical=tuple(document["critical"]),
+            meta=dict(document["meta"]),
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the timeline's own JSON (not the Perfetto trace)."""
+        path.write_text(json.dumps(self.to_json()) + "\n", encoding="utf-8")
+
+
+def ordered(spans: Iterable[Span]) -> tuple[Span, ...]:
+    """Spans in the order that `Timeline` promises: rank, stream, start."""
+    lanes = {name: i for i, name in enumerate(STREAMS)}
+    return tuple(
+        sorted(spans, key=lambda s: (s.rank, lanes.get(s.stream, len(lanes)), s.start, s.end))
+    )

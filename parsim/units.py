@@ -1,0 +1,155 @@
+"""Text to SI floats and back.
+
+Inside parsim every number is in SI base units: bytes, seconds, FLOPs, bytes per second, FLOPs per
+second. Text that people write carries its unit ("80GiB", "400Gb/s", "5us"); this module is where
+the two meet.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from parsim.errors import UnitError
+
+Bytes = float
+Seconds = float
+Flops = float
+BytesPerSecond = float
+FlopsPerSecond = float
+
+_DECIMAL = ("", "K", "M", "G", "T")
+_BINARY = ("Ki", "Mi", "Gi", "Ti")
+
+# A number and the text after it. No thousands separators: "1,5 GiB" is 1.5 to some and 15 to
+# others. Three digits of exponent at most, so that nobody makes us write out 1e999999999.
+_QUANTITY = re.compile(
+    r"(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,3})?)\s*(?P<unit>.*)",
+    re.ASCII | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Dimension:
+    """What one kind of quantity is called and which units it may be written in.
+
+    `factors` maps a unit as written, prefix included, to what its base unit counts in SI:
+    1/8 for bits, 1 for everything else.
+    """
+
+    noun: str
+    example_unit: str
+    example: str
+    factors: Mapping[str, float]
+
+    @property
+    def hint(self) -> str:
+        """The tail of every message: the units to choose from and one example."""
+        return f"allowed units are {', '.join(self.factors)}; e.g. '{self.example}'"
+
+
+def _with_prefixes(prefixes: tuple[str, ...], unit: str, factor: float = 1.0) -> dict[str, float]:
+    return {prefix + unit: factor for prefix in prefixes}
+
+
+_DIMENSIONS = {
+    "bytes": _Dimension(
+        noun="size",
+        example_unit="GiB",
+        example="80GiB",
+        factors=_with_prefixes((*_DECIMAL, *_BINARY), "B"),
+    ),
+    "bandwidth": _Dimension(
+        noun="bandwidth",
+        example_unit="GB/s",
+        example="900GB/s",
+        factors=_with_prefixes((*_DECIMAL, *_BINARY), "B/s")
+        | _with_prefixes(_DECIMAL, "b/s", 1 / 8)
+        | _with_prefixes(_DECIMAL, "bps", 1 / 8),
+    ),
+    "time": _Dimension(
+        noun="time",
+        example_unit="us",
+        example="5us",
+        factors=_with_prefixes(("", "m", "u", "n"), "s"),
+    ),
+    "flops": _Dimension(
+        noun="compute rate",
+        example_unit="TFLOP/s",
+        example="312TFLOP/s",
+        factors=_with_prefixes((*_DECIMAL, "P", "E"), "FLOP/s")
+        | _with_prefixes((*_DECIMAL, "P", "E"), "FLOPS"),
+    ),
+}
+
+
+def parse_quantity(text: str, dimension: str) -> float:
+    """Read a number with its unit.
+
+    Args:
+        text: what the user wrote, such as `80GiB`, `400 Gb/s` or `5us`.
+        dimension: `bytes`, `bandwidth`, `time` or `flops` (FLOPs per second).
+
+    Returns:
+        The value in bytes, bytes per second, seconds or FLOPs per second. Bits become bytes.
+
+    Raises:
+        UnitError: the text is no number, or has no unit, or one of another dimension or case.
+    """
+    spec = _DIMENSIONS[dimension]
+    match = _QUANTITY.fullmatch(str(text).strip())
+    if match is None:
+        raise UnitError(f"'{text}' is not a number with a unit: {spec.hint}")
+    number, unit = match["number"], match["unit"]
+    if not unit:
+        raise UnitError(
+            f"bare number {number}; write it with a unit, e.g. '{number}{spec.example_unit}'"
+        )
+    if unit not in spec.factors:
+        meant = _same_but_for_case(unit, spec)
+        raise UnitError(f"'{text}' is not a {spec.noun}{meant}: {spec.hint}")
+    value = _scaled(number, unit) * spec.factors[unit]
+    if not math.isfinite(value) or value < 0:
+        raise UnitError(f"'{text}' is not a {spec.noun}: it must be finite and at least 0")
+    return value
+
+
+def _same_but_for_case(unit: str, spec: _Dimension) -> str:
+    """Name the allowed units that differ from this one in case only: gb/s is GB/s or Gb/s."""
+    meant = [f"'{known}'" for known in spec.factors if known.lower() == unit.lower()]
+    return f" (did you mean {' or '.join(meant)}?)" if meant else ""
+
+
+def _scaled(number: str, unit: str) -> float:
+    """Apply the prefix of the unit, rounded once.
+
+    QuantiPhy takes the prefix for a part of the unit where the number has an exponent (1e3GiB is
+    1000 "GiB"), so the exponent is written out first: 1000GiB.
+    """
+    from quantiphy import Quantity
+
+    return float(Quantity(f"{Decimal(number):f}{unit}", binary=True))
+
+
+def format_bytes(amount: Bytes) -> str:
+    """Write a size in GiB with one decimal, or in MiB or B where that would show nothing."""
+    for factor, unit in ((2**30, "GiB"), (2**20, "MiB")):
+        if abs(amount) >= factor / 10:
+            return f"{amount / factor:.1f} {unit}"
+    return f"{amount:.0f} B"
+
+
+def format_seconds(duration: Seconds) -> str:
+    """Write a duration with three decimals, in the largest of s, ms and us that is not below 1."""
+    for factor, unit in ((1.0, "s"), (1e-3, "ms")):
+        if abs(duration) >= factor:
+            return f"{duration / factor:.3f} {unit}"
+    return f"{duration / 1e-6:.3f} us"
+
+
+def format_rate(rate: BytesPerSecond) -> str:
+    """Write a bandwidth in GB/s (decimal, as vendors do) with one decimal, small ones with four."""
+    return f"{rate / 1e9:.1f} GB/s" if abs(rate) >= 1e9 else f"{rate / 1e9:.4f} GB/s"

@@ -1,0 +1,128 @@
+"""What a table does not say: per software stack, the same for every row of the stack.
+
+Each default is printed with its reason by `parsim validate -v`. The software's speeds live in
+`parsim/cost/software.yaml`; here are the plan switches and the model family a stack implies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parsim.cost.software import GENERIC, software_catalog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumptions:
+    """Switches assumed where a row leaves them blank, and why."""
+
+    precision: str
+    recompute: str
+    zero_stage: int
+    sequence_parallel: bool
+    dropout: bool
+    reason: str
+
+
+ASSUMPTIONS = {
+    "megatron-2021": Assumptions(
+        precision="fp16",
+        recompute="full",
+        zero_stage=0,
+        sequence_parallel=False,
+        dropout=True,
+        reason="arXiv:2104.04473: fp16, activation recomputation, plain data parallelism",
+    ),
+    "megatron-2022": Assumptions(
+        precision="fp16",
+        recompute="selective",
+        zero_stage=0,
+        sequence_parallel=False,
+        dropout=True,
+        reason="arXiv:2205.05198: the row says which of the two techniques is on",
+    ),
+    "megatron-deepspeed-2022": Assumptions(
+        precision="fp16",
+        recompute="full",
+        zero_stage=0,
+        sequence_parallel=False,
+        dropout=True,
+        reason="vTrain's runs; other settings are rejected by their times",
+    ),
+    "deepspeed-zero3": Assumptions(
+        precision="fp16",
+        recompute="full",
+        zero_stage=3,
+        sequence_parallel=False,
+        dropout=True,
+        reason="the comparison runs of arXiv:2104.04473, table 2",
+    ),
+    "mpt-fsdp-2023": Assumptions(
+        precision="bf16",
+        recompute="none",
+        zero_stage=3,
+        sequence_parallel=False,
+        dropout=False,
+        reason="llm-foundry's benchmark configurations: full shard, no dropout",
+    ),
+    "nemo": Assumptions(
+        precision="bf16",
+        recompute="none",
+        zero_stage=1,
+        sequence_parallel=True,
+        dropout=False,
+        reason="recipes use the distributed optimizer and sequence parallelism wherever tp > 1",
+    ),
+    "torchtitan": Assumptions(
+        precision="bf16",
+        recompute="selective",
+        zero_stage=3,
+        sequence_parallel=True,
+        dropout=False,
+        reason="defaults of the Llama 3 configurations",
+    ),
+    "maxtext": Assumptions(
+        precision="bf16",
+        recompute="full",
+        zero_stage=3,
+        sequence_parallel=False,
+        dropout=False,
+        reason="FSDP recipes; the rematerialisation policy is not stated",
+    ),
+    GENERIC: Assumptions(
+        precision="bf16",
+        recompute="none",
+        zero_stage=0,
+        sequence_parallel=False,
+        dropout=False,
+        reason="nothing is known of this stack",
+    ),
+}
+
+SAME_AS = {"megatron-bridge": "nemo", "megatron-lm": "nemo", "megatron-te-2025": "nemo"}
+
+VOCABULARY = {"llama2": 32_000, "llama3": 128_256, "nemotron": 256_000, "mpt": 50_368}
+"""Vocabulary of a model family, where a row leaves it blank; GPT models used 51,200."""
+GPT_VOCABULARY = 51_200
+
+
+def assumptions_for(stack: str) -> tuple[Assumptions, str, tuple[str, ...]]:
+    """(assumptions, software id, notes) of a stack; an unknown one gets the generic ones."""
+    if stack in software_catalog():
+        key = SAME_AS.get(stack, stack)
+        return ASSUMPTIONS.get(key, ASSUMPTIONS[GENERIC]), stack, ()
+    return ASSUMPTIONS[GENERIC], GENERIC, (f"unknown stack {stack!r}: generic assumptions",)
+
+
+def explain(stack: str) -> list[str]:
+    """Lines for `validate -v`: every assumption of a stack with its reason."""
+    assumed, name, notes = assumptions_for(stack)
+    found = software_catalog()[name]
+    switches = (
+        f"precision={assumed.precision} recompute={assumed.recompute} "
+        f"zero_stage={assumed.zero_stage} sequence_parallel={assumed.sequence_parallel} "
+        f"dropout={assumed.dropout}: {assumed.reason}"
+    )
+    lines = [f"{stack}: {found.description}", *notes, f"  unstated switches: {switches}"]
+    for field, reason in found.reasons.items():
+        lines.append(f"  {field} = {getattr(found, field)}: {reason}")
+    return lines

@@ -1,0 +1,222 @@
+"""From a measured run to what parsim predicts: model, cluster, software and plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from parsim.cluster.hardware import Cluster, Network, System
+from parsim.cluster.reader import Catalog, load_catalog
+from parsim.cost.job import Job
+from parsim.cost.software import Software, software
+from parsim.errors import InputError
+from parsim.model.transformer import TransformerSpec, build_transformer
+from parsim.plan import Plan, Recompute
+from parsim.plan.record import PRECISIONS
+from parsim.validation.assumptions import (
+    GPT_VOCABULARY,
+    VOCABULARY,
+    Assumptions,
+    assumptions_for,
+)
+from parsim.validation.schema import MeasuredRun, RowSkipped
+
+SYSTEM_OF = {
+    "v100-sxm-16gb": "dgx-1v",
+    "v100-sxm-32gb": "dgx-1v",
+    "a100-sxm-40gb": "dgx-a100",
+    "a100-sxm-80gb": "dgx-a100",
+    "a100-pcie-80gb": "a100-pcie-node",
+    "h100-sxm-80gb": "dgx-h100",
+    "h200-sxm": "hgx-h200",
+    "b200-sxm": "dgx-b200",
+    "gb200": "gb200-nvl72",
+    "cpu": "cpu",
+}
+"""System assumed for a device where a row's system is not in the catalog."""
+
+ELEMENTWISE_EAGER = 1.8
+"""An eager run of a compiled stack moves this much more elementwise traffic (torchtitan rows)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A run made predictable; `notes` say what had to be assumed for it."""
+
+    run: MeasuredRun
+    job: Job
+    plan: Plan
+    notes: tuple[str, ...]
+
+
+def build_case(run: MeasuredRun) -> Case:
+    """Build model, system, software and plan of a measured run.
+
+    Raises:
+        RowSkipped: something about the run cannot be simulated yet.
+    """
+    assumed, name, notes = assumptions_for(run.stack)
+    stack = _software(software(name), run)
+    try:
+        cluster, said = _cluster(run, load_catalog())
+        model = build_transformer(_spec(run, assumed, stack))
+    except InputError as reason:
+        raise RowSkipped(str(reason)) from None
+    plan = _plan(run, assumed, stack)
+    return Case(
+        run=run,
+        job=Job(model=model, cluster=cluster, software=stack),
+        plan=plan,
+        notes=(*notes, *said),
+    )
+
+
+def _software(stack: Software, run: MeasuredRun) -> Software:
+    if run.torch_compile is False and stack.id == "torchtitan":
+        stack = replace(stack, traffic=stack.traffic * ELEMENTWISE_EAGER)
+    if run.overlap is not None and "tp" not in run.overlap:
+        stack = replace(stack, tp_overlap=0.0)
+    return stack
+
+
+def _cluster(run: MeasuredRun, catalog: Catalog) -> tuple[Cluster, tuple[str, ...]]:
+    """The catalog's system, or one made from gpu_type, gpus_per_node and the network's rate."""
+    notes: tuple[str, ...] = ()
+    if run.system in catalog.systems:
+        system = catalog.systems[run.system]
+    elif run.gpu_type in SYSTEM_OF:
+        system = catalog.systems[SYSTEM_OF[run.gpu_type]]
+        notes = (f"unknown system {run.system!r}: built from {system.id}",)
+    else:
+        raise RowSkipped(f"device {run.gpu_type!r} is not in the catalog")
+    if run.gpu_type in catalog.devices:
+        system = replace(system, device=catalog.devices[run.gpu_type])
+    elif run.system not in catalog.systems:
+        raise RowSkipped(f"device {run.gpu_type!r} is not in the catalog")
+    system = _sized(system, run)
+    nodes, rest = divmod(run.n_gpus, system.devices_per_node)
+    if nodes == 0:
+        return Cluster(system=replace(system, devices_per_node=run.n_gpus), num_nodes=1), notes
+    if rest:
+        raise RowSkipped(f"n_gpus={run.n_gpus} does not fill nodes of {system.devices_per_node}")
+    return Cluster(system=system, num_nodes=nodes), notes
+
+
+def _sized(system: System, run: MeasuredRun) -> System:
+    # an NVL72 rack is one NVLink domain, whatever its trays hold
+    if system.devices_per_node < 72 and run.gpus_per_node != system.devices_per_node:
+        system = replace(system, devices_per_node=run.gpus_per_node)
+    if run.internode_gbit is not None and system.network is not None:
+        rate = run.internode_gbit * 1e9 / 8.0
+        network: Network = replace(system.network, nic_bandwidth=rate / system.network.nics_per_node)
+        system = replace(system, network=network)
+    return system
+
+
+def model_family(run: MeasuredRun) -> str:
+    """Family by the model's name; GPT where it says nothing else."""
+    name = run.model.lower().replace(" ", "").replace("-", "").replace("_", "")
+    for family in ("llama2", "llama3", "llama", "mistral", "nemotron", "mpt", "bert"):
+        if family in name:
+            return "llama3" if family == "llama" else family
+    if run.n_kv_heads != run.n_heads:
+        return "llama3"
+    return "gpt"
+
+
+def _spec(run: MeasuredRun, assumed: Assumptions, stack: Software) -> TransformerSpec:
+    family = model_family(run)
+    if family == "bert":
+        raise RowSkipped("BERT rows have no stated head; not yet read from tables")
+    llama = family in ("llama2", "llama3", "mistral")
+    plain = family in ("mpt", "nemotron") or llama
+    return TransformerSpec(
+        name=run.model,
+        num_layers=run.n_layers,
+        hidden_size=run.hidden_size,
+        num_attention_heads=run.n_heads,
+        num_key_value_heads=run.n_kv_heads,
+        head_dim=run.hidden_size // run.n_heads,
+        ffn_hidden_size=run.ffn_hidden_size,
+        vocab_size=run.vocab_size or VOCABULARY.get(family, GPT_VOCABULARY),
+        seq_len=run.seq_len,
+        positions=0 if plain else run.seq_len,
+        rope=llama or family == "nemotron",
+        rms_norm=llama,
+        gated_mlp=llama,
+        qkv_bias=not plain,
+        projection_bias=not plain,
+        mlp_bias=not plain,
+        tied_embeddings=not (llama or family == "nemotron"),
+        causal=True,
+        fused_attention=stack.fused_attention
+        if run.flash_attention is None
+        else run.flash_attention,
+        dropout=assumed.dropout,
+    )
+
+
+def _plan(run: MeasuredRun, assumed: Assumptions, stack: Software) -> Plan:
+    zero = _zero_stage(run, assumed)
+    replicate, shard = (run.dp, 1) if zero == 0 else _shards(run)
+    overlap = run.overlap
+    data = stack.overlap_grad_reduce if overlap is None else bool({"dp", "fsdp"} & overlap)
+    return Plan(
+        tp=run.tp,
+        pp=run.pp,
+        dp_replicate=replicate,
+        dp_shard=shard,
+        microbatch_size=run.microbatch_size,
+        num_microbatches=run.num_microbatches,
+        schedule=_schedule(run),
+        v=run.v if run.pp > 1 else 1,
+        zero_stage=zero,
+        sequence_parallel=run.tp > 1
+        and (assumed.sequence_parallel if run.sequence_parallel is None else run.sequence_parallel),
+        recompute=_recompute(run, assumed),
+        precision=_precision(run, assumed),
+        gradient_precision="same" if run.precision == "bf16" and zero == 3 else stack.gradient_precision,
+        reduce_precision="same" if run.precision == "bf16" and zero == 3 else stack.reduce_precision,
+        overlap_grad_reduce=data,
+        overlap_param_gather=data,
+        overlap_p2p=stack.overlap_p2p if overlap is None else "p2p" in overlap,
+        scatter_p2p=stack.scatter_p2p,
+    )
+
+
+def _zero_stage(run: MeasuredRun, assumed: Assumptions) -> int:
+    stage = assumed.zero_stage if run.zero_stage is None else run.zero_stage
+    if run.fsdp_size > 1:
+        stage = 3
+    return stage if run.dp > 1 else 0
+
+
+def _shards(run: MeasuredRun) -> tuple[int, int]:
+    shard = min(run.fsdp_size, run.dp) if run.fsdp_size > 1 else run.dp
+    if run.dp % shard:
+        raise RowSkipped(f"fsdp_size={run.fsdp_size} does not divide dp={run.dp}")
+    return run.dp // shard, shard
+
+
+def _schedule(run: MeasuredRun) -> str:
+    stated = run.schedule
+    if stated in (None, "none"):
+        return "interleaved_1f1b" if run.v > 1 and run.pp > 1 else "1f1b"
+    if stated == "1f1b" and run.v > 1:
+        raise RowSkipped(f"schedule 1f1b contradicts vpp={run.v}")
+    if stated not in ("1f1b", "interleaved_1f1b", "gpipe", "naive"):
+        raise RowSkipped(f"schedule {stated} is not yet simulated")
+    return stated if run.pp > 1 else "1f1b"
+
+
+def _recompute(run: MeasuredRun, assumed: Assumptions) -> Recompute:
+    name = run.recompute or assumed.recompute
+    if name.upper() not in Recompute.__members__:
+        raise RowSkipped(f"recompute={name!r} is unknown; allowed: none, selective, full")
+    return Recompute[name.upper()]
+
+
+def _precision(run: MeasuredRun, assumed: Assumptions) -> str:
+    name = run.precision or assumed.precision
+    if name not in PRECISIONS:
+        raise RowSkipped(f"precision {name!r} is not yet simulated")
+    return name

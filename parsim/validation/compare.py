@@ -1,0 +1,193 @@
+"""Predict measured runs and summarise the signed errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from parsim.errors import PlanError
+from parsim.sim import simulate
+from parsim.validation.build import build_case
+from parsim.validation.schema import RowSkipped, parse_row, read_table
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One row; errors are (predicted - measured) / measured, None where nothing is measured."""
+
+    table: str
+    row_id: str
+    reason: str = ""
+    model: str = ""
+    system: str = ""
+    stack: str = ""
+    plan: str = ""
+    notes: tuple[str, ...] = ()
+    predicted_step: float | None = None
+    measured_step: float | None = None
+    predicted_peak: float | None = None
+    measured_peak: float | None = None
+
+    @property
+    def skipped(self) -> bool:
+        """True where no prediction was made; `reason` says why."""
+        return bool(self.reason)
+
+    @property
+    def error(self) -> float | None:
+        """Signed step-time error."""
+        return _error(self.predicted_step, self.measured_step)
+
+    @property
+    def memory_error(self) -> float | None:
+        """Signed peak-memory error."""
+        return _error(self.predicted_peak, self.measured_peak)
+
+    def to_json(self) -> dict[str, Any]:
+        """One entry of `validate --json`."""
+        return {
+            "table": self.table,
+            "row_id": self.row_id,
+            "status": "skipped" if self.skipped else "ok",
+            "reason": self.reason,
+            "predicted_step_time_s": self.predicted_step,
+            "measured_step_time_s": self.measured_step,
+            "error": self.error,
+            "predicted_peak_allocated_bytes": self.predicted_peak,
+            "measured_peak_memory_bytes": self.measured_peak,
+            "memory_error": self.memory_error,
+        }
+
+
+def _error(predicted: float | None, measured: float | None) -> float | None:
+    if predicted is None or measured is None:
+        return None
+    return predicted / measured - 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Errors of one table (fractions); None where no row has a measured value."""
+
+    n: int
+    n_skipped: int
+    mean_abs_error: float | None
+    median_abs_error: float | None
+    p90_abs_error: float | None
+    max_abs_error: float | None
+    bias: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names are the JSON contract."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def summarise(errors: Sequence[float], skipped: int) -> Summary:
+    """Mean, median, 90th percentile (nearest rank) and maximum of |error|, and the mean error."""
+    if not errors:
+        return Summary(
+            n=0,
+            n_skipped=skipped,
+            mean_abs_error=None,
+            median_abs_error=None,
+            p90_abs_error=None,
+            max_abs_error=None,
+            bias=None,
+        )
+    sizes = sorted(abs(e) for e in errors)
+    rank = -(-9 * len(sizes) // 10)  # ceil(0.9 n)
+    return Summary(
+        n=len(sizes),
+        n_skipped=skipped,
+        mean_abs_error=mean(sizes),
+        median_abs_error=median(sizes),
+        p90_abs_error=sizes[rank - 1],
+        max_abs_error=sizes[-1],
+        bias=mean(errors),
+    )
+
+
+def compare_row(table: str, row: dict[str, str]) -> Comparison:
+    """Predict one row."""
+    row_id = row.get("row_id") or "(no row_id)"
+    try:
+        run = parse_row(row)
+        case = build_case(run)
+        found = simulate(case.job, case.plan)
+    except (RowSkipped, PlanError) as reason:
+        return Comparison(table=table, row_id=row_id, reason=str(reason))
+    return Comparison(
+        table=table,
+        row_id=row_id,
+        model=run.model,
+        system=f"{case.job.cluster.num_nodes} x {run.system}",
+        stack=run.stack,
+        plan=case.plan.label(),
+        notes=case.notes,
+        predicted_step=found.step_time,
+        measured_step=run.step_time,
+        predicted_peak=max(found.peak_allocated),
+        measured_peak=run.peak_memory,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """All rows of all tables, in order."""
+
+    rows: tuple[Comparison, ...]
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Table names in order."""
+        return tuple(dict.fromkeys(row.table for row in self.rows))
+
+    def of(self, table: str) -> tuple[Comparison, ...]:
+        """Rows of one table."""
+        return tuple(row for row in self.rows if row.table == table)
+
+    def summary(self, table: str) -> Summary:
+        """Step-time errors of one table; a row without a step time counts as skipped."""
+        rows = self.of(table)
+        errors = [row.error for row in rows if row.error is not None]
+        return summarise(errors, len(rows) - len(errors))
+
+    def memory_summary(self, table: str) -> Summary:
+        """Peak-memory errors of one table."""
+        rows = self.of(table)
+        errors = [row.memory_error for row in rows if row.memory_error is not None]
+        return summarise(errors, len(rows) - len(errors))
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that `parsim validate --json` prints."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "rows": [row.to_json() for row in self.rows],
+            "summary": {table: self.summary(table).to_json() for table in self.tables},
+            "memory_summary": {t: self.memory_summary(t).to_json() for t in self.tables},
+        }
+
+
+def validate(paths: Sequence[Path]) -> Validation:
+    """Predict every row of the tables.
+
+    Raises:
+        TableError: a table cannot be read at all.
+    """
+    rows = [
+        compare_row(path.stem, row) for path in paths for row in read_table(path)
+    ]
+    return Validation(rows=tuple(rows))
+
+
+def shipped_tables() -> list[Path]:
+    """The public tables that come with parsim."""
+    folder = files("parsim.validation") / "data"
+    with as_file(folder) as path:
+        return sorted(path.glob("*.csv"))

@@ -1,0 +1,224 @@
+"""One measured training run per CSV row, checked; the schema users write for their own runs.
+
+Columns and units: README, "Validate against your own runs". A blank cell means the source does
+not say. A row that cannot be used raises RowSkipped with the reason; it is never repaired.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from parsim.errors import TableError
+
+REQUIRED = (
+    "row_id", "stack", "system", "gpu_type", "gpus_per_node", "n_gpus", "model", "n_layers",
+    "hidden_size", "n_heads", "ffn_hidden_size", "seq_len", "tp", "pp", "dp", "micro_batch_size",
+    "n_micro_batches", "global_batch_size", "step_time_s",
+)  # fmt: skip
+"""Columns that a table must have; all others of the schema may be absent."""
+
+OPTIONAL = (
+    "source", "stack_release", "internode_gbit_per_s_per_node", "n_kv_heads", "vocab_size",
+    "n_experts", "moe_topk", "moe_ffn_hidden_size", "precision", "vpp", "cp", "ep", "etp",
+    "zero_stage", "fsdp_size", "sequence_parallel", "recompute", "schedule", "flash_attention",
+    "overlap", "torch_compile", "step_time_from", "peak_memory_gib", "peak_memory_kind",
+    "bubble_fraction", "t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms",
+    "t_p2p_ms", "task", "note",
+)  # fmt: skip
+
+GIB = 2.0**30
+
+
+class RowSkipped(Exception):
+    """This row cannot be predicted; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRun:
+    """One row, typed; None where the source does not say. Seconds and bytes."""
+
+    row_id: str
+    stack: str
+    system: str
+    gpu_type: str
+    gpus_per_node: int
+    internode_gbit: float | None
+    n_gpus: int
+    model: str
+    n_layers: int
+    hidden_size: int
+    n_heads: int
+    n_kv_heads: int
+    ffn_hidden_size: int
+    seq_len: int
+    vocab_size: int | None
+    precision: str | None
+    tp: int
+    pp: int
+    v: int
+    dp: int
+    zero_stage: int | None
+    fsdp_size: int
+    microbatch_size: int
+    num_microbatches: int
+    global_batch_size: int
+    sequence_parallel: bool | None
+    recompute: str | None
+    schedule: str | None
+    flash_attention: bool | None
+    overlap: frozenset[str] | None
+    torch_compile: bool | None
+    step_time: float | None
+    peak_memory: float | None
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """Read a CSV of measured runs as text cells.
+
+    Raises:
+        TableError: missing file, not text, empty, no rows, or columns missing.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as reason:
+        said = reason.strerror if isinstance(reason, OSError) else "not UTF-8 text"
+        raise TableError(f"{path}: cannot read: {said}") from None
+    rows = list(csv.DictReader(text.splitlines()))
+    if not text.strip():
+        raise TableError(f"{path}: empty file; expected a header with {', '.join(REQUIRED)}")
+    header = next(csv.reader(text.splitlines()))
+    missing = [name for name in REQUIRED if name not in header]
+    if missing:
+        raise TableError(f"{path}: columns missing: {', '.join(missing)}")
+    if not rows:
+        raise TableError(f"{path}: no rows below the header")
+    return [{k: (v or "").strip() for k, v in row.items() if k is not None} for row in rows]
+
+
+class _Cells:
+    """Typed access to one row's text."""
+
+    def __init__(self, row: Mapping[str, str]) -> None:
+        self.row = row
+
+    def text(self, name: str) -> str | None:
+        return self.row.get(name, "") or None
+
+    def integer(self, name: str, default: int | None = None) -> int | None:
+        cell = self.text(name)
+        if cell is None:
+            return default
+        try:
+            value = float(cell)
+        except ValueError:
+            raise RowSkipped(f"{name}={cell!r} is not a whole number") from None
+        if value != int(value) or value < 0:
+            raise RowSkipped(f"{name}={cell!r} is not a whole number >= 0")
+        return int(value)
+
+    def need(self, name: str) -> int:
+        value = self.integer(name)
+        if value is None:
+            raise RowSkipped(f"{name} is not stated")
+        if value < 1:
+            raise RowSkipped(f"{name}={value} must be at least 1")
+        return value
+
+    def number(self, name: str) -> float | None:
+        cell = self.text(name)
+        if cell is None:
+            return None
+        try:
+            value = float(cell)
+        except ValueError:
+            raise RowSkipped(f"{name}={cell!r} is not a number") from None
+        if not 0.0 < value < float("inf"):
+            raise RowSkipped(f"{name}={cell!r} must be a positive finite number")
+        return value
+
+    def flag(self, name: str) -> bool | None:
+        cell = self.text(name)
+        if cell is None:
+            return None
+        if cell not in ("yes", "no"):
+            raise RowSkipped(f"{name}={cell!r} must be yes, no or blank")
+        return cell == "yes"
+
+
+def parse_row(row: Mapping[str, str]) -> MeasuredRun:
+    """Check one row and give it types.
+
+    Raises:
+        RowSkipped: a needed figure is missing or garbage, or the row's arithmetic does not hold.
+    """
+    cells = _Cells(row)
+    _in_scope(cells)
+    memory = cells.number("peak_memory_gib")
+    heads = cells.need("n_heads")
+    overlap = cells.text("overlap")
+    run = MeasuredRun(
+        row_id=row["row_id"],
+        stack=row["stack"],
+        system=row["system"],
+        gpu_type=row["gpu_type"],
+        gpus_per_node=cells.need("gpus_per_node"),
+        internode_gbit=cells.number("internode_gbit_per_s_per_node"),
+        n_gpus=cells.need("n_gpus"),
+        model=row["model"],
+        n_layers=cells.need("n_layers"),
+        hidden_size=cells.need("hidden_size"),
+        n_heads=heads,
+        n_kv_heads=cells.integer("n_kv_heads") or heads,
+        ffn_hidden_size=cells.need("ffn_hidden_size"),
+        seq_len=cells.need("seq_len"),
+        vocab_size=cells.integer("vocab_size"),
+        precision=cells.text("precision"),
+        tp=cells.need("tp"),
+        pp=cells.need("pp"),
+        v=max(cells.integer("vpp", 1) or 1, 1),
+        dp=cells.need("dp"),
+        zero_stage=cells.integer("zero_stage"),
+        fsdp_size=cells.integer("fsdp_size", 0) or 0,
+        microbatch_size=cells.need("micro_batch_size"),
+        num_microbatches=cells.need("n_micro_batches"),
+        global_batch_size=cells.need("global_batch_size"),
+        sequence_parallel=cells.flag("sequence_parallel"),
+        recompute=cells.text("recompute"),
+        schedule=cells.text("schedule"),
+        flash_attention=cells.flag("flash_attention"),
+        overlap=None if overlap is None else frozenset(overlap.split("+")),
+        torch_compile=cells.flag("torch_compile"),
+        step_time=cells.number("step_time_s"),
+        peak_memory=None if memory is None else memory * GIB,
+    )
+    _arithmetic(run)
+    if run.step_time is None and run.peak_memory is None:
+        raise RowSkipped("neither step_time_s nor peak_memory_gib is stated")
+    return run
+
+
+def _in_scope(cells: _Cells) -> None:
+    task = cells.text("task")
+    if task not in (None, "pretrain"):
+        raise RowSkipped(f"task {task!r} is out of scope (only pretrain)")
+    if cells.integer("n_experts"):
+        raise RowSkipped("mixture of experts is not yet simulated")
+    for name in ("cp", "ep"):
+        degree = cells.integer(name)
+        if degree is not None and degree > 1:
+            raise RowSkipped(f"{name}={degree} is not yet simulated")
+
+
+def _arithmetic(run: MeasuredRun) -> None:
+    world = run.tp * run.pp * run.dp
+    if world != run.n_gpus:
+        raise RowSkipped(f"tp x pp x dp = {world} differs from n_gpus = {run.n_gpus}")
+    batch = run.microbatch_size * run.num_microbatches * run.dp
+    if batch != run.global_batch_size:
+        raise RowSkipped(
+            f"micro_batch_size x n_micro_batches x dp = {batch} differs from "
+            f"global_batch_size = {run.global_batch_size}"
+        )

@@ -1,0 +1,388 @@
+"""Reading config.json: family defaults, heads, notes and round trips."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parsim.model.huggingface import notes_from_config, read_config, spec_from_config
+from parsim.model.transformer import TransformerSpec, build_transformer
+
+CONFIGS = Path(__file__).parent / "configs"
+
+GPT2: dict[str, object] = {
+    "model_type": "gpt2",
+    "n_layer": 12,
+    "n_embd": 768,
+    "n_head": 12,
+    "n_positions": 1024,
+    "vocab_size": 50257,
+}
+LLAMA: dict[str, object] = {
+    "model_type": "llama",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 32,
+    "intermediate_size": 96,
+    "vocab_size": 100,
+    "max_position_embeddings": 2048,
+}
+MISTRAL = LLAMA | {"model_type": "mistral", "max_position_embeddings": 32768}
+QWEN2 = LLAMA | {"model_type": "qwen2"}
+BERT = LLAMA | {"model_type": "bert", "max_position_embeddings": 512}
+
+
+def spec(config: dict[str, object], **changes: object) -> TransformerSpec:
+    return spec_from_config(config | changes, name="test")
+
+
+# ---------------------------------------------------------------------------- family defaults
+
+
+def test_gpt2_defaults() -> None:
+    assert spec(GPT2) == TransformerSpec(
+        name="test",
+        num_layers=12,
+        hidden_size=768,
+        num_attention_heads=12,
+        num_key_value_heads=12,
+        head_dim=64,
+        ffn_hidden_size=3072,
+        vocab_size=50257,
+        seq_len=1024,
+        positions=1024,
+        tied_embeddings=True,
+        dropout=True,
+    )
+
+
+def test_gpt2_null_inner_size_is_four_times_the_width() -> None:
+    assert spec(GPT2, n_inner=None).ffn_hidden_size == 3072
+
+
+def test_gpt2_stated_inner_size() -> None:
+    assert spec(GPT2, n_inner=1000).ffn_hidden_size == 1000
+
+
+def test_gpt2_untied() -> None:
+    assert not spec(GPT2, tie_word_embeddings=False).tied_embeddings
+
+
+def test_llama_defaults() -> None:
+    assert spec(LLAMA) == TransformerSpec(
+        name="test",
+        num_layers=2,
+        hidden_size=64,
+        num_attention_heads=32,
+        num_key_value_heads=32,
+        head_dim=2,
+        ffn_hidden_size=96,
+        vocab_size=100,
+        seq_len=2048,
+        rope=True,
+        rms_norm=True,
+        gated_mlp=True,
+        qkv_bias=False,
+        projection_bias=False,
+        mlp_bias=False,
+        tied_embeddings=False,
+    )
+
+
+def test_llama_attention_bias_is_on_all_four_projections() -> None:
+    read = spec(LLAMA, attention_bias=True)
+    assert (read.qkv_bias, read.projection_bias, read.mlp_bias) == (True, True, False)
+
+
+def test_llama_mlp_bias() -> None:
+    read = spec(LLAMA, mlp_bias=True)
+    assert (read.qkv_bias, read.projection_bias, read.mlp_bias) == (False, False, True)
+
+
+def test_llama_stated_head_dim_need_not_make_up_the_width() -> None:
+    assert spec(LLAMA, head_dim=128).head_dim == 128
+
+
+def test_llama_null_head_dim_is_an_equal_share() -> None:
+    assert spec(LLAMA, head_dim=None).head_dim == 2
+
+
+def test_llama_tied() -> None:
+    assert spec(LLAMA, tie_word_embeddings=True).tied_embeddings
+
+
+@pytest.mark.parametrize(("config", "heads"), [(LLAMA, 32), (MISTRAL, 8), (QWEN2, 32)])
+def test_key_value_heads_where_absent(config: dict[str, object], heads: int) -> None:
+    assert spec(config).num_key_value_heads == heads
+
+
+@pytest.mark.parametrize("config", [LLAMA, MISTRAL, QWEN2])
+def test_key_value_heads_where_null(config: dict[str, object]) -> None:
+    assert spec(config, num_key_value_heads=None).num_key_value_heads == 32
+
+
+def test_mistral_ignores_keys_that_only_llama_has() -> None:
+    read = spec(MISTRAL, attention_bias=True, mlp_bias=True)
+    assert (read.qkv_bias, read.projection_bias, read.mlp_bias) == (False, False, False)
+
+
+def test_qwen2_has_a_bias_on_query_key_and_value_only() -> None:
+    read = spec(QWEN2)
+    assert (read.qkv_bias, read.projection_bias, read.mlp_bias) == (True, False, False)
+    assert not read.tied_embeddings
+
+
+def test_bert_defaults() -> None:
+    assert spec(BERT) == TransformerSpec(
+        name="test",
+        num_layers=2,
+        hidden_size=64,
+        num_attention_heads=32,
+        num_key_value_heads=32,
+        head_dim=2,
+        ffn_hidden_size=96,
+        vocab_size=100,
+        seq_len=512,
+        positions=512,
+        token_types=2,
+        post_norm=True,
+        causal=False,
+        pooler=True,
+        head="none",
+        dropout=True,
+    )
+
+
+def test_bert_decoder_is_causal() -> None:
+    assert spec(BERT, is_decoder=True).causal
+
+
+def test_bert_token_types() -> None:
+    assert spec(BERT, type_vocab_size=16).token_types == 16
+
+
+# ------------------------------------------------------------------------- what BERT's class says
+
+
+@pytest.mark.parametrize(
+    ("architecture", "pooler", "head"),
+    [
+        ("BertModel", True, "none"),
+        ("BertForMaskedLM", False, "mlm"),
+        ("BertForPreTraining", True, "mlm"),
+        ("BertLMHeadModel", False, "mlm"),
+        ("BertForSequenceClassification", True, "none"),
+    ],
+)
+def test_bert_class_decides_pooler_and_head(architecture: str, pooler: bool, head: str) -> None:
+    read = spec(BERT, architectures=[architecture])
+    assert (read.pooler, read.head) == (pooler, head)
+
+
+def test_bert_masked_lm_count() -> None:
+    """The pooler goes; dense and norm of the transform and a bias per word come."""
+    config = read_config(CONFIGS / "bert-base.json") | {"architectures": ["BertForMaskedLM"]}
+    assert build_transformer(spec(config)).parameters == 109_514_298
+
+
+def test_bert_pre_training_count_lacks_the_next_sentence_classifier() -> None:
+    config = read_config(CONFIGS / "bert-base.json") | {"architectures": ["BertForPreTraining"]}
+    assert build_transformer(spec(config)).parameters == 110_106_428 - (2 * 768 + 2)
+
+
+# ------------------------------------------------------------------------------ length and dropout
+
+
+def test_sequence_length_can_be_chosen() -> None:
+    assert spec_from_config(LLAMA, name="long", seq_len=8192).seq_len == 8192
+    assert spec_from_config(GPT2, name="short", seq_len=128).positions == 1024
+
+
+def test_rotary_model_needs_no_longest_sequence_where_one_is_chosen() -> None:
+    config = {key: value for key, value in LLAMA.items() if key != "max_position_embeddings"}
+    assert spec_from_config(config, name="test", seq_len=64).seq_len == 64
+
+
+@pytest.mark.parametrize("key", ["resid_pdrop", "embd_pdrop", "attn_pdrop"])
+def test_any_gpt2_dropout_counts(key: str) -> None:
+    off = {"resid_pdrop": 0.0, "embd_pdrop": 0, "attn_pdrop": 0.0}
+    assert not spec(GPT2, **off).dropout
+    assert spec(GPT2, **off | {key: 0.1}).dropout
+
+
+def test_bert_without_dropout() -> None:
+    assert not spec(BERT, hidden_dropout_prob=0, attention_probs_dropout_prob=0.0).dropout
+
+
+@pytest.mark.parametrize(("value", "dropout"), [(0.0, False), (0.1, True), (None, False)])
+def test_llama_attention_dropout(value: object, dropout: bool) -> None:
+    assert spec(LLAMA, attention_dropout=value).dropout is dropout
+
+
+# ------------------------------------------------------------------------------------------- notes
+
+
+@pytest.mark.parametrize("config", [GPT2, LLAMA, QWEN2, BERT, LLAMA | {"sliding_window": 8}])
+def test_plain_configs_need_no_note(config: dict[str, object]) -> None:
+    assert notes_from_config(config) == ()
+
+
+@pytest.mark.parametrize("changes", [{}, {"sliding_window": 4096}])
+def test_note_of_a_sliding_window(changes: dict[str, object]) -> None:
+    assert notes_from_config(MISTRAL | changes) == (
+        "sliding_window=4096 is not modelled: attention is costed over all 32768 tokens "
+        "of a sequence",
+    )
+
+
+def test_window_that_covers_the_sequence_needs_no_note() -> None:
+    assert notes_from_config(MISTRAL, seq_len=4096) == ()
+    assert notes_from_config(MISTRAL | {"sliding_window": None}) == ()
+
+
+def test_qwen2_window_counts_where_it_is_switched_on() -> None:
+    assert notes_from_config(QWEN2 | {"sliding_window": 16}) == ()
+    assert notes_from_config(QWEN2 | {"sliding_window": 16, "use_sliding_window": True}) == (
+        "sliding_window=16 is not modelled: attention is costed over all 2048 tokens of a sequence",
+    )
+
+
+def test_note_of_dropout_in_attention_only() -> None:
+    assert notes_from_config(LLAMA | {"attention_dropout": 0.1}) == (
+        "dropout is costed everywhere although only attention_dropout is above 0",
+    )
+
+
+def test_note_of_partial_gpt2_dropout() -> None:
+    assert notes_from_config(GPT2 | {"attn_pdrop": 0.0}) == (
+        "dropout is costed everywhere although only resid_pdrop, embd_pdrop is above 0",
+    )
+
+
+def test_note_of_the_next_sentence_classifier() -> None:
+    assert notes_from_config(BERT | {"architectures": ["BertForPreTraining"]}) == (
+        "the next-sentence classifier (2 x hidden_size + 2 parameters) is left out",
+    )
+
+
+def test_note_of_a_bert_task_head() -> None:
+    assert notes_from_config(BERT | {"architectures": ["BertForTokenClassification"]}) == (
+        "architectures=BertForTokenClassification: the encoder with its pooler is costed, no head",
+    )
+
+
+def test_note_of_another_head_than_a_language_models() -> None:
+    assert notes_from_config(LLAMA | {"architectures": ["LlamaForSequenceClassification"]}) == (
+        "architectures=LlamaForSequenceClassification: a language-model head is costed instead",
+    )
+
+
+@pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.json")), ids=lambda file: file.stem)
+def test_published_configs_need_no_note_but_mistral(file: Path) -> None:
+    assert len(notes_from_config(read_config(file))) == (file.stem == "mistral-7b")
+
+
+# ------------------------------------------------------------------------------------- round trips
+
+
+def write_llama(spec: TransformerSpec) -> dict[str, object]:
+    return {
+        "model_type": "llama",
+        "num_hidden_layers": spec.num_layers,
+        "hidden_size": spec.hidden_size,
+        "num_attention_heads": spec.num_attention_heads,
+        "num_key_value_heads": spec.num_key_value_heads,
+        "head_dim": spec.head_dim,
+        "intermediate_size": spec.ffn_hidden_size,
+        "vocab_size": spec.vocab_size,
+        "max_position_embeddings": spec.seq_len,
+        "tie_word_embeddings": spec.tied_embeddings,
+        "attention_bias": spec.qkv_bias,
+        "mlp_bias": spec.mlp_bias,
+        "attention_dropout": 0.1 if spec.dropout else 0.0,
+    }
+
+
+def write_gpt2(spec: TransformerSpec) -> dict[str, object]:
+    rate = 0.1 if spec.dropout else 0.0
+    return {
+        "model_type": "gpt2",
+        "n_layer": spec.num_layers,
+        "n_embd": spec.hidden_size,
+        "n_head": spec.num_attention_heads,
+        "n_inner": spec.ffn_hidden_size,
+        "n_positions": spec.positions,
+        "vocab_size": spec.vocab_size,
+        "tie_word_embeddings": spec.tied_embeddings,
+        "resid_pdrop": rate,
+        "embd_pdrop": rate,
+        "attn_pdrop": rate,
+    }
+
+
+sizes = st.integers(1, 10**6)
+
+
+@st.composite
+def llamas(draw: st.DrawFn) -> TransformerSpec:
+    kv_heads, bias = draw(sizes), draw(st.booleans())
+    return TransformerSpec(
+        name="random",
+        num_layers=draw(st.integers(1, 200)),
+        hidden_size=draw(sizes),
+        num_attention_heads=kv_heads * draw(st.integers(1, 8)),
+        num_key_value_heads=kv_heads,
+        head_dim=draw(sizes),
+        ffn_hidden_size=draw(sizes),
+        vocab_size=draw(sizes),
+        seq_len=draw(sizes),
+        rope=True,
+        rms_norm=True,
+        gated_mlp=True,
+        qkv_bias=bias,
+        projection_bias=bias,
+        mlp_bias=draw(st.booleans()),
+        tied_embeddings=draw(st.booleans()),
+        dropout=draw(st.booleans()),
+    )
+
+
+@st.composite
+def gpt2s(draw: st.DrawFn) -> TransformerSpec:
+    heads, head_dim, tokens = draw(sizes), draw(sizes), draw(sizes)
+    return TransformerSpec(
+        name="random",
+        num_layers=draw(st.integers(1, 200)),
+        hidden_size=heads * head_dim,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        head_dim=head_dim,
+        ffn_hidden_size=draw(sizes),
+        vocab_size=draw(sizes),
+        seq_len=tokens,
+        positions=tokens,
+        tied_embeddings=draw(st.booleans()),
+        dropout=draw(st.booleans()),
+    )
+
+
+@given(llamas())
+def test_llama_round_trip(spec: TransformerSpec) -> None:
+    config = json.loads(json.dumps(write_llama(spec)))
+    assert spec_from_config(config, name="random") == spec
+
+
+@given(gpt2s())
+def test_gpt2_round_trip(spec: TransformerSpec) -> None:
+    config = json.loads(json.dumps(write_gpt2(spec)))
+    assert spec_from_config(config, name="random") == spec
+
+
+@given(llamas(), st.dictionaries(st.text(), st.integers() | st.text() | st.none(), max_size=4))
+def test_keys_of_others_change_nothing(spec: TransformerSpec, others: dict[str, object]) -> None:
+    config = {f"x_{key}": value for key, value in others.items()} | write_llama(spec)
+    assert spec_from_config(config, name="random") == spec

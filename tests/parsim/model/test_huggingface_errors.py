@@ -1,0 +1,278 @@
+"""Every error of the config.json reader, word for word."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parsim.errors import InputError, ModelError, ScenarioError
+from parsim.model.huggingface import notes_from_config, read_config, spec_from_config
+
+SIZES: dict[str, object] = {
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "num_attention_heads": 8,
+    "intermediate_size": 96,
+    "vocab_size": 100,
+    "max_position_embeddings": 512,
+}
+LLAMA = SIZES | {"model_type": "llama"}
+BERT = SIZES | {"model_type": "bert"}
+GPT2: dict[str, object] = {
+    "model_type": "gpt2",
+    "n_layer": 2,
+    "n_embd": 64,
+    "n_head": 8,
+    "n_positions": 512,
+    "vocab_size": 100,
+}
+SUPPORTED = "supported: bert, gpt2, llama, mistral, qwen2"
+
+
+def message(config: dict[str, object], seq_len: int | None = None) -> str:
+    with pytest.raises(ModelError) as error:
+        spec_from_config(config, name="test", seq_len=seq_len)
+    return str(error.value)
+
+
+# -------------------------------------------------------------------------------------- model type
+
+
+@pytest.mark.parametrize(
+    ("model_type", "guess"),
+    [
+        ("lama", " (did you mean 'llama'?)"),
+        ("qwen", " (did you mean 'qwen2'?)"),
+        ("t5", ""),
+    ],
+)
+def test_unknown_model_type(model_type: str, guess: str) -> None:
+    expected = f'model_type="{model_type}" is not supported{guess}; {SUPPORTED}'
+    assert message(LLAMA | {"model_type": model_type}) == expected
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, "null"), (5, "5"), (["llama"], '["llama"]')])
+def test_model_type_that_is_no_text(value: object, text: str) -> None:
+    found = message(LLAMA | {"model_type": value})
+    assert found.startswith(f"model_type={text} is not supported")
+    assert found.endswith(f"; {SUPPORTED}")
+
+
+def test_no_model_type() -> None:
+    assert message(SIZES) == f"config has no key 'model_type'; {SUPPORTED}"
+
+
+def test_notes_refuse_the_same() -> None:
+    with pytest.raises(ModelError, match="config has no key 'model_type'"):
+        notes_from_config(SIZES)
+
+
+# ----------------------------------------------------------------------------- missing and mistyped
+
+
+@pytest.mark.parametrize("config", [LLAMA, BERT, GPT2], ids=["llama", "bert", "gpt2"])
+def test_each_size_must_be_there(config: dict[str, object]) -> None:
+    family = config["model_type"]
+    for key in config.keys() - {"model_type"}:
+        rest = {name: value for name, value in config.items() if name != key}
+        expected = f"{family} config has no key '{key}'; add it, it decides the model's size"
+        assert message(rest) == expected
+
+
+def test_learned_positions_must_be_there_even_where_a_length_is_chosen() -> None:
+    config = {key: value for key, value in BERT.items() if key != "max_position_embeddings"}
+    assert message(config, seq_len=128) == (
+        "bert config has no key 'max_position_embeddings'; add it, it decides the model's size"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("64", '"64"'),
+        (True, "true"),
+        (None, "null"),
+        (64.0, "64.0"),
+        ([64], "[64]"),
+        (0, "0"),
+        (-1, "-1"),
+        (float("inf"), "Infinity"),
+    ],
+)
+def test_size_that_is_no_whole_number(value: object, text: str) -> None:
+    expected = f"hidden_size={text} in a llama config must be a whole number of at least 1"
+    assert message(LLAMA | {"hidden_size": value}) == expected
+
+
+@pytest.mark.parametrize("key", ["num_key_value_heads", "head_dim"])
+def test_optional_size_that_is_no_whole_number(key: str) -> None:
+    expected = f'{key}="4" in a llama config must be a whole number of at least 1'
+    assert message(LLAMA | {key: "4"}) == expected
+
+
+def test_inner_size_that_is_no_whole_number() -> None:
+    expected = "n_inner=false in a gpt2 config must be a whole number of at least 1"
+    assert message(GPT2 | {"n_inner": False}) == expected
+
+
+@pytest.mark.parametrize(("value", "text"), [("yes", '"yes"'), (1, "1"), (None, "null")])
+def test_switch_that_is_no_switch(value: object, text: str) -> None:
+    expected = f"tie_word_embeddings={text} in a llama config must be true or false"
+    assert message(LLAMA | {"tie_word_embeddings": value}) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [("0.1", '"0.1"'), (True, "true"), (1.5, "1.5"), (-0.1, "-0.1"), (float("nan"), "NaN")],
+)
+def test_probability_that_is_none(value: object, text: str) -> None:
+    expected = f"resid_pdrop={text} in a gpt2 config must be a number from 0 to 1"
+    assert message(GPT2 | {"resid_pdrop": value}) == expected
+
+
+@pytest.mark.parametrize(("value", "text"), [("BertModel", '"BertModel"'), ([1], "[1]")])
+def test_architectures_that_are_no_list_of_names(value: object, text: str) -> None:
+    expected = f"architectures={text} in a bert config must be a list of class names"
+    assert message(BERT | {"architectures": value}) == expected
+
+
+# --------------------------------------------------------------------------------- sizes that clash
+
+
+def test_heads_that_do_not_divide_the_width() -> None:
+    expected = "num_attention_heads=7 does not divide hidden_size=64"
+    assert message(LLAMA | {"num_attention_heads": 7}) == expected
+
+
+def test_heads_that_do_not_divide_the_width_of_gpt2() -> None:
+    assert message(GPT2 | {"n_head": 7}) == "n_head=7 does not divide n_embd=64"
+
+
+def test_key_value_heads_that_do_not_divide_the_heads() -> None:
+    expected = "num_key_value_heads=3 does not divide num_attention_heads=8"
+    assert message(LLAMA | {"num_key_value_heads": 3}) == expected
+
+
+def test_sequence_longer_than_the_positions() -> None:
+    expected = "seq_len=1024 is longer than the 512 learned positions; use seq_len <= 512"
+    assert message(GPT2, seq_len=1024) == expected
+
+
+def test_empty_sequence() -> None:
+    assert message(LLAMA, seq_len=0) == "seq_len=0 must be at least 1"
+
+
+@pytest.mark.parametrize("config", [GPT2, BERT], ids=["gpt2", "bert"])
+def test_cross_attention_is_refused(config: dict[str, object]) -> None:
+    assert message(config | {"add_cross_attention": True}) == (
+        f"add_cross_attention=true in a {config['model_type']} config must be false; "
+        "anything else is not supported"
+    )
+
+
+def test_relative_positions_are_refused() -> None:
+    assert message(BERT | {"position_embedding_type": "relative_key"}) == (
+        'position_embedding_type="relative_key" in a bert config must be "absolute"; '
+        "anything else is not supported"
+    )
+
+
+values: st.SearchStrategy[object] = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just([])
+)
+
+
+keys = st.sampled_from([*LLAMA, *GPT2, "head_dim", "n_inner", "architectures", "sliding_window"])
+
+
+@given(
+    st.sampled_from(["bert", "gpt2", "llama", "mistral", "qwen2"]),
+    st.dictionaries(keys, values, max_size=3),
+)
+def test_garbage_is_read_or_refused_but_never_a_traceback(
+    family: str, garbage: dict[str, object]
+) -> None:
+    config = SIZES | GPT2 | {"model_type": family} | garbage
+    with suppress(InputError):
+        spec_from_config(config, name="test")
+    with suppress(InputError):
+        notes_from_config(config)
+
+
+# ------------------------------------------------------------------------------------------- files
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(ScenarioError) as error:
+        read_config(path)
+    return str(error.value)
+
+
+def test_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA))
+    assert read_config(path) == LLAMA
+    assert read_config(tmp_path) == LLAMA, "the folder of a model"
+
+
+def test_byte_order_mark_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA), encoding="utf-8-sig")
+    assert read_config(path) == LLAMA
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    path = tmp_path / "none.json"
+    expected = f"{path}: no such file; give the path of a Hugging Face config.json"
+    assert refusal(path) == expected
+
+
+def test_folder_without_a_config(tmp_path: Path) -> None:
+    expected = f"{tmp_path}/config.json: no such file; give the path of a Hugging Face config.json"
+    assert refusal(tmp_path) == expected
+
+
+def test_path_through_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("{}")
+    assert refusal(path / "config.json") == f"{path}/config.json: cannot be read: Not a directory"
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ('{\n  "a": 1\n  "b": 2\n}', "3:3 not JSON: Expecting ',' delimiter"),
+        ("", "1:1 not JSON: Expecting value"),
+        ("model_type: llama", "1:1 not JSON: Expecting value"),
+    ],
+)
+def test_file_that_is_not_json(tmp_path: Path, text: str, where: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    assert refusal(path) == f"{path}:{where}"
+
+
+@pytest.mark.parametrize(("text", "kind"), [("[1]", "list"), ("3", "int"), ("null", "NoneType")])
+def test_file_that_is_no_object(tmp_path: Path, text: str, kind: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    assert refusal(path) == (
+        f'{path}:1:1 must be a JSON object like {{"model_type": "llama", ...}}, got a {kind}'
+    )
+
+
+def test_file_that_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(b'{"a": "\xff"}')
+    assert refusal(path).startswith(f"{path}: not JSON: 'utf-8' codec can't decode byte 0xff")
+
+
+def test_file_that_is_nested_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text("[" * 200_000)
+    assert refusal(path).startswith(f"{path}: not JSON: maximum recursion depth exceeded")

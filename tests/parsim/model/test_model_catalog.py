@@ -1,0 +1,127 @@
+"""The catalog of known models."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+
+from parsim.errors import CatalogError
+from parsim.model.reader import load_model_catalog, model_sources, model_spec
+from parsim.model.transformer import TransformerSpec, build_transformer
+
+NAMES = [
+    "gpt2",
+    "gpt2-medium",
+    "gpt2-large",
+    "gpt2-xl",
+    "gpt3-175b",
+    "gpt-1.7b",
+    "gpt-3.6b",
+    "gpt-7.5b",
+    "gpt-18.4b",
+    "gpt-39.1b",
+    "gpt-76.1b",
+    "gpt-145.6b",
+    "gpt-310.1b",
+    "gpt-529.6b",
+    "gpt-1008b",
+    "megatron-22b",
+    "megatron-530b",
+    "megatron-1t",
+    "llama2-7b",
+    "llama2-13b",
+    "llama2-70b",
+    "llama3-8b",
+    "llama3-70b",
+    "llama3.1-405b",
+    "mistral-7b",
+    "qwen2-7b",
+    "bert-base",
+    "bert-large",
+]
+
+
+def test_catalog_holds_exactly_these() -> None:
+    assert list(load_model_catalog()) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_entry_builds_under_its_name(name: str) -> None:
+    model = build_transformer(model_spec(name))
+    assert model.name == name
+    assert model.parameters > 1e8
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_entry_has_a_source(name: str) -> None:
+    source = model_sources()[name]
+    assert "20" in source, "a year or an address with a version"
+    assert len(source) > 20
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_entry_has_values_of_the_right_type(name: str) -> None:
+    wanted = {"name": str, "head": str, "padded_vocab_size": int | None}
+    spec = model_spec(name)
+    for field in fields(TransformerSpec):
+        expected = wanted.get(field.name, bool if field.type == "bool" else int)
+        assert isinstance(getattr(spec, field.name), expected), field.name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_heads_make_up_the_hidden_size(name: str) -> None:
+    spec = model_spec(name)
+    assert spec.num_attention_heads * spec.head_dim == spec.hidden_size
+
+
+def test_attention_kernel_is_no_fact_of_a_model() -> None:
+    assert all(spec.fused_attention for spec in load_model_catalog().values())
+
+
+def test_dropout_is_on_for_gpt_and_bert_only() -> None:
+    with_dropout = {name for name, spec in load_model_catalog().items() if spec.dropout}
+    assert with_dropout == {name for name in NAMES if name.startswith(("gpt", "megatron", "bert"))}
+
+
+def test_megatron_vocabulary_is_padded() -> None:
+    spec = model_spec("megatron-1t")
+    assert (spec.vocab_size, spec.vocab_rows) == (50257, 51200)
+
+
+def test_llama_has_no_bias_and_no_positions() -> None:
+    spec = model_spec("llama3-8b")
+    biases = (spec.qkv_bias, spec.projection_bias, spec.mlp_bias)
+    assert biases == (False, False, False)
+    assert spec.positions == 0
+
+
+def test_catalog_cannot_be_changed() -> None:
+    with pytest.raises(TypeError):
+        load_model_catalog()["gpt2"] = model_spec("gpt2-xl")  # type: ignore[index]
+
+
+def test_catalog_is_read_once() -> None:
+    assert load_model_catalog() is load_model_catalog()
+
+
+def test_importing_the_reader_loads_no_yaml_reader() -> None:
+    code = "import sys, parsim.model.reader; sys.exit('ruamel.yaml' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_unknown_name_is_refused_with_the_closest() -> None:
+    with pytest.raises(CatalogError) as error:
+        model_spec("lama3-8b")
+    assert str(error.value) == (
+        "model 'lama3-8b' is not in the catalog (did you mean 'llama3-8b'?); "
+        f"known: {', '.join(NAMES)}"
+    )
+
+
+def test_unknown_name_like_no_other_is_refused_without_a_guess() -> None:
+    with pytest.raises(CatalogError) as error:
+        model_spec("zzz")
+    assert str(error.value) == f"model 'zzz' is not in the catalog; known: {', '.join(NAMES)}"

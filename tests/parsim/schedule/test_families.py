@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from parsim.errors import ScheduleError
+from parsim.schedule import SCHEDULES, build_schedule
+from parsim.schedule.check import check_schedule
+from parsim.schedule.lowering import lower
+
+GOLDEN = {
+    "naive_p3_m2": ("naive", 3, 2, 1),
+    "gpipe_p4_m4": ("gpipe", 4, 4, 1),
+    "1f1b_p4_m8": ("1f1b", 4, 8, 1),
+    "interleaved_p4_m8_v2": ("interleaved_1f1b", 4, 8, 2),
+}
+
+
+def accepts(pp: int, m: int) -> bool:
+    return m % max(1, m // pp) == 0
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_staircase(golden: Callable[[str], bytes], name: str) -> None:
+    schedule, pp, m, v = GOLDEN[name]
+    drawn = build_schedule(schedule, pp=pp, num_microbatches=m, v=v).staircase()
+    assert drawn.encode() == golden(name)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("pp", range(1, 7))
+def test_every_size_is_complete_and_finishes(name: str, pp: int) -> None:
+    v = 3 if name == "interleaved_1f1b" else 1
+    for m in (m for m in range(1, 15) if v == 1 or accepts(pp, m)):
+        schedule = build_schedule(name, pp=pp, num_microbatches=m, v=v)
+        check_schedule(schedule)
+        check_schedule(lower(schedule), sends="rendezvous")
+        assert (schedule.name, schedule.pp, schedule.v) == (name, pp, v)
+        assert schedule.num_stages == pp * v
+
+
+@pytest.mark.parametrize(("name", "bubble_slots"), [("gpipe", 6), ("1f1b", 6), ("naive", 6 * 8)])
+def test_bubble_of_unit_slots(name: str, bubble_slots: int) -> None:
+    # (p-1)(F+X) = 3*2 slots for GPipe and 1F1B, and once per micro-batch for naive; 16 are busy.
+    first = build_schedule(name, pp=4, num_microbatches=8).staircase().splitlines()[0]
+    assert len(first.split("|")[1].split()) == 16 + bubble_slots
+
+
+def test_interleaving_divides_the_bubble() -> None:
+    # In slots of 1/v of a stage: (p-1)(F+X)/v of the whole = 3*2 slots beside 2*8*v busy ones.
+    drawn = build_schedule("interleaved_1f1b", pp=4, num_microbatches=8, v=2).staircase()
+    assert len(drawn.splitlines()[0].split("|")[1].split()) == 32 + 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"name": "1f1", "pp": 2, "num_microbatches": 2},
+            "unknown schedule '1f1' (did you mean '1f1b'?); "
+            "allowed: naive, gpipe, 1f1b, interleaved_1f1b",
+        ),
+        (
+            {"name": "gpipe", "pp": 2, "num_microbatches": 2, "v": 2},
+            "schedule gpipe has one chunk per rank, but v=2; use interleaved_1f1b or v=1",
+        ),
+        (
+            {"name": "interleaved_1f1b", "pp": 2, "num_microbatches": 2},
+            "interleaved_1f1b needs at least two chunks per rank, but v=1; "
+            "allowed: 2, 3, 4, ...; for one chunk use the schedule 1f1b",
+        ),
+        (
+            {"name": "interleaved_1f1b", "pp": 4, "num_microbatches": 11, "v": 2},
+            "num_microbatches=11 is not a multiple of its 2 rounds (num_microbatches // pp with "
+            "pp=4), which interleaved_1f1b needs; nearest allowed: 10, 12; every multiple of pp is",
+        ),
+        (
+            {"name": "naive", "pp": 0, "num_microbatches": 2},
+            "pp=0 is too small; allowed: 1, 2, 3, ...",
+        ),
+        (
+            {"name": "1f1b", "pp": 2, "num_microbatches": 0},
+            "num_microbatches=0 is too small; allowed: 1, 2, 3, ...",
+        ),
+        (
+            {"name": "interleaved_1f1b", "pp": 2, "num_microbatches": 2, "v": -1},
+            "v=-1 is too small; allowed: 1, 2, 3, ...",
+        ),
+    ],
+)
+def test_refusals(arguments: dict[str, Any], message: str) -> None:
+    name = arguments.pop("name")
+    with pytest.raises(ScheduleError) as caught:
+        build_schedule(name, **arguments)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("m", [m for m in range(1, 40) if not accepts(5, m)])
+def test_nearest_allowed_is_allowed(m: int) -> None:
+    with pytest.raises(ScheduleError) as caught:
+        build_schedule("interleaved_1f1b", pp=5, num_microbatches=m, v=2)
+    near = str(caught.value).split("nearest allowed: ")[1].split(";")[0]
+    below, above = map(int, near.split(", "))
+    assert below < m < above
+    assert accepts(5, below)
+    assert accepts(5, above)
