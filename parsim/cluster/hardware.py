@@ -45,6 +45,11 @@ class Device:
     calibrated: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def usable_memory(self) -> float:
+        """Memory left for the training process beside the driver's context, bytes."""
+        return self.memory - self.context_memory
+
     def peak(self, precision: str) -> float:
         """Dense peak FLOP/s in a precision.
 

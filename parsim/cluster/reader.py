@@ -207,7 +207,8 @@ def _ancestry(
         elif parent in below:
             return chain, dict(below[parent][1])
         else:
-            message = _unknown(_NOUNS[entry.section], parent, [*below, *own])
+            others = [name for name in own if name != last.id]
+            message = _unknown(_NOUNS[entry.section], parent, [*below, *others])
             raise last.error_at("from", message)
     return chain, {}
 

@@ -27,12 +27,24 @@ def validated(tree: Tree) -> ScenarioFile:
     Raises:
         ScenarioError: one line for each thing that is wrong.
     """
+    _open_blocks(tree)
     try:
         return ScenarioFile.model_validate(tree.data)
     except ValidationError as error:
         found = error.errors(include_url=False)
     lines = [tree.message(item["loc"], _words(item["loc"], dict(item))) for item in found]
     raise ScenarioError("\n".join(dict.fromkeys(lines)))
+
+
+def _open_blocks(tree: Tree) -> None:
+    """A block whose lines are all commented out is an empty block, not null."""
+    for path in sorted(BLOCKS, key=len):
+        if path in tree.places and path:
+            inside = tree.data
+            for key in path[:-1]:
+                inside = inside[key]
+            if inside[path[-1]] is None:
+                inside[path[-1]] = {}
 
 
 def _words(path: KeyPath, item: dict[str, Any]) -> str:
@@ -97,8 +109,8 @@ _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "too_short": _fixed("a list of at least one value"),
     "model_type": _BLOCK,
     "model_attributes_type": _BLOCK,
-    "greater_than_equal": lambda context: f"at least {context['ge']:g}",
-    "greater_than": lambda context: f"above {context['gt']:g}",
-    "less_than_equal": lambda context: f"at most {context['le']:g}",
-    "less_than": lambda context: f"below {context['lt']:g}",
+    "greater_than_equal": lambda context: f"at least {context['ge']}",
+    "greater_than": lambda context: f"above {context['gt']}",
+    "less_than_equal": lambda context: f"at most {context['le']}",
+    "less_than": lambda context: f"below {context['lt']}",
 }

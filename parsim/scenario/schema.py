@@ -202,9 +202,7 @@ class SearchBlock(Block):
     sequence_parallel: Annotated[
         tuple[Flag, ...], BeforeValidator(_listed), Field(min_length=1)
     ] = UNSET
-    memory_margin: Annotated[
-        float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)
-    ] = UNSET
+    memory_margin: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
     common: SharedBlock = SharedBlock()
 
 

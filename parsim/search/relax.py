@@ -8,7 +8,7 @@ from dataclasses import replace
 from parsim.cost.job import Job
 from parsim.plan import Plan, Recompute
 from parsim.plan.rules import violation
-from parsim.sim import Prediction, simulate
+from parsim.sim import simulate
 from parsim.units import format_bytes
 
 
@@ -19,7 +19,7 @@ def shortage_message(job: Job, plan: Plan, margin: float = 0.0) -> str:
     """
     found = simulate(job, plan)
     rank = found.worst_rank
-    need, have = found.peak_allocated[rank], found.capacity * (1.0 - margin)
+    need, have = found.peak_allocated[rank], job.device.usable_memory * (1.0 - margin)
     largest = max(found.memory, key=lambda name: found.memory[name])
     reserve = f" less {100 * margin:.0f} % margin" if margin else ""
     return (
@@ -28,11 +28,6 @@ def shortage_message(job: Job, plan: Plan, margin: float = 0.0) -> str:
         f"({job.device.id}{reserve}); most of it is {largest}, "
         f"{format_bytes(found.memory[largest])}; {_advice(job, plan, have)}"
     )
-
-
-def fits(found: Prediction, margin: float = 0.0) -> bool:
-    """Whether every rank's predicted peak fits the device, less a margin."""
-    return max(found.peak_allocated) <= found.capacity * (1.0 - margin)
 
 
 def _advice(job: Job, plan: Plan, have: float) -> str:

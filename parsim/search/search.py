@@ -116,7 +116,7 @@ def search(
     listed = enumerate_plans(job, space)
     if listed.table is None:
         raise NoFeasiblePlan(_nothing_legal(listed))
-    capacity = job.device.memory * (1.0 - space.memory_margin)
+    capacity = job.device.usable_memory * (1.0 - space.memory_margin)
     found, stopped = _evaluate_all(job, listed.table, capacity, progress, time_limit, begin)
     fits = np.isfinite(found.step)
     if not fits.any():

@@ -1,0 +1,110 @@
+"""The catalog as rows: devices, systems, models, schedules, software."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rich.table import Table
+
+from parsim.report.text import table
+
+Row = dict[str, Any]
+
+
+def catalog_rows(kind: str) -> list[Row]:
+    """Rows of one kind; numbers in SI units with the unit in the name."""
+    return _KINDS[kind]()
+
+
+def catalog_view(rows: list[Row]) -> Table:
+    """The same as a table."""
+    names = list(rows[0]) if rows else []
+    numeric = [i for i, name in enumerate(names) if isinstance(rows[0][name], int | float)]
+    made = table(*names, right=numeric)
+    for row in rows:
+        made.add_row(*(_cell(value) for value in row.values()))
+    return made
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _devices() -> list[Row]:
+    from parsim.cluster.reader import load_catalog
+
+    return [
+        {
+            "id": one.id,
+            "memory_gib": one.memory / 2**30,
+            "bandwidth_gb_per_s": one.memory_bandwidth / 1e9,
+            "peak_tflops": ", ".join(f"{k} {v / 1e12:.4g}" for k, v in one.peak_flops.items()),
+            "name": one.name,
+        }
+        for one in load_catalog().devices.values()
+    ]
+
+
+def _systems() -> list[Row]:
+    from parsim.cluster.reader import load_catalog
+
+    return [
+        {
+            "id": one.id,
+            "device": one.device.id,
+            "devices_per_node": one.devices_per_node,
+            "fabric": one.intra.fabric,
+            "link_gb_per_s": one.intra.bandwidth / 1e9,
+            "node_network_gb_per_s": one.network.node_bandwidth / 1e9 if one.network else 0.0,
+            "name": one.name,
+        }
+        for one in load_catalog().systems.values()
+    ]
+
+
+def _models() -> list[Row]:
+    from parsim.model.reader import load_model_catalog
+    from parsim.model.transformer import build_transformer
+
+    return [
+        {
+            "id": name,
+            "parameters": build_transformer(spec).parameters,
+            "layers": spec.num_layers,
+            "hidden_size": spec.hidden_size,
+            "heads": spec.num_attention_heads,
+            "seq_len": spec.seq_len,
+        }
+        for name, spec in load_model_catalog().items()
+    ]
+
+
+def _schedules() -> list[Row]:
+    from parsim.schedule import CHUNKED, SCHEDULES
+
+    return [
+        {
+            "id": name,
+            "chunks": "v >= 2" if name in CHUNKED else "v = 1",
+            "what": (builder.__doc__ or "").strip().splitlines()[0],
+        }
+        for name, builder in SCHEDULES.items()
+    ]
+
+
+def _software() -> list[Row]:
+    from parsim.cost.software import software_catalog
+
+    return [{"id": n, "description": s.description} for n, s in software_catalog().items()]
+
+
+_KINDS: dict[str, Callable[[], list[Row]]] = {
+    "devices": _devices,
+    "systems": _systems,
+    "models": _models,
+    "schedules": _schedules,
+    "software": _software,
+}

@@ -1,0 +1,162 @@
+"""Results as text for people: rich tables, drawn only inside commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from parsim.search.search import SearchResult
+from parsim.sim.prediction import BUBBLE_DEFINITION, Prediction
+from parsim.units import format_bytes, format_seconds
+from parsim.validation.compare import Comparison, Summary, Validation
+
+BAR = 28
+"""Width of the share bars, characters."""
+
+
+def table(*columns: str, title: str | None = None, right: Iterable[int] = ()) -> Table:
+    """A borderless table; columns numbered in `right` are right-aligned."""
+    made = Table(title=title, box=None, pad_edge=False, title_justify="left", title_style="bold")
+    for i, name in enumerate(columns):
+        made.add_column(name, justify="right" if i in set(right) else "left", no_wrap=i == 0)
+    return made
+
+
+def prediction_view(found: Prediction, *, usable: float) -> RenderableType:
+    """One simulated plan: verdict, time, where it goes, memory, what was assumed."""
+    head = table("", "", right=())
+    for name, value in _headline(found, usable):
+        head.add_row(name, value)
+    return Group(
+        Text(found.plan.label(), style="bold"),
+        head,
+        Text(""),
+        _shares("where the step goes (mean over pipeline ranks)", found.breakdown, format_seconds),
+        Text(""),
+        _shares(f"memory at the peak of pipeline rank {found.worst_rank}", found.memory,
+                format_bytes),
+        Text(""),
+        Text(BUBBLE_DEFINITION, style="dim"),
+        *(Text(f"note: {note}", style="dim") for note in found.notes),
+    )  # fmt: skip
+
+
+def _headline(found: Prediction, usable: float) -> Iterable[tuple[str, str]]:
+    peak = max(found.peak_allocated)
+    fits = "fits" if peak <= usable else f"does NOT fit, {format_bytes(peak - usable)} too much"
+    yield ("memory", f"{format_bytes(peak)} of {format_bytes(usable)} on rank "
+                     f"{found.worst_rank}: {fits}")  # fmt: skip
+    yield ("step time", f"{format_seconds(found.step_time)}  "
+                        f"(pipeline phase {format_seconds(found.pipeline_time)}, longest "
+                        f"device span {format_seconds(found.device_span)})")  # fmt: skip
+    yield ("tokens/s", f"{found.tokens_per_second:,.0f}")
+    yield ("MFU / HFU", f"{100 * found.mfu:.1f} % / {100 * found.hfu:.1f} %  of "
+                        f"{found.peak_flops / 1e12:.0f} TFLOP/s dense "
+                        f"{found.plan.precision}")  # fmt: skip
+    yield ("bubble", f"{100 * found.bubble_fraction:.1f} % of the pipeline phase "
+                     f"({100 * found.bubble_overhead:.1f} % over busy time)")  # fmt: skip
+
+
+def _shares(title: str, parts: Mapping[str, float], form: object) -> Table:
+    made = table("part", "amount", "share", "", title=title, right=(1, 2))
+    total = sum(parts.values()) or 1.0
+    for name, value in parts.items():
+        if value <= 0.0:
+            continue
+        share = value / total
+        bar = "█" * round(BAR * share)
+        made.add_row(name.replace("_", " "), form(value), f"{100 * share:.1f} %", bar)  # type: ignore[operator]
+    return made
+
+
+def search_view(result: SearchResult, *, usable: float) -> RenderableType:
+    """The ranked plans, what was refused, and how far the search went."""
+    made = table(
+        "#", "plan", "step time", "tokens/s", "MFU", "bubble", "peak memory", right=(0, 2, 3, 4, 5, 6)
+    )
+    for i, entry in enumerate(result.plans, start=1):
+        made.add_row(
+            str(i),
+            entry.plan.label(),
+            format_seconds(entry.step_time),
+            f"{entry.tokens_per_second:,.0f}",
+            f"{100 * entry.mfu:.1f} %",
+            f"{100 * entry.bubble_fraction:.1f} %",
+            format_bytes(entry.peak_allocated),
+        )
+    counts = result.counts
+    said = (
+        f"{counts['enumerated']:,} plans: {counts['illegal']:,} illegal, "
+        f"{counts['out_of_memory']:,} out of memory (limit {format_bytes(usable)}), "
+        f"{counts['evaluated']:,} ranked"
+    )
+    return Group(made, Text(""), Text(said), Text(result.optimality, style="dim"))
+
+
+def percent(value: float | None, signed: bool = False) -> str:
+    """A fraction as percent text; a dash where there is none."""
+    if value is None:
+        return "-"
+    return f"{100 * value:+.1f} %" if signed else f"{100 * value:.1f} %"
+
+
+def validation_view(found: Validation, *, rows: bool) -> RenderableType:
+    """Per-row signed errors (if asked) and one summary line per table."""
+    parts: list[RenderableType] = []
+    if rows:
+        for name in found.tables:
+            parts += [_rows_table(name, found.of(name)), Text("")]
+    steps = {name: found.summary(name) for name in found.tables}
+    memory = {name: found.memory_summary(name) for name in found.tables}
+    parts.append(_summary_table("step time, (predicted - measured) / measured", steps))
+    if any(one.n for one in memory.values()):
+        kept = {name: one for name, one in memory.items() if one.n}
+        parts += [Text(""), _summary_table("peak memory", kept)]
+    return Group(*parts)
+
+
+def _rows_table(name: str, rows: tuple[Comparison, ...]) -> Table:
+    made = table("row", "model", "plan", "predicted", "measured", "error", "memory error",
+                 title=name, right=(3, 4, 5, 6))  # fmt: skip
+    for row in rows:
+        if row.skipped:
+            made.add_row(row.row_id, "skipped", row.reason)
+            continue
+        made.add_row(
+            row.row_id,
+            row.model,
+            row.plan,
+            format_seconds(row.predicted_step or 0.0),
+            format_seconds(row.measured_step) if row.measured_step else "-",
+            percent(row.error, signed=True),
+            percent(row.memory_error, signed=True),
+        )
+    return made
+
+
+def _summary_table(title: str, tables: Mapping[str, Summary]) -> Table:
+    made = table("table", "n", "skipped", "mean", "median", "p90", "max", "bias", title=title,
+                 right=range(1, 8))  # fmt: skip
+    for name, one in tables.items():
+        made.add_row(
+            name,
+            str(one.n),
+            str(one.n_skipped),
+            percent(one.mean_abs_error),
+            percent(one.median_abs_error),
+            percent(one.p90_abs_error),
+            percent(one.max_abs_error),
+            percent(one.bias, signed=True),
+        )
+    return made
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that wraps at the terminal's width, or at 120 columns in a pipe or file."""
+    made = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    if not made.is_terminal:
+        made = Console(stderr=stderr, highlight=False, width=160, no_color=True)
+    return made

@@ -1,0 +1,72 @@
+"""The cluster block: a system of the catalog, its overrides, and the number of nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from parsim.cluster.hardware import Cluster, Network, System
+from parsim.cluster.reader import Catalog, load_catalog
+from parsim.scenario.positions import Tree
+from parsim.scenario.schema import ClusterBlock
+
+
+def catalog_files(tree: Tree, block: ClusterBlock) -> tuple[Path, ...]:
+    """The user's own catalog files, absolute; they are written relative to the scenario."""
+    return tuple((tree.file.parent / name).resolve() for name in block.catalog)
+
+
+def build_cluster(tree: Tree, block: ClusterBlock, notes: list[str]) -> Cluster:
+    """Build the cluster; `notes` takes what had to be assumed.
+
+    Raises:
+        ScenarioError: an unknown system or device, or overrides that do not fit the system.
+    """
+    with tree.located("cluster", "catalog"):
+        catalog = load_catalog(catalog_files(tree, block))
+    system = _overridden(tree, block, _system(tree, block, catalog), notes)
+    with tree.located("cluster", "nodes"):
+        return Cluster(system=system, num_nodes=block.nodes)
+
+
+def _system(tree: Tree, block: ClusterBlock, catalog: Catalog) -> System:
+    with tree.located("cluster", "system"):
+        system = catalog.system(block.system)
+    if "device" not in block.given():
+        return system
+    with tree.located("cluster", "device"):
+        return replace(system, device=catalog.device(block.device))
+
+
+def _overridden(tree: Tree, block: ClusterBlock, system: System, notes: list[str]) -> System:
+    used = block.given().get("devices_per_node", system.devices_per_node)
+    if used > system.devices_per_node:
+        raise tree.error(
+            ("cluster", "devices_per_node"),
+            f"devices_per_node={used} is more than the {system.devices_per_node} of a "
+            f"{system.id} node; allowed: 1 to {system.devices_per_node}",
+        )
+    return replace(
+        system,
+        devices_per_node=used,
+        intra=replace(system.intra, **block.intra.given()),
+        network=_network(tree, block, system, used, notes),
+    )
+
+
+def _network(
+    tree: Tree, block: ClusterBlock, system: System, used: int, notes: list[str]
+) -> Network | None:
+    """The network with overrides; unused devices leave their share of the interfaces unused."""
+    given, network = block.network.given(), system.network
+    if network is None:
+        if given:
+            raise tree.error(("cluster", "network"), f"system {system.id} has no network to change")
+        return None
+    share = -(-network.nics_per_node * used // system.devices_per_node)
+    if share != network.nics_per_node and "nics_per_node" not in given:
+        notes.append(
+            f"devices_per_node={used} of {system.devices_per_node}: {share} of "
+            f"{network.nics_per_node} network interfaces of a node are used"
+        )
+    return replace(network, **{"nics_per_node": share, **given})

@@ -1,0 +1,113 @@
+"""The model block: a name of the catalog, a config.json, or all sizes inline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from parsim.cost.software import Software
+from parsim.errors import ModelError
+from parsim.model.huggingface import (
+    FAMILY_FLAGS,
+    notes_from_config,
+    read_config,
+    spec_from_config,
+)
+from parsim.model.reader import model_spec
+from parsim.model.transformer import TransformerSpec, check_spec, with_options
+from parsim.scenario.positions import Tree
+from parsim.scenario.schema import ModelBlock
+
+_SOURCES = ("name", "config", "family")
+_REQUIRED = ("num_layers", "hidden_size", "num_attention_heads", "vocab_size", "seq_len")
+_WIDTHS = {"hidden_size", "num_attention_heads", "head_dim", "ffn_hidden_size"}
+
+
+def build_spec(
+    tree: Tree, block: ModelBlock, software: Software, notes: list[str]
+) -> TransformerSpec:
+    """Build the spec; `notes` takes what had to be assumed.
+
+    Raises:
+        ScenarioError: the block names no model, an unknown one, or one whose sizes contradict.
+    """
+    given = block.given()
+    changes = {key: value for key, value in given.items() if key not in _SOURCES}
+    # attention is fused if the model says so, else if the software fuses it
+    changes = {"fused_attention": software.fused_attention, **changes}
+    if "family" in given:
+        return _inline(tree, block, changes)
+    if "config" in given:
+        return _from_config(tree, block, changes, notes)
+    if "name" not in given:
+        raise tree.error(("model",), "needs 'name' (of the catalog), 'config' (a config.json) or "
+                                     "'family' (with all sizes inline)")  # fmt: skip
+    with tree.located("model", "name"):
+        spec = model_spec(block.name)
+    notes.extend(_kept_widths(spec, changes))
+    with tree.located("model"):
+        return with_options(spec, **changes)
+
+
+def _from_config(
+    tree: Tree, block: ModelBlock, changes: Mapping[str, Any], notes: list[str]
+) -> TransformerSpec:
+    path = tree.file.parent / block.config
+    seq_len = changes.get("seq_len")
+    name = block.given().get("name", _config_name(path))
+    with tree.located("model", "config"):
+        config = read_config(path)
+        spec = spec_from_config(config, name=name, seq_len=seq_len)
+        notes.extend(notes_from_config(config, seq_len=seq_len))
+    with tree.located("model"):
+        return with_options(spec, **changes)
+
+
+def _config_name(path: Path) -> str:
+    """`llama3-8b` for llama3-8b.json, llama3-8b/config.json and the folder llama3-8b."""
+    return path.resolve().parent.name if path.name == "config.json" else path.stem
+
+
+def _inline(tree: Tree, block: ModelBlock, changes: Mapping[str, Any]) -> TransformerSpec:
+    missing = [key for key in _REQUIRED if key not in changes]
+    if missing:
+        raise tree.error(
+            ("model",), f"with family '{block.family}' also needs {', '.join(missing)}"
+        )
+    flags = FAMILY_FLAGS[block.family]
+    heads, width = changes["num_attention_heads"], changes["hidden_size"]
+    derived = {
+        "num_key_value_heads": heads,
+        "ffn_hidden_size": 4 * width,
+        "positions": 0 if flags.get("rope") else changes["seq_len"],
+    }
+    with tree.located("model"):
+        if "head_dim" not in changes:
+            derived["head_dim"] = _equal_share(width, heads)
+        name = block.given().get("name", tree.file.stem)
+        spec = TransformerSpec(name=name, **{**derived, **flags, **changes})
+        check_spec(spec)
+    return spec
+
+
+def _equal_share(width: int, heads: int) -> int:
+    if width % heads:
+        raise ModelError(
+            f"num_attention_heads={heads} does not divide hidden_size={width}; give head_dim"
+        )
+    return width // heads
+
+
+def _kept_widths(spec: TransformerSpec, changes: Mapping[str, Any]) -> list[str]:
+    """Widths that were not overridden beside ones that were: nothing is scaled along."""
+    changed = [key for key in changes if key in _WIDTHS and changes[key] != getattr(spec, key)]
+    if not changed:
+        return []
+    kept = sorted(_WIDTHS - changes.keys())
+    values = ", ".join(f"{key}={getattr(spec, key)}" for key in kept)
+    return (
+        [f"model {spec.name} with another {', '.join(changed)}; as before: {values}"]
+        if kept
+        else []
+    )

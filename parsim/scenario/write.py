@@ -1,0 +1,136 @@
+"""A scenario with one plan, back to the YAML that reads as the same records."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from io import StringIO
+from typing import Any
+
+from parsim.cluster.hardware import IntraNode, Network, System
+from parsim.cluster.reader import load_catalog
+from parsim.model.reader import load_model_catalog
+from parsim.model.transformer import TransformerSpec
+from parsim.plan import Plan
+from parsim.scenario.record import Scenario
+from parsim.units import parse_quantity
+
+_DIMENSIONS = {
+    "bandwidth": ("bandwidth", "B/s"),
+    "nic_bandwidth": ("bandwidth", "B/s"),
+    "latency": ("time", "s"),
+    "bucket_bytes": ("bytes", "B"),
+}
+_PREFIXES = {
+    "bandwidth": {"G": 1e9, "": 1.0},
+    "bytes": {"M": 1e6, "": 1.0},
+    "time": {"u": 1e-6, "": 1.0},
+}
+
+
+def scenario_text(scenario: Scenario, plan: Plan) -> str:
+    """The YAML of the scenario with `plan` as its plan block.
+
+    Reading it gives an equal model, cluster, software and plan. A space of plans is left out: the
+    file is about one plan.
+    """
+    from ruamel.yaml import YAML
+
+    document = {
+        "description": scenario.description,
+        "model": _model(scenario),
+        "cluster": _cluster(scenario),
+        "software": scenario.job.software.id,
+        "training": {
+            "global_batch_size": plan.global_batch_size,
+            "precision": plan.precision,
+        },
+        "plan": _plan(plan),
+    }
+    yaml, text = YAML(), StringIO()
+    yaml.width = 100
+    yaml.default_flow_style = False
+    yaml.dump(document, text)
+    return text.getvalue()
+
+
+def _model(scenario: Scenario) -> dict[str, Any]:
+    """The catalog's name and what differs, or else every field."""
+    spec, known = scenario.spec, load_model_catalog()
+    if spec.name not in known:
+        return {"family": "gpt2", **_values(spec)}
+    changed = _changes(known[spec.name], spec)
+    return {"name": spec.name, **changed, "fused_attention": spec.fused_attention}
+
+
+def _cluster(scenario: Scenario) -> dict[str, Any]:
+    cluster = scenario.job.cluster
+    system = cluster.system
+    base = load_catalog(scenario.catalog).system(system.id)
+    block: dict[str, Any] = {"system": system.id, "nodes": cluster.num_nodes}
+    if scenario.catalog:
+        block["catalog"] = [str(path) for path in scenario.catalog]
+    if system.device != base.device:
+        block["device"] = system.device.id
+    return block | _links(base, system)
+
+
+def _links(base: System, system: System) -> dict[str, Any]:
+    """What differs from the catalog's system, each override in its own block."""
+    block: dict[str, Any] = {}
+    if system.devices_per_node != base.devices_per_node:
+        block["devices_per_node"] = system.devices_per_node
+    if system.intra != base.intra:
+        block["intra"] = _changes(base.intra, system.intra)
+    if system.network is not None and base.network is not None:
+        changes = _changes(base.network, system.network)
+        if "devices_per_node" in block:  # else the interfaces of unused devices drop out
+            changes["nics_per_node"] = system.network.nics_per_node
+        if changes:
+            block["network"] = changes
+    return block
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    values = _values(plan)
+    values["bucket_size"] = values.pop("bucket_bytes")
+    values["recompute"] = plan.recompute.name.lower()
+    del values["precision"]  # stands in the training block
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _changes(
+    base: TransformerSpec | IntraNode | Network, record: TransformerSpec | IntraNode | Network
+) -> dict[str, Any]:
+    then, now = _values(base), _values(record)
+    return {key: now[key] for key in now if now[key] != then[key]}
+
+
+def _values(record: TransformerSpec | IntraNode | Network | Plan) -> dict[str, Any]:
+    """Fields as they are written in a scenario file: units on, tuples as lists."""
+    return {
+        field.name: _written(field.name, getattr(record, field.name)) for field in fields(record)
+    }
+
+
+def _written(name: str, value: object) -> object:
+    if name in _DIMENSIONS and isinstance(value, float | int):
+        return _quantity(float(value), *_DIMENSIONS[name])
+    return _row(value) if isinstance(value, tuple) else value
+
+
+def _row(values: tuple[object, ...]) -> list[object]:
+    """A list on one line: [7, 8, 8, 7]."""
+    from ruamel.yaml.comments import CommentedSeq
+
+    row = CommentedSeq(values)
+    row.fa.set_flow_style()
+    return row
+
+
+def _quantity(value: float, dimension: str, unit: str) -> str:
+    """The shortest text that reads as exactly this value."""
+    for prefix, factor in _PREFIXES[dimension].items():
+        text = f"{value / factor:g}{prefix}{unit}"
+        if parse_quantity(text, dimension) == value:
+            return text
+    return f"{value!r}{unit}"

@@ -1,0 +1,150 @@
+"""The shipped catalog: complete, sourced, and the same by whichever way it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parsim.cluster.entries import DEVICE_FIELDS, FIELDS, SYSTEM_FIELDS
+from parsim.cluster.reader import load_catalog
+from parsim.errors import CatalogError
+
+DEVICES = [
+    *("v100-sxm-16gb", "v100-sxm-32gb", "a100-sxm-40gb", "a100-sxm-80gb", "a100-pcie-80gb"),
+    *("h100-sxm-80gb", "h100-pcie-80gb", "h200-sxm", "b200-sxm", "gb200", "l4", "t4", "cpu"),
+]
+SYSTEMS = [
+    *("dgx-1v", "dgx-a100", "dgx-h100", "hgx-h200", "dgx-b200", "gb200-nvl72"),
+    *("a100-pcie-node", "cpu"),
+]
+UNSOURCED_KINDS = ("text", "flag", "fabric")
+
+
+def shipped(section: str) -> str:
+    return (files("parsim.cluster") / "catalog" / f"{section}.yaml").read_text(encoding="utf-8")
+
+
+def test_ids() -> None:
+    catalog = load_catalog()
+    assert sorted(catalog.devices) == sorted(DEVICES)
+    assert sorted(catalog.systems) == sorted(SYSTEMS)
+
+
+@pytest.mark.parametrize("section", FIELDS)
+def test_every_written_number_stands_beside_its_source(section: str) -> None:
+    from ruamel.yaml import YAML
+
+    def leaves(node: dict[str, Any], path: list[str]) -> Iterator[tuple[str, Any]]:
+        for key, value in node.items():
+            inner = [*path, key]
+            if isinstance(value, dict):
+                yield from leaves(value, inner)
+            else:
+                yield ".".join(inner), value
+
+    for name, entry in YAML(typ="safe", pure=True).load(shipped(section))[section].items():
+        for field, value in leaves(entry, []):
+            kind = FIELDS[section].get(field, "text")
+            if kind not in UNSOURCED_KINDS and value is not None:
+                assert isinstance(value, list), f"{name}.{field}"
+                assert len(value) == 2, f"{name}.{field}"
+                assert str(value[1]).strip(), f"{name}.{field}"
+
+
+@pytest.mark.parametrize("id", DEVICES)
+def test_every_number_of_a_device_has_a_source(id: str) -> None:
+    device = load_catalog().device(id)
+    peaks = {f"peak_flops.{precision}" for precision in device.peak_flops}
+    plain = {field for field, kind in DEVICE_FIELDS.items() if kind not in UNSOURCED_KINDS}
+    expected = {field for field in plain if "." not in field} | peaks
+    assert set(device.sources) == expected
+    assert "devices.yaml" not in device.sources.values()
+
+
+@pytest.mark.parametrize("id", SYSTEMS)
+def test_every_number_of_a_system_has_a_source(id: str) -> None:
+    system = load_catalog().system(id)
+    expected = {
+        field
+        for field, kind in SYSTEM_FIELDS.items()
+        if kind not in UNSOURCED_KINDS
+        and (system.network is not None or not field.startswith("network."))
+    }
+    assert set(system.sources) == expected
+    assert "systems.yaml" not in system.sources.values()
+
+
+@pytest.mark.parametrize("section", FIELDS)
+def test_cut_into_entries_the_file_says_the_same_as_whole(section: str, tmp_path: Path) -> None:
+    # The whole shipped file, read as a user's file over the built-in catalog, changes nothing
+    # but the name of the file where a value has no source of its own; the catalog has none.
+    path = tmp_path / f"{section}.yaml"
+    path.write_text(shipped(section), encoding="utf-8")
+    whole, cut = load_catalog([path]), load_catalog()
+    assert list(getattr(whole, section)) == list(getattr(cut, section))
+    assert dict(getattr(whole, section)) == dict(getattr(cut, section))
+
+
+def test_units_and_directions() -> None:
+    system = load_catalog().system("dgx-a100")
+    assert system.intra.bandwidth == 300e9
+    assert system.network is not None
+    assert system.network.nic_bandwidth == 25e9
+    assert system.network.node_bandwidth == 200e9
+    assert system.device.peak("bf16") == 312e12
+    assert system.device.memory == 79.15 * 2**30
+
+
+def test_peaks_are_dense_not_sparse() -> None:
+    peaks = {name: load_catalog().device(name).peak_flops for name in DEVICES}
+    assert peaks["h100-sxm-80gb"]["bf16"] == 989e12
+    assert peaks["b200-sxm"]["fp8"] == 4500e12
+    assert peaks["l4"]["fp16"] == 121e12
+
+
+def test_null_takes_a_precision_away() -> None:
+    assert set(load_catalog().device("v100-sxm-16gb").peak_flops) == {"fp32", "fp16"}
+    with pytest.raises(CatalogError) as error:
+        load_catalog().device("t4").peak("bf16")
+    assert str(error.value) == "device t4 has no bf16 peak; allowed: fp32, fp16"
+
+
+def test_one_node_system_has_no_network() -> None:
+    assert load_catalog().system("cpu").network is None
+
+
+def test_nothing_of_the_catalog_claims_to_be_calibrated() -> None:
+    catalog = load_catalog()
+    assert not any(device.calibrated for device in catalog.devices.values())
+    assert not any(system.calibrated for system in catalog.systems.values())
+
+
+def test_loaded_once() -> None:
+    assert load_catalog() is load_catalog()
+
+
+def test_system_with_another_device() -> None:
+    system = load_catalog().system("dgx-a100", device="a100-sxm-40gb")
+    assert system.device.id == "a100-sxm-40gb"
+    assert system.devices_per_node == 8
+
+
+def test_unknown_device() -> None:
+    with pytest.raises(CatalogError) as error:
+        load_catalog().device("a100-smx-80gb")
+    assert str(error.value) == (
+        "unknown device 'a100-smx-80gb' (did you mean 'a100-sxm-80gb'?); known: "
+        + ", ".join(load_catalog().devices)
+    )
+
+
+def test_unknown_system() -> None:
+    with pytest.raises(CatalogError) as error:
+        load_catalog().system("abacus")
+    assert str(error.value) == (
+        "unknown system 'abacus'; known: " + ", ".join(load_catalog().systems)
+    )
