@@ -37,12 +37,12 @@ def even_cut(num_layers: int, num_stages: int) -> tuple[int, ...]:
 
 def layer_counts(model: Model, cut: Sequence[int]) -> Array:
     """How many layers of each kind sit on each stage, (S, K)."""
-    kinds = {layer: i for i, layer in enumerate(model.kinds)}
+    kinds = {id(layer): i for i, layer in enumerate(model.kinds)}
     counts = np.zeros((len(cut), len(kinds)))
     position = 0
     for stage, size in enumerate(cut):
         for layer in model.layers[position : position + size]:
-            counts[stage, kinds[layer]] += 1
+            counts[stage, kinds[id(layer)]] += 1
         position += size
     return counts
 

@@ -155,7 +155,10 @@ class _Hops:
     def of(cls, job: Job, table: PlanTable) -> _Hops:
         pp, per_node = int(table.pp[0]), job.system.devices_per_node
         stride = table.stride("pp")
-        rows = [hop_crosses(stride=int(q), pp=pp, devices_per_node=per_node) for q in stride]
+        rows = [
+            hop_crosses(stride=int(q), pp=pp, devices_per_node=per_node, world_size=int(w))
+            for q, w in zip(stride, table.world_size, strict=True)
+        ]
         crosses = np.array(rows, dtype=bool).reshape(len(table), pp - 1).T
         return cls(
             crosses=crosses,

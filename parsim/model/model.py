@@ -33,8 +33,8 @@ class Model:
 
     @property
     def kinds(self) -> tuple[Layer, ...]:
-        """Distinct layers in order of first appearance."""
-        return tuple(dict.fromkeys(self.layers))
+        """Distinct layer objects in order of first appearance."""
+        return tuple({id(layer): layer for layer in self.layers}.values())
 
     @property
     def parameters(self) -> int:

@@ -21,6 +21,8 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
         PlanError: the plan, or what a search's plans share, is not legal.
     """
     notes: list[str] = []
+    if "precision" not in file.training.given():
+        notes.append(f"precision is not stated: '{file.training.precision}' is assumed")
     stack = _software(tree, file, notes)
     spec = build_spec(tree, file.model, stack, notes)
     cluster = build_cluster(tree, file.cluster, notes)

@@ -43,7 +43,7 @@ def _overridden(tree: Tree, block: ClusterBlock, system: System, notes: list[str
     if used > system.devices_per_node:
         raise tree.error(
             ("cluster", "devices_per_node"),
-            f"devices_per_node={used} is more than the {system.devices_per_node} of a "
+            f"is {used}, more than the {system.devices_per_node} of a "
             f"{system.id} node; allowed: 1 to {system.devices_per_node}",
         )
     return replace(

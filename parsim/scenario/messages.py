@@ -58,7 +58,7 @@ def _words(path: KeyPath, item: dict[str, Any]) -> str:
     if type_ == "literal_error":
         return _unknown_choice(value, item["ctx"]["expected"])
     if type_ in _WORDS:
-        return f"must be {_WORDS[type_](item.get('ctx', {}))}, got {kind(value)}{_hint(item)}"
+        return f"must be {_WORDS[type_](item.get('ctx', {}))}, got {kind(value)}"
     return str(item["msg"])
 
 
@@ -81,11 +81,8 @@ def _unknown_choice(value: object, expected: str) -> str:
     return f"{kind(value)} is unknown{hint}; allowed: {', '.join(allowed)}"
 
 
-def _hint(item: dict[str, Any]) -> str:
-    """YAML 1.1 took yes, no, on and off for truth values; YAML 1.2 takes them for text."""
-    if item["type"] == "bool_type" and item["input"] in ("yes", "no", "on", "off"):
-        return "; write true or false"
-    return ""
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else str(value)
 
 
 def _fixed(words: str) -> Callable[[Mapping[str, Any]], str]:
@@ -109,8 +106,8 @@ _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "too_short": _fixed("a list of at least one value"),
     "model_type": _BLOCK,
     "model_attributes_type": _BLOCK,
-    "greater_than_equal": lambda context: f"at least {context['ge']}",
-    "greater_than": lambda context: f"above {context['gt']}",
-    "less_than_equal": lambda context: f"at most {context['le']}",
-    "less_than": lambda context: f"below {context['lt']}",
+    "greater_than_equal": lambda context: f"at least {_number(context['ge'])}",
+    "greater_than": lambda context: f"above {_number(context['gt'])}",
+    "less_than_equal": lambda context: f"at most {_number(context['le'])}",
+    "less_than": lambda context: f"below {_number(context['lt'])}",
 }

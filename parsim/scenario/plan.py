@@ -35,7 +35,7 @@ def build_plan(tree: Tree, file: ScenarioFile, job: Job) -> Plan | None:
     if "recompute" in values:
         values["recompute"] = Recompute[values["recompute"].upper()]
     values |= _replicas(tree, file.plan, job.cluster)
-    with tree.located("plan", error=PlanError):
+    with tree.located("plan", also="training", error=PlanError):
         plan = Plan(**values)
         stated = file.plan.given().get("num_microbatches")
         return _with_microbatches(plan, file.training.global_batch_size, stated, job)
@@ -48,7 +48,7 @@ def _own_fields() -> set[str]:
 
 
 def _shared(block: SharedBlock, precision: str, software: Software) -> dict[str, Any]:
-    """Fields that all plans of a scenario share: the software's habits, unless the block differs."""
+    """What all plans of a scenario share: the habits of the software, unless the block differs."""
     given = {key: value for key, value in block.given().items() if key in SharedBlock.model_fields}
     if "bucket_size" in given:
         given["bucket_bytes"] = given.pop("bucket_size")
@@ -111,8 +111,7 @@ def build_space(tree: Tree, file: ScenarioFile, job: Job) -> PlanSpace | None:
         return None
     common = Plan(**_shared(file.search.common, file.training.precision, job.software))
     one = replace(job.cluster.system, devices_per_node=1)
-    path = ("search", "common") if file.search.common.given() else ("training",)
-    with tree.located(*path, error=PlanError):
+    with tree.located("search", "common", also="training", error=PlanError):
         check_plan(common, job.model, Cluster(system=one, num_nodes=1))
     values = {key: value for key, value in file.search.given().items() if key != "common"}
     if "recompute" in values:

@@ -19,11 +19,15 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
-    """A file's content as dicts, lists and scalars, and the place of each key and list item."""
+    """A file's content as dicts, lists and scalars, and the place of each key and list item.
+
+    `overrides` are the places of what the command line put in.
+    """
 
     file: Path
     data: dict[str, Any]
     places: dict[KeyPath, str]
+    overrides: tuple[str, ...] = ()
 
     def place(self, path: KeyPath) -> str:
         """Where a key was written; for one that was not, the nearest block around it."""
@@ -41,18 +45,28 @@ class Tree:
         return " ".join(part for part in (self.place(path), field, message) if part)
 
     @contextmanager
-    def located(self, *path: str, error: type[InputError] = ScenarioError) -> Iterator[None]:
+    def located(
+        self, *path: str, also: str = "", error: type[InputError] = ScenarioError
+    ) -> Iterator[None]:
         """Put the place in front of whatever is complained about inside.
 
-        Messages of the records start with `field=value`; where the block has that field, the
-        place is the field's.
+        Messages of the records start with `field=value`; where the block at `path`, or the block
+        `also`, has that field, the place is the field's.
         """
         try:
             yield
         except InputError as wrong:
-            field = (*path, str(wrong).partition("=")[0])
-            place = self.place(field if field in self.places else path)
-            raise error(f"{place} {'.'.join(path)} {wrong}") from None
+            raise error(self._relocated(path, also, str(wrong))) from None
+
+    def _relocated(self, path: KeyPath, also: str, wrong: str) -> str:
+        named = wrong.partition("=")[0]
+        block = (also,) if (also, named) in self.places else path
+        inner = (*block, named)
+        place = self.place(inner if inner in self.places else block)
+        field = ".".join(map(str, block))
+        told = wrong if wrong.startswith(f"{field} ") else f"{field} {wrong}"
+        others = [override for override in self.overrides if override != place]
+        return f"{place} {told}" + (f" (with {', '.join(others)})" if others else "")
 
 
 def read_tree(path: Path, overrides: Mapping[str, str]) -> Tree:
@@ -75,7 +89,8 @@ def read_tree(path: Path, overrides: Mapping[str, str]) -> Tree:
             f"{path}:1:1 must be a mapping with the blocks model, cluster, training, and plan or "
             f"search, not {kind(data)}"
         )
-    tree = Tree(file=path, data=data, places=reader.places)
+    places = tuple(_set(name, text) for name, text in overrides.items())
+    tree = Tree(file=path, data=data, places=reader.places, overrides=places)
     for name, text in overrides.items():
         _override(tree, name, text)
     return tree
@@ -118,7 +133,9 @@ def parse(text: str, file: str) -> Document:
     try:
         return parse_document(text, file)
     except RecursionError:
-        raise ScenarioError(f"{file} is not a scenario: brackets are nested too deeply") from None
+        raise ScenarioError(
+            f"{file} is not YAML that can be read: brackets are nested too deeply"
+        ) from None
 
 
 class _Reader:
@@ -173,12 +190,11 @@ class _Reader:
 
 def _override(tree: Tree, name: str, text: str) -> None:
     """Set one dotted key; null, or nothing behind the `=`, takes the key away."""
-    place = f"--set {name}={text}"
+    place = _set(name, text)
     keys = name.split(".")
     if not all(keys):
         raise ScenarioError(f"{place} needs a key such as plan.tp in front of the '='")
-    root = parse(text, place).root
-    value = None if root is None else _Reader(Document(place, root)).value(root, ())
+    value = _override_value(text, place)
     block = _block(tree, keys[:-1], place)
     for path in [path for path in tree.places if path[: len(keys)] == tuple(keys)]:
         del tree.places[path]
@@ -186,6 +202,18 @@ def _override(tree: Tree, name: str, text: str) -> None:
     if value is not None:
         block[keys[-1]] = value
         tree.places[tuple(keys)] = place
+
+
+def _override_value(text: str, place: str) -> Any:  # noqa: ANN401 - whatever was written
+    try:
+        document = parse(text, "value")
+        return None if document.root is None else _Reader(document).value(document.root, ())
+    except ScenarioError as wrong:
+        raise ScenarioError(f"{place} {wrong}") from None
+
+
+def _set(name: str, text: str) -> str:
+    return f"--set {name}={text}"
 
 
 def _block(tree: Tree, keys: Sequence[str], place: str) -> dict[str, Any]:
@@ -208,7 +236,7 @@ def kind(value: object) -> str:
     if isinstance(value, dict):
         return "a block"
     if isinstance(value, list):
-        return "a list"
+        return "a list" if value else "an empty list"
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -19,8 +19,8 @@ from parsim.schedule import build_schedule
 from parsim.search.relax import shortage_message
 from parsim.search.space import Enumeration, check_space, enumerate_plans
 from parsim.sim.evaluate import finish, shapes
-from parsim.sim.graph import graph_for
-from parsim.sim.memory import memory_use
+from parsim.sim.graph import compact_graph
+from parsim.sim.memory import least_memory, memory_use
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
@@ -190,16 +190,18 @@ def _evaluate_shape(
     name, pp, microbatches, v = shape
     group, known = table.take(members), layers.take(members)
     costs = step_costs(job, group, known)
+    found.seen[members] = True
+    found.peak[members] = least = least_memory(job, group, known, costs).max(axis=0)
+    if (least > capacity).all():
+        return
     schedule = build_schedule(name, pp=pp, num_microbatches=microbatches, v=v)
     peak = memory_use(job, group, known, costs, schedule).peak.max(axis=0)
     found.peak[members] = peak
-    found.seen[members] = True
     fits = np.flatnonzero(peak <= capacity)
     if not len(fits):
         return
-    result = finish(
-        job, group.take(fits), known.take(fits), graph_for(*shape), costs.rows(fits)
-    )
+    kept = group.take(fits)
+    result = finish(job, kept, known.take(fits), compact_graph(schedule), costs.rows(fits))
     found.step[members[fits]] = result.step_time
     found.bubble[members[fits]] = result.bubble_fraction
 

@@ -114,6 +114,14 @@ def finish(
 
 
 def pipeline(graph: Graph, costs: StepCosts, *, keep: bool = False) -> Run:
-    """The pipeline phase, with sends on or beside the compute stream."""
+    """The pipeline phase, with sends on or beside the compute stream.
+
+    A compact graph is one micro-batch's chain, repeated: stage 0 ends each backward, so the next
+    chain begins when it ends, and every clock is that of one chain plus those before it.
+    """
     times = ClassTimes.of(graph, costs)
-    return run(graph, times.blocking() if costs.blocking_p2p else times, keep=keep)
+    once = run(graph, times.blocking() if costs.blocking_p2p else times, keep=keep)
+    if graph.repeats == 1:
+        return once
+    before = (graph.repeats - 1) * once.clock[0]
+    return Run(clock=once.clock + before, last_end=once.last_end + before, finish=None)

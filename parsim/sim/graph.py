@@ -7,7 +7,7 @@ are on different ranks and can be evaluated together. Seconds do not enter here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -30,6 +30,7 @@ class Graph:
     `rank` and `duration_class` say whose clock an action moves and by which duration. `source` is
     1 + the position of the action that produced its input, 0 where there is none.
     `last_backward[s]` is the position of the action that completes stage s's gradients.
+    `repeats` is how often the arrays are run back to back (see `compact_graph`).
     """
 
     schedule: Schedule
@@ -39,6 +40,7 @@ class Graph:
     bounds: Index
     position: Index
     last_backward: Index
+    repeats: int = 1
 
     @property
     def num_actions(self) -> int:
@@ -113,27 +115,34 @@ def _flatten(schedule: Schedule) -> tuple[Index, Index, Index, Index, Index]:
 
 
 def _levels(key: Index, inputs: Index, row_start: Index) -> Index | None:
-    """Longest chain before each action; None where some action can never run."""
+    """Longest chain before each action; None where some action can never run.
+
+    Each rank runs until an input is missing; whoever makes that input wakes it.
+    """
     keys, needs = key.tolist(), inputs.tolist()
     done: dict[int, int] = {-1: -1}
+    waiting: dict[int, int] = {}
     level = [0] * len(keys)
-    pointers, ends = row_start[:-1].tolist(), row_start[1:].tolist()
-    clocks = [-1] * len(pointers)
-    moved = True
-    while moved:
-        moved = False
-        for r, at in enumerate(pointers):
-            end, clock = ends[r], clocks[r]
-            while at < end:
-                ready = done.get(needs[at])
-                if ready is None:
-                    break
-                clock = (clock if clock > ready else ready) + 1
-                level[at] = done[keys[at]] = clock
-                at += 1
-            moved |= at > pointers[r]
-            pointers[r], clocks[r] = at, clock
-    return np.array(level) if pointers == ends else None
+    at, ends = row_start[:-1].tolist(), row_start[1:].tolist()
+    clocks = [-1] * len(ends)
+    ready = list(range(len(ends)))[::-1]
+    while ready:
+        rank = ready.pop()
+        position, clock = at[rank], clocks[rank]
+        for position in range(at[rank], ends[rank] + 1):
+            if position == ends[rank]:
+                break
+            made = done.get(needs[position])
+            if made is None:
+                waiting[needs[position]] = rank
+                break
+            clock = (clock if clock > made else made) + 1
+            own = keys[position]
+            level[position] = done[own] = clock
+            if own in waiting:
+                ready.append(waiting.pop(own))
+        at[rank], clocks[rank] = position, clock
+    return np.array(level) if at == ends else None
 
 
 def _last_backward(schedule: Schedule, place: Index) -> Index:
@@ -147,7 +156,15 @@ def _last_backward(schedule: Schedule, place: Index) -> Index:
     return last
 
 
-@lru_cache(maxsize=512)
+def compact_graph(schedule: Schedule) -> Graph:
+    """A graph for finish times alone: naive model parallelism repeats one micro-batch m times."""
+    if schedule.name != "naive":
+        return build_graph(schedule)
+    once = build_schedule("naive", pp=schedule.pp, num_microbatches=1)
+    return replace(build_graph(once), schedule=schedule, repeats=schedule.num_microbatches)
+
+
+@lru_cache(maxsize=64)
 def graph_for(name: str, pp: int, num_microbatches: int, v: int) -> Graph:
     """The compiled graph of a named schedule, cached by its shape."""
     return build_graph(build_schedule(name, pp=pp, num_microbatches=num_microbatches, v=v))

@@ -86,6 +86,18 @@ def memory_use(
     )
 
 
+def least_memory(job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts) -> Array:
+    """A lower bound of the peak that needs no schedule, (p, B).
+
+    Static bytes, temporary buffers and one micro-batch in flight on each chunk's stage alone.
+    """
+    pp = int(table.pp[0])
+    static = sum(static_bytes(job, table, _sum_chunks(costs.parameters, pp)))
+    kept = stage_kept(layers, layer_counts(job.model, stage_cut(job, table)))
+    one = kept.reshape(kept.shape[0] // pp, pp, -1).max(axis=0)
+    return np.asarray(static + one + temporary_bytes(job, table, layers))
+
+
 def _sum_chunks(stages: Array, pp: int) -> Array:
     return np.asarray(stages.reshape(stages.shape[0] // pp, pp, -1).sum(axis=0))
 

@@ -1,0 +1,205 @@
+"""Tier B where ranks differ: clocks are (dp, tp) planes, one for each pipeline rank.
+
+All ranks of a pipeline rank run the same actions, so each action is executed once, on a plane:
+
+    compute      plane + duration x slowdown       each rank at its own speed
+    tensor       maximum over the tp axis          the group meets in the collectives of an action
+    message      maximum with the sender's plane   between equal (dp, tp) coordinates
+    reduction    maximum over the dp axis          gradient buckets and parameter gathers
+    norm         maximum over everything           the step's barrier
+
+With every slowdown 1 the arithmetic is that of `maxplus` and `tail`, to the last bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.cost.step import StepCosts
+from parsim.errors import InputError
+from parsim.schedule import Kind, Schedule
+from parsim.sim.graph import KINDS, Graph, build_graph
+from parsim.sim.maxplus import ClassTimes
+from parsim.sim.tail import chunk_order
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaneRun:
+    """Times of every rank, each (pp, dp, tp): end of its last action, of its gradient reduction
+    and of its update; then the norm's `barrier` and the `step_time` of the whole step.
+    """
+
+    clock: Array
+    reduced: Array
+    updated: Array
+    barrier: float
+    step_time: float
+
+
+class _Pipeline(NamedTuple):
+    """End of each rank's last action (pp, dp, tp), and when each stage's gradients are complete
+    and how long the backward was that completed them (S, dp, tp).
+    """
+
+    clock: Array
+    made: Array
+    length: Array
+
+
+def run_planes(schedule: Schedule | Graph, costs: StepCosts, slowdown: Array) -> PlaneRun:
+    """Simulate a step of pp x dp x tp ranks, each with its own speed.
+
+    A slowdown multiplies what a rank computes, in actions and in the optimizer step; collectives
+    and messages keep their length. Leaves out that replicas of ZeRO-2 and 3 also meet inside
+    actions, and ranks that change the order of their actions when they are late.
+
+    Args:
+        schedule: actions of each pipeline rank; a compiled graph saves compiling it again.
+        costs: of one plan.
+        slowdown: (pp, dp, tp), 1 for a rank as fast as the costs say, 1.25 for one 25 % slower.
+
+    Raises:
+        InputError: the slowdowns have another shape or sign, or the costs are of many plans.
+    """
+    graph = schedule if isinstance(schedule, Graph) else build_graph(schedule)
+    slowdown = np.asarray(slowdown, dtype=np.float64)
+    _check(graph, costs, slowdown)
+    done = _pipeline(graph, costs, slowdown)
+    reduced = np.maximum(done.clock, _reduce(graph, costs, done))
+    reduced = _add_tied(reduced, float(costs.tied[0]))
+    barrier = reduced.max()
+    update = barrier + costs.norm[0] + costs.optimizer[:, 0, None, None] * slowdown
+    updated = update.max(axis=1, keepdims=True) + costs.gather[:, 0, None, None]
+    step_time = updated.max() * (1.0 + costs.straggler[0])
+    return PlaneRun(
+        clock=done.clock,
+        reduced=reduced,
+        updated=np.broadcast_to(updated, slowdown.shape),
+        barrier=float(barrier),
+        step_time=float(step_time),
+    )
+
+
+def step_time_with_slowdown(
+    schedule: Schedule | Graph, costs: StepCosts, slowdown: Array
+) -> float:
+    """Seconds of a step whose ranks differ in speed; see `run_planes`."""
+    return run_planes(schedule, costs, slowdown).step_time
+
+
+def _check(graph: Graph, costs: StepCosts, slowdown: Array) -> None:
+    pp = graph.schedule.pp
+    if slowdown.ndim != 3 or slowdown.shape[0] != pp or not slowdown.size:
+        raise InputError(
+            f"slowdown has shape {slowdown.shape}; it must be (pp, dp, tp) with pp={pp}, "
+            f"one multiplier for each rank"
+        )
+    if not np.isfinite(slowdown).all() or (slowdown < 0).any():
+        raise InputError(
+            f"slowdown has the value {_first_bad(slowdown)}; a multiplier must be finite and at "
+            f"least 0 (1: as fast as the costs say)"
+        )
+    if costs.num_plans != 1:
+        raise InputError(f"costs of {costs.num_plans} plans given; take one with costs.rows")
+
+
+def _first_bad(slowdown: Array) -> float:
+    return float(slowdown[~np.isfinite(slowdown) | (slowdown < 0)][0])
+
+
+def _added(costs: StepCosts, slowdown: Array) -> tuple[list[Array], list[Array]]:
+    """Seconds that slow ranks add to a forward and a backward of each stage, planes (dp, tp).
+
+    They come on top of the unchanged duration and are zero at slowdown 1, so that nothing is
+    rounded anew.
+    """
+    more = slowdown - 1.0
+    forward = (costs.forward - costs.exposed_forward)[:, 0]
+    backward = (costs.backward - costs.exposed_backward)[:, 0]
+    pp = len(slowdown)
+    return (
+        [seconds * more[stage % pp] for stage, seconds in enumerate(forward)],
+        [seconds * more[stage % pp] for stage, seconds in enumerate(backward)],
+    )
+
+
+def _pipeline(graph: Graph, costs: StepCosts, slowdown: Array) -> _Pipeline:
+    """Walk the actions in the graph's order; a message waits in a box for its one receiver."""
+    times = ClassTimes.of(graph, costs)
+    times = times.blocking() if costs.blocking_p2p else times
+    duration, hop = times.duration[:, 0].tolist(), times.hop[:, 0].tolist()
+    added = _added(costs, slowdown)
+    crosses = (graph.source > 0) & (graph.rank[graph.source - 1] != graph.rank)
+    needs = np.where(crosses, graph.source - 1, -1)
+    sends = np.zeros(graph.num_actions, dtype=bool)
+    sends[needs[crosses]] = True
+    final = set(graph.last_backward.tolist())
+    clock = list(np.zeros_like(slowdown))
+    box: dict[int, Array] = {}
+    ends: dict[int, Array] = {}
+    actions = zip(
+        graph.rank.tolist(), graph.duration_class.tolist(), needs.tolist(), sends.tolist(),
+        strict=True,
+    )  # fmt: skip
+    for place, (rank, what, needed, sent) in enumerate(actions):
+        stage, kind = divmod(what, KINDS)
+        start = clock[rank] if needed < 0 else np.maximum(clock[rank], box.pop(needed))
+        end = start + added[kind != Kind.F][stage]
+        end[:] = end.max(axis=1, keepdims=True)  # the tensor-parallel group meets
+        end += duration[what]
+        clock[rank] = end
+        if sent:
+            box[place] = end + hop[what]
+        if place in final:
+            ends[place] = end
+    return _backwards_done(graph, costs, clock, ends, added[1])
+
+
+def _backwards_done(
+    graph: Graph,
+    costs: StepCosts,
+    clock: list[Array],
+    ends: dict[int, Array],
+    added: list[Array],
+) -> _Pipeline:
+    """Take the blocking send off the end of each stage's last backward; its group's length."""
+    made = np.stack([ends[place] for place in graph.last_backward.tolist()])
+    if costs.blocking_p2p:
+        made -= ClassTimes.of(graph, costs).hop[Kind.B :: KINDS, :, None]
+    slowest = np.stack(added).max(axis=2, keepdims=True)
+    return _Pipeline(np.stack(clock), made, costs.backward[:, :, None] + slowest)
+
+
+def _reduce(graph: Graph, costs: StepCosts, done: _Pipeline) -> Array:
+    """End of each rank's gradient reduction; see `tail.reduce_gradients`.
+
+    A bucket starts when the slowest replica has made it. Replicas make their buckets at an even
+    pace, and the latest of even paces is latest at the first or the last bucket, so that the same
+    two terms are enough.
+    """
+    out = np.empty_like(done.clock)
+    for rank, stages in enumerate(chunk_order(graph)):
+        free = np.zeros(out.shape[2])
+        for stage in stages:
+            count, each = costs.buckets[stage, 0], costs.bucket_time[stage, 0]
+            made, length = done.made[stage], done.length[stage]
+            if costs.overlap_reduce:
+                first = (made - length + length / count).max(axis=0)
+                free = np.maximum(np.maximum(free, first) + count * each, made.max(axis=0) + each)
+            else:
+                free = np.maximum(free, done.clock[rank].max(axis=0)) + count * each
+        out[rank] = free
+    return out
+
+
+def _add_tied(reduced: Array, tied: float) -> Array:
+    """All-reduce of the tied embedding between the first and the last pipeline rank."""
+    if len(reduced) > 1 and tied > 0:
+        reduced[0] = reduced[-1] = np.maximum(reduced[0], reduced[-1]) + tied
+    return reduced
