@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,9 +19,12 @@ import typer
 from parsim.errors import InputError, NoFeasiblePlan, ParsimError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from parsim.plan import Plan, PlanSpace
     from parsim.scenario import Scenario
     from parsim.search.search import SearchResult
+    from parsim.sim.prediction import Prediction
     from parsim.validation.compare import Validation
 
 app = typer.Typer(
@@ -92,7 +95,7 @@ def _print_json(document: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
 
 
-def _show(view: Any) -> None:
+def _show(view: RenderableType) -> None:
     from parsim.report.text import console
 
     console().print(view)
@@ -247,9 +250,7 @@ def search(
         _note(f"best plan written to {save}")
 
 
-def _search(
-    found: Scenario, space: PlanSpace, top: int, time_limit: float | None
-) -> SearchResult:
+def _search(found: Scenario, space: PlanSpace, top: int, time_limit: float | None) -> SearchResult:
     """Search with a progress bar on stderr where it is a terminal."""
     from rich.progress import Progress
 
@@ -320,7 +321,7 @@ def _touch(path: Path) -> None:
         raise InputError(f"{path}: cannot write: {reason.strerror}") from None
 
 
-def _html_summary(found: Scenario, prediction: Any) -> dict[str, str]:
+def _html_summary(found: Scenario, prediction: Prediction) -> dict[str, str]:
     from parsim.units import format_bytes, format_seconds
 
     return {
@@ -377,7 +378,7 @@ def _explain(found: Validation, verbose: bool) -> None:
             sys.stdout.write("\n".join(explain(stack)) + "\n")
 
 
-class CatalogKind(str, Enum):
+class CatalogKind(StrEnum):
     """What the catalog lists."""
 
     devices = "devices"

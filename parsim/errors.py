@@ -1,17 +1,17 @@
 """Every error that parsim raises on purpose, and the exit code that each one ends in.
 
-    ParsimError                     1   (never raised itself)
-    ├── InputError                  2   the user's input is wrong
-    │   ├── ScenarioError           2   a file: says file:line:column field message
-    │   ├── UnitError               2   a quantity without, or with the wrong, unit
-    │   ├── CatalogError            2   an unknown device, system, model or software name
-    │   ├── ModelError              2   a model that cannot be built as described
-    │   ├── PlanError               2   a plan that is not legal for this model and cluster
-    │   ├── ScheduleError           2   a schedule that is incomplete or out of order
-    │   │   └── DeadlockError       2   ... or that can never finish; carries the waiting cycle
-    │   └── TableError              2   a table of measured runs that cannot be read
-    ├── NoFeasiblePlan              3   nothing fits; carries the nearest miss
-    └── ToleranceExceeded           4   a comparison fell outside its tolerance
+ParsimError                     1   (never raised itself)
+├── InputError                  2   the user's input is wrong
+│   ├── ScenarioError           2   a file: says file:line:column field message
+│   ├── UnitError               2   a quantity without, or with the wrong, unit
+│   ├── CatalogError            2   an unknown device, system, model or software name
+│   ├── ModelError              2   a model that cannot be built as described
+│   ├── PlanError               2   a plan that is not legal for this model and cluster
+│   ├── ScheduleError           2   a schedule that is incomplete or out of order
+│   │   └── DeadlockError       2   ... or that can never finish; carries the waiting cycle
+│   └── TableError              2   a table of measured runs that cannot be read
+├── NoFeasiblePlan              3   nothing fits; carries the nearest miss
+└── ToleranceExceeded           4   a comparison fell outside its tolerance
 """
 
 from __future__ import annotations

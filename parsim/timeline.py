@@ -106,7 +106,16 @@ class Timeline:
             "schema_version": SCHEMA_VERSION,
             "kind": "timeline",
             "meta": dict(self.meta),
-            "columns": ["rank", "stream", "kind", "start_s", "end_s", "stage", "microbatch", "exposed_s"],
+            "columns": [
+                "rank",
+                "stream",
+                "kind",
+                "start_s",
+                "end_s",
+                "stage",
+                "microbatch",
+                "exposed_s",
+            ],
             "spans": [list(span) for span in self.spans],
             "flows": [list(flow) for flow in self.flows],
             "memory": [

@@ -32,31 +32,31 @@ SHIPPED = {
 }  # fmt: skip
 
 
-def test_the_folder_holds_just_these():
+def test_the_folder_holds_just_these() -> None:
     assert {path.stem for path in FOLDER.iterdir()} == set(SHIPPED)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_it_is_what_its_name_says(name):
+def test_it_is_what_its_name_says(name: str) -> None:
     devices, billions, label = SHIPPED[name]
     found = load_scenario(FOLDER / f"{name}.yaml")
     assert found.plan is not None
     assert found.job.cluster.num_devices == devices
-    assert f"{found.job.model.parameters() / 1e9:.3g}" == f"{billions:.3g}"
+    assert f"{found.job.model.parameters / 1e9:.3g}" == f"{billions:.3g}"
     assert found.plan.label() == label
     assert found.plan.global_batch_size == found.global_batch_size
     check_plan(found.plan, found.job.model, found.job.cluster)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_nothing_is_left_to_assumption(name):
+def test_nothing_is_left_to_assumption(name: str) -> None:
     found = load_scenario(FOLDER / f"{name}.yaml")
     assert found.notes == ()
     assert found.description
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_its_plan_can_be_saved(name, tmp_path):
+def test_its_plan_can_be_saved(name: str, tmp_path: Path) -> None:
     first = load_scenario(FOLDER / f"{name}.yaml")
     assert first.plan is not None
     (tmp_path / "saved.yaml").write_text(scenario_text(first, first.plan), encoding="utf-8")
@@ -64,7 +64,7 @@ def test_its_plan_can_be_saved(name, tmp_path):
     assert (again.plan, again.job) == (first.plan, first.job)
 
 
-def test_the_main_job_searches_every_legal_plan():
+def test_the_main_job_searches_every_legal_plan() -> None:
     space = load_scenario(FOLDER / "gpt3-175b-dgx-a100.yaml").space
     assert space is not None
     free = (space.tp, space.pp, space.microbatch_size, space.v)

@@ -1,6 +1,7 @@
 """Seconds of single kernels on a device: matrix products, attention, memory-bound passes.
 
-Shapes are arrays (or numbers) that broadcast against each other; m n k as in C(m,n) = A(m,k) B(k,n).
+Shapes are arrays (or numbers) that broadcast against each other; m, n, k as in
+C(m,n) = A(m,k) B(k,n).
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ def gemm_time(
     batch: Num = 1,
     value: int = 2,
     extra_bytes: Num = 0.0,
-    efficiency: float = 1.0,
 ) -> Array:
     """Time of a (batched) matrix product.
 
@@ -57,7 +57,6 @@ def gemm_time(
         batch: independent products in one launch.
         value: bytes of one element.
         extra_bytes: further traffic of a fused epilogue.
-        efficiency: factor of the software on e.
 
     Source: form and errors in CONTRIBUTING's kernel note: fits to 1,726 public GEMM timings have a
     median error of 4 to 10 % per device (vidur, SimuMax tables).
@@ -66,7 +65,7 @@ def gemm_time(
     batch, m, n, k = (np.asarray(x, dtype=np.float64) for x in (batch, m, n, k))
     tiles = np.ceil(m / TILE) * np.ceil(n / TILE) * batch
     waves = tiles / device.sm_count
-    rate = device.peak(precision) * device.gemm_efficiency * efficiency
+    rate = device.peak(precision) * device.gemm_efficiency
     slow = (1.0 + device.gemm_k_half / k) * (1.0 + device.gemm_wave_loss / waves)
     compute = 2.0 * m * n * k * batch / rate * slow
     moved = value * (m * k + k * n + m * n) * batch + extra_bytes
@@ -91,7 +90,9 @@ def flash_attention_time(
     software's factor between the two.
     Leaves out: head sizes other than 128 (64 is up to a third slower), very short sequences.
     """
-    share = device.attention_backward_efficiency if backward else device.attention_forward_efficiency
+    share = (
+        device.attention_backward_efficiency if backward else device.attention_forward_efficiency
+    )
     rate = device.peak(precision) * share * efficiency
     return np.asarray(flops / rate * (1.0 + FLASH_HALF_LENGTH / seq_len)) + device.kernel_latency
 

@@ -132,7 +132,6 @@ class LayerCoster:
             n=n,
             k=k,
             value=self.precision.activation,
-            efficiency=self.job.software.gemm_factor,
             **more,  # type: ignore[arg-type]
         )
 
@@ -144,11 +143,21 @@ class LayerCoster:
         entering, leaving = self._borders(op)
         forward.add(self._gemm(m, n, k), 1)
         self._expose(forward, entering[0], leaving[0])
-        # backward: the input gradient, its collective, then the weight gradient beside it
-        weight = self._weight_gradient(m, n, k)
-        backward.add(self._gemm(m, k, n) + weight, 2 + op.bias)
-        hidden = self.job.software.tp_overlap_backward * weight
-        self._expose(backward, np.maximum(entering[1] - hidden, 0.0), leaving[1])
+        # backward: the input gradient (beside it sequence parallelism gathers the input again),
+        # then the weight gradient beside the collective of the input gradient
+        inward, weight = self._gemm(m, k, n), self._weight_gradient(m, n, k)
+        backward.add(inward + weight, 2 + op.bias)
+        again = np.where(self.table.sequence_parallel, entering[0], 0.0)
+        self._expose(backward, self._beside(entering[1], weight), leaving[1])
+        self._expose(backward, self._beside(again, inward))
+
+    def _beside(self, collective: Array, kernel: Array) -> Array:
+        """What shows of a collective that runs beside a kernel.
+
+        The stack's share of the shorter of the two hides; the rest is the slowdown of a kernel
+        that gives multiprocessors and bandwidth to the collective.
+        """
+        return collective - self.job.software.tp_overlap_backward * np.minimum(collective, kernel)
 
     def _weight_gradient(self, m: Array, n: Array, k: Array) -> Array:
         # accumulation into an fp32 buffer: fused, the GEMM reads and writes 8 bytes an element;
@@ -207,10 +216,10 @@ class LayerCoster:
         seq = self.job.model.seq_len
         flops = 4.0 * self.tokens * seq * op.heads * op.head_dim / self.table.tp
         flops = flops * (0.5 if op.causal else 1.0)
-        factor = self.job.software.attention_factor
+        ahead_factor, behind_factor = self.job.software.attention_speed(self.job.device.id)
         device, compute = self.job.device, self.precision.compute
         ahead = flash_attention_time(
-            device, compute, flops=flops, seq_len=seq, backward=False, efficiency=factor
+            device, compute, flops=flops, seq_len=seq, backward=False, efficiency=ahead_factor
         )
         behind = flash_attention_time(
             device,
@@ -218,7 +227,7 @@ class LayerCoster:
             flops=FLASH_BACKWARD * flops,
             seq_len=seq,
             backward=True,
-            efficiency=factor,
+            efficiency=behind_factor,
         )
         return ahead, behind
 

@@ -69,8 +69,10 @@ class DataParallel:
         return self._time("reduce_scatter", parameters * self.reduce_bytes, self.shard)
 
     def final_reduction(self, parameters: Array) -> Array:
-        """Gradient communication once per step: all-reduce over replicas of what is not yet
-        reduced, plus ZeRO-1's reduce-scatter. ZeRO-2 and 3 scatter in every backward.
+        """Gradient communication once per step, seconds.
+
+        All-reduce over replicas of what is not yet reduced, plus ZeRO-1's reduce-scatter; ZeRO-2
+        and 3 scatter in every backward.
         """
         size = parameters / self.shards * self.reduce_bytes
         once = self._time("all_reduce", size, self.replicate)

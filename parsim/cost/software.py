@@ -24,10 +24,12 @@ class Software:
 
     `traffic` scales the bytes of memory-bound kernels (1: each value moved once). `launch_cost`
     is host seconds per kernel launch, `microbatch_overhead` host seconds per micro-batch.
+    `attention_factor` maps the start of a device id (or "default") to how fast the stack's fused
+    attention runs beside the vendor's best kernel there, forward and backward.
     `loss_bytes` is moved and `loss_kept` is live at the peak, per logit. `overlap` is the share of
     a hidden collective that really hides, `tp_overlap` the share of tensor-parallel collectives
-    that hide under GEMMs, `tp_overlap_backward` the share of a weight-gradient GEMM that hides the
-    collective of its layer's input gradient. `optimizer_bytes` is moved per local parameter by a step.
+    that hide under GEMMs, `tp_overlap_backward` the share that a backward GEMM
+    hides of the collective beside it. `optimizer_bytes` is moved per local parameter by a step.
     """
 
     id: str
@@ -35,8 +37,7 @@ class Software:
     traffic: float
     launch_cost: float
     microbatch_overhead: float
-    gemm_factor: float
-    attention_factor: float
+    attention_factor: Mapping[str, tuple[float, float]]
     fused_attention: bool
     fused_gradient_accumulation: bool
     loss_bytes: float
@@ -54,6 +55,12 @@ class Software:
     overlap_p2p: bool
     scatter_p2p: bool
     reasons: Mapping[str, str] = field(default_factory=dict)
+
+    def attention_speed(self, device_id: str) -> tuple[float, float]:
+        """(forward, backward) factor on the device's attention efficiency."""
+        known = (key for key in self.attention_factor if device_id.startswith(key))
+        forward, backward = self.attention_factor[max(known, key=len, default="default")]
+        return float(forward), float(backward)
 
 
 @cache

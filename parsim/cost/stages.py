@@ -95,9 +95,7 @@ class LayerTable:
 
 
 def _take_pass(one: Pass, rows: NDArray[np.int64]) -> Pass:
-    return Pass(
-        kernels=one.kernels[rows], exposed=one.exposed[rows], launches=one.launches[rows]
-    )
+    return Pass(kernels=one.kernels[rows], exposed=one.exposed[rows], launches=one.launches[rows])
 
 
 def _take_cost(cost: LayerCost, rows: NDArray[np.int64]) -> LayerCost:

@@ -111,8 +111,7 @@ def build_transformer(spec: TransformerSpec) -> Model:
         vocab_size=spec.vocab_rows,
         hidden_size=spec.hidden_size,
         embedding=_embedding(spec),
-        layers=(Layer(name="block", operators=(*_attention(spec), *_mlp(spec))),)
-        * spec.num_layers,
+        layers=(Layer(name="block", operators=(*_attention(spec), *_mlp(spec))),) * spec.num_layers,
         head=_head(spec),
         tied_embeddings=spec.tied_embeddings and spec.head != "none",
     )
@@ -229,7 +228,7 @@ def _norm(spec: TransformerSpec, name: str) -> Elementwise:
 
 def _residual(spec: TransformerSpec, name: str, bias: bool) -> Elementwise:
     # forward reads the branch and the residual, writes the sum (and the dropout mask); backward
-    # adds the two gradients (2 reads, 1 write), reads again for the bias and drops (1 read, 1 write)
+    # adds the two gradients (2 reads, 1 write), reads again for the bias, drops (1 read, 1 write)
     mask = 1 if spec.dropout else 0
     backward = 3 + (1 if bias else 0) + (2 if spec.dropout else 0)
     return _sequence(spec, name, 3, backward, mask=mask, launches=(1, 1 + bias + mask))

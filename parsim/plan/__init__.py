@@ -4,4 +4,13 @@ from parsim.plan.record import AXES, RANK_ORDER, Plan, Precision, Recompute, pre
 from parsim.plan.space import PlanSpace
 from parsim.plan.table import PlanTable
 
-__all__ = ["AXES", "RANK_ORDER", "Plan", "PlanSpace", "PlanTable", "Precision", "Recompute", "precision"]
+__all__ = [
+    "AXES",
+    "RANK_ORDER",
+    "Plan",
+    "PlanSpace",
+    "PlanTable",
+    "Precision",
+    "Recompute",
+    "precision",
+]

@@ -59,7 +59,13 @@ PRECISIONS = {
         name="fp16", compute="fp16", activation=2, parameter=2, gathered=2, master=4, optimizer=8
     ),
     "bf16_amp": Precision(
-        name="bf16_amp", compute="bf16", activation=2, parameter=4, gathered=2, master=0, optimizer=8
+        name="bf16_amp",
+        compute="bf16",
+        activation=2,
+        parameter=4,
+        gathered=2,
+        master=0,
+        optimizer=8,
     ),
 }
 """bf16 and fp16 keep an fp32 master copy; bf16_amp is autocast over fp32 parameters."""
@@ -127,7 +133,7 @@ class Plan:
 
     @property
     def num_stages(self) -> int:
-        """pp * v."""
+        """Pp * v."""
         return self.pp * self.v
 
     @property

@@ -27,7 +27,7 @@ def catalog_view(rows: list[Row]) -> Table:
     return made
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) else str(value)

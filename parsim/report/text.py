@@ -75,7 +75,14 @@ def _shares(title: str, parts: Mapping[str, float], form: object) -> Table:
 def search_view(result: SearchResult, *, usable: float) -> RenderableType:
     """The ranked plans, what was refused, and how far the search went."""
     made = table(
-        "#", "plan", "step time", "tokens/s", "MFU", "bubble", "peak memory", right=(0, 2, 3, 4, 5, 6)
+        "#",
+        "plan",
+        "step time",
+        "tokens/s",
+        "MFU",
+        "bubble",
+        "peak memory",
+        right=(0, 2, 3, 4, 5, 6),
     )
     for i, entry in enumerate(result.plans, start=1):
         made.add_row(

@@ -49,9 +49,7 @@ class EventSimulation:
         self.waiting: dict[tuple[int, int, int], simpy.Event] = {}
         self.bucket_queue = [simpy.Store(self.env) for _ in schedule.ranks]
         self.final = self._final_backwards()
-        self.record = Recorded(
-            clock=[0.0] * schedule.pp, reduced=[0.0] * schedule.pp
-        )
+        self.record = Recorded(clock=[0.0] * schedule.pp, reduced=[0.0] * schedule.pp)
 
     def run(self) -> Recorded:
         """Run to the end of the step."""

@@ -10,6 +10,7 @@ message arrives when the send ends.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,9 +58,11 @@ class ClassTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What tier B found: `clock` (p, B) the end of each rank's last action, `last_end` (S, B) the
-    end of the action that completes each stage's gradients, and the finish time of every action
-    (A, B) in the graph's order where it was asked for.
+    """What tier B found, seconds.
+
+    `clock` (p, B) is the end of each rank's last action, `last_end` (S, B) the end of the action
+    that completes each stage's gradients, `finish` (A, B) the end of every action in the graph's
+    order where it was asked for.
     """
 
     clock: Array
@@ -95,7 +98,7 @@ def _block(graph: Graph, duration: Array, hop: Array, keep: bool) -> Run:
     clock = np.zeros((graph.schedule.pp, plans))
     rank, source, kind = graph.rank, graph.source, graph.duration_class
     bounds = graph.bounds.tolist()
-    for low, high in zip(bounds[:-1], bounds[1:], strict=True):
+    for low, high in pairwise(bounds):
         who = rank[low:high]
         what = kind[low:high]
         time = np.maximum(clock[who], arrival[source[low:high]])

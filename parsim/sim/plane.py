@@ -86,9 +86,7 @@ def run_planes(schedule: Schedule | Graph, costs: StepCosts, slowdown: Array) ->
     )
 
 
-def step_time_with_slowdown(
-    schedule: Schedule | Graph, costs: StepCosts, slowdown: Array
-) -> float:
+def step_time_with_slowdown(schedule: Schedule | Graph, costs: StepCosts, slowdown: Array) -> float:
     """Seconds of a step whose ranks differ in speed; see `run_planes`."""
     return run_planes(schedule, costs, slowdown).step_time
 
@@ -129,24 +127,30 @@ def _added(costs: StepCosts, slowdown: Array) -> tuple[list[Array], list[Array]]
     )
 
 
+def _messages(graph: Graph) -> tuple[list[int], list[bool]]:
+    """Per action: the action on another rank that it hears from (-1: none), and if it is heard.
+
+    Inputs from the same rank need no message, the rank's own clock has passed them.
+    """
+    crosses = (graph.source > 0) & (graph.rank[graph.source - 1] != graph.rank)
+    needs = np.where(crosses, graph.source - 1, -1)
+    sends = np.zeros(graph.num_actions, dtype=bool)
+    sends[needs[crosses]] = True
+    return needs.tolist(), sends.tolist()
+
+
 def _pipeline(graph: Graph, costs: StepCosts, slowdown: Array) -> _Pipeline:
     """Walk the actions in the graph's order; a message waits in a box for its one receiver."""
     times = ClassTimes.of(graph, costs)
     times = times.blocking() if costs.blocking_p2p else times
     duration, hop = times.duration[:, 0].tolist(), times.hop[:, 0].tolist()
     added = _added(costs, slowdown)
-    crosses = (graph.source > 0) & (graph.rank[graph.source - 1] != graph.rank)
-    needs = np.where(crosses, graph.source - 1, -1)
-    sends = np.zeros(graph.num_actions, dtype=bool)
-    sends[needs[crosses]] = True
+    needs, sends = _messages(graph)
     final = set(graph.last_backward.tolist())
     clock = list(np.zeros_like(slowdown))
     box: dict[int, Array] = {}
     ends: dict[int, Array] = {}
-    actions = zip(
-        graph.rank.tolist(), graph.duration_class.tolist(), needs.tolist(), sends.tolist(),
-        strict=True,
-    )  # fmt: skip
+    actions = zip(graph.rank.tolist(), graph.duration_class.tolist(), needs, sends, strict=True)
     for place, (rank, what, needed, sent) in enumerate(actions):
         stage, kind = divmod(what, KINDS)
         start = clock[rank] if needed < 0 else np.maximum(clock[rank], box.pop(needed))

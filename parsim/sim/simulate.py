@@ -24,7 +24,9 @@ class SimulatorError(ParsimError):
     """A guard found an impossible result: a bug of parsim, never the user's input."""
 
 
-def simulate(job: Job, plan: Plan, *, timeline: bool = False, tier: Tier = "evaluate") -> Prediction:
+def simulate(
+    job: Job, plan: Plan, *, timeline: bool = False, tier: Tier = "evaluate"
+) -> Prediction:
     """Predict step time, bubble, memory and utilisation of one plan.
 
     Args:

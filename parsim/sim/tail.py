@@ -21,9 +21,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
-    """Times of the step's last part: `reduced` (p, B) end of each rank's gradient reduction,
-    `barrier` (B,) when the slowest rank is reduced, `updated` (B,) the end of the last update and
-    `step_time` (B,) with the straggler allowance.
+    """Times of the step's last part, seconds.
+
+    `reduced` (p, B) is the end of each rank's gradient reduction, `barrier` (B,) when the slowest
+    rank is reduced, `updated` (B,) the end of the last update, `step_time` (B,) that with the
+    straggler allowance.
     """
 
     reduced: Array

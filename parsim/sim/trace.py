@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parsim.cost.job import Job
 from parsim.cost.stages import LayerTable, layer_counts
@@ -13,6 +14,7 @@ from parsim.cost.step import stage_cut
 from parsim.plan import Plan, PlanTable
 from parsim.schedule import Action, Kind
 from parsim.sim.evaluate import Evaluation
+from parsim.sim.maxplus import ClassTimes
 from parsim.sim.memory import stage_kept
 from parsim.sim.tail import chunk_order
 from parsim.timeline import Flow, MemoryCurve, Span, Timeline, ordered
@@ -20,12 +22,15 @@ from parsim.timeline import Flow, MemoryCurve, Span, Timeline, ordered
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An action with its rank, its times and the time its input arrived."""
+    """An action with its rank and times: computes from `start` to `end`; its rank is free for the
+    next one at `free` (later than `end` where sends block) and its message is there at `arrival`.
+    """
 
     action: Action
     rank: int
     start: float
     end: float
+    free: float
     arrival: float
 
 
@@ -41,7 +46,7 @@ def build_timeline(job: Job, plan: Plan, layers: LayerTable, found: Evaluation) 
         spans=in_order,
         flows=tuple(_flows(found, in_order, number)),
         memory=tuple(_memory_curves(job, plan, layers, found, placed)),
-        critical=tuple(_critical(found, placed, in_order, number)),
+        critical=tuple(_critical(found, placed, number)),
         meta=_meta(job, plan, found),
     )
 
@@ -66,19 +71,23 @@ def _meta(job: Job, plan: Plan, found: Evaluation) -> dict[str, object]:
 
 
 def _placed(found: Evaluation) -> Iterator[Placed]:
-    """Walk ranks in order; start = max(previous end, arrival) as in the recurrence."""
+    """Walk ranks in order; start = max(previous end, arrival) as in the recurrence.
+
+    Never end - duration: that rounds, and a span could start before the one that it waits for.
+    """
     graph, costs, run = found.graph, found.costs, found.run
     assert run.finish is not None
     finish = run.finish[:, 0]
-    number = 0
+    hop = ClassTimes.of(graph, costs).hop[:, 0]
+    arrival = finish if costs.blocking_p2p else finish + hop[graph.duration_class]
+    heard = np.concatenate([[0.0], arrival])[graph.source]
+    position = iter(graph.position.tolist())
     for rank, row in enumerate(graph.schedule.ranks):
-        for action in row:
-            at = int(graph.position[number])
-            end = float(finish[at])
-            length = _duration(found, action)
-            sent = _hop(found, action) if costs.blocking_p2p else 0.0
-            yield Placed(action, rank, end - sent - length, end - sent, 0.0)
-            number += 1
+        clock = 0.0
+        for action, at in zip(row, position, strict=False):
+            start, clock = max(clock, float(heard[at])), float(finish[at])
+            end = start + _duration(found, action)
+            yield Placed(action, rank, start, end, clock, float(arrival[at]))
 
 
 def _duration(found: Evaluation, action: Action) -> float:
@@ -104,7 +113,7 @@ def _compute_span(found: Evaluation, item: Placed) -> Span:
         rank=item.rank,
         stream="compute",
         kind=action.kind.name,
-        start=max(item.start, 0.0),
+        start=item.start,
         end=item.end,
         stage=action.stage,
         microbatch=action.microbatch,
@@ -115,13 +124,12 @@ def _compute_span(found: Evaluation, item: Placed) -> Span:
 def _send_spans(found: Evaluation, placed: list[Placed]) -> Iterator[Span]:
     schedule = found.graph.schedule
     for item in placed:
-        hop = _hop(found, item.action)
-        if hop <= 0.0:
+        if _hop(found, item.action) <= 0.0:
             continue
         stage, kind, microbatch = item.action
         target = stage + (1 if kind == Kind.F else -1)
         name = "F" if kind == Kind.F else "B"
-        begin, end = item.end, item.end + hop
+        begin, end = item.end, item.arrival
         yield Span(item.rank, "send", f"SEND_{name}", begin, end, stage, microbatch)
         other = schedule.stage_rank[target]
         yield Span(other, "recv", f"RECV_{name}", begin, end, target, microbatch)
@@ -192,27 +200,40 @@ def _memory_curves(
     peak, static = found.memory.peak[:, 0], found.memory.static[:, 0]
     in_flight = found.memory.activations[:, 0]
     for rank in range(plan.pp):
-        events = [(0.0, 0.0)]
-        for item in placed:
-            if item.rank != rank:
-                continue
-            if item.action.kind == Kind.F:
-                events.append((max(item.start, 0.0), float(kept[item.action.stage])))
-            else:
-                events.append((item.end, -float(kept[item.action.stage])))
-        events.sort(key=lambda event: (event[0], event[1]))
+        stages = found.graph.schedule.stages_on(rank)
+        times, counts = _in_flight([item for item in placed if item.rank == rank], stages)
         buffers = float(peak[rank] - static[rank] - in_flight[rank])
-        last = max(event[0] for event in events)
-        times = [event[0] for event in events]
-        level = float(static[rank]) + np.cumsum([event[1] for event in events])
-        heights = [float(x) + (buffers if t < last else 0.0) for t, x in zip(times, level, strict=True)]
-        yield MemoryCurve(rank=rank, times=tuple(times), bytes=tuple(heights))
+        on_top = np.where(times < times[-1], buffers, 0.0)
+        level = float(static[rank]) + counts @ kept[list(stages)] + on_top
+        yield MemoryCurve(rank=rank, times=tuple(times.tolist()), bytes=tuple(level.tolist()))
+
+
+def _in_flight(
+    placed: list[Placed], stages: tuple[int, ...]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Micro-batches in flight on each stage over time, zero before the first action.
+
+    Whole numbers, so that nothing is left over at the end; what ends at a moment is freed before
+    what starts then.
+    """
+    changes = [
+        (item.start, 1, item.action.stage)
+        if item.action.kind == Kind.F
+        else (item.end, -1, item.action.stage)
+        for item in placed
+        if item.action.kind != Kind.I
+    ]
+    changes.sort()
+    steps = np.zeros((len(changes) + 1, len(stages)))
+    for i, (_, change, stage) in enumerate(changes, start=1):
+        steps[i, stages.index(stage)] = change
+    times = np.array([0.0, *(time for time, _, _ in changes)])
+    return times, steps.cumsum(axis=0)
 
 
 def _critical(
     found: Evaluation,
     placed: list[Placed],
-    spans: tuple[Span, ...],
     number: dict[tuple[int, str, int, int], int],
 ) -> list[int]:
     """Walk back from the last action: whichever predecessor ends when this one starts."""
@@ -223,7 +244,7 @@ def _critical(
         if item.rank in last:
             before[tuple(item.action)] = last[item.rank]
         last[item.rank] = item
-    at: Placed | None = max(last.values(), key=lambda item: item.end)
+    at: Placed | None = max(last.values(), key=lambda item: item.free)
     path: list[int] = []
     while at is not None:
         path.append(number[(at.rank, at.action.kind.name, at.action.stage, at.action.microbatch)])
@@ -249,6 +270,4 @@ def _cause(
         ]
     if source is None or previous is None:
         return source or previous
-    arrival = source.end + _hop(found, source.action)
-    ready = previous.end + (_hop(found, previous.action) if found.costs.blocking_p2p else 0.0)
-    return source if arrival >= ready else previous
+    return source if source.arrival >= previous.free else previous

@@ -107,7 +107,9 @@ def _sized(system: System, run: MeasuredRun) -> System:
         system = replace(system, devices_per_node=run.gpus_per_node)
     if run.internode_gbit is not None and system.network is not None:
         rate = run.internode_gbit * 1e9 / 8.0
-        network: Network = replace(system.network, nic_bandwidth=rate / system.network.nics_per_node)
+        network: Network = replace(
+            system.network, nic_bandwidth=rate / system.network.nics_per_node
+        )
         system = replace(system, network=network)
     return system
 
@@ -174,8 +176,12 @@ def _plan(run: MeasuredRun, assumed: Assumptions, stack: Software) -> Plan:
         and (assumed.sequence_parallel if run.sequence_parallel is None else run.sequence_parallel),
         recompute=_recompute(run, assumed),
         precision=_precision(run, assumed),
-        gradient_precision="same" if run.precision == "bf16" and zero == 3 else stack.gradient_precision,
-        reduce_precision="same" if run.precision == "bf16" and zero == 3 else stack.reduce_precision,
+        gradient_precision="same"
+        if run.precision == "bf16" and zero == 3
+        else stack.gradient_precision,
+        reduce_precision="same"
+        if run.precision == "bf16" and zero == 3
+        else stack.reduce_precision,
         overlap_grad_reduce=data,
         overlap_param_gather=data,
         overlap_p2p=stack.overlap_p2p if overlap is None else "p2p" in overlap,

@@ -180,9 +180,7 @@ def validate(paths: Sequence[Path]) -> Validation:
     Raises:
         TableError: a table cannot be read at all.
     """
-    rows = [
-        compare_row(path.stem, row) for path in paths for row in read_table(path)
-    ]
+    rows = [compare_row(path.stem, row) for path in paths for row in read_table(path)]
     return Validation(rows=tuple(rows))
 
 

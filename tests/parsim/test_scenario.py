@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from parsim.cluster.hardware import IntraNode, Network
 from parsim.model.huggingface import read_config, spec_from_config
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.scenario import Scenario, load_scenario
-from parsim.scenario.schema import ModelBlock, NetworkBlock, PlanBlock, SearchBlock
+from parsim.scenario.schema import IntraBlock, ModelBlock, NetworkBlock, PlanBlock, SearchBlock
 
+ROOT = Path(__file__).parent.parent.parent
 CONFIGS = Path(__file__).parent / "model" / "configs"
 
 
@@ -50,17 +54,17 @@ def space_of(folder: Path, **blocks: Any) -> PlanSpace:
     return space
 
 
-def test_the_parts_of_a_scenario(tmp_path):
+def test_the_parts_of_a_scenario(tmp_path: Path) -> None:
     found = load(tmp_path, description="  one line\n")
     assert (found.name, found.description, found.path) == ("s", "one line", tmp_path / "s.yaml")
     assert found.spec == model_spec("gpt2")
-    assert found.job.model.parameters() == 124_439_808
+    assert found.job.model.parameters == 124_439_808
     assert (found.job.cluster.num_devices, found.job.device.id) == (8, "a100-sxm-80gb")
     assert (found.job.software.id, found.global_batch_size) == ("generic", 16)
     assert (found.space, found.notes, found.catalog) == (None, (), ())
 
 
-def test_yaml_and_json_read_the_same(tmp_path):
+def test_yaml_and_json_read_the_same(tmp_path: Path) -> None:
     text = """\
     model: {name: gpt2}   # a comment
     cluster:
@@ -79,20 +83,29 @@ def test_yaml_and_json_read_the_same(tmp_path):
     assert load_scenario(str(tmp_path / "bom.yaml")).plan == from_json.plan
 
 
+def test_importing_the_reader_loads_no_parser() -> None:
+    code = (
+        "import sys, parsim.scenario; "
+        "print(sorted({'pydantic', 'ruamel.yaml', 'matplotlib', 'simpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
 # ------------------------------------------------------------------------------------- the model
 
 
-def test_fields_of_a_catalog_model_can_be_overridden(tmp_path):
+def test_fields_of_a_catalog_model_can_be_overridden(tmp_path: Path) -> None:
     spec = load(tmp_path, model={"name": "gpt2", "seq_len": 128, "dropout": False}).spec
     assert (spec.seq_len, spec.positions, spec.dropout) == (128, 1024, False)
 
 
-def test_the_model_block_has_every_field_of_a_spec():
+def test_the_model_block_has_every_field_of_a_spec() -> None:
     own = {field.name for field in fields(TransformerSpec)}
     assert set(ModelBlock.model_fields) == own | {"config", "family"}
 
 
-def test_widths_that_stay_are_noted(tmp_path):
+def test_widths_that_stay_are_noted(tmp_path: Path) -> None:
     found = load(tmp_path, model={"name": "gpt2", "hidden_size": 1536})
     assert found.notes == (
         "model gpt2 with another hidden_size; as before: ffn_hidden_size=3072, head_dim=64, "
@@ -100,7 +113,7 @@ def test_widths_that_stay_are_noted(tmp_path):
     )
 
 
-def test_a_config_is_found_beside_the_scenario(tmp_path):
+def test_a_config_is_found_beside_the_scenario(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     text = (CONFIGS / "llama3-8b.json").read_text(encoding="utf-8")
     (tmp_path / "models" / "mine.json").write_text(text, encoding="utf-8")
@@ -109,7 +122,7 @@ def test_a_config_is_found_beside_the_scenario(tmp_path):
     assert spec == spec_from_config(config, name="mine", seq_len=2048)
 
 
-def test_a_config_keeps_its_notes_and_takes_a_name(tmp_path):
+def test_a_config_keeps_its_notes_and_takes_a_name(tmp_path: Path) -> None:
     config = str(CONFIGS / "mistral-7b.json")
     found = load(tmp_path, model={"config": config, "name": "m", "seq_len": 8192})
     assert found.spec.name == "m"
@@ -119,14 +132,14 @@ def test_a_config_keeps_its_notes_and_takes_a_name(tmp_path):
     )
 
 
-def test_an_inline_model_fills_in_like_the_catalog(tmp_path):
+def test_an_inline_model_fills_in_like_the_catalog(tmp_path: Path) -> None:
     sizes = {"num_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "vocab_size": 50257,
              "seq_len": 1024, "dropout": True}  # fmt: skip
     spec = load(tmp_path, model={"family": "gpt2", "name": "gpt2", **sizes}).spec
     assert spec == model_spec("gpt2")
 
 
-def test_an_inline_llama_has_the_switches_of_its_family(tmp_path):
+def test_an_inline_llama_has_the_switches_of_its_family(tmp_path: Path) -> None:
     sizes = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "vocab_size": 100,
              "seq_len": 32, "num_key_value_heads": 4, "head_dim": 16}  # fmt: skip
     spec = load(tmp_path, model={"family": "llama", **sizes}).spec
@@ -137,7 +150,7 @@ def test_an_inline_llama_has_the_switches_of_its_family(tmp_path):
 # ----------------------------------------------------------------------------------- the cluster
 
 
-def test_units_of_the_links_are_read(tmp_path):
+def test_units_of_the_links_are_read(tmp_path: Path) -> None:
     cluster = {
         "system": "dgx-a100",
         "nodes": 2,
@@ -145,24 +158,26 @@ def test_units_of_the_links_are_read(tmp_path):
         "network": {"nic_bandwidth": "400Gb/s", "latency": "5us", "oversubscription": 2},
     }
     system = load(tmp_path, cluster=cluster).job.system
-    assert (system.intra.bandwidth, system.intra.efficiency, system.intra.nvls) == (250e9, 0.7, True)
+    assert (system.intra.bandwidth, system.intra.efficiency, system.intra.nvls) == (
+        250e9,
+        0.7,
+        True,
+    )
     assert system.network is not None
     assert (system.network.nic_bandwidth, system.network.latency) == (50e9, 5e-6)
     assert (system.network.oversubscription, system.network.nics_per_node) == (2.0, 8)
 
 
-def test_unused_devices_leave_their_interfaces_unused(tmp_path):
+def test_unused_devices_leave_their_interfaces_unused(tmp_path: Path) -> None:
     cluster = {"system": "dgx-a100", "nodes": 4, "devices_per_node": 2}
     found = load(tmp_path, cluster=cluster)
     assert found.job.cluster.num_devices == 8
     assert found.job.system.network is not None
     assert found.job.system.network.nics_per_node == 2
-    assert found.notes == (
-        "devices_per_node=2 of 8: 2 of 8 network interfaces of a node are used",
-    )
+    assert found.notes == ("devices_per_node=2 of 8: 2 of 8 network interfaces of a node are used",)
 
 
-def test_the_number_of_interfaces_can_be_stated(tmp_path):
+def test_the_number_of_interfaces_can_be_stated(tmp_path: Path) -> None:
     cluster = {"system": "dgx-a100", "nodes": 4, "devices_per_node": 2,
                "network": {"nics_per_node": 8}}  # fmt: skip
     found = load(tmp_path, cluster=cluster)
@@ -170,12 +185,12 @@ def test_the_number_of_interfaces_can_be_stated(tmp_path):
     assert (found.job.system.network.nics_per_node, found.notes) == (8, ())
 
 
-def test_another_device_in_a_system(tmp_path):
+def test_another_device_in_a_system(tmp_path: Path) -> None:
     cluster = {"system": "dgx-a100", "nodes": 1, "device": "a100-sxm-40gb"}
     assert load(tmp_path, cluster=cluster).job.device.id == "a100-sxm-40gb"
 
 
-def test_a_catalog_is_found_beside_the_scenario(tmp_path):
+def test_a_catalog_is_found_beside_the_scenario(tmp_path: Path) -> None:
     mine = "systems: {mine: {from: dgx-a100, devices_per_node: 4}}\n"
     (tmp_path / "mine.yaml").write_text(mine, encoding="utf-8")
     found = load(tmp_path, cluster={"system": "mine", "nodes": 1, "catalog": ["mine.yaml"]})
@@ -186,7 +201,7 @@ def test_a_catalog_is_found_beside_the_scenario(tmp_path):
 # ---------------------------------------------------------------------------------- the software
 
 
-def test_software_decides_attention_and_the_switches_of_the_plan(tmp_path):
+def test_software_decides_attention_and_the_switches_of_the_plan(tmp_path: Path) -> None:
     found = load(tmp_path, software="megatron-2021")
     assert found.plan is not None
     assert not found.spec.fused_attention
@@ -194,7 +209,7 @@ def test_software_decides_attention_and_the_switches_of_the_plan(tmp_path):
     assert (found.plan.overlap_grad_reduce, found.plan.overlap_p2p) == (False, False)
 
 
-def test_model_and_plan_win_over_the_software(tmp_path):
+def test_model_and_plan_win_over_the_software(tmp_path: Path) -> None:
     model = {"name": "gpt2", "fused_attention": True}
     plan = {"reduce_precision": "fp32", "overlap_p2p": True}
     found = load(tmp_path, software="megatron-2021", model=model, plan=plan)
@@ -204,7 +219,7 @@ def test_model_and_plan_win_over_the_software(tmp_path):
     assert found.plan.scatter_p2p
 
 
-def test_what_is_assumed_is_noted(tmp_path):
+def test_what_is_assumed_is_noted(tmp_path: Path) -> None:
     found = load(tmp_path, software=None, training={"global_batch_size": 16})
     assert found.notes == (
         "precision is not stated: 'bf16' is assumed",
@@ -216,7 +231,7 @@ def test_what_is_assumed_is_noted(tmp_path):
 # -------------------------------------------------------------------------------------- the plan
 
 
-def test_an_empty_plan_is_data_parallel(tmp_path):
+def test_an_empty_plan_is_data_parallel(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, plan={})
     assert (plan.dp_replicate, plan.dp_shard, plan.num_microbatches) == (8, 1, 2)
 
@@ -235,13 +250,15 @@ def test_an_empty_plan_is_data_parallel(tmp_path):
         ({"dp_replicate": 8}, 8, 1),
     ],
 )
-def test_the_data_parallel_degrees(tmp_path, written, replicate, shard):
+def test_the_data_parallel_degrees(
+    tmp_path: Path, written: dict[str, int], replicate: int, shard: int
+) -> None:
     plan = plan_of(tmp_path, plan=written)
     assert (plan.dp_replicate, plan.dp_shard) == (replicate, shard)
 
 
-def test_every_field_of_a_plan_can_be_written(tmp_path):
-    written = {
+def test_every_field_of_a_plan_can_be_written(tmp_path: Path) -> None:
+    written: dict[str, Any] = {
         "tp": 2, "pp": 2, "dp_replicate": 1, "dp_shard": 2, "cp": 1, "ep": 1,
         "microbatch_size": 2, "num_microbatches": 4, "schedule": "interleaved_1f1b", "v": 2,
         "stage_layers": [2, 4, 4, 2], "zero_stage": 1, "sequence_parallel": True,
@@ -258,7 +275,7 @@ def test_every_field_of_a_plan_can_be_written(tmp_path):
     assert plan_of(tmp_path, plan=written) == Plan(**values)
 
 
-def test_the_plan_block_knows_every_field_of_a_plan():
+def test_the_plan_block_knows_every_field_of_a_plan() -> None:
     own = {field.name for field in fields(Plan)} - {"bucket_bytes"}
     assert set(PlanBlock.model_fields) == own | {"bucket_size", "dp"}
 
@@ -266,13 +283,13 @@ def test_the_plan_block_knows_every_field_of_a_plan():
 # ------------------------------------------------------------------------------------ the search
 
 
-def test_an_empty_search_is_every_plan(tmp_path):
+def test_an_empty_search_is_every_plan(tmp_path: Path) -> None:
     space = space_of(tmp_path, plan=None, search={})
     common = Plan(overlap_p2p=True)  # as generic software does
     assert space == PlanSpace(global_batch_size=16, common=common)
 
 
-def test_a_space_with_values(tmp_path):
+def test_a_space_with_values(tmp_path: Path) -> None:
     written = {"tp": [1, 2], "pp": 2, "v": [1], "microbatch_size": 4, "schedule": "1f1b",
                "zero_stage": [0, 1], "recompute": ["none", "full"], "sequence_parallel": True,
                "memory_margin": 0.1, "common": {"bucket_size": "40MB"}}  # fmt: skip
@@ -291,13 +308,17 @@ def test_a_space_with_values(tmp_path):
     )
 
 
-def test_the_search_block_knows_every_field_of_a_space():
+def test_the_search_block_knows_every_field_of_a_space() -> None:
     own = {field.name for field in fields(PlanSpace)} - {"global_batch_size"}
     assert set(SearchBlock.model_fields) == own
-    assert len(NetworkBlock.model_fields) == 6
 
 
-def test_a_search_has_the_precision_of_the_training(tmp_path):
+def test_every_link_can_be_overridden() -> None:
+    assert set(NetworkBlock.model_fields) == {field.name for field in fields(Network)}
+    assert set(IntraBlock.model_fields) == {field.name for field in fields(IntraNode)}
+
+
+def test_a_search_has_the_precision_of_the_training(tmp_path: Path) -> None:
     training = {"global_batch_size": 16, "precision": "fp16"}
     assert space_of(tmp_path, search={}, training=training).common.precision == "fp16"
 
@@ -305,7 +326,7 @@ def test_a_search_has_the_precision_of_the_training(tmp_path):
 # ----------------------------------------------------------------------------------- overrides
 
 
-def test_overrides_are_yaml(tmp_path):
+def test_overrides_are_yaml(tmp_path: Path) -> None:
     overrides = {"plan.tp": "2", "plan.recompute": "full", "search.tp": "[1, 2]",
                  "cluster.network.oversubscription": "2"}  # fmt: skip
     found = load(tmp_path, overrides)
@@ -318,7 +339,7 @@ def test_overrides_are_yaml(tmp_path):
 
 
 @pytest.mark.parametrize("nothing", ["null", "~", ""])
-def test_an_override_of_null_takes_a_key_away(tmp_path, nothing):
+def test_an_override_of_null_takes_a_key_away(tmp_path: Path, nothing: str) -> None:
     plan = {"tp": 2, "dp": 4}
     found = load(tmp_path, {"plan.dp": nothing, "plan.tp": "4"}, plan=plan)
     assert found.plan is not None
@@ -326,7 +347,7 @@ def test_an_override_of_null_takes_a_key_away(tmp_path, nothing):
     assert load(tmp_path, {"plan": nothing}, search={}).plan is None
 
 
-def test_an_override_can_be_a_whole_block(tmp_path):
+def test_an_override_can_be_a_whole_block(tmp_path: Path) -> None:
     found = load(tmp_path, {"plan": "{tp: 4, microbatch_size: 2}"}, plan={"tp": 2})
     assert found.plan is not None
     assert (found.plan.tp, found.plan.microbatch_size) == (4, 2)

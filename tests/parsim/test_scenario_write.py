@@ -51,12 +51,12 @@ def assert_same_again(first: Scenario, folder: Path) -> None:
         "seq_len: 32}",
     ],
 )
-def test_models(tmp_path, model):
+def test_models(tmp_path: Path, model: str) -> None:
     assert_same_again(load(tmp_path / "s.yaml", f"{HEAD}model: {model}\n"), tmp_path / "other")
 
 
 @pytest.mark.parametrize("software", ["generic", "megatron-2021", "nemo"])
-def test_software(tmp_path, software):
+def test_software(tmp_path: Path, software: str) -> None:
     text = f"{HEAD}model: {{name: gpt2}}\nsoftware: {software}\n"
     assert_same_again(load(tmp_path / "s.yaml", text), tmp_path / "other")
 
@@ -71,7 +71,7 @@ def test_software(tmp_path, software):
         "{system: mine, nodes: 1, catalog: [mine.yaml]}",
     ],
 )
-def test_clusters(tmp_path, cluster):
+def test_clusters(tmp_path: Path, cluster: str) -> None:
     mine = "systems: {mine: {from: dgx-a100, devices_per_node: 4}}\n"
     (tmp_path / "mine.yaml").write_text(mine, encoding="utf-8")
     text = f"{HEAD}model: {{name: gpt2}}\n"
@@ -79,7 +79,7 @@ def test_clusters(tmp_path, cluster):
     assert_same_again(load(tmp_path / "s.yaml", text), tmp_path / "other")
 
 
-def test_another_plan_than_the_scenario_s_own(tmp_path):
+def test_another_plan_than_the_scenario_s_own(tmp_path: Path) -> None:
     first = load(tmp_path / "s.yaml", f"{HEAD}model: {{name: gpt2}}\nsearch: {{}}\n")
     better = load_scenario(
         tmp_path / "s.yaml",
@@ -93,7 +93,7 @@ def test_another_plan_than_the_scenario_s_own(tmp_path):
     assert (again.job, again.space) == (first.job, None)
 
 
-def test_the_text(tmp_path):
+def test_the_text(tmp_path: Path) -> None:
     first = load(tmp_path / "s.yaml", f"{HEAD}model: {{name: gpt2}}\nsoftware: generic\n")
     assert first.plan is not None
     assert scenario_text(first, first.plan) == (
@@ -113,6 +113,6 @@ def test_the_text(tmp_path):
 
 
 @given(st.floats(min_value=1e-9, max_value=1e15), st.sampled_from(["bytes", "bandwidth", "time"]))
-def test_a_quantity_reads_as_exactly_what_was_written(value, dimension):
+def test_a_quantity_reads_as_exactly_what_was_written(value: float, dimension: str) -> None:
     unit = {"bytes": "B", "bandwidth": "B/s", "time": "s"}[dimension]
     assert parse_quantity(_quantity(value, dimension, unit), dimension) == value

@@ -1,0 +1,152 @@
+"""`simulate`: parts that sum to the whole, agreement of the tiers, monotone predictions, guards."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parsim.cost.job import Job
+from parsim.errors import PlanError
+from parsim.plan import Plan, PlanTable, Recompute
+from parsim.sim import simulate
+from parsim.sim.evaluate import Evaluation, evaluate
+from parsim.sim.simulate import SimulatorError, guard, plan_shape
+from tests.parsim.sim.conftest import PLANS, gpt_job
+
+
+def evaluated(job: Job, plan: Plan) -> Evaluation:
+    return evaluate(job, PlanTable.of([plan]), plan_shape(plan), keep=True)
+
+
+def test_breakdown_sums_to_the_step(job: Job, plan: Plan) -> None:
+    found = simulate(job, plan)
+    assert sum(found.breakdown.values()) == pytest.approx(found.step_time, rel=1e-12)
+    assert min(found.breakdown.values()) >= -1e-12 * found.step_time
+
+
+def test_memory_parts_sum_to_the_peak(job: Job, plan: Plan) -> None:
+    found = simulate(job, plan)
+    assert sum(found.memory.values()) == pytest.approx(max(found.peak_allocated), rel=1e-12)
+    assert min(found.memory.values()) >= 0.0
+
+
+def test_event_simulation_confirms_the_recurrence(job: Job, plan: Plan) -> None:
+    assert simulate(job, plan, tier="events") == simulate(job, plan)
+
+
+def test_bubble_fraction_and_overhead_are_the_same_idle_time(job: Job, plan: Plan) -> None:
+    found = simulate(job, plan)
+    assert 0.0 <= found.bubble_fraction < 1.0
+    busy = found.pipeline_time * (1.0 - found.bubble_fraction)
+    assert found.bubble_overhead * busy == pytest.approx(
+        found.bubble_fraction * found.pipeline_time, abs=1e-15
+    )
+    assert 0.0 < found.device_span <= found.pipeline_time * (1 + 1e-12)
+
+
+def test_utilisation_counts_recomputation_apart(job: Job, plan: Plan) -> None:
+    found = simulate(job, plan)
+    assert 0.0 < found.mfu <= found.hfu < 1.0
+    assert (found.hfu > found.mfu) == (plan.recompute is not Recompute.NONE)
+
+
+def test_tokens_per_second(job: Job, plan: Plan) -> None:
+    found = simulate(job, plan)
+    tokens = plan.global_batch_size * job.model.seq_len
+    assert found.tokens_per_second == pytest.approx(tokens / found.step_time)
+
+
+def test_same_input_same_bytes(job: Job, plan: Plan) -> None:
+    first, second = (json.dumps(simulate(job, plan).to_json()) for _ in range(2))
+    assert first == second
+
+
+def test_an_illegal_plan_is_refused(job: Job) -> None:
+    with pytest.raises(PlanError, match=r"^tp=5 does not divide num_attention_heads=24; allowed"):
+        simulate(job, Plan(tp=5))
+
+
+def with_bandwidth(job: Job, *, memory: float = 1.0, links: float = 1.0, nics: float = 1.0) -> Job:
+    system = job.system
+    assert system.network is not None
+    device = replace(system.device, memory_bandwidth=memory * system.device.memory_bandwidth)
+    intra = replace(system.intra, bandwidth=links * system.intra.bandwidth)
+    network = replace(system.network, nic_bandwidth=nics * system.network.nic_bandwidth)
+    system = replace(system, device=device, intra=intra, network=network)
+    return replace(job, cluster=replace(job.cluster, system=system))
+
+
+factors = st.floats(min_value=1.0, max_value=50.0)
+plans = st.sampled_from(sorted(PLANS))
+
+
+@given(name=plans, memory=factors, links=factors, nics=factors)
+def test_more_bandwidth_is_never_slower(
+    name: str, memory: float, links: float, nics: float
+) -> None:
+    job, plan = gpt_job(), PLANS[name]
+    better = with_bandwidth(job, memory=memory, links=links, nics=nics)
+    before, after = simulate(job, plan), simulate(better, plan)
+    assert after.step_time <= before.step_time * (1 + 1e-12)
+    assert after.peak_allocated == before.peak_allocated
+
+
+@given(name=plans, factor=factors)
+def test_a_faster_device_is_never_slower(name: str, factor: float) -> None:
+    job, plan = gpt_job(), PLANS[name]
+    peaks = {kind: factor * peak for kind, peak in job.device.peak_flops.items()}
+    system = replace(job.system, device=replace(job.device, peak_flops=peaks))
+    better = replace(job, cluster=replace(job.cluster, system=system))
+    assert simulate(better, plan).step_time <= simulate(job, plan).step_time * (1 + 1e-12)
+
+
+@given(name=plans, more=st.integers(min_value=1, max_value=4))
+def test_more_micro_batches_take_longer_but_idle_less(name: str, more: int) -> None:
+    job, plan = gpt_job(), PLANS[name]
+    larger = replace(plan, num_microbatches=plan.num_microbatches * (1 + more))
+    before, after = simulate(job, plan), simulate(job, larger)
+    assert after.step_time > before.step_time
+    assert after.breakdown["forward"] == pytest.approx((1 + more) * before.breakdown["forward"])
+
+
+def test_guard_passes_what_is_possible(job: Job, plan: Plan) -> None:
+    guard(evaluated(job, plan))
+
+
+def test_guard_stops_a_negative_bubble(job: Job) -> None:
+    found = evaluated(job, PLANS["1f1b"])
+    short = replace(found, run=replace(found.run, clock=0.5 * found.run.clock))
+    with pytest.raises(SimulatorError, match="negative bubble"):
+        guard(short)
+
+
+def test_guard_stops_a_peak_below_the_static_bytes(job: Job) -> None:
+    found = evaluated(job, PLANS["1f1b"])
+    memory = replace(found.memory, activations=np.full_like(found.memory.activations, -1e18))
+    with pytest.raises(SimulatorError, match="peak memory is below"):
+        guard(replace(found, memory=memory))
+
+
+def test_tiers_that_disagree_are_reported(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    from parsim.sim import simulate as module_function
+    from parsim.sim import simulate as _  # the function; the module is reached by name below
+
+    del module_function, _
+    import sys
+
+    module = sys.modules["parsim.sim.simulate"]
+    real = module.simulate_events
+
+    def late(*args: object) -> object:
+        recorded = real(*args)
+        recorded.step_time *= 1.001
+        return recorded
+
+    monkeypatch.setattr(module, "simulate_events", late)
+    with pytest.raises(SimulatorError, match="tiers disagree"):
+        simulate(job, PLANS["1f1b"], tier="events")

@@ -1,0 +1,113 @@
+"""Tier B and tier C give the same times: bit for bit where sums are exact."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from parsim.cost.step import StepCosts
+from parsim.schedule import Action
+from parsim.sim import maxplus
+from parsim.sim.evaluate import pipeline
+from parsim.sim.events import Recorded, simulate_events
+from parsim.sim.graph import Graph, build_graph
+from parsim.sim.maxplus import Run
+from parsim.sim.tail import Tail, tail
+from tests.parsim.sim.cases import Case, random_case, random_costs, side_by_side
+
+
+def both_tiers(case: Case) -> tuple[Graph, Run, Tail, Recorded]:
+    graph = build_graph(case.schedule)
+    found = pipeline(graph, case.costs, keep=True)
+    return graph, found, tail(graph, case.costs, found), simulate_events(*case)
+
+
+def finish_times(graph: Graph, found: Run) -> dict[Action, float]:
+    assert found.finish is not None
+    actions = [action for row in graph.schedule.ranks for action in row]
+    ends = found.finish[graph.position, 0]
+    return dict(zip(actions, ends.tolist(), strict=True))
+
+
+def finish_events(case: Case, recorded: Recorded) -> dict[Action, float]:
+    """Tier C notes the end of the computation; a blocking send ends later."""
+    ends = {action: end for action, _, _, end in recorded.actions}
+    if case.costs.blocking_p2p:
+        ends |= {action: end for action, _, _, end in recorded.sends}
+    return ends
+
+
+@pytest.mark.parametrize("hundred", range(10))
+def test_every_finish_time_is_bit_equal(hundred: int) -> None:
+    for seed in range(100 * hundred, 100 * hundred + 100):
+        case = random_case(seed)
+        graph, found, end, recorded = both_tiers(case)
+        assert finish_times(graph, found) == finish_events(case, recorded), seed
+        assert found.clock[:, 0].tolist() == recorded.clock, seed
+        assert end.reduced[:, 0].tolist() == recorded.reduced, seed
+        assert float(end.updated[0]) == recorded.updated, seed
+        assert float(end.step_time[0]) == recorded.step_time, seed
+
+
+def test_times_that_round_agree_to_twelve_digits() -> None:
+    for seed in range(200):
+        case = random_case(seed, dyadic=False)
+        graph, found, end, recorded = both_tiers(case)
+        b, c = finish_times(graph, found), finish_events(case, recorded)
+        assert b.keys() == c.keys()
+        np.testing.assert_allclose([b[a] for a in b], [c[a] for a in b], rtol=1e-12, err_msg=seed)
+        assert float(end.step_time[0]) == pytest.approx(recorded.step_time, rel=1e-12)
+
+
+def test_the_random_cases_cover_all_switches() -> None:
+    cases = [random_case(seed) for seed in range(1000)]
+    seen = {
+        (c.schedule.name, c.costs.blocking_p2p, c.costs.overlap_reduce, bool(c.costs.tied[0] > 0))
+        for c in cases
+    }
+    assert len(seen) == 4 * 2 * 2 * 2
+    assert {c.schedule.pp for c in cases} == set(range(1, 7))
+    assert max(c.schedule.v for c in cases) == 3
+
+
+def same_shape(seed: int, count: int) -> tuple[Graph, list[StepCosts]]:
+    """One random schedule and plans for it that share their switches."""
+    first = random_case(seed)
+    costs = [random_costs(first.schedule, random.Random(other)) for other in range(count)]
+    shared = [replace(c, blocking_p2p=seed % 2 > 0, overlap_reduce=seed % 4 > 1) for c in costs]
+    return build_graph(first.schedule), shared
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_batch_equals_its_plans_one_by_one(seed: int) -> None:
+    graph, plans = same_shape(seed, 7)
+    batch = side_by_side(plans)
+    together = tail(graph, batch, pipeline(graph, batch))
+    alone = [tail(graph, costs, pipeline(graph, costs)) for costs in plans]
+    assert together.step_time.tolist() == [float(one.step_time[0]) for one in alone]
+
+
+def test_blocks_of_plans_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, plans = same_shape(1, 5)
+    batch = side_by_side(plans)
+    whole = pipeline(graph, batch, keep=True)
+    monkeypatch.setattr(maxplus, "TABLE_ELEMENTS", 1)
+    pieces = pipeline(graph, batch, keep=True)
+    assert whole.finish is not None
+    assert pieces.finish is not None
+    assert np.array_equal(whole.finish, pieces.finish)
+    assert np.array_equal(whole.clock, pieces.clock)
+    assert np.array_equal(whole.last_end, pieces.last_end)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_finish_times_need_not_be_kept(seed: int) -> None:
+    case = random_case(seed)
+    graph = build_graph(case.schedule)
+    kept, dropped = (pipeline(graph, case.costs, keep=keep) for keep in (True, False))
+    assert dropped.finish is None
+    assert np.array_equal(kept.clock, dropped.clock)
+    assert np.array_equal(kept.last_end, dropped.last_end)

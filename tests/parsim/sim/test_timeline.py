@@ -1,0 +1,164 @@
+"""The drawn timeline is the computed one: exact starts, no overlaps, memory back at its base."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from parsim.cost.job import Job
+from parsim.cost.stages import LayerTable
+from parsim.plan import Plan, PlanTable
+from parsim.schedule import Kind
+from parsim.sim.evaluate import Evaluation, evaluate
+from parsim.sim.events import simulate_events
+from parsim.sim.simulate import plan_shape
+from parsim.sim.trace import build_timeline
+from parsim.timeline import Span, Timeline
+
+COMPUTE = ("F", "B", "I", "W")
+
+
+def evaluated(job: Job, plan: Plan) -> Evaluation:
+    return evaluate(job, PlanTable.of([plan]), plan_shape(plan), keep=True)
+
+
+@pytest.fixture
+def found(job: Job, plan: Plan) -> Evaluation:
+    return evaluated(job, plan)
+
+
+@pytest.fixture
+def timeline(job: Job, plan: Plan, found: Evaluation) -> Timeline:
+    return build_timeline(job, plan, LayerTable.of(job, PlanTable.of([plan])), found)
+
+
+def actions(timeline: Timeline) -> list[Span]:
+    return [span for span in timeline.spans if span.kind in COMPUTE]
+
+
+def test_each_action_is_drawn_once_on_its_rank(timeline: Timeline, found: Evaluation) -> None:
+    expected = {
+        (rank, action.kind.name, action.stage, action.microbatch)
+        for rank, row in enumerate(found.graph.schedule.ranks)
+        for action in row
+    }
+    drawn = [(s.rank, s.kind, s.stage, s.microbatch) for s in actions(timeline)]
+    assert len(drawn) == len(expected)
+    assert set(drawn) == expected
+
+
+def test_starts_and_ends_are_those_of_the_event_simulation(
+    timeline: Timeline, found: Evaluation
+) -> None:
+    events = {
+        (rank, action.kind.name, action.stage, action.microbatch): (start, end)
+        for action, rank, start, end in simulate_events(found.graph.schedule, found.costs).actions
+    }
+    for span in actions(timeline):
+        start, end = events[span.rank, span.kind, span.stage, span.microbatch]
+        assert span.start == pytest.approx(start, rel=1e-12, abs=0)
+        assert span.end == pytest.approx(end, rel=1e-12)
+
+
+def test_spans_of_a_stream_do_not_overlap(timeline: Timeline) -> None:
+    for rank in timeline.ranks:
+        for stream in ("compute", "dp"):
+            for before, after in pairwise(timeline.on(rank, stream)):
+                assert before.end <= after.start
+
+
+def test_messages_of_a_link_keep_their_order(timeline: Timeline) -> None:
+    for rank in timeline.ranks:
+        for kind in ("SEND_F", "SEND_B", "RECV_F", "RECV_B"):
+            sent = [s for s in timeline.spans if s.rank == rank and s.kind == kind]
+            assert all(a.start <= b.start and a.end <= b.end for a, b in pairwise(sent))
+
+
+def test_spans_lie_inside_the_step(timeline: Timeline, found: Evaluation) -> None:
+    assert min(span.start for span in timeline.spans) == 0.0
+    assert all(span.start <= span.end for span in timeline.spans)
+    assert timeline.end == pytest.approx(float(found.step_time[0]), rel=1e-12)
+
+
+def test_busy_time_is_conserved(timeline: Timeline, found: Evaluation) -> None:
+    m = found.graph.schedule.num_microbatches
+    each = (found.costs.forward + found.costs.backward)[:, 0]
+    for rank in timeline.ranks:
+        spent = sum(s.duration for s in actions(timeline) if s.rank == rank)
+        stages = found.graph.schedule.stages_on(rank)
+        assert spent == pytest.approx(m * sum(each[s] for s in stages), rel=1e-12)
+
+
+def test_flows_join_each_send_to_its_receive(timeline: Timeline) -> None:
+    sends = [i for i, s in enumerate(timeline.spans) if s.kind.startswith("SEND_")]
+    assert [flow.source for flow in timeline.flows] == sends
+    for flow in timeline.flows:
+        source, target = timeline.spans[flow.source], timeline.spans[flow.target]
+        assert source.kind.replace("SEND", "RECV") == target.kind
+        assert source.microbatch == target.microbatch
+        assert abs(target.stage - source.stage) == 1
+        assert source.start <= target.start < target.end == source.end
+
+
+def test_every_message_is_drawn(timeline: Timeline, found: Evaluation) -> None:
+    schedule = found.graph.schedule
+    hops = sum(a != b for a, b in pairwise(schedule.stage_rank))
+    assert len(timeline.flows) == 2 * hops * schedule.num_microbatches
+
+
+def test_a_received_message_comes_before_its_action(timeline: Timeline) -> None:
+    by_name = {(s.kind, s.stage, s.microbatch): s for s in timeline.spans}
+    for span in timeline.spans:
+        if span.kind.startswith("RECV_"):
+            consumer = by_name[span.kind.removeprefix("RECV_"), span.stage, span.microbatch]
+            assert span.end <= consumer.start
+
+
+def test_critical_path_is_contiguous(timeline: Timeline, found: Evaluation) -> None:
+    path = [timeline.spans[i] for i in timeline.critical]
+    assert path[0].start == 0.0
+    assert path[-1].end == float(found.pipeline_time[0])
+    for before, after in pairwise(path):
+        waited = after.start - before.end
+        if before.rank == after.rank and not found.costs.blocking_p2p:
+            assert waited == 0.0
+        else:
+            hop = float(found.costs.hop[min(before.stage, after.stage), 0])
+            sent = float(found.costs.hop[max(before.stage - 1, 0), 0])
+            assert min(abs(waited - x) for x in (0.0, hop, sent)) <= 1e-12 * after.start
+
+
+def test_memory_starts_and_ends_at_the_static_bytes(timeline: Timeline, found: Evaluation) -> None:
+    static = found.memory.static[:, 0]
+    for curve in timeline.memory:
+        assert curve.bytes[-1] == static[curve.rank]
+        assert min(curve.bytes) >= static[curve.rank]
+        assert list(curve.times) == sorted(curve.times)
+        assert curve.times[-1] <= float(found.run.clock[curve.rank, 0])
+
+
+def test_memory_peaks_at_the_prediction(timeline: Timeline, found: Evaluation) -> None:
+    for curve in timeline.memory:
+        predicted = float(found.memory.peak[curve.rank, 0])
+        assert max(curve.bytes) <= predicted * (1 + 1e-12)
+        assert max(curve.bytes) == pytest.approx(predicted, rel=1e-9)
+
+
+def test_buckets_are_drawn_until_the_reduction_ends(timeline: Timeline, found: Evaluation) -> None:
+    for rank in timeline.ranks:
+        spans = [s for s in timeline.on(rank, "dp") if s.kind == "REDUCE_GRAD"]
+        if spans and not found.costs.tied.any():
+            reduced = float(found.tail.reduced[rank, 0])
+            assert max(spans[-1].end, float(found.run.clock[rank, 0])) == reduced
+
+
+def test_same_input_same_bytes(job: Job, plan: Plan) -> None:
+    layers = LayerTable.of(job, PlanTable.of([plan]))
+    first, second = (build_timeline(job, plan, layers, evaluated(job, plan)) for _ in range(2))
+    assert first.to_json() == second.to_json()
+    assert repr(first) == repr(second)
+
+
+def test_kinds_of_compute_spans() -> None:
+    assert {kind.name for kind in Kind if kind.is_compute} == set(COMPUTE)
