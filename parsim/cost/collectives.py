@@ -36,8 +36,13 @@ PROTOCOL_SHARE = {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}
 """Share of the bandwidth that carries data: LL sends a flag with every 4 bytes."""
 TREE_SHARE = 0.92
 """A tree reaches this share of the ring's channel bandwidth."""
-NVLS_SHARE = 0.72
-"""Algorithm bandwidth of an NVLS all-reduce over the link total; constant in the rank count."""
+NVLS_TREE_HOP = 20.9
+"""Latency of one hop between nodes of an NVLS tree, us."""
+NVLS_SHARE = 0.75
+"""Algorithm bandwidth of an NVLS all-reduce over the usable link total, for any rank count.
+
+Measured 0.70 to 0.74 on 5 to 8 H200, 0.65 to 0.66 on 6 to 8 B200 (of what NCCL uses of a link).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,16 +149,23 @@ def _tree(system: System, size: Array, where: Groups, i: int, protocol: str) -> 
     depth = np.log2(np.maximum(where.nodes, 1.0))
     latency = 2.0 * ((where.per_node - 1.0) * intra + depth * inter)
     across = np.where(where.nodes > 1, inter_bandwidth(system, where), np.inf)
-    # every node sends up and receives down once: 2 S over the node's interfaces both ways at once
+    # a node that is interior in one of the two trees sends and receives 2 S
     algbw = 0.5 * TREE_SHARE * np.minimum(_intra(system), across)
     seconds = (BASE["tree", protocol] + latency) * US
     return np.asarray(seconds + size / (algbw * PROTOCOL_SHARE[protocol]))
 
 
 def _nvls(system: System, size: Array, where: Groups) -> Array:
-    hop = float(HOP["nvlink"]["nvls"])  # type: ignore[arg-type]
-    seconds = hop * US + size / (NVLS_SHARE * system.intra.bandwidth)
-    return np.where(where.nodes == 1, seconds, np.inf)
+    """The switch reduces and multicasts inside a node; trees join the nodes (NVLS-tree).
+
+    Each of two trees carries half of the array: with two nodes S leaves a node, with more 2 S.
+    """
+    intra, inter = float(HOP["nvlink"]["nvls"]), NVLS_TREE_HOP  # type: ignore[arg-type]
+    latency = intra + 2.0 * np.log2(np.maximum(where.nodes, 1.0)) * inter
+    across = np.where(where.nodes > 1, inter_bandwidth(system, where), np.inf)
+    algbw = np.minimum(NVLS_SHARE * _intra(system), np.where(where.nodes > 2, 0.5, 1.0) * across)
+    whole = where.per_node == system.devices_per_node
+    return np.where((where.nodes == 1) | whole, latency * US + size / algbw, np.inf)
 
 
 def p2p_time(system: System, size: Array | float, *, crosses: NDArray[np.bool_] | bool,

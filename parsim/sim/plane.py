@@ -67,7 +67,7 @@ def run_planes(schedule: Schedule | Graph, costs: StepCosts, slowdown: Array) ->
     Raises:
         InputError: the slowdowns have another shape or sign, or the costs are of many plans.
     """
-    graph = schedule if isinstance(schedule, Graph) else build_graph(schedule)
+    graph = _whole_graph(schedule)
     slowdown = np.asarray(slowdown, dtype=np.float64)
     _check(graph, costs, slowdown)
     done = _pipeline(graph, costs, slowdown)
@@ -89,6 +89,12 @@ def run_planes(schedule: Schedule | Graph, costs: StepCosts, slowdown: Array) ->
 def step_time_with_slowdown(schedule: Schedule | Graph, costs: StepCosts, slowdown: Array) -> float:
     """Seconds of a step whose ranks differ in speed; see `run_planes`."""
     return run_planes(schedule, costs, slowdown).step_time
+
+
+def _whole_graph(schedule: Schedule | Graph) -> Graph:
+    if isinstance(schedule, Schedule):
+        return build_graph(schedule)
+    return schedule if schedule.repeats == 1 else build_graph(schedule.schedule)
 
 
 def _check(graph: Graph, costs: StepCosts, slowdown: Array) -> None:
