@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,8 +51,10 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
+    _print_anywhere()
     try:
         result = app(args=words, standalone_mode=False)
+        sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except typer.Exit as stop:
         return stop.exit_code
@@ -62,17 +66,25 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         _complain("interrupted")
         return 130
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # typer makes the first into the second
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
         return _unexpected(error, debug)
 
 
+def _print_anywhere() -> None:
+    """Print a question mark for what the encoding of the terminal or file does not have."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def _unexpected(error: Exception, debug: bool) -> int:
     usage = getattr(error, "format_message", None)
-    if usage is not None:  # click's own usage errors
-        _complain(f"{usage()} (see parsim --help)")
+    if usage is not None:  # typer's own usage errors; no text where it has printed the help
+        if usage():
+            _complain(f"{usage()} (see parsim --help)")
         return 2
     if debug:
         raise error
@@ -135,9 +147,18 @@ def _space(scenario: Scenario) -> PlanSpace:
 
 
 def _write(path: Path, text: str) -> None:
+    with _writing(path):
+        path.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Make the folder of an output file; say what is wrong where the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        yield
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"{path}: cannot write: {path.parent} is not a folder") from None
     except OSError as reason:
         raise InputError(f"{path}: cannot write: {reason.strerror}") from None
 
@@ -314,11 +335,8 @@ def timeline(
 
 def _touch(path: Path) -> None:
     """Fail early, with a clear message, where a file cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    except OSError as reason:
-        raise InputError(f"{path}: cannot write: {reason.strerror}") from None
+    with _writing(path), path.open("ab"):
+        pass
 
 
 def _html_summary(found: Scenario, prediction: Prediction) -> dict[str, str]:

@@ -8,6 +8,7 @@ and builds its space so that only the arithmetic rules remain (search/space.py).
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import gcd
 
 from parsim.cluster.hardware import Cluster
 from parsim.errors import PlanError, did_you_mean
@@ -106,9 +107,11 @@ def tensor_splits(model: Model) -> dict[str, int]:
 
 
 def _tensor(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    for name, size in tensor_splits(model).items():
+    splits = tensor_splits(model)
+    for name, size in splits.items():
         if size % plan.tp:
-            return f"tp={plan.tp} does not divide {name}={size}; allowed: {_listed(divisors(size))}"
+            allowed = _listed(divisors(gcd(*splits.values())))
+            return f"tp={plan.tp} does not divide {name}={size}; allowed: {allowed}"
     if plan.sequence_parallel and plan.tp == 1:
         return "sequence_parallel=true needs tp > 1; use sequence_parallel=false with tp=1"
     if plan.sequence_parallel and model.seq_len % plan.tp:

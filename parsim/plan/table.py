@@ -54,7 +54,7 @@ class PlanTable:
             raise PlanError("a plan table needs at least one plan")
         first = plans[0]
         columns = {name: np.array([getattr(plan, name) for plan in plans]) for name in COLUMNS}
-        shared = [f.name for f in fields(Plan) if f.name not in (*COLUMNS, "ep", "schedule")]
+        shared = [f.name for f in fields(Plan) if f.name not in (*COLUMNS, "schedule")]
         for plan in plans:
             for name in shared:
                 if getattr(plan, name) != getattr(first, name):

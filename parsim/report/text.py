@@ -54,7 +54,7 @@ def _headline(found: Prediction, usable: float) -> Iterable[tuple[str, str]]:
                         f"device span {format_seconds(found.device_span)})")  # fmt: skip
     yield ("tokens/s", f"{found.tokens_per_second:,.0f}")
     yield ("MFU / HFU", f"{100 * found.mfu:.1f} % / {100 * found.hfu:.1f} %  of "
-                        f"{found.peak_flops / 1e12:.0f} TFLOP/s dense "
+                        f"{found.peak_flops / 1e12:.4g} TFLOP/s dense "
                         f"{found.plan.precision}")  # fmt: skip
     yield ("bubble", f"{100 * found.bubble_fraction:.1f} % of the pipeline phase "
                      f"({100 * found.bubble_overhead:.1f} % over busy time)")  # fmt: skip
@@ -162,8 +162,13 @@ def _summary_table(title: str, tables: Mapping[str, Summary]) -> Table:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that wraps at the terminal's width, or at 120 columns in a pipe or file."""
-    made = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    """A console that wraps at the terminal's width, or at 160 columns in a pipe or file.
+
+    Texts of the user's files are printed as they are: `[x]` is no markup, `:x:` no emoji.
+    """
+    made = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not made.is_terminal:
-        made = Console(stderr=stderr, highlight=False, width=160, no_color=True)
+        made = Console(
+            stderr=stderr, highlight=False, markup=False, emoji=False, width=160, no_color=True
+        )
     return made

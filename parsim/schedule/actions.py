@@ -13,9 +13,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import chain
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from parsim.errors import DeadlockError, ScheduleError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Kind(IntEnum):
@@ -125,6 +129,14 @@ class Schedule:
     def stages_on(self, rank: int) -> tuple[int, ...]:
         """The stages that a rank holds, ascending: its chunks 0, 1, ..."""
         return tuple(stage for stage, held_by in enumerate(self.stage_rank) if held_by == rank)
+
+    def table(self) -> NDArray[np.int64]:
+        """All actions as rows (stage, kind, microbatch), rank after rank, shape (A, 3)."""
+        import numpy as np
+
+        count = 3 * sum(map(len, self.ranks))
+        flat = chain.from_iterable(chain.from_iterable(self.ranks))
+        return np.fromiter(flat, dtype=np.int64, count=count).reshape(-1, 3)
 
     @classmethod
     def from_ranks(cls, ranks: Iterable[Iterable[Action]], *, name: str) -> Schedule:

@@ -7,11 +7,10 @@ chunks lies at one of the vectors that no other vector exceeds in every chunk.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
+from numpy.typing import NDArray
 
-from parsim.schedule.actions import Action, Kind, Schedule
+from parsim.schedule.actions import Kind, Schedule
 
 Counts = tuple[int, ...]
 """Micro-batches in flight, one number per chunk of a rank, chunks by ascending stage."""
@@ -24,34 +23,28 @@ def inflight_counts(schedule: Schedule) -> tuple[tuple[Counts, ...], ...]:
     bytes of one micro-batch on each chunk. Communication actions are ignored. Within a rank the
     vectors come in descending order.
     """
-    return tuple(
-        _maximal(_peaks(row, schedule.stages_on(rank))) for rank, row in enumerate(schedule.ranks)
-    )
+    table, ends = schedule.table(), np.cumsum([len(row) for row in schedule.ranks])
+    rows = np.split(table, ends[:-1])
+    return tuple(_maximal(_peaks(r, schedule.stages_on(i))) for i, r in enumerate(rows))
 
 
-def _peaks(row: Iterable[Action], stages: tuple[int, ...]) -> set[Counts]:
-    """The counts at every local maximum: after an F whose next compute action releases."""
-    chunk_of = {stage: chunk for chunk, stage in enumerate(stages)}
-    counts = [0] * len(stages)
-    peaks: set[Counts] = set()
-    rising = False
-    for stage, kind, _ in row:
-        if kind == Kind.F:
-            counts[chunk_of[stage]] += 1
-            rising = True
-        elif kind == Kind.B or kind == Kind.W:
-            if rising:
-                peaks.add(tuple(counts))
-                rising = False
-            counts[chunk_of[stage]] -= 1
-    peaks.add(tuple(counts))
-    return peaks
+def _peaks(row: NDArray[np.int64], stages: tuple[int, ...]) -> NDArray[np.int64]:
+    """The distinct counts at every local maximum: after an F before the next release."""
+    stage, kind = row[:, 0], row[:, 1]
+    change = np.where(kind == Kind.F, 1, np.where((kind == Kind.B) | (kind == Kind.W), -1, 0))
+    moves = np.flatnonzero(change)
+    if not len(moves):
+        return np.zeros((1, len(stages)), dtype=np.int64)
+    step = change[moves]
+    turns = np.append((step[:-1] > 0) & (step[1:] < 0), True)
+    held = [np.cumsum(np.where(stage[moves] == one, step, 0))[turns] for one in stages]
+    return np.unique(np.stack(held, axis=1), axis=0)
 
 
-def _maximal(vectors: set[Counts]) -> tuple[Counts, ...]:
+def _maximal(vectors: NDArray[np.int64]) -> tuple[Counts, ...]:
     """Drop every vector that another one reaches or exceeds in all chunks."""
     # By falling sum, a vector can only be exceeded by one that comes before it.
-    left = np.array(sorted(vectors, key=lambda counts: (-sum(counts), counts)), dtype=np.int64)
+    left = vectors[np.argsort(-vectors.sum(axis=1), kind="stable")]
     kept: list[Counts] = []
     while len(left):
         top = left[0]

@@ -111,7 +111,8 @@ def _degrees(plan: Plan) -> Iterator[Change]:
             continue
         for axis in ("tp", "pp"):
             degree = plan.degree(axis) * factor
-            yield (f"{axis}={degree}", _traded(plan, axis, degree, factor))
+            text = f"{axis}={degree} with dp={plan.dp // factor}"
+            yield (text, _traded(plan, axis, degree, factor))
 
 
 def _traded(plan: Plan, axis: str, degree: int, factor: int) -> Plan:

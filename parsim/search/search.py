@@ -18,9 +18,10 @@ from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.schedule import build_schedule
 from parsim.search.relax import shortage_message
 from parsim.search.space import Enumeration, check_space, enumerate_plans
-from parsim.sim.evaluate import finish, shapes
+from parsim.sim.evaluate import bubble_fraction, pipeline, shapes
 from parsim.sim.graph import compact_graph
 from parsim.sim.memory import least_memory, memory_use
+from parsim.sim.tail import tail
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
@@ -119,6 +120,8 @@ def search(
     capacity = job.device.usable_memory * (1.0 - space.memory_margin)
     found, stopped = _evaluate_all(job, listed.table, capacity, progress, time_limit, begin)
     fits = np.isfinite(found.step)
+    if not fits.any() and stopped is not None:
+        raise NoFeasiblePlan(_nothing_yet(stopped, found))
     if not fits.any():
         best = int(np.argmin(np.where(found.seen, found.peak, np.inf)))
         nearest = listed.table.plan(best)
@@ -142,8 +145,18 @@ def search(
 def _optimality(stopped: str | None, found: _Found) -> str:
     if stopped is None:
         return "exhaustive: every legal plan of the space was evaluated (tier B)"
-    share = 100.0 * float(found.seen.mean())
-    return f"{stopped} after {share:.0f} % of the legal plans: best so far"
+    return f"{stopped} after {_share(found)} of the legal plans: best so far"
+
+
+def _nothing_yet(stopped: str, found: _Found) -> str:
+    return (
+        f"{stopped} after {_share(found)} of the legal plans, and none of those fits the devices; "
+        f"give it more time, or a smaller space"
+    )
+
+
+def _share(found: _Found) -> str:
+    return f"{100.0 * float(found.seen.mean()):.0f} %"
 
 
 def _evaluate_all(
@@ -167,6 +180,7 @@ def _evaluate_all(
     try:
         for shape, members in shapes(table):
             _evaluate_shape(job, table, layers, shape, members, capacity, found)
+            found.seen[members] = True
             done += len(members)
             if progress:
                 progress(done, rows)
@@ -190,7 +204,6 @@ def _evaluate_shape(
     name, pp, microbatches, v = shape
     group, known = table.take(members), layers.take(members)
     costs = step_costs(job, group, known)
-    found.seen[members] = True
     found.peak[members] = least = least_memory(job, group, known, costs).max(axis=0)
     if (least > capacity).all():
         return
@@ -200,10 +213,10 @@ def _evaluate_shape(
     fits = np.flatnonzero(peak <= capacity)
     if not len(fits):
         return
-    kept = group.take(fits)
-    result = finish(job, kept, known.take(fits), compact_graph(schedule), costs.rows(fits))
-    found.step[members[fits]] = result.step_time
-    found.bubble[members[fits]] = result.bubble_fraction
+    kept, graph = costs.rows(fits), compact_graph(schedule)
+    result = pipeline(graph, kept)
+    found.step[members[fits]] = tail(graph, kept, result).step_time
+    found.bubble[members[fits]] = bubble_fraction(graph, kept, result)
 
 
 def _ranked(job: Job, table: PlanTable, found: _Found, row: int) -> Ranked:

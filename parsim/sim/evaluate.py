@@ -38,9 +38,7 @@ class Evaluation:
     @property
     def busy(self) -> Array:
         """Compute-stream seconds of each rank in the pipeline phase, (p, B)."""
-        m, pp = self.graph.schedule.num_microbatches, self.graph.schedule.pp
-        both = self.costs.forward + self.costs.backward
-        return np.asarray(both.reshape(len(both) // pp, pp, -1).sum(axis=0) * m)
+        return busy_time(self.graph, self.costs)
 
     @property
     def pipeline_time(self) -> Array:
@@ -49,9 +47,21 @@ class Evaluation:
 
     @property
     def bubble_fraction(self) -> Array:
-        """Idle share of the pipeline phase, mean over ranks, (B,); never negative."""
-        idle = 1.0 - self.busy.mean(axis=0) / self.pipeline_time
-        return np.where(np.abs(idle) < 1e-12, 0.0, idle)
+        """Idle share of the pipeline phase, mean over ranks, (B,)."""
+        return bubble_fraction(self.graph, self.costs, self.run)
+
+
+def busy_time(graph: Graph, costs: StepCosts) -> Array:
+    """Compute-stream seconds of each rank in the pipeline phase, (p, B)."""
+    m, pp = graph.schedule.num_microbatches, graph.schedule.pp
+    both = costs.forward + costs.backward
+    return np.asarray(both.reshape(len(both) // pp, pp, -1).sum(axis=0) * m)
+
+
+def bubble_fraction(graph: Graph, costs: StepCosts, result: Run) -> Array:
+    """Idle share of the pipeline phase, mean over ranks, (B,); rounding below 1e-12 is 0."""
+    idle = 1.0 - busy_time(graph, costs).mean(axis=0) / result.clock.max(axis=0)
+    return np.where(np.abs(idle) < 1e-12, 0.0, idle)
 
 
 def shapes(table: PlanTable) -> Iterator[tuple[tuple[str, int, int, int], NDArray[np.int64]]]:

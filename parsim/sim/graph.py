@@ -85,7 +85,7 @@ def build_graph(schedule: Schedule) -> Graph:
         source=np.where(inputs >= 0, by_key[inputs] + 1, 0)[order],
         bounds=np.flatnonzero(np.diff(sorted_level, prepend=-1, append=sorted_level[-1] + 1)),
         position=place,
-        last_backward=_last_backward(schedule, place),
+        last_backward=_last_backward(kinds, schedule.num_stages, place),
     )
 
 
@@ -93,7 +93,7 @@ def _flatten(schedule: Schedule) -> tuple[Index, Index, Index, Index, Index]:
     """Keys of all actions and of their inputs, rank, class, and where each rank's row starts."""
     m, last = schedule.num_microbatches, schedule.num_stages - 1
     lengths = [len(row) for row in schedule.ranks]
-    flat = np.array([tuple(a) for row in schedule.ranks for a in row], dtype=np.int64)
+    flat = schedule.table()
     stage, kind, microbatch = flat[:, 0], flat[:, 1], flat[:, 2]
     key = (stage * m + microbatch) * KINDS + kind
     inputs = np.full(len(flat), -1, dtype=np.int64)
@@ -145,15 +145,12 @@ def _levels(key: Index, inputs: Index, row_start: Index) -> Index | None:
     return np.array(level) if at == ends else None
 
 
-def _last_backward(schedule: Schedule, place: Index) -> Index:
-    last = np.zeros(schedule.num_stages, dtype=np.int64)
-    number = 0
-    for row in schedule.ranks:
-        for action in row:
-            if action.kind in (Kind.B, Kind.W):
-                last[action.stage] = place[number]
-            number += 1
-    return last
+def _last_backward(kinds: Index, stages: int, place: Index) -> Index:
+    """Position of each stage's last B or W; rows are in order, so the highest number is last."""
+    final = np.flatnonzero(np.isin(kinds % KINDS, (Kind.B, Kind.W)))
+    last = np.zeros(stages, dtype=np.int64)
+    np.maximum.at(last, kinds[final] // KINDS, final)
+    return place[last]
 
 
 def compact_graph(schedule: Schedule) -> Graph:

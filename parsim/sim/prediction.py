@@ -23,7 +23,7 @@ class Prediction:
 
     `breakdown` sums to `step_time`. `peak_allocated` has one entry per pipeline rank, `memory` is
     the breakdown of the rank with the highest peak. `capacity` is the device's memory.
-    `uncalibrated` is True where device or system constants come from the catalog alone.
+    `notes` say where device or system constants come from the catalog alone.
     """
 
     plan: Plan

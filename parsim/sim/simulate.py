@@ -14,6 +14,7 @@ from parsim.plan import Plan, PlanTable, Recompute
 from parsim.plan.rules import check_plan
 from parsim.sim.evaluate import Evaluation, evaluate
 from parsim.sim.events import simulate_events
+from parsim.sim.maxplus import ClassTimes
 from parsim.sim.prediction import Prediction
 from parsim.sim.trace import build_timeline
 
@@ -33,10 +34,12 @@ def simulate(
         job: model, cluster, software.
         plan: a legal plan; see `parsim.plan.rules.check_plan`.
         timeline: also build the timeline (times of every action, memory curves, critical path).
-        tier: "evaluate" is the max-plus recurrence, "events" runs simpy and replaces its times.
+        tier: "evaluate" is the max-plus recurrence; "events" also runs the step in simpy and
+            refuses to answer where the two differ.
 
     Raises:
         PlanError: the plan is not legal.
+        SimulatorError: a guard found a bug of parsim.
     """
     check_plan(plan, job.model, job.cluster)
     table = PlanTable.of([plan])
@@ -118,11 +121,13 @@ def device_span(found: Evaluation) -> float:
     if found.run.finish is None:
         return float(found.pipeline_time[0])
     graph, costs = found.graph, found.costs
+    times = ClassTimes.of(graph, costs)
+    durations = (times.blocking() if costs.blocking_p2p else times).duration
     spans = []
     number = 0
     for row in graph.schedule.ranks:
         first = int(graph.position[number])
-        duration = float(costs.forward[row[0].stage, 0])
+        duration = float(durations[graph.duration_class[first], 0])
         ends = found.run.finish[graph.position[number : number + len(row)], 0]
         spans.append(float(ends.max()) - float(found.run.finish[first, 0]) + duration)
         number += len(row)

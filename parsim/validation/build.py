@@ -27,9 +27,12 @@ SYSTEM_OF = {
     "a100-sxm-80gb": "dgx-a100",
     "a100-pcie-80gb": "a100-pcie-node",
     "h100-sxm-80gb": "dgx-h100",
+    "h100-pcie-80gb": "a100-pcie-node",
     "h200-sxm": "hgx-h200",
     "b200-sxm": "dgx-b200",
     "gb200": "gb200-nvl72",
+    "l4": "a100-pcie-node",
+    "t4": "a100-pcie-node",
     "cpu": "cpu",
 }
 """System assumed for a device where a row's system is not in the catalog."""

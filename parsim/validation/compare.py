@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
@@ -180,8 +181,16 @@ def validate(paths: Sequence[Path]) -> Validation:
     Raises:
         TableError: a table cannot be read at all.
     """
-    rows = [compare_row(path.stem, row) for path in paths for row in read_table(path)]
+    rows = [
+        compare_row(name, row) for path, name in _names(paths).items() for row in read_table(path)
+    ]
     return Validation(rows=tuple(rows))
+
+
+def _names(paths: Sequence[Path]) -> dict[Path, str]:
+    """A table is called after its file; two files of one name are told apart by their paths."""
+    stems = Counter(path.stem for path in dict.fromkeys(paths))
+    return {path: path.stem if stems[path.stem] == 1 else str(path) for path in paths}
 
 
 def shipped_tables() -> list[Path]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
 from parsim.errors import TableError
@@ -29,7 +30,13 @@ OPTIONAL = (
     "t_p2p_ms", "task", "note",
 )  # fmt: skip
 
+OVERLAPS = ("none", "dp", "fsdp", "tp", "p2p", "p2p_scatter_gather")
+"""What a cell of `overlap` may list, with + between."""
+
 GIB = 2.0**30
+
+LARGEST = 10**9
+"""No count of a training run is larger; a typing mistake is."""
 
 
 class RowSkipped(Exception):
@@ -82,20 +89,29 @@ def read_table(path: Path) -> list[dict[str, str]]:
         TableError: missing file, not text, empty, no rows, or columns missing.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as reason:
         said = reason.strerror if isinstance(reason, OSError) else "not UTF-8 text"
         raise TableError(f"{path}: cannot read: {said}") from None
-    rows = list(csv.DictReader(text.splitlines()))
     if not text.strip():
         raise TableError(f"{path}: empty file; expected a header with {', '.join(REQUIRED)}")
-    header = next(csv.reader(text.splitlines()))
+    header, rows = _records(path, text)
     missing = [name for name in REQUIRED if name not in header]
     if missing:
         raise TableError(f"{path}: columns missing: {', '.join(missing)}")
     if not rows:
         raise TableError(f"{path}: no rows below the header")
     return [{k: (v or "").strip() for k, v in row.items() if k is not None} for row in rows]
+
+
+def _records(path: Path, text: str) -> tuple[list[str], list[dict[str, str]]]:
+    """Header and rows of CSV text."""
+    reader = csv.DictReader(StringIO(text, newline=""))
+    try:
+        rows = list(reader)
+    except csv.Error as reason:
+        raise TableError(f"{path}:{reader.line_num}: not CSV: {reason}") from None
+    return list(reader.fieldnames or ()), rows
 
 
 class _Cells:
@@ -115,8 +131,8 @@ class _Cells:
             value = float(cell)
         except ValueError:
             raise RowSkipped(f"{name}={cell!r} is not a whole number") from None
-        if value != int(value) or value < 0:
-            raise RowSkipped(f"{name}={cell!r} is not a whole number >= 0")
+        if not value.is_integer() or not 0 <= value <= LARGEST:
+            raise RowSkipped(f"{name}={cell!r} is not a whole number from 0 to {LARGEST:,}")
         return int(value)
 
     def need(self, name: str) -> int:
@@ -147,6 +163,15 @@ class _Cells:
             raise RowSkipped(f"{name}={cell!r} must be yes, no or blank")
         return cell == "yes"
 
+    def overlap(self) -> frozenset[str] | None:
+        cell = self.text("overlap")
+        if cell is None:
+            return None
+        for word in cell.split("+"):
+            if word not in OVERLAPS:
+                raise RowSkipped(f"overlap={word!r} is unknown; allowed: {', '.join(OVERLAPS)}")
+        return frozenset(cell.split("+"))
+
 
 def parse_row(row: Mapping[str, str]) -> MeasuredRun:
     """Check one row and give it types.
@@ -158,7 +183,6 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
     _in_scope(cells)
     memory = cells.number("peak_memory_gib")
     heads = cells.need("n_heads")
-    overlap = cells.text("overlap")
     run = MeasuredRun(
         row_id=row["row_id"],
         stack=row["stack"],
@@ -189,7 +213,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         recompute=cells.text("recompute"),
         schedule=cells.text("schedule"),
         flash_attention=cells.flag("flash_attention"),
-        overlap=None if overlap is None else frozenset(overlap.split("+")),
+        overlap=cells.overlap(),
         torch_compile=cells.flag("torch_compile"),
         step_time=cells.number("step_time_s"),
         peak_memory=None if memory is None else memory * GIB,
@@ -213,6 +237,8 @@ def _in_scope(cells: _Cells) -> None:
 
 
 def _arithmetic(run: MeasuredRun) -> None:
+    if run.hidden_size % run.n_heads:
+        raise RowSkipped(f"n_heads={run.n_heads} does not divide hidden_size={run.hidden_size}")
     world = run.tp * run.pp * run.dp
     if world != run.n_gpus:
         raise RowSkipped(f"tp x pp x dp = {world} differs from n_gpus = {run.n_gpus}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -65,11 +64,3 @@ def job() -> Job:
 @pytest.fixture(params=PLANS)
 def plan(request: pytest.FixtureRequest) -> Plan:
     return PLANS[request.param]
-
-
-@pytest.fixture(scope="session")
-def faster(job: Job) -> Job:
-    """The same job with memory of twice the bandwidth."""
-    device = replace(job.device, memory_bandwidth=2 * job.device.memory_bandwidth)
-    system = replace(job.system, device=device)
-    return replace(job, cluster=replace(job.cluster, system=system))

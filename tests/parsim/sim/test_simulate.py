@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from dataclasses import replace
 
@@ -11,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.cost.job import Job
+from parsim.cost.stages import LayerTable
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.sim import simulate
 from parsim.sim.evaluate import Evaluation, evaluate
+from parsim.sim.memory import least_memory
 from parsim.sim.simulate import SimulatorError, guard, plan_shape
 from tests.parsim.sim.conftest import PLANS, gpt_job
 
@@ -69,6 +72,13 @@ def test_same_input_same_bytes(job: Job, plan: Plan) -> None:
 def test_an_illegal_plan_is_refused(job: Job) -> None:
     with pytest.raises(PlanError, match=r"^tp=5 does not divide num_attention_heads=24; allowed"):
         simulate(job, Plan(tp=5))
+
+
+def test_no_schedule_needs_less_than_the_least_memory(job: Job, plan: Plan) -> None:
+    table = PlanTable.of([plan])
+    layers = LayerTable.of(job, table)
+    found = evaluated(job, plan)
+    assert (least_memory(job, table, layers, found.costs) <= found.memory.peak).all()
 
 
 def with_bandwidth(job: Job, *, memory: float = 1.0, links: float = 1.0, nics: float = 1.0) -> Job:
@@ -133,13 +143,8 @@ def test_guard_stops_a_peak_below_the_static_bytes(job: Job) -> None:
 
 
 def test_tiers_that_disagree_are_reported(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    from parsim.sim import simulate as module_function
-    from parsim.sim import simulate as _  # the function; the module is reached by name below
-
-    del module_function, _
-    import sys
-
-    module = sys.modules["parsim.sim.simulate"]
+    # by name: the package's attribute `simulate` is the function
+    module = importlib.import_module("parsim.sim.simulate")
     real = module.simulate_events
 
     def late(*args: object) -> object:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from parsim.cost.step import StepCosts
-from parsim.schedule import Action
+from parsim.schedule import Action, build_schedule
 from parsim.sim import maxplus
 from parsim.sim.evaluate import pipeline
 from parsim.sim.events import Recorded, simulate_events
-from parsim.sim.graph import Graph, build_graph
+from parsim.sim.graph import Graph, build_graph, compact_graph
 from parsim.sim.maxplus import Run
 from parsim.sim.tail import Tail, tail
 from tests.parsim.sim.cases import Case, random_case, random_costs, side_by_side
@@ -111,3 +111,22 @@ def test_finish_times_need_not_be_kept(seed: int) -> None:
     assert dropped.finish is None
     assert np.array_equal(kept.clock, dropped.clock)
     assert np.array_equal(kept.last_end, dropped.last_end)
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+@pytest.mark.parametrize("seed", range(20))
+def test_repeated_chains_of_naive_are_the_whole_graph(seed: int, blocking: bool) -> None:
+    rng = random.Random(seed)
+    schedule = build_schedule("naive", pp=rng.randint(1, 6), num_microbatches=rng.randint(1, 9))
+    costs = replace(random_costs(schedule, rng), blocking_p2p=blocking)
+    whole, compact = (
+        tail(graph, costs, pipeline(graph, costs))
+        for graph in (build_graph(schedule), compact_graph(schedule))
+    )
+    assert compact.reduced.tolist() == whole.reduced.tolist()
+    assert compact.step_time.tolist() == whole.step_time.tolist()
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b"])
+def test_other_schedules_are_not_repeated(name: str) -> None:
+    assert compact_graph(build_schedule(name, pp=2, num_microbatches=3)).repeats == 1

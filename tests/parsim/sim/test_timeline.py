@@ -12,7 +12,7 @@ from parsim.plan import Plan, PlanTable
 from parsim.schedule import Kind
 from parsim.sim.evaluate import Evaluation, evaluate
 from parsim.sim.events import simulate_events
-from parsim.sim.simulate import plan_shape
+from parsim.sim.simulate import device_span, plan_shape
 from parsim.sim.trace import build_timeline
 from parsim.timeline import Span, Timeline
 
@@ -88,6 +88,12 @@ def test_busy_time_is_conserved(timeline: Timeline, found: Evaluation) -> None:
         spent = sum(s.duration for s in actions(timeline) if s.rank == rank)
         stages = found.graph.schedule.stages_on(rank)
         assert spent == pytest.approx(m * sum(each[s] for s in stages), rel=1e-12)
+
+
+def test_device_span_is_the_longest_of_a_rank(timeline: Timeline, found: Evaluation) -> None:
+    first = [next(timeline.on(rank, "compute")).start for rank in timeline.ranks]
+    longest = max(found.run.clock[:, 0] - first)
+    assert device_span(found) == pytest.approx(longest, rel=1e-12)
 
 
 def test_flows_join_each_send_to_its_receive(timeline: Timeline) -> None:
