@@ -14,7 +14,7 @@ BEST := build/gpt3-175b-best.yaml
 PICTURE := build/gpt3-175b-timeline.png
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint format bench reports clean
+.PHONY: help run test test-all lint format bench reports fit clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,8 +48,13 @@ format: $(DEV) ## format the code and sort the imports
 bench: $(DEV) ## measure the speed of the engines and of the command line
 	$(BIN)/python -m tests.benchmarks
 
-reports: $(CORE) ## predict every shipped measured run and write reports/accuracy.md
+reports: $(CORE) ## predict every shipped measured run; write reports/*.md and the README's tables
 	$(BIN)/parsim validate --report reports/accuracy.md
+	$(BIN)/python -m parsim.report.readme README.md
+	$(BIN)/python -m tests.benchmarks --report reports/benchmarks.md
+
+fit: $(CORE) ## fit the A100 constants to the public rows again and write reports/fit.md (minutes)
+	$(BIN)/python -m parsim.validation.fit reports/fit.md
 
 clean: ## delete .venv, build outputs and caches
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

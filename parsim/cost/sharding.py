@@ -91,13 +91,24 @@ class DataParallel:
         count = self.buckets(parameters)
         return count, self.final_reduction(parameters / count)
 
-    def per_backward(self, parameters: Array) -> Array:
-        """Gradient reduce-scatter in each backward: ZeRO-2 and ZeRO-3, seconds."""
-        return np.where(self.table.zero_stage >= 2, self.scatter(parameters), 0.0)
+    def per_backward(self, parameters: Array, layers: Array) -> Array:
+        """Gradient reduce-scatter in each backward: ZeRO-2 by buckets, ZeRO-3 by layers, seconds."""
+        stage, calls = self.table.zero_stage, self._calls(layers)
+        by_bucket = self.buckets(parameters)
+        pieces = np.where(stage == 3, calls, by_bucket)
+        return np.where(stage >= 2, pieces * self.scatter(parameters / pieces), 0.0)
 
-    def per_pass_gather(self, parameters: Array) -> Array:
-        """Parameter all-gather in each forward and each backward: ZeRO-3, seconds."""
-        return np.where(self.table.zero_stage == 3, self.gather(parameters), 0.0)
+    def per_pass_gather(self, parameters: Array, layers: Array) -> Array:
+        """Parameter all-gather in each forward and each backward: ZeRO-3, seconds.
+
+        One collective per layer, or as many as the stack needs; each pays its latency.
+        """
+        calls = self._calls(layers)
+        whole = calls * self.gather(parameters / calls)
+        return np.where(self.table.zero_stage == 3, whole, 0.0)
+
+    def _calls(self, layers: Array) -> Array:
+        return np.maximum(layers, 1.0) * self.job.software.gathers_per_layer
 
     def final_gather(self, parameters: Array) -> Array:
         """Parameter all-gather after the update: ZeRO-1 and 2, the part that nothing hides."""

@@ -29,7 +29,8 @@ class Software:
     `loss_bytes` is moved and `loss_kept` is live at the peak, per logit. `overlap` is the share of
     a hidden collective that really hides, `tp_overlap` the share of tensor-parallel collectives
     that hide under GEMMs, `tp_overlap_backward` the share that a backward GEMM
-    hides of the collective beside it. `optimizer_bytes` is moved per local parameter by a step.
+    hides of the collective beside it. `gathers_per_layer` is how many collectives ZeRO-3 needs for
+    a layer's parameters. `optimizer_bytes` is moved per local parameter by a step.
     """
 
     id: str
@@ -45,6 +46,7 @@ class Software:
     overlap: float
     tp_overlap: float
     tp_overlap_backward: float
+    gathers_per_layer: int
     optimizer_bytes: float
     optimizer_fixed: float
     workspace: float

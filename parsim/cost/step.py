@@ -95,13 +95,13 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
     forward = forward_times(job, layers, counts)
     backward = backward_times(job, layers, counts)
     num_layers = counts.sum(axis=1, keepdims=True)
-    gathers = data.per_pass_gather(parameters)
+    gathers = data.per_pass_gather(parameters, num_layers)
     ahead = _sharded(job, table.common.overlap_param_gather, forward, gathers, num_layers)
     behind = _sharded(
         job,
         table.common.overlap_grad_reduce,
         backward,
-        gathers + data.per_backward(parameters),
+        gathers + data.per_backward(parameters, num_layers),
         num_layers,
     )
     buckets, bucket_time = data.bucketed_reduction(parameters)

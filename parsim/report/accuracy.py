@@ -25,12 +25,11 @@ def _lines(found: Validation, command: str) -> Iterator[str]:
     yield ""
     yield "## Step time"
     yield ""
-    yield from _summary({name: found.summary(name) for name in found.tables})
+    yield from summary_lines(found, memory=False)
     yield ""
     yield "## Peak memory"
     yield ""
-    yield from _summary({name: found.memory_summary(name) for name in found.tables
-                         if found.memory_summary(name).n})  # fmt: skip
+    yield from summary_lines(found, memory=True)
     for name in found.tables:
         yield ""
         yield f"## {name}"
@@ -43,6 +42,16 @@ def _lines(found: Validation, command: str) -> Iterator[str]:
     for stack in sorted({row.stack for row in found.rows if row.stack}):
         yield from explain(stack)
     yield "```"
+
+
+def summary_lines(found: Validation, *, memory: bool) -> Iterator[str]:
+    """A Markdown table with one line per table that has a measured value."""
+    of = found.memory_summary if memory else found.summary
+    yield from _summary({name: of(name) for name in found.tables if of(name).n})
+    empty = [name for name in found.tables if not of(name).n]
+    if empty and not memory:
+        yield ""
+        yield f"Every row skipped, with reasons in reports/accuracy.md: {', '.join(empty)}."
 
 
 def _summary(tables: dict[str, Summary]) -> Iterator[str]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.errors import DeadlockError
-from parsim.schedule import Action, Kind, Schedule, build_schedule
+from parsim.schedule import Kind, Schedule, build_schedule
 from parsim.schedule.check import check_schedule
 
 Index = NDArray[np.int64]
@@ -27,18 +27,22 @@ KINDS = 4
 class Graph:
     """Actions in level order; arrays of length A (actions), `bounds` splits them into levels.
 
-    `rank` and `duration_class` say whose clock an action moves and by which duration. `source` is
-    1 + the position of the action that produced its input, 0 where there is none.
-    `last_backward[s]` is the position of the action that completes stage s's gradients.
-    `repeats` is how often the arrays are run back to back (see `compact_graph`).
+    `rank` and `duration_class` say whose clock an action moves and by which duration. `before` and
+    `source` are 1 + the position of the action before it on the rank and of the one that produced
+    its input, 0 where there is none. `position[i]` is where the schedule's i-th action is,
+    `final[r]` 1 + the position of a rank's last action, `last_backward[s]` the position of the
+    action that completes stage s's gradients. `repeats` is how often the arrays are run back to
+    back (see `compact_graph`).
     """
 
     schedule: Schedule
     rank: Index
     duration_class: Index
+    before: Index
     source: Index
     bounds: Index
     position: Index
+    final: Index
     last_backward: Index
     repeats: int = 1
 
@@ -46,18 +50,6 @@ class Graph:
     def num_actions(self) -> int:
         """A."""
         return len(self.rank)
-
-
-def _input_of(action: Action, last_stage: int, split: bool) -> tuple[int, int, int] | None:
-    """(stage, kind, microbatch) of the action whose result this one consumes."""
-    stage, kind, microbatch = action
-    if kind == Kind.F:
-        return (stage - 1, Kind.F, microbatch) if stage > 0 else None
-    if kind == Kind.W:
-        return (stage, Kind.I, microbatch)
-    if stage == last_stage:
-        return (stage, Kind.F, microbatch)
-    return (stage + 1, Kind.I if split else Kind.B, microbatch)
 
 
 def build_graph(schedule: Schedule) -> Graph:
@@ -78,13 +70,19 @@ def build_graph(schedule: Schedule) -> Graph:
     by_key = np.full(int(key.max()) + 2, -1, dtype=np.int64)
     by_key[key] = place
     sorted_level = level[order]
+    after_each = np.concatenate([[0], place + 1])
+    starts = row_start[:-1]
+    before = after_each[:-1].copy()
+    before[starts[starts < len(before)]] = 0
     return Graph(
         schedule=schedule,
         rank=rank[order],
         duration_class=kinds[order],
+        before=before[order],
         source=np.where(inputs >= 0, by_key[inputs] + 1, 0)[order],
         bounds=np.flatnonzero(np.diff(sorted_level, prepend=-1, append=sorted_level[-1] + 1)),
         position=place,
+        final=np.where(np.diff(row_start) > 0, after_each[row_start[1:]], 0),
         last_backward=_last_backward(kinds, schedule.num_stages, place),
     )
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from parsim.cost.step import StepCosts
 from parsim.schedule import Kind
-from parsim.sim.graph import KINDS, Graph
+from parsim.sim.graph import KINDS, Graph, Index
 
 Array = NDArray[np.float64]
 
@@ -91,21 +91,45 @@ def run(graph: Graph, times: ClassTimes, *, keep: bool = False) -> Run:
 
 
 def _block(graph: Graph, duration: Array, hop: Array, keep: bool) -> Run:
+    """Level by level: both predecessors' finish times in one gather, both costs in another.
+
+    Row 0 of `finish` stands for "no predecessor". `out` buffers and `mode="clip"` (indices are
+    right by construction) spare numpy a copy of every gather.
+    """
     plans = duration.shape[1]
-    finish = np.empty((graph.num_actions, plans))
-    arrival = np.empty((graph.num_actions + 1, plans))
-    arrival[0] = 0.0
-    clock = np.zeros((graph.schedule.pp, plans))
-    rank, source, kind = graph.rank, graph.source, graph.duration_class
+    finish = np.empty((graph.num_actions + 1, plans))
+    finish[0] = 0.0
+    costs = np.concatenate([duration, hop])
     bounds = graph.bounds.tolist()
+    predecessors = _in_pairs(graph, graph.before, graph.source)
+    classes = _in_pairs(graph, graph.duration_class, len(duration) + _sender_class(graph))
+    widest = 2 * int(np.diff(graph.bounds).max())
+    ends, seconds = np.empty((widest, plans)), np.empty((widest, plans))
     for low, high in pairwise(bounds):
-        who = rank[low:high]
-        what = kind[low:high]
-        time = np.maximum(clock[who], arrival[source[low:high]])
-        time += duration[what]
-        clock[who] = time
-        finish[low:high] = time
-        time += hop[what]
-        arrival[low + 1 : high + 1] = time
-    last = finish[graph.last_backward]
-    return Run(clock=clock, last_end=last, finish=finish if keep else None)
+        n, pair = high - low, slice(2 * low, 2 * high)
+        finish.take(predecessors[pair], axis=0, out=ends[: 2 * n], mode="clip")
+        costs.take(classes[pair], axis=0, out=seconds[: 2 * n], mode="clip")
+        start, arrival = ends[:n], ends[n : 2 * n]
+        arrival += seconds[n : 2 * n]
+        np.maximum(start, arrival, out=start)
+        np.add(start, seconds[:n], out=finish[low + 1 : high + 1])
+    return Run(
+        clock=finish[graph.final],
+        last_end=finish[graph.last_backward + 1],
+        finish=finish[1:] if keep else None,
+    )
+
+
+def _in_pairs(graph: Graph, first: Index, second: Index) -> Index:
+    """Two numbers per action; of each level all the first ones, then all the second ones."""
+    low, width = graph.bounds[:-1], np.diff(graph.bounds)
+    place = np.arange(graph.num_actions) + np.repeat(low, width)
+    pairs = np.empty(2 * graph.num_actions, dtype=np.int64)
+    pairs[place] = first
+    pairs[place + np.repeat(width, width)] = second
+    return pairs
+
+
+def _sender_class(graph: Graph) -> Index:
+    """Whose hop an action's input took; stage 0's backward, which sends nothing, if it had none."""
+    return np.where(graph.source > 0, graph.duration_class[graph.source - 1], int(Kind.B))

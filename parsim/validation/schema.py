@@ -110,7 +110,7 @@ def _records(path: Path, text: str) -> tuple[list[str], list[dict[str, str]]]:
     try:
         rows = list(reader)
     except csv.Error as reason:
-        raise TableError(f"{path}:{reader.line_num}: not CSV: {reason}") from None
+        raise TableError(f"{path}:{reader.line_num + 1}: not CSV: {reason}") from None
     return list(reader.fieldnames or ()), rows
 
 

@@ -1,0 +1,71 @@
+"""Fills the generated blocks of the README, so that no number in it is typed.
+
+A block stands between `<!-- NAME:begin ... -->` and `<!-- NAME:end -->`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from parsim.errors import InputError
+from parsim.report.accuracy import summary_lines
+from parsim.scenario import load_scenario
+from parsim.search import search
+from parsim.units import format_bytes, format_seconds
+from parsim.validation.compare import shipped_tables, validate
+
+MAIN_SCENARIO = "scenarios/gpt3-175b-dgx-a100.yaml"
+
+
+def fill(text: str, name: str, body: str) -> str:
+    """Replace the body of one block.
+
+    Raises:
+        InputError: the block's marks are missing.
+    """
+    pattern = re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(<!-- {name}:end -->)", re.DOTALL)
+    if not pattern.search(text):
+        raise InputError(f"no block <!-- {name}:begin --> ... <!-- {name}:end -->")
+    return pattern.sub(lambda found: f"{found[1]}{body}\n{found[2]}", text)
+
+
+def search_block() -> str:
+    """The first plans of the main job."""
+    scenario = load_scenario(MAIN_SCENARIO)
+    if scenario.space is None:
+        raise InputError(f"{MAIN_SCENARIO}: no search block")
+    result = search(scenario.job, scenario.space, top=5)
+    counts = result.counts
+    lines = [
+        f"`parsim search {MAIN_SCENARIO}` looks at {counts['enumerated']:,} plans "
+        f"({counts['illegal']:,} illegal, {counts['out_of_memory']:,} out of memory) and ranks:",
+        "",
+        "| plan | step time | MFU | bubble | peak memory |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    lines += [
+        f"| {one.plan.label()} | {format_seconds(one.step_time)} | {100 * one.mfu:.1f} % "
+        f"| {100 * one.bubble_fraction:.1f} % | {format_bytes(one.peak_allocated)} |"
+        for one in result.plans
+    ]
+    return "\n".join(lines)
+
+
+def accuracy_block() -> str:
+    """The summary of all shipped tables, step time and memory."""
+    found = validate(shipped_tables())
+    return "\n".join(["Step time:", "", *summary_lines(found, memory=False), "",
+                      "Peak memory:", "", *summary_lines(found, memory=True)])  # fmt: skip
+
+
+def main(path: Path) -> None:
+    """Fill the blocks of one file in place."""
+    text = path.read_text(encoding="utf-8")
+    text = fill(text, "search", search_block())
+    path.write_text(fill(text, "accuracy", accuracy_block()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
