@@ -94,7 +94,7 @@ def test_help_names_every_command(cli: Cli) -> None:
 def test_no_arguments_show_the_help(cli: Cli) -> None:
     done = cli()
     assert (done.code, done.err) == (2, "")
-    assert done.out == cli("--help").out
+    assert done.out.strip() == cli("--help").out.strip()
 
 
 def test_version(cli: Cli) -> None:
@@ -331,7 +331,7 @@ def test_the_document_of_validate_is_the_contract(cli: Cli, tmp_path: Path) -> N
     good, bad = done.document["rows"]
     summary = done.document["summary"]["mine"]
     assert (done.code, done.err) == (0, "")
-    assert good["status"], good["reason"] == ("ok", "")
+    assert (good["status"], good["reason"]) == ("ok", "")
     assert good["table"] == "mine"
     assert good["row_id"] == "megatron_sc21_table1_weak_scaling-0001"
     assert good["measured_step_time_s"] == 3.528

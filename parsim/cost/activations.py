@@ -15,10 +15,13 @@ from parsim.plan import PlanTable, Recompute
 Array = NDArray[np.float64]
 
 
-def kept_bytes(layer: Layer, table: PlanTable, seq_len: int, hidden_size: int) -> Array:
+def kept_bytes(
+    layer: Layer, table: PlanTable, seq_len: int, hidden_size: int, *, half_products: bool = False
+) -> Array:
     """Bytes a layer keeps under each plan's recomputation policy, (B,).
 
-    Full recomputation keeps the layer's input only; selective drops the attention scores.
+    Full recomputation keeps the layer's input only; selective drops the attention scores, or
+    with `half_products` keeps the input, the attention's output and every second product's.
     """
     everything = whole_bytes(layer, table, seq_len)
     scores = sum(
@@ -26,8 +29,27 @@ def kept_bytes(layer: Layer, table: PlanTable, seq_len: int, hidden_size: int) -
         start=np.zeros(len(table)),
     )
     boundary = boundary_bytes(table, seq_len, hidden_size)
-    kept = np.where(table.recompute == Recompute.SELECTIVE, everything - scores, everything)
+    chosen = everything - scores
+    if half_products:
+        chosen = boundary + _half_products(layer, table, seq_len)
+    kept = np.where(table.recompute == Recompute.SELECTIVE, chosen, everything)
     return np.where(table.recompute == Recompute.FULL, boundary, kept)
+
+
+def _half_products(layer: Layer, table: PlanTable, seq_len: int) -> Array:
+    """Attention outputs and half of the outputs of all matrix products, (B,)."""
+    tokens = table.microbatch_size * seq_len / table.cp
+    split_width = whole_width = 0.0
+    for op in layer.operators:
+        if isinstance(op, Attention):
+            split_width += op.heads * op.head_dim
+        elif isinstance(op, Linear) and op.split is Split.COLUMN:
+            split_width += 0.5 * op.outputs
+        elif isinstance(op, Linear):
+            whole_width += 0.5 * op.outputs
+    value = table.precision.activation
+    rows = split_width / table.tp + whole_width / table.sequence_split
+    return np.asarray(tokens * rows * value)
 
 
 def whole_bytes(layer: Layer, table: PlanTable, seq_len: int) -> Array:

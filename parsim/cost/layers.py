@@ -79,17 +79,25 @@ class Pass:
 class LayerCost:
     """Forward and backward of one layer and one micro-batch.
 
-    `core` is the forward of its attention core alone, which selective recomputation repeats.
+    `core` is the forward of its attention core alone, `products` that of its matrix products.
     """
 
     forward: Pass
     backward: Pass
     core: Pass
+    products: Pass
 
-    def recomputed(self, table: PlanTable) -> Pass:
-        """What backward runs again under each plan's recomputation policy."""
+    def recomputed(self, table: PlanTable, half_products: bool) -> Pass:
+        """What backward runs again under each plan's recomputation policy.
+
+        Selective repeats the attention core (Korthikanti et al. 2022), or, with `half_products`,
+        everything but the attention and every second product (operator-level checkpointing).
+        """
         full = self.forward.where(table.recompute == Recompute.FULL)
-        return full.plus(self.core.where(table.recompute == Recompute.SELECTIVE))
+        chosen = self.core
+        if half_products:
+            chosen = self.forward.plus(self.core, -1.0).plus(self.products, -0.5)
+        return full.plus(chosen.where(table.recompute == Recompute.SELECTIVE))
 
 
 class LayerCoster:
@@ -107,15 +115,19 @@ class LayerCoster:
     def cost(self, layer: Layer) -> LayerCost:
         """Sum a layer's operators."""
         rows = len(self.table)
-        forward, backward, core = Pass.zero(rows), Pass.zero(rows), Pass.zero(rows)
+        forward, backward = Pass.zero(rows), Pass.zero(rows)
+        core, products = Pass.zero(rows), Pass.zero(rows)
         for op in layer.operators:
-            self._operator(op, forward, backward, core)
-        return LayerCost(forward=forward, backward=backward, core=core)
+            if isinstance(op, Linear):
+                self._linear(op, forward, backward, products)
+            else:
+                self._operator(op, forward, backward, core)
+        return LayerCost(forward=forward, backward=backward, core=core, products=products)
 
-    def _operator(self, op: Operator, forward: Pass, backward: Pass, core: Pass) -> None:
-        if isinstance(op, Linear):
-            self._linear(op, forward, backward)
-        elif isinstance(op, Attention):
+    def _operator(
+        self, op: Attention | Elementwise | Lookup | Loss, forward: Pass, backward: Pass, core: Pass
+    ) -> None:
+        if isinstance(op, Attention):
             self._attention(op, forward, backward, core)
         elif isinstance(op, Elementwise):
             self._elementwise(op, forward, backward)
@@ -135,13 +147,15 @@ class LayerCoster:
             **more,  # type: ignore[arg-type]
         )
 
-    def _linear(self, op: Linear, forward: Pass, backward: Pass) -> None:
+    def _linear(self, op: Linear, forward: Pass, backward: Pass, products: Pass) -> None:
         tokens = self.table.microbatch_size if op.per_sequence else self.tokens
         m = np.asarray(tokens, dtype=np.float64)
         n = op.outputs / np.where(op.split is Split.COLUMN, self.table.tp, 1)
         k = op.inputs / np.where(op.split is Split.ROW, self.table.tp, 1)
         entering, leaving = self._borders(op)
-        forward.add(self._gemm(m, n, k), 1)
+        ahead = self._gemm(m, n, k)
+        forward.add(ahead, 1)
+        products.add(ahead, 1)
         self._expose(forward, entering[0], leaving[0])
         # backward: the input gradient (beside it sequence parallelism gathers the input again),
         # then the weight gradient beside the collective of the input gradient

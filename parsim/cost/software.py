@@ -26,6 +26,7 @@ class Software:
     is host seconds per kernel launch, `microbatch_overhead` host seconds per micro-batch.
     `attention_factor` maps the start of a device id (or "default") to how fast the stack's fused
     attention runs beside the vendor's best kernel there, forward and backward.
+    `selective` says what selective recomputation repeats: "attention" or "half-products".
     `loss_bytes` is moved and `loss_kept` is live at the peak, per logit. `overlap` is the share of
     a hidden collective that really hides, `tp_overlap` the share of tensor-parallel collectives
     that hide under GEMMs, `tp_overlap_backward` the share that a backward GEMM
@@ -40,6 +41,7 @@ class Software:
     microbatch_overhead: float
     attention_factor: Mapping[str, tuple[float, float]]
     fused_attention: bool
+    selective: str
     fused_gradient_accumulation: bool
     loss_bytes: float
     loss_kept: float

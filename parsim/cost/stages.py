@@ -67,10 +67,13 @@ class LayerTable:
         coster, model = LayerCoster(job, table), job.model
         costs = tuple(coster.cost(layer) for layer in model.kinds)
         seq, width = model.seq_len, model.hidden_size
+        half = job.software.selective == "half-products"
         return cls(
             kinds=costs,
-            recomputed=tuple(cost.recomputed(table) for cost in costs),
-            kept=tuple(kept_bytes(layer, table, seq, width) for layer in model.kinds),
+            recomputed=tuple(cost.recomputed(table, half) for cost in costs),
+            kept=tuple(
+                kept_bytes(layer, table, seq, width, half_products=half) for layer in model.kinds
+            ),
             whole=tuple(whole_bytes(layer, table, seq) for layer in model.kinds),
             embedding=coster.cost(model.embedding),
             head=coster.cost(model.head),
@@ -103,6 +106,7 @@ def _take_cost(cost: LayerCost, rows: NDArray[np.int64]) -> LayerCost:
         forward=_take_pass(cost.forward, rows),
         backward=_take_pass(cost.backward, rows),
         core=_take_pass(cost.core, rows),
+        products=_take_pass(cost.products, rows),
     )
 
 

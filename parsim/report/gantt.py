@@ -66,6 +66,7 @@ _FULL: Final = 1.0 - 1e-9
 
 _LABEL_PX: Final = 12.0  # narrower boxes hold no readable digit
 _LABEL_POINTS: Final = 5.5
+_SNAP_PX: Final = 4.0  # thinner boxes are not moved to whole pixels
 _EDGED_PX: Final = 5.0  # in narrower ones the white edge would hide the colour
 _DENSE_RANKS: Final = 64
 _DENSE_BOXES: Final = 2000
@@ -359,6 +360,8 @@ def _draw_rows(axes: Axes, grid: _Grid, boxes: Sequence[_Box], names: Sequence[s
             "edgecolors": "white",
             "linewidths": 0.5 if edged else 0.0,
             "hatch": look.hatch or None,
+            # boxes thinner than a pixel tint it by their share instead of taking it or vanishing
+            "snap": None if room > _SNAP_PX else False,
         }
         axes.add_collection(_rectangles([box[1:5] for box in alike], style))
     _draw_exposed(axes, grid, boxes)
@@ -384,6 +387,7 @@ def _draw_exposed(axes: Axes, grid: _Grid, boxes: Iterable[_Box]) -> None:
             "edgecolors": colours.EXPOSED,
             "linewidths": 0.0,
             "hatch": None if grid.dense else "/////",
+            "snap": False if grid.dense else None,
         }
         axes.add_collection(_rectangles(tails, style))
 

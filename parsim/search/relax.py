@@ -58,8 +58,8 @@ def _more_devices(job: Job, plan: Plan, have: float) -> str:
             continue
         if max(simulate(bigger, shard).peak_allocated) <= have:
             return (
-                f"least change that fits: {cluster.num_nodes} nodes with zero_stage=3 and "
-                f"recompute=full (global batch {shard.global_batch_size})"
+                f"least change that fits: {cluster.num_nodes} nodes with dp={shard.dp} and "
+                f"zero_stage=3 and recompute=full (global batch {shard.global_batch_size})"
             )
     return "no single or double change of recompute, sharding, micro-batch or degrees fits"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from parsim.cluster.hardware import Cluster, Network, System
+from parsim.cluster.hardware import Cluster, System
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.cost.job import Job
 from parsim.cost.software import Software, software
@@ -83,19 +83,15 @@ def _software(stack: Software, run: MeasuredRun) -> Software:
 
 def _cluster(run: MeasuredRun, catalog: Catalog) -> tuple[Cluster, tuple[str, ...]]:
     """The catalog's system, or one made from gpu_type, gpus_per_node and the network's rate."""
-    notes: tuple[str, ...] = ()
+    device, notes = _device(run.gpu_type, catalog)
     if run.system in catalog.systems:
         system = catalog.systems[run.system]
-    elif run.gpu_type in SYSTEM_OF:
-        system = catalog.systems[SYSTEM_OF[run.gpu_type]]
-        notes = (f"unknown system {run.system!r}: built from {system.id}",)
+    elif device in SYSTEM_OF:
+        system = catalog.systems[SYSTEM_OF[device]]
+        notes = (*notes, f"unknown system {run.system!r}: built from {system.id}")
     else:
-        raise RowSkipped(f"device {run.gpu_type!r} is not in the catalog")
-    if run.gpu_type in catalog.devices:
-        system = replace(system, device=catalog.devices[run.gpu_type])
-    elif run.system not in catalog.systems:
-        raise RowSkipped(f"device {run.gpu_type!r} is not in the catalog")
-    system = _sized(system, run)
+        raise RowSkipped(f"no system is known for device {device!r}")
+    system = _sized(replace(system, device=catalog.devices[device]), run)
     nodes, rest = divmod(run.n_gpus, system.devices_per_node)
     if nodes == 0:
         return Cluster(system=replace(system, devices_per_node=run.n_gpus), num_nodes=1), notes
@@ -104,15 +100,24 @@ def _cluster(run: MeasuredRun, catalog: Catalog) -> tuple[Cluster, tuple[str, ..
     return Cluster(system=system, num_nodes=nodes), notes
 
 
+def _device(gpu_type: str, catalog: Catalog) -> tuple[str, tuple[str, ...]]:
+    """The catalog's device, or the nearest variant: same chip and form, other memory or power."""
+    if gpu_type in catalog.devices:
+        return gpu_type, ()
+    chip = gpu_type.split("-")[:2]
+    for known in catalog.devices:
+        if len(chip) == 2 and known.split("-")[:2] == chip:
+            return known, (f"unknown device {gpu_type!r}: taken as {known}",)
+    raise RowSkipped(f"device {gpu_type!r} is not in the catalog")
+
+
 def _sized(system: System, run: MeasuredRun) -> System:
     # an NVL72 rack is one NVLink domain, whatever its trays hold
     if system.devices_per_node < 72 and run.gpus_per_node != system.devices_per_node:
         system = replace(system, devices_per_node=run.gpus_per_node)
     if run.internode_gbit is not None and system.network is not None:
         rate = run.internode_gbit * 1e9 / 8.0
-        network: Network = replace(
-            system.network, nic_bandwidth=rate / system.network.nics_per_node
-        )
+        network = replace(system.network, nic_bandwidth=rate / system.network.nics_per_node)
         system = replace(system, network=network)
     return system
 

@@ -65,7 +65,9 @@ def test_never_faster_than_the_links(name: str, kind: Kind, size: float, ranks: 
     assert seconds(name, kind, size, ranks) >= wire / on.intra.bandwidth
 
 
-@given(name=st.sampled_from(("dgx-a100", "dgx-h100")), kind=kinds, size=sizes, nodes=st.integers(2, 8))
+@given(
+    name=st.sampled_from(("dgx-a100", "dgx-h100")), kind=kinds, size=sizes, nodes=st.integers(2, 8)
+)
 def test_never_faster_than_the_interfaces(name: str, kind: Kind, size: float, nodes: int) -> None:
     """With whole nodes in the group, (N-1)/N of the bytes leave each node at the least."""
     on = system(name)

@@ -68,6 +68,8 @@ def test_distributed_optimizer(dp: int) -> None:
     assert sum(static(1e9, plan)) == pytest.approx(1e9 * (2 + 4 + 12 / dp), rel=1e-15)
 
 
-@pytest.mark.parametrize(("precision", "total"), [("fp32", 16.0), ("bf16", 18.0), ("bf16_amp", 16.0)])
+@pytest.mark.parametrize(
+    ("precision", "total"), [("fp32", 16.0), ("bf16", 18.0), ("bf16_amp", 16.0)]
+)
 def test_precisions(precision: str, total: float) -> None:
     assert sum(static(1.0, Plan(precision=precision))) == total

@@ -17,7 +17,9 @@ from parsim.plan import Plan, Recompute
 PLANS = {
     "one rank a replica": Plan(dp_replicate=16, num_microbatches=4),
     "naive": Plan(pp=4, dp_replicate=4, num_microbatches=5, schedule="naive"),
-    "gpipe": Plan(pp=4, dp_replicate=2, tp=2, num_microbatches=6, schedule="gpipe", overlap_p2p=True),
+    "gpipe": Plan(
+        pp=4, dp_replicate=2, tp=2, num_microbatches=6, schedule="gpipe", overlap_p2p=True
+    ),
     "1f1b": Plan(pp=8, tp=2, num_microbatches=16, microbatch_size=2),
     "1f1b beside its messages": Plan(
         pp=8, tp=2, num_microbatches=16, overlap_p2p=True, overlap_grad_reduce=False
@@ -29,9 +31,7 @@ PLANS = {
         pp=4, tp=4, num_microbatches=8, sequence_parallel=True, recompute=Recompute.SELECTIVE
     ),
     "full recomputation": Plan(pp=4, dp_replicate=4, num_microbatches=8, recompute=Recompute.FULL),
-    "overlapped buckets": Plan(
-        pp=2, dp_replicate=8, num_microbatches=4, bucket_bytes=5e7
-    ),
+    "overlapped buckets": Plan(pp=2, dp_replicate=8, num_microbatches=4, bucket_bytes=5e7),
     "zero 1": Plan(pp=2, dp_shard=8, zero_stage=1, num_microbatches=4),
     "zero 2": Plan(pp=2, tp=2, dp_shard=4, zero_stage=2, num_microbatches=4),
     "zero 3": Plan(

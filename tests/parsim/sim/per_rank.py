@@ -122,9 +122,7 @@ class Mesh:
 
     def message(self, *key: int) -> simpy.Event:
         sender, stage, kind, microbatch = key
-        return self.messages.setdefault(
-            (sender, stage, int(kind), microbatch), self.env.event()
-        )
+        return self.messages.setdefault((sender, stage, int(kind), microbatch), self.env.event())
 
     def send(self, number: int, stage: int, kind: Kind, microbatch: int) -> Process:
         yield self.env.timeout(self.times.hop)

@@ -17,9 +17,7 @@ def stage_colours(pp: int, dp: int, tp: int) -> list[object]:
 
 
 def folded_mesh(pp: int, dp: int, tp: int, slow: tuple[int, ...] = ()) -> Folding:
-    colours = [
-        (stage, rank in slow) for rank, stage in enumerate(stage_colours(pp, dp, tp))
-    ]
+    colours = [(stage, rank in slow) for rank, stage in enumerate(stage_colours(pp, dp, tp))]
     return fold(colours, *mesh_links(pp, dp, tp))
 
 
@@ -67,7 +65,9 @@ def test_direction_of_messages_counts() -> None:
 def test_kind_and_size_of_communicators_count() -> None:
     pairs = [Communicator("tp", (0, 1)), Communicator("dp", (2, 3))]
     assert fold([0] * 4, pairs).num_classes == 2
-    assert fold([0] * 5, [Communicator("tp", (0, 1)), Communicator("tp", (2, 3, 4))]).num_classes == 2
+    assert (
+        fold([0] * 5, [Communicator("tp", (0, 1)), Communicator("tp", (2, 3, 4))]).num_classes == 2
+    )
 
 
 def test_the_number_of_equal_members_counts() -> None:
@@ -88,7 +88,9 @@ def test_unknown_ranks_are_refused() -> None:
         fold([0] * 4, edges=[Edge(0, 9, "x")])
 
 
-def sees(rank: int, classes: list[int], communicators: list[Communicator], edges: list[Edge]) -> object:
+def sees(
+    rank: int, classes: list[int], communicators: list[Communicator], edges: list[Edge]
+) -> object:
     """Everything around a rank in terms of classes, written out plainly."""
     meets = Counter(
         (kind, tuple(sorted(classes[r] for r in ranks)))
@@ -109,8 +111,7 @@ def random_structure(seed: int) -> tuple[list[int], list[Communicator], list[Edg
         for _ in range(rng.randint(0, 5))
     ]
     edges = [
-        Edge(rng.randrange(n), rng.randrange(n), rng.choice("xy"))
-        for _ in range(rng.randint(0, 8))
+        Edge(rng.randrange(n), rng.randrange(n), rng.choice("xy")) for _ in range(rng.randint(0, 8))
     ]
     return colours, communicators, edges
 
@@ -135,7 +136,10 @@ def test_partition_is_the_coarsest(seed: int) -> None:
     classes = list(colours)
     for _ in colours:
         keys = [
-            (classes[r], str(sorted(map(sorted_items, sees_parts(r, classes, communicators, edges)))))
+            (
+                classes[r],
+                str(sorted(map(sorted_items, sees_parts(r, classes, communicators, edges)))),
+            )
             for r in range(len(colours))
         ]
         names = {key: i for i, key in enumerate(dict.fromkeys(keys))}

@@ -56,7 +56,12 @@ def layered_costs() -> StepCosts:
 
 
 def all_ranks(slowdown: NDArray[np.float64]) -> Mesh:
-    return Mesh(build_schedule("1f1b", pp=PP, num_microbatches=M), LAYERS, mesh_ranks(slowdown.tolist()), TIMES)
+    return Mesh(
+        build_schedule("1f1b", pp=PP, num_microbatches=M),
+        LAYERS,
+        mesh_ranks(slowdown.tolist()),
+        TIMES,
+    )
 
 
 def slowdowns(name: str) -> NDArray[np.float64]:
@@ -89,7 +94,9 @@ def folded(slowdown: NDArray[np.float64]) -> tuple[Mesh, list[int]]:
     return mesh, folding.class_of.tolist()
 
 
-@pytest.mark.parametrize(("name", "classes"), [("all equal", 4), ("one slow", 16), ("all differ", 32)])
+@pytest.mark.parametrize(
+    ("name", "classes"), [("all equal", 4), ("one slow", 16), ("all differ", 32)]
+)
 def test_folded_ranks_are_all_ranks(name: str, classes: int) -> None:
     everyone = all_ranks(slowdowns(name))
     few, class_of = folded(slowdowns(name))
@@ -160,7 +167,10 @@ def test_a_compact_graph_is_expanded() -> None:
 @pytest.mark.parametrize(
     ("slowdown", "message"),
     [
-        (np.ones((2, 1, 1)), r"slowdown has shape \(2, 1, 1\); it must be \(pp, dp, tp\) with pp=4"),
+        (
+            np.ones((2, 1, 1)),
+            r"slowdown has shape \(2, 1, 1\); it must be \(pp, dp, tp\) with pp=4",
+        ),
         (np.ones((4, 2)), r"slowdown has shape \(4, 2\)"),
         (np.ones((4, 0, 1)), r"slowdown has shape \(4, 0, 1\)"),
         (np.full((4, 1, 1), -0.5), "slowdown has the value -0.5; a multiplier must be finite"),

@@ -1,0 +1,133 @@
+"""Speed of the simulator's tiers, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from parsim.cost.step import StepCosts
+from parsim.schedule import build_schedule
+from parsim.sim.evaluate import pipeline
+from parsim.sim.events import simulate_events
+from parsim.sim.folding import fold, mesh_links
+from parsim.sim.graph import graph_for
+from parsim.sim.maxplus import ClassTimes
+from parsim.sim.maxplus import run as run_plans
+from parsim.sim.plane import run_planes
+from parsim.sim.tail import tail
+from tests.benchmarks.measure import Benchmark, cpu_seconds
+
+PP8 = ("1f1b", 8, 32, 1)
+PP16 = ("interleaved_1f1b", 16, 128, 4)
+"""Shapes as in parsim.sim.evaluate: schedule, pp, micro-batches, v."""
+
+
+def random_costs(pp: int, v: int, plans: int = 1) -> StepCosts:
+    """Uneven stages, hops of 3 %, one bucket a stage."""
+    rng = np.random.default_rng(0)
+    stages = (pp * v, plans)
+    forward, zero, ranks = rng.uniform(1.0, 1.2, stages), np.zeros(stages), np.zeros((pp, plans))
+    return StepCosts(
+        forward=forward,
+        backward=2 * forward,
+        exposed_forward=0.1 * forward,
+        exposed_backward=0.1 * forward,
+        recomputed=zero,
+        hop=np.full(stages, 0.037),
+        buckets=np.ones(stages),
+        bucket_time=np.full(stages, 0.1),
+        tied=np.zeros(plans),
+        norm=np.zeros(plans),
+        optimizer=ranks,
+        gather=ranks,
+        straggler=np.zeros(plans),
+        parameters=zero,
+        blocking_p2p=False,
+        overlap_reduce=True,
+    )
+
+
+def plans_per_second(shape: tuple[str, int, int, int], batch: int) -> float:
+    """Tier B's recurrence for a batch of one shape."""
+    graph = graph_for(*shape)
+    times = ClassTimes.of(graph, random_costs(shape[1], shape[3], batch))
+    return batch / cpu_seconds(lambda: run_plans(graph, times))
+
+
+def cold_plan() -> float:
+    """Generate, compile and evaluate one schedule with nothing in the cache."""
+    costs = random_costs(PP16[1], PP16[3])
+
+    def once() -> None:
+        graph_for.cache_clear()
+        graph = graph_for(*PP16)
+        tail(graph, costs, pipeline(graph, costs))
+
+    return cpu_seconds(once)
+
+
+def warm_plan() -> float:
+    """Evaluate one plan whose schedule is compiled."""
+    graph, costs = graph_for(*PP16), random_costs(PP16[1], PP16[3])
+    return cpu_seconds(lambda: tail(graph, costs, pipeline(graph, costs)))
+
+
+def actions_per_second(shape: tuple[str, int, int, int]) -> float:
+    """Tier C for one plan."""
+    name, pp, m, v = shape
+    schedule, costs = build_schedule(name, pp=pp, num_microbatches=m, v=v), random_costs(pp, v)
+    count = sum(map(len, schedule.ranks))
+    return count / cpu_seconds(lambda: simulate_events(schedule, costs))
+
+
+def planes(shape: tuple[str, int, int, int]) -> float:
+    """A step of pp x 128 x 8 = 16,384 ranks, each with its own speed."""
+    graph, costs = graph_for(*shape), random_costs(shape[1], shape[3])
+    slowdown = np.random.default_rng(1).uniform(1.0, 1.05, (shape[1], 128, 8))
+    return cpu_seconds(lambda: run_planes(graph, costs, slowdown), runs=5)
+
+
+def folding() -> float:
+    """Classes of 16,384 ranks of which one is slow."""
+    links = mesh_links(16, 128, 8)
+    colours = [(rank // 1024, rank == 5000) for rank in range(16384)]
+    return cpu_seconds(lambda: fold(colours, *links), runs=3)
+
+
+def engines() -> Iterator[Benchmark]:
+    """All rows of this file."""
+    yield Benchmark(
+        name="tier B, PP8 m32, batch of 1,024",
+        demand=200_000,
+        unit="plans/s",
+        measure=lambda: plans_per_second(PP8, 1024),
+    )
+    for batch in (64, 128, 256):
+        yield Benchmark(
+            name=f"tier B, PP16 v4 m128, batch of {batch}",
+            demand=6_000,
+            unit="plans/s",
+            measure=lambda batch=batch: plans_per_second(PP16, batch),  # type: ignore[misc]
+        )
+    yield Benchmark(
+        name="tier B, one plan of 16,384 actions, cold", demand=0.1, unit="s", measure=cold_plan
+    )
+    yield Benchmark(
+        name="tier B, the same, schedule compiled", demand=0.005, unit="s", measure=warm_plan
+    )
+    for label, shape in (("PP8 m32", PP8), ("PP16 v4 m128", PP16)):
+        yield Benchmark(
+            name=f"tier C, {label}",
+            demand=150_000,
+            unit="actions/s",
+            measure=lambda shape=shape: actions_per_second(shape),  # type: ignore[misc]
+        )
+    for label, shape in (("PP16 m32", ("1f1b", 16, 32, 1)), ("PP16 v4 m128", PP16)):
+        yield Benchmark(
+            name=f"planes, 16,384 ranks, {label}",
+            demand=0.5,
+            unit="s",
+            measure=lambda shape=shape: planes(shape),  # type: ignore[misc]
+        )
+    yield Benchmark(name="folding, 16,384 ranks", demand=2.0, unit="s", measure=folding)

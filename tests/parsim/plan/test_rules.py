@@ -1,0 +1,201 @@
+"""Every rule's message, and the plans that are just legal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from parsim.cluster.hardware import Cluster
+from parsim.cluster.reader import load_catalog
+from parsim.errors import PlanError
+from parsim.model.model import Model
+from parsim.model.reader import model_spec
+from parsim.model.transformer import build_transformer
+from parsim.plan import Plan
+from parsim.plan.rules import (
+    SCHEDULE_NAMES,
+    check_plan,
+    divisors,
+    microbatches_for,
+    tensor_splits,
+    violation,
+)
+from parsim.schedule import SCHEDULES
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    """Llama 3 8B: 32 layers, 32 heads, 8 of them for keys and values."""
+    return build_transformer(replace(model_spec("llama3-8b"), seq_len=4100))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    return Cluster(system=load_catalog().system("dgx-a100"), num_nodes=2)
+
+
+LEGAL = Plan(tp=4, pp=2, dp_replicate=2, num_microbatches=4, sequence_parallel=True)
+
+BROKEN: dict[str, tuple[dict[str, object], str]] = {
+    **{
+        name: ({name: 0}, f"{name}=0 must be at least 1")
+        for name in ("tp", "pp", "dp_replicate", "dp_shard", "cp", "ep", "microbatch_size",
+                     "num_microbatches", "v")
+    },
+    "context": ({"cp": 2}, "cp=2: context parallelism is not yet simulated; use cp=1"),
+    "experts": ({"ep": 4}, "ep=4: expert parallelism is not yet simulated; use ep=1"),
+    "schedule": (
+        {"schedule": "interleaved"},
+        "schedule='interleaved' is unknown (did you mean 'interleaved_1f1b'?); allowed: naive, "
+        "gpipe, 1f1b, interleaved_1f1b",
+    ),
+    "precision": (
+        {"precision": "fp8"},
+        "precision='fp8' is unknown; allowed: fp32, tf32, bf16, fp16, bf16_amp",
+    ),
+    "gradients": (
+        {"gradient_precision": "sam"},
+        "gradient_precision='sam' is unknown (did you mean 'same'?); allowed: fp32, same",
+    ),
+    "reduction": (
+        {"reduce_precision": "bf16"},
+        "reduce_precision='bf16' is unknown; allowed: fp32, same",
+    ),
+    "rank order": (
+        {"rank_order": ("pp", "tp")},
+        "rank_order=pp-tp must name each of pp, dp_replicate, dp_shard, cp, tp once, outermost "
+        "first",
+    ),
+    "zero stage": ({"zero_stage": 4}, "zero_stage=4 is unknown; allowed: 0, 1, 2, 3"),
+    "nothing sharded": (
+        {"dp_replicate": 1, "dp_shard": 2},
+        "zero_stage=0 shards nothing, but dp_shard=2; use dp_replicate=2 or zero_stage 1, 2 or 3",
+    ),
+    "nothing to shard over": (
+        {"zero_stage": 1},
+        "zero_stage=1 has nothing to shard over with dp_shard=1; use zero_stage=0 or dp_shard > 1",
+    ),
+    "heads": (
+        {"tp": 3}, "tp=3 does not divide num_attention_heads=32; allowed: 1, 2, 4, 8",
+    ),
+    "heads of keys": (
+        {"tp": 16, "pp": 1, "dp_replicate": 1},
+        "tp=16 does not divide num_key_value_heads=8; allowed: 1, 2, 4, 8",
+    ),
+    "sequence without tensor": (
+        {"tp": 1},
+        "sequence_parallel=true needs tp > 1; use sequence_parallel=false with tp=1",
+    ),
+    "sequence": (
+        {"tp": 8},
+        "sequence_parallel=true: tp=8 does not divide seq_len=4100; allowed: 1, 2, 4, 5, 10, 20, "
+        "25, 41, 50, 82, 100, 164, 205, 410, 820",
+    ),
+    "chunks without interleaving": (
+        {"v": 2},
+        "v=2 needs schedule='interleaved_1f1b', but schedule='1f1b' has one chunk per rank; use "
+        "v=1 or schedule='interleaved_1f1b'",
+    ),
+    "interleaving without chunks": (
+        {"schedule": "interleaved_1f1b"},
+        "schedule='interleaved_1f1b' needs pp >= 2 and v >= 2, but pp=2, v=1; use schedule='1f1b'",
+    ),
+    "interleaved micro-batches": (
+        {"schedule": "interleaved_1f1b", "v": 2, "num_microbatches": 5},
+        "schedule='interleaved_1f1b': pp=2 does not divide num_microbatches=5; allowed: multiples "
+        "of 2",
+    ),
+    "stages": (
+        {"schedule": "interleaved_1f1b", "v": 17},
+        "more stages than layers: pp=2 x v=17 = 34 stages for 32 layers; use pp x v <= 32",
+    ),
+    "length of the cut": (
+        {"stage_layers": (32,)}, "stage_layers has 1 entries, but pp=2 x v=1 needs 2",
+    ),
+    "sum of the cut": (
+        {"stage_layers": (16, 17)},
+        "stage_layers sums to 33, but the model has 32 layers; entries must be >= 0 and sum to 32",
+    ),
+    "negative cut": (
+        {"stage_layers": (-1, 33)},
+        "stage_layers sums to 32, but the model has 32 layers; entries must be >= 0 and sum to 32",
+    ),
+    "world": (
+        {"dp_replicate": 3},
+        "world size mismatch: pp=2 x dp=3 x cp=1 x tp=4 = 24, but the cluster has 16 devices; use "
+        "dp=2",
+    ),
+    "world that no dp can mend": (
+        {"pp": 3},
+        "world size mismatch: pp=3 x dp=2 x cp=1 x tp=4 = 24, but the cluster has 16 devices; pp "
+        "x cp x tp = 12 must divide 16",
+    ),
+}  # fmt: skip
+
+
+def test_the_plan_is_legal_before_it_is_broken(model: Model, cluster: Cluster) -> None:
+    assert violation(LEGAL, model, cluster) is None
+    check_plan(LEGAL, model, cluster)
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_messages(model: Model, cluster: Cluster, case: str) -> None:
+    changes, message = BROKEN[case]
+    plan = replace(LEGAL, **changes)  # type: ignore[arg-type]
+    assert violation(plan, model, cluster) == message
+    with pytest.raises(PlanError) as caught:
+        check_plan(plan, model, cluster)
+    assert str(caught.value) == message
+
+
+def test_a_precision_that_the_device_lacks(model: Model, cluster: Cluster) -> None:
+    v100 = Cluster(system=load_catalog().system("dgx-1v"), num_nodes=2)
+    assert violation(LEGAL, model, v100) == (
+        "precision='bf16' has no peak on device v100-sxm-32gb; allowed: fp32, fp16"
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"stage_layers": (0, 32)},
+        {"schedule": "interleaved_1f1b", "v": 16},
+        {"dp_replicate": 1, "dp_shard": 2, "zero_stage": 3},
+        {"rank_order": ("tp", "cp", "dp_shard", "dp_replicate", "pp")},
+        {"tp": 8, "dp_replicate": 1, "sequence_parallel": False},
+    ],
+)
+def test_plans_that_are_just_legal(
+    model: Model, cluster: Cluster, changes: dict[str, object]
+) -> None:
+    plan = replace(LEGAL, **changes)  # type: ignore[arg-type]
+    assert violation(plan, model, cluster) is None
+
+
+def test_every_schedule_that_a_plan_may_name_is_built() -> None:
+    assert set(SCHEDULE_NAMES) == set(SCHEDULES)
+
+
+def test_what_tensor_parallelism_divides(model: Model) -> None:
+    assert tensor_splits(model) == {
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "ffn_hidden_size": 14_336,
+    }
+
+
+def test_divisors() -> None:
+    assert divisors(12) == [1, 2, 3, 4, 6, 12]
+    assert divisors(12, 4) == [1, 2, 3, 4]
+    assert divisors(1) == [1]
+
+
+def test_microbatches_for_a_global_batch() -> None:
+    assert microbatches_for(1536, 2, 16) == 48
+    with pytest.raises(PlanError) as caught:
+        microbatches_for(1536, 5, 16)
+    assert str(caught.value) == (
+        "global_batch_size=1536 is not divisible by microbatch_size=5 x dp=16 = 80; use a multiple "
+        "of 80, or a microbatch_size x dp that divides 1536"
+    )

@@ -1,0 +1,167 @@
+"""Plans as records and as columns say the same."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from itertools import permutations
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parsim.errors import PlanError
+from parsim.plan import AXES, RANK_ORDER, Plan, PlanTable, Recompute, precision
+from parsim.plan.record import PRECISIONS
+from parsim.plan.table import COLUMNS
+
+SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved_1f1b")
+degrees = st.integers(1, 512)
+orders = st.permutations(AXES).map(tuple)
+
+
+@st.composite
+def plan_lists(draw: st.DrawFn) -> list[Plan]:
+    """Plans that differ in what a table has columns for; legal or not is no matter here."""
+    common = Plan(
+        precision=draw(st.sampled_from(sorted(PRECISIONS))),
+        rank_order=draw(orders),
+        bucket_bytes=draw(st.floats(1.0, 1e9)),
+        overlap_p2p=draw(st.booleans()),
+        scatter_p2p=draw(st.booleans()),
+        ep=draw(st.integers(1, 4)),
+    )
+    whole = {name: degrees for name in COLUMNS[:8]}
+    changes = st.fixed_dictionaries(
+        {
+            **whole,
+            "zero_stage": st.integers(0, 3),
+            "sequence_parallel": st.booleans(),
+            "recompute": st.sampled_from(Recompute),
+            "schedule": st.sampled_from(SCHEDULES),
+        }
+    )
+    return [replace(common, **one) for one in draw(st.lists(changes, min_size=1, max_size=8))]
+
+
+@given(plan_lists())
+def test_a_table_gives_its_plans_back(plans: list[Plan]) -> None:
+    table = PlanTable.of(plans)
+    assert len(table) == len(plans)
+    assert [table.plan(row) for row in range(len(table))] == plans
+
+
+@given(plan_lists())
+def test_a_plan_that_comes_back_has_plain_values(plans: list[Plan]) -> None:
+    back = PlanTable.of(plans).plan(0)
+    assert isinstance(back.recompute, Recompute)
+    assert [type(getattr(back, f.name)) for f in fields(Plan)] == [
+        type(getattr(plans[0], f.name)) for f in fields(Plan)
+    ]
+    assert json.loads(json.dumps(back.to_json())) == back.to_json()
+
+
+@given(plan_lists())
+def test_columns_are_what_the_plans_say(plans: list[Plan]) -> None:
+    table = PlanTable.of(plans)
+    assert table.dp.tolist() == [plan.dp for plan in plans]
+    assert table.world_size.tolist() == [plan.world_size for plan in plans]
+    assert table.precision == precision(plans[0].precision)
+    assert table.sequence_split.tolist() == [p.tp if p.sequence_parallel else 1 for p in plans]
+    for axis in AXES:
+        assert table.stride(axis).tolist() == [plan.stride(axis) for plan in plans]
+
+
+@given(plan_lists(), st.data())
+def test_rows_can_be_taken(plans: list[Plan], data: st.DataObject) -> None:
+    rows = data.draw(st.lists(st.integers(0, len(plans) - 1), max_size=5))
+    mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(plans), max_size=len(plans))))
+    table = PlanTable.of(plans)
+    chosen, kept = table.take(np.array(rows, dtype=np.int64)), table.take(mask)
+    assert [chosen.plan(i) for i in range(len(chosen))] == [plans[row] for row in rows]
+    expected = [p for p, keep in zip(plans, mask, strict=True) if keep]
+    assert [kept.plan(i) for i in range(len(kept))] == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("ep", 2), ("stage_layers", (2,)), ("precision", "fp16"), ("rank_order", AXES[::-1])],
+)
+def test_plans_of_a_table_share_what_has_no_column(field: str, value: object) -> None:
+    other = replace(Plan(), **{field: value})  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match=f"plans of one table must agree in {field}"):
+        PlanTable.of([Plan(), other])
+
+
+def test_a_table_of_nothing() -> None:
+    with pytest.raises(PlanError, match="a plan table needs at least one plan"):
+        PlanTable.of([])
+
+
+# --------------------------------------------------------------------------- one plan
+
+
+def test_the_default_order_keeps_tensor_neighbours_together() -> None:
+    plan = Plan(pp=2, dp_replicate=3, dp_shard=5, cp=7, tp=11)
+    assert plan.rank_order == RANK_ORDER == ("pp", "dp_replicate", "dp_shard", "cp", "tp")
+    assert [plan.stride(axis) for axis in AXES] == [3 * 5 * 7 * 11, 5 * 7 * 11, 7 * 11, 11, 1]
+
+
+@pytest.mark.parametrize("order", list(permutations(AXES)), ids="-".join)
+def test_ranks_of_any_order_number_the_world(order: tuple[str, ...]) -> None:
+    plan = Plan(pp=2, dp_replicate=3, dp_shard=1, cp=2, tp=2, rank_order=order)
+    shape = [plan.degree(axis) for axis in order]
+    coordinates = np.indices(shape).reshape(len(order), -1)
+    ranks = sum(
+        plan.stride(axis) * place for axis, place in zip(order, coordinates, strict=True)
+    )
+    assert np.array_equal(ranks, np.arange(plan.world_size))
+    assert plan.world_size == prod(shape)
+
+
+def test_derived_numbers() -> None:
+    plan = Plan(pp=4, v=3, tp=2, dp_replicate=2, dp_shard=5, microbatch_size=3, num_microbatches=8)
+    assert (plan.dp, plan.num_stages, plan.world_size) == (10, 12, 80)
+    assert plan.global_batch_size == 3 * 8 * 10
+
+
+def test_a_plan_as_a_document() -> None:
+    found = Plan(recompute=Recompute.SELECTIVE, stage_layers=(1, 2), pp=2).to_json()
+    assert found["recompute"] == "selective"
+    assert found["stage_layers"] == [1, 2]
+    assert found["rank_order"] == list(RANK_ORDER)
+    assert set(found) == {f.name for f in fields(Plan)} | {"dp", "world_size"}
+
+
+@pytest.mark.parametrize(
+    ("plan", "label"),
+    [
+        (Plan(), "tp1 pp1 dp1 mb1 m1 no-pipeline"),
+        (Plan(pp=2, num_microbatches=4), "tp1 pp2 dp1 mb1 m4 1f1b"),
+        (
+            Plan(tp=8, pp=8, dp_shard=2, dp_replicate=3, v=2, schedule="interleaved_1f1b",
+                 num_microbatches=16, zero_stage=1, sequence_parallel=True,
+                 recompute=Recompute.FULL),
+            "tp8 pp8 dp6 mb1 m16 interleaved_1f1b v2 zero1 sp recompute-full",
+        ),
+    ],
+)  # fmt: skip
+def test_labels(plan: Plan, label: str) -> None:
+    assert plan.label() == label
+
+
+def test_bytes_of_training_in_each_precision() -> None:
+    """A parameter with its master copy and Adam's moments, gradients aside."""
+    held = {name: p.parameter + p.master + p.optimizer for name, p in PRECISIONS.items()}
+    assert held == {"fp32": 12, "tf32": 12, "bf16": 14, "fp16": 14, "bf16_amp": 12}
+
+
+def test_an_unknown_precision() -> None:
+    with pytest.raises(PlanError) as caught:
+        precision("bf61")
+    assert str(caught.value) == (
+        "precision='bf61' is unknown (did you mean 'bf16'?); "
+        "allowed: fp32, tf32, bf16, fp16, bf16_amp"
+    )

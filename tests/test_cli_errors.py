@@ -1,0 +1,447 @@
+"""The command line on bad input: the exact message, the exit code, and never a traceback."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from parsim.cli import main
+from parsim.units import format_bytes
+from parsim.validation.schema import REQUIRED
+from tests.test_cli import GPT3, LLAMA, ROOT, SMALL, Ran, process, write_rows
+
+MEGATRON = str(ROOT / "scenarios" / "megatron-1t-dgx-a100.yaml")
+LLAMA_70B = str(ROOT / "scenarios" / "llama3-70b-dgx-h100.yaml")
+
+Cli = Callable[..., Ran]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Runs a command; whatever it does, it must not show a traceback or call itself broken."""
+
+    def run(*words: object) -> Ran:
+        code = main([str(word) for word in words])
+        done = Ran(code, *capsys.readouterr())
+        assert "Traceback" not in done.out + done.err
+        assert "bug in parsim" not in done.err
+        return done
+
+    return run
+
+
+def settings(*pairs: str) -> list[str]:
+    return [word for pair in pairs for word in ("--set", pair)]
+
+
+# --------------------------------------------------------------------------- the scenario file
+
+
+def edited(tmp_path: Path, old: str, new: str) -> Path:
+    """A copy of the small scenario, `s.yaml`, with one edit."""
+    text = Path(SMALL).read_text(encoding="utf-8")
+    assert old in text
+    (tmp_path / "s.yaml").write_text(text.replace(old, new, 1), encoding="utf-8")
+    return tmp_path / "s.yaml"
+
+
+WRONG = {
+    "misspelt key": (
+        "microbatch_size: 1", "microbatchsize: 1",
+        ":24:3 plan.microbatchsize is an unknown key (did you mean 'microbatch_size'?); "
+        "allowed: gradient_precision, reduce_precision, bucket_size, overlap_grad_reduce, "
+        "overlap_param_gather, overlap_p2p, scatter_p2p, rank_order, tp, pp, dp, dp_replicate, "
+        "dp_shard, cp, ep, microbatch_size, num_microbatches, schedule, v, stage_layers, "
+        "zero_stage, sequence_parallel, recompute, precision",
+    ),
+    "wrong unit": (
+        "nodes: 1", "nodes: 1\n  intra: {latency: 5GB}",
+        ":15:11 cluster.intra.latency '5GB' is not a time: allowed units are s, ms, us, ns; "
+        "e.g. '5us'",
+    ),
+    "bare number": (
+        "nodes: 1", "nodes: 1\n  intra: {latency: 5}",
+        ":15:11 cluster.intra.latency bare number 5; write it with a unit, e.g. '5us'",
+    ),
+    "duplicate key": (
+        "  pp: 2 ", "  pp: 2\n  pp: 4 ",
+        ":24:3 plan.pp is written twice; first on line 23",
+    ),
+    "unknown device": (
+        "system: cpu", "system: cpu\n  device: h100-sxm-80g",
+        ":14:3 cluster.device unknown device 'h100-sxm-80g' (did you mean 'h100-sxm-80gb'?); known: "
+        "a100-sxm-80gb, a100-sxm-40gb, a100-pcie-80gb, v100-sxm-16gb, v100-sxm-32gb, "
+        "h100-sxm-80gb, h100-pcie-80gb, h200-sxm, b200-sxm, gb200, l4, t4, cpu",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["check", "simulate", "search", "timeline"])
+@pytest.mark.parametrize("case", WRONG)
+def test_files_that_are_wrong(cli: Cli, tmp_path: Path, command: str, case: str) -> None:
+    old, new, message = WRONG[case]
+    scenario = edited(tmp_path, old, new)
+    output = ["-o", tmp_path / "x.png"] if command == "timeline" else []
+    assert cli(command, scenario, *output) == (2, "", f"error: {scenario}{message}\n")
+    assert not (tmp_path / "x.png").exists()
+
+
+def test_a_misspelt_file(cli: Cli, tmp_path: Path) -> None:
+    edited(tmp_path, "gpt2", "gpt2")
+    done = cli("check", tmp_path / "t.yaml")
+    assert done == (2, "", f"error: {tmp_path}/t.yaml: no such file (did you mean 's.yaml'?)\n")
+
+
+def test_a_folder(cli: Cli, tmp_path: Path) -> None:
+    done = cli("check", tmp_path)
+    assert done == (
+        2, "", f"error: {tmp_path}: is a folder; give one file: no scenario is in it\n",
+    )  # fmt: skip
+
+
+# --------------------------------------------------------------------------- plans
+
+
+@pytest.mark.parametrize(
+    ("scenario", "pairs", "message"),
+    [
+        (LLAMA, ["plan.tp=3"],
+         "--set plan.tp=3 plan tp=3 does not divide num_attention_heads=32; allowed: 1, 2, 4, 8"),
+        (LLAMA, ["plan.dp=3"],
+         "{file}:22:1 plan world size mismatch: pp=1 x dp=3 x cp=1 x tp=1 = 3, but the cluster has "
+         "8 devices; use dp=8 (with --set plan.dp=3)"),
+        (LLAMA, ["training.global_batch_size=15"],
+         "--set training.global_batch_size=15 training global_batch_size=15 is not divisible by "
+         "microbatch_size=1 x dp=8 = 8; use a multiple of 8, or a microbatch_size x dp that "
+         "divides 15"),
+        (SMALL, ["plan.pp=16"],
+         "{file}:22:1 plan more stages than layers: pp=16 x v=1 = 16 stages for 12 layers; use "
+         "pp x v <= 12 (with --set plan.pp=16)"),
+        (SMALL, ["plan.schedule=1f1c"],
+         "--set plan.schedule=1f1c plan schedule='1f1c' is unknown (did you mean '1f1b'?); "
+         "allowed: naive, gpipe, 1f1b, interleaved_1f1b"),
+        (SMALL, ["plan.cp=2"],
+         "--set plan.cp=2 plan cp=2: context parallelism is not yet simulated; use cp=1"),
+        (SMALL, ["plan.ep=2"],
+         "--set plan.ep=2 plan ep=2: expert parallelism is not yet simulated; use ep=1"),
+        (SMALL, ["plan.zero_stage=5"],
+         "--set plan.zero_stage=5 plan zero_stage=5 is unknown; allowed: 0, 1, 2, 3"),
+        (SMALL, ["plan.tp=x"], "--set plan.tp=x plan.tp must be a whole number, got 'x'"),
+    ],
+)  # fmt: skip
+def test_plans_that_are_not_legal(cli: Cli, scenario: str, pairs: list[str], message: str) -> None:
+    done = cli("simulate", scenario, *settings(*pairs))
+    assert done == (2, "", f"error: {message.replace('{file}', scenario)}\n")
+
+
+def test_a_scenario_without_a_plan(cli: Cli, tmp_path: Path) -> None:
+    done = cli("simulate", SMALL, *settings("plan=null"))
+    assert done == (
+        2, "", f"error: {SMALL}: no plan block; add one, or take the best of `parsim search "
+        f"{SMALL} --save best.yaml`\n",
+    )  # fmt: skip
+
+
+# --------------------------------------------------------------------------- nothing fits
+
+TOO_LARGE = {
+    "sharding": (LLAMA, ["plan.zero_stage=0"]),
+    "recomputation": (MEGATRON, ["plan.recompute=none"]),
+    "recomputation of a larger micro-batch": (
+        GPT3, ["plan.recompute=none", "plan.microbatch_size=4"],
+    ),
+    "other degrees": (
+        GPT3, ["plan.pp=1", "plan.dp=128", "plan.schedule=1f1b", "plan.v=1"],
+    ),
+    "two changes": (
+        LLAMA_70B,
+        ["plan.recompute=none", "plan.microbatch_size=8", "plan.schedule=gpipe", "plan.v=1"],
+    ),
+    "more nodes": (
+        LLAMA, ["plan.zero_stage=0", "plan.recompute=full", "model.name=llama3-70b"],
+    ),
+}  # fmt: skip
+
+MISS = re.compile(
+    r"error: nothing fits: the nearest plan, (?P<plan>.+), needs (?P<need>[\d.]+ GiB) on pipeline "
+    r"rank (?P<rank>\d+), (?P<short>[\d.]+ GiB) more than (?P<have>[\d.]+ GiB) "
+    r"\((?P<device>[\w-]+)\); most of it is (?P<largest>\w+), (?P<amount>[\d.]+ GiB); "
+    r"least change that fits: (?P<change>.+) "
+    r"(\(step (?P<step>[\d.e+-]+) s\)|\(global batch (?P<batch>\d+)\))\n"
+)
+
+
+def overrides(advice: re.Match[str]) -> list[str]:
+    """The advised change as `--set` options."""
+    change = advice["change"].replace(" with ", " and ")
+    pairs = []
+    for word in change.split(" and "):
+        nodes = re.fullmatch(r"(\d+) nodes", word)
+        pairs.append(f"cluster.nodes={nodes[1]}" if nodes else f"plan.{word}")
+    batch = [f"training.global_batch_size={advice['batch']}"] if advice["batch"] else []
+    return settings(*pairs, *batch)
+
+
+@pytest.mark.parametrize("case", TOO_LARGE)
+def test_the_nearest_miss_has_the_numbers_of_the_prediction(cli: Cli, case: str) -> None:
+    scenario, pairs = TOO_LARGE[case]
+    done = cli("simulate", scenario, "--json", *settings(*pairs))
+    found, told = done.document, MISS.fullmatch(done.err)
+    assert done.code == 3
+    assert told is not None, done.err
+    peaks = found["peak_allocated_bytes"]
+    assert told["need"] == format_bytes(max(peaks))
+    assert peaks[int(told["rank"])] == max(peaks)
+    assert told["amount"] == format_bytes(max(found["memory_bytes"].values()))
+    assert found["memory_bytes"][told["largest"]] == max(found["memory_bytes"].values())
+    gib = [float(told[name].split()[0]) for name in ("need", "short", "have")]
+    assert gib[0] == pytest.approx(gib[1] + gib[2], abs=0.11)  # each rounded to 0.1
+    assert "does NOT fit" in cli("simulate", scenario, *settings(*pairs)).out
+
+
+@pytest.mark.parametrize("case", TOO_LARGE)
+def test_the_advised_change_fits(cli: Cli, case: str) -> None:
+    scenario, pairs = TOO_LARGE[case]
+    told = MISS.fullmatch(cli("simulate", scenario, *settings(*pairs)).err)
+    assert told is not None
+    done = cli("simulate", scenario, "--json", *settings(*pairs), *overrides(told))
+    assert (done.code, done.err) == (0, "")
+    if told["step"]:
+        assert f"{done.document['step_time_s']:.3g}" == told["step"]
+
+
+def test_a_timeline_of_what_does_not_fit_is_drawn_with_a_note(cli: Cli, tmp_path: Path) -> None:
+    picture = tmp_path / "x.png"
+    done = cli("timeline", LLAMA, "-o", picture, *settings("plan.zero_stage=0"))
+    assert done.code == 0
+    assert done.err.splitlines() == [
+        "note: this plan does not fit the devices; see parsim simulate",
+        f"timeline written to {picture}",
+    ]
+
+
+def test_a_search_where_nothing_fits(cli: Cli, tmp_path: Path) -> None:
+    pairs = ["search.tp=1", "search.pp=1", "search.zero_stage=0"]
+    done = cli("search", LLAMA, "--save", tmp_path / "x.yaml", *settings(*pairs))
+    told = re.fullmatch(
+        r"error: nothing fits: the nearest plan, tp1 pp1 dp8 mb1 m2 no-pipeline recompute-full, "
+        r"needs [\d.]+ GiB on pipeline rank 0, [\d.]+ GiB more than [\d.]+ GiB "
+        r"\(h100-sxm-80gb less 5 % margin\); most of it is optimizer, [\d.]+ GiB; least change "
+        r"that fits: (\w+=\w+) \(step [\d.]+ s\)\n", done.err,
+    )  # fmt: skip
+    assert (done.code, done.out) == (3, "")
+    assert told is not None, done.err
+    assert not (tmp_path / "x.yaml").exists()
+    plan = settings("plan.recompute=full", "plan.zero_stage=0", f"plan.{told[1]}")
+    assert cli("simulate", LLAMA, *plan).code == 0
+
+
+def test_a_search_with_nothing_legal(cli: Cli) -> None:
+    pairs = ["search.tp=1", "search.pp=2", "model.num_layers=1"]
+    done = cli("search", SMALL, *settings("plan=null", *pairs))
+    # schedules naive, gpipe, 1f1b x recompute 3 x micro-batches 1, 2, 4
+    assert done == (
+        3, "", "error: no plan is legal: 27 of 27 refused; most often: more stages than layers: "
+        "pp=2 x v=1 = 2 stages for 1 layers; use pp x v <= 1\n",
+    )  # fmt: skip
+
+
+def test_a_search_whose_degrees_do_not_fill_the_cluster(cli: Cli) -> None:
+    done = cli("search", LLAMA, *settings("search.tp=3"))
+    assert done == (
+        3, "", "error: no plan is legal: no tp x pp x dp of the space multiplies to the number of "
+        "devices and divides the global batch; widen tp, pp or microbatch_size\n",
+    )  # fmt: skip
+
+
+def test_a_search_that_had_no_time_to_find_one_that_fits(cli: Cli) -> None:
+    pairs = settings("search.tp=1", "search.pp=1", "search.recompute=none")
+    assert cli("search", LLAMA, *pairs).code == 0
+    done = cli("search", LLAMA, "--time-limit", 0, *pairs)
+    assert done == (
+        3, "", "error: stopped by time limit after 50 % of the legal plans, and none of those fits "
+        "the devices; give it more time, or a smaller space\n",
+    )  # fmt: skip
+
+
+# --------------------------------------------------------------------------- tables
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"n_layers": "many"}, "n_layers='many' is not a whole number"),
+        ({"n_layers": "nan"}, "n_layers='nan' is not a whole number from 0 to 1,000,000,000"),
+        ({"n_layers": "inf"}, "n_layers='inf' is not a whole number from 0 to 1,000,000,000"),
+        ({"n_layers": "1e300"}, "n_layers='1e300' is not a whole number from 0 to 1,000,000,000"),
+        ({"step_time_s": "-1"}, "step_time_s='-1' must be a positive finite number"),
+        ({"dp": "7"}, "tp x pp x dp = 7 differs from n_gpus = 32"),
+    ],
+)
+def test_a_row_of_garbage_is_skipped(
+    cli: Cli, tmp_path: Path, change: dict[str, str], reason: str
+) -> None:
+    table = write_rows(tmp_path / "mine.csv", {}, change)
+    done = cli("validate", table, "--json")
+    good, bad = done.document["rows"]
+    assert done.code == 0
+    assert (good["status"], bad["status"], bad["reason"]) == ("ok", "skipped", reason)
+    assert reason in cli("validate", table).out
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "empty file; expected a header with " + ", ".join(REQUIRED)),
+        (b"\n \n", "empty file; expected a header with " + ", ".join(REQUIRED)),
+        (b"row_id,stack\nx,y\n", "columns missing: " + ", ".join(REQUIRED[2:])),
+        (",".join(REQUIRED).encode(), "no rows below the header"),
+        (b"\xff\xfe\x00\x01", "cannot read: not UTF-8 text"),
+    ],
+    ids=["empty", "blank", "columns missing", "no rows", "binary"],
+)
+def test_a_table_that_cannot_be_read(
+    cli: Cli, tmp_path: Path, content: bytes, message: str
+) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    done = cli("validate", tmp_path / "t.csv")
+    assert done == (2, "", f"error: {tmp_path}/t.csv: {message}\n")
+
+
+def test_a_table_that_is_no_csv(cli: Cli, tmp_path: Path) -> None:
+    table = write_rows(tmp_path / "t.csv", {}, {"model": "x" * 200_000})
+    done = cli("validate", table)
+    assert done == (2, "", f"error: {table}:3: not CSV: field larger than field limit (131072)\n")
+
+
+def test_a_folder_or_nothing_instead_of_a_table(cli: Cli, tmp_path: Path) -> None:
+    assert cli("validate", tmp_path) == (2, "", f"error: {tmp_path}: cannot read: Is a directory\n")
+    missing = tmp_path / "no.csv"
+    assert cli("validate", missing) == (
+        2, "", f"error: {missing}: cannot read: No such file or directory\n",
+    )  # fmt: skip
+
+
+# --------------------------------------------------------------------------- output paths
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "html", "json"])
+def test_a_picture_below_a_file(cli: Cli, tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "sub" / f"x.{suffix}"
+    done = cli("timeline", SMALL, "-o", path)
+    assert done == (2, "", f"error: {path}: cannot write: {path.parent} is not a folder\n")
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "html", "json"])
+def test_a_picture_where_a_folder_is(cli: Cli, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"x.{suffix}"
+    path.mkdir()
+    done = cli("timeline", SMALL, "-o", path)
+    assert done == (2, "", f"error: {path}: cannot write: Is a directory\n")
+
+
+def test_a_plan_and_a_report_below_a_file(cli: Cli, tmp_path: Path) -> None:
+    table = write_rows(tmp_path / "t.csv", {})
+    path = table / "x"
+    message = f"error: {path}: cannot write: {table} is not a folder\n"
+    saved, report = cli("search", SMALL, "--save", path), cli("validate", table, "--report", path)
+    assert (saved.code, saved.err) == (report.code, report.err) == (2, message)
+    assert saved.out == cli("search", SMALL).out  # what was found is not lost
+
+
+def test_an_unknown_form_of_picture(cli: Cli, tmp_path: Path) -> None:
+    done = cli("timeline", SMALL, "-o", tmp_path / "x.bmp")
+    assert done == (
+        2, "", f"error: {tmp_path}/x.bmp: unknown form '.bmp'; allowed: .png, .svg, .html, .json\n",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("until", ["-1", "0", "nan", "inf"])
+def test_a_picture_that_ends_before_it_begins(cli: Cli, tmp_path: Path, until: str) -> None:
+    done = cli("timeline", SMALL, "-o", tmp_path / "x.png", "--until", until)
+    assert done.code == 2
+    assert done.err == (
+        f"error: until={float(until)} s cannot end a picture; allowed: more than 0 s, finite\n"
+    )
+
+
+# --------------------------------------------------------------------------- words
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["simulte", SMALL], "No such command 'simulte'."),
+        (["simulate"], "Missing argument 'SCENARIO'."),
+        (["simulate", SMALL, "--jsn"], "No such option: --jsn"),
+        (["search", SMALL, "--top", "0"], "Invalid value for '--top'"),
+        (["search", SMALL, "--top", "x"], "Invalid value for '--top'"),
+        (["search", SMALL, "--time-limit", "-1"], "Invalid value for '--time-limit'"),
+        (["timeline", SMALL], "Missing option '-o' / '--output'."),
+        (["catalog", "planets"], "'planets' is not one of"),
+    ],
+)
+def test_words_that_are_not_known(cli: Cli, words: list[str], message: str) -> None:
+    done = cli(*words)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert done.err.endswith("(see parsim --help)\n")
+
+
+@pytest.mark.parametrize("pair", ["plan.tp", "=4", ""])
+def test_set_without_a_key_or_sign(cli: Cli, pair: str) -> None:
+    done = cli("simulate", SMALL, "--set", pair)
+    assert done == (
+        2, "", f"error: --set {pair!r} must be KEY=VALUE, e.g. --set plan.tp=4\n",
+    )  # fmt: skip
+
+
+# --------------------------------------------------------------------------- not the user's fault
+
+
+def test_debug_shows_the_traceback() -> None:
+    done = process("check", "nowhere.yaml", "--debug")
+    assert done.code == 1
+    assert "Traceback" in done.err
+    assert "ScenarioError: nowhere.yaml: no such file" in done.err
+
+
+def test_a_bug_is_called_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("parsim.scenario.load_scenario", broken)
+    assert main(["check", SMALL]) == 1
+    assert capsys.readouterr().err == (
+        "error: bug in parsim: ZeroDivisionError: division by zero; please report it, with the "
+        "output of the same command and --debug\n"
+    )
+    with pytest.raises(ZeroDivisionError):
+        main(["--debug", "check", SMALL])
+
+
+def test_an_interrupted_command(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("parsim.scenario.load_scenario", slow)
+    assert cli("check", SMALL).code == 130
+
+
+def test_an_interrupted_search_prints_the_best_so_far(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rich.progress.Progress.update", stop)
+    done = cli("search", SMALL, "--json")
+    assert done.code == 0
+    assert done.document["optimality"].startswith("interrupted after ")
+    assert done.document["plans"]
