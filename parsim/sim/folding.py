@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -86,7 +87,7 @@ def fold(
 def mesh_links(
     pp: int, dp: int, tp: int, *, wrap: bool = False
 ) -> tuple[tuple[Communicator, ...], tuple[Edge, ...]]:
-    """Communicators and messages of a pp x dp x tp mesh, rank = (pp index x dp + dp index) x tp + tp.
+    """Communicators and messages of a mesh: rank = (pp index x dp + dp index) x tp + tp index.
 
     Args:
         pp: pipeline ranks.
@@ -104,8 +105,7 @@ def mesh_links(
         Communicator(kind, tuple(row)) for kind, table in rows.items() for row in table.tolist()
     )
     stages = mesh.reshape(pp, -1).tolist()
-    pairs = [(a, b) for upper, lower in zip(stages, stages[1:], strict=False)
-             for a, b in zip(upper, lower, strict=True)]  # fmt: skip
+    pairs = [pair for two in pairwise(stages) for pair in zip(*two, strict=True)]
     if wrap and pp > 1:
         pairs += zip(stages[-1], stages[0], strict=True)
     edges = [Edge(a, b, "forward") for a, b in pairs] + [Edge(b, a, "backward") for a, b in pairs]

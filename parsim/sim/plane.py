@@ -31,8 +31,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaneRun:
-    """Times of every rank, each (pp, dp, tp): end of its last action, of its gradient reduction
-    and of its update; then the norm's `barrier` and the `step_time` of the whole step.
+    """Times of every rank, seconds.
+
+    `clock`, `reduced`, `updated` (pp, dp, tp) are the ends of a rank's last action, gradient
+    reduction and update; the norm's `barrier` and `step_time` are the whole step's.
     """
 
     clock: Array
@@ -43,8 +45,10 @@ class PlaneRun:
 
 
 class _Pipeline(NamedTuple):
-    """End of each rank's last action (pp, dp, tp), and when each stage's gradients are complete
-    and how long the backward was that completed them (S, dp, tp).
+    """Times of the pipeline phase.
+
+    `clock` (pp, dp, tp) is the end of each rank's last action, `made` (S, dp, tp) when a stage's
+    gradients are complete, `length` that of the backward that completed them.
     """
 
     clock: Array

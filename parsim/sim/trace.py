@@ -22,8 +22,10 @@ from parsim.timeline import Flow, MemoryCurve, Span, Timeline, ordered
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An action with its rank and times: computes from `start` to `end`; its rank is free for the
-    next one at `free` (later than `end` where sends block) and its message is there at `arrival`.
+    """An action with its rank and times.
+
+    It computes from `start` to `end`; its rank is free for the next one at `free`, which is later
+    where sends block; its message is there at `arrival`.
     """
 
     action: Action

@@ -82,11 +82,12 @@ ASSUMPTIONS = {
     ),
     "maxtext": Assumptions(
         precision="bf16",
-        recompute="full",
+        recompute="selective",
         zero_stage=3,
         sequence_parallel=False,
         dropout=False,
-        reason="FSDP recipes; the rematerialisation policy is not stated",
+        reason="FSDP recipes; the rematerialisation policy is not stated: full and none are both "
+        "contradicted by the times, half of the products is between (and needs host offload)",
     ),
     GENERIC: Assumptions(
         precision="bf16",

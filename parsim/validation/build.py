@@ -20,23 +20,6 @@ from parsim.validation.assumptions import (
 )
 from parsim.validation.schema import MeasuredRun, RowSkipped
 
-SYSTEM_OF = {
-    "v100-sxm-16gb": "dgx-1v",
-    "v100-sxm-32gb": "dgx-1v",
-    "a100-sxm-40gb": "dgx-a100",
-    "a100-sxm-80gb": "dgx-a100",
-    "a100-pcie-80gb": "a100-pcie-node",
-    "h100-sxm-80gb": "dgx-h100",
-    "h100-pcie-80gb": "a100-pcie-node",
-    "h200-sxm": "hgx-h200",
-    "b200-sxm": "dgx-b200",
-    "gb200": "gb200-nvl72",
-    "l4": "a100-pcie-node",
-    "t4": "a100-pcie-node",
-    "cpu": "cpu",
-}
-"""System assumed for a device where a row's system is not in the catalog."""
-
 ELEMENTWISE_EAGER = 1.8
 """An eager run of a compiled stack moves this much more elementwise traffic (torchtitan rows)."""
 
@@ -86,11 +69,9 @@ def _cluster(run: MeasuredRun, catalog: Catalog) -> tuple[Cluster, tuple[str, ..
     device, notes = _device(run.gpu_type, catalog)
     if run.system in catalog.systems:
         system = catalog.systems[run.system]
-    elif device in SYSTEM_OF:
-        system = catalog.systems[SYSTEM_OF[device]]
-        notes = (*notes, f"unknown system {run.system!r}: built from {system.id}")
     else:
-        raise RowSkipped(f"no system is known for device {device!r}")
+        system = _system_with(device, catalog)
+        notes = (*notes, f"unknown system {run.system!r}: built from {system.id}")
     system = _sized(replace(system, device=catalog.devices[device]), run)
     nodes, rest = divmod(run.n_gpus, system.devices_per_node)
     if nodes == 0:
@@ -104,11 +85,23 @@ def _device(gpu_type: str, catalog: Catalog) -> tuple[str, tuple[str, ...]]:
     """The catalog's device, or the nearest variant: same chip and form, other memory or power."""
     if gpu_type in catalog.devices:
         return gpu_type, ()
-    chip = gpu_type.split("-")[:2]
     for known in catalog.devices:
-        if len(chip) == 2 and known.split("-")[:2] == chip:
+        if "-" in gpu_type and _chip(known) == _chip(gpu_type):
             return known, (f"unknown device {gpu_type!r}: taken as {known}",)
     raise RowSkipped(f"device {gpu_type!r} is not in the catalog")
+
+
+def _chip(device: str) -> list[str]:
+    """Chip and form of a device id: a100-sxm of a100-sxm-40gb."""
+    return device.split("-")[:2]
+
+
+def _system_with(device: str, catalog: Catalog) -> System:
+    """The catalog's first system that is made of this chip."""
+    for system in catalog.systems.values():
+        if _chip(system.device.id) == _chip(device):
+            return system
+    raise RowSkipped(f"no system is known for device {device!r}")
 
 
 def _sized(system: System, run: MeasuredRun) -> System:

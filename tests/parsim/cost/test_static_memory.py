@@ -33,11 +33,15 @@ def static(parameters: float, plan: Plan) -> tuple[float, float, float]:
     return float(parts[0][0, 0]), float(parts[1][0, 0]), float(parts[2][0, 0])
 
 
+def sharded(zero_stage: int, dp: int) -> Plan:
+    shards = 1 if zero_stage == 0 else dp
+    return Plan(zero_stage=zero_stage, dp_shard=shards, dp_replicate=dp // shards)
+
+
 @pytest.mark.parametrize(("zero_stage", "gigabytes"), [(0, 120.0), (1, 31.4), (2, 16.6), (3, 1.9)])
 def test_figure_1_of_the_zero_paper(zero_stage: int, gigabytes: float) -> None:
     """7.5 B parameters on 64 devices, 2 + 2 + 12 bytes (Rajbhandari et al. 2020, figure 1)."""
-    shards = {"dp_replicate": 64} if zero_stage == 0 else {"dp_shard": 64}
-    plan = Plan(zero_stage=zero_stage, gradient_precision="same", **shards)
+    plan = replace(sharded(zero_stage, 64), gradient_precision="same")
     assert sum(static(7.5e9, plan)) / GB == pytest.approx(gigabytes, rel=0.015)
 
 
@@ -52,8 +56,7 @@ def test_figure_1_of_the_zero_paper(zero_stage: int, gigabytes: float) -> None:
 )
 def test_bytes_per_parameter(zero_stage: int, expected: tuple[float, float, float]) -> None:
     """16-bit parameters, fp32 gradients, fp32 master copy and two moments."""
-    shards = {"dp_replicate": 8} if zero_stage == 0 else {"dp_shard": 8}
-    assert static(1.0, Plan(zero_stage=zero_stage, **shards)) == expected
+    assert static(1.0, sharded(zero_stage, 8)) == expected
 
 
 def test_replicas_of_shards_hold_the_same() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,5 +119,7 @@ def random_costs(schedule: Schedule, rng: random.Random, *, dyadic: bool = True)
 def side_by_side(costs: Sequence[StepCosts]) -> StepCosts:
     """Several plans of one shape as one batch, with the switches of the first."""
     names = [f.name for f in fields(StepCosts) if f.type == "Array"]
-    columns = {n: np.concatenate([getattr(c, n) for c in costs], axis=-1) for n in names}
+    columns: dict[str, Any] = {
+        n: np.concatenate([getattr(c, n) for c in costs], axis=-1) for n in names
+    }
     return replace(costs[0], **columns)

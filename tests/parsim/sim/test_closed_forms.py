@@ -8,7 +8,7 @@ import random
 import pytest
 
 from parsim.cost.step import StepCosts
-from parsim.sim.evaluate import pipeline
+from parsim.sim.evaluate import bubble_fraction, pipeline
 from parsim.sim.graph import graph_for
 from parsim.sim.tail import tail
 from tests.parsim.sim.cases import make_costs
@@ -46,6 +46,18 @@ def test_interleaving_divides_the_bubble_by_v(v: int, pp: int, m: int) -> None:
     costs = even(pp * v, pp, forward / v, 2 * forward / v)
     idle = makespan("interleaved_1f1b", pp, m, costs, v) - m * 3 * forward
     assert idle == (pp - 1) * 3 * forward / v
+
+
+@pytest.mark.parametrize(("pp", "m"), [(p, m) for p, m in GRID if p > 1 and m % p == 0])
+@pytest.mark.parametrize(
+    ("name", "v"), [("naive", 1), ("gpipe", 1), ("1f1b", 1), ("interleaved_1f1b", 2)]
+)
+def test_bubble_fraction_is_over_the_whole_phase(name: str, v: int, pp: int, m: int) -> None:
+    graph, costs = graph_for(name, pp, m, v), even(pp * v, pp, F, 2 * F)
+    fraction = (pp - 1) / pp if name == "naive" else (pp - 1) / (m * v + pp - 1)
+    found = bubble_fraction(graph, costs, pipeline(graph, costs))[0]
+    assert found == pytest.approx(fraction, rel=1e-12)
+    assert found >= 0.0
 
 
 LATENCIES = [

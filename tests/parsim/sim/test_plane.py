@@ -130,7 +130,7 @@ def test_slowdown_scales_compute_and_optimizer_alone() -> None:
 
 
 def test_reduction_overlaps_with_slow_replicas() -> None:
-    # buckets are ready at 2 and 3 on the fast replica, at 4 and 6 on the slow one: max(4 + 2/2, 6.5)
+    # buckets are ready at 2 and 3 on the fast replica, at 4 and 6 on the slow one: 6 + 0.5
     costs = make_costs(1, 1, forward=1.0, backward=2.0, buckets=2, bucket_time=0.5)
     slowdown = np.array([[[1.0], [2.0]]])
     run = run_planes(build_schedule("1f1b", pp=1, num_microbatches=1), costs, slowdown)
