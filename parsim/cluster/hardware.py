@@ -21,9 +21,9 @@ class Device:
     """One accelerator (or CPU socket share) and how well kernels use it.
 
     `peak_flops` maps a precision (fp32 tf32 fp16 bf16 fp8) to dense FLOP/s. `sm_count` is the
-    number of multiprocessors a GEMM's tiles are dealt to. GEMM time is
-    2mnk / (peak e) (1 + k_half/k) (1 + wave_loss/waves) with e = `gemm_efficiency`, capped by
-    memory, plus `kernel_latency`. `calibrated` is True only for constants measured on a real
+    number of multiprocessors a GEMM's tiles are dealt to. How `gemm_efficiency`, `gemm_k_half`
+    and `gemm_wave_loss` make a GEMM's time is in `parsim/cost/kernels.py`; `kernel_latency` is
+    the least time of a kernel. `calibrated` is True only for constants measured on a real
     device of this kind; otherwise they are the catalog's and predictions say so.
     """
 

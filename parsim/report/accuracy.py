@@ -72,7 +72,7 @@ def _table(rows: tuple[Comparison, ...]) -> Iterator[str]:
     for row in done:
         measured = "-" if row.measured_step is None else f"{row.measured_step:.4g}"
         yield (
-            f"| {row.row_id.rsplit('-', 1)[-1]} | {row.model} | {row.plan} "
+            f"| {_cell(row.row_id.removeprefix(f'{row.table}-'))} | {_cell(row.model)} | {row.plan} "
             f"| {row.predicted_step:.4g} | {measured} | {percent(row.error, signed=True)} "
             f"| {percent(row.memory_error, signed=True)} |"
         )
@@ -80,3 +80,8 @@ def _table(rows: tuple[Comparison, ...]) -> Iterator[str]:
     if reasons:
         yield ""
         yield "Skipped: " + "; ".join(f"{count} x {reason}" for reason, count in reasons.items())
+
+
+def _cell(text: str) -> str:
+    """Text of a user's table as one cell: no bar ends it, no line end breaks it."""
+    return " ".join(text.split()).replace("|", "\\|")

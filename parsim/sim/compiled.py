@@ -1,7 +1,7 @@
-"""The recurrence of `maxplus` as a numba loop, for the extra `fast`; bit-equal to the numpy one.
+"""The recurrence of `maxplus` as a numba loop, for the extra `fast`; bit-equal to numpy's.
 
 Kept apart because importing numba costs most of a second: `maxplus` asks for it only where a
-block is large enough to repay that.
+table is large enough to repay that. No fastmath, so that the order of operations is kept.
 """
 
 from __future__ import annotations
@@ -16,16 +16,21 @@ Index = NDArray[np.int64]
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
 def sweep(
-    rank: Index, source: Index, kind: Index, duration: Array, hop: Array, clock: Array, finish: Array,
-    arrival: Array,
-) -> None:  # fmt: skip
-    """Fill clock (p, B), finish (A, B) and arrival (A + 1, B, row 0 zeros), action by action."""
+    before: Index,
+    source: Index,
+    own: Index,
+    sender: Index,
+    duration: Array,
+    hop: Array,
+    finish: Array,
+) -> None:
+    """Fill finish (A + 1, B), whose row 0 is zeros, action by action.
+
+    `before` and `source` are rows of `finish`, `own` and `sender` classes of `duration` and `hop`.
+    """
     plans = finish.shape[1]
-    for i in range(len(rank)):
-        who, what, made = rank[i], kind[i], source[i]
+    for i in range(len(before)):
         for b in range(plans):
-            start = max(clock[who, b], arrival[made, b])
-            end = start + duration[what, b]
-            clock[who, b] = end
-            finish[i, b] = end
-            arrival[i + 1, b] = end + hop[what, b]
+            start = finish[before[i], b]
+            arrival = finish[source[i], b] + hop[sender[i], b]
+            finish[i + 1, b] = max(start, arrival) + duration[own[i], b]

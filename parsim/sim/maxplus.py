@@ -9,7 +9,10 @@ message arrives when the send ends.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from itertools import pairwise
 
 import numpy as np
@@ -23,6 +26,9 @@ Array = NDArray[np.float64]
 
 TABLE_ELEMENTS = 4_000_000
 """Largest finish table (actions x plans) held at once: 32 MB."""
+
+COMPILED_FROM = 500_000
+"""Smallest finish table for which numba, where installed, is worth its import."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,21 +97,45 @@ def run(graph: Graph, times: ClassTimes, *, keep: bool = False) -> Run:
 
 
 def _block(graph: Graph, duration: Array, hop: Array, keep: bool) -> Run:
+    """Fill one table of finish times; row 0 stands for "no predecessor"."""
+    finish = np.empty((graph.num_actions + 1, duration.shape[1]))
+    finish[0] = 0.0
+    sweep = _compiled() if finish.size >= COMPILED_FROM else None
+    if sweep is None:
+        _by_levels(graph, duration, hop, finish)
+    else:
+        classes = (graph.duration_class, _sender_class(graph))
+        sweep(graph.before, graph.source, *classes, duration.copy(), hop.copy(), finish)
+    return Run(
+        clock=finish[graph.final],
+        last_end=finish[graph.last_backward + 1],
+        finish=finish[1:] if keep else None,
+    )
+
+
+@cache
+def _compiled() -> Callable[..., None] | None:
+    """The numba loop, where the extra `fast` is installed."""
+    if find_spec("numba") is None:
+        return None
+    from parsim.sim.compiled import sweep
+
+    found: Callable[..., None] = sweep
+    return found
+
+
+def _by_levels(graph: Graph, duration: Array, hop: Array, finish: Array) -> None:
     """Level by level: both predecessors' finish times in one gather, both costs in another.
 
-    Row 0 of `finish` stands for "no predecessor". `out` buffers and `mode="clip"` (indices are
-    right by construction) spare numpy a copy of every gather.
+    `out` buffers and `mode="clip"` (indices are right by construction) spare numpy a copy of
+    every gather.
     """
-    plans = duration.shape[1]
-    finish = np.empty((graph.num_actions + 1, plans))
-    finish[0] = 0.0
     costs = np.concatenate([duration, hop])
-    bounds = graph.bounds.tolist()
     predecessors = _in_pairs(graph, graph.before, graph.source)
     classes = _in_pairs(graph, graph.duration_class, len(duration) + _sender_class(graph))
     widest = 2 * int(np.diff(graph.bounds).max())
-    ends, seconds = np.empty((widest, plans)), np.empty((widest, plans))
-    for low, high in pairwise(bounds):
+    ends, seconds = np.empty((widest, finish.shape[1])), np.empty((widest, finish.shape[1]))
+    for low, high in pairwise(graph.bounds.tolist()):
         n, pair = high - low, slice(2 * low, 2 * high)
         finish.take(predecessors[pair], axis=0, out=ends[: 2 * n], mode="clip")
         costs.take(classes[pair], axis=0, out=seconds[: 2 * n], mode="clip")
@@ -113,11 +143,6 @@ def _block(graph: Graph, duration: Array, hop: Array, keep: bool) -> Run:
         arrival += seconds[n : 2 * n]
         np.maximum(start, arrival, out=start)
         np.add(start, seconds[:n], out=finish[low + 1 : high + 1])
-    return Run(
-        clock=finish[graph.final],
-        last_end=finish[graph.last_backward + 1],
-        finish=finish[1:] if keep else None,
-    )
 
 
 def _in_pairs(graph: Graph, first: Index, second: Index) -> Index:

@@ -15,7 +15,8 @@ from parsim.errors import CatalogError
 
 DEVICES = [
     *("v100-sxm-16gb", "v100-sxm-32gb", "a100-sxm-40gb", "a100-sxm-80gb", "a100-pcie-80gb"),
-    *("h100-sxm-80gb", "h100-pcie-80gb", "h200-sxm", "b200-sxm", "gb200", "l4", "t4", "cpu"),
+    *("h100-sxm-80gb", "h100-sxm-96gb-500w", "h100-pcie-80gb", "h200-sxm", "b200-sxm", "gb200"),
+    *("l4", "t4", "cpu"),
 ]
 SYSTEMS = [
     *("dgx-1v", "dgx-a100", "dgx-h100", "hgx-h200", "dgx-b200", "gb200-nvl72"),

@@ -52,7 +52,7 @@ def test_value_with_a_source_of_its_own(load: Load) -> None:
 def test_override_reaches_the_systems_that_use_the_device(load: Load) -> None:
     catalog = load("devices:\n  a100-sxm-80gb: {from: a100-sxm-80gb, gemm_efficiency: 0.5}\n")
     assert catalog.system("dgx-a100").device.gemm_efficiency == 0.5
-    assert load_catalog().system("dgx-a100").device.gemm_efficiency == 0.88
+    assert load_catalog().system("dgx-a100").device.gemm_efficiency != 0.5
 
 
 def test_calibrated_device_file(load: Load) -> None:

@@ -1,0 +1,81 @@
+"""Software stacks: each field stated with its reason, inherited, and within its range."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from parsim.cost.software import GENERIC, Software, software, software_catalog
+from parsim.errors import CatalogError
+
+STATED = {f.name for f in fields(Software)} - {"id", "description", "reasons"}
+SHARES = ("overlap", "tp_overlap", "tp_overlap_backward")
+AMOUNTS = ("traffic", "launch_cost", "microbatch_overhead", "loss_bytes", "loss_kept",
+           "optimizer_bytes", "optimizer_fixed", "workspace")  # fmt: skip
+FLAGS = ("fused_attention", "fused_gradient_accumulation", "overlap_grad_reduce",
+         "overlap_param_gather", "overlap_p2p", "scatter_p2p")  # fmt: skip
+
+
+@pytest.fixture(params=sorted(software_catalog()))
+def stack(request: pytest.FixtureRequest) -> Software:
+    return software(request.param)
+
+
+def test_every_field_has_a_reason(stack: Software) -> None:
+    assert set(stack.reasons) == STATED
+    assert all(reason.strip() for reason in stack.reasons.values())
+    assert stack.description
+
+
+def test_shares_and_amounts(stack: Software) -> None:
+    assert all(0.0 <= getattr(stack, name) <= 1.0 for name in SHARES)
+    assert all(0.0 <= getattr(stack, name) < 1e12 for name in AMOUNTS)
+    assert stack.traffic >= 1.0
+    assert stack.loss_kept <= stack.loss_bytes
+
+
+def test_switches(stack: Software) -> None:
+    assert {type(getattr(stack, name)) for name in FLAGS} == {bool}
+    assert {stack.gradient_precision, stack.reduce_precision} <= {"fp32", "same"}
+
+
+@pytest.mark.parametrize("device", ["v100-sxm-32gb", "a100-sxm-80gb", "h100-sxm-80gb", "cpu"])
+def test_attention_has_a_speed_on_every_device(stack: Software, device: str) -> None:
+    forward, backward = stack.attention_speed(device)
+    assert 0.0 < forward <= 2.0
+    assert 0.0 < backward <= 2.0
+
+
+def test_the_longest_known_start_of_a_device_names_its_attention() -> None:
+    speeds = {"default": (1.0, 0.9), "h100": (0.5, 0.4), "h100-pcie": (0.3, 0.2)}
+    stack = replace(software(GENERIC), attention_factor=speeds)
+    assert stack.attention_speed("a100-sxm-80gb") == (1.0, 0.9)
+    assert stack.attention_speed("h100-sxm-80gb") == (0.5, 0.4)
+    assert stack.attention_speed("h100-pcie-80gb") == (0.3, 0.2)
+
+
+def test_a_stack_starts_from_the_one_it_names() -> None:
+    first, second = software("megatron-2021"), software("megatron-2022")
+    same = {name for name in STATED if getattr(first, name) == getattr(second, name)}
+    assert same < STATED
+    assert {first.reasons[name] for name in same} >= {second.reasons["optimizer_bytes"]}
+    assert second.reasons["tp_overlap_backward"] != first.reasons["tp_overlap_backward"]
+    assert (second.id, second.description) != (first.id, first.description)
+
+
+def test_what_the_published_stacks_are_known_for() -> None:
+    megatron = software("megatron-2021")
+    assert (megatron.fused_attention, megatron.scatter_p2p) == (False, True)
+    assert (megatron.overlap_grad_reduce, megatron.reduce_precision) == (False, "same")
+    assert software("nemo").tp_overlap > 0 == software(GENERIC).tp_overlap
+    assert software("torchtitan").fused_attention
+
+
+def test_an_unknown_stack() -> None:
+    with pytest.raises(CatalogError) as caught:
+        software("megatron2021")
+    assert str(caught.value) == (
+        "software 'megatron2021' is unknown (did you mean 'megatron-2021'?); allowed: "
+        + ", ".join(sorted(software_catalog()))
+    )

@@ -1,0 +1,139 @@
+"""Enumeration against plans listed by plain loops and the words of the issue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from parsim.cost.job import Job
+from parsim.errors import PlanError
+from parsim.plan import Plan, PlanSpace, Recompute
+from parsim.plan.rules import violation
+from parsim.search.space import Enumeration, check_space, enumerate_plans
+
+LAYERS, HEADS, WORLD, BATCH = 6, 4, 4, 8
+
+
+def listed(found: Enumeration) -> list[Plan]:
+    """The legal plans as records."""
+    assert found.table is not None
+    return [found.table.plan(row) for row in range(len(found.table))]
+
+
+def every_plan(common: Plan) -> Iterator[Plan]:
+    """Each different and legal plan of the tiny job once, without the rules of parsim."""
+    degrees = product(*[range(1, WORLD + 1)] * 3, range(1, BATCH + 1), range(1, LAYERS + 1))
+    for tp, pp, dp, size, v in degrees:
+        if tp * pp * dp != WORLD or HEADS % tp or pp * v > LAYERS or BATCH % (dp * size):
+            continue
+        microbatches = BATCH // (dp * size)
+        for schedule in pipelines(pp, v, microbatches):
+            for zero, recompute, sequence in product(range(4), Recompute, (False, True)):
+                if (zero and dp == 1) or (sequence and tp == 1):
+                    continue
+                yield replace(
+                    common, tp=tp, pp=pp, dp_replicate=1 if zero else dp,
+                    dp_shard=dp if zero else 1, microbatch_size=size,
+                    num_microbatches=microbatches, schedule=schedule, v=v, zero_stage=zero,
+                    recompute=recompute, sequence_parallel=sequence,
+                )  # fmt: skip
+
+
+def pipelines(pp: int, v: int, microbatches: int) -> list[str]:
+    """Schedules that differ: one without a pipeline, chunks of equal size with interleaving."""
+    if pp == 1:
+        return ["1f1b"] if v == 1 else []
+    if v == 1:
+        return ["naive", "gpipe", "1f1b"]
+    return ["interleaved_1f1b"] if LAYERS % (pp * v) == 0 and microbatches % pp == 0 else []
+
+
+def test_every_legal_plan_is_there_once(job: Job, space: PlanSpace) -> None:
+    found, expected = listed(enumerate_plans(job, space)), list(every_plan(space.common))
+    assert len(found) == len(set(found)) == len(expected) > 300
+    assert set(found) == set(expected)
+
+
+def test_all_are_legal_and_the_rest_is_counted(job: Job, space: PlanSpace) -> None:
+    found = enumerate_plans(job, space)
+    plans = listed(found)
+    assert [plan for plan in plans if violation(plan, job.model, job.cluster)] == []
+    assert {plan.global_batch_size for plan in plans} == {BATCH}
+    assert found.enumerated == found.illegal + len(plans)
+    assert found.illegal == sum(found.reasons.values()) > 0
+
+
+def test_what_is_refused_has_its_reason(job: Job, space: PlanSpace) -> None:
+    narrow = replace(space, tp=(4,), pp=(1,), schedule=("1f1b",), recompute=(Recompute.NONE,))
+    odd = replace(job, model=replace(job.model, seq_len=254))
+    assert enumerate_plans(job, narrow).reasons == {}
+    interleaved = replace(
+        space, tp=(1,), pp=(4,), v=(2,), schedule=("interleaved_1f1b",), zero_stage=(0,),
+        recompute=(Recompute.NONE,),
+    )  # fmt: skip
+    found = enumerate_plans(odd, interleaved)
+    assert found.table is None
+    # 4 x 2 stages for 6 layers; micro-batches of 1, 2, 4 and 8 sequences, the last two of them
+    # with fewer micro-batches than ranks, which is told first
+    assert sum(found.reasons.values()) == found.illegal == found.enumerated == 4
+    assert any("more stages than layers: pp=4 x v=2 = 8" in reason for reason in found.reasons)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"tp": (1, 2)},
+        {"pp": (2,)},
+        {"microbatch_size": (1, 4)},
+        {"v": (1,)},
+        {"zero_stage": (0, 2)},
+        {"recompute": (Recompute.FULL,)},
+        {"sequence_parallel": (False,)},
+        {"tp": (2,), "pp": (2,), "schedule": ("gpipe", "interleaved_1f1b")},
+    ],
+    ids=str,
+)
+def test_a_space_is_a_filter(
+    job: Job, space: PlanSpace, values: dict[str, tuple[object, ...]]
+) -> None:
+    found = listed(enumerate_plans(job, replace(space, **values)))  # type: ignore[arg-type]
+    expected = [
+        plan
+        for plan in every_plan(space.common)
+        if all(getattr(plan, name) in allowed for name, allowed in values.items())
+    ]
+    assert len(found) == len(expected) > 0
+    assert set(found) == set(expected)
+
+
+def test_plans_keep_what_they_share(job: Job, space: PlanSpace) -> None:
+    common = replace(space.common, bucket_bytes=1e6, overlap_p2p=True, stage_layers=(3, 3))
+    plans = listed(enumerate_plans(job, replace(space, common=common)))
+    assert {plan.bucket_bytes for plan in plans} == {1e6}
+    assert {plan.overlap_p2p for plan in plans} == {True}
+    assert {plan.stage_layers for plan in plans} == {None}
+
+
+def test_a_batch_that_replicas_cannot_share(job: Job, space: PlanSpace) -> None:
+    plans = listed(enumerate_plans(job, replace(space, global_batch_size=3)))
+    assert {plan.dp for plan in plans} == {1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"zero_stage": (0, 5)}, "zero_stage=5 is unknown; allowed: 0, 1, 2, 3"),
+        ({"common": Plan(cp=2)}, "cp=2: context parallelism is not yet simulated; use cp=1"),
+        ({"common": Plan(precision="fp8")}, "precision='fp8' is unknown; allowed: fp32, tf32, "
+         "bf16, fp16, bf16_amp"),
+    ],
+)  # fmt: skip
+def test_spaces_without_a_possible_plan(
+    job: Job, space: PlanSpace, changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(PlanError) as caught:
+        check_space(job, replace(space, **changes))  # type: ignore[arg-type]
+    assert str(caught.value) == message

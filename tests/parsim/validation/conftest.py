@@ -1,0 +1,33 @@
+"""Rows of measured runs, as text cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from parsim.validation.compare import shipped_tables
+from parsim.validation.schema import read_table
+
+Row = dict[str, str]
+MakeRow = Callable[..., Row]
+
+
+def shipped(name: str) -> Path:
+    """A public table by the start of its name."""
+    (found,) = [path for path in shipped_tables() if path.name.startswith(name)]
+    return found
+
+
+@pytest.fixture
+def row() -> MakeRow:
+    """The first row of Megatron's weak-scaling table, with changes."""
+    first = read_table(shipped("megatron_sc21_table1"))[0]
+
+    def make(**changes: str) -> Row:
+        unknown = set(changes) - set(first)
+        assert not unknown
+        return {**first, **changes}
+
+    return make
