@@ -1,79 +1,23 @@
-"""The command line on good input: documents, pictures, files, and what goes to which stream."""
+"""The command line on good input: documents, and what goes to which stream."""
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, NamedTuple
-from xml.etree import ElementTree
 
 import pytest
 
 import parsim
-from parsim.cli import main
-from parsim.validation.compare import shipped_tables
-from tests.parsim.report.test_trace import check as check_trace
+from tests.commands import GPT3, LLAMA, ROOT, SCENARIOS, SMALL, Cli, process, runner
 
-ROOT = Path(__file__).parent.parent
-SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
-SMALL = str(ROOT / "scenarios" / "gpt2-small-cpu.yaml")
-GPT3 = str(ROOT / "scenarios" / "gpt3-175b-dgx-a100.yaml")
-LLAMA = str(ROOT / "scenarios" / "llama3-8b-dgx-h100.yaml")
 COMMANDS = ("check", "simulate", "search", "timeline", "validate", "catalog")
-
-
-class Ran(NamedTuple):
-    """What a command ended with and wrote."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The one JSON document on stdout, without NaN or Infinity."""
-        found: dict[str, Any] = json.loads(self.out, parse_constant=pytest.fail)
-        return found
-
-
-Cli = Callable[..., Ran]
 
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    def run(*words: object) -> Ran:
-        code = main([str(word) for word in words])
-        return Ran(code, *capsys.readouterr())
-
-    return run
-
-
-def process(*words: object, **environment: str) -> Ran:
-    """The same in a process of its own, whose streams are pipes."""
-    done = subprocess.run(
-        [sys.executable, "-m", "parsim", *map(str, words)],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color"} | environment,
-        capture_output=True,
-    )
-    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
-def write_rows(path: Path, *changes: dict[str, str]) -> Path:
-    """A table of the user's: the first row of a shipped one, with changes."""
-    table = next(path for path in shipped_tables() if "sc21_table1" in path.name)
-    with table.open(encoding="utf-8", newline="") as file:
-        row = next(csv.DictReader(file))
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(row))
-        writer.writeheader()
-        writer.writerows({**row, **change} for change in changes)
-    return path
+    return runner(capsys)
 
 
 # --------------------------------------------------------------------------- help and version
@@ -275,118 +219,6 @@ def test_a_time_limit_is_told(cli: Cli) -> None:
     found = cli("search", SMALL, "--json", "--time-limit", 0).document
     assert found["optimality"].startswith("stopped by time limit after ")
     assert found["plans"]
-
-
-# --------------------------------------------------------------------------- timeline
-
-
-class Tags(HTMLParser):
-    """Collects what a page opens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-
-
-def test_timeline_as_png(cli: Cli, tmp_path: Path) -> None:
-    picture = tmp_path / "sub" / "x.png"
-    done = cli("timeline", SMALL, "-o", picture, "--memory", "--critical")
-    assert done == (0, "", f"timeline written to {picture}\n")
-    assert picture.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-
-
-def test_timeline_as_svg(cli: Cli, tmp_path: Path) -> None:
-    assert cli("timeline", SMALL, "--output", tmp_path / "x.svg", "--until", 1.5).code == 0
-    assert ElementTree.parse(tmp_path / "x.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
-
-
-def test_timeline_as_html(cli: Cli, tmp_path: Path) -> None:
-    assert cli("timeline", SMALL, "-o", tmp_path / "x.html").code == 0
-    text, tags = (tmp_path / "x.html").read_text(encoding="utf-8"), Tags()
-    tags.feed(text)
-    assert {"html", "svg"} <= set(tags.seen)
-    assert "124,439,808 parameters" in text
-
-
-def test_timeline_as_json(cli: Cli, tmp_path: Path) -> None:
-    step = cli("simulate", SMALL, "--json").document["step_time_s"]
-    assert cli("timeline", SMALL, "-o", tmp_path / "x.json").code == 0
-    document = json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))
-    check_trace(document)
-    slices = [event for event in document["traceEvents"] if event["ph"] == "X"]
-    forwards = [event for event in slices if event["cat"] == "F"]
-    assert len(forwards) == 2 * 4  # ranks x micro-batches
-    assert max(event["ts"] + event["dur"] for event in slices) <= step * 1e6 * (1 + 1e-6)
-
-
-# --------------------------------------------------------------------------- validate
-
-
-def test_the_document_of_validate_is_the_contract(cli: Cli, tmp_path: Path) -> None:
-    table = write_rows(tmp_path / "mine.csv", {"peak_memory_gib": "50"}, {"tp": "two"})
-    done = cli("validate", table, "--json")
-    good, bad = done.document["rows"]
-    summary = done.document["summary"]["mine"]
-    assert (done.code, done.err) == (0, "")
-    assert (good["status"], good["reason"]) == ("ok", "")
-    assert good["table"] == "mine"
-    assert good["row_id"] == "megatron_sc21_table1_weak_scaling-0001"
-    assert good["measured_step_time_s"] == 3.528
-    assert good["error"] == good["predicted_step_time_s"] / 3.528 - 1
-    assert good["measured_peak_memory_bytes"] == 50 * 2**30
-    predicted = good["predicted_peak_allocated_bytes"]
-    assert good["memory_error"] == predicted / (50 * 2**30) - 1
-    assert (bad["status"], bad["reason"]) == ("skipped", "tp='two' is not a whole number")
-    assert set(bad) == set(good)
-    assert all(bad[name] is None for name in bad if "error" in name or "predicted" in name)
-    size = abs(good["error"])
-    assert summary == {
-        "n": 1, "n_skipped": 1, "mean_abs_error": size, "median_abs_error": size,
-        "p90_abs_error": size, "max_abs_error": size, "bias": good["error"],
-    }  # fmt: skip
-
-
-def test_every_shipped_table_is_validated_and_reported(cli: Cli, tmp_path: Path) -> None:
-    report = tmp_path / "accuracy.md"
-    done = cli("validate", "--report", report)
-    names = [path.stem for path in shipped_tables()]
-    assert done.code == 0
-    assert len(names) == 12
-    assert [line.split()[0] for line in done.out.splitlines()[2:14]] == names
-    assert done.err.splitlines()[-1] == f"report written to {report}"
-    text = report.read_text(encoding="utf-8")
-    assert all(f"\n## {name}\n" in text for name in names)
-    assert f"`parsim validate --report {report}`" in text
-
-
-def test_verbose_prints_the_assumptions(cli: Cli, tmp_path: Path) -> None:
-    table = write_rows(tmp_path / "mine.csv", {})
-    brief, verbose = cli("validate", table).out, cli("validate", table, "-v").out
-    assert verbose.startswith(brief)
-    assert "unstated switches" not in brief
-    assert "megatron-2021: Megatron-LM of 2021" in verbose
-    assert "unstated switches: precision=fp16 recompute=full zero_stage=0" in verbose
-
-
-def test_an_unknown_stack_and_system_are_told(cli: Cli, tmp_path: Path) -> None:
-    table = write_rows(tmp_path / "mine.csv", {"stack": "own", "system": "cloud"})
-    done = cli("validate", table)
-    assert done.code == 0
-    assert done.err.splitlines() == [
-        "note: unknown stack 'own': generic assumptions",
-        "note: unknown system 'cloud': built from dgx-a100",
-    ]
-
-
-def test_texts_of_a_table_are_no_markup(cli: Cli, tmp_path: Path) -> None:
-    table = write_rows(tmp_path / "mine.csv", {"row_id": "[bold]:cat:"}, {"tp": "[/x]"})
-    done = cli("validate", table)
-    assert done.code == 0
-    assert "[bold]:cat:" in done.out
-    assert "tp='[/x]' is not a whole number" in done.out
 
 
 # --------------------------------------------------------------------------- streams and bytes

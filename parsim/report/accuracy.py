@@ -71,8 +71,9 @@ def _table(rows: tuple[Comparison, ...]) -> Iterator[str]:
         yield "|---|---|---|--:|--:|--:|--:|"
     for row in done:
         measured = "-" if row.measured_step is None else f"{row.measured_step:.4g}"
+        name = _cell(row.row_id.removeprefix(f"{row.table}-"))
         yield (
-            f"| {_cell(row.row_id.removeprefix(f'{row.table}-'))} | {_cell(row.model)} | {row.plan} "
+            f"| {name} | {_cell(row.model)} | {row.plan} "
             f"| {row.predicted_step:.4g} | {measured} | {percent(row.error, signed=True)} "
             f"| {percent(row.memory_error, signed=True)} |"
         )

@@ -99,11 +99,21 @@ def _chunks(space: PlanSpace, pp: int, layers: int) -> Iterator[tuple[str, int]]
             if space.v is None or 1 in space.v:
                 yield (schedule, 1)
             continue
-        # chunks of equal size where the layers divide; the user may name other counts
-        chosen = space.v or (divisors(layers // pp) if layers % pp == 0 else [])
-        for v in chosen:
+        for v in space.v or chunk_counts(layers, pp):
             if v > 1:
                 yield (schedule, v)
+
+
+def chunk_counts(layers: int, pp: int) -> list[int]:
+    """Chunks per rank worth trying: of equal size where the layers divide, else nearly equal.
+
+    126 layers on 16 ranks: v = 4 has chunks of 2 layers but for the first and last stage, v = 2
+    of 4 or 3 layers, v = 7 of 1 or 2.
+    """
+    if layers % pp == 0:
+        return divisors(layers // pp)
+    most = layers // pp
+    return sorted({min(-(-layers // (pp * size)), most) for size in range(1, most + 1)})
 
 
 def _options(space: PlanSpace, shape: _Shape) -> Iterator[tuple[int, Recompute, bool]]:

@@ -95,23 +95,23 @@ def read_table(path: Path) -> list[dict[str, str]]:
         raise TableError(f"{path}: cannot read: {said}") from None
     if not text.strip():
         raise TableError(f"{path}: empty file; expected a header with {', '.join(REQUIRED)}")
-    header, rows = _records(path, text)
+    header, *rows = _records(path, text)
     missing = [name for name in REQUIRED if name not in header]
     if missing:
         raise TableError(f"{path}: columns missing: {', '.join(missing)}")
     if not rows:
         raise TableError(f"{path}: no rows below the header")
-    return [{k: (v or "").strip() for k, v in row.items() if k is not None} for row in rows]
+    blank = dict.fromkeys(header, "")
+    return [blank | dict(zip(header, row, strict=False)) for row in rows]
 
 
-def _records(path: Path, text: str) -> tuple[list[str], list[dict[str, str]]]:
-    """Header and rows of CSV text."""
-    reader = csv.DictReader(StringIO(text, newline=""))
+def _records(path: Path, text: str) -> list[list[str]]:
+    """The lines of CSV text that are not blank, the header first."""
+    reader = csv.reader(StringIO(text, newline=""))
     try:
-        rows = list(reader)
+        return [[cell.strip() for cell in cells] for cells in reader if cells]
     except csv.Error as reason:
         raise TableError(f"{path}:{reader.line_num + 1}: not CSV: {reason}") from None
-    return list(reader.fieldnames or ()), rows
 
 
 class _Cells:

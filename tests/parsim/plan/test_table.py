@@ -114,9 +114,7 @@ def test_ranks_of_any_order_number_the_world(order: tuple[str, ...]) -> None:
     plan = Plan(pp=2, dp_replicate=3, dp_shard=1, cp=2, tp=2, rank_order=order)
     shape = [plan.degree(axis) for axis in order]
     coordinates = np.indices(shape).reshape(len(order), -1)
-    ranks = sum(
-        plan.stride(axis) * place for axis, place in zip(order, coordinates, strict=True)
-    )
+    ranks = sum(plan.stride(axis) * place for axis, place in zip(order, coordinates, strict=True))
     assert np.array_equal(ranks, np.arange(plan.world_size))
     assert plan.world_size == prod(shape)
 

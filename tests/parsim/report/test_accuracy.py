@@ -84,9 +84,7 @@ def test_reasons_with_their_counts(lines: list[str]) -> None:
 
 
 def test_texts_of_a_user_stay_in_their_cells(lines: list[str]) -> None:
-    assert section(lines, "three")[2:] == [
-        "| run-7 | a\\|b c | tp1 pp1 | 1.1 | - | - | -10.0 % |"
-    ]
+    assert section(lines, "three")[2:] == ["| run-7 | a\\|b c | tp1 pp1 | 1.1 | - | - | -10.0 % |"]
 
 
 def test_assumptions_of_every_stack_once(lines: list[str]) -> None:

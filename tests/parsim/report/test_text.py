@@ -90,7 +90,7 @@ def test_what_does_not_fit_is_told_first(shown: Shown, prediction: Prediction) -
     known = replace(prediction, peak_allocated=(6 * GIB, 5 * GIB))
     lines = shown(prediction_view(known, usable=4 * GIB))
     told = "memory 6.0 GiB of 4.0 GiB on rank 0: does NOT fit, 2.0 GiB too much"
-    assert [line for line in lines[1:] if line][0] == told
+    assert next(line for line in lines[1:] if line) == told
 
 
 def test_shares_and_bars(shown: Shown, prediction: Prediction) -> None:

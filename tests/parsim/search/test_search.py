@@ -89,9 +89,7 @@ def test_counts_add_up(everything: SearchResult, predicted: dict[Plan, Predictio
     assert everything.optimality.startswith("exhaustive: every legal plan")
 
 
-def test_top_is_the_head_of_the_list(
-    job: Job, space: PlanSpace, everything: SearchResult
-) -> None:
+def test_top_is_the_head_of_the_list(job: Job, space: PlanSpace, everything: SearchResult) -> None:
     assert search(job, space, top=5).plans == everything.plans[:5]
 
 
@@ -138,7 +136,7 @@ def test_more_memory_is_never_slower(
 
 def test_nothing_fits(job: Job, space: PlanSpace, predicted: dict[Plan, Prediction]) -> None:
     least = min(map(peak, predicted.values()))
-    with pytest.raises(NoFeasiblePlan, match="^nothing fits: the nearest plan, ") as caught:
+    with pytest.raises(NoFeasiblePlan, match=r"^nothing fits: the nearest plan, ") as caught:
         search(with_memory(job, 0.9 * least), space)
     label = re.match("nothing fits: the nearest plan, (.+), needs ", str(caught.value))
     assert label is not None

@@ -1,4 +1,4 @@
-"""How near the predictions are to published measurements, all rows of a table, one set of constants.
+"""How near predictions are to published measurements: whole tables, one set of constants.
 
 The README and reports/accuracy.md show the errors of every row; here are the limits that no change
 may break.

@@ -56,7 +56,7 @@ def test_switches_and_units(row: MakeRow) -> None:
         )
     )
     assert (run.sequence_parallel, run.flash_attention, run.torch_compile) == (False, True, False)
-    assert run.overlap == {"dp", "tp", "p2p"}
+    assert run.overlap == frozenset({"dp", "tp", "p2p"})
     assert (run.peak_memory, run.zero_stage, run.v, run.n_kv_heads) == (1.5 * 2**30, 0, 1, 8)
 
 
@@ -128,9 +128,7 @@ def test_scope(row: MakeRow, changes: dict[str, str], told: str) -> None:
         ({"n_heads": "7"}, "n_heads=7 does not divide hidden_size=2304"),
     ],
 )  # fmt: skip
-def test_arithmetic_that_does_not_hold(
-    row: MakeRow, changes: dict[str, str], told: str
-) -> None:
+def test_arithmetic_that_does_not_hold(row: MakeRow, changes: dict[str, str], told: str) -> None:
     assert reason(row(**changes)) == told
 
 
