@@ -255,11 +255,12 @@ def test_an_encoding_without_the_characters_is_enough() -> None:
     assert "?" * 8 in done.out
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_reader_that_goes_away_is_no_error(flags: tuple[str, ...]) -> None:
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-m", "parsim", "catalog", "models"],
+        [sys.executable, "-m", "parsim", "catalog", "schedules", *flags],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         stdout=write,
         stderr=subprocess.PIPE,

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from parsim.cost.activations import boundary_bytes, kept_bytes, whole_bytes
 from parsim.cost.job import Job
 from parsim.cost.kernels import smooth_max
-from parsim.cost.layers import LayerCost, LayerCoster, Pass
+from parsim.cost.layers import LayerCoster
+from parsim.cost.passes import LayerCost, Pass
 from parsim.model.model import Model
 from parsim.model.operators import Layer
 from parsim.plan import PlanTable
@@ -85,29 +86,16 @@ class LayerTable:
     def take(self, rows: NDArray[np.int64]) -> LayerTable:
         """The same for some of the plans."""
         return LayerTable(
-            kinds=tuple(_take_cost(cost, rows) for cost in self.kinds),
-            recomputed=tuple(_take_pass(one, rows) for one in self.recomputed),
+            kinds=tuple(cost.take(rows) for cost in self.kinds),
+            recomputed=tuple(one.take(rows) for one in self.recomputed),
             kept=tuple(one[rows] for one in self.kept),
             whole=tuple(one[rows] for one in self.whole),
-            embedding=_take_cost(self.embedding, rows),
-            head=_take_cost(self.head, rows),
+            embedding=self.embedding.take(rows),
+            head=self.head.take(rows),
             embedding_kept=self.embedding_kept[rows],
             head_kept=self.head_kept[rows],
             boundary=self.boundary[rows],
         )
-
-
-def _take_pass(one: Pass, rows: NDArray[np.int64]) -> Pass:
-    return Pass(kernels=one.kernels[rows], exposed=one.exposed[rows], launches=one.launches[rows])
-
-
-def _take_cost(cost: LayerCost, rows: NDArray[np.int64]) -> LayerCost:
-    return LayerCost(
-        forward=_take_pass(cost.forward, rows),
-        backward=_take_pass(cost.backward, rows),
-        core=_take_pass(cost.core, rows),
-        products=_take_pass(cost.products, rows),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

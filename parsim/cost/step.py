@@ -162,7 +162,7 @@ class _Hops:
         crosses = np.array(rows, dtype=bool).reshape(len(table), pp - 1).T
         return cls(
             crosses=crosses,
-            wrap=crosses.any(axis=0),
+            wrap=np.asarray(crosses.any(axis=0)),
             sharing=np.minimum(stride, per_node).astype(np.float64),
         )
 

@@ -112,9 +112,7 @@ class Grid:
             row + top,
             row + bottom,
             min(max(span.start, span.end - exposed) * self.per_second, right),
-            colours.shade(
-                colours.look_of(span.kind, span.stream).colour, chunk, self.chunk_count
-            ),
+            colours.shade(colours.look_of(span.kind, span.stream).colour, chunk, self.chunk_count),
         )
 
     def pixels(self, box: Box) -> float:
@@ -122,20 +120,21 @@ class Grid:
         return (box.tail - box.left) / self.end * self.column_inches * DPI
 
     def labels(
-        self, boxes: Iterable[Box], width: Callable[[str], float]
+        self, boxes: Iterable[Box], width: Callable[[str, float], float]
     ) -> Iterator[tuple[Box, str]]:
         """Micro-batch numbers for the boxes that have room, with the kind where all have room.
 
-        `width` is that of a text of size `label_points`, in pixels.
+        `width` measures a text of so many points, in pixels.
         """
-        if self.dense or self.label_points < _LABEL_POINTS:
+        size = self.label_points
+        if self.dense or size < _LABEL_POINTS:
             return
         numbered = [box for box in boxes if _is_chunked(box.span) and box.span.microbatch >= 0]
         digits = max((len(str(box.span.microbatch)) for box in numbered), default=0)
         # W is the widest letter and 0 as wide as any digit.
-        named = all(self.pixels(box) > width("W" + "0" * digits) for box in numbered)
+        named = all(self.pixels(box) > width("W" + "0" * digits, size) for box in numbered)
         for box in numbered:
-            need = width(("W" if named else "") + "0" * len(str(box.span.microbatch)))
+            need = width(("W" if named else "") + "0" * len(str(box.span.microbatch)), size)
             if self.pixels(box) > max(_LABEL_PX, need):
                 yield box, f"{box.span.kind if named else ''}{box.span.microbatch}"
 

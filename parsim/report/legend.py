@@ -1,7 +1,7 @@
-"""What stands above the rows of a timeline's picture: headline, caption, legend.
+"""What is written in a timeline's picture: headline, caption, legend, names and numbers in rows.
 
 Texts are measured before they are placed: what is too long for the picture goes on the next line,
-and the rows start below the last one.
+the rows start below the last one, and a box too narrow for its number has none.
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.patheffects import Normal, Stroke
 from matplotlib.textpath import text_to_path
 from matplotlib.typing import ColorType
 
 from parsim.report import colours
-from parsim.report.grid import POINTS, Box, Grid, readable_unit
+from parsim.report.grid import DPI, POINTS, Box, Grid, readable_unit
 
 FONT: Final = "DejaVu Sans"
 """Comes with matplotlib: the same everywhere."""
-
-LINE: Final = 0.175
-"""Height of a line of text, inches."""
 
 LEGEND: Final[Mapping[str, Any]] = {
     "loc": "upper left",
@@ -48,6 +47,7 @@ _FULL: Final = 1.0 - 1e-9
 # Inches.
 _EDGE: Final = 0.15
 _TITLE: Final = 0.27
+_LINE: Final = 0.175
 _GAP: Final = 0.08
 _LEGEND_ROW: Final = 0.2
 
@@ -69,7 +69,7 @@ class Head:
     @property
     def legend_top(self) -> float:
         """Distance of the legend from the picture's upper edge, inches."""
-        return self.caption_top + LINE * len(self.caption) + (_GAP if self.caption else 0.0)
+        return self.caption_top + _LINE * len(self.caption) + (_GAP if self.caption else 0.0)
 
     @property
     def height(self) -> float:
@@ -93,9 +93,7 @@ class Head:
         )
 
 
-def head_of(
-    title: str, meta: Mapping[str, Any], legend: Mapping[str, Any], inches: float
-) -> Head:
+def head_of(title: str, meta: Mapping[str, Any], legend: Mapping[str, Any], inches: float) -> Head:
     """The head of a picture whose rows are so many inches wide; `meta` is the timeline's."""
     return Head(
         headline=_wrapped(title, inches, _BOLD),
@@ -125,6 +123,34 @@ def legend_of(boxes: Sequence[Box], grid: Grid, critical: bool) -> dict[str, Any
     return legend
 
 
+def name_rows(axes: Axes, grid: Grid, names: Sequence[str]) -> None:
+    """Name as many rows as have room, on a scale of powers of two."""
+    step = 1
+    while step * grid.row_inches < _LINE * 0.9:
+        step *= 2
+    middle = sum(grid.lanes["compute"]) / 2
+    axes.set_yticks([row + middle for row in range(0, len(names), step)], names[::step])
+    axes.set_ylabel("rank")
+    axes.tick_params(axis="y", length=0.0)
+
+
+def draw_labels(axes: Axes, grid: Grid, boxes: Sequence[Box]) -> None:
+    """Write their micro-batch numbers into the boxes that have room."""
+    for box, label in grid.labels(boxes, _text_pixels):
+        halo = [Stroke(linewidth=2.0, foreground=box.fill), Normal()]
+        axes.text(
+            (box.left + box.tail) / 2,
+            (box.top + box.bottom) / 2,
+            label,
+            size=grid.label_points,
+            color=colours.ink(box.fill),
+            ha="center",
+            va="center_baseline",
+            clip_on=True,
+            path_effects=halo if box.look.hatch else None,
+        )
+
+
 def _has_idle(boxes: Sequence[Box], grid: Grid) -> bool:
     busy = sum(box.right - box.left for box in boxes if box.span.stream == "compute")
     return busy < _FULL * grid.end * len(grid.rows)
@@ -135,10 +161,11 @@ def _swatch(colour: ColorType, hatch: str = "") -> Patch:
 
 
 def _columns(names: Sequence[str], inches: float) -> int:
-    """Most columns in which the legend's texts fit side by side."""
+    """Columns for the fewest rows in which the legend's texts fit, all rows about as full."""
     size = LEGEND["fontsize"]
     around = (2.0 + 0.5 + 1.4) * size / 72  # swatch, its gap, the gap between columns
-    for columns in range(len(names), 1, -1):
+    for rows in range(1, len(names)):
+        columns = -(-len(names) // rows)
         groups = [list(group) for group in np.array_split(np.asarray(names), columns)]
         if sum(max(text_inches(n, size) for n in g) + around for g in groups) <= inches:
             return columns
@@ -175,3 +202,8 @@ def text_inches(text: str, points: float) -> float:
     """Width of a text."""
     font = FontProperties(family=[FONT], size=points)
     return float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0]) / 72
+
+
+def _text_pixels(text: str, points: float) -> float:
+    """Width of a label with a little air; its letters bring some of their own."""
+    return text_inches(text, points) * DPI + 1.0

@@ -54,8 +54,8 @@ def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
     names: list[str] = []
     enumerated = illegal = 0
     reasons: dict[str, int] = {}
-    for shape in _shapes(job, space):
-        options = list(_options(space, shape))
+    for shape in dict.fromkeys(_shapes(job, space)):  # a value may be listed twice
+        options = list(dict.fromkeys(_options(space, shape)))
         enumerated += len(options)
         message = violation(_plan(space, shape), job.model, job.cluster)
         if message is not None:

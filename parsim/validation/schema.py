@@ -111,7 +111,7 @@ def _records(path: Path, text: str) -> list[list[str]]:
     try:
         return [[cell.strip() for cell in cells] for cells in reader if cells]
     except csv.Error as reason:
-        raise TableError(f"{path}:{reader.line_num + 1}: not CSV: {reason}") from None
+        raise TableError(f"{path}:{reader.line_num}: not CSV: {reason}") from None
 
 
 class _Cells:

@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 
 from parsim.errors import InputError
 from parsim.report import colours
-from parsim.report.gantt import draw_timeline, readable_unit, svg_text
+from parsim.report.gantt import draw_timeline, svg_text
+from parsim.report.grid import readable_unit
 from parsim.timeline import MemoryCurve, Span, Timeline, ordered
 
 Pipeline = Callable[..., Timeline]

@@ -117,6 +117,16 @@ def test_plans_keep_what_they_share(job: Job, space: PlanSpace) -> None:
     assert {plan.stage_layers for plan in plans} == {None}
 
 
+def test_a_value_that_is_listed_twice_counts_once(job: Job, space: PlanSpace) -> None:
+    twice = replace(
+        space, tp=(2, 2), pp=(1, 2, 1), schedule=("1f1b", "1f1b"), zero_stage=(0, 0),
+        recompute=(Recompute.NONE,) * 2, sequence_parallel=(True, True),
+    )  # fmt: skip
+    found = enumerate_plans(job, twice)
+    plans = listed(found)
+    assert len(plans) == len(set(plans)) == found.enumerated - found.illegal > 0
+
+
 def test_a_batch_that_replicas_cannot_share(job: Job, space: PlanSpace) -> None:
     plans = listed(enumerate_plans(job, replace(space, global_batch_size=3)))
     assert {plan.dp for plan in plans} == {1}

@@ -1,0 +1,85 @@
+"""Seconds of the attention core, forward and backward, for one micro-batch per plan.
+
+Shapes: b micro-batch, s sequence, a heads, d head size; cp divides the queries, tp the heads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.cost.job import Job
+from parsim.cost.kernels import flash_attention_time, gemm_time, memory_time
+from parsim.model.operators import Attention
+from parsim.plan import PlanTable
+
+Array = NDArray[np.float64]
+
+FLASH_BACKWARD = 2.5
+"""Backward FLOPs of flash attention over forward: 5 products instead of 2 (Dao et al. 2022)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreTimes:
+    """Seconds (B,) and kernel launches of the attention core."""
+
+    forward: Array
+    backward: Array
+    forward_launches: int
+    backward_launches: int
+
+
+def attention_times(job: Job, table: PlanTable, op: Attention) -> CoreTimes:
+    """Price the attention core as the model says: one flash kernel, or its separate steps."""
+    return _flash(job, table, op) if op.fused else _unfused(job, table, op)
+
+
+def _flash(job: Job, table: PlanTable, op: Attention) -> CoreTimes:
+    """4 b s (s/cp) (a/tp) d FLOPs forward, half of it causal; 2.5 times as many backward."""
+    s = job.model.seq_len
+    rows = table.microbatch_size * s / table.cp
+    flops = 4.0 * rows * s * op.heads * op.head_dim / table.tp * (0.5 if op.causal else 1.0)
+    ahead, behind = job.software.attention_speed(job.device.id)
+    compute = table.precision.compute
+    return CoreTimes(
+        forward=flash_attention_time(
+            job.device, compute, flops=flops, seq_len=s, backward=False, efficiency=ahead
+        ),
+        backward=flash_attention_time(
+            job.device,
+            compute,
+            flops=FLASH_BACKWARD * flops,
+            seq_len=s,
+            backward=True,
+            efficiency=behind,
+        ),
+        forward_launches=1,
+        backward_launches=2,
+    )
+
+
+def _unfused(job: Job, table: PlanTable, op: Attention) -> CoreTimes:
+    """Two batched GEMMs and the traffic of softmax and dropout over b a s^2 scores.
+
+    Forward softmax reads and writes the scores, dropout again with a mask byte: 9 bytes a score
+    in 16 bit. Backward softmax reads two and writes one, dropout as before: 11 bytes.
+    """
+    s, d, v = float(job.model.seq_len), float(op.head_dim), table.precision.activation
+    rows = np.asarray(s / table.cp)
+    batch = np.asarray(table.microbatch_size * op.heads / table.tp)
+    drop = 1 if op.dropout else 0
+    products = sum(
+        gemm_time(job.device, table.precision.compute, m=rows, n=n, k=k, batch=batch, value=v)
+        for n, k in ((s, d), (d, s))
+    )
+    scores = batch * rows * s * job.software.traffic
+    ahead = memory_time(job.device, scores * (2 * v + drop * (2 * v + 1)), 1 + drop)
+    behind = memory_time(job.device, scores * (3 * v + drop * (2 * v + 1)), 1 + drop)
+    return CoreTimes(
+        forward=products + ahead,
+        backward=2.0 * products + behind,
+        forward_launches=3 + drop,
+        backward_launches=5 + drop,
+    )

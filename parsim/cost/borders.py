@@ -1,0 +1,91 @@
+"""Tensor-parallel collectives at the borders of split matrices.
+
+A column-split matrix needs nothing forward and an all-reduce of its input gradient backward, a
+row-split one the other way round. Sequence parallelism replaces each all-reduce by a
+reduce-scatter and adds an all-gather in the other direction.
+
+Source: Shoeybi et al. 2019 (arXiv:1909.08053); Korthikanti et al. 2022 (arXiv:2205.05198), fig. 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.cost.collectives import Groups, Kind, collective_time, groups
+from parsim.cost.job import Job
+from parsim.model.operators import Linear, Split
+from parsim.plan import PlanTable
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Border:
+    """Seconds of the collectives (B,) before (`entering`) and after (`leaving`) a matrix."""
+
+    entering_forward: Array
+    entering_backward: Array
+    leaving_forward: Array
+    leaving_backward: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Borders:
+    """The tensor-parallel groups of a table of plans."""
+
+    job: Job
+    table: PlanTable
+    tokens: Array
+    where: Groups
+
+    @classmethod
+    def of(cls, job: Job, table: PlanTable, tokens: Array) -> Borders:
+        """Place the groups; `tokens` (B,) of a micro-batch pass a border."""
+        where = groups(job.system, size=table.tp, stride=table.stride("tp"), world=table.world_size)
+        return cls(job=job, table=table, tokens=tokens, where=where)
+
+    def around(self, op: Linear) -> Border:
+        """Collectives around one matrix."""
+        zero = np.zeros(len(self.table))
+        reduce, spread = zero, zero
+        if op.split is Split.COLUMN:
+            reduce, spread = self.exchange(op.inputs)
+            return Border(
+                entering_forward=spread,
+                entering_backward=reduce,
+                leaving_forward=zero,
+                leaving_backward=zero,
+            )
+        if op.split is Split.ROW:
+            reduce, spread = self.exchange(op.outputs)
+        return Border(
+            entering_forward=zero,
+            entering_backward=zero,
+            leaving_forward=reduce,
+            leaving_backward=spread,
+        )
+
+    def exchange(self, width: int) -> tuple[Array, Array]:
+        """(reducing, spreading) collective of `tokens` rows of a width, seconds."""
+        size = self.tokens * width * self.table.precision.activation
+        sequence = self.table.sequence_parallel
+        whole, scatter = self.time("all_reduce", size), self.time("reduce_scatter", size)
+        gather = self.time("all_gather", size)
+        return np.where(sequence, scatter, whole), np.where(sequence, gather, 0.0)
+
+    def time(self, kind: Kind, size: Array) -> Array:
+        """Seconds of one collective that the software cannot hide."""
+        shown = 1.0 - self.job.software.tp_overlap
+        return shown * collective_time(self.job.system, kind, size, self.where)
+
+    def beside(self, collective: Array, kernel: Array) -> Array:
+        """What shows of a collective that runs beside a backward GEMM.
+
+        The stack's share of the shorter of the two hides; the rest is the slowdown of a kernel
+        that gives multiprocessors and bandwidth to the collective.
+        """
+        hidden = self.job.software.tp_overlap_backward * np.minimum(collective, kernel)
+        return np.asarray(collective - hidden)

@@ -1,0 +1,108 @@
+"""One direction of a layer as seconds and launches, and a layer's passes together.
+
+All fields are columns of shape (B,), one entry per plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.plan import PlanTable, Recompute
+
+Array = NDArray[np.float64]
+
+
+@dataclass(slots=True, kw_only=True)
+class Pass:
+    """Device seconds without collectives, exposed collectives, host launches.
+
+    `exposed` are seconds of tensor-parallel collectives that nothing hides.
+    """
+
+    kernels: Array
+    exposed: Array
+    launches: Array
+
+    @classmethod
+    def zero(cls, rows: int) -> Pass:
+        """A pass that costs nothing."""
+        return cls(kernels=np.zeros(rows), exposed=np.zeros(rows), launches=np.zeros(rows))
+
+    def plus(self, other: Pass, times: float = 1.0) -> Pass:
+        """This pass followed by another, repeated."""
+        return Pass(
+            kernels=self.kernels + other.kernels * times,
+            exposed=self.exposed + other.exposed * times,
+            launches=self.launches + other.launches * times,
+        )
+
+    def where(self, mask: NDArray[np.bool_]) -> Pass:
+        """This pass where the mask holds, else nothing."""
+        return Pass(
+            kernels=np.where(mask, self.kernels, 0.0),
+            exposed=np.where(mask, self.exposed, 0.0),
+            launches=np.where(mask, self.launches, 0.0),
+        )
+
+    def take(self, rows: NDArray[np.int64]) -> Pass:
+        """The same for some of the plans."""
+        return Pass(
+            kernels=self.kernels[rows], exposed=self.exposed[rows], launches=self.launches[rows]
+        )
+
+    def add(self, kernels: Array | float, launches: Array | float) -> None:
+        """Append kernels to the pass."""
+        self.kernels = self.kernels + kernels
+        self.launches = self.launches + launches
+
+    def expose(self, seconds: Array) -> None:
+        """Append a collective that nothing hides; each costs the host about two launches."""
+        self.exposed = self.exposed + seconds
+        self.launches = self.launches + 2.0 * (seconds > 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerCost:
+    """Forward and backward of one layer and one micro-batch.
+
+    `core` is the forward of its attention core alone, `products` that of its matrix products.
+    """
+
+    forward: Pass
+    backward: Pass
+    core: Pass
+    products: Pass
+
+    @classmethod
+    def zero(cls, rows: int) -> LayerCost:
+        """A layer without operators yet."""
+        return cls(
+            forward=Pass.zero(rows),
+            backward=Pass.zero(rows),
+            core=Pass.zero(rows),
+            products=Pass.zero(rows),
+        )
+
+    def take(self, rows: NDArray[np.int64]) -> LayerCost:
+        """The same for some of the plans."""
+        return LayerCost(
+            forward=self.forward.take(rows),
+            backward=self.backward.take(rows),
+            core=self.core.take(rows),
+            products=self.products.take(rows),
+        )
+
+    def recomputed(self, table: PlanTable, half_products: bool) -> Pass:
+        """What backward runs again under each plan's recomputation policy.
+
+        Selective repeats the attention core (Korthikanti et al. 2022), or, with `half_products`,
+        everything but the attention and every second product (operator-level checkpointing).
+        """
+        full = self.forward.where(table.recompute == Recompute.FULL)
+        chosen = self.core
+        if half_products:
+            chosen = self.forward.plus(self.core, -1.0).plus(self.products, -0.5)
+        return full.plus(chosen.where(table.recompute == Recompute.SELECTIVE))
