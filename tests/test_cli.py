@@ -261,7 +261,7 @@ def test_a_reader_that_goes_away_is_no_error(flags: tuple[str, ...]) -> None:
     os.close(read)
     done = subprocess.run(
         [sys.executable, "-m", "parsim", "catalog", "schedules", *flags],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""},
         stdout=write,
         stderr=subprocess.PIPE,
     )

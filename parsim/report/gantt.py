@@ -16,7 +16,7 @@ too, between axes and texts that stay lines. Same timeline, same bytes.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,8 +35,6 @@ from parsim.report.legend import FONT, draw_labels, head_of, legend_of, name_row
 from parsim.report.memory_panel import draw_memory
 from parsim.timeline import Timeline
 
-SUFFIXES: Final = (".png", ".svg")
-
 _STYLE: Final[Any] = {  # Any, for matplotlib's stubs differ from release to release
     "svg.hashsalt": "parsim",
     "svg.fonttype": "path",
@@ -46,13 +44,13 @@ _STYLE: Final[Any] = {  # Any, for matplotlib's stubs differ from release to rel
     "text.parse_math": False,  # a plan's name may hold a $
     "axes.linewidth": 0.6,
 }
-_NO_DATES: Final = {
-    ".png": {"Software": None},
-    ".svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
+_NO_DATES: Final = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+_FORMATS: Final[Mapping[str, Mapping[str, Any]]] = {
+    ".png": {"dpi": DPI, "metadata": {"Software": None}},
+    ".svg": {"dpi": 2 * DPI, "metadata": _NO_DATES},  # its pixels are to be sharp when enlarged
 }
 
-_VECTOR_BOXES: Final = 20_000  # more make an SVG of over 4 MB, and viewers slow
-_SVG_DPI: Final = 2 * DPI  # of what is pixels in it: sharp on dense screens too
+_VECTOR_BOXES: Final = 20_000  # more would make the SVG larger than 4 MB
 _SNAP_PX: Final = 4.0  # thinner boxes are not moved to whole pixels
 _EDGED_PX: Final = 5.0  # in narrower ones the white edge would hide the colour
 
@@ -106,9 +104,9 @@ def svg_text(figure: Figure) -> str:
 
 
 def _check(timeline: Timeline, path: Path | None, memory: bool, critical: bool) -> None:
-    if path is not None and path.suffix.lower() not in SUFFIXES:
+    if path is not None and path.suffix.lower() not in _FORMATS:
         raise InputError(
-            f"cannot draw to {path}: suffix '{path.suffix}'; allowed: {', '.join(SUFFIXES)}"
+            f"cannot draw to {path}: suffix '{path.suffix}'; allowed: {', '.join(_FORMATS)}"
         )
     if memory and not any(curve.times for curve in timeline.memory):
         raise InputError("cannot draw memory: the timeline has no memory curves; leave memory out")
@@ -131,12 +129,7 @@ def _save(figure: Figure, path: Path) -> None:
 def _rendered(figure: Figure, suffix: str) -> bytes:
     content = io.BytesIO()
     with matplotlib.rc_context(_STYLE):
-        figure.savefig(
-            content,
-            format=suffix[1:],
-            dpi=_SVG_DPI if suffix == ".svg" else DPI,
-            metadata=dict(_NO_DATES[suffix]),
-        )
+        figure.savefig(content, format=suffix[1:], **_FORMATS[suffix])
     return content.getvalue()
 
 

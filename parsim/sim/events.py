@@ -93,7 +93,7 @@ class EventSimulation:
         self.bucket_queue[rank].put(None)
 
     def _duration(self, action: Action) -> float:
-        times = self.forward if action.kind == Kind.F else self.backward
+        times: list[float] = self.forward if action.kind == Kind.F else self.backward
         return times[action.stage]
 
     def _last_backward(self, rank: int, action: Action) -> Process:

@@ -57,7 +57,7 @@ class MemoryUse:
     @property
     def static(self) -> Array:
         """What stays for the whole run, (p, B)."""
-        return self.parameters + self.gradients + self.optimizer
+        return np.asarray(self.parameters + self.gradients + self.optimizer)
 
     def at(self, rank: int, row: int) -> dict[str, float]:
         """Category to bytes for one rank of one plan."""

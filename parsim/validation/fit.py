@@ -111,7 +111,7 @@ def log_errors(cases: Sequence[Case], values: Mapping[str, float]) -> Array:
         simulate(with_constants(case.job, values), case.plan).step_time / (case.run.step_time or 1)
         for case in cases
     ]
-    return np.log(np.array(ratios))
+    return np.asarray(np.log(np.array(ratios)), dtype=np.float64)
 
 
 def fit(
@@ -170,7 +170,8 @@ def report(constants: Sequence[Constant], sources: Mapping[str, int]) -> str:
         "# Fit of the A100 constants",
         "",
         "Written by `make fit` (`python -m parsim.validation.fit reports/fit.md`); do not edit.",
-        "The catalog holds the fitted column, rounded. Method: " + " ".join((__doc__ or "").split()),
+        "The catalog holds the fitted column, rounded. Method:",
+        " ".join((__doc__ or "").split()),
         "",
         "| constant | textbook | fitted |",
         "|---|--:|--:|",
@@ -178,9 +179,9 @@ def report(constants: Sequence[Constant], sources: Mapping[str, int]) -> str:
     lines += [f"| {c.name} | {c.textbook:.4g} | {fitted[c.name]:.4g} |" for c in constants]
     lines += [
         "",
-        "Mean |error| / largest |error| / bias, percent. Left out: constants from the other sources.",
+        "Mean |error| / largest |error| / bias, percent; left out: fitted to the other sources.",
         "",
-        "| source | rows | textbook, nothing fitted | all sources in the fit | this source left out |",
+        "| source | rows | textbook, nothing fitted | all sources fitted | this one left out |",
         "|---|--:|--:|--:|--:|",
     ]
     start = {c.name: c.textbook for c in constants}
