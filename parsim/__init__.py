@@ -3,7 +3,7 @@
     import parsim
 
     scenario = parsim.load_scenario("scenario.yaml")
-    result = parsim.search(scenario)
+    result = parsim.search(scenario.job, scenario.plan_space())
 
 Names are loaded at first use, so that `import parsim` costs next to nothing.
 """

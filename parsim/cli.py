@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from io import TextIOWrapper
@@ -23,10 +23,7 @@ from parsim.errors import InputError, NoFeasiblePlan, ParsimError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from parsim.plan import Plan, PlanSpace
     from parsim.scenario import Scenario
-    from parsim.search.search import SearchResult
-    from parsim.sim.prediction import Prediction
     from parsim.validation.compare import Validation
 
 app = typer.Typer(
@@ -128,41 +125,6 @@ def _load(path: Path, overrides: list[str] | None) -> Scenario:
     return scenario
 
 
-def _plan(scenario: Scenario) -> Plan:
-    if scenario.plan is None:
-        raise InputError(
-            f"{scenario.path}: no plan block; add one, or take the best of "
-            f"`parsim search {scenario.path} --save best.yaml`"
-        )
-    return scenario.plan
-
-
-def _space(scenario: Scenario) -> PlanSpace:
-    from parsim.plan import Plan, PlanSpace
-
-    if scenario.space is not None:
-        return scenario.space
-    common = scenario.plan or Plan()
-    return PlanSpace(global_batch_size=scenario.global_batch_size, common=common)
-
-
-def _write(path: Path, text: str) -> None:
-    with _writing(path):
-        path.write_text(text, encoding="utf-8")
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Make the folder of an output file; say what is wrong where the file cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except (FileExistsError, NotADirectoryError):
-        raise InputError(f"{path}: cannot write: {path.parent} is not a folder") from None
-    except OSError as reason:
-        raise InputError(f"{path}: cannot write: {reason.strerror}") from None
-
-
 def _version(show: bool) -> None:
     if show:
         from parsim import __version__
@@ -184,33 +146,13 @@ def _options(
 @app.command()
 def check(scenario: ScenarioPath, overrides: Overrides = None, as_json: AsJson = False) -> None:
     """Read a scenario and say what it resolves to, or file:line:column of what is wrong."""
+    from parsim.report.resolved import resolved, resolved_text
+
     found = _load(scenario, overrides)
-    job = found.job
-    document = {
-        "schema_version": 1,
-        "name": found.name,
-        "model": {"name": job.model.name, "parameters": job.model.parameters,
-                  "layers": job.model.num_layers, "seq_len": job.model.seq_len},
-        "cluster": {"system": job.system.id, "nodes": job.cluster.num_nodes,
-                    "devices": job.cluster.num_devices, "device": job.device.id},
-        "software": job.software.id,
-        "global_batch_size": found.global_batch_size,
-        "plan": found.plan.to_json() if found.plan else None,
-    }  # fmt: skip
     if as_json:
-        _print_json(document)
-        return
-    plan = found.plan.label() if found.plan else "none (search it)"
-    sys.stdout.write(
-        f"{scenario}: ok\n"
-        f"  model    {job.model.name}: {job.model.parameters:,} parameters, "
-        f"{job.model.num_layers} layers, {job.model.seq_len} tokens\n"
-        f"  cluster  {job.cluster.num_nodes} x {job.system.id}: "
-        f"{job.cluster.num_devices} x {job.device.id}\n"
-        f"  software {job.software.id}: {job.software.description}\n"
-        f"  batch    {found.global_batch_size} sequences per step\n"
-        f"  plan     {plan}\n"
-    )
+        _print_json(resolved(found))
+    else:
+        sys.stdout.write(resolved_text(found, str(scenario)))
 
 
 @app.command()
@@ -227,7 +169,7 @@ def simulate(
     from parsim.sim import simulate as predict
 
     found = _load(scenario, overrides)
-    plan = _plan(found)
+    plan = found.fixed_plan()
     prediction = predict(found.job, plan, tier="events" if events else "evaluate")
     usable = found.job.device.usable_memory
     if as_json:
@@ -254,11 +196,16 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate every legal plan of a scenario and rank those that fit."""
+    from parsim.report.save import check_writable, write_text
     from parsim.scenario import scenario_text
+    from parsim.search.search import search as find
 
     found = _load(scenario, overrides)
-    space = _space(found)
-    result = _search(found, space, top, time_limit)
+    space = found.plan_space()
+    if save is not None:
+        check_writable(save)
+    with _progress("evaluating plans") as step:
+        result = find(found.job, space, top=top, progress=step, time_limit=time_limit)
     if as_json:
         _print_json(result.to_json())
     else:
@@ -267,25 +214,21 @@ def search(
         limit = found.job.device.usable_memory * (1.0 - space.memory_margin)
         _show(search_view(result, usable=limit))
     if save is not None:
-        _write(save, scenario_text(found, result.plans[0].plan))
+        write_text(save, scenario_text(found, result.plans[0].plan))
         _note(f"best plan written to {save}")
 
 
-def _search(found: Scenario, space: PlanSpace, top: int, time_limit: float | None) -> SearchResult:
-    """Search with a progress bar on stderr where it is a terminal."""
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr where that is a terminal; called with (done, total)."""
     from rich.progress import Progress
 
     from parsim.report.text import console
-    from parsim.search.search import search as find
 
     with Progress(console=console(stderr=True), transient=True,
                   disable=not sys.stderr.isatty()) as bar:  # fmt: skip
-        task = bar.add_task("evaluating plans", total=None)
-
-        def step(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        return find(found.job, space, top=top, progress=step, time_limit=time_limit)
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 @app.command()
@@ -300,57 +243,20 @@ def timeline(
     until: Annotated[float | None, typer.Option(help="draw the first so many seconds")] = None,
 ) -> None:
     """Draw what every pipeline rank does when, and where the bubbles are."""
+    from parsim.report.save import check_suffix, check_writable, save_timeline, summary_of
     from parsim.sim import simulate as predict
 
-    suffixes = (".png", ".svg", ".html", ".json")
-    if output.suffix not in suffixes:
-        raise InputError(
-            f"{output}: unknown form {output.suffix!r}; allowed: {', '.join(suffixes)}"
-        )
+    check_suffix(output)
     found = _load(scenario, overrides)
-    prediction = predict(found.job, _plan(found), timeline=True)
+    check_writable(output)
+    prediction = predict(found.job, found.fixed_plan(), timeline=True)
     if max(prediction.peak_allocated) > found.job.device.usable_memory:
         _note("note: this plan does not fit the devices; see parsim simulate")
-    drawn = prediction.timeline
-    if drawn is None:
+    if prediction.timeline is None:
         raise RuntimeError("simulate returned no timeline")
-    if output.suffix == ".json":
-        from parsim.report.trace import save_trace
-
-        _touch(output)
-        save_trace(drawn, output)
-    elif output.suffix == ".html":
-        from parsim.report.html import to_html
-
-        _write(output, to_html(drawn, summary=_html_summary(found, prediction)))
-    else:
-        from parsim.report.gantt import draw_timeline
-
-        _touch(output)
-        title = f"{found.job.model.name} on {found.job.cluster.num_nodes} x {found.job.system.id}"
-        draw_timeline(drawn, path=output, memory=memory, critical=critical, until=until,
-                      title=title)  # fmt: skip
+    drawn, said = prediction.timeline, summary_of(prediction, prediction.timeline)
+    save_timeline(drawn, output, summary=said, memory=memory, critical=critical, until=until)
     _note(f"timeline written to {output}")
-
-
-def _touch(path: Path) -> None:
-    """Fail early, with a clear message, where a file cannot be written."""
-    with _writing(path), path.open("ab"):
-        pass
-
-
-def _html_summary(found: Scenario, prediction: Prediction) -> dict[str, str]:
-    from parsim.units import format_bytes, format_seconds
-
-    return {
-        "model": f"{found.job.model.name}, {found.job.model.parameters:,} parameters",
-        "cluster": f"{found.job.cluster.num_nodes} x {found.job.system.id}",
-        "plan": prediction.plan.label(),
-        "step time": format_seconds(prediction.step_time),
-        "bubble": f"{100 * prediction.bubble_fraction:.1f} % of the pipeline phase",
-        "MFU": f"{100 * prediction.mfu:.1f} %",
-        "peak memory": format_bytes(max(prediction.peak_allocated)),
-    }
 
 
 @app.command()
@@ -365,10 +271,14 @@ def validate(
     as_json: AsJson = False,
 ) -> None:
     """Predict measured runs and print signed errors."""
+    from parsim.report.save import check_writable, write_text
     from parsim.validation.compare import shipped_tables
     from parsim.validation.compare import validate as compare
 
-    found = compare(tables or shipped_tables())
+    if report is not None:
+        check_writable(report)
+    with _progress("predicting rows") as step:
+        found = compare(tables or shipped_tables(), progress=step)
     if as_json:
         _print_json(found.to_json())
     else:
@@ -381,7 +291,7 @@ def validate(
 
         words = " ".join(str(path) for path in tables or [])
         command = " ".join(f"parsim validate {words} --report {report}".split())
-        _write(report, accuracy_report(found, command=command))
+        write_text(report, accuracy_report(found, command=command))
         _note(f"report written to {report}")
 
 

@@ -92,7 +92,10 @@ class DataParallel:
         return count, self.final_reduction(parameters / count)
 
     def per_backward(self, parameters: Array, layers: Array) -> Array:
-        """Gradient reduce-scatter in each backward, seconds: ZeRO-2 a bucket, ZeRO-3 a layer each."""
+        """Gradient reduce-scatter in each backward, seconds.
+
+        ZeRO-2 by buckets, ZeRO-3 by layers.
+        """
         stage, calls = self.table.zero_stage, self._calls(layers)
         by_bucket = self.buckets(parameters)
         pieces = np.where(stage == 3, calls, by_bucket)

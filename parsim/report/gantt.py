@@ -49,7 +49,6 @@ _FORMATS: Final[Mapping[str, Mapping[str, Any]]] = {
     ".png": {"dpi": DPI, "metadata": {"Software": None}},
     ".svg": {"dpi": 2 * DPI, "metadata": _NO_DATES},  # its pixels are to be sharp when enlarged
 }
-
 _VECTOR_BOXES: Final = 20_000  # more would make the SVG larger than 4 MB
 _SNAP_PX: Final = 4.0  # thinner boxes are not moved to whole pixels
 _EDGED_PX: Final = 5.0  # in narrower ones the white edge would hide the colour

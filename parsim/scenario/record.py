@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parsim.cost.job import Job
+from parsim.errors import InputError
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, PlanSpace
 
@@ -29,3 +30,22 @@ class Scenario:
     global_batch_size: int
     notes: tuple[str, ...]
     catalog: tuple[Path, ...] = ()
+
+    def fixed_plan(self) -> Plan:
+        """The plan of the file.
+
+        Raises:
+            InputError: the file has no plan block.
+        """
+        if self.plan is None:
+            raise InputError(
+                f"{self.path}: no plan block; add one, or take the best of "
+                f"`parsim search {self.path} --save best.yaml`"
+            )
+        return self.plan
+
+    def plan_space(self) -> PlanSpace:
+        """The space of the file, or every legal plan with the switches of its plan."""
+        if self.space is not None:
+            return self.space
+        return PlanSpace(global_batch_size=self.global_batch_size, common=self.plan or Plan())

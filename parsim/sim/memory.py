@@ -52,7 +52,7 @@ class MemoryUse:
     @property
     def peak(self) -> Array:
         """Sum of all categories, (p, B)."""
-        return np.sum([getattr(self, name) for name in CATEGORIES], axis=0)
+        return np.asarray(np.sum([getattr(self, name) for name in CATEGORIES], axis=0))
 
     @property
     def static(self) -> Array:

@@ -61,6 +61,7 @@ def _meta(job: Job, plan: Plan, found: Evaluation) -> dict[str, object]:
     return {
         "source": "predicted",
         "model": job.model.name,
+        "parameters": job.model.parameters,
         "system": f"{job.cluster.num_nodes} x {job.system.id}",
         "plan": plan.label(),
         "ranks": "pipeline ranks (tensor- and data-parallel peers behave alike)",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -175,15 +175,20 @@ class Validation:
         }
 
 
-def validate(paths: Sequence[Path]) -> Validation:
-    """Predict every row of the tables.
+def validate(
+    paths: Sequence[Path], *, progress: Callable[[int, int], None] | None = None
+) -> Validation:
+    """Predict every row of the tables; `progress` is called with (rows done, rows in all).
 
     Raises:
         TableError: a table cannot be read at all.
     """
-    rows = [
-        compare_row(name, row) for path, name in _names(paths).items() for row in read_table(path)
-    ]
+    listed = [(name, row) for path, name in _names(paths).items() for row in read_table(path)]
+    rows = []
+    for done, (name, row) in enumerate(listed, start=1):
+        rows.append(compare_row(name, row))
+        if progress:
+            progress(done, len(listed))
     return Validation(rows=tuple(rows))
 
 

@@ -88,8 +88,13 @@ def test_systems_that_cannot_be_built(row: MakeRow) -> None:
     unknown = "device 'mi300x' is not in the catalog"
     assert reason(row, system="cloud", gpu_type="mi300x") == unknown
     assert reason(row, gpu_type="mi300x") == unknown
-    assert reason(row, system="cloud", gpu_type="t4") == "no system is known for device 't4'"
     assert reason(row, gpus_per_node="5") == "n_gpus=32 does not fill nodes of 5"
+
+
+def test_a_card_without_a_system_gets_a_node_of_cards(row: MakeRow) -> None:
+    found = case(row, system="cloud", gpu_type="t4")
+    assert found.notes == ("unknown system 'cloud': built from a100-pcie-node",)
+    assert (found.job.system.id, found.job.device.id) == ("a100-pcie-node", "t4")
 
 
 # --------------------------------------------------------------------------- software
