@@ -46,7 +46,7 @@ def message(config: dict[str, object], seq_len: int | None = None) -> str:
 @pytest.mark.parametrize(
     ("model_type", "guess"),
     [
-        ("lama", " (did you mean 'llama'?)"),
+        ("llamma", " (did you mean 'llama'?)"),
         ("qwen", " (did you mean 'qwen2'?)"),
         ("t5", ""),
     ],
