@@ -255,7 +255,8 @@ def timeline(
     if prediction.timeline is None:
         raise RuntimeError("simulate returned no timeline")
     drawn, said = prediction.timeline, summary_of(prediction, prediction.timeline)
-    save_timeline(drawn, output, summary=said, memory=memory, critical=critical, until=until)
+    with _progress("drawing"):
+        save_timeline(drawn, output, summary=said, memory=memory, critical=critical, until=until)
     _note(f"timeline written to {output}")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import simpy
 
@@ -32,6 +32,20 @@ class Recorded:
     step_time: float = 0.0
 
 
+class _Step(NamedTuple):
+    """One action ready to run.
+
+    `needed` and `made` number the results it consumes (-1: none) and makes; `seconds` is its
+    length, `hop` that of its message (-1: the result stays on the rank).
+    """
+
+    action: Action
+    needed: int
+    made: int
+    seconds: float
+    hop: float
+
+
 class EventSimulation:
     """One plan's step in simpy; `costs` has one plan (B = 1)."""
 
@@ -45,8 +59,8 @@ class EventSimulation:
         self.hop = costs.hop[:, 0].tolist()
         self.counts = [int(k) for k in costs.buckets[:, 0]]
         self.bucket_time = costs.bucket_time[:, 0].tolist()
-        self.arrived: dict[tuple[int, int, int], float] = {}
-        self.waiting: dict[tuple[int, int, int], simpy.Event] = {}
+        self.arrived = [-1.0] * (2 * schedule.num_stages * schedule.num_microbatches)
+        self.waiting: dict[int, simpy.Event] = {}
         self.bucket_queue = [simpy.Store(self.env) for _ in schedule.ranks]
         self.final = self._final_backwards()
         self.record = Recorded(clock=[0.0] * schedule.pp, reduced=[0.0] * schedule.pp)
@@ -60,86 +74,85 @@ class EventSimulation:
         self.env.run()
         return self.record
 
-    def _final_backwards(self) -> set[tuple[int, int, int]]:
+    def _final_backwards(self) -> set[Action]:
+        """The action that completes each stage's gradients."""
         last: dict[int, Action] = {}
         for row in self.schedule.ranks:
             for action in row:
-                if action.kind in (Kind.B, Kind.W):
+                if action.kind == Kind.B:
                     last[action.stage] = action
-        return {tuple(action) for action in last.values()}  # type: ignore[misc]
+        return set(last.values())
+
+    def _steps(self, rank: int) -> Iterator[_Step]:
+        """What each action of a rank needs, makes, lasts and sends."""
+        stage_rank, last = self.schedule.stage_rank, self.last_stage
+        for action in self.schedule.ranks[rank]:
+            stage, kind, microbatch = action
+            ahead = kind == Kind.F
+            target = stage + 1 if ahead else stage - 1
+            leaves = 0 <= target <= last and stage_rank[target] != rank
+            if ahead:
+                needed = self._key(stage - 1, True, microbatch) if stage else -1
+            else:
+                needed = self._key(min(stage + 1, last), stage == last, microbatch)
+            yield _Step(
+                action,
+                needed,
+                self._key(stage, ahead, microbatch),
+                self.forward[stage] if ahead else self.backward[stage],
+                self.hop[min(stage, target)] if leaves else -1.0,
+            )
+
+    def _key(self, stage: int, ahead: bool, microbatch: int) -> int:
+        """Number of a forward's or backward's result."""
+        return (2 * stage + (not ahead)) * self.schedule.num_microbatches + microbatch
 
     def _compute(self, rank: int) -> Process:
         """Walk the rank's actions: wait for the input, work, send."""
-        env, record, final = self.env, self.record.actions, self.final
-        for action in self.schedule.ranks[rank]:
-            needed = self._input(action)
-            if needed is not None:
-                if needed not in self.arrived:
-                    self.waiting[needed] = env.event()
-                    yield self.waiting[needed]
-                if self.arrived[needed] > env.now:
-                    yield env.timeout(self.arrived[needed] - env.now)
+        env, arrived, waiting = self.env, self.arrived, self.waiting
+        done, final = self.record.actions, self.final
+        for action, needed, made, seconds, hop in list(self._steps(rank)):
+            if needed >= 0:
+                if arrived[needed] < 0.0:
+                    waiting[needed] = env.event()
+                    yield waiting[needed]
+                if arrived[needed] > env.now:
+                    yield env.timeout(arrived[needed] - env.now)
             start = env.now
             if action in final:
-                yield from self._last_backward(rank, action)
+                yield from self._last_backward(rank, action.stage, seconds)
             else:
-                yield env.timeout(self._duration(action))
-            record.append((action, rank, start, env.now))
-            yield from self._send(rank, action)
-        self.record.clock[rank] = env.now
+                yield env.timeout(seconds)
+            end = env.now
+            done.append((action, rank, start, end))
+            if hop >= 0.0:
+                self.record.sends.append((action, rank, end, end + hop))
+                if self.costs.blocking_p2p:
+                    yield env.timeout(hop)
+                    end, hop = env.now, 0.0
+            arrived[made] = end + max(hop, 0.0)
+            if made in waiting:
+                waiting.pop(made).succeed()
+        self._close(rank)
+
+    def _close(self, rank: int) -> None:
+        """The rank's last action is done: without overlap its reduction starts now."""
+        self.record.clock[rank] = self.env.now
+        queue = self.bucket_queue[rank]
         if not self.costs.overlap_reduce:
-            for stage in self._stages_by_completion(rank):
-                self.bucket_queue[rank].put((stage, self.counts[stage]))
-        self.bucket_queue[rank].put(None)
+            for action in self.schedule.ranks[rank]:
+                if action in self.final:
+                    queue.put((action.stage, self.counts[action.stage]))
+        queue.put(None)
 
-    def _duration(self, action: Action) -> float:
-        times: list[float] = self.forward if action.kind == Kind.F else self.backward
-        return times[action.stage]
-
-    def _last_backward(self, rank: int, action: Action) -> Process:
+    def _last_backward(self, rank: int, stage: int, length: float) -> Process:
         """A stage's last backward releases its gradient buckets one after another."""
-        count, length = self.counts[action.stage], self._duration(action)
-        begin = self.env.now
+        count, begin = self.counts[stage], self.env.now
         for bucket in range(1, count + 1):
             until = begin + length if bucket == count else begin + length * bucket / count
             yield self.env.timeout(until - self.env.now)
             if self.costs.overlap_reduce:
-                self.bucket_queue[rank].put((action.stage, 1))
-
-    def _input(self, action: Action) -> tuple[int, int, int] | None:
-        stage, kind, microbatch = action
-        if kind == Kind.F:
-            return (stage - 1, Kind.F, microbatch) if stage else None
-        if stage == self.last_stage:
-            return (stage, Kind.F, microbatch)
-        return (stage + 1, Kind.B, microbatch)
-
-    def _send(self, rank: int, action: Action) -> Process:
-        """Hand the result on: at once on the same rank, after the hop to another one."""
-        stage, kind, microbatch = action
-        target = stage + 1 if kind == Kind.F else stage - 1
-        key = (stage, int(kind), microbatch)
-        if not 0 <= target <= self.last_stage or self.schedule.stage_rank[target] == rank:
-            self._arrive(key, self.env.now)
-            return
-        start, hop = self.env.now, self.hop[min(stage, target)]
-        if self.costs.blocking_p2p:
-            yield self.env.timeout(hop)
-            self._arrive(key, self.env.now)
-        else:
-            self._arrive(key, self.env.now + hop)
-        self.record.sends.append((action, rank, start, start + hop))
-
-    def _arrive(self, key: tuple[int, int, int], when: float) -> None:
-        self.arrived[key] = when
-        waiter = self.waiting.pop(key, None)
-        if waiter is not None:
-            waiter.succeed()
-
-    def _stages_by_completion(self, rank: int) -> Iterator[int]:
-        for action in self.schedule.ranks[rank]:
-            if tuple(action) in self.final:
-                yield action.stage
+                self.bucket_queue[rank].put((stage, 1))
 
     def _reduce(self, rank: int) -> Process:
         """Data-parallel stream of a rank: one bucket at a time."""
