@@ -26,6 +26,9 @@ from parsim.model.operators import (
 
 Head = Literal["lm", "mlm", "none"]
 
+MAX_LAYERS = 100_000
+"""More layers than any transformer has: a slip in a file, which would exhaust memory."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformerSpec:
@@ -86,6 +89,8 @@ def check_spec(spec: TransformerSpec) -> None:
                   "head_dim", "ffn_hidden_size", "vocab_size", "seq_len"):  # fmt: skip
         if getattr(spec, field) < 1:
             raise ModelError(f"{field}={getattr(spec, field)} must be at least 1")
+    if spec.num_layers > MAX_LAYERS:
+        raise ModelError(f"num_layers={spec.num_layers} is above {MAX_LAYERS}")
     if spec.num_attention_heads % spec.num_key_value_heads:
         raise ModelError(
             f"num_key_value_heads={spec.num_key_value_heads} does not divide "

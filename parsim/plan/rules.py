@@ -19,6 +19,9 @@ from parsim.plan.record import AXES, PRECISIONS, Plan
 SCHEDULE_NAMES = ("naive", "gpipe", "1f1b", "interleaved_1f1b")
 """Schedules a plan may name; `parsim.schedule.SCHEDULES` holds their generators."""
 
+MAX_ACTIONS = 4_000_000
+"""Largest schedule that is simulated: a table of 32 MB per plan, some seconds."""
+
 Rule = Callable[[Plan, Model, Cluster], str | None]
 
 
@@ -181,8 +184,19 @@ def _sharding(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     return None
 
 
+def _size(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    actions = 2 * plan.num_stages * plan.num_microbatches
+    if actions <= MAX_ACTIONS:
+        return None
+    return (
+        f"num_microbatches={plan.num_microbatches} on {plan.num_stages} stages is a schedule of "
+        f"{actions:,} actions; at most {MAX_ACTIONS:,} are simulated: use a larger "
+        f"microbatch_size, more replicas or a smaller global batch"
+    )
+
+
 RULES: tuple[Rule, ...] = (
-    _degrees, _not_yet, _names, _sharding, _tensor, _schedule, _stages, _world,
+    _degrees, _not_yet, _names, _sharding, _tensor, _schedule, _stages, _world, _size,
 )  # fmt: skip
 
 

@@ -131,6 +131,11 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
         "world size mismatch: pp=3 x dp=2 x cp=1 x tp=4 = 24, but the cluster has 16 devices; pp "
         "x cp x tp = 12 must divide 16",
     ),
+    "too many actions": (
+        {"num_microbatches": 1_000_001},
+        "num_microbatches=1000001 on 2 stages is a schedule of 4,000,004 actions; at most 4,000,000 "
+        "are simulated: use a larger microbatch_size, more replicas or a smaller global batch",
+    ),
 }  # fmt: skip
 
 
