@@ -50,7 +50,7 @@ bench: $(DEV) ## measure the speed of the engines and of the command line
 
 reports: $(CORE) ## predict every shipped measured run; write reports/*.md and the README's tables
 	$(BIN)/parsim validate --report reports/accuracy.md
-	$(BIN)/python -m parsim.report.readme README.md
+	$(BIN)/python -m parsim.report.readme README.md parsim/validation/evidence.json
 	$(BIN)/python -m tests.benchmarks --report reports/benchmarks.md
 
 fit: $(CORE) ## fit the A100 constants to the public rows again and write reports/fit.md (minutes)

@@ -167,17 +167,19 @@ def simulate(
     """Predict step time, bubble, memory and utilisation of a scenario's plan."""
     from parsim.search.relax import shortage_message
     from parsim.sim import simulate as predict
+    from parsim.validation.evidence import describe, evidence_for
 
     found = _load(scenario, overrides)
     plan = found.fixed_plan()
     prediction = predict(found.job, plan, tier="events" if events else "evaluate")
     usable = found.job.device.usable_memory
+    evidence = evidence_for(found.job.device.id, found.job.software.id)
     if as_json:
-        _print_json(prediction.to_json())
+        _print_json({**prediction.to_json(), "evidence": evidence and evidence.to_json()})
     else:
         from parsim.report.text import prediction_view
 
-        _show(prediction_view(prediction, usable=usable))
+        _show(prediction_view(prediction, usable=usable, evidence=describe(evidence)))
     if max(prediction.peak_allocated) > usable:
         raise NoFeasiblePlan(shortage_message(found.job, plan))
 
@@ -199,8 +201,10 @@ def search(
     from parsim.report.save import check_writable, write_text
     from parsim.scenario import scenario_text
     from parsim.search.search import search as find
+    from parsim.validation.evidence import describe, evidence_for
 
     found = _load(scenario, overrides)
+    evidence = evidence_for(found.job.device.id, found.job.software.id)
     space = found.plan_space()
     if save is not None:
         check_writable(save)
@@ -212,7 +216,7 @@ def search(
         from parsim.report.text import search_view
 
         limit = found.job.device.usable_memory * (1.0 - space.memory_margin)
-        _show(search_view(result, usable=limit))
+        _show(search_view(result, usable=limit, evidence=describe(evidence)))
     if save is not None:
         write_text(save, scenario_text(found, result.plans[0].plan))
         _note(f"best plan written to {save}")

@@ -1,4 +1,4 @@
-"""Fills the generated blocks of the README, so that no number in it is typed.
+"""Fills the generated blocks of the README and the evidence file: no number in them is typed.
 
 A block stands between `<!-- NAME:begin ... -->` and `<!-- NAME:end -->`.
 """
@@ -14,7 +14,8 @@ from parsim.report.accuracy import summary_lines
 from parsim.scenario import load_scenario
 from parsim.search import search
 from parsim.units import format_bytes, format_seconds
-from parsim.validation.compare import shipped_tables, validate
+from parsim.validation.compare import Validation, shipped_tables, validate
+from parsim.validation.evidence import evidence_text
 
 MAIN_SCENARIO = "scenarios/gpt3-175b-dgx-a100.yaml"
 
@@ -53,19 +54,19 @@ def search_block() -> str:
     return "\n".join(lines)
 
 
-def accuracy_block() -> str:
+def accuracy_block(found: Validation) -> str:
     """The summary of all shipped tables, step time and memory."""
-    found = validate(shipped_tables())
     return "\n".join(["Step time:", "", *summary_lines(found, memory=False), "",
                       "Peak memory:", "", *summary_lines(found, memory=True)])  # fmt: skip
 
 
-def main(path: Path) -> None:
-    """Fill the blocks of one file in place."""
-    text = path.read_text(encoding="utf-8")
-    text = fill(text, "search", search_block())
-    path.write_text(fill(text, "accuracy", accuracy_block()), encoding="utf-8")
+def main(readme: Path, evidence: Path) -> None:
+    """Fill the blocks of the README and write what predictions cite as evidence."""
+    found = validate(shipped_tables())
+    evidence.write_text(evidence_text(found), encoding="utf-8")
+    text = fill(readme.read_text(encoding="utf-8"), "search", search_block())
+    readme.write_text(fill(text, "accuracy", accuracy_block(found)), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -25,11 +25,13 @@ def table(*columns: str, title: str | None = None, right: Iterable[int] = ()) ->
     return made
 
 
-def prediction_view(found: Prediction, *, usable: float) -> RenderableType:
+def prediction_view(found: Prediction, *, usable: float, evidence: str = "") -> RenderableType:
     """One simulated plan: verdict, time, where it goes, memory, what was assumed."""
     head = table("", "", right=())
     for name, value in _headline(found, usable):
         head.add_row(name, value)
+    if evidence:
+        head.add_row("evidence", evidence)
     return Group(
         Text(found.plan.label(), style="bold"),
         head,
@@ -72,7 +74,7 @@ def _shares(title: str, parts: Mapping[str, float], form: object) -> Table:
     return made
 
 
-def search_view(result: SearchResult, *, usable: float) -> RenderableType:
+def search_view(result: SearchResult, *, usable: float, evidence: str = "") -> RenderableType:
     """The ranked plans, what was refused, and how far the search went."""
     made = table(
         "#",
@@ -100,7 +102,8 @@ def search_view(result: SearchResult, *, usable: float) -> RenderableType:
         f"{counts['out_of_memory']:,} out of memory (limit {format_bytes(usable)}), "
         f"{counts['evaluated']:,} ranked"
     )
-    return Group(made, Text(""), Text(said), Text(result.optimality, style="dim"))
+    lines = [Text(said), *([Text(f"evidence: {evidence}")] if evidence else [])]
+    return Group(made, Text(""), *lines, Text(result.optimality, style="dim"))
 
 
 def percent(value: float | None, signed: bool = False) -> str:

@@ -28,6 +28,8 @@ class Comparison:
     model: str = ""
     system: str = ""
     stack: str = ""
+    device: str = ""
+    software: str = ""
     plan: str = ""
     notes: tuple[str, ...] = ()
     predicted_step: float | None = None
@@ -129,6 +131,8 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         model=run.model,
         system=f"{case.job.cluster.num_nodes} x {run.system}",
         stack=run.stack,
+        device=case.job.device.id,
+        software=case.job.software.id,
         plan=case.plan.label(),
         notes=case.notes,
         predicted_step=found.step_time,

@@ -1,0 +1,55 @@
+"""What a prediction cites: figures that the shipped rows really give."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import pytest
+
+from parsim.validation.compare import Comparison, Validation, shipped_tables, validate
+from parsim.validation.evidence import (
+    ANY,
+    describe,
+    evidence_for,
+    evidence_text,
+    gather_evidence,
+)
+
+
+def row(device: str, software: str, predicted: float) -> Comparison:
+    return Comparison(
+        table="t",
+        row_id="r",
+        device=device,
+        software=software,
+        predicted_step=predicted,
+        measured_step=1.0,
+    )
+
+
+def test_figures_per_software_and_per_device() -> None:
+    skipped = Comparison(table="t", row_id="s", reason="no")
+    rows = (row("a", "x", 1.1), row("a", "x", 0.7), row("a", "y", 1.2), skipped)
+    found = {(e.device, e.software): e for e in gather_evidence(Validation(rows=rows))}
+    assert set(found) == {("a", "x"), ("a", "y"), ("a", ANY)}
+    assert found["a", "x"].n == 2
+    assert found["a", "x"].mean_abs_error == pytest.approx(0.2)
+    assert found["a", "x"].bias == pytest.approx(-0.1)
+    assert found["a", ANY].max_abs_error == pytest.approx(0.3)
+
+
+def test_the_shipped_figures_are_those_of_the_shipped_rows() -> None:
+    shipped = (files("parsim.validation") / "evidence.json").read_text(encoding="utf-8")
+    assert shipped == evidence_text(validate(shipped_tables())), "run `make reports`"
+
+
+def test_a_device_without_the_software_cites_any_software() -> None:
+    found = evidence_for("h100-sxm-80gb", "generic")
+    assert found is not None
+    assert found.software == ANY
+    assert "under any software" in describe(found)
+
+
+def test_a_device_without_rows_says_so() -> None:
+    assert evidence_for("t4", "generic") is None
+    assert describe(None) == ("no published run of this device: expect errors of 10 % and more")
