@@ -40,7 +40,7 @@ TOO_LARGE = {
 }  # fmt: skip
 
 MISS = re.compile(
-    r"error: nothing fits: the nearest plan, (?P<plan>.+), needs (?P<need>[\d.]+ GiB) on pipeline "
+    r"error: this plan does not fit: (?P<plan>.+) needs (?P<need>[\d.]+ GiB) on pipeline "
     r"rank (?P<rank>\d+), (?P<short>[\d.]+ GiB) more than (?P<have>[\d.]+ GiB) "
     r"\((?P<device>[\w-]+)\); most of it is (?P<largest>\w+), (?P<amount>[\d.]+ GiB); "
     r"least change that fits: (?P<change>.+) "

@@ -17,14 +17,24 @@ def shortage_message(job: Job, plan: Plan, margin: float = 0.0) -> str:
 
     `margin` is the share of the device's memory that must stay free.
     """
+    return f"this plan does not fit: {plan.label()} {shortage(job, plan, margin)}"
+
+
+def nearest_miss_message(job: Job, plan: Plan, margin: float) -> str:
+    """Explain a search that found nothing by the plan that comes nearest."""
+    return f"nothing fits: the nearest plan, {plan.label()}, {shortage(job, plan, margin)}"
+
+
+def shortage(job: Job, plan: Plan, margin: float) -> str:
+    """By how much a plan is too large, on which rank, why, and the least change that fits."""
     found = simulate(job, plan)
     rank = found.worst_rank
     need, have = found.peak_allocated[rank], job.device.usable_memory * (1.0 - margin)
     largest = max(found.memory, key=lambda name: found.memory[name])
     reserve = f" less {100 * margin:.0f} % margin" if margin else ""
     return (
-        f"nothing fits: the nearest plan, {plan.label()}, needs {format_bytes(need)} on pipeline "
-        f"rank {rank}, {format_bytes(need - have)} more than {format_bytes(have)} "
+        f"needs {format_bytes(need)} on pipeline rank {rank}, "
+        f"{format_bytes(need - have)} more than {format_bytes(have)} "
         f"({job.device.id}{reserve}); most of it is {largest}, "
         f"{format_bytes(found.memory[largest])}; {_advice(job, plan, have)}"
     )

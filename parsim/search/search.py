@@ -16,7 +16,7 @@ from parsim.cost.step import step_costs
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.schedule import build_schedule
-from parsim.search.relax import shortage_message
+from parsim.search.relax import nearest_miss_message
 from parsim.search.space import Enumeration, check_space, enumerate_plans
 from parsim.sim.evaluate import bubble_fraction, pipeline, shapes
 from parsim.sim.graph import compact_graph
@@ -125,7 +125,7 @@ def search(
     if not fits.any():
         best = int(np.argmin(np.where(found.seen, found.peak, np.inf)))
         nearest = listed.table.plan(best)
-        raise NoFeasiblePlan(shortage_message(job, nearest, space.memory_margin))
+        raise NoFeasiblePlan(nearest_miss_message(job, nearest, space.memory_margin))
     order = np.lexsort((found.peak, found.step))[: min(top, int(fits.sum()))]
     evaluated = int(fits.sum())
     return SearchResult(

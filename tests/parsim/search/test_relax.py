@@ -29,7 +29,7 @@ def test_the_message(job: Job) -> None:
     told = shortage_message(with_memory(job, have), PLAN)
     short = format_bytes(need(job, PLAN) - have)
     assert told.startswith(
-        f"nothing fits: the nearest plan, tp1 pp1 dp4 mb8 m1 no-pipeline, needs "
+        f"this plan does not fit: tp1 pp1 dp4 mb8 m1 no-pipeline needs "
         f"{format_bytes(need(job, PLAN))} on pipeline rank 0, {short} more than "
         f"{format_bytes(have)} (a100-sxm-80gb); most of it is "
     )
