@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parsim.errors import InputError, NoFeasiblePlan, ParsimError
+from parsim.errors import InputError, NoFeasiblePlan, ParsimError, ToleranceExceeded
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -162,16 +162,24 @@ def simulate(
     events: Annotated[
         bool, typer.Option("--events", help="run the discrete-event tier too and compare")
     ] = False,
+    timeline: Annotated[
+        Path | None, typer.Option(help="save the timeline, for compare and timeline: .json")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict step time, bubble, memory and utilisation of a scenario's plan."""
+    from parsim.report.save import check_own_form, save_own_form
     from parsim.search.relax import shortage_message
     from parsim.sim import simulate as predict
     from parsim.validation.evidence import describe, evidence_for
 
     found = _load(scenario, overrides)
     plan = found.fixed_plan()
-    prediction = predict(found.job, plan, tier="events" if events else "evaluate")
+    if timeline is not None:
+        check_own_form(timeline, scenario)
+    prediction = predict(
+        found.job, plan, tier="events" if events else "evaluate", timeline=timeline is not None
+    )
     usable = found.job.device.usable_memory
     evidence = evidence_for(found.job.device.id, found.job.software.id)
     if as_json:
@@ -180,6 +188,9 @@ def simulate(
         from parsim.report.text import prediction_view
 
         _show(prediction_view(prediction, usable=usable, evidence=describe(evidence)))
+    if timeline is not None and prediction.timeline is not None:
+        save_own_form(prediction.timeline, timeline)
+        _note(f"timeline written to {timeline}")
     if max(prediction.peak_allocated) > usable:
         raise NoFeasiblePlan(shortage_message(found.job, plan))
 
@@ -237,7 +248,9 @@ def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @app.command()
 def timeline(
-    scenario: ScenarioPath,
+    scenario: Annotated[
+        Path, typer.Argument(metavar="SCENARIO", help="scenario, plan or saved timeline")
+    ],
     output: Annotated[
         Path, typer.Option("-o", "--output", help=".png, .svg, .html or .json (Perfetto trace)")
     ],
@@ -247,21 +260,50 @@ def timeline(
     until: Annotated[float | None, typer.Option(help="draw the first so many seconds")] = None,
 ) -> None:
     """Draw what every pipeline rank does when, and where the bubbles are."""
-    from parsim.report.save import check_suffix, check_writable, save_timeline, summary_of
-    from parsim.sim import simulate as predict
+    from parsim.report.drawable import predicted, saved
+    from parsim.report.save import check_other, check_suffix, save_timeline
 
     check_suffix(output)
-    found = _load(scenario, overrides)
-    check_writable(output)
-    prediction = predict(found.job, found.fixed_plan(), timeline=True)
-    if max(prediction.peak_allocated) > found.job.device.usable_memory:
-        _note("note: this plan does not fit the devices; see parsim simulate")
-    if prediction.timeline is None:
-        raise RuntimeError("simulate returned no timeline")
-    drawn, said = prediction.timeline, summary_of(prediction, prediction.timeline)
+    check_other(output, scenario)
+    drawn, said = saved(scenario, overrides) or predicted(_load(scenario, overrides), output, _note)
     with _progress("drawing"):
         save_timeline(drawn, output, summary=said, memory=memory, critical=critical, until=until)
     _note(f"timeline written to {output}")
+
+
+@app.command()
+def compare(
+    predicted: Annotated[Path, typer.Argument(metavar="PREDICTED", help="saved timeline")],
+    measured: Annotated[Path, typer.Argument(metavar="MEASURED", help="saved timeline")],
+    tolerance: Annotated[
+        float, typer.Option(help="largest error of step time and peak memory; more is exit code 4")
+    ] = 0.1,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="picture of both: .png or .svg")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Lay a measured timeline over a predicted one: signed errors, and a picture."""
+    from parsim.timeline_reader import load_timeline
+    from parsim.validation.timelines import compare_timelines
+
+    both = load_timeline(predicted), load_timeline(measured)
+    found = compare_timelines(*both, tolerance=tolerance)
+    for note in found.notes:
+        _note(f"note: {note}")
+    if output is not None:
+        from parsim.report.overlay import draw_overlay
+
+        draw_overlay(*both, found, path=output)
+        _note(f"picture written to {output}")
+    if as_json:
+        _print_json(found.to_json())
+    else:
+        from parsim.report.compare import comparison_view
+
+        _show(comparison_view(found))
+    if not found.within_tolerance:
+        raise ToleranceExceeded(found.verdict)
 
 
 @app.command()

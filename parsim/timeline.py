@@ -20,6 +20,9 @@ SCHEMA_VERSION = 1
 STREAMS = ("compute", "send", "recv", "tp", "dp")
 """Lane names in drawing order; a span on another stream is drawn below these."""
 
+ACTIONS = ("F", "B", "I", "W")
+"""Kinds of compute spans that make up the pipeline phase."""
+
 
 class Span(NamedTuple):
     """One thing that one stream of one rank did.

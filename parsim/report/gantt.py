@@ -93,7 +93,7 @@ def draw_timeline(
     with matplotlib.rc_context(_STYLE):
         figure = _compose(timeline, end, width, title or "", memory, critical)
     if path is not None:
-        _save(figure, path)
+        save_picture(figure, path)
     return figure
 
 
@@ -102,11 +102,17 @@ def svg_text(figure: Figure) -> str:
     return _rendered(figure, ".svg").decode("utf-8")
 
 
-def _check(timeline: Timeline, path: Path | None, memory: bool, critical: bool) -> None:
-    if path is not None and path.suffix.lower() not in _FORMATS:
+def check_picture(path: Path) -> None:
+    """Refuse a path whose suffix names no form of a picture."""
+    if path.suffix.lower() not in _FORMATS:
         raise InputError(
             f"cannot draw to {path}: suffix '{path.suffix}'; allowed: {', '.join(_FORMATS)}"
         )
+
+
+def _check(timeline: Timeline, path: Path | None, memory: bool, critical: bool) -> None:
+    if path is not None:
+        check_picture(path)
     if memory and not any(curve.times for curve in timeline.memory):
         raise InputError("cannot draw memory: the timeline has no memory curves; leave memory out")
     if critical and not timeline.critical:
@@ -115,7 +121,12 @@ def _check(timeline: Timeline, path: Path | None, memory: bool, critical: bool) 
         )
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_picture(figure: Figure, path: Path) -> None:
+    """Write a figure as the `.png` or `.svg` that the path names.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
     content = _rendered(figure, path.suffix.lower())
     try:
         path.write_bytes(content)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from parsim.errors import InputError
-from parsim.sim.prediction import Prediction
 from parsim.timeline import Timeline
 from parsim.units import format_bytes, format_seconds
 
@@ -75,20 +75,61 @@ def save_timeline(
     else:
         from parsim.report.gantt import draw_timeline
 
-        title = f"{timeline.meta['model']} on {timeline.meta['system']}"
+        title = headline(timeline)
         draw_timeline(
             timeline, path=path, memory=memory, critical=critical, until=until, title=title
         )
 
 
-def summary_of(found: Prediction, timeline: Timeline) -> dict[str, str]:
-    """The lines above an HTML timeline."""
-    return {
-        "model": f"{timeline.meta['model']}, {timeline.meta['parameters']:,} parameters",
-        "cluster": str(timeline.meta["system"]),
-        "plan": found.plan.label(),
-        "step time": format_seconds(found.step_time),
-        "bubble": f"{100 * found.bubble_fraction:.1f} % of the pipeline phase",
-        "MFU": f"{100 * found.mfu:.1f} %",
-        "peak memory": format_bytes(max(found.peak_allocated)),
-    }
+def save_own_form(timeline: Timeline, path: Path) -> None:
+    """Write what `load_timeline` reads: times and bytes as they are, not a trace."""
+    with writing(path):
+        timeline.save(path)
+
+
+def check_own_form(path: Path, source: Path) -> None:
+    """Fail before the work where a timeline cannot be saved at a path.
+
+    Raises:
+        InputError: another suffix than .json, the file that it is made from, or not writable.
+    """
+    if path.suffix != ".json":
+        raise InputError(
+            f"{path}: a timeline is saved as .json; to draw it use "
+            f"`parsim timeline {source} -o {path}`"
+        )
+    check_other(path, source)
+    check_writable(path)
+
+
+def check_other(path: Path, source: Path) -> None:
+    """Refuse to write over the file that is read."""
+    if path.resolve() == source.resolve():
+        raise InputError(f"{path}: would overwrite the input; give another file")
+
+
+def headline(timeline: Timeline) -> str:
+    """Model and system, as far as the timeline names them."""
+    names = [timeline.meta.get(name) for name in ("model", "system")]
+    return " on ".join(str(name) for name in names if name)
+
+
+def summary_of(timeline: Timeline, *, mfu: float | None = None) -> dict[str, str]:
+    """The lines above an HTML timeline: what its `meta` says."""
+    said = dict(_summary(timeline.meta))
+    return said if mfu is None else {**said, "MFU": f"{100 * mfu:.1f} %"}
+
+
+def _summary(meta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if meta.get("model"):
+        size = f", {meta['parameters']:,} parameters" if meta.get("parameters") else ""
+        yield "model", f"{meta['model']}{size}"
+    for name, key in (("cluster", "system"), ("plan", "plan")):
+        if meta.get(key):
+            yield name, str(meta[key])
+    if meta.get("step_time_s") is not None:
+        yield "step time", format_seconds(meta["step_time_s"])
+    if meta.get("bubble_fraction") is not None:
+        yield "bubble", f"{100 * meta['bubble_fraction']:.1f} % of the pipeline phase"
+    if peak := meta.get("peak_allocated_bytes"):
+        yield "peak memory", format_bytes(max(peak) if isinstance(peak, list) else peak)

@@ -1,0 +1,84 @@
+"""A comparison of two timelines as text: the step, the kinds of action, the ranks, the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from parsim.report.text import table
+from parsim.validation.timelines import Compared, TimelineComparison
+
+_SCATTER = (("median", "median"), ("min", "min"), ("mad", "MAD"))
+
+FEW_RANKS = 8
+"""Of more ranks only the one with the largest difference is printed."""
+
+
+def comparison_view(found: TimelineComparison) -> RenderableType:
+    """Tables of predicted, measured, difference and error; times of the step with their spread."""
+    step = [row for row in found.rows if row.rank is None]
+    kinds = [row for row in step if row.quantity.endswith("_mean_s")]
+    return Group(
+        _step_table([row for row in step if row not in kinds], found.spread),
+        Text(""),
+        _kind_table(kinds),
+        Text(""),
+        _rank_table(found),
+        Text(""),
+        Text(found.verdict),
+    )
+
+
+def _step_table(rows: Iterable[Compared], spread: Mapping[str, Mapping[str, float]]) -> Table:
+    made = table("whole step", "predicted", "measured", "difference", "error",
+                 "spread of the measurement", right=range(1, 5))  # fmt: skip
+    for row in rows:
+        made.add_row(row.quantity, *_numbers(row), _spread(row, spread.get(row.quantity, {})))
+    return made
+
+
+def _kind_table(rows: Iterable[Compared]) -> Table:
+    made = table("mean length", "predicted", "measured", "difference", "error", right=range(1, 5))
+    for row in rows:
+        made.add_row(row.quantity.removesuffix("_mean_s"), *_numbers(row))
+    return made
+
+
+def _rank_table(found: TimelineComparison) -> Table:
+    made = table("per rank", "rank", "predicted", "measured", "difference", "error",
+                 right=range(1, 6))  # fmt: skip
+    by_quantity: dict[str, list[Compared]] = {}
+    for row in found.rows:
+        if row.rank is not None:
+            by_quantity.setdefault(row.quantity, []).append(row)
+    for quantity, rows in by_quantity.items():
+        for i, row in enumerate(_shown(rows)):
+            made.add_row("" if i else quantity, str(row.rank), *_numbers(row))
+    if len(found.pairs) > FEW_RANKS:
+        made.caption = (
+            f"of {len(found.pairs)} ranks the one with the largest difference; --json has all"
+        )
+        made.caption_justify = "left"
+    return made
+
+
+def _shown(rows: list[Compared]) -> list[Compared]:
+    if len(rows) <= FEW_RANKS:
+        return rows
+    return [max(rows, key=lambda row: abs(row.difference or 0.0))]
+
+
+def _numbers(row: Compared) -> Iterator[str]:
+    yield row.text(row.predicted)
+    yield row.text(row.measured)
+    yield row.text(row.difference, signed=True)
+    yield row.error_text
+
+
+def _spread(row: Compared, spread: Mapping[str, float]) -> str:
+    """Such as `median 1.234 s, min 1.200 s, MAD 0.012 s, n 20`."""
+    words = [f"{text} {row.text(spread[name])}" for name, text in _SCATTER if name in spread]
+    return ", ".join([*words, *([f"n {spread['n']:.0f}"] if "n" in spread else [])])
