@@ -1,21 +1,63 @@
-"""The command behind `python -m executor`."""
+"""The command behind `python -m executor`: one rank of `parsim run`, or the check before it."""
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
+from pathlib import Path
 
-EXIT_USAGE = 2
-
-MESSAGE = """\
-executor: running plans on devices is not in this release.
-What is: parsim simulate, parsim search, parsim timeline and parsim validate (see parsim --help).
-"""
+from parsim.errors import ParsimError
 
 
 def main() -> int:
-    """Say that nothing can be run here yet, and what can be done instead."""
-    sys.stderr.write(MESSAGE)
-    return EXIT_USAGE
+    """Check (outside torchrun) or run (inside it) a scenario's plan; the exit code."""
+    options = _options()
+    try:
+        return _work(options)
+    except ParsimError as error:
+        if os.environ.get("RANK", "0") == "0":
+            sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+
+
+def _work(options: argparse.Namespace) -> int:
+    from executor import compat
+    from executor.loss import check_trainable
+    from executor.mesh import check_world, probe
+    from executor.parallel.data import check_parallel
+    from parsim.scenario import load_scenario
+
+    compat.require_compatible()
+    scenario = load_scenario(options.scenario, dict(pair.split("=", 1) for pair in options.set))
+    report = probe(options.device)
+    plan = scenario.fixed_plan()
+    check_world(plan, report, oversubscribe=options.oversubscribe)
+    check_parallel(plan)
+    check_trainable(scenario.spec)
+    if "RANK" not in os.environ:
+        sys.stderr.write(f"{plan.label()} on {report}\n")
+        return 0
+    from executor.run import run
+
+    run(scenario, report, options)
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m executor", description=__doc__)
+    parser.add_argument("scenario", type=Path)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("build/run"))
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--timeout", type=float, default=300.0)
+    parser.add_argument("--verify", action="store_true")
+    parser.add_argument("--oversubscribe", action="store_true")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -353,6 +353,43 @@ def _explain(found: Validation, verbose: bool) -> None:
             sys.stdout.write("\n".join(explain(stack)) + "\n")
 
 
+@app.command()
+def run(  # noqa: PLR0913 - one argument per option
+    scenario: ScenarioPath,
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option(help="folder for results")] = Path("build/run"),
+    steps: Annotated[int, typer.Option(min=1, help="measured steps")] = 10,
+    warmup: Annotated[int, typer.Option(min=0, help="steps that are not measured")] = 3,
+    data: Annotated[Path | None, typer.Option(help="text file or folder to train on")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; default: what is there")] = None,
+    seed: Annotated[int, typer.Option(help="of weights and batches")] = 0,
+    timeout: Annotated[float, typer.Option(help="seconds before a hung rank ends the run")] = 300.0,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="compare gradients with one process")
+    ] = False,
+    oversubscribe: Annotated[
+        bool, typer.Option("--oversubscribe", help="more ranks than devices share them")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a scenario's plan with torch on this machine and compare it with the prediction."""
+    from parsim.launch import RunOptions, run_plan
+
+    found = _load(scenario, overrides)
+    options = RunOptions(
+        out=out, overrides=tuple(overrides or ()), steps=steps, warmup=warmup, seed=seed,
+        timeout=timeout, data=data, device=device, verify=verify, oversubscribe=oversubscribe,
+    )  # fmt: skip
+    with _progress("running"):
+        document = run_plan(scenario, found.fixed_plan().world_size, options)
+    if as_json:
+        _print_json(document)
+        return
+    from parsim.report.run import run_view
+
+    _show(run_view(document, str(out)))
+
+
 class CatalogKind(StrEnum):
     """What the catalog lists."""
 

@@ -1,0 +1,179 @@
+"""The one place that names private parts of torch, and the test that they are what we expect.
+
+Importing this module is the executor's demand for torch: without torch, or with one that is too
+old, the import raises an InputError that says what to install.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from types import CodeType, ModuleType
+from typing import Any
+
+from parsim.errors import InputError
+from parsim.schedule import Action, Kind
+
+MINIMUM = (2, 11)
+TESTED = "2.11 and 2.13"
+
+
+def require_torch() -> str:
+    """The version of the installed torch.
+
+    Raises:
+        InputError: torch is missing or older than `MINIMUM`.
+    """
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        raise InputError(
+            "running a plan needs torch, which is not installed; "
+            "install it with: pip install parsim[executor]"
+        ) from None
+    major, minor = version.split(".")[:2]
+    if (int(major), int(minor)) < MINIMUM:
+        raise InputError(
+            f"torch {version} is too old to run a plan; allowed: {MINIMUM[0]}.{MINIMUM[1]} or "
+            f"newer (tested: {TESTED}); update it with: pip install -U parsim[executor]"
+        )
+    return version
+
+
+TORCH_VERSION = require_torch()
+
+from torch.distributed import fsdp  # noqa: E402
+from torch.distributed.pipelining import PipelineStage, schedules  # noqa: E402
+
+# Where a name is gone, `self_test` says so; until then a stand-in keeps this module importable.
+RuntimeBase: Any = getattr(schedules, "_PipelineScheduleRuntime", object)
+"""Runs any list of actions; private, because torch offers only fixed schedules in public."""
+
+StageBase: Any = PipelineStage
+"""One part of the model in the pipeline; public, but without types."""
+
+TorchAction: Any = getattr(schedules, "_Action", None)
+TorchKind: Any = getattr(schedules, "_ComputationType", None)
+REDUCE_GRAD: Any = getattr(TorchKind, "REDUCE_GRAD", None)
+FSDPModule: Any = getattr(fsdp, "FSDPModule", None)
+
+SCHEDULES: ModuleType = schedules
+"""The module whose globals the runtime looks up; `ACTION_SPAN` and `WAIT` are two of them."""
+
+ACTION_SPAN = "record_function"
+"""Global of `schedules`: a context manager called with `PP:<action>` around every action."""
+
+WAIT = "_wait_batch_p2p"
+"""Global of `schedules`: waits for the messages that an action consumes."""
+
+SPAN_PREFIX = "PP:"
+
+_RUNTIME: dict[str, tuple[str, ...]] = {
+    "_prepare_schedule_with_comms": ("actions", "format"),
+    "register_custom_function": ("computation_type", "custom_function"),
+    "_maybe_compute_loss": ("stage", "output", "target_mbs", "mb_index"),
+    "_maybe_get_loss": ("stage", "mb_index"),
+    "_update_losses": ("stages", "losses"),
+    "step": ("target", "losses", "return_outputs"),
+}
+"""Methods of the runtime that are called or overridden, with the parameters relied on."""
+
+_STAGE: dict[str, tuple[str, ...]] = {
+    "__init__": (
+        *("submodule", "stage_index", "num_stages", "device"),
+        *("input_args", "output_args", "group"),
+    ),
+    "forward_maybe_with_nosync": ("args",),
+    "get_bwd_send_ops": (),
+    "_get_init_p2p_neighbors_ops": (),
+}
+"""The same of the stage."""
+
+
+def replicate_module() -> type | None:
+    """The class of modules made by `replicate` on top of FSDP2; None where torch has none."""
+    try:
+        from torch.distributed._composable.replicate_with_fsdp import ReplicateModule
+    except ImportError:
+        return None
+    found: type = ReplicateModule
+    return found
+
+
+def to_torch(actions: Iterable[Action]) -> list[Any]:
+    """Actions as torch's own, one for one."""
+    return [
+        TorchAction(stage, TorchKind(kind.name), None if microbatch < 0 else microbatch)
+        for stage, kind, microbatch in actions
+    ]
+
+
+def self_test() -> list[str]:
+    """What this torch lacks of the private parts that the executor stands on; empty is good."""
+    missing = [f"schedules.{name}" for name in _names() if not hasattr(schedules, name)]
+    if missing:
+        return missing
+    return [*_wrong_actions(), *_wrong_methods(), *_wrong_hooks()]
+
+
+@lru_cache(maxsize=1)
+def require_compatible() -> None:
+    """Refuse a torch whose private parts are not as expected.
+
+    Raises:
+        InputError: naming every part that is missing.
+    """
+    missing = self_test()
+    if missing:
+        raise InputError(
+            f"torch {TORCH_VERSION} cannot run pipelines here: {'; '.join(missing)}; "
+            f"tested versions: {TESTED}"
+        )
+
+
+def _names() -> Sequence[str]:
+    return ("_PipelineScheduleRuntime", "_Action", "_ComputationType", ACTION_SPAN, WAIT)
+
+
+def _wrong_actions() -> Iterator[str]:
+    """Every kind of action exists and is written as parsim writes it."""
+    values = {member.value for member in TorchKind}
+    for kind in Kind:
+        if kind.name not in values:
+            yield f"_ComputationType lacks {kind.name}"
+            continue
+        ours = Action(2, kind, 1 if kind.has_microbatch else -1)
+        theirs = str(to_torch([ours])[0])
+        if theirs != str(ours):
+            yield f"_Action writes {theirs} where {ours} is expected"
+
+
+def _wrong_methods() -> Iterator[str]:
+    """The methods that are called or overridden exist and take the parameters relied on."""
+    for owner, wanted in ((RuntimeBase, _RUNTIME), (StageBase, _STAGE)):
+        for name, parameters in wanted.items():
+            method = getattr(owner, name, None)
+            if method is None:
+                yield f"{owner.__name__} lacks {name}"
+                continue
+            found = inspect.signature(method).parameters
+            lacking = [parameter for parameter in parameters if parameter not in found]
+            if lacking:
+                yield f"{owner.__name__}.{name} lacks the parameter {', '.join(lacking)}"
+
+
+def _wrong_hooks() -> Iterator[str]:
+    """Replacing a module global records nothing unless the runtime looks it up by that name."""
+    used = set(_global_names(RuntimeBase._step_microbatches.__code__))
+    for name in (ACTION_SPAN, WAIT):
+        if name not in used:
+            yield f"_PipelineScheduleRuntime._step_microbatches does not call {name}"
+
+
+def _global_names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _global_names(constant)

@@ -1,0 +1,204 @@
+"""Where each rank stands: the device mesh of a plan, and whether the machine can hold it.
+
+The names of the mesh are always AXES, outermost first. A plan's rank order changes which ranks
+are neighbours, not the names: the tensor of ranks is permuted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from parsim.errors import InputError, PlanError
+from parsim.plan import Plan
+from parsim.plan.record import AXES
+from parsim.plan.rules import divisors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
+
+SHARING_NCCL = (2, 30)
+"""First NCCL in which several ranks may use one GPU (experimental, by environment variable)."""
+
+SHARING_VARIABLE = "NCCL_MULTI_RANK_GPU_ENABLE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceReport:
+    """What this machine offers to the ranks on it.
+
+    `kind` is torch's device type. `count` is the number of GPUs, or of CPU cores this process may
+    use. `shareable` says whether several ranks may use one device.
+    """
+
+    kind: str
+    backend: str
+    count: int
+    names: tuple[str, ...]
+    shareable: bool
+
+    def __str__(self) -> str:
+        kinds = ", ".join(sorted(set(self.names)))
+        return f"{self.count} x {self.kind} ({kinds}), backend {self.backend}"
+
+
+def coordinates(plan: Plan, rank: int) -> dict[str, int]:
+    """Return the place of a rank on each mesh axis.
+
+    Raises:
+        PlanError: the plan has no such rank.
+    """
+    if not 0 <= rank < plan.world_size:
+        raise PlanError(
+            f"rank={rank} is not in a plan of {plan.world_size} ranks; "
+            f"allowed: 0..{plan.world_size - 1}"
+        )
+    return {axis: rank // plan.stride(axis) % plan.degree(axis) for axis in AXES}
+
+
+def rank_at(plan: Plan, place: Mapping[str, int]) -> int:
+    """Return the rank at a place; an axis that is not named counts as 0."""
+    return sum(plan.stride(axis) * index for axis, index in place.items())
+
+
+def replica_index(plan: Plan, rank: int) -> int:
+    """Return which share of the global batch a rank trains on, 0 .. dp-1."""
+    place = coordinates(plan, rank)
+    return place["dp_replicate"] * plan.dp_shard + place["dp_shard"]
+
+
+def build_mesh(plan: Plan, device_type: str) -> DeviceMesh:
+    """Build the mesh with the dims pp, dp_replicate, dp_shard, cp, tp on every rank.
+
+    The process group must exist and have the plan's world size.
+    """
+    from torch.distributed.device_mesh import DeviceMesh
+
+    return DeviceMesh(device_type, ranks_by_place(plan), mesh_dim_names=AXES)
+
+
+def ranks_by_place(plan: Plan) -> Tensor:
+    """Return the ranks as a tensor whose dims are AXES: the transposed rank order."""
+    import torch
+
+    sizes = [plan.degree(axis) for axis in plan.rank_order]
+    ranks = torch.arange(plan.world_size).view(sizes)
+    return ranks.permute([plan.rank_order.index(axis) for axis in AXES]).contiguous()
+
+
+def data_group(plan: Plan, mesh: DeviceMesh) -> ProcessGroup:
+    """Return the group of all replicas of this rank's parameters; to be called on every rank."""
+    from torch import distributed
+
+    if plan.dp_shard == 1 or plan.dp_replicate == 1:
+        return mesh["dp_replicate" if plan.dp_shard == 1 else "dp_shard"].get_group()
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for rank in range(plan.world_size):
+        place = coordinates(plan, rank)
+        groups.setdefault((place["pp"], place["cp"], place["tp"]), []).append(rank)
+    return distributed.new_subgroups_by_enumeration(list(groups.values()))[0]
+
+
+def probe(kind: str | None = None) -> DeviceReport:
+    """Look at this machine: the GPUs if there are any, else (or if asked) the CPU.
+
+    Raises:
+        InputError: an unknown kind, or "cuda" where torch sees no GPU.
+    """
+    import torch
+
+    if kind not in (None, "cpu", "cuda"):
+        raise InputError(f"device={kind!r} is unknown; allowed: cpu, cuda")
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if kind == "cuda" and not found:
+        raise InputError(
+            f"device='cuda', but torch {torch.__version__} sees no GPU; use device='cpu', or "
+            f"install a torch built for CUDA"
+        )
+    if kind == "cpu" or not found:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        return DeviceReport(
+            kind="cpu", backend="gloo", count=cores or 1, names=("cpu",), shareable=True
+        )
+    names = tuple(torch.cuda.get_device_name(i) for i in range(found))
+    return DeviceReport(
+        kind="cuda",
+        backend="nccl",
+        count=found,
+        names=names,
+        shareable=_may_share(torch.cuda.nccl.version()),
+    )
+
+
+def _may_share(nccl: Iterable[int]) -> bool:
+    # NCCL before 2.30 ends with "Duplicate GPU detected" when two ranks use one GPU
+    return tuple(nccl)[:2] >= SHARING_NCCL and os.environ.get(SHARING_VARIABLE) == "1"
+
+
+def check_world(plan: Plan, report: DeviceReport, *, oversubscribe: bool) -> None:
+    """Refuse a plan that this machine cannot hold.
+
+    Raises:
+        InputError: more ranks than devices, and sharing them was not asked for or cannot be.
+    """
+    if plan.world_size <= report.count or (oversubscribe and report.shareable):
+        return
+    smaller = largest_fitting(plan, report.count)
+    fit = f"what fits: {_degrees(smaller)} = {smaller.world_size}"
+    raise InputError(
+        f"world size {plan.world_size} ({_degrees(plan)}) is more than the "
+        f"{report.count} {_devices(report)} of this machine; {fit}; {_way_out(report)}"
+    )
+
+
+def largest_fitting(plan: Plan, count: int) -> Plan:
+    """Return the plan with the most ranks, up to `count`, whose degrees divide this one's.
+
+    Among equals the one that changes tensor parallelism least, then pipeline, then sharding.
+    """
+    best = plan
+    best_key: tuple[int, ...] = ()
+    names = ("tp", "pp", "dp_shard", "dp_replicate", "cp")
+    for degrees in itertools.product(*(divisors(plan.degree(name)) for name in names)):
+        tp, pp, shard, copies, cp = degrees
+        candidate = replace(plan, tp=tp, pp=pp, dp_shard=shard, dp_replicate=copies, cp=cp)
+        key = (candidate.world_size, *degrees)
+        if candidate.world_size <= count and key > best_key:
+            best, best_key = candidate, key
+    return _settled(best)
+
+
+def _settled(plan: Plan) -> Plan:
+    """Take back what needs a degree above 1 that is gone."""
+    if plan.dp_shard == 1:
+        plan = replace(plan, zero_stage=0)
+    if plan.tp == 1:
+        plan = replace(plan, sequence_parallel=False)
+    if plan.pp == 1 and plan.schedule == "interleaved_1f1b":
+        plan = replace(plan, schedule="1f1b", v=1, stage_layers=None)
+    return plan
+
+
+def _degrees(plan: Plan) -> str:
+    return f"pp={plan.pp} x dp={plan.dp} x cp={plan.cp} x tp={plan.tp}"
+
+
+def _devices(report: DeviceReport) -> str:
+    one = report.count == 1
+    if report.kind == "cpu":
+        return "CPU core" if one else "CPU cores"
+    return "GPU" if one else "GPUs"
+
+
+def _way_out(report: DeviceReport) -> str:
+    if report.shareable:
+        return "or share the devices among ranks with oversubscribe"
+    return (
+        f"or run on the CPU with oversubscribe (one GPU holds one rank, unless NCCL is "
+        f"{'.'.join(map(str, SHARING_NCCL))} or newer and {SHARING_VARIABLE}=1)"
+    )

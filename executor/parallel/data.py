@@ -1,0 +1,258 @@
+"""Data parallelism of one stage: how its gradients meet those of its copies.
+
+    zero_stage  one step of a plan without pipeline
+    0           DistributedDataParallel, or our buckets where that has no answer (see `buckets`)
+    1           our buckets: reduce-scatter, update of one share, gathered by the optimizer
+    2           fully_shard, parameters kept gathered from forward to the last backward
+    3           fully_shard, parameters gathered for each block and pass
+
+Under a pipeline the runner averages gradients of stages 0 and 1 at REDUCE_GRAD, and gathers and
+reduces those of 2 and 3 at UNSHARD and REDUCE_GRAD.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+from executor.module import Stage
+from executor.parallel.buckets import (
+    GradientBuckets,
+    Groups,
+    local_gradient,
+    partial_group,
+    sum_flat,
+    trainable,
+)
+from executor.parallel.precision import (
+    apply_autocast,
+    check_precision,
+    gathered_dtype,
+    gradient_dtype,
+    storage_dtype,
+    wire_dtype,
+)
+from parsim.errors import PlanError
+from parsim.plan import Plan
+
+Kind = Literal["plain", "ddp", "buckets", "fully_shard"]
+"""Where averaged gradients come from; `plain` leaves them in `.grad` as backward made them."""
+
+LossFn = Callable[[Tensor, Tensor], Tensor]
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One stage on this rank, wrapped for its data parallelism.
+
+    `module` is what is called (in a pipeline: what the runner is given), `stage` what holds the
+    parameters under their global names. Per step: `zero_grad`, a backward for each micro-batch
+    inside `microbatch`, `finish`, and then an optimizer (executor/optimizer.py).
+    """
+
+    stage: Stage
+    module: nn.Module
+    kind: Kind
+    plan: Plan
+    mesh: DeviceMesh
+    buckets: GradientBuckets | None = None
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of the last step."""
+        for parameter in self.stage.parameters():
+            parameter.grad = None
+        if self.buckets is not None:
+            self.buckets.zero()
+
+    def microbatch(self, *, last: bool) -> AbstractContextManager[Any]:
+        """What forward and backward of a micro-batch run inside, `last` of its step or not."""
+        if self.kind == "ddp":
+            return nullcontext() if last else self.module.no_sync()
+        if self.buckets is not None:
+            self.buckets.last_backward = last
+        elif self.kind == "fully_shard":
+            # scattered in every backward, so that only a share of the gradients is ever held; the
+            # sum over dp_replicate is taken once
+            self.stage.set_is_last_backward(last)
+            self.stage.set_requires_all_reduce(last)
+            self.stage.set_reshard_after_backward(last or self.plan.zero_stage == 3)
+        return nullcontext()
+
+    def accumulate(self, tokens: Tensor, targets: Tensor, loss_fn: LossFn) -> list[Tensor]:
+        """Forward and backward of all micro-batches of a plan without pipeline; their losses.
+
+        Gradients are means over micro-batches. Call it inside `loss_context`, with
+        `parallel_loss` where tensor ranks may hold parts of the logits.
+        """
+        count = self.plan.num_microbatches
+        losses = []
+        pairs = zip(tokens.chunk(count), targets.chunk(count), strict=True)
+        for index, (some, wanted) in enumerate(pairs):
+            with self.microbatch(last=index == count - 1):
+                loss = loss_fn(self.module(some), wanted)
+                (loss / count).backward()
+            losses.append(loss.detach())
+        self.finish()
+        return losses
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def finish(self) -> None:
+        """Complete the gradients after the last backward of a step."""
+        if self.buckets is not None:
+            self.buckets.finish(averaged=self.plan.pp > 1)
+        else:
+            _finish_partial(self.stage)
+
+    def gradients(self) -> Iterator[tuple[str, nn.Parameter, Tensor]]:
+        """Each parameter with its averaged gradient, whole over data ranks or a DTensor.
+
+        On every rank at once, after `finish`; ZeRO-1 gathers its shares for it.
+        """
+        if self.buckets is None:
+            for name, parameter in trainable(self.stage.named_parameters()).items():
+                if parameter.grad is not None:
+                    yield name, parameter, parameter.grad.detach()
+            return
+        for name, parameter, view in self.buckets.whole():
+            yield name, parameter, like_parameter(parameter, view)
+
+
+def apply_data_parallel(stage: Stage, plan: Plan, mesh: DeviceMesh) -> Replica:
+    """Wrap a stage, tensor-parallel or not, for the data axes of a mesh.
+
+    Raises:
+        PlanError: a combination that would train wrongly, with the reason.
+    """
+    check_parallel(plan)
+    apply_autocast(stage, plan)
+    kind = data_kind(plan)
+    module: nn.Module = stage
+    buckets = None
+    if kind == "fully_shard":
+        _fully_shard(stage, plan, mesh)
+    elif kind == "ddp":
+        module = DistributedDataParallel(
+            stage,
+            process_group=mesh["dp_replicate"].get_group(),
+            bucket_cap_mb=plan.bucket_bytes / MIB,
+            gradient_as_bucket_view=True,
+            # no_sync skips the bookkeeping of the first backward that a static graph relies on
+            static_graph=plan.num_microbatches == 1,
+        )
+    elif kind == "buckets":
+        buckets = _buckets(stage, plan, mesh)
+    return Replica(stage=stage, module=module, kind=kind, plan=plan, mesh=mesh, buckets=buckets)
+
+
+def check_parallel(plan: Plan) -> None:
+    """Refuse plans whose gradients or numbers would be wrong.
+
+    Raises:
+        PlanError: naming the combination and what to use instead.
+    """
+    check_precision(plan)
+    if plan.cp > 1 or plan.ep > 1:
+        axis = "cp" if plan.cp > 1 else "ep"
+        raise PlanError(f"{axis}={plan.degree(axis)} cannot be run yet; use {axis}=1")
+    if plan.zero_stage == 0 and plan.dp_shard > 1:
+        raise PlanError(
+            f"zero_stage=0 with dp_shard={plan.dp_shard}: nothing would average the gradients "
+            f"over dp_shard; use dp_replicate={plan.dp}, dp_shard=1"
+        )
+    if plan.sequence_parallel and plan.tp == 1:
+        raise PlanError("sequence_parallel=true needs tp > 1; use sequence_parallel=false")
+
+
+def data_kind(plan: Plan) -> Kind:
+    """Choose how gradients meet."""
+    if plan.zero_stage >= 2:
+        return "fully_shard"
+    pure = storage_dtype(plan) != torch.float32
+    if plan.zero_stage == 1 or pure:
+        return "buckets"
+    if plan.dp == 1 or plan.pp > 1:
+        return "plain"
+    torch_can = plan.tp == 1 and wire_dtype(plan) == torch.float32 and plan.overlap_grad_reduce
+    return "ddp" if torch_can else "buckets"
+
+
+def like_parameter(parameter: nn.Parameter, local: Tensor) -> Tensor:
+    """A local tensor as what the parameter is: split over tensor ranks in the same way, or not."""
+    if not isinstance(parameter, DTensor):
+        return local
+    return DTensor.from_local(
+        local,
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )
+
+
+def whole_tensor(value: Tensor) -> Tensor:
+    """The whole of a split tensor; on all its ranks at once."""
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def _fully_shard(stage: Stage, plan: Plan, mesh: DeviceMesh) -> None:
+    axes = ("dp_replicate", "dp_shard") if plan.dp_replicate > 1 else ("dp_shard",)
+    wide = gathered_dtype(plan) == torch.float32
+    options: dict[str, Any] = {
+        "mesh": mesh[axes],
+        "reshard_after_forward": plan.zero_stage == 3,
+        "mp_policy": MixedPrecisionPolicy(
+            param_dtype=None if wide else gathered_dtype(plan),
+            reduce_dtype=None if wide else wire_dtype(plan),
+        ),
+    }
+    # the logits are a view of what a matrix product gave; nothing here writes into them
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+    for block in stage.layers.values():
+        fully_shard(block, **options)
+    # the root holds embedding and head together: a tied table must be in one group
+    fully_shard(stage, **options)
+
+
+def _buckets(stage: Stage, plan: Plan, mesh: DeviceMesh) -> GradientBuckets:
+    return GradientBuckets(
+        trainable(stage.named_parameters()),
+        Groups(
+            replicate=mesh["dp_replicate"].get_group() if plan.dp_replicate > 1 else None,
+            shard=mesh["dp_shard"].get_group() if plan.dp_shard > 1 else None,
+        ),
+        bucket_bytes=plan.bucket_bytes,
+        dtype=gradient_dtype(plan),
+        wire=wire_dtype(plan),
+        # the pipeline's runner reduces what is in .grad
+        hooks=plan.pp == 1,
+        overlap=plan.overlap_grad_reduce,
+    )
+
+
+def _finish_partial(stage: Stage) -> None:
+    """Split gradients as their parameters are; partial sums are summed in one collective."""
+    split = [
+        parameter
+        for parameter in stage.parameters()
+        if isinstance(parameter.grad, DTensor) and parameter.grad.placements != parameter.placements
+    ]
+    grads = [local_gradient(parameter, parameter.grad) for parameter in split]
+    groups = [partial_group(parameter, parameter.grad) for parameter in split]
+    partial = [grad for grad, group in zip(grads, groups, strict=True) if group is not None]
+    if partial:
+        sum_flat(partial, next(group for group in groups if group is not None))
+    for parameter, grad in zip(split, grads, strict=True):
+        parameter.grad = like_parameter(parameter, grad)

@@ -1,0 +1,72 @@
+"""Which dtypes a plan's precision means on the device.
+
+             zero_stage 0, 1                      zero_stage 2, 3 (fully_shard)
+fp32, tf32   fp32 throughout                      fp32 throughout
+bf16         bf16 weights, fp32 copy apart        fp32 shards, gathered as bf16
+bf16_amp     fp32 weights, autocast               fp32 shards, gathered as bf16, autocast
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from parsim.errors import PlanError
+from parsim.plan import Plan
+from parsim.plan.record import precision
+
+
+def check_precision(plan: Plan) -> None:
+    """Refuse what would train wrongly.
+
+    Raises:
+        PlanError: fp16, or a name that does not exist.
+    """
+    if precision(plan.precision).compute == "fp16":
+        raise PlanError(
+            f"precision={plan.precision!r}: small fp16 gradients become zero without loss "
+            f"scaling, which is not done here; use precision='bf16' or 'bf16_amp'"
+        )
+
+
+def shards_parameters(plan: Plan) -> bool:
+    """Whether parameters live as shards and are gathered for use."""
+    return plan.zero_stage >= 2
+
+
+def storage_dtype(plan: Plan) -> torch.dtype:
+    """What a stage's parameters are built in."""
+    pure = precision(plan.precision).parameter == 2 and not shards_parameters(plan)
+    return torch.bfloat16 if pure else torch.float32
+
+
+def gathered_dtype(plan: Plan) -> torch.dtype:
+    """What shards are gathered in."""
+    return torch.bfloat16 if precision(plan.precision).gathered == 2 else torch.float32
+
+
+def gradient_dtype(plan: Plan) -> torch.dtype:
+    """What gradients are added up in."""
+    return torch.float32 if plan.gradient_precision == "fp32" else storage_dtype(plan)
+
+
+def wire_dtype(plan: Plan) -> torch.dtype:
+    """What gradients are sent in."""
+    return torch.float32 if plan.reduce_precision == "fp32" else gathered_dtype(plan)
+
+
+def edge_dtype(plan: Plan) -> torch.dtype:
+    """What passes between stages: the dtype of the sum that all layers add to."""
+    return gathered_dtype(plan) if shards_parameters(plan) else storage_dtype(plan)
+
+
+def apply_autocast(stage: nn.Module, plan: Plan) -> None:
+    """Let a stage's forward run under autocast, where the plan says so.
+
+    For tf32 this sets torch's precision of fp32 matrix products, which is global.
+    """
+    if plan.precision == "bf16_amp":
+        device = next(stage.parameters()).device.type
+        stage.forward = torch.autocast(device, dtype=torch.bfloat16)(stage.forward)
+    if plan.precision == "tf32":
+        torch.set_float32_matmul_precision("high")

@@ -1,0 +1,198 @@
+"""Tensor parallelism: which weights of a stage are split, and where activations are exchanged.
+
+    norm -> [gather] -> q k v fc1 gate (columns) -> projection fc2 (rows) -> [sum] -> residual
+
+One exchange enters and one leaves attention, likewise the MLP. Without sequence parallelism only
+the sums are there (all-reduce forward behind rows, backward before columns). With it a rank holds
+1/tp of the tokens between the borders, [gather] is an all-gather and [sum] a reduce-scatter.
+The vocabulary is split over ranks, in the token table and in the output projection.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    distribute_tensor,
+)
+from torch.distributed.tensor import parallel as tp
+from torch.nn import functional as F
+
+from executor.loss import loss
+from executor.module import Stage
+from parsim.errors import PlanError
+
+TOKENS = 1
+"""Dim of the tokens in hidden states (b, s, h): what sequence parallelism splits."""
+
+
+def apply_tensor_parallel(
+    stage: Stage, mesh: DeviceMesh, *, sequence_parallel: bool, loss_parallel: bool
+) -> None:
+    """Split a stage's weights over the 1-D mesh of its tensor ranks, in place.
+
+    What passes between stages is a plain tensor: (b, s, h), or (b, s / tp, h) with sequence
+    parallelism. With `loss_parallel` the logits stay split by vocabulary, as a DTensor, and loss
+    and backward must run inside `loss_context(loss_parallel=True)`. With sequence parallelism
+    and dropout the ranks hold different tokens and heads, so each must seed its own masks.
+
+    Raises:
+        PlanError: tp does not divide heads, widths, or the tokens of a sequence.
+    """
+    if mesh.size() == 1:
+        return
+    check_splits(stage, mesh.size(), sequence_parallel=sequence_parallel)
+    between: Placement = Shard(TOKENS) if sequence_parallel else Replicate()
+    styles: dict[str, Any] = {}
+    for name in stage.layers:
+        styles.update(_block_styles(stage, f"layers.{name}", between))
+    if stage.embedding is not None:
+        styles.update(_embedding_styles(stage.embedding, between))
+    if stage.head is not None:
+        styles.update(_head_styles(stage.head, between, loss_parallel=loss_parallel))
+    tp.parallelize_module(stage, mesh, styles)
+    stage.tie()
+
+
+def loss_context(*, loss_parallel: bool) -> AbstractContextManager[Any]:
+    """What loss and backward of vocabulary-parallel logits run inside."""
+    return tp.loss_parallel() if loss_parallel else nullcontext()
+
+
+def parallel_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """The training loss as a plain tensor, whether the logits are split by vocabulary or not."""
+    value = loss(logits, targets)
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def check_splits(stage: Stage, degree: int, *, sequence_parallel: bool) -> None:
+    """Refuse sizes that do not split into equal parts.
+
+    Raises:
+        PlanError: naming the size. An uneven split of the vocabulary would train, but its
+            largest part sets the pace, which no plan accounts for.
+    """
+    spec = stage.spec
+    sizes = {
+        "num_attention_heads": spec.num_attention_heads,
+        "num_key_value_heads": spec.num_key_value_heads,
+        "ffn_hidden_size": spec.ffn_hidden_size,
+        "padded_vocab_size": spec.vocab_rows,
+    }
+    if sequence_parallel:
+        sizes["seq_len"] = spec.seq_len
+    for name, size in sizes.items():
+        if size % degree:
+            hint = f"; use padded_vocab_size={-(-size // degree) * degree}"
+            raise PlanError(
+                f"tp={degree} does not divide {name}={size}"
+                f"{hint if name == 'padded_vocab_size' else '; use a tp that divides it'}"
+            )
+
+
+def _block_styles(stage: Stage, path: str, between: Placement) -> dict[str, Any]:
+    columns = ["attention.q", "attention.k", "attention.v", "mlp.fc1"]
+    columns += ["mlp.gate"] if stage.spec.gated_mlp else []
+    styles: dict[str, Any] = {f"{path}.{name}": tp.ColwiseParallel() for name in columns}
+    for inner, last in (("attention", "projection"), ("mlp", "fc2")):
+        # made a DTensor once for all columns: their input gradients are then added before the one
+        # exchange, where three separate conversions would make three
+        styles[f"{path}.{inner}"] = tp.PrepareModuleInput(
+            input_layouts=(between,), desired_input_layouts=(Replicate(),)
+        )
+        styles[f"{path}.{inner}.{last}"] = tp.RowwiseParallel(output_layouts=between)
+    styles.update(_norm_styles(path, ("attention_norm", "mlp_norm"), between))
+    return styles
+
+
+def _norm_styles(path: str, names: tuple[str, ...], between: Placement) -> dict[str, Any]:
+    """A norm of all tokens is left alone; of some tokens, its gradients are partial sums."""
+    if between == Replicate():
+        return {}
+    return {f"{path}.{n}": tp.SequenceParallel(use_local_output=True) for n in names}
+
+
+def _embedding_styles(embedding: nn.Module, between: Placement) -> dict[str, Any]:
+    styles: dict[str, Any] = {"embedding.token": _VocabularyRows(between)}
+    if between == Replicate():
+        return styles
+    if embedding.positions is not None:
+        styles["embedding.positions"] = _OwnTokens()
+    if embedding.token_types is not None:
+        styles["embedding.token_types"] = _AllTokens()
+    if embedding.norm is not None:
+        styles.update(_norm_styles("embedding", ("norm",), between))
+    return styles
+
+
+def _head_styles(head: nn.Module, between: Placement, *, loss_parallel: bool) -> dict[str, Any]:
+    names = ("norm", "transform", "transform_norm")
+    present = tuple(name for name in names if getattr(head, name) is not None)
+    styles = _norm_styles("head", present, between)
+    if head.logits is not None:
+        styles["head.logits"] = tp.ColwiseParallel(
+            input_layouts=between,
+            output_layouts=Shard(-1) if loss_parallel else Replicate(),
+            use_local_output=not loss_parallel,
+        )
+    return styles
+
+
+class _VocabularyRows(tp.ParallelStyle):  # type: ignore[misc]  # torch has no types here
+    """A token table split by rows: each rank looks up the tokens it has, the rest are zeros.
+
+    Torch's own style gives every rank a gradient of the whole table, which is tp times the memory.
+    """
+
+    def __init__(self, between: Placement) -> None:
+        super().__init__()
+        self.between = between
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        rows = distribute_tensor(module.weight.detach(), device_mesh, (Shard(0),))
+        module.register_parameter("weight", nn.Parameter(rows))
+        first = device_mesh.get_local_rank() * rows.to_local().shape[0]
+
+        def lookup(tokens: Tensor) -> Tensor:
+            table = module.weight.to_local()
+            local = tokens - first
+            elsewhere = (local < 0) | (local >= table.shape[0])
+            found = F.embedding(local.masked_fill(elsewhere, 0), table)
+            part = found.masked_fill(elsewhere.unsqueeze(-1), 0.0)
+            total = DTensor.from_local(part, device_mesh, (Partial(),), run_check=False)
+            return total.redistribute(placements=(self.between,)).to_local()
+
+        module.forward = lookup
+        return module
+
+
+class _OwnTokens(tp.ParallelStyle):  # type: ignore[misc]  # torch has no types here
+    """Of position rows (s, h) a rank passes on those of its tokens; gradients are gathered."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        def own(_module: nn.Module, _inputs: Any, rows: Tensor) -> Tensor:  # noqa: ANN401
+            whole = DTensor.from_local(rows, device_mesh, (Replicate(),), run_check=False)
+            return whole.redistribute(placements=(Shard(0),)).to_local()
+
+        module.register_forward_hook(own)
+        return module
+
+
+class _AllTokens(tp.ParallelStyle):  # type: ignore[misc]  # torch has no types here
+    """A row (1, h) added to all tokens: its gradient is summed over the ranks' tokens."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        def shared(_module: nn.Module, _inputs: Any, row: Tensor) -> Tensor:  # noqa: ANN401
+            whole = DTensor.from_local(row, device_mesh, (Replicate(),), run_check=False)
+            return whole.to_local(grad_placements=(Partial(),))
+
+        module.register_forward_hook(shared)
+        return module

@@ -1,0 +1,136 @@
+"""Compares a plan's loss and gradients with those of one process, by global parameter name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from executor.loss import loss as default_loss
+from executor.module import OUTPUT_TABLE, TOKEN_TABLE, build_model
+from executor.parallel.data import LossFn, Replica, whole_tensor
+from parsim.errors import InputError
+from parsim.model.transformer import TransformerSpec
+from parsim.plan import Plan
+
+Gradients = dict[str, Tensor]
+
+SMALLEST_SHARE = 1e-3
+"""A parameter whose gradient is below this share of the largest is compared on that scale: the
+gradient of a key's bias is zero but for rounding, because softmax ignores a constant."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientError:
+    """The largest relative error, and the parameter that has it."""
+
+    error: float
+    parameter: str
+
+
+def reference(
+    spec: TransformerSpec,
+    plan: Plan,
+    batch: tuple[Tensor, Tensor],
+    seed: int,
+    *,
+    dtype: torch.dtype = torch.float32,
+    loss_fn: LossFn = default_loss,
+) -> tuple[float, Gradients]:
+    """Loss and gradients of the global batch, in this process alone, as fp32.
+
+    The batch is cut as the plan cuts it, into micro-batches of which each weighs the same.
+    """
+    tokens, targets = batch
+    model = build_model(spec, device=tokens.device, dtype=dtype, seed=seed)
+    count = plan.dp * plan.num_microbatches
+    total = 0.0
+    for some, wanted in zip(tokens.chunk(count), targets.chunk(count), strict=True):
+        loss = loss_fn(model(some), wanted) / count
+        loss.backward()
+        total += float(loss.detach())
+    found = {n: p.grad.float() for n, p in model.named_parameters() if p.grad is not None}
+    if model.tied and plan.pp > 1:
+        # the first and the last stage each have a copy of the tied table, and the summed gradient
+        found[OUTPUT_TABLE] = found[TOKEN_TABLE]
+    return total, found
+
+
+def gather_gradients(replicas: Sequence[Replica], mesh: DeviceMesh, plan: Plan) -> Gradients:
+    """All gradients of the plan on rank 0 as whole fp32 tensors on the CPU; nothing elsewhere.
+
+    On every rank at once, after `Replica.finish`, with all stages of the rank.
+    """
+    mine: Gradients = {}
+    keep = all(index == 0 for index in _others(mesh))
+    for replica in replicas:
+        for name, _, gradient in replica.gradients():
+            whole = whole_tensor(gradient)
+            if keep:
+                mine[name] = whole.float().cpu().clone()
+    if not keep or plan.pp == 1:
+        return mine if keep else {}
+    group, root = mesh["pp"].get_group(), mesh.get_coordinate()[0] == 0
+    parts: list[Gradients] | None = [{} for _ in range(plan.pp)] if root else None
+    dist.gather_object(mine, parts, group=group, group_dst=0)
+    return {name: grad for part in parts or () for name, grad in part.items()}
+
+
+def mean_loss(losses: Sequence[Tensor | float], mesh: DeviceMesh, plan: Plan) -> float:
+    """The mean over micro-batches and replicas, on ranks that have the losses of their replica."""
+    total = torch.tensor(0.0, dtype=torch.float64)
+    for loss in losses:
+        total += float(loss) / (len(losses) * plan.dp)
+    total = total.to(mesh.device_type)
+    for axis in ("dp_replicate", "dp_shard"):
+        if plan.degree(axis) > 1:
+            dist.all_reduce(total, group=mesh[axis].get_group())
+    return float(total)
+
+
+def _others(mesh: DeviceMesh) -> list[int]:
+    """This rank's coordinates on all axes but the pipeline's, the first."""
+    return list(mesh.get_coordinate()[1:])
+
+
+def max_relative_error(
+    found: Mapping[str, Tensor], expected: Mapping[str, Tensor]
+) -> GradientError:
+    """The largest |found - expected| of any element, relative to its parameter's largest gradient.
+
+    Raises:
+        InputError: a parameter is missing, additional, or of another shape.
+    """
+    _check_same(found, expected)
+    floor = SMALLEST_SHARE * max((float(g.abs().max()) for g in expected.values()), default=0.0)
+    worst = GradientError(error=0.0, parameter="")
+    for name, wanted in expected.items():
+        scale = max(float(wanted.abs().max()), floor)
+        gap = float((found[name].to(wanted) - wanted).abs().max())
+        error = gap / scale if scale else gap
+        if math.isnan(error):
+            return GradientError(error=math.inf, parameter=name)
+        if error > worst.error:
+            worst = GradientError(error=error, parameter=name)
+    return worst
+
+
+def _check_same(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    missing = sorted(set(expected) - set(found))
+    extra = sorted(set(found) - set(expected))
+    if missing or extra:
+        raise InputError(
+            f"gradients of different parameters: missing {', '.join(missing) or 'none'}; "
+            f"additional {', '.join(extra) or 'none'}"
+        )
+    for name, wanted in expected.items():
+        if found[name].shape != wanted.shape:
+            raise InputError(
+                f"gradient of {name} has shape {tuple(found[name].shape)}, "
+                f"expected {tuple(wanted.shape)}"
+            )

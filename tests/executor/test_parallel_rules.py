@@ -1,0 +1,146 @@
+"""What is refused before anything runs, which mechanism a plan gets, and how errors are judged."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from executor.mesh import probe
+from parsim.errors import InputError, PlanError
+from parsim.plan import Plan
+
+torch = pytest.importorskip("torch")
+
+from executor.module import build_model  # noqa: E402
+from executor.parallel.data import check_parallel, data_kind  # noqa: E402
+from executor.parallel.precision import edge_dtype, gradient_dtype, storage_dtype, wire_dtype  # noqa: E402
+from executor.parallel.tensor import check_splits  # noqa: E402
+from executor.verify import max_relative_error  # noqa: E402
+from tests.executor.workers.parallel import GPT  # noqa: E402
+
+BASE = Plan(precision="fp32")
+
+REFUSED: dict[str, tuple[Plan, str]] = {
+    "context": (replace(BASE, cp=2), "cp=2 cannot be run yet; use cp=1"),
+    "experts": (replace(BASE, ep=2), "ep=2 cannot be run yet; use ep=1"),
+    "fp16": (
+        replace(BASE, precision="fp16"),
+        "precision='fp16': small fp16 gradients become zero without loss scaling, which is not "
+        "done here; use precision='bf16' or 'bf16_amp'",
+    ),
+    "nobody averages": (
+        replace(BASE, dp_shard=2),
+        "zero_stage=0 with dp_shard=2: nothing would average the gradients over dp_shard; use "
+        "dp_replicate=2, dp_shard=1",
+    ),
+    "sequence without tensor": (
+        replace(BASE, sequence_parallel=True),
+        "sequence_parallel=true needs tp > 1; use sequence_parallel=false",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    plan, message = REFUSED[name]
+    with pytest.raises(PlanError) as refused:
+        check_parallel(plan)
+    assert str(refused.value) == message
+
+
+KINDS: dict[str, tuple[Plan, str]] = {
+    "one rank": (BASE, "plain"),
+    "ddp": (replace(BASE, dp_replicate=2), "ddp"),
+    "ddp without overlap": (replace(BASE, dp_replicate=2, overlap_grad_reduce=False), "buckets"),
+    "ddp under a pipeline": (replace(BASE, dp_replicate=2, pp=2), "plain"),
+    "ddp of split parameters": (replace(BASE, dp_replicate=2, tp=2), "buckets"),
+    "bf16 parameters": (replace(BASE, precision="bf16"), "buckets"),
+    "zero 1": (replace(BASE, dp_shard=2, zero_stage=1), "buckets"),
+    "zero 2": (replace(BASE, dp_shard=2, zero_stage=2), "fully_shard"),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_mechanism(name: str) -> None:
+    plan, kind = KINDS[name]
+    assert data_kind(plan) == kind
+
+
+def test_dtypes_of_pure_bf16() -> None:
+    plan = Plan(precision="bf16", reduce_precision="same")
+    dtypes = [f(plan) for f in (storage_dtype, gradient_dtype, wire_dtype, edge_dtype)]
+    assert dtypes == [torch.bfloat16, torch.float32, torch.bfloat16, torch.bfloat16]
+
+
+def test_shards_are_fp32_and_gathered_as_bf16() -> None:
+    plan = Plan(precision="bf16", dp_shard=2, zero_stage=3)
+    assert (storage_dtype(plan), edge_dtype(plan)) == (torch.float32, torch.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sequence", "message"),
+    [
+        ({}, False, "tp=3 does not divide num_attention_heads=4; use a tp that divides it"),
+        (
+            {"num_attention_heads": 6, "num_key_value_heads": 6, "ffn_hidden_size": 66},
+            False,
+            "tp=3 does not divide padded_vocab_size=64; use padded_vocab_size=66",
+        ),
+        (
+            {"num_attention_heads": 6, "num_key_value_heads": 6, "ffn_hidden_size": 66,
+             "padded_vocab_size": 66},
+            True,
+            "tp=3 does not divide seq_len=16; use a tp that divides it",
+        ),
+    ],
+)  # fmt: skip
+def test_sizes_that_do_not_split(changes: dict[str, Any], sequence: bool, message: str) -> None:
+    stage = build_model(replace(GPT, **changes), device="meta")
+    with pytest.raises(PlanError) as refused:
+        check_splits(stage, 3, sequence_parallel=sequence)
+    assert str(refused.value) == message
+
+
+def test_error_is_relative_to_the_parameter() -> None:
+    expected = {"a": torch.tensor([2.0, 4.0]), "b": torch.tensor([0.5])}
+    found = {"a": torch.tensor([2.0, 4.0]), "b": torch.tensor([0.6])}
+    worst = max_relative_error(found, expected)
+    assert worst.parameter == "b"
+    assert worst.error == pytest.approx(0.2, rel=1e-6)
+
+
+def test_gradient_of_rounding_alone_is_judged_on_the_largest() -> None:
+    expected = {"a": torch.tensor([1.0]), "k.bias": torch.tensor([1e-9])}
+    found = {"a": torch.tensor([1.0]), "k.bias": torch.tensor([-1e-9])}
+    assert max_relative_error(found, expected).error == pytest.approx(2e-6, rel=1e-3)
+
+
+def test_nan_is_the_largest_error() -> None:
+    expected = {"a": torch.tensor([1.0]), "b": torch.tensor([1.0])}
+    worst = max_relative_error({"a": torch.tensor([math.nan]), "b": torch.tensor([9.0])}, expected)
+    assert (worst.parameter, worst.error) == ("a", math.inf)
+
+
+def test_missing_gradient_is_named() -> None:
+    one = torch.ones(1)
+    with pytest.raises(InputError, match="missing b; additional c"):
+        max_relative_error({"a": one, "c": one}, {"a": one, "b": one})
+
+
+def test_shape_is_compared() -> None:
+    with pytest.raises(InputError, match=r"gradient of a has shape \(2,\), expected \(1,\)"):
+        max_relative_error({"a": torch.ones(2)}, {"a": torch.ones(1)})
+
+
+def test_unknown_device() -> None:
+    with pytest.raises(InputError, match="device='tpu' is unknown; allowed: cpu, cuda"):
+        probe("tpu")
+
+
+def test_cpu_is_probed() -> None:
+    report = probe("cpu")
+    assert (report.kind, report.backend, report.shareable) == ("cpu", "gloo", True)
+    assert report.count >= 1
