@@ -59,18 +59,17 @@ def take_steps(
     """Take warm-up and measured steps; a step lasts until the slowest rank is done."""
     seconds, losses = [], []
     for number in range(warmup + steps):
-        tokens, targets = next(batches)
-        lasted, found = _timed(lambda t=tokens, w=targets: trainer.step(t, w), device)
+        lasted, found = _timed(trainer, next(batches), device)
         losses.append(_mean_loss(trainer, found, device))
         if number >= warmup:
             seconds.append(lasted)
     return Steps(seconds=tuple(seconds), losses=tuple(losses))
 
 
-def _timed(step: Callable[[], list[float]], device: torch.device) -> tuple[float, list[float]]:
+def _timed(trainer: Trainer, batch: Batch, device: torch.device) -> tuple[float, list[float]]:
     dist.barrier()
     begin = time.perf_counter()
-    found = step()
+    found = trainer.step(*batch)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     lasted = torch.tensor([time.perf_counter() - begin], dtype=torch.float64, device=device)

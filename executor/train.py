@@ -16,14 +16,15 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from executor.loss import check_trainable, loss
-from executor.mesh import build_mesh, coordinates, data_group, rank_at
-from executor.module import build_stage
+from executor.mesh import build_mesh, coordinates, data_group
+from executor.module import build_stage, seed_dropout
 from executor.optimizer import OptimizerConfig, StageOptimizer
-from executor.parallel.buckets import local_tensor
 from executor.parallel.data import Replica, apply_data_parallel
-from executor.parallel.precision import storage_dtype
+from executor.parallel.precision import edge_dtype, storage_dtype
 from executor.parallel.tensor import apply_tensor_parallel
-from executor.pipeline import PipelineRunner, TensorSpec
+from executor.parallel.tied import sum_tied_gradients
+from executor.pipeline import PipelineRunner
+from executor.runtime import TensorSpec
 from parsim.cost.stages import even_cut
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
@@ -41,7 +42,6 @@ class Trainer:
     replicas: tuple[Replica, ...]
     runner: PipelineRunner | None
     optimizer: StageOptimizer
-    tied_group: dist.ProcessGroup | None
 
     def gradients(self, tokens: Tensor, targets: Tensor) -> list[float]:
         """Forward and backward of this replica's batch; losses where the last stage is.
@@ -66,12 +66,9 @@ class Trainer:
         return losses
 
     def _sum_tied(self) -> None:
-        if self.tied_group is None:
-            return
-        for replica in self.replicas:
-            for parameter in replica.stage.tied_parameters():
-                if parameter.grad is not None:
-                    dist.all_reduce(local_tensor(parameter.grad), group=self.tied_group)
+        """Both copies of a tied table get the sum of their gradients."""
+        owners = (self.schedule.stage_rank[0], self.schedule.stage_rank[-1])
+        sum_tied_gradients([replica.stage for replica in self.replicas], self.mesh, owners)
 
 
 def build_trainer(
@@ -89,7 +86,9 @@ def build_trainer(
     """
     check_trainable(spec)
     mesh = build_mesh(plan, device.type)
-    pp = coordinates(plan, dist.get_rank())["pp"]
+    place = coordinates(plan, dist.get_rank())
+    pp = place["pp"]
+    seed_dropout(seed, *_dropout_place(plan, place))
     schedule = _schedule(plan)
     replicas = tuple(
         _replica(spec, plan, mesh, stage, device=device, seed=seed)
@@ -103,8 +102,13 @@ def build_trainer(
         replicas=replicas,
         runner=_runner(spec, plan, mesh, schedule, replicas, pp, device),
         optimizer=StageOptimizer(replicas, optimizer or OptimizerConfig()),
-        tied_group=_tied_group(spec, plan),
     )
+
+
+def _dropout_place(plan: Plan, place: dict[str, int]) -> tuple[int, ...]:
+    """Tensor ranks draw the same masks, unless sequence parallelism gives them other tokens."""
+    shared = (place["dp_replicate"], place["dp_shard"], place["pp"])
+    return (*shared, place["tp"]) if plan.sequence_parallel else shared
 
 
 def _schedule(plan: Plan) -> Schedule:
@@ -170,26 +174,11 @@ def _edges(spec: TransformerSpec, plan: Plan) -> Iterator[TensorSpec]:
     """What enters each stage, and what leaves the last one, for one micro-batch."""
     size, tokens = plan.microbatch_size, spec.seq_len
     local = tokens // plan.tp if plan.sequence_parallel else tokens
-    hidden = torch.bfloat16 if plan.precision in ("bf16", "bf16_amp") else torch.float32
+    hidden = edge_dtype(plan)
     yield TensorSpec((size, tokens), torch.int64)
     for _ in range(plan.num_stages - 1):
         yield TensorSpec((size, local, spec.hidden_size), hidden)
     yield TensorSpec((size, tokens, spec.vocab_rows), hidden)
-
-
-def _tied_group(spec: TransformerSpec, plan: Plan) -> dist.ProcessGroup | None:
-    """First and last pipeline rank of this rank's column, where they share a table."""
-    if plan.pp == 1 or not spec.tied_embeddings or spec.head == "none":
-        return None
-    mine: dist.ProcessGroup | None = None
-    for rank in range(plan.world_size):
-        place = coordinates(plan, rank)
-        if place["pp"] == 0:
-            other = rank_at(plan, {**place, "pp": plan.pp - 1})
-            group = dist.new_group([rank, other])
-            if dist.get_rank() in (rank, other):
-                mine = group
-    return mine
 
 
 @contextmanager

@@ -133,8 +133,9 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
     ),
     "too many actions": (
         {"num_microbatches": 1_000_001},
-        "num_microbatches=1000001 on 2 stages is a schedule of 4,000,004 actions; at most 4,000,000 "
-        "are simulated: use a larger microbatch_size, more replicas or a smaller global batch",
+        "num_microbatches=1000001 on 2 stages is a schedule of 4,000,004 actions; at most "
+        "4,000,000 are simulated: use a larger microbatch_size, more replicas or a smaller global "
+        "batch",
     ),
 }  # fmt: skip
 

@@ -1,0 +1,100 @@
+"""`parsim run` on CPU ranks: the contract's document, and what is refused before a launch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from executor.measure import Spread
+from executor.run import bubble_fraction, by_pipeline_rank
+from parsim.cli import main
+from parsim.plan import Plan
+from parsim.timeline import Span, Timeline
+
+SCENARIO = """
+description: a tiny GPT-2 on two CPU ranks
+model: {name: gpt2, num_layers: 4, hidden_size: 64, num_attention_heads: 4,
+        num_key_value_heads: 4, head_dim: 16, ffn_hidden_size: 128, vocab_size: 256,
+        seq_len: 32, positions: 32}
+cluster: {system: cpu, nodes: 1}
+software: executor-cpu
+training: {global_batch_size: 8, precision: fp32}
+plan: {pp: 2, microbatch_size: 2, schedule: 1f1b}
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(SCENARIO)
+    return path
+
+
+def test_spread_is_robust() -> None:
+    found = Spread.of([1.0, 1.2, 1.1, 9.0, 1.0])
+    assert found.to_json() == {"median": 1.1, "min": 1.0, "mad": pytest.approx(0.1), "n": 5}
+
+
+def test_bubble_of_a_recorded_step() -> None:
+    spans = (Span(0, "compute", "F", 0.0, 1.0, 0, 0), Span(1, "compute", "B", 1.0, 2.0, 1, 0))
+    assert bubble_fraction(Timeline(spans=spans)) == 0.5
+
+
+def test_the_highest_peak_of_each_pipeline_rank() -> None:
+    assert by_pipeline_rank(Plan(pp=2, dp_replicate=2), [1.0, 3.0, 2.0, 1.0]) == [3.0, 2.0]
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("change", ["plan.pp=2", "plan.pp=1"])
+def test_the_document_of_a_run(
+    scenario: Path, change: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["run", str(scenario), "--set", change, "--out", str(out), "--steps", "3"]
+    assert main([*words, "--warmup", "1", "--verify", "--json"]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert document == json.loads((out / "run.json").read_text())
+    assert set(document) == {
+        "schema_version", "plan", "device", "backend", "predicted", "measured", "error", "verify",
+    }  # fmt: skip
+    measured = document["measured"]
+    assert measured["step_time_s"]["n"] == 3
+    assert len(measured["peak_allocated_bytes"]) == 2
+    assert 0.0 <= measured["bubble_fraction"] < 1.0
+    assert measured["loss"][-1] < measured["loss"][0]
+    assert document["verify"]["max_gradient_error"] <= 1e-6
+    assert document["verify"]["max_loss_error"] <= 1e-6
+    timeline = json.loads((out / "timeline.json").read_text())
+    actions = [row for row in timeline["spans"] if row[2] in ("F", "B")]
+    pipeline_ranks, microbatches = (2, 4) if change == "plan.pp=2" else (1, 2)
+    assert len(actions) == pipeline_ranks * microbatches * 2
+    assert main(["compare", str(out / "predicted.json"), str(out / "timeline.json")]) in (0, 4)
+
+
+def test_more_ranks_than_devices(
+    scenario: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    catalog = tmp_path / "wide.yaml"
+    catalog.write_text("systems:\n  wide: {from: cpu, devices_per_node: 4096}\n")
+    words = ["--set", "cluster.system=wide", "--set", f"cluster.catalog=[{catalog}]"]
+    words += ["--set", "training.global_batch_size=4096", "--set", "plan.pp=1"]
+    assert main(["run", str(scenario), *words, "--set", "plan.microbatch_size=1"]) == 2
+    told = capsys.readouterr().err
+    assert "error: world size 4096 (pp=1 x dp=4096 x cp=1 x tp=1) is more than the " in told
+    assert "Traceback" not in told
+
+
+def test_without_torch(
+    scenario: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("parsim.launch.find_spec", lambda name: None)
+    assert main(["run", str(scenario)]) == 2
+    assert capsys.readouterr().err.endswith(
+        "error: running a plan needs torch, which is not installed; "
+        "install it with: pip install parsim[executor]\n"
+    )
