@@ -148,7 +148,7 @@ def test_a_field_can_be_set(cli: Cli) -> None:
 def test_what_is_assumed_goes_to_stderr(cli: Cli) -> None:
     done = cli("simulate", SMALL, "--json", "--set", "software=null")
     assert done.err == "note: software is not stated: 'generic' is assumed\n"
-    assert done.document == cli("simulate", SMALL, "--json").document
+    assert done.document == cli("simulate", SMALL, "--json", "--set", "software=generic").document
 
 
 # --------------------------------------------------------------------------- search
