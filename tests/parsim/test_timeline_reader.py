@@ -66,7 +66,7 @@ def test_which_files_say_that_they_are_timelines(tmp_path: Path) -> None:
 
 def test_a_missing_file(tmp_path: Path) -> None:
     ONE.save(tmp_path / "measured.json")
-    path = tmp_path / "mesured.json"
+    path = tmp_path / "measurd1.json"
     assert refused(path) == f"{path}: no such file (did you mean 'measured.json'?)"
     assert refused(tmp_path / "no" / "x.json") == f"{tmp_path}/no/x.json: no such file"
 
