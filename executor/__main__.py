@@ -7,18 +7,27 @@ import os
 import sys
 from pathlib import Path
 
+from executor.faults import HERE, end_with_parent, fatal
 from parsim.errors import ParsimError
 
 
 def main() -> int:
     """Check (outside torchrun) or run (inside it) a scenario's plan; the exit code."""
     options = _options()
+    if "RANK" in os.environ:
+        return _as_rank(options, int(os.environ["RANK"]))
     try:
         return _work(options)
     except ParsimError as error:
-        if os.environ.get("RANK", "0") == "0":
-            sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {error}\n")
         return error.exit_code
+
+
+def _as_rank(options: argparse.Namespace, rank: int) -> int:
+    end_with_parent()
+    HERE.keep(options.out, rank)
+    with fatal(options.out, rank):
+        return _work(options)
 
 
 def _work(options: argparse.Namespace) -> int:

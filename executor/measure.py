@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from executor.faults import HERE
 from executor.spans import SpanRecorder
 from executor.train import Trainer
 from parsim.timeline import Timeline
@@ -59,6 +60,7 @@ def take_steps(
     """Take warm-up and measured steps; a step lasts until the slowest rank is done."""
     seconds, losses = [], []
     for number in range(warmup + steps):
+        HERE.enter("step", number)
         lasted, found = _timed(trainer, next(batches), device)
         losses.append(_mean_loss(trainer, found, device))
         if number >= warmup:

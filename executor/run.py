@@ -7,9 +7,11 @@ Started by torchrun on every rank (`parsim run` does that). Rank 0 writes `run.j
 from __future__ import annotations
 
 import json
+import os
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,11 @@ import torch
 import torch.distributed as dist
 
 from executor.data import Corpus, batches, replica_rows
+from executor.faults import HERE, fatal, writing
 from executor.measure import Batch, Spread, Steps, record_step, take_steps
 from executor.memory import peak_bytes
 from executor.mesh import DeviceReport, replica_index
-from executor.train import build_trainer, process_group
+from executor.train import Trainer, build_trainer, process_group
 from executor.verify import gather_gradients, max_relative_error, reference
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
@@ -35,26 +38,40 @@ def run(scenario: Scenario, report: DeviceReport, options: Namespace) -> None:
     """One rank's part of `parsim run`."""
     plan = scenario.fixed_plan()
     device = _device(report)
-    with process_group(report.backend, options.timeout):
+    rank = int(os.environ["RANK"])
+    with process_group(report.backend, options.timeout), fatal(options.out, rank):
         spec, corpus = scenario.spec, Corpus.load(options.data)
         corpus.check(spec, spec.seq_len)
+        HERE.enter("verify" if options.verify else "build")
         checked = _verify(spec, plan, corpus, device, options.seed) if options.verify else None
+        HERE.enter("build")
         trainer = build_trainer(spec, plan, device=device, seed=options.seed)
+        _limit_waits(trainer, options.timeout)
         mine = _batches(spec, plan, corpus, device, options.seed)
         steps = take_steps(trainer, mine, steps=options.steps, warmup=options.warmup, device=device)
+        HERE.enter("record", options.warmup + options.steps)
         timeline = record_step(trainer, next(mine), device)
+        HERE.enter("memory", options.warmup + options.steps + 1)
         last = next(mine)
         peaks = _gathered(peak_bytes(trainer, device, lambda: trainer.step(*last)))
         if dist.get_rank() == 0 and timeline is not None:
+            HERE.enter("write")
             _write(scenario, report, options.out, steps, timeline, peaks, checked)
+
+
+def _limit_waits(trainer: Trainer, seconds: float) -> None:
+    """Torch gives the groups of a mesh its own limit of 10 or 30 minutes, not the default group's.
+
+    Before the first step, so that it holds for every exchange of the steps.
+    """
+    for group in trainer.mesh.get_all_groups():
+        group.set_timeout(timedelta(seconds=seconds))
 
 
 def _device(report: DeviceReport) -> torch.device:
     if report.kind == "cpu":
         torch.set_num_threads(1)
         return torch.device("cpu")
-    import os
-
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % report.count)
     torch.cuda.set_device(device)
     return device
@@ -124,7 +141,6 @@ def _write(
     predicted = simulate(scenario.job, scenario.fixed_plan(), timeline=True)
     spread = Spread.of(steps.seconds)
     document = run_document(scenario, report, predicted, spread, steps, timeline, peaks, checked)
-    folder.mkdir(parents=True, exist_ok=True)
     meta = {
         **timeline.meta,
         "model": scenario.job.model.name,
@@ -136,10 +152,14 @@ def _write(
         "bubble_fraction": document["measured"]["bubble_fraction"],
         "peak_allocated_bytes": by_pipeline_rank(predicted.plan, peaks),
     }
-    replace(timeline, meta=meta).save(folder / "timeline.json")
+    with writing(folder / "timeline.json") as path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace(timeline, meta=meta).save(path)
     if predicted.timeline is not None:
-        predicted.timeline.save(folder / "predicted.json")
-    (folder / "run.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        with writing(folder / "predicted.json") as path:
+            predicted.timeline.save(path)
+    with writing(folder / "run.json") as path:
+        path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def run_document(

@@ -390,6 +390,39 @@ def run(  # noqa: PLR0913 - one argument per option
     _show(run_view(document, str(out)))
 
 
+@app.command()
+def calibrate(
+    out: Annotated[
+        Path, typer.Option(help="catalog file to write, for cluster.catalog of a scenario")
+    ] = Path("device.yaml"),
+    scenario: Annotated[
+        Path | None, typer.Option(help="measure the shapes of this scenario's plan too")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=1.0, help="about how long to measure")] = 60.0,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; default: what is there")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure this machine and write the device and system that the simulator reads."""
+    from parsim.launch import calibrate as measure
+
+    with _progress("measuring"):
+        document = measure(out, scenario=scenario, seconds=seconds, device=device)
+    if as_json:
+        _print_json(document)
+        return
+    from parsim.report.text import percent, table
+
+    made = table("|predicted / measured - 1|", "n", "median", "p90", "max", right=(1, 2, 3, 4))
+    for name, found in (pair for part in document["residuals"].values() for pair in part.items()):
+        shares = (percent(found[key]) for key in ("median", "p90", "max"))
+        made.add_row(name, str(found["n"]), *shares)
+    _show(made)
+    for note in document["device"]["notes"]:
+        _note(f"note: {note}")
+    names = [document[part]["id"] for part in ("device", "system") if document[part]]
+    _note(f"{' and '.join(names)} written to {out}")
+
+
 class CatalogKind(StrEnum):
     """What the catalog lists."""
 

@@ -7,20 +7,28 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from parsim.errors import InputError, ParsimError
+from parsim.report.save import check_writable, write_text
+
+GRACE = 5.0
+"""Seconds that torchrun gets to end its ranks, before it and they are killed."""
 
 
 class RunError(ParsimError):
-    """Ranks failed; the message ends with what the first of them said and where the log is."""
+    """Ranks failed; the message names the first, what it said, and where the log is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +72,69 @@ def run_plan(scenario: Path, world_size: int, options: RunOptions) -> dict[str, 
     words = options.arguments(scenario)
     _check(words)
     document = options.out / "run.json"
-    document.unlink(missing_ok=True)
+    _fresh(options.out)
     _torchrun(words, world_size, options)
     if not document.exists():
         raise RunError(f"the ranks ended, but wrote no {document}; see {options.out}/log.txt")
     found: dict[str, Any] = json.loads(document.read_text(encoding="utf-8"))
     return found
+
+
+def calibrate(
+    out: Path, *, scenario: Path | None = None, seconds: float = 60.0, device: str | None = None
+) -> dict[str, Any]:
+    """Measure this machine, write its catalog file, and return the document of the fit.
+
+    Args:
+        out: the catalog file, for `cluster.catalog` of a scenario.
+        scenario: its plan's shapes and precision are measured too.
+        seconds: about how long to measure.
+        device: "cpu" or "cuda"; default: what is there.
+
+    Raises:
+        InputError: torch is missing, a file cannot be written, or the catalog has no such GPU.
+        RunError: ranks failed while measuring; the log is kept.
+    """
+    if find_spec("torch") is None or find_spec("executor") is None:
+        raise InputError(
+            "calibration needs torch, which is not installed; "
+            "install it with: pip install parsim[executor]"
+        )
+    check_writable(out)
+    began = time.perf_counter()
+    folder = Path(tempfile.mkdtemp(prefix="parsim-calibrate-"))
+    words = [f"--out={folder}", f"--seconds={seconds}"]
+    words += [f"--scenario={scenario}"] if scenario else []
+    words += [f"--device={device}"] if device else []
+    _measure(words, folder)
+    document: dict[str, Any] = json.loads((folder / "calibration.json").read_text("utf-8"))
+    write_text(out, (folder / "device.yaml").read_text(encoding="utf-8"))
+    shutil.rmtree(folder)
+    return {**document, "seconds": time.perf_counter() - began}
+
+
+def _measure(words: list[str], folder: Path) -> None:
+    """Ask the executor how many ranks a calibration takes, and start them."""
+    module, log = "executor.calibrate", folder / "log.txt"
+    command = [sys.executable, "-m", module, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
+    if done.returncode:
+        shutil.rmtree(folder)
+        lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        raise InputError(lines[-1].removeprefix("error: ") if lines else done.stderr.strip())
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [f"--nproc-per-node={int(done.stdout)}", "-m", module, *words]
+    with log.open("w", encoding="utf-8") as out:
+        process = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, env=_environment(),
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            process.wait()
+        finally:
+            _end(process)
+    if process.returncode or not (folder / "calibration.json").exists():
+        raise RunError(f"the ranks of the calibration failed; see {log}")
 
 
 def _check(words: list[str]) -> None:
@@ -82,35 +147,71 @@ def _check(words: list[str]) -> None:
     sys.stderr.write(done.stderr)
 
 
+def _fresh(out: Path) -> None:
+    """Make the folder, without what an earlier run left there."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "run.json").unlink(missing_ok=True)
+        (out / "log.txt").write_bytes(b"")
+        _clear(out / "errors")
+    except OSError as error:
+        raise InputError(
+            f"cannot write {error.filename or out}: {error.strerror}; "
+            f"choose another folder with --out, or free space there"
+        ) from None
+
+
 def _torchrun(words: list[str], world_size: int, options: RunOptions) -> None:
-    options.out.mkdir(parents=True, exist_ok=True)
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
         *(f"--nproc-per-node={world_size}", "-m", "executor", *words),
     ]
-    log = options.out / "log.txt"
+    log, errors = options.out / "log.txt", options.out / "errors"
     with log.open("w", encoding="utf-8") as out:
         process = subprocess.Popen(
             command, stdout=out, stderr=subprocess.STDOUT, env=_environment(),
             start_new_session=True,
         )  # fmt: skip
         try:
-            code = process.wait()
+            _wait(process, errors)
         finally:
             _end(process)
-    if code:
-        raise RunError(f"the ranks ended with exit code {code}: {_reason(log)}; see {log}")
+    if process.returncode:
+        raise _reason(world_size, options)
+    with suppress(OSError):
+        _clear(errors)
+
+
+def _clear(errors: Path) -> None:
+    """Delete what ranks left in a folder, and the folder if nothing else is in it."""
+    for left in [*errors.glob("rank*.json"), *errors.glob("rank*.step")]:
+        left.unlink()
+    with suppress(OSError):
+        errors.rmdir()
+
+
+def _wait(process: subprocess.Popen[bytes], errors: Path) -> None:
+    """Wait for the end; once a rank has failed, the others get GRACE seconds."""
+    while process.poll() is None and not any(errors.glob("rank*.json")):
+        time.sleep(0.1)
+    try:
+        process.wait(timeout=GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End torchrun and all its ranks, also when this process is interrupted."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
+    """End torchrun, which ends its ranks; a second interrupt, or a rank that hangs, kills them."""
+    try:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(timeout=GRACE)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:  # ranks have sessions of their own, but die with torchrun (see executor.faults)
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        process.wait()
 
 
 def _environment() -> dict[str, str]:
@@ -121,8 +222,14 @@ def _environment() -> dict[str, str]:
     return {**quiet, **os.environ}
 
 
-def _reason(log: Path) -> str:
-    """The first error that a rank reported: later ones are its victims."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    told = [line for line in lines if "Error" in line or line.startswith("error: ")]
-    return told[0].strip() if told else "no rank said why"
+def _reason(world_size: int, options: RunOptions) -> ParsimError:
+    """Name the rank that failed first: the others are its victims."""
+    command = [sys.executable, "-m", "executor.faults", str(options.out)]
+    command += [f"--ranks={world_size}", f"--timeout={options.timeout}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
+    log = options.out / "log.txt"
+    if done.returncode:
+        return RunError(f"the ranks failed; see {log}")
+    found = json.loads(done.stdout)
+    kind = InputError if found["exit_code"] == InputError.exit_code else RunError
+    return kind(f"{found['message']}; the full log is {log}")

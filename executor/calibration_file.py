@@ -1,0 +1,70 @@
+"""The catalog file of a calibration, and the words in it that say where its numbers come from."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+import re
+from pathlib import Path
+
+import torch
+
+from executor.constants import DEVICE_CONSTANTS, system_constants
+from executor.mesh import DeviceReport
+from parsim.cluster.hardware import Device, System
+
+
+def catalog_text(device: Device, system: System | None, base: tuple[str, str], source: str) -> str:
+    """The file that `cluster.catalog` reads: fitted constants over the entries they start from."""
+    lines = [f"# Measured by parsim calibrate. {source}", "devices:", f"  {device.id}:"]
+    lines += [f"    from: {base[0]}", f"    name: {json.dumps(device.name)}"]
+    for name in DEVICE_CONSTANTS:
+        value = getattr(device, name)
+        written = _microseconds(value) if name == "kernel_latency" else f"{value:.6g}"
+        lines.append(f"    {name}: {_sourced(written, source)}")
+    lines.append("    calibrated: true")
+    if system is None:
+        return "\n".join(lines) + "\n"
+    intra, found = system.intra, system_constants(system)
+    lines += ["systems:", f"  {system.id}:", f"    from: {base[1]}"]
+    lines += [f"    name: {json.dumps(system.name)}", f"    device: {device.id}"]
+    count = _sourced(str(system.devices_per_node), "devices of this machine")
+    lines += [f"    devices_per_node: {count}", "    intra:"]
+    lines.append(f"      bandwidth: {_sourced(f'{intra.bandwidth / 1e9:.6g}GB/s', source)}")
+    lines.append(f"      efficiency: {_sourced(f'{intra.efficiency:.6g}', source)}")
+    lines.append(f"      latency: {_sourced(_microseconds(intra.latency), source)}")
+    for name in ("call_overhead", "call_overhead_per_rank"):
+        lines.append(f"    {name}: {_sourced(_microseconds(found[name]), source)}")
+    return "\n".join([*lines, "    calibrated: true"]) + "\n"
+
+
+def _sourced(value: str, source: str) -> str:
+    return f"[{value}, {json.dumps(source)}]"
+
+
+def _microseconds(seconds: float) -> str:
+    return f"{seconds * 1e6:.6g}us"
+
+
+def with_units(constants: dict[str, float]) -> dict[str, float]:
+    """Names for JSON: a time's ends in `_s`."""
+    timed = ("latency", "overhead", "per_rank")
+    return {f"{n}_s" if n.endswith(timed) else n: value for n, value in constants.items()}
+
+
+def source_text(name: str, used: str) -> str:
+    """Where a constant comes from: day, hardware, precision, torch; not which machine."""
+    day = datetime.date.today().isoformat()
+    cuda = f", CUDA {torch.version.cuda}" if torch.version.cuda else ""
+    return f"measured {day} by parsim calibrate on {name}, {used}, torch {torch.__version__}{cuda}"
+
+
+def hardware_name(report: DeviceReport) -> str:
+    """The GPU's or the processor's model."""
+    if report.kind == "cuda":
+        return report.names[0]
+    listed = Path("/proc/cpuinfo")
+    text = listed.read_text(encoding="utf-8") if listed.exists() else ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return f"one core of {found[1].strip() if found else platform.machine()}"

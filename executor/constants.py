@@ -1,0 +1,203 @@
+"""Fits the catalog's constants of a device and of its links to measured times.
+
+The times are predicted by the simulator's own cost functions, so what is fitted is what is used.
+Least squares of log(predicted / measured): a kernel of 10 us counts as much as one of 10 ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.cluster.hardware import Device, System
+from parsim.cost.collectives import Groups, collective_time, groups, p2p_time
+from parsim.cost.kernels import flash_attention_time, gemm_time, memory_time
+from parsim.cost.software import Software
+
+Array = NDArray[np.float64]
+
+GEMM, FORWARD, BACKWARD = "gemm", "attention_forward", "attention_backward"
+LAUNCH, OPTIMIZER = "launch", "optimizer"
+CHECKS = ("copy", "add", OPTIMIZER)
+"""Kinds that are measured and compared, not fitted: a CPU's copies run in its caches far above the
+rate of the kernels that a layer is made of, and an optimizer's bytes belong to the software."""
+ALL_REDUCE, SEND_RECV = "all_reduce", "send_recv"
+
+DEVICE_CONSTANTS = (
+    "gemm_efficiency",
+    "gemm_k_half",
+    "kernel_latency",
+    "memory_efficiency",
+    "attention_forward_efficiency",
+    "attention_backward_efficiency",
+)
+SYSTEM_CONSTANTS = (
+    "intra.efficiency",
+    "intra.latency",
+    "call_overhead",
+    "call_overhead_per_rank",
+)
+
+PRIOR = 0.03
+"""Weight of staying at the catalog's constant, per unit of its logarithm. It decides only what the
+times leave open: latency and call overhead occur as a sum, and so do the two overheads of a call.
+"""
+LEAST = 1e-9
+"""Where a constant of 0 starts from: 1 ns, or nothing for a half-length."""
+ROUNDS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One measured time, seconds: a kind and the numbers that its cost function asks for."""
+
+    kind: str
+    shape: Mapping[str, float]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """What kernel times depend on beside the device: precision, bytes of a value, software."""
+
+    precision: str
+    value: int
+    software: Software
+
+    def time(self, device: Device, kind: str, shape: Mapping[str, float]) -> float:
+        """Seconds that the simulator gives one kernel.
+
+        Shapes: a GEMM's m, n, k; attention's executed `flops` and `seq_len`; a memory-bound
+        kernel's `bytes`; an optimizer step's `parameters`.
+        """
+        if kind == GEMM:
+            return float(gemm_time(device, self.precision, value=self.value, **shape))
+        if kind in (FORWARD, BACKWARD):
+            behind = kind == BACKWARD
+            return float(flash_attention_time(device, self.precision, backward=behind, **shape))
+        if kind == OPTIMIZER:
+            moved = shape["parameters"] * self.software.optimizer_bytes
+            return float(memory_time(device, moved))  # the fixed part is of a whole model's step
+        return float(memory_time(device, shape["bytes"]))
+
+
+def link_time(system: System, where: Groups, kind: str, shape: Mapping[str, float]) -> float:
+    """Seconds that the simulator gives an all-reduce of, or a message between, two ranks."""
+    if kind == ALL_REDUCE:
+        return float(collective_time(system, "all_reduce", shape["bytes"], where)[0])
+    return float(p2p_time(system, shape["bytes"], crosses=False, sharing=1.0))
+
+
+def pair(system: System) -> Groups:
+    """Two neighbouring ranks of one node."""
+    size, stride = np.array([2], dtype=np.int64), np.array([1], dtype=np.int64)
+    return groups(system, size=size, stride=stride, world=size)
+
+
+def fit_device(device: Device, samples: Sequence[Sample], kernels: Kernels) -> Device:
+    """The device with constants fitted to all kernels that are no mere checks.
+
+    Memory, bandwidth, peaks and multiprocessors stay: they are the scale of the efficiencies. A
+    constant that no sample depends on stays at the catalog's.
+    """
+    fitted = [sample for sample in samples if sample.kind not in CHECKS]
+    start = np.array([max(getattr(device, name), LEAST) for name in DEVICE_CONSTANTS])
+
+    def made(values: Array) -> Device:
+        named = dict(zip(DEVICE_CONSTANTS, map(float, values), strict=True))
+        return replace(device, **named)  # type: ignore[arg-type]
+
+    def predict(values: Array) -> Array:
+        found = made(values)
+        return np.array([kernels.time(found, one.kind, one.shape) for one in fitted])
+
+    return replace(made(least_squares(predict, start, _seconds(fitted))), calibrated=True)
+
+
+def fit_system(system: System, samples: Sequence[Sample]) -> System:
+    """The system with link constants fitted to the times of two ranks.
+
+    `intra.bandwidth` becomes the fastest message's and `intra.efficiency` what the best common
+    rate of messages and all-reduces is of it: the cost functions know their product only.
+    """
+    rates = [one.shape["bytes"] / one.seconds for one in samples if one.kind == SEND_RECV]
+    base = replace(system, intra=replace(system.intra, bandwidth=max(rates)))
+    where = pair(base)
+    start = np.array([max(float(value), LEAST) for value in system_constants(base).values()])
+
+    def made(values: Array) -> System:
+        efficiency, latency, overhead, per_rank = map(float, values)
+        return replace(
+            base,
+            intra=replace(base.intra, efficiency=efficiency, latency=latency),
+            call_overhead=overhead,
+            call_overhead_per_rank=per_rank,
+        )
+
+    def predict(values: Array) -> Array:
+        found = made(values)
+        return np.array([link_time(found, where, one.kind, one.shape) for one in samples])
+
+    return replace(made(least_squares(predict, start, _seconds(samples))), calibrated=True)
+
+
+def system_constants(system: System) -> dict[str, float]:
+    """The fitted link constants by their catalog name."""
+    intra = system.intra
+    values = (
+        *(intra.efficiency, intra.latency),
+        *(system.call_overhead, system.call_overhead_per_rank),
+    )
+    return dict(zip(SYSTEM_CONSTANTS, values, strict=True))
+
+
+def least_squares(predict: Callable[[Array], Array], start: Array, measured: Array) -> Array:
+    """Positive constants whose predictions are nearest to the measured times.
+
+    Levenberg-Marquardt over the logarithms of the constants, with a weak pull to the start.
+    """
+    moved, damping = np.zeros(len(start)), 1e-3
+
+    def misses(logs: Array) -> Array:
+        errors = np.log(predict(start * np.exp(logs)) / measured)
+        return np.concatenate([errors, PRIOR * logs])
+
+    found = misses(moved)
+    for _ in range(ROUNDS):
+        slopes = _slopes(misses, moved, found)
+        square, pull = slopes.T @ slopes, slopes.T @ found
+        step = np.linalg.solve(square + damping * np.diag(np.diag(square)), -pull)
+        tried = misses(moved + np.clip(step, -1.0, 1.0))
+        if tried @ tried < found @ found:
+            moved, found, damping = moved + np.clip(step, -1.0, 1.0), tried, damping / 3.0
+        else:
+            damping *= 4.0
+        if np.abs(step).max() < 1e-6:
+            break
+    return np.asarray(start * np.exp(moved))
+
+
+def _slopes(misses: Callable[[Array], Array], at: Array, found: Array) -> Array:
+    width = 1e-5
+    moved = at + width * np.eye(len(at))
+    return np.stack([(misses(one) - found) / width for one in moved], axis=1)
+
+
+def residuals(samples: Sequence[Sample], predicted: Sequence[float]) -> dict[str, dict[str, float]]:
+    """Per kind: how many, and median, 90th percentile and largest of |predicted / measured - 1|."""
+    errors: dict[str, list[float]] = {}
+    for sample, seconds in zip(samples, predicted, strict=True):
+        errors.setdefault(sample.kind, []).append(abs(seconds / sample.seconds - 1.0))
+    return {kind: _spread(found) for kind, found in errors.items()}
+
+
+def _spread(errors: Sequence[float]) -> dict[str, float]:
+    median, p90 = (float(x) for x in np.percentile(errors, [50, 90]))
+    return {"n": len(errors), "median": median, "p90": p90, "max": max(errors)}
+
+
+def _seconds(samples: Sequence[Sample]) -> Array:
+    return np.array([sample.seconds for sample in samples])

@@ -1,0 +1,201 @@
+"""Calibration: the fit finds known constants, its file is a catalog, and this machine's is real."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from executor.calibrate import Measured, Setting, base_device, conclude, ranks_wanted, setting
+from executor.constants import (
+    ALL_REDUCE,
+    CHECKS,
+    SEND_RECV,
+    Kernels,
+    Sample,
+    fit_device,
+    fit_system,
+    link_time,
+    pair,
+    residuals,
+)
+from executor.mesh import DeviceReport
+from executor.microbench import Case, plan_cases, spread_cases
+from parsim.cli import main
+from parsim.cluster.hardware import Device, System
+from parsim.cluster.reader import load_catalog
+from parsim.cost.collectives import collective_time
+from parsim.cost.software import software
+from parsim.scenario import load_scenario
+
+KERNELS = Kernels(precision="fp32", value=4, software=software("executor-cpu"))
+CPU = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)
+H200 = replace(CPU, kind="cuda", backend="nccl", count=1, names=("NVIDIA H200",), shareable=False)
+SCENARIO = """
+description: a tiny GPT-2 on this machine
+model: {name: gpt2, num_layers: 2, hidden_size: 64, num_attention_heads: 4,
+        num_key_value_heads: 4, head_dim: 16, ffn_hidden_size: 128, vocab_size: 256,
+        seq_len: 32, positions: 32}
+cluster: {system: SYSTEM, nodes: 1CATALOG}
+software: executor-cpu
+training: {global_batch_size: 8, precision: fp32}
+plan: {tp: 2, microbatch_size: 2, schedule: 1f1b}
+"""
+
+
+def scenario(folder: Path, system: str = "cpu", catalog: str = "") -> Path:
+    path = folder / f"{system}.yaml"
+    path.write_text(SCENARIO.replace("SYSTEM", system).replace("CATALOG", catalog))
+    return path
+
+
+def kernel_samples(device: Device, cases: Iterable[Case]) -> list[Sample]:
+    shapes = [(case.kind, case.shape or {"bytes": 8.0 * case.sizes[0]}) for case in cases]
+    return [Sample(kind=k, shape=s, seconds=KERNELS.time(device, k, s)) for k, s in shapes]
+
+
+def link_samples(system: System) -> list[Sample]:
+    shapes = [(k, {"bytes": 4.0**i}) for k in (ALL_REDUCE, SEND_RECV) for i in range(6, 14)]
+    where = pair(system)
+    return [Sample(kind=k, shape=s, seconds=link_time(system, where, k, s)) for k, s in shapes]
+
+
+def known_device(base: Device) -> Device:
+    return replace(
+        base, gemm_efficiency=0.7, gemm_k_half=12.0, kernel_latency=4e-6,
+        memory_efficiency=0.8, attention_forward_efficiency=0.3,
+        attention_backward_efficiency=0.4,
+    )  # fmt: skip
+
+
+def known_system() -> System:
+    base = load_catalog().system("cpu")
+    intra = replace(base.intra, bandwidth=9e9, efficiency=0.6, latency=20e-6)
+    return replace(base, intra=intra, call_overhead=80e-6, call_overhead_per_rank=30e-6)
+
+
+@pytest.mark.parametrize(("id", "kind"), [("cpu", "cpu"), ("h200-sxm", "cuda")])
+def test_the_fit_finds_the_constants_of_kernels(id: str, kind: str) -> None:
+    base = load_catalog().device(id)
+    known = replace(known_device(base), gemm_k_half=6.0 * base.gemm_k_half)
+    samples = kernel_samples(known, spread_cases(kind))
+    found = fit_device(base, samples, KERNELS)
+    assert found.calibrated
+    assert found.gemm_efficiency == pytest.approx(known.gemm_efficiency, rel=0.01)
+    assert found.memory_efficiency == pytest.approx(known.memory_efficiency, rel=0.01)
+    assert found.kernel_latency == pytest.approx(known.kernel_latency, rel=0.02)
+    assert found.gemm_k_half == pytest.approx(known.gemm_k_half, rel=0.1)
+    for name in ("attention_forward_efficiency", "attention_backward_efficiency"):
+        assert getattr(found, name) == pytest.approx(getattr(known, name), rel=0.01)
+
+
+def test_checks_do_not_move_the_fit() -> None:
+    base = load_catalog().device("cpu")
+    samples = kernel_samples(known_device(base), spread_cases("cpu"))
+    slow = [replace(x, seconds=x.seconds * (9 if x.kind in CHECKS else 1)) for x in samples]
+    assert fit_device(base, slow, KERNELS) == fit_device(base, samples, KERNELS)
+
+
+def test_the_fit_finds_the_constants_of_links() -> None:
+    known = known_system()
+    found = fit_system(load_catalog().system("cpu"), link_samples(known))
+    rate = known.intra.bandwidth * known.intra.efficiency
+    assert found.intra.bandwidth * found.intra.efficiency == pytest.approx(rate, rel=0.02)
+    message = found.intra.latency + found.call_overhead
+    assert message == pytest.approx(100e-6, rel=0.02)
+    call = found.call_overhead + found.call_overhead_per_rank
+    assert call == pytest.approx(110e-6, rel=0.02)
+
+
+def test_residuals_by_kind() -> None:
+    samples = [Sample(kind="gemm", shape={}, seconds=x) for x in (1.0, 2.0, 4.0)]
+    found = residuals(samples, [1.1, 2.0, 2.0])
+    assert found == {
+        "gemm": {"n": 3, "median": pytest.approx(0.1), "p90": pytest.approx(0.42), "max": 0.5}
+    }
+
+
+def test_shapes_of_a_plan(tmp_path: Path) -> None:
+    found = load_scenario(scenario(tmp_path))
+    cases = list(plan_cases(found.job.model, found.fixed_plan()))
+    products = [tuple(case.shape.values()) for case in cases if case.kind == "gemm"]
+    assert (64, 64, 64) in products  # 2 x 32 tokens; the ffn of 128 is split by tp=2
+    assert (64, 128, 64) in products  # logits: a vocabulary of 256, split
+    assert len(products) == len(set(products))
+    # 4 b s^2 a d, half of it causal: 2 x 32^2 x (4 / 2 heads) x 16 x 4 / 2
+    forward = next(case for case in cases if case.kind == "attention_forward")
+    assert forward.shape == {"flops": 131072.0, "seq_len": 32}
+
+
+def test_the_nearest_device() -> None:
+    ids = tuple(load_catalog().devices)
+    names = {"NVIDIA H200": "h200-sxm", "NVIDIA A100-SXM4-80GB": "a100-sxm-80gb",
+             "NVIDIA A100-SXM4-40GB": "a100-sxm-40gb", "NVIDIA H100 PCIe": "h100-pcie-80gb",
+             "Tesla T4": "t4"}  # fmt: skip
+    assert {name: base_device(replace(H200, names=(name,)), ids) for name in names} == names
+
+
+def test_ranks() -> None:
+    alone = replace(CPU, count=1)
+    assert [ranks_wanted(report) for report in (CPU, alone, H200)] == [2, 1, 1]
+
+
+def concluded(chosen: Setting, links: bool) -> tuple[str, dict[str, object]]:
+    measured = Measured(
+        kernels=kernel_samples(known_device(chosen.device), spread_cases("cpu")),
+        links=link_samples(known_system()) if links else (),
+        reference=(1.0, 1.0, 1.1),
+        notes=(),
+    )
+    text, document = conclude(chosen, measured)
+    json.dumps(document, allow_nan=False)
+    return text, document
+
+
+def test_the_file_is_a_catalog_that_a_scenario_uses(tmp_path: Path) -> None:
+    text, document = concluded(setting(CPU, None), links=True)
+    (tmp_path / "device.yaml").write_text(text)
+    system = load_catalog([tmp_path / "device.yaml"]).system("my-cpu-node")
+    assert system.calibrated
+    assert system.device.calibrated
+    assert system.device.gemm_efficiency == pytest.approx(0.7, rel=0.01)
+    assert "torch" in system.device.sources["gemm_efficiency"]
+    where = pair(system)
+    expected = collective_time(known_system(), "all_reduce", 1e6, where)
+    assert collective_time(system, "all_reduce", 1e6, where) == pytest.approx(expected, rel=0.03)
+    path = scenario(tmp_path, "my-cpu-node", ", catalog: [device.yaml]")
+    assert load_scenario(path).job.device == system.device
+    assert set(document) == {"schema_version", "device", "system", "residuals"}
+
+
+def test_one_device_has_no_links(tmp_path: Path) -> None:
+    text, document = concluded(setting(CPU, None), links=False)
+    (tmp_path / "device.yaml").write_text(text)
+    assert "my-cpu" in load_catalog([tmp_path / "device.yaml"]).devices
+    assert document["system"] is None
+    assert "links were not measured" in str(document["device"])
+    assert "moved by 10 %" in str(document["device"])
+
+
+def test_an_unwritable_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["calibrate", "--out", str(tmp_path / "file" / "device.yaml")]) == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
+@pytest.mark.distributed
+def test_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "device.yaml"
+    words = ["calibrate", "--out", str(out), "--scenario", str(scenario(tmp_path))]
+    assert main([*words, "--seconds", "5", "--device", "cpu", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert set(document) == {"schema_version", "device", "system", "residuals", "seconds"}
+    assert document["residuals"]["kernels"]["gemm"]["n"] >= 10
+    device = load_catalog([out]).device(document["device"]["id"])
+    assert device.gemm_efficiency == pytest.approx(document["device"]["gemm_efficiency"], rel=1e-4)
+    assert 0.01 < device.gemm_efficiency < 100.0  # of the catalog's core
