@@ -32,7 +32,7 @@ test: $(DEV) $(TORCH) ## run the tests
 	$(BIN)/python -m pytest -n 2
 
 test-all: $(DEV) $(TORCH) ## run the tests, the slow ones too
-	$(BIN)/python -m pytest -n 2 -m "not gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not gpu"
 
 lint: $(DEV) ## check style, format, types, import layers and spelling
 	$(BIN)/ruff check .
