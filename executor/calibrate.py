@@ -35,7 +35,7 @@ from executor.constants import (
     residuals,
     system_constants,
 )
-from executor.mesh import DeviceReport, probe
+from executor.mesh import DeviceReport, probe, rank_device
 from executor.microbench import Bench, Case, plan_cases, spread_cases
 from executor.train import process_group
 from parsim.cluster.hardware import Device, System
@@ -159,7 +159,7 @@ def setting(report: DeviceReport, scenario: Path | None) -> Setting:
 
 def calibrate(chosen: Setting, out: Path, seconds: float) -> None:
     """One rank's part; rank 0 writes `device.yaml` and `calibration.json` into `out`."""
-    device = _torch_device(chosen.report)
+    device = rank_device(chosen.report)
     with process_group(chosen.report.backend, max(300.0, 10.0 * seconds)):
         bench = Bench(device, chosen.kernels.precision)
         links = _links(bench, SHARES["links"] * seconds)
@@ -229,15 +229,6 @@ def _device_document(device: Device, base: str, measured: Measured) -> dict[str,
         "reference_drift": measured.drift,
         "notes": notes,
     }
-
-
-def _torch_device(report: DeviceReport) -> torch.device:
-    if report.kind == "cpu":
-        torch.set_num_threads(1)
-        return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % report.count)
-    torch.cuda.set_device(device)
-    return device
 
 
 def _links(bench: Bench, seconds: float) -> list[Sample]:

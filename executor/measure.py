@@ -62,7 +62,7 @@ def take_steps(
     for number in range(warmup + steps):
         HERE.enter("step", number)
         lasted, found = _timed(trainer, next(batches), device)
-        losses.append(_mean_loss(trainer, found, device))
+        losses.append(mean_over_ranks(found, device))
         if number >= warmup:
             seconds.append(lasted)
     return Steps(seconds=tuple(seconds), losses=tuple(losses))
@@ -79,7 +79,7 @@ def _timed(trainer: Trainer, batch: Batch, device: torch.device) -> tuple[float,
     return float(lasted), found
 
 
-def _mean_loss(trainer: Trainer, losses: Sequence[float], device: torch.device) -> float:
+def mean_over_ranks(losses: Sequence[float], device: torch.device) -> float:
     """Mean over micro-batches and over the ranks that have losses; the same on every rank."""
     total = torch.tensor([sum(losses), float(len(losses))], dtype=torch.float64, device=device)
     dist.all_reduce(total)

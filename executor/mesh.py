@@ -18,6 +18,7 @@ from parsim.plan.record import AXES
 from parsim.plan.rules import divisors
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
     from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
@@ -133,6 +134,18 @@ def probe(kind: str | None = None) -> DeviceReport:
         names=names,
         shareable=_may_share(torch.cuda.nccl.version()),
     )
+
+
+def rank_device(report: DeviceReport) -> torch.device:
+    """The device of this rank, under torchrun; CPU ranks compute with one thread."""
+    import torch
+
+    if report.kind == "cpu":
+        torch.set_num_threads(1)
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % report.count)
+    torch.cuda.set_device(device)
+    return device
 
 
 def _may_share(nccl: Iterable[int]) -> bool:

@@ -20,9 +20,9 @@ import torch.distributed as dist
 
 from executor.data import Corpus, batches, replica_rows
 from executor.faults import HERE, fatal, writing
-from executor.measure import Batch, Spread, Steps, record_step, take_steps
+from executor.measure import Batch, Spread, Steps, mean_over_ranks, record_step, take_steps
 from executor.memory import peak_bytes
-from executor.mesh import DeviceReport, replica_index
+from executor.mesh import DeviceReport, coordinates, rank_device, replica_index
 from executor.train import Trainer, build_trainer, process_group
 from executor.verify import gather_gradients, max_relative_error, reference
 from parsim.model.transformer import TransformerSpec
@@ -30,6 +30,7 @@ from parsim.plan import Plan
 from parsim.scenario import Scenario
 from parsim.sim import Prediction, simulate
 from parsim.timeline import Timeline
+from parsim.validation.quantities import is_action
 
 SCHEMA_VERSION = 1
 
@@ -37,7 +38,7 @@ SCHEMA_VERSION = 1
 def run(scenario: Scenario, report: DeviceReport, options: Namespace) -> None:
     """One rank's part of `parsim run`."""
     plan = scenario.fixed_plan()
-    device = _device(report)
+    device = rank_device(report)
     rank = int(os.environ["RANK"])
     with process_group(report.backend, options.timeout), fatal(options.out, rank):
         spec, corpus = scenario.spec, Corpus.load(options.data)
@@ -47,7 +48,8 @@ def run(scenario: Scenario, report: DeviceReport, options: Namespace) -> None:
         HERE.enter("build")
         trainer = build_trainer(spec, plan, device=device, seed=options.seed)
         _limit_waits(trainer, options.timeout)
-        mine = _batches(spec, plan, corpus, device, options.seed)
+        whole = _whole_batches(spec, plan, corpus, options.seed)
+        mine = (_share(plan, batch, device) for batch in whole)
         steps = take_steps(trainer, mine, steps=options.steps, warmup=options.warmup, device=device)
         HERE.enter("record", options.warmup + options.steps)
         timeline = record_step(trainer, next(mine), device)
@@ -68,29 +70,21 @@ def _limit_waits(trainer: Trainer, seconds: float) -> None:
         group.set_timeout(timedelta(seconds=seconds))
 
 
-def _device(report: DeviceReport) -> torch.device:
-    if report.kind == "cpu":
-        torch.set_num_threads(1)
-        return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % report.count)
-    torch.cuda.set_device(device)
-    return device
-
-
-def _batches(
-    spec: TransformerSpec, plan: Plan, corpus: Corpus, device: torch.device, seed: int
-) -> Iterator[Batch]:
-    """This replica's share of every global batch."""
-    rows = replica_rows(plan.global_batch_size, replica_index(plan, dist.get_rank()), plan.dp)
-    whole = batches(
+def _whole_batches(spec: TransformerSpec, plan: Plan, corpus: Corpus, seed: int) -> Iterator[Batch]:
+    return batches(
         corpus,
         seed=seed,
         global_batch_size=plan.global_batch_size,
         seq_len=spec.seq_len,
         masked=not spec.causal,
     )
-    for tokens, targets in whole:
-        yield tokens[rows].to(device), targets[rows].to(device)
+
+
+def _share(plan: Plan, batch: Batch, device: torch.device) -> Batch:
+    """This replica's rows of a global batch, on its device."""
+    rows = replica_rows(plan.global_batch_size, replica_index(plan, dist.get_rank()), plan.dp)
+    tokens, targets = batch
+    return tokens[rows].to(device), targets[rows].to(device)
 
 
 def _verify(
@@ -102,23 +96,18 @@ def _verify(
     """
     still = replace(spec, dropout=False)
     trainer = build_trainer(still, plan, device=device, seed=seed)
-    tokens, targets = next(
-        batches(corpus, seed=seed, global_batch_size=plan.global_batch_size,
-                seq_len=spec.seq_len, masked=not spec.causal)
-    )  # fmt: skip
-    rows = replica_rows(plan.global_batch_size, replica_index(plan, dist.get_rank()), plan.dp)
-    losses = trainer.gradients(tokens[rows].to(device), targets[rows].to(device))
-    total = torch.tensor([sum(losses), float(len(losses))], dtype=torch.float64, device=device)
-    dist.all_reduce(total)
+    batch = next(_whole_batches(spec, plan, corpus, seed))
+    loss = mean_over_ranks(trainer.gradients(*_share(plan, batch, device)), device)
     gradients = gather_gradients(trainer.replicas, trainer.mesh, plan)
     if dist.get_rank() != 0:
         return None
+    tokens, targets = batch
     expected_loss, expected = reference(still, plan, (tokens.to(device), targets.to(device)), seed)
     worst = max_relative_error(gradients, {n: g.cpu() for n, g in expected.items()})
     return {
         "max_gradient_error": worst.error,
         "parameter": worst.parameter,
-        "max_loss_error": abs(float(total[0] / total[1]) / expected_loss - 1.0),
+        "max_loss_error": abs(loss / expected_loss - 1.0),
         "reference": "one process, same seed and batch, fp32, without dropout",
     }
 
@@ -204,9 +193,7 @@ def run_document(
 
 def bubble_fraction(timeline: Timeline) -> float:
     """Idle share of the compute streams between the first and the last action, mean over ranks."""
-    actions = [
-        s for s in timeline.spans if s.stream == "compute" and s.kind in ("F", "B", "I", "W")
-    ]
+    actions = [span for span in timeline.spans if is_action(span)]
     begin, end = min(s.start for s in actions), max(s.end for s in actions)
     busy = sum(s.duration for s in actions) / len(timeline.ranks)
     return 1.0 - busy / (end - begin)
@@ -214,8 +201,6 @@ def bubble_fraction(timeline: Timeline) -> float:
 
 def by_pipeline_rank(plan: Plan, peaks: list[float]) -> list[float]:
     """The highest peak among the ranks of each pipeline rank."""
-    from executor.mesh import coordinates
-
     highest = [0.0] * plan.pp
     for rank, peak in enumerate(peaks):
         at = coordinates(plan, rank)["pp"]

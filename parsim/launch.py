@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -64,16 +64,12 @@ def run_plan(scenario: Path, world_size: int, options: RunOptions) -> dict[str, 
         InputError: torch is missing, or the executor refuses the plan or the machine.
         RunError: ranks failed while running.
     """
-    if find_spec("torch") is None or find_spec("executor") is None:
-        raise InputError(
-            "running a plan needs torch, which is not installed; "
-            "install it with: pip install parsim[executor]"
-        )
+    _require_torch("running a plan")
     words = options.arguments(scenario)
-    _check(words)
+    sys.stderr.write(_ask("executor", words).stderr)
     document = options.out / "run.json"
     _fresh(options.out)
-    _torchrun(words, world_size, options)
+    _run_ranks(words, world_size, options)
     if not document.exists():
         raise RunError(f"the ranks ended, but wrote no {document}; see {options.out}/log.txt")
     found: dict[str, Any] = json.loads(document.read_text(encoding="utf-8"))
@@ -95,11 +91,7 @@ def calibrate(
         InputError: torch is missing, a file cannot be written, or the catalog has no such GPU.
         RunError: ranks failed while measuring; the log is kept.
     """
-    if find_spec("torch") is None or find_spec("executor") is None:
-        raise InputError(
-            "calibration needs torch, which is not installed; "
-            "install it with: pip install parsim[executor]"
-        )
+    _require_torch("calibration")
     check_writable(out)
     began = time.perf_counter()
     folder = Path(tempfile.mkdtemp(prefix="parsim-calibrate-"))
@@ -116,35 +108,60 @@ def calibrate(
 def _measure(words: list[str], folder: Path) -> None:
     """Ask the executor how many ranks a calibration takes, and start them."""
     module, log = "executor.calibrate", folder / "log.txt"
-    command = [sys.executable, "-m", module, *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
-    if done.returncode:
+    try:
+        ranks = int(_ask(module, words).stdout)
+    except InputError:
         shutil.rmtree(folder)
+        raise
+    code = _torchrun(module, words, ranks, log, lambda process: process.wait())
+    if code or not (folder / "calibration.json").exists():
+        raise RunError(f"the ranks of the calibration failed; see {log}")
+
+
+def _require_torch(what: str) -> None:
+    if find_spec("torch") is None or find_spec("executor") is None:
+        raise InputError(
+            f"{what} needs torch, which is not installed; "
+            "install it with: pip install parsim[executor]"
+        )
+
+
+def _ask(module: str, words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Let a module of the executor answer, or refuse, before anything is launched."""
+    done = _python(module, words)
+    if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
         raise InputError(lines[-1].removeprefix("error: ") if lines else done.stderr.strip())
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += [f"--nproc-per-node={int(done.stdout)}", "-m", module, *words]
+    return done
+
+
+def _python(module: str, words: list[str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", module, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
+
+
+def _torchrun(
+    module: str,
+    words: list[str],
+    ranks: int,
+    log: Path,
+    wait: Callable[[subprocess.Popen[bytes]], object],
+) -> int:
+    """Start a module on every rank, wait, end what is left; the exit code. Output goes to `log`."""
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+        *(f"--nproc-per-node={ranks}", "-m", module, *words),
+    ]
     with log.open("w", encoding="utf-8") as out:
         process = subprocess.Popen(
             command, stdout=out, stderr=subprocess.STDOUT, env=_environment(),
             start_new_session=True,
         )  # fmt: skip
         try:
-            process.wait()
+            wait(process)
         finally:
             _end(process)
-    if process.returncode or not (folder / "calibration.json").exists():
-        raise RunError(f"the ranks of the calibration failed; see {log}")
-
-
-def _check(words: list[str]) -> None:
-    """Let the executor refuse a plan before anything is launched."""
-    command = [sys.executable, "-m", "executor", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-        raise InputError(lines[-1].removeprefix("error: ") if lines else done.stderr.strip())
-    sys.stderr.write(done.stderr)
+    return process.returncode
 
 
 def _fresh(out: Path) -> None:
@@ -161,22 +178,12 @@ def _fresh(out: Path) -> None:
         ) from None
 
 
-def _torchrun(words: list[str], world_size: int, options: RunOptions) -> None:
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *(f"--nproc-per-node={world_size}", "-m", "executor", *words),
-    ]
-    log, errors = options.out / "log.txt", options.out / "errors"
-    with log.open("w", encoding="utf-8") as out:
-        process = subprocess.Popen(
-            command, stdout=out, stderr=subprocess.STDOUT, env=_environment(),
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            _wait(process, errors)
-        finally:
-            _end(process)
-    if process.returncode:
+def _run_ranks(words: list[str], world_size: int, options: RunOptions) -> None:
+    errors = options.out / "errors"
+    code = _torchrun(
+        "executor", words, world_size, options.out / "log.txt", lambda p: _wait(p, errors)
+    )
+    if code:
         raise _reason(world_size, options)
     with suppress(OSError):
         _clear(errors)
@@ -224,9 +231,8 @@ def _environment() -> dict[str, str]:
 
 def _reason(world_size: int, options: RunOptions) -> ParsimError:
     """Name the rank that failed first: the others are its victims."""
-    command = [sys.executable, "-m", "executor.faults", str(options.out)]
-    command += [f"--ranks={world_size}", f"--timeout={options.timeout}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
+    words = [str(options.out), f"--ranks={world_size}", f"--timeout={options.timeout}"]
+    done = _python("executor.faults", words)
     log = options.out / "log.txt"
     if done.returncode:
         return RunError(f"the ranks failed; see {log}")

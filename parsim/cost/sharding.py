@@ -48,11 +48,6 @@ class DataParallel:
         )
 
     @property
-    def reduce_bytes(self) -> float:
-        """Bytes per gradient element on the wire."""
-        return _width(self.table, self.table.common.reduce_precision)
-
-    @property
     def shards(self) -> Array:
         """Ranks that share optimizer states: dp_shard with ZeRO, else 1."""
         return np.where(self.table.zero_stage > 0, self.table.dp_shard, 1).astype(np.float64)
@@ -66,7 +61,7 @@ class DataParallel:
 
     def scatter(self, parameters: Array) -> Array:
         """Reduce-scatter of gradients over the shard group, seconds."""
-        return self._time("reduce_scatter", parameters * self.reduce_bytes, self.shard)
+        return self._time("reduce_scatter", parameters * reduced_bytes(self.table), self.shard)
 
     def final_reduction(self, parameters: Array) -> Array:
         """Gradient communication once per step, seconds.
@@ -74,13 +69,13 @@ class DataParallel:
         All-reduce over replicas of what is not yet reduced, plus ZeRO-1's reduce-scatter; ZeRO-2
         and 3 scatter in every backward.
         """
-        size = parameters / self.shards * self.reduce_bytes
+        size = parameters / self.shards * reduced_bytes(self.table)
         once = self._time("all_reduce", size, self.replicate)
         return once + np.where(self.table.zero_stage == 1, self.scatter(parameters), 0.0)
 
     def buckets(self, parameters: Array) -> Array:
         """Number of gradient buckets of a stage, at least 1."""
-        size = parameters * self.reduce_bytes
+        size = parameters * reduced_bytes(self.table)
         return np.maximum(np.ceil(size / self.table.common.bucket_bytes), 1.0)
 
     def bucketed_reduction(self, parameters: Array) -> tuple[Array, Array]:
@@ -135,8 +130,10 @@ class DataParallel:
         return 2.0 * self._time("all_reduce", np.full(len(self.table), 4.0), self.world)
 
 
-def _width(table: PlanTable, kind: str) -> float:
-    return 4.0 if kind == "fp32" else float(table.precision.gathered)
+def reduced_bytes(table: PlanTable) -> float:
+    """Bytes per gradient element on the wire."""
+    wide = table.common.reduce_precision == "fp32"
+    return 4.0 if wide else float(table.precision.gathered)
 
 
 def overlapped(compute: Array, communication: Array, layers: Array, *, overlap: float) -> Array:

@@ -164,6 +164,11 @@ def stage_parameters(model: Model, table: PlanTable, counts: Array) -> Array:
     return rows
 
 
+def per_rank(stages: Array, pp: int) -> Array:
+    """Sum stages r, r + pp, ... that one pipeline rank holds: (S, B) -> (p, B)."""
+    return np.asarray(stages.reshape(len(stages) // pp, pp, -1).sum(axis=0))
+
+
 def tied_parameters(model: Model, table: PlanTable) -> Array:
     """Parameters of the shared vocabulary table on one rank, (B,)."""
     return np.asarray(np.ceil(model.vocab_size / table.tp) * model.hidden_size)

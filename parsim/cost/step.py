@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from parsim.cluster.placement import hop_crosses
 from parsim.cost.collectives import Groups, collective_time, groups, p2p_time
 from parsim.cost.job import Job
-from parsim.cost.sharding import DataParallel, overlapped
+from parsim.cost.sharding import DataParallel, overlapped, reduced_bytes
 from parsim.cost.stages import (
     ChunkTimes,
     LayerTable,
@@ -22,6 +22,7 @@ from parsim.cost.stages import (
     even_cut,
     forward_times,
     layer_counts,
+    per_rank,
     stage_parameters,
     tied_parameters,
 )
@@ -105,7 +106,7 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         num_layers,
     )
     buckets, bucket_time = data.bucketed_reduction(parameters)
-    by_rank = _per_rank(parameters, int(table.pp[0]))
+    by_rank = per_rank(parameters, int(table.pp[0]))
     return StepCosts(
         forward=ahead.time,
         backward=behind.time,
@@ -135,12 +136,6 @@ def _sharded(
     else:
         time = chunk.time + communication
     return replace(chunk, time=time, exposed=chunk.exposed + time - chunk.time)
-
-
-def _per_rank(stages: Array, pp: int) -> Array:
-    """Sum stages s, s + pp, ... of each rank: (S, B) -> (p, B)."""
-    chunks = stages.shape[0] // pp
-    return np.asarray(stages.reshape(chunks, pp, -1).sum(axis=0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,8 +196,7 @@ def _tied(job: Job, table: PlanTable) -> Array:
         sharing=hops.sharing,
         leaves=np.zeros(len(table), dtype=bool),
     )
-    width = 4.0 if table.common.reduce_precision == "fp32" else table.precision.gathered
-    size = tied_parameters(job.model, table) * width
+    size = tied_parameters(job.model, table) * reduced_bytes(table)
     return collective_time(job.system, "all_reduce", size, pair)
 
 

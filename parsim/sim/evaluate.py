@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.cost.job import Job
-from parsim.cost.stages import LayerTable
+from parsim.cost.stages import LayerTable, per_rank
 from parsim.cost.step import StepCosts, step_costs
 from parsim.plan import PlanTable
 from parsim.sim.graph import Graph, graph_for
@@ -53,9 +53,9 @@ class Evaluation:
 
 def busy_time(graph: Graph, costs: StepCosts) -> Array:
     """Compute-stream seconds of each rank in the pipeline phase, (p, B)."""
-    m, pp = graph.schedule.num_microbatches, graph.schedule.pp
-    both = costs.forward + costs.backward
-    return np.asarray(both.reshape(len(both) // pp, pp, -1).sum(axis=0) * m)
+    schedule = graph.schedule
+    both = per_rank(costs.forward + costs.backward, schedule.pp)
+    return np.asarray(both * schedule.num_microbatches)
 
 
 def bubble_fraction(graph: Graph, costs: StepCosts, result: Run) -> Array:

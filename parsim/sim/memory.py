@@ -17,8 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.cost.job import Job
-from parsim.cost.sharding import DataParallel
-from parsim.cost.stages import LayerTable, largest_layer_parameters, layer_counts
+from parsim.cost.sharding import reduced_bytes
+from parsim.cost.stages import (
+    LayerTable,
+    largest_layer_parameters,
+    layer_counts,
+    per_rank,
+)
 from parsim.cost.step import StepCosts, stage_cut
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable, Recompute
@@ -68,7 +73,7 @@ def memory_use(
     job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts, schedule: Schedule
 ) -> MemoryUse:
     """Bytes of every category on every pipeline rank."""
-    by_rank = _sum_chunks(costs.parameters, int(table.pp[0]))
+    by_rank = per_rank(costs.parameters, int(table.pp[0]))
     parameters, gradients, optimizer = static_bytes(job, table, by_rank)
     counts = layer_counts(job.model, stage_cut(job, table))
     zero = np.zeros_like(by_rank)
@@ -81,7 +86,7 @@ def memory_use(
         activations=activations_in_flight(stage_kept(layers, counts), schedule),
         logits=logits,
         temporary=zero + temporary_bytes(job, table, layers),
-        communication=zero + communication_bytes(job, table, layers, by_rank),
+        communication=zero + communication_bytes(table, layers, by_rank),
         gathered=zero + gathered_bytes(job, table),
     )
 
@@ -92,14 +97,10 @@ def least_memory(job: Job, table: PlanTable, layers: LayerTable, costs: StepCost
     Static bytes, temporary buffers and one micro-batch in flight on each chunk's stage alone.
     """
     pp = int(table.pp[0])
-    static = sum(static_bytes(job, table, _sum_chunks(costs.parameters, pp)))
+    static = sum(static_bytes(job, table, per_rank(costs.parameters, pp)))
     kept = stage_kept(layers, layer_counts(job.model, stage_cut(job, table)))
     one = kept.reshape(kept.shape[0] // pp, pp, -1).max(axis=0)
     return np.asarray(static + one + temporary_bytes(job, table, layers))
-
-
-def _sum_chunks(stages: Array, pp: int) -> Array:
-    return np.asarray(stages.reshape(stages.shape[0] // pp, pp, -1).sum(axis=0))
 
 
 def static_bytes(job: Job, table: PlanTable, by_rank: Array) -> tuple[Array, Array, Array]:
@@ -160,10 +161,9 @@ def temporary_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     return np.asarray(again + (0.2 if fused else 1.0) * transient + job.software.workspace)
 
 
-def communication_bytes(job: Job, table: PlanTable, layers: LayerTable, by_rank: Array) -> Array:
+def communication_bytes(table: PlanTable, layers: LayerTable, by_rank: Array) -> Array:
     """Staging of a gradient bucket and of messages to both neighbours, (p, B)."""
-    data = DataParallel.of(job, table)
-    bucket = np.minimum(table.common.bucket_bytes, by_rank * data.reduce_bytes)
+    bucket = np.minimum(table.common.bucket_bytes, by_rank * reduced_bytes(table))
     staged = np.where(table.dp > 1, bucket, 0.0)
     messages = np.where(table.pp > 1, 4.0 * layers.boundary, 0.0)
     return np.asarray(staged + messages)
@@ -172,6 +172,5 @@ def communication_bytes(job: Job, table: PlanTable, layers: LayerTable, by_rank:
 def gathered_bytes(job: Job, table: PlanTable) -> Array:
     """Two gathered layers and one layer's unsharded gradient under ZeRO-3, (B,)."""
     layer = largest_layer_parameters(job.model, table)
-    width = 4.0 if table.common.reduce_precision == "fp32" else table.precision.gathered
-    both = layer * (2.0 * table.precision.gathered + width)
+    both = layer * (2.0 * table.precision.gathered + reduced_bytes(table))
     return np.where(table.zero_stage == 3, both, 0.0)

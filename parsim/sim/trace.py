@@ -79,7 +79,8 @@ def _placed(found: Evaluation) -> Iterator[Placed]:
     Never end - duration: that rounds, and a span could start before the one that it waits for.
     """
     graph, costs, run = found.graph, found.costs, found.run
-    assert run.finish is not None
+    if run.finish is None:
+        raise RuntimeError("a timeline needs evaluate(..., keep=True)")
     finish = run.finish[:, 0]
     hop = ClassTimes.of(graph, costs).hop[:, 0]
     arrival = finish if costs.blocking_p2p else finish + hop[graph.duration_class]
