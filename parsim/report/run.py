@@ -48,3 +48,12 @@ def _verified(found: dict[str, Any] | None) -> str:
         f"{found['max_gradient_error']:.1e} ({found['parameter'] or 'none'}), loss error "
         f"{found['max_loss_error']:.1e}"
     )
+
+
+def residuals_view(document: dict[str, Any]) -> RenderableType:
+    """How far a calibration's constants are from what was measured, per kind."""
+    made = table("|predicted / measured - 1|", "n", "median", "p90", "max", right=(1, 2, 3, 4))
+    for name, found in (pair for part in document["residuals"].values() for pair in part.items()):
+        shares = (percent(found[key]) for key in ("median", "p90", "max"))
+        made.add_row(name, str(found["n"]), *shares)
+    return made

@@ -1,0 +1,75 @@
+"""What all commands share: options, reading a scenario, and where text goes.
+
+Results go to stdout, notes and progress to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from parsim.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from parsim.scenario import Scenario
+
+ScenarioPath = Annotated[Path, typer.Argument(metavar="SCENARIO", help="scenario or plan file")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="override a field, e.g. --set plan.tp=4"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON document")]
+
+
+def note(text: str) -> None:
+    """Write a line that is no result."""
+    sys.stderr.write(f"{text}\n")
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Write the one document of a command."""
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+
+
+def show(view: RenderableType) -> None:
+    """Write a result for people."""
+    from parsim.report.text import console
+
+    console().print(view)
+
+
+def load(path: Path, overrides: list[str] | None) -> Scenario:
+    """Read a scenario with its `--set` overrides; what it assumes goes to stderr."""
+    from parsim.scenario import load_scenario
+
+    pairs: dict[str, str] = {}
+    for text in overrides or []:
+        key, sign, value = text.partition("=")
+        if not sign or not key:
+            raise InputError(f"--set {text!r} must be KEY=VALUE, e.g. --set plan.tp=4")
+        pairs[key] = value
+    scenario = load_scenario(path, pairs)
+    for said in scenario.notes:
+        note(f"note: {said}")
+    return scenario
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr where that is a terminal; called with (done, total)."""
+    from rich.progress import Progress
+
+    from parsim.report.text import console
+
+    with Progress(console=console(stderr=True), transient=True,
+                  disable=not sys.stderr.isatty()) as bar:  # fmt: skip
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
