@@ -6,8 +6,9 @@
     2           fully_shard, parameters kept gathered from forward to the last backward
     3           fully_shard, parameters gathered for each block and pass
 
-Under a pipeline the runner averages gradients of stages 0 and 1 at REDUCE_GRAD, and gathers and
-reduces those of 2 and 3 at UNSHARD and REDUCE_GRAD.
+Under a pipeline stages 0 and 1 use our buckets, sent at REDUCE_GRAD; 2 and 3 are gathered and
+reduced at UNSHARD and REDUCE_GRAD. Buckets also add up in fp32 what bf16 parameters have of
+gradients, with or without data parallelism.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ from executor.parallel.buckets import (
     GradientBuckets,
     Groups,
     local_gradient,
+    local_tensor,
     partial_group,
     sum_flat,
     trainable,
 )
 from executor.parallel.precision import (
     apply_autocast,
-    check_precision,
     gathered_dtype,
     gradient_dtype,
     storage_dtype,
     wire_dtype,
 )
-from parsim.errors import PlanError
+from executor.parallel.refused import check_parallel
 from parsim.plan import Plan
 
 Kind = Literal["plain", "ddp", "buckets", "fully_shard"]
@@ -93,8 +94,7 @@ class Replica:
     def accumulate(self, tokens: Tensor, targets: Tensor, loss_fn: LossFn) -> list[Tensor]:
         """Forward and backward of all micro-batches of a plan without pipeline; their losses.
 
-        Gradients are means over micro-batches. Call it inside `loss_context`, with
-        `parallel_loss` where tensor ranks may hold parts of the logits.
+        Gradients are means over micro-batches.
         """
         count = self.plan.num_microbatches
         losses = []
@@ -111,9 +111,21 @@ class Replica:
     def finish(self) -> None:
         """Complete the gradients after the last backward of a step."""
         if self.buckets is not None:
-            self.buckets.finish(averaged=self.plan.pp > 1)
+            self.buckets.finish()
         else:
             _finish_partial(self.stage)
+
+    def tied_gradients(self) -> list[Tensor]:
+        """What this rank has of the gradient of a table that another stage has too, in place."""
+        found = []
+        for parameter in self.stage.tied_parameters():
+            if self.buckets is not None:
+                found.append(self.buckets.share(parameter))
+                continue
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            found.append(local_tensor(parameter.grad))
+        return found
 
     def gradients(self) -> Iterator[tuple[str, nn.Parameter, Tensor]]:
         """Each parameter with its averaged gradient, whole over data ranks or a DTensor.
@@ -136,7 +148,7 @@ def apply_data_parallel(stage: Stage, plan: Plan, mesh: DeviceMesh) -> Replica:
         PlanError: a combination that would train wrongly, with the reason.
     """
     check_parallel(plan)
-    apply_autocast(stage, plan)
+    apply_autocast(stage, plan, mesh.device_type)
     kind = data_kind(plan)
     module: nn.Module = stage
     buckets = None
@@ -156,25 +168,6 @@ def apply_data_parallel(stage: Stage, plan: Plan, mesh: DeviceMesh) -> Replica:
     return Replica(stage=stage, module=module, kind=kind, plan=plan, mesh=mesh, buckets=buckets)
 
 
-def check_parallel(plan: Plan) -> None:
-    """Refuse plans whose gradients or numbers would be wrong.
-
-    Raises:
-        PlanError: naming the combination and what to use instead.
-    """
-    check_precision(plan)
-    if plan.cp > 1 or plan.ep > 1:
-        axis = "cp" if plan.cp > 1 else "ep"
-        raise PlanError(f"{axis}={plan.degree(axis)} cannot be run yet; use {axis}=1")
-    if plan.zero_stage == 0 and plan.dp_shard > 1:
-        raise PlanError(
-            f"zero_stage=0 with dp_shard={plan.dp_shard}: nothing would average the gradients "
-            f"over dp_shard; use dp_replicate={plan.dp}, dp_shard=1"
-        )
-    if plan.sequence_parallel and plan.tp == 1:
-        raise PlanError("sequence_parallel=true needs tp > 1; use sequence_parallel=false")
-
-
 def data_kind(plan: Plan) -> Kind:
     """Choose how gradients meet."""
     if plan.zero_stage >= 2:
@@ -182,9 +175,10 @@ def data_kind(plan: Plan) -> Kind:
     pure = storage_dtype(plan) != torch.float32
     if plan.zero_stage == 1 or pure:
         return "buckets"
-    if plan.dp == 1 or plan.pp > 1:
+    if plan.dp == 1:
         return "plain"
-    torch_can = plan.tp == 1 and wire_dtype(plan) == torch.float32 and plan.overlap_grad_reduce
+    torch_can = plan.pp == 1 and plan.tp == 1 and plan.overlap_grad_reduce
+    torch_can = torch_can and wire_dtype(plan) == torch.float32
     return "ddp" if torch_can else "buckets"
 
 
@@ -236,9 +230,10 @@ def _buckets(stage: Stage, plan: Plan, mesh: DeviceMesh) -> GradientBuckets:
         bucket_bytes=plan.bucket_bytes,
         dtype=gradient_dtype(plan),
         wire=wire_dtype(plan),
-        # the pipeline's runner reduces what is in .grad
-        hooks=plan.pp == 1,
-        overlap=plan.overlap_grad_reduce,
+        # under a pipeline the schedule says when: at REDUCE_GRAD
+        overlap=plan.overlap_grad_reduce and plan.pp == 1,
+        # both copies of a tied table are then cut into the same shares, which can be summed
+        alone=stage.tied_parameters(),
     )
 
 

@@ -1,4 +1,4 @@
-"""Faults of `parsim run`: who is named, and that nothing is left running."""
+"""Faults of a rank: what it reports, and who is named as the first to fail."""
 
 from __future__ import annotations
 
@@ -7,28 +7,22 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from executor.faults import Evidence, Place, Report, describe, explain, write_report, writing
+from executor.diagnosis import Evidence, explain
+from executor.faults import PeerError, Place, Report, describe, write_report, writing
 from parsim.errors import InputError
+from parsim.watch import Terminated, ended_by_signals
 
 ROOT = Path(__file__).parents[2]
-SCENARIO = """
-description: a tiny GPT-2 on two CPU ranks
-model: {name: gpt2, num_layers: 4, hidden_size: 64, num_attention_heads: 4,
-        num_key_value_heads: 4, head_dim: 16, ffn_hidden_size: 128, vocab_size: 256,
-        seq_len: 32, positions: 32}
-cluster: {system: cpu, nodes: 1}
-software: executor-cpu
-training: {global_batch_size: 8, precision: fp32}
-plan: {pp: 2, microbatch_size: 2, schedule: 1f1b}
-"""
 CLOSED = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:7"
 LATE = "RuntimeError: Timed out waiting 8000ms for recv operation to complete"
+RESTARTED = """
+E1121 api.py:1002] failed (exitcode: {code}) local_rank: 1 (pid: 9) of binary: /usr/bin/python3
+I1121 api.py:1002] [default] Worker group FAILED. 1/1 attempts left; will restart worker group
+"""
 LOG = """
 Failures:
 [1]:
@@ -54,6 +48,8 @@ def report(rank: int, message: str, *, time: float = 0.0, kind: str = "error") -
         (MemoryError(), "out of memory", "MemoryError"),
         (RuntimeError(CLOSED), "connection", None),
         (RuntimeError(LATE), "timeout", None),
+        (RuntimeError("std::bad_alloc"), "out of memory", None),
+        (PeerError("rank 1 failed"), "peer", "rank 1 failed"),
         (InputError("tp=3 is wrong; allowed: 1, 2"), "input", "tp=3 is wrong; allowed: 1, 2"),
     ],
 )
@@ -64,6 +60,14 @@ def test_kind_and_message(error: Exception, kind: str, message: str | None) -> N
     assert message is None or found.message == message
 
 
+def test_the_cause_is_told_not_what_was_made_of_it() -> None:
+    error = RuntimeError("[Stage 1] failed to run forward: args (1,)")
+    error.__cause__ = RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 B")
+    found = describe(error, 1)
+    assert found.kind == "out of memory"
+    assert found.message == "RuntimeError: DefaultCPUAllocator: can't allocate memory: 9 B"
+
+
 def test_the_first_failure_is_not_its_victims() -> None:
     reports = [
         report(0, CLOSED, time=1.0, kind="connection"),
@@ -71,7 +75,11 @@ def test_the_first_failure_is_not_its_victims() -> None:
         report(2, "ValueError: later", time=3.0),
     ]
     told, code = explain(Evidence(ranks=3, timeout=8.0, reports=reports))
-    assert (told, code) == ("rank 1 failed at step 4, action step: MemoryError", 1)
+    assert told == (
+        "rank 1 failed at step 4, action step: out of memory (MemoryError); what helps: a smaller "
+        "plan.microbatch_size, plan.recompute=full, or a higher plan.zero_stage"
+    )
+    assert code == 1
 
 
 def test_wrong_input_on_a_rank_keeps_its_exit_code() -> None:
@@ -90,7 +98,10 @@ def test_a_hung_rank_is_the_silent_one_furthest_behind() -> None:
 def test_several_silent_ranks_are_all_named() -> None:
     late = report(0, LATE, kind="timeout")
     told, _ = explain(Evidence(ranks=3, timeout=8.0, reports=[late]))
-    assert told.startswith("one of the ranks 1, 2 gave no answer for --timeout=8 s before")
+    assert told == (
+        "ranks 1, 2 gave no answer for --timeout=8 s before the first step, action start; "
+        "which of them was the first cannot be told"
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,6 +125,37 @@ def test_an_aborted_rank_is_a_victim_of_what_failed_before(tmp_path: Path) -> No
     (tmp_path / "log.txt").write_text(LOG.format(code=-6))
     write_report(tmp_path, report(0, "OutOfMemoryError: CUDA", kind="out of memory"))
     assert explain(Evidence.read(tmp_path, 2, 8.0))[0].startswith("rank 0 failed at step 4")
+
+
+def test_an_attempt_that_others_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "log.txt").write_text(RESTARTED.format(code=-9) + RESTARTED.format(code=1))
+    for attempt, step in (("0", 7), ("1", 9)):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", attempt)
+        Place(step=step, action="step").keep(tmp_path, 1)
+        write_report(tmp_path, report(0, CLOSED, kind="connection"))
+    told = [explain(Evidence.read(tmp_path, 2, 8.0, attempt=number))[0] for number in (0, 1)]
+    assert told[0].startswith("rank 1 was killed by SIGKILL at step 7, action step")
+    assert told[1] == "rank 1 ended without a word at step 9, action step"
+
+
+def test_a_place_forgets_what_an_earlier_run_reported(tmp_path: Path) -> None:
+    write_report(tmp_path, report(0, "old"))
+    Place().keep(tmp_path, 0)
+    assert Evidence.read(tmp_path, 1, 8.0).reports == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_to_end_unwinds(number: signal.Signals, code: int) -> None:
+    with pytest.raises(Terminated, match=f"ended by {number.name}") as raised, ended_by_signals():
+        os.kill(os.getpid(), number)
+    assert raised.value.exit_code == code
+    assert signal.getsignal(number) == signal.SIG_DFL
+
+
+def test_ranks_that_aborted_without_a_word_waited_for_the_one_that_had_to_be_killed() -> None:
+    found = Evidence(ranks=2, timeout=8.0, places={1: (3, "step")}, exits={1: -9, 0: -6}, root=0)
+    told = "rank 1 gave no answer for --timeout=8 s at step 3, action step"
+    assert explain(found) == (told, 1)
 
 
 def test_nothing_known() -> None:
@@ -148,7 +190,7 @@ def test_a_failing_rank_reports_and_ends(
     )  # fmt: skip
     assert done.returncode == code
     assert "Traceback" in done.stderr  # goes to the log
-    found = json.loads((tmp_path / "errors" / "rank3.json").read_text())
+    found = json.loads((tmp_path / "errors" / "attempt0" / "rank3.json").read_text())
     assert set(found) == {"rank", "step", "action", "kind", "message", "time"}
     assert (found["step"], found["action"], found["kind"]) == (9, "record", kind)
 
@@ -174,130 +216,3 @@ def test_a_full_disk_is_named() -> None:
 def _fill(path: Path) -> None:
     with writing(path):
         path.write_text("x")
-
-
-# Real processes
-
-
-class Run:
-    """`parsim run` in the background, and the processes that belong to it."""
-
-    def __init__(self, folder: Path, *words: str) -> None:
-        self.out = folder / "out"
-        (folder / "tiny.yaml").write_text(SCENARIO)
-        command = [sys.executable, "-m", "parsim", "run", str(folder / "tiny.yaml")]
-        self.process = subprocess.Popen(
-            [*command, "--out", str(self.out), "--warmup", "0", *words],
-            cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    def left(self) -> list[int]:
-        """Living processes with the folder in their command line."""
-        wanted = str(self.out).encode()
-        return [pid for pid in _pids() if wanted in _read(pid, "cmdline")]
-
-    def rank(self, number: int) -> int:
-        """The process of a rank that has taken at least two steps."""
-        place = self.out / "errors" / f"rank{number}.step"
-        deadline = time.monotonic() + 60.0
-        while not (place.exists() and int((place.read_text().split() or ["-1"])[0]) >= 2):
-            assert time.monotonic() < deadline, "no step within 60 s"
-            assert self.process.poll() is None, "ended before its second step"
-            time.sleep(0.05)
-        return next(
-            pid for pid in self.left()
-            if f"RANK={number}".encode() in _read(pid, "environ").split(b"\0")
-        )  # fmt: skip
-
-    def end(self, timeout: float) -> tuple[int, str]:
-        """Exit code and the last line of stderr, within `timeout` seconds."""
-        _, told = self.process.communicate(timeout=timeout)
-        assert "Traceback" not in told
-        assert _gone(self), f"still running: {self.left()}"
-        return self.process.returncode, told.strip().splitlines()[-1]
-
-
-def _pids() -> list[int]:
-    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-
-
-def _read(pid: int, name: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:
-        return b""
-
-
-def _gone(run: Run) -> bool:
-    deadline = time.monotonic() + 3.0
-    while run.left() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return not run.left()
-
-
-@pytest.fixture
-def endless(tmp_path: Path) -> Iterator[Run]:
-    """A run that lasts until something ends it."""
-    pytest.importorskip("torch")
-    if sys.platform != "linux":
-        pytest.skip("processes are found in /proc")
-    run = Run(tmp_path, "--steps", "1000000", "--timeout", "8")
-    yield run
-    for pid in [*run.left(), run.process.pid]:
-        if run.process.returncode is None or pid != run.process.pid:
-            os.kill(pid, signal.SIGKILL)
-    run.process.wait(10)
-
-
-@pytest.mark.distributed
-def test_a_killed_rank(endless: Run) -> None:
-    os.kill(endless.rank(1), signal.SIGKILL)
-    code, told = endless.end(timeout=30.0)
-    assert code == 1
-    assert told.startswith("error: rank 1 was killed by SIGKILL at step ")
-    assert told.endswith(f"; the full log is {endless.out / 'log.txt'}")
-
-
-@pytest.mark.distributed
-def test_a_stopped_rank(endless: Run) -> None:
-    os.kill(endless.rank(1), signal.SIGSTOP)
-    code, told = endless.end(timeout=8.0 + 25.0)
-    assert code == 1
-    assert told.startswith("error: rank 1 gave no answer for --timeout=8 s at step ")
-
-
-@pytest.mark.distributed
-def test_an_interrupt(endless: Run) -> None:
-    endless.rank(1)
-    os.kill(endless.process.pid, signal.SIGINT)
-    assert endless.end(timeout=20.0)[0] == 130
-
-
-@pytest.mark.distributed
-def test_an_interrupt_while_a_rank_is_stopped(endless: Run) -> None:
-    os.kill(endless.rank(0), signal.SIGSTOP)
-    os.kill(endless.process.pid, signal.SIGINT)
-    assert endless.end(timeout=20.0)[0] == 130
-
-
-@pytest.mark.distributed
-def test_a_disk_that_is_full(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    if not Path("/dev/full").exists():
-        pytest.skip("the system has no /dev/full")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "timeline.json").symlink_to("/dev/full")
-    run = Run(tmp_path, "--steps", "1")
-    code, told = run.end(timeout=60.0)
-    assert code == 2
-    assert f"cannot write {run.out / 'timeline.json'}: No space left on device" in told
-
-
-@pytest.mark.distributed
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    (tmp_path / "out").write_text("a file")
-    run = Run(tmp_path)
-    code, told = run.end(timeout=60.0)
-    assert code == 2
-    assert told.startswith(f"error: cannot write {run.out}: ")
