@@ -23,6 +23,13 @@ from typing import Any
 from parsim.errors import InputError, ParsimError
 from parsim.report.save import check_writable, write_text
 
+ALLOCATOR = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(8 << 30),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+}
+"""Settings of the C library's allocator: keep what was freed. Its default gives blocks from 32 MiB
+back at once, and a step that takes them anew pays for every page: 4 GB/s instead of 27."""
 GRACE = 5.0
 """Seconds that torchrun gets to end its ranks, before it and they are killed."""
 
@@ -223,7 +230,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _environment() -> dict[str, str]:
     """One thread a rank; gloo on the loopback device, since all ranks are on this machine."""
-    quiet = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    quiet = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", **ALLOCATOR}
     if sys.platform == "linux":
         quiet["GLOO_SOCKET_IFNAME"] = "lo"
     return {**quiet, **os.environ}
