@@ -22,9 +22,8 @@ FLAT: Measured = {"gelu_forward": ((1e4, 0.5), (1e6, 2.0), (1e8, 2.0))}
 
 
 def test_measured_points_are_met() -> None:
-    found = measured_factor(
-        POINTS, "gemm", *np.array([[64.0, 1024.0], [64.0, 512.0], [64.0, 256.0]])
-    )
+    shapes = np.array([[64.0, 1024.0], [64.0, 512.0], [64.0, 256.0]])
+    found = measured_factor(POINTS, "gemm", *shapes)
     assert found == pytest.approx([2.0, 1.25], rel=1e-9)
 
 
