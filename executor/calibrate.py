@@ -35,6 +35,7 @@ from executor.constants import (
     residuals,
     system_constants,
 )
+from executor.faults import end_with_parent
 from executor.mesh import DeviceReport, probe, rank_device
 from executor.microbench import Bench, Case, plan_cases, spread_cases
 from executor.train import process_group
@@ -246,6 +247,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--device", choices=("cpu", "cuda"))
     options = parser.parse_args()
+    if "RANK" in os.environ:
+        end_with_parent()
     try:
         report = probe(options.device)
         chosen = setting(report, options.scenario)
