@@ -12,9 +12,10 @@ TORCH := $(VENV)/.torch
 
 BEST := build/gpt3-175b-best.yaml
 PICTURE := build/gpt3-175b-timeline.png
+OUT := build/hardware
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint format bench reports fit clean
+.PHONY: help run test test-all lint format bench hardware reports fit clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,8 +46,11 @@ format: $(DEV) ## format the code and sort the imports
 	$(BIN)/ruff check --fix --select I .
 	$(BIN)/ruff format .
 
-bench: $(DEV) ## measure the speed of the engines and of the command line
+bench: $(DEV) ## measure the speed of the engines, of the command line and, where torch is, the executor
 	$(BIN)/python -m tests.benchmarks
+
+hardware: $(CORE) $(TORCH) ## calibrate, predict, run and compare on this machine; results in OUT=dir
+	$(BIN)/python -m executor.suite $(OUT)
 
 reports: $(CORE) ## predict every shipped measured run; write reports/*.md and the README's tables
 	$(BIN)/parsim validate --report reports/accuracy.md
@@ -77,5 +81,5 @@ $(DEV): $(CORE)
 	@touch $@
 
 $(TORCH): $(CORE)
-	$(PIP) $(shell grep '^torch==' constraints.txt)
+	$(PIP) $(shell grep -E '^(tokenizers|torch)==' constraints.txt)
 	@touch $@

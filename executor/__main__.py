@@ -6,9 +6,14 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from executor.faults import HERE, end_with_parent, fatal
 from parsim.errors import ParsimError
+
+if TYPE_CHECKING:
+    from executor.data import Corpus
+    from parsim.scenario import Scenario
 
 
 def main() -> int:
@@ -32,25 +37,46 @@ def _as_rank(options: argparse.Namespace, rank: int) -> int:
 
 def _work(options: argparse.Namespace) -> int:
     from executor import compat
+    from executor.data import Corpus
     from executor.loss import check_trainable
     from executor.mesh import check_world, probe
-    from executor.parallel.data import check_parallel
+    from executor.parallel.data import check_parallel, check_split_backward
+    from executor.runnable import check_plan_runnable
     from parsim.scenario import load_scenario
+    from parsim.schedule import schedule_of
 
     compat.require_compatible()
     scenario = load_scenario(options.scenario, dict(pair.split("=", 1) for pair in options.set))
-    report = probe(options.device)
+    report = probe(options.device, nodes=options.nnodes)
     plan = scenario.fixed_plan()
     check_world(plan, report, oversubscribe=options.oversubscribe)
     check_parallel(plan)
+    check_split_backward(plan, schedule_of(plan))
+    check_plan_runnable(plan, backend=report.backend)
     check_trainable(scenario.spec)
     if "RANK" not in os.environ:
+        corpus = Corpus.load(options.data, tokenizer=options.tokenizer)
+        corpus.check(scenario.spec)
+        _check_checkpoints(scenario, corpus, options)
         sys.stderr.write(f"{plan.label()} on {report}\n")
         return 0
     from executor.run import run
 
     run(scenario, report, options)
     return 0
+
+
+def _check_checkpoints(scenario: Scenario, corpus: Corpus, options: argparse.Namespace) -> None:
+    """Refuse to go on from what cannot be gone on from, before anything is started."""
+    from executor.checkpoint_folder import start_from
+    from executor.run import trained_here
+
+    start_from(
+        options.checkpoints or options.out / "checkpoints",
+        trained_here(scenario, corpus, options.seed),
+        resume=options.resume, restarted=False, every=options.checkpoint_every,
+        last_step=options.warmup + options.steps,
+    )  # fmt: skip
 
 
 def _options() -> argparse.Namespace:
@@ -61,11 +87,16 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("build/run"))
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--tokenizer", type=Path)
     parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--nnodes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timeout", type=float, default=300.0)
     parser.add_argument("--verify", action="store_true")
     parser.add_argument("--oversubscribe", action="store_true")
+    parser.add_argument("--checkpoint-every", type=int, default=0, metavar="N")
+    parser.add_argument("--checkpoints", type=Path, metavar="DIR")
+    parser.add_argument("--resume", action="store_true")
     return parser.parse_args()
 
 

@@ -7,6 +7,7 @@ projections give, so that the same module runs on a tensor-parallel rank's share
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,15 @@ DROPOUT = 0.1
 
 ROPE_BASE = 10000.0
 """Base of the rotary wavelengths (Su et al. 2021, arXiv:2104.09864, section 3.2.2)."""
+
+
+Columns = Callable[[Tensor, Sequence[nn.Linear]], tuple[Tensor, ...]]
+"""Applies linear maps that share their input; tensor parallelism puts its own in place."""
+
+
+def apart(x: Tensor, linears: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
+    """Each linear map of the same input."""
+    return tuple(linear(x) for linear in linears)
 
 
 class Rotary:
@@ -123,12 +133,13 @@ class Attention(nn.Module):  # type: ignore[misc]
             dropout=DROPOUT if spec.dropout else 0.0,
         )
         self.projection = nn.Linear(q_width, h, bias=spec.projection_bias)
+        self.columns: Columns = apart
         self.rotary = rotary
         self.recompute = recompute
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (b, s, h) to (b, s, h); selective recomputation repeats the core in backward."""
-        q, k, v = (self._heads(linear(x)) for linear in (self.q, self.k, self.v))
+        q, k, v = map(self._heads, self.columns(x, (self.q, self.k, self.v)))
         if self.rotary is not None:
             q, k = self.rotary.rotate(q), self.rotary.rotate(k)
         if self.recompute is Recompute.SELECTIVE and self.training:

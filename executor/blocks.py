@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from executor.attention import DROPOUT, Attention, Rotary
+from executor.attention import DROPOUT, Attention, Columns, Rotary, apart
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Recompute
 
@@ -54,14 +54,16 @@ class Mlp(nn.Module):  # type: ignore[misc]
         self.fc1 = nn.Linear(h, f, bias=bias)
         self.gate = nn.Linear(h, f, bias=bias) if spec.gated_mlp else None
         self.fc2 = nn.Linear(f, h, bias=bias)
+        self.columns: Columns = apart
         self.gelu = gelu_kind(spec)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (b, s, h) to (b, s, h)."""
-        y = self.fc1(x)
         if self.gate is None:
+            (y,) = self.columns(x, (self.fc1,))
             return self.fc2(F.gelu(y, approximate=self.gelu))
-        return self.fc2(F.silu(self.gate(x)) * y)
+        y, gate = self.columns(x, (self.fc1, self.gate))
+        return self.fc2(F.silu(gate) * y)
 
 
 class Block(nn.Module):  # type: ignore[misc]
@@ -111,6 +113,7 @@ class Head(nn.Module):  # type: ignore[misc]
         self.transform = nn.Linear(h, h) if masked else None
         self.transform_norm = make_norm(spec) if masked else None
         self.logits = None if spec.head == "none" else nn.Linear(h, spec.vocab_rows, bias=masked)
+        self.columns: Columns = apart
         self.gelu = gelu_kind(spec)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -123,7 +126,7 @@ class Head(nn.Module):  # type: ignore[misc]
             x = x + 0.0 * torch.tanh(self.pooler(x[:, 0])).unsqueeze(1)
         if self.transform is not None and self.transform_norm is not None:
             x = self.transform_norm(F.gelu(self.transform(x), approximate=self.gelu))
-        return x if self.logits is None else self.logits(x)
+        return x if self.logits is None else self.columns(x, (self.logits,))[0]
 
 
 def make_norm(spec: TransformerSpec) -> nn.Module:

@@ -179,6 +179,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--device", choices=("cpu", "cuda"))
     options = parser.parse_args()
+    if "RANK" in os.environ:
+        end_with_parent()
     try:
         report = probe(options.device)
         chosen = setting(report, options.scenario)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from types import CodeType, ModuleType
 from typing import Any
@@ -44,8 +44,14 @@ def require_torch() -> str:
 
 TORCH_VERSION = require_torch()
 
-from torch.distributed import fsdp  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed  # noqa: E402
+from torch.autograd import Variable  # noqa: E402
+from torch.autograd import profiler as autograd_profiler  # noqa: E402
+from torch.distributed import _functional_collectives, fsdp  # noqa: E402
 from torch.distributed.pipelining import PipelineStage, schedules  # noqa: E402
+from torch.distributed.pipelining import stage as stage_module  # noqa: E402
+from torch.distributed.tensor import DTensor  # noqa: E402
 
 # Where a name is gone, `self_test` says so; until then a stand-in keeps this module importable.
 RuntimeBase: Any = getattr(schedules, "_PipelineScheduleRuntime", object)
@@ -70,6 +76,19 @@ WAIT = "_wait_batch_p2p"
 
 SPAN_PREFIX = "PP:"
 
+STAGE_BACKWARD: Any = getattr(stage_module, "stage_backward", None)
+"""Runs the backward of one microbatch from a stage's outputs, or the loss, to its inputs."""
+
+WAITS: tuple[tuple[Any, str], ...] = (
+    (torch.distributed.Work, "wait"),
+    (_functional_collectives, "wait_tensor"),
+)
+"""What Python calls to wait for communication; only DistributedDataParallel waits in C++."""
+
+_PROFILER: Any = getattr(torch._C, "_autograd", None)
+_SCOPES: Any = getattr(getattr(torch._C, "_profiler", None), "RecordScope", None)
+_ENGINE: Any = getattr(Variable, "_execution_engine", None)
+
 _RUNTIME: dict[str, tuple[str, ...]] = {
     "_prepare_schedule_with_comms": ("actions", "format"),
     "register_custom_function": ("computation_type", "custom_function"),
@@ -86,6 +105,8 @@ _STAGE: dict[str, tuple[str, ...]] = {
         *("input_args", "output_args", "group"),
     ),
     "forward_maybe_with_nosync": ("args",),
+    "backward_weight_one_chunk": (),
+    "backward_maybe_with_nosync": ("backward_type", "bwd_kwargs", "last_backward"),
     "get_bwd_send_ops": (),
     "_get_init_p2p_neighbors_ops": (),
 }
@@ -102,6 +123,43 @@ def replicate_module() -> type | None:
     return found
 
 
+def start_ranges(*, kernels: bool) -> None:
+    """Let torch's profiler record named ranges, no operators; and the device's kernels if asked.
+
+    Its public form cannot leave operators out.
+    """
+    made = autograd_profiler.profile(use_device="cuda" if kernels else None)
+    config, activities = made.config(), made.kineto_activities
+    _PROFILER._prepare_profiler(config, activities)
+    _PROFILER._enable_profiler(config, activities, {_SCOPES.USER_SCOPE})
+
+
+def stop_ranges() -> list[tuple[Any, bool]]:
+    """What was recorded since `start_ranges`, each with whether it ran on the device.
+
+    Names of ranges that torch repeats on the device are left out.
+    """
+    found = []
+    for event in _PROFILER._disable_profiler().events():
+        on_device = event.device_type() == torch.profiler.DeviceType.CUDA
+        if not (on_device and event.is_user_annotation()):
+            found.append((event, on_device))
+    return found
+
+
+def after_backward(call: Callable[[], object]) -> None:
+    """Call back when the backward that is running has computed all; to be used in its hooks.
+
+    What was asked for earlier in the same backward comes before.
+    """
+    _ENGINE.queue_callback(call)
+
+
+def held_tensor(parameter: Any) -> Any:  # noqa: ANN401 - torch has no types here
+    """The very tensor that a parameter keeps its local values in; `to_local` gives another one."""
+    return parameter._local_tensor if isinstance(parameter, DTensor) else parameter
+
+
 def to_torch(actions: Iterable[Action]) -> list[Any]:
     """Actions as torch's own, one for one."""
     return [
@@ -115,7 +173,8 @@ def self_test() -> list[str]:
     missing = [f"schedules.{name}" for name in _names() if not hasattr(schedules, name)]
     if missing:
         return missing
-    return [*_wrong_actions(), *_wrong_methods(), *_wrong_hooks()]
+    wrong = (_wrong_actions, _wrong_methods, _wrong_hooks, _wrong_watch, _wrong_memory)
+    return [message for test in wrong for message in test()]
 
 
 @lru_cache(maxsize=1)
@@ -170,6 +229,32 @@ def _wrong_hooks() -> Iterator[str]:
     for name in (ACTION_SPAN, WAIT):
         if name not in used:
             yield f"_PipelineScheduleRuntime._step_microbatches does not call {name}"
+
+
+def _wrong_watch() -> Iterator[str]:
+    """What communication is watched with exists; the profiler can be kept from operators."""
+    for name in ("_prepare_profiler", "_enable_profiler", "_disable_profiler"):
+        if not hasattr(_PROFILER, name):
+            yield f"torch._C._autograd lacks {name}"
+    if "scopes" not in (getattr(getattr(_PROFILER, "_enable_profiler", None), "__doc__", "") or ""):
+        yield "_enable_profiler lacks the parameter scopes"
+    if not hasattr(_SCOPES, "USER_SCOPE"):
+        yield "torch._C._profiler lacks RecordScope.USER_SCOPE"
+    if not hasattr(_ENGINE, "queue_callback"):
+        yield "autograd's engine lacks queue_callback"
+    for owner, name in WAITS:
+        if not hasattr(owner, name):
+            yield f"{owner.__name__} lacks {name}"
+
+
+def _wrong_memory() -> Iterator[str]:
+    """What is let go earlier than torch does, or moved elsewhere, is where it is looked for."""
+    if "_local_tensor" not in getattr(DTensor, "__slots__", ()):
+        yield "DTensor lacks _local_tensor"
+    if "fwd_cache" not in StageBase.backward_one_chunk.__code__.co_names:
+        yield "PipelineStage keeps no outputs in fwd_cache"
+    if STAGE_BACKWARD is None:
+        yield "pipelining.stage lacks stage_backward"
 
 
 def _global_names(code: CodeType) -> Iterator[str]:

@@ -34,7 +34,10 @@ MASKED_SHARE = 0.15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
-    """Token ids (n,) of one text; `source` says which, `mask_token` replaces a hidden token."""
+    """Token ids (n,) of one text; `source` says which, `mask_token` replaces a hidden token.
+
+    Ids are below `vocab_size`, be there gaps between them or not.
+    """
 
     source: str
     tokens: NDArray[np.int32]
@@ -46,9 +49,10 @@ class Corpus:
         """Read a text file, all files of a folder, or by default CPython's own documentation.
 
         By bytes, or with a Hugging Face `tokenizer.json` if the package tokenizers is installed.
+        The text is one sequence: no token that begins or ends a document is put around it.
 
         Raises:
-            InputError: something cannot be read, is not text or is empty.
+            InputError: something cannot be read, is not text, is empty or has no tokens.
         """
         text = _default_text() if path is None else _read(path)
         source = "pydoc_data.topics" if path is None else str(path)
@@ -59,8 +63,8 @@ class Corpus:
         ids = np.frombuffer(text.encode("utf-8"), dtype=np.uint8).astype(np.int32)
         return cls(source=source, tokens=ids)
 
-    def check(self, spec: TransformerSpec, seq_len: int) -> None:
-        """Refuse a model or length that this text cannot feed.
+    def check(self, spec: TransformerSpec) -> None:
+        """Refuse a model that this text cannot feed.
 
         Raises:
             InputError: the vocabulary is larger than the model's, or the text is too short.
@@ -68,9 +72,9 @@ class Corpus:
         if spec.vocab_size < self.vocab_size:
             raise InputError(
                 f"{spec.name}: vocab_size={spec.vocab_size} is below the {self.vocab_size} tokens "
-                f"of {self.source}; use vocab_size >= {self.vocab_size}"
+                f"of {self.source}; use vocab_size >= {self.vocab_size}, or another tokenizer"
             )
-        _check_length(self, seq_len)
+        _check_length(self, spec.seq_len)
 
 
 def batches(
@@ -138,7 +142,7 @@ def _check_length(corpus: Corpus, seq_len: int) -> None:
     if len(corpus.tokens) < seq_len + 1:
         raise InputError(
             f"{corpus.source}: {len(corpus.tokens)} tokens are fewer than seq_len + 1 = "
-            f"{seq_len + 1}; use a longer text or seq_len <= {len(corpus.tokens) - 1}"
+            f"{seq_len + 1}; use a longer text or seq_len <= {max(len(corpus.tokens) - 1, 0)}"
         )
 
 
@@ -177,13 +181,21 @@ def _read_file(file: Path) -> str:
 
 
 def _tokenised(text: str, source: str, file: Path) -> Corpus:
+    """Read the whole text with a tokenizer, whatever length its file would cut or pad texts to."""
     tokenizer = _load_tokenizer(file)
-    ids = np.asarray(tokenizer.encode(text).ids, dtype=np.int32)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    try:
+        ids = np.asarray(tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.int32)
+    except Exception as error:  # the package raises bare Exception
+        raise InputError(f"{file}: cannot tokenise {source}: {error}") from None
+    if not len(ids):
+        raise InputError(f"{file}: makes no tokens of {source}; use a tokenizer of its language")
     mask = tokenizer.token_to_id("[MASK]")
     return Corpus(
-        source=source,
+        source=f"{source} with {file}",
         tokens=ids,
-        vocab_size=tokenizer.get_vocab_size(),
+        vocab_size=1 + max(tokenizer.get_vocab().values()),
         mask_token=NUL if mask is None else mask,
     )
 
@@ -193,8 +205,8 @@ def _load_tokenizer(file: Path) -> Any:  # noqa: ANN401 - the package is optiona
         package = importlib.import_module("tokenizers")
     except ImportError:
         raise InputError(
-            f"tokenizer={file} needs the package tokenizers, which is not installed; "
-            "install it (pip install tokenizers), or leave the tokenizer out to read bytes"
+            f"--tokenizer={file} needs the package tokenizers, which is not installed; install it "
+            "with: pip install parsim[executor], or leave the tokenizer out to read bytes"
         ) from None
     content = _read_file(file)
     try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,10 +12,36 @@ import torch.distributed as dist
 from executor.clocks import clock_offsets
 from parsim.timeline import Flow, Span, Timeline, ordered
 
+_SENT = {"RECV_F": ("SEND_F", -1), "RECV_B": ("SEND_B", 1)}
+"""The action that sends what is received, and where its stage lies from the receiving one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPlace:
+    """Where a rank of the gathered ones stands.
+
+    Ranks of the same `pipeline` number are one pipeline: messages go between these. `name` stands
+    beside the rank's row in pictures; without one that is its pipeline rank.
+    """
+
+    pipeline_rank: int
+    pipeline: int = 0
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """What one rank sends to the first."""
+
+    spans: tuple[Span, ...]
+    notes: dict[str, float]
+    place: RankPlace
+
 
 def gather_timeline(
     spans: Sequence[Span],
     notes: Mapping[str, float],
+    place: RankPlace,
     *,
     group: dist.ProcessGroup,
     device: torch.device,
@@ -23,50 +50,95 @@ def gather_timeline(
 
     Every rank gives its own spans, on its own clock, and some numbers about itself, which are put
     into `meta` as lists by rank. `meta["clock_error_s"]` is how far a rank may be shifted at most
-    against rank 0.
+    against rank 0, `meta["pipeline_rank"]` tells each rank's pipeline rank, and
+    `meta["pipeline"]` which ranks are one pipeline.
     """
     size, rank = dist.get_world_size(group), dist.get_rank(group)
     rows: list[Any] | None = [None] * size if rank == 0 else None
     offsets = clock_offsets(group, device)
     root = dist.get_global_rank(group, 0)
-    dist.gather_object((tuple(spans), dict(notes)), rows, dst=root, group=group)
+    own = _Row(spans=tuple(spans), notes=dict(notes), place=place)
+    dist.gather_object(own, rows, dst=root, group=group)
     if rows is None or offsets is None:
         return None
     aligned = [
         span._replace(start=span.start - offset.seconds, end=span.end - offset.seconds)
-        for (own, _), offset in zip(rows, offsets, strict=True)
-        for span in own
+        for row, offset in zip(rows, offsets, strict=True)
+        for span in row.spans
     ]
-    meta: dict[str, Any] = {name: [row[1][name] for row in rows] for name in notes}
+    meta: dict[str, Any] = {name: [row.notes[name] for row in rows] for name in notes}
     meta["clock_error_s"] = [offset.error for offset in offsets]
-    return _timeline(aligned, size, device, meta)
+    return assemble(aligned, [row.place for row in rows], {"device": device.type, **meta})
 
 
-def _timeline(
-    spans: list[Span], ranks: int, device: torch.device, meta: dict[str, Any]
+def assemble(
+    spans: Iterable[Span], places: Sequence[RankPlace], meta: Mapping[str, Any]
 ) -> Timeline:
-    first = min((span.start for span in spans), default=0.0)
-    shifted = ordered(s._replace(start=s.start - first, end=s.end - first) for s in spans)
-    labels = {str(rank): f"pp {rank}" for rank in range(ranks)}
+    """One timeline of spans on one clock; `places` are those of the ranks 0, 1, ..."""
+    known = list(spans)
+    first = min((span.start for span in known), default=0.0)
+    shifted = ordered(s._replace(start=s.start - first, end=s.end - first) for s in known)
+    shifted = tuple(_met(shifted, places))
+    flows = tuple(_flows(shifted, places))
+    names = [place.name or f"pp {place.pipeline_rank}" for place in places]
     return Timeline(
-        spans=shifted,
-        flows=tuple(_flows(shifted)),
+        spans=_received(shifted, flows),
+        flows=flows,
         meta={
             "source": "measured",
-            "device": device.type,
-            "ranks": "pipeline ranks",
-            "rank_labels": labels,
+            "ranks": "global ranks",
+            "rank_labels": {str(i): name for i, name in enumerate(names)},
+            "pipeline_rank": {str(i): p.pipeline_rank for i, p in enumerate(places)},
+            "pipeline": {str(i): p.pipeline for i, p in enumerate(places)},
             **meta,
         },
     )
 
 
-def _flows(spans: tuple[Span, ...]) -> Iterator[Flow]:
-    """Arrows from each send to the wait for it."""
-    number = {(s.kind, s.stage, s.microbatch): i for i, s in enumerate(spans)}
+def _met(spans: Iterable[Span], places: Sequence[RankPlace]) -> Iterator[Span]:
+    """The sum of a tied table's gradients begins when both of its ranks are there.
+
+    They are at different places of the pipeline: what one waits for the other before is a bubble.
+    """
+    known = list(spans)
+    begins: dict[int, float] = {}
+    for span in known:
+        if span.kind == "REDUCE_TIED":
+            pipeline = places[span.rank].pipeline
+            begins[pipeline] = max(begins.get(pipeline, 0.0), span.start)
+    for span in known:
+        if span.kind == "REDUCE_TIED":
+            start = min(max(span.start, begins[places[span.rank].pipeline]), span.end)
+            yield span._replace(start=start, exposed=min(span.exposed, span.end - start))
+        else:
+            yield span
+
+
+def _flows(spans: tuple[Span, ...], places: Sequence[RankPlace]) -> Iterator[Flow]:
+    """Arrows from each send to the wait for it, within a pipeline."""
+    number = {
+        (places[s.rank].pipeline, s.kind, s.stage, s.microbatch): i
+        for i, s in enumerate(spans)
+        if s.stream == "send"
+    }
+    pairs = []
     for i, span in enumerate(spans):
-        if span.kind in ("SEND_F", "SEND_B"):
-            stage = span.stage + (1 if span.kind == "SEND_F" else -1)
-            target = number.get((span.kind.replace("SEND", "RECV"), stage, span.microbatch))
-            if target is not None:
-                yield Flow(i, target)
+        if span.kind in _SENT:
+            kind, side = _SENT[span.kind]
+            key = (places[span.rank].pipeline, kind, span.stage + side, span.microbatch)
+            if key in number:
+                pairs.append(Flow(number[key], i))
+    yield from sorted(pairs)
+
+
+def _received(spans: tuple[Span, ...], flows: Iterable[Flow]) -> tuple[Span, ...]:
+    """Of a wait for a message only that is communication which lies behind its sending.
+
+    Before that the peer still computes, and the wait is a bubble of the schedule.
+    """
+    found = list(spans)
+    for source, target in flows:
+        wait = found[target]
+        exposed = wait.end - max(wait.start, found[source].start)
+        found[target] = wait._replace(exposed=min(max(exposed, 0.0), wait.duration))
+    return tuple(found)

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from executor.faults import HERE
-from executor.spans import SpanRecorder
 from executor.train import Trainer
-from parsim.timeline import Timeline
 
 Batch = tuple[Tensor, Tensor]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Seconds of repeated steps; the mean says nothing on a shared machine and is left out."""
+    """Seconds of repeated steps; the mean says nothing on a shared machine and is left out.
+
+    Of no steps at all nothing is known: NaN.
+    """
 
     median: float
     min: float
@@ -33,6 +36,8 @@ class Spread:
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Spread:
         """Median, minimum and median absolute deviation."""
+        if not seconds:
+            return cls(median=math.nan, min=math.nan, mad=math.nan, n=0)
         middle = median(seconds)
         return cls(
             median=middle,
@@ -42,41 +47,71 @@ class Spread:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The contract's keys."""
-        return {"median": self.median, "min": self.min, "mad": self.mad, "n": self.n}
+        """The contract's keys; null for what is not known."""
+        found = {"median": self.median, "min": self.min, "mad": self.mad}
+        return {**{name: known(value) for name, value in found.items()}, "n": self.n}
+
+
+def known(value: float) -> float | None:
+    """What JSON has for a number: null for NaN."""
+    return None if math.isnan(value) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """What the steps of one rank gave: seconds after the warm-up, mean loss of every step."""
+    """What the steps of one rank gave: seconds after the warm-up, mean loss of every step.
+
+    The losses are those of the whole training, the seconds those since its last start;
+    `restarts` says how often the ranks were started again.
+    """
 
     seconds: tuple[float, ...]
     losses: tuple[float, ...]
+    restarts: int = 0
 
 
 def take_steps(
-    trainer: Trainer, batches: Iterator[Batch], *, steps: int, warmup: int, device: torch.device
+    trainer: Trainer,
+    batches: Iterator[Batch],
+    *,
+    steps: int,
+    warmup: int,
+    device: torch.device,
+    before: Sequence[float] = (),
+    after_step: Callable[[Trainer, Sequence[float]], None] | None = None,
 ) -> Steps:
-    """Take warm-up and measured steps; a step lasts until the slowest rank is done."""
-    seconds, losses = [], []
-    for number in range(warmup + steps):
+    """Take warm-up and measured steps; a step lasts until the slowest rank is done.
+
+    Training that goes on begins behind the steps with the losses `before`, with another warm-up.
+    `after_step` is called, outside of what is timed, with the losses of all steps so far.
+    """
+    seconds, losses = [], list(before)
+    for number in range(len(before), warmup + steps):
         HERE.enter("step", number)
-        lasted, found = _timed(trainer, next(batches), device)
+        lasted, found = timed(partial(trainer.step, *next(batches)), device)
         losses.append(mean_over_ranks(found, device))
-        if number >= warmup:
-            seconds.append(lasted)
+        if number >= len(before) + warmup:
+            seconds.append(slowest(lasted, device))
+        if after_step is not None:
+            after_step(trainer, losses)
     return Steps(seconds=tuple(seconds), losses=tuple(losses))
 
 
-def _timed(trainer: Trainer, batch: Batch, device: torch.device) -> tuple[float, list[float]]:
+def timed(step: Callable[[], T], device: torch.device) -> tuple[float, T]:
+    """Seconds that a step takes on this rank, when all begin together; and what it returns."""
     dist.barrier()
     begin = time.perf_counter()
-    found = trainer.step(*batch)
+    found = step()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    lasted = torch.tensor([time.perf_counter() - begin], dtype=torch.float64, device=device)
+    return time.perf_counter() - begin, found
+
+
+def slowest(seconds: float, device: torch.device) -> float:
+    """The largest of all ranks' seconds."""
+    lasted = torch.tensor([seconds], dtype=torch.float64, device=device)
     dist.all_reduce(lasted, op=dist.ReduceOp.MAX)
-    return float(lasted), found
+    return float(lasted)
 
 
 def mean_over_ranks(losses: Sequence[float], device: torch.device) -> float:
@@ -84,56 +119,3 @@ def mean_over_ranks(losses: Sequence[float], device: torch.device) -> float:
     total = torch.tensor([sum(losses), float(len(losses))], dtype=torch.float64, device=device)
     dist.all_reduce(total)
     return float(total[0] / total[1])
-
-
-def record_step(trainer: Trainer, batch: Batch, device: torch.device) -> Timeline | None:
-    """One more step, action by action; the Timeline on the first rank of each pipeline."""
-    reducer = trainer.runner.reducer if trainer.runner else None
-    group = trainer.mesh["pp"].get_group()
-    recorder = SpanRecorder(group=group, device=device, reducer=reducer)
-    dist.barrier()
-    with recorder:
-        if trainer.runner is None:
-            _record_loop(trainer, recorder, batch)
-        else:
-            trainer.gradients(*batch)
-        with recorder.measure("OPTIMIZER"):
-            trainer.optimizer.step()
-    return recorder.gather()
-
-
-def _record_loop(trainer: Trainer, recorder: SpanRecorder, batch: Batch) -> None:
-    """Without a pipeline: forward until the module returns, backward until the next one starts."""
-    with _split(trainer.replicas[0].module, recorder) as close:
-        trainer.gradients(*batch)
-        close()
-
-
-@contextmanager
-def _split(module: nn.Module, recorder: SpanRecorder) -> Iterator[Callable[[], None]]:
-    open_span: list[Any] = []
-    microbatch = [-1]
-
-    def end() -> None:
-        if open_span:
-            open_span.pop().__exit__(None, None, None)
-
-    def begin(kind: str) -> None:
-        end()
-        span = recorder.measure(kind, stage=0, microbatch=microbatch[0])
-        span.__enter__()
-        open_span.append(span)
-
-    def before(*_: object) -> None:
-        microbatch[0] += 1
-        begin("F")
-
-    hooks = [
-        module.register_forward_pre_hook(before),
-        module.register_forward_hook(lambda *_: begin("B")),
-    ]
-    try:
-        yield end
-    finally:
-        for hook in hooks:
-            hook.remove()

@@ -43,7 +43,7 @@ def _standing(trainer: Trainer) -> Iterator[Tensor]:
             yield from (bucket.flat for bucket in replica.buckets.buckets)
     for state in trainer.optimizer.inner.state.values():
         yield from (_local(value) for value in state.values() if isinstance(value, Tensor))
-    yield from trainer.optimizer.state_dict()["masters"]
+    yield from (master.values.detach() for master in trainer.optimizer.masters.values())
 
 
 def _local(tensor: Tensor) -> Tensor:

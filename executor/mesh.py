@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from parsim.errors import InputError, PlanError
+from parsim.nodes import Nodes
 from parsim.plan import Plan
 from parsim.plan.record import AXES
 from parsim.plan.rules import divisors
@@ -34,7 +35,8 @@ class DeviceReport:
     """What this machine offers to the ranks on it.
 
     `kind` is torch's device type. `count` is the number of GPUs, or of CPU cores this process may
-    use. `shareable` says whether several ranks may use one device.
+    use. `shareable` says whether several ranks may use one device. The other ones of `nodes` are
+    taken to be alike.
     """
 
     kind: str
@@ -42,10 +44,12 @@ class DeviceReport:
     count: int
     names: tuple[str, ...]
     shareable: bool
+    nodes: int = 1
 
     def __str__(self) -> str:
         kinds = ", ".join(sorted(set(self.names)))
-        return f"{self.count} x {self.kind} ({kinds}), backend {self.backend}"
+        nodes = f"{self.nodes} nodes of " if self.nodes > 1 else ""
+        return f"{nodes}{self.count} x {self.kind} ({kinds}), backend {self.backend}"
 
 
 def coordinates(plan: Plan, rank: int) -> dict[str, int]:
@@ -105,8 +109,8 @@ def data_group(plan: Plan, mesh: DeviceMesh) -> ProcessGroup:
     return distributed.new_subgroups_by_enumeration(list(groups.values()))[0]
 
 
-def probe(kind: str | None = None) -> DeviceReport:
-    """Look at this machine: the GPUs if there are any, else (or if asked) the CPU.
+def probe(kind: str | None = None, *, nodes: int = 1) -> DeviceReport:
+    """Look at this machine, one of `nodes`: its GPUs if there are any, else (or if asked) the CPU.
 
     Raises:
         InputError: an unknown kind, or "cuda" where torch sees no GPU.
@@ -124,8 +128,9 @@ def probe(kind: str | None = None) -> DeviceReport:
     if kind == "cpu" or not found:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         return DeviceReport(
-            kind="cpu", backend="gloo", count=cores or 1, names=("cpu",), shareable=True
-        )
+            kind="cpu", backend="gloo", count=cores or 1, names=("cpu",), shareable=True,
+            nodes=nodes,
+        )  # fmt: skip
     names = tuple(torch.cuda.get_device_name(i) for i in range(found))
     return DeviceReport(
         kind="cuda",
@@ -133,6 +138,7 @@ def probe(kind: str | None = None) -> DeviceReport:
         count=found,
         names=names,
         shareable=_may_share(torch.cuda.nccl.version()),
+        nodes=nodes,
     )
 
 
@@ -159,18 +165,22 @@ def check_world(plan: Plan, report: DeviceReport, *, oversubscribe: bool) -> Non
     Raises:
         InputError: more ranks than devices, and sharing them was not asked for or cannot be.
     """
-    if plan.world_size <= report.count or (oversubscribe and report.shareable):
+    here = Nodes(count=report.nodes).share(plan.world_size)
+    if here <= report.count or (oversubscribe and report.shareable):
         return
-    smaller = largest_fitting(plan, report.count)
+    smaller = largest_fitting(plan, report.count, nodes=report.nodes)
     fit = f"what fits: {_degrees(smaller)} = {smaller.world_size}"
+    ranks = f"world size {plan.world_size} ({_degrees(plan)})"
+    if report.nodes > 1:
+        ranks += f" on {report.nodes} nodes, {here} on each,"
     raise InputError(
-        f"world size {plan.world_size} ({_degrees(plan)}) is more than the "
-        f"{report.count} {_devices(report)} of this machine; {fit}; {_way_out(report)}"
+        f"{ranks} is more than the {report.count} {_devices(report)} of this machine; {fit}; "
+        f"{_way_out(report)}"
     )
 
 
-def largest_fitting(plan: Plan, count: int) -> Plan:
-    """Return the plan with the most ranks, up to `count`, whose degrees divide this one's.
+def largest_fitting(plan: Plan, count: int, *, nodes: int = 1) -> Plan:
+    """Return the plan with the most ranks, up to `count` a node, whose degrees divide this one's.
 
     Among equals the one that changes tensor parallelism least, then pipeline, then sharding.
     """
@@ -181,7 +191,9 @@ def largest_fitting(plan: Plan, count: int) -> Plan:
         tp, pp, shard, copies, cp = degrees
         candidate = replace(plan, tp=tp, pp=pp, dp_shard=shard, dp_replicate=copies, cp=cp)
         key = (candidate.world_size, *degrees)
-        if candidate.world_size <= count and key > best_key:
+        if candidate.world_size % nodes or candidate.world_size > count * nodes:
+            continue
+        if key > best_key:
             best, best_key = candidate, key
     return _settled(best)
 

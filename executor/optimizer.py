@@ -1,9 +1,20 @@
 """SGD and AdamW over what a rank updates, and the norm of all gradients.
 
 Parameters in fp32 that this rank updates alone or as shards go to torch's optimizer as they are.
-bf16 parameters, and the shares of ZeRO-1, are updated in fp32 copies ("masters") and written back;
-with ZeRO-1 the ranks then gather each other's shares. Both optimizers treat each value apart from
-all others, so cutting a bucket anywhere changes no result.
+bf16 parameters are updated in fp32 copies ("masters") and written back. With ZeRO-1 a rank updates
+its share of each bucket, of fp32 parameters in their own place, and the ranks then gather each
+other's shares. Both optimizers treat each value apart from all others, so cutting a bucket anywhere
+changes no result.
+
+Bytes a parameter that stay, over n ranks of dp_shard, AdamW, gradients in fp32:
+
+    zero_stage   fp32, bf16_amp            bf16
+    0            4 + 4 + 8                 2 + 4 + 4 + 8
+    1            4 + 4 + 8/n               2 + 4 + (4 + 8)/n
+    2, 3         (4 + 4 + 8)/n             (4 + 4 + 8)/n, the shards being the fp32 copy
+
+Between the first forward and the last backward stage 2 has the gathered parameters beside its
+shards, 4 (fp32) or 2 bytes each, and stage 3 those of the layer at work and the next one.
 """
 
 from __future__ import annotations
@@ -17,6 +28,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from executor.compat import held_tensor
 from executor.parallel.buckets import (
     ALL_GATHER,
     Bucket,
@@ -41,34 +53,32 @@ class OptimizerConfig:
 
 
 class StageOptimizer:
-    """Updates the stages of a rank; call `step` after `Replica.finish`.
-
-    `state_dict` is what this rank holds: it fits the same plan on the same ranks only.
-    """
+    """Updates the stages of a rank; call `step` after `Replica.finish`."""
 
     def __init__(self, replicas: Sequence[Replica], config: OptimizerConfig) -> None:
         self.replicas = tuple(replicas)
-        self._masters = [
-            Masters(bucket, replica.buckets)
+        self.masters = {
+            _share_name(bucket, replica): Masters(bucket, replica.buckets)
             for replica in replicas
             if replica.buckets is not None and needs_masters(replica)
             for bucket in replica.buckets.buckets
-        ]
-        self.inner = _build([*self._masters_group(), *_direct_groups(replicas)], config)
-
-    def _masters_group(self) -> list[list[nn.Parameter]]:
-        masters = [master.values for master in self._masters]
-        return [masters] if masters else []
+        }
+        shares = {name: master.values for name, master in self.masters.items()}
+        groups = [*([shares] if shares else []), *_direct_groups(replicas)]
+        self._updated = {name: value for group in groups for name, value in group.items()}
+        # a rank may hold empty stages only, but torch wants something to update
+        lists = [list(group.values()) for group in groups] or [[nn.Parameter(torch.empty(0))]]
+        self.inner = _build(lists, config)
 
     def step(self) -> None:
         """Update the parameters from the gradients."""
         for replica in self.replicas:
             if replica.buckets is not None and not needs_masters(replica):
                 _hand_over(replica, replica.buckets)
-        for master in self._masters:
+        for master in self.masters.values():
             master.load_gradient()
         self.inner.step()
-        for master in self._masters:
+        for master in self.masters.values():
             master.write_back()
 
     def zero_grad(self) -> None:
@@ -76,59 +86,64 @@ class StageOptimizer:
         for replica in self.replicas:
             replica.zero_grad()
 
-    def state_dict(self) -> dict[str, Any]:
-        """This rank's optimizer states and fp32 copies."""
-        masters = [master.values.detach() for master in self._masters]
-        return {"inner": self.inner.state_dict(), "masters": masters}
+    def named_state(self) -> dict[str, Tensor]:
+        """What updates depend on beside the parameters; to be read, or to be written in place.
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict` of the same rank of the same plan.
-
-        Raises:
-            InputError: the state is of another plan.
+        Two ranks that have the same name have the same values or parts of one tensor. It fits the
+        same plan only: a share of a bucket is named by the place of the ranks that hold it.
         """
-        found, expected = (
-            [tuple(x.shape) for x in xs]
-            for xs in (state["masters"], [m.values for m in self._masters])
-        )
-        if found != expected:
-            raise InputError(
-                f"optimizer state has copies of sizes {found}, this plan has {expected}; "
-                f"continue with the plan that wrote the checkpoint"
-            )
-        with torch.no_grad():
-            for master, saved in zip(self._masters, state["masters"], strict=True):
-                master.values.copy_(saved)
-        self.inner.load_state_dict(state["inner"])
+        if not self.inner.state:
+            self._begin()
+        found = {f"master/{name}": one.values.detach() for name, one in self.masters.items()}
+        for name, parameter in self._updated.items():
+            for key, value in self.inner.state.get(parameter, {}).items():
+                if isinstance(value, Tensor):
+                    found[f"{key}/{name}"] = value
+        return found
+
+    def _begin(self) -> None:
+        """Have torch make its states, with an update of rate 0 from gradients of 0."""
+        rates = [group["lr"] for group in self.inner.param_groups]
+        for parameter in self._updated.values():
+            parameter.grad = torch.zeros_like(parameter)
+        for group in self.inner.param_groups:
+            group["lr"] = 0.0
+        self.inner.step()
+        for group, rate in zip(self.inner.param_groups, rates, strict=True):
+            group["lr"] = rate
+        for parameter in self._updated.values():
+            parameter.grad = None
 
 
 class Masters:
-    """The fp32 copy of this rank's share of one bucket (the whole bucket if nothing is sharded)."""
+    """The fp32 values of this rank's share of one bucket (the whole bucket if nothing is sharded).
+
+    The bucket's parameters are moved into one buffer of the bucket's layout. The share of fp32
+    parameters is a view of it, so that it costs no memory; that of bf16 parameters is a copy.
+    """
 
     def __init__(self, bucket: Bucket, buckets: GradientBuckets) -> None:
         self._bucket = bucket
         self._group = buckets.groups.shard
-        whole = torch.zeros_like(bucket.flat, dtype=torch.float32)
-        for place, parameter in _places(bucket, whole):
-            place.copy_(local_tensor(parameter))
-        self.values = nn.Parameter(whole[bucket.share].clone())
+        dtype = local_tensor(bucket.parameters[0]).dtype
+        self._weights = torch.zeros_like(bucket.flat, dtype=dtype)
+        _move(bucket, self._weights)
+        self.values = nn.Parameter(self._weights[bucket.share].to(torch.float32))
 
     def load_gradient(self) -> None:
-        """Point the copy's gradient at the bucket; a bf16 gradient is widened."""
+        """Point the values' gradient at the bucket; a bf16 gradient is widened."""
         self.values.grad = self._bucket.flat[self._bucket.share].to(torch.float32)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def write_back(self) -> None:
-        """Round the copy into the parameters, all shares of it."""
-        first = local_tensor(self._bucket.parameters[0])
-        mine = self.values.to(first.dtype)
-        whole = mine
-        if self._group is not None:
-            whole = torch.empty_like(self._bucket.flat, dtype=first.dtype)
-            ALL_GATHER(whole, mine, group=self._group)
-        for place, parameter in _places(self._bucket, whole):
-            local_tensor(parameter).copy_(place)
+        """Round the values into the parameters, and gather the other ranks' shares."""
         self.values.grad = None
+        mine = self._weights[self._bucket.share]
+        if mine.dtype != torch.float32:
+            mine.copy_(self.values)
+        if self._group is not None:
+            # not in place: gloo may still read the input while it writes the output
+            ALL_GATHER(self._weights, mine.clone(), group=self._group)
 
 
 def needs_masters(replica: Replica) -> bool:
@@ -145,7 +160,7 @@ def gradient_norm(replicas: Sequence[Replica], plan: Plan) -> float:
     Each rank adds the squares of what it holds, divided by the number of ranks that hold the
     same values; one all-reduce of a scalar over all ranks.
     """
-    device = next(replicas[0].stage.parameters()).device
+    device = replicas[0].mesh.device_type
     total = torch.zeros((), dtype=torch.float32, device=device)
     for replica in replicas:
         copied = replica.stage.tied_parameters() if replica.stage.embedding is None else ()
@@ -180,14 +195,20 @@ def _parts(parameter: nn.Parameter) -> int:
     return parts
 
 
-def _direct_groups(replicas: Sequence[Replica]) -> list[list[nn.Parameter]]:
+def _share_name(bucket: Bucket, replica: Replica) -> str:
+    """The same on the ranks that hold the same part of a bucket, and on no others."""
+    tp, shard = (replica.mesh[axis].get_local_rank() for axis in ("tp", "dp_shard"))
+    return f"{bucket.names[0]}.tp{tp}.shard{shard}"
+
+
+def _direct_groups(replicas: Sequence[Replica]) -> list[dict[str, nn.Parameter]]:
     """Parameters updated as they are, apart by mesh: torch cannot update a mixture in one call."""
-    groups: dict[Any, list[nn.Parameter]] = {}
+    groups: dict[Any, dict[str, nn.Parameter]] = {}
     for replica in replicas:
         if not needs_masters(replica):
-            for parameter in trainable(replica.stage.named_parameters()).values():
+            for name, parameter in trainable(replica.stage.named_parameters()).items():
                 mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
-                groups.setdefault(mesh, []).append(parameter)
+                groups.setdefault(mesh, {})[name] = parameter
     return list(groups.values())
 
 
@@ -212,10 +233,13 @@ def _hand_over(replica: Replica, buckets: GradientBuckets) -> None:
         parameter.grad = like_parameter(parameter, buckets.gradient(parameter))
 
 
-def _places(bucket: Bucket, flat: Tensor) -> Iterator[tuple[Tensor, nn.Parameter]]:
-    """Each parameter's place in a buffer of the bucket's layout."""
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def _move(bucket: Bucket, flat: Tensor) -> None:
+    """Let the parameters of a bucket live in a buffer of its layout."""
     start = 0
     for parameter in bucket.parameters:
-        local = local_tensor(parameter)
-        yield flat[start : start + local.numel()].view(local.shape), parameter
+        local = held_tensor(parameter)
+        place = flat[start : start + local.numel()].view(local.shape)
+        place.copy_(local)
+        local.data = place
         start += local.numel()

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from executor import compat
+from executor.parallel.buckets import GradientBuckets
 from executor.reduce_grad import GradReducer
 from executor.runnable import DpKind, check_runnable, with_communication
 from executor.runtime import LossFn, TensorSpec, build_runtime
@@ -30,11 +31,12 @@ class PipelineRunner:
     its results go to the next stage only. `loss_fn` takes one micro-batch's output and target
     and returns its mean loss.
 
-    With `dp_group` the gradients are averaged over it by the executor's own reduction. Modules
-    may instead be wrapped by DistributedDataParallel, `fully_shard` or `replicate`; then
-    `zero_stage` says how (see `check_runnable`).
+    `buckets` take over the gradients of the stages, all of them or none, and send them at
+    REDUCE_GRAD; call `GradientBuckets.finish` after the step. Modules may instead be wrapped by
+    DistributedDataParallel, `fully_shard` or `replicate`; then `zero_stage` says how (see
+    `check_runnable`).
 
-    Gradients are means over micro-batches and are added to what `.grad` holds.
+    Gradients are means over micro-batches and are added to what `.grad` or the buckets hold.
 
     Raises:
         PlanError: the stages, edges or data parallelism do not fit the schedule.
@@ -51,21 +53,25 @@ class PipelineRunner:
         loss_fn: LossFn,
         group: dist.ProcessGroup,
         device: torch.device,
-        dp_group: dist.ProcessGroup | None = None,
+        buckets: Mapping[int, GradientBuckets] | None = None,
         zero_stage: int = 0,
     ) -> None:
         compat.require_compatible()
-        dp_kind = _dp_kind(stages, dp_group)
+        buckets = buckets or {}
+        reduced = any(held.groups.copies > 1 for held in buckets.values())
+        dp_kind = _dp_kind(stages, reduced)
         backend = dist.get_backend(group)
         check_runnable(schedule, zero_stage=zero_stage, dp_kind=dp_kind, backend=backend)
         _check_stages(schedule, stages, edges, group)
         self.schedule = with_communication(schedule, dp_kind)
         self.rank = dist.get_rank(group)
-        self.reducer = None if dp_group is None else GradReducer(stages, dp_group)
+        self.reducer = GradReducer(buckets) if reduced else None
         self._edges = tuple(edges)
         self._holds_first = 0 in stages
         self._holds_last = schedule.num_stages - 1 in stages
-        self._runtime = build_runtime(self.schedule, stages, self._edges, loss_fn, group, device)
+        self._runtime = build_runtime(
+            self.schedule, stages, self._edges, loss_fn, group, device, buckets, zero_stage
+        )
         if self.reducer is not None:
             self._runtime.register_custom_function(compat.REDUCE_GRAD, self.reducer.launch)
 
@@ -92,12 +98,10 @@ class PipelineRunner:
         losses: list[torch.Tensor] = []
         self._runtime.by_microbatch.clear()
         self._runtime.step(*args, target=target, losses=losses, return_outputs=False)
-        if self.reducer is not None:
-            self.reducer.finish()
         return [] if not losses else [float(x) for x in torch.stack(losses).tolist()]
 
 
-def _dp_kind(stages: Mapping[int, nn.Module], dp_group: dist.ProcessGroup | None) -> DpKind:
+def _dp_kind(stages: Mapping[int, nn.Module], reduced: bool) -> DpKind:
     """How the modules of this rank share their gradients."""
     replicated = compat.replicate_module()
     kinds: set[DpKind] = set()
@@ -108,10 +112,10 @@ def _dp_kind(stages: Mapping[int, nn.Module], dp_group: dist.ProcessGroup | None
             kinds.add("replicate")
         else:
             kinds.add("fully_shard" if isinstance(module, compat.FSDPModule) else "none")
-    if dp_group is not None:
+    if reduced:
         if kinds != {"none"}:
             raise PlanError(
-                f"stages are wrapped as {', '.join(sorted(kinds))} and dp_group is given too; "
+                f"stages are wrapped as {', '.join(sorted(kinds))} and buckets are given too; "
                 "gradients would be averaged twice; allowed: one of the two"
             )
         return "reduce_grad"

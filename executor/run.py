@@ -7,10 +7,11 @@ Started by torchrun on every rank (`parsim run` does that). Rank 0 writes `run.j
 from __future__ import annotations
 
 import json
+import math
 import os
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,19 +19,24 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from executor.checkpoint import Checkpoints
+from executor.checkpoint_record import what_is_trained
 from executor.data import Corpus, batches, replica_rows
 from executor.faults import HERE, fatal, writing
-from executor.measure import Batch, Spread, Steps, mean_over_ranks, record_step, take_steps
+from executor.measure import Batch, Spread, Steps, known, mean_over_ranks, take_steps
 from executor.memory import peak_bytes
-from executor.mesh import DeviceReport, coordinates, rank_device, replica_index
+from executor.mesh import DeviceReport, rank_device, replica_index
+from executor.record import PAIRS, record_steps
+from executor.restart import agreed_attempt, tell_restart
+from executor.tolerance import judge
 from executor.train import Trainer, build_trainer, process_group
-from executor.verify import gather_gradients, max_relative_error, reference
+from executor.verify import gather_gradients
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from parsim.scenario import Scenario
 from parsim.sim import Prediction, simulate
 from parsim.timeline import Timeline
-from parsim.validation.quantities import is_action
+from parsim.validation.quantities import quantities_of
 
 SCHEMA_VERSION = 1
 
@@ -41,23 +47,32 @@ def run(scenario: Scenario, report: DeviceReport, options: Namespace) -> None:
     device = rank_device(report)
     rank = int(os.environ["RANK"])
     with process_group(report.backend, options.timeout), fatal(options.out, rank):
-        spec, corpus = scenario.spec, Corpus.load(options.data)
-        corpus.check(spec, spec.seq_len)
+        spec, corpus = scenario.spec, Corpus.load(options.data, tokenizer=options.tokenizer)
+        corpus.check(spec)
         HERE.enter("verify" if options.verify else "build")
         checked = _verify(spec, plan, corpus, device, options.seed) if options.verify else None
         HERE.enter("build")
         trainer = build_trainer(spec, plan, device=device, seed=options.seed)
         _limit_waits(trainer, options.timeout)
-        whole = _whole_batches(spec, plan, corpus, options.seed)
+        HERE.enter("resume")
+        checkpoints = _checkpoints(scenario, corpus, options)
+        before = checkpoints.restore(trainer)
+        tell_restart(options.out, options.timeout, len(before))
+        whole = _whole_batches(spec, plan, corpus, options.seed, first_step=len(before))
         mine = (_share(plan, batch, device) for batch in whole)
-        steps = take_steps(trainer, mine, steps=options.steps, warmup=options.warmup, device=device)
+        steps = take_steps(
+            trainer, mine, steps=options.steps, warmup=options.warmup, device=device,
+            before=before, after_step=checkpoints.after_step,
+        )  # fmt: skip
         HERE.enter("record", options.warmup + options.steps)
-        timeline = record_step(trainer, next(mine), device)
-        HERE.enter("memory", options.warmup + options.steps + 1)
+        typical = Spread.of(steps.seconds).median
+        timeline = record_steps(trainer, mine, device, typical=typical)
+        HERE.enter("memory", options.warmup + options.steps + 2 * PAIRS)
         last = next(mine)
         peaks = _gathered(peak_bytes(trainer, device, lambda: trainer.step(*last)))
         if dist.get_rank() == 0 and timeline is not None:
             HERE.enter("write")
+            steps = replace(steps, restarts=checkpoints.attempt)
             _write(scenario, report, options.out, steps, timeline, peaks, checked)
 
 
@@ -66,17 +81,38 @@ def _limit_waits(trainer: Trainer, seconds: float) -> None:
 
     Before the first step, so that it holds for every exchange of the steps.
     """
-    for group in trainer.mesh.get_all_groups():
+    for group in trainer.groups():
         group.set_timeout(timedelta(seconds=seconds))
 
 
-def _whole_batches(spec: TransformerSpec, plan: Plan, corpus: Corpus, seed: int) -> Iterator[Batch]:
+def _checkpoints(scenario: Scenario, corpus: Corpus, options: Namespace) -> Checkpoints:
+    return Checkpoints(
+        root=options.checkpoints or options.out / "checkpoints",
+        every=options.checkpoint_every,
+        resume=options.resume,
+        attempt=agreed_attempt(),
+        trained=trained_here(scenario, corpus, options.seed),
+        last_step=options.warmup + options.steps,
+    )
+
+
+def trained_here(scenario: Scenario, corpus: Corpus, seed: int) -> dict[str, Any]:
+    """What a checkpoint of this run belongs to."""
+    plan, model = scenario.fixed_plan(), asdict(scenario.spec)
+    tokens = corpus.tokens.tobytes()
+    return what_is_trained(plan.to_json(), plan.label(), model, seed, tokens)
+
+
+def _whole_batches(
+    spec: TransformerSpec, plan: Plan, corpus: Corpus, seed: int, *, first_step: int = 0
+) -> Iterator[Batch]:
     return batches(
         corpus,
         seed=seed,
         global_batch_size=plan.global_batch_size,
         seq_len=spec.seq_len,
         masked=not spec.causal,
+        first_step=first_step,
     )
 
 
@@ -102,14 +138,15 @@ def _verify(
     if dist.get_rank() != 0:
         return None
     tokens, targets = batch
-    expected_loss, expected = reference(still, plan, (tokens.to(device), targets.to(device)), seed)
-    worst = max_relative_error(gradients, {n: g.cpu() for n, g in expected.items()})
-    return {
-        "max_gradient_error": worst.error,
-        "parameter": worst.parameter,
-        "max_loss_error": abs(loss / expected_loss - 1.0),
-        "reference": "one process, same seed and batch, fp32, without dropout",
-    }
+    on_device = (tokens.to(device), targets.to(device))
+    found = judge(still, plan, on_device, seed, loss, gradients)
+    # JSON has no number for what is not finite
+    numbers = {name: _finite(value) for name, value in asdict(found).items()}
+    return {**numbers, "within": found.within}
+
+
+def _finite(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _gathered(value: float) -> list[float]:
@@ -136,11 +173,11 @@ def _write(
         "parameters": scenario.job.model.parameters,
         "system": str(report),
         "plan": predicted.plan.label(),
-        "step_time_s": spread.median,
-        "spread": {"step_time_s": spread.to_json()},
+        **({"step_time_s": spread.median, "spread": {"step_time_s": spread.to_json()}}
+           if spread.n else {}),
         "bubble_fraction": document["measured"]["bubble_fraction"],
-        "peak_allocated_bytes": by_pipeline_rank(predicted.plan, peaks),
-    }
+        "peak_allocated_bytes": peaks,
+    }  # fmt: skip
     with writing(folder / "timeline.json") as path:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace(timeline, meta=meta).save(path)
@@ -149,6 +186,8 @@ def _write(
             predicted.timeline.save(path)
     with writing(folder / "run.json") as path:
         path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    if told := os.environ.get("PARSIM_WROTE"):  # by the launcher of this node, of perhaps several
+        Path(told).touch()
 
 
 def run_document(
@@ -161,7 +200,7 @@ def run_document(
     peaks: list[float],
     checked: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """The document of `parsim run --json`."""
+    """The document of `parsim run --json`; null where too few steps were left to time."""
     plan, job = predicted.plan, scenario.job
     highest = max(predicted.peak_allocated)
     flops = job.model.step_flops(plan.global_batch_size)
@@ -179,12 +218,14 @@ def run_document(
             "step_time_s": spread.to_json(),
             "peak_allocated_bytes": peaks,
             "bubble_fraction": bubble_fraction(timeline),
-            "tokens_per_s": plan.global_batch_size * job.model.seq_len / spread.median,
-            "mfu": flops / capable,
+            "recording_cost": timeline.meta["recording_cost"],
+            "tokens_per_s": known(plan.global_batch_size * job.model.seq_len / spread.median),
+            "mfu": known(flops / capable),
             "loss": list(steps.losses),
+            "restarts": steps.restarts,
         },
         "error": {
-            "step_time": predicted.step_time / spread.median - 1.0,
+            "step_time": known(predicted.step_time / spread.median - 1.0),
             "peak_memory": highest / max(peaks) - 1.0,
         },
         "verify": checked,
@@ -193,16 +234,5 @@ def run_document(
 
 def bubble_fraction(timeline: Timeline) -> float:
     """Idle share of the compute streams between the first and the last action, mean over ranks."""
-    actions = [span for span in timeline.spans if is_action(span)]
-    begin, end = min(s.start for s in actions), max(s.end for s in actions)
-    busy = sum(s.duration for s in actions) / len(timeline.ranks)
-    return 1.0 - busy / (end - begin)
-
-
-def by_pipeline_rank(plan: Plan, peaks: list[float]) -> list[float]:
-    """The highest peak among the ranks of each pipeline rank."""
-    highest = [0.0] * plan.pp
-    for rank, peak in enumerate(peaks):
-        at = coordinates(plan, rank)["pp"]
-        highest[at] = max(highest[at], peak)
-    return highest
+    found = quantities_of(timeline, {rank: (rank,) for rank in timeline.ranks})
+    return found.step["bubble_fraction"]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from parsim.errors import PlanError, ScheduleError
-from parsim.schedule import Kind, Schedule
+from parsim.plan import Plan
+from parsim.schedule import Kind, Schedule, schedule_of
 from parsim.schedule.check import check_schedule
 from parsim.schedule.lowering import lower
 
@@ -52,6 +53,25 @@ def check_runnable(
     _check_lowered(schedule, dp_kind)
     if backend == "nccl":
         check_schedule(schedule, sends="rendezvous")
+
+
+def check_plan_runnable(plan: Plan, *, backend: str) -> None:
+    """The same for a plan's schedule and data parallelism, while there is no process group yet.
+
+    Raises:
+        PlanError: see `check_runnable`, as for the others.
+        ScheduleError: also where a schedule of the user's own does not fit the plan.
+    """
+    if plan.pp > 1:
+        kind = dp_kind_of(plan)
+        check_runnable(schedule_of(plan), zero_stage=plan.zero_stage, dp_kind=kind, backend=backend)
+
+
+def dp_kind_of(plan: Plan) -> DpKind:
+    """How the stages of a plan's pipeline share their gradients."""
+    if plan.zero_stage >= 2:
+        return "fully_shard"
+    return "reduce_grad" if plan.dp > 1 else "none"
 
 
 def with_communication(schedule: Schedule, dp_kind: DpKind) -> Schedule:

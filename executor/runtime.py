@@ -3,21 +3,23 @@
 What is ours: losses are kept by micro-batch instead of by order of arrival; the loss is divided
 by the number of micro-batches instead of the gradients afterwards, so that a list without
 REDUCE_GRAD is right too; messages are made contiguous; every stage's output is held against the
-shape that its receiver expects.
+shape that its receiver expects; logits are let go when their loss is known; `fully_shard` scatters
+gradients in every full backward.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from executor import compat
+from executor.parallel.buckets import GradientBuckets
 from parsim.errors import PlanError
-from parsim.schedule import Schedule
+from parsim.schedule import Kind, Schedule
 
 LossFn = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -39,6 +41,8 @@ class StageLike(Protocol):
 
     stage_index: int
     is_last: bool
+    fwd_cache: dict[int, tuple[tuple[torch.Tensor, ...], list[torch.Tensor]]]
+    """Outputs and inputs of each microbatch from forward to backward."""
 
 
 class Runtime(compat.RuntimeBase):  # type: ignore[misc]  # torch has no types here
@@ -63,6 +67,8 @@ class Runtime(compat.RuntimeBase):  # type: ignore[misc]  # torch has no types h
         check_output(stage.stage_index, output, self.edges[stage.stage_index + 1])
         if stage.is_last:
             self.by_microbatch[mb_index] = self._loss_fn(output, target_mbs[mb_index])
+            # backward starts from the loss: without this the logits would be kept until then
+            stage.fwd_cache[mb_index] = ((), stage.fwd_cache[mb_index][1])
 
     def _maybe_get_loss(self, stage: StageLike, mb_index: int) -> torch.Tensor | None:
         if not stage.is_last:
@@ -77,7 +83,33 @@ class Runtime(compat.RuntimeBase):  # type: ignore[misc]  # torch has no types h
 
 
 class _Stage(compat.StageBase):  # type: ignore[misc]  # torch has no types here
-    """A stage whose messages are contiguous in memory, as every backend assumes."""
+    """A stage whose messages are contiguous in memory, as every backend assumes.
+
+    Its gradients go to buckets, if it has any. W writes gradients without running hooks. Full
+    backwards through `fully_shard` scatter their gradients each, so that none is held whole, and
+    with `reshard` free the parameters; torch's stage would keep both until REDUCE_GRAD.
+    """
+
+    buckets: GradientBuckets | None = None
+    scatters = False
+    reshard = False
+
+    def backward_maybe_with_nosync(
+        self, backward_type: str, bwd_kwargs: dict[str, Any], last_backward: bool = False
+    ) -> object:
+        if not self.scatters:
+            return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, last_backward)
+        self.submod.set_is_last_backward(False)  # REDUCE_GRAD ends the step
+        self.submod.set_reshard_after_backward(self.reshard)
+        self.submod.set_requires_gradient_sync(True)
+        self.submod.set_requires_all_reduce(last_backward)  # over replicas once
+        given = (bwd_kwargs[name] for name in ("stage_output", "output_grads", "input_values"))
+        return compat.STAGE_BACKWARD(*given), None
+
+    def backward_weight_one_chunk(self, *args: object, **kwargs: object) -> None:
+        super().backward_weight_one_chunk(*args, **kwargs)
+        if self.buckets is not None:
+            self.buckets.collect()
 
     def forward_maybe_with_nosync(self, *args: object, **kwargs: object) -> object:
         output: object = super().forward_maybe_with_nosync(*args, **kwargs)
@@ -102,6 +134,8 @@ def build_runtime(
     loss_fn: LossFn,
     group: dist.ProcessGroup,
     device: torch.device,
+    buckets: Mapping[int, GradientBuckets],
+    zero_stage: int,
 ) -> Runtime:
     """Torch's runtime, loaded with the lowered schedule; shapes are given, never inferred.
 
@@ -120,6 +154,11 @@ def build_runtime(
         )
         for index in sorted(stages)
     ]
+    split = any(action.kind is Kind.W for row in schedule.ranks for action in row)
+    for stage in built:
+        stage.buckets = buckets.get(stage.stage_index)
+        stage.scatters = zero_stage >= 2 and not split
+        stage.reshard = zero_stage == 3
     runtime = Runtime(built, schedule.num_microbatches, loss_fn=loss_fn, scale_grads=False)
     runtime.edges = edges
     rows = {rank: compat.to_torch(row) for rank, row in enumerate(schedule.ranks)}

@@ -7,22 +7,29 @@ around every action and the one that waits for messages. So waiting is told from
     spans on rank 3      |           | recv: 3RECV_F0        | compute: 3F0 |
 
 Times are taken by the host on CPU, and by events on the device's queue on CUDA, where they are
-read after the step. Nothing is recorded, and nothing costs anything, outside the `with` block.
+read after the step. Collectives come from `Traffic`, and have their names from
+`executor.communication`. A SEND is the handing over of its message, all of which the compute
+stream waits for; a RECV is the wait for one, and its exposed part begins with the SEND, for
+before that there is nothing to receive (see `executor.gather`). Nothing is recorded, and nothing
+costs anything, outside the `with` block.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.distributed as dist
 
 from executor import compat
-from executor.gather import gather_timeline
-from executor.reduce_grad import GradReducer
+from executor.communication import Expected, with_communication
+from executor.exposed import Transfer
+from executor.gather import RankPlace, gather_timeline
+from executor.traffic import Traffic
 from parsim.schedule import Action, Kind
 from parsim.timeline import Span, Timeline, ordered
 
@@ -46,11 +53,33 @@ class _Record(NamedTuple):
     end: Mark
 
 
+class _Extra(NamedTuple):
+    """One block outside of the pipeline."""
+
+    kind: str
+    stage: int
+    microbatch: int
+    start: Mark
+    end: Mark
+
+
+@dataclass(slots=True)
+class _Found:
+    """What one recorded step left."""
+
+    records: list[_Record]
+    extra: list[_Extra]
+    drains: list[tuple[Mark, Mark]]
+    transfers: list[Transfer]
+
+
 class SpanRecorder:
     """Records one step of one rank inside a `with` block, then gathers all ranks' spans.
 
-    `measure` adds spans for what happens outside of the pipeline, such as OPTIMIZER. Each `with`
-    begins anew. While recording, torch's own ranges `PP:...` are not written to its profiler.
+    `group` holds the ranks whose spans are gathered, `place` says where this one stands among them
+    (see `gather_timeline`), `expected` what collectives it will have. `measure` and `add` record
+    what happens outside of the pipeline, such as OPTIMIZER. Each `with` begins anew. While
+    recording, torch's own ranges `PP:...` are not written to its profiler.
     """
 
     def __init__(
@@ -58,26 +87,29 @@ class SpanRecorder:
         *,
         group: dist.ProcessGroup,
         device: torch.device,
-        reducer: GradReducer | None = None,
+        traffic: Traffic,
+        place: RankPlace | None = None,
+        expected: Expected | None = None,
     ) -> None:
         compat.require_compatible()
         self._group = group
         self._device = device
-        self._reducer = reducer
+        self._traffic = traffic
         self._rank = dist.get_rank(group)
-        self._mark: Callable[[], Mark] = _event if device.type == "cuda" else time.perf_counter
+        self._place = place or RankPlace(pipeline_rank=self._rank)
+        self._expected = expected or Expected()
+        self.mark: Callable[[], Mark] = _event if device.type == "cuda" else time.perf_counter
         self._originals: dict[str, Any] = {}
         self._current: _Block | None = None
-        self._forget()
+        self._found = _Found([], [], [], [])
 
     def __enter__(self) -> SpanRecorder:
-        self._forget()
+        self._found = _Found([], [], [], [])
         self._origin, self._reference = self._now()
         for name, stand_in in ((compat.ACTION_SPAN, self._block), (compat.WAIT, self._wait)):
             self._originals[name] = getattr(compat.SCHEDULES, name)
             setattr(compat.SCHEDULES, name, stand_in)
-        if self._reducer is not None:
-            self._reducer.on_launch = self._launched
+        self._traffic.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -85,27 +117,35 @@ class SpanRecorder:
             setattr(compat.SCHEDULES, name, original)
         self._originals.clear()
         self._current = None
-        if self._reducer is not None:
-            self._reducer.on_launch = None
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        self._found.transfers = self._traffic.stop()
 
     @contextmanager
-    def measure(
-        self, kind: str, *, stream: str = "compute", stage: int = -1, microbatch: int = -1
-    ) -> Iterator[None]:
-        """Record the block as one span; may be used outside of a pipeline too."""
-        start = self._mark()
+    def measure(self, kind: str) -> Iterator[None]:
+        """Record the block as one span of the compute stream."""
+        start = self.mark()
         yield
-        self._extra.append((stream, kind, stage, microbatch, start, self._mark()))
+        self.add(kind, start, self.mark())
+
+    def add(
+        self, kind: str, start: Mark, end: Mark, *, stage: int = -1, microbatch: int = -1
+    ) -> None:
+        """Record a span of the compute stream from its marks."""
+        self._found.extra.append(_Extra(kind, stage, microbatch, start, end))
+
+    def waited(self, start: Mark, end: Mark) -> None:
+        """Tell of a wait for communication that no function of Python does."""
+        if isinstance(start, float) and isinstance(end, float):
+            self._traffic.waits.append((start, end))
 
     def spans(self) -> tuple[Span, ...]:
         """This rank's spans on this rank's own clock (host seconds of the monotonic clock)."""
-        self._settle()
-        found = [span for record in self._records for span in self._from_record(record)]
-        found += self._from_reductions()
-        for stream, kind, stage, microbatch, start, end in self._extra:
+        own = [span for record in self._found.records for span in self._from_record(record)]
+        for kind, stage, microbatch, start, end in self._found.extra:
             begin, stop = self._seconds(start), self._seconds(end)
-            found.append(Span(self._rank, stream, kind, begin, stop, stage, microbatch))
-        return ordered(found)
+            own.append(Span(self._rank, "compute", kind, begin, stop, stage, microbatch))
+        return ordered(with_communication(own, self._found.transfers, self._expected))
 
     def gather(self) -> Timeline | None:
         """All ranks' spans on one clock, seconds from the first span's start; None but on rank 0.
@@ -113,14 +153,9 @@ class SpanRecorder:
         Every rank of the group must call it.
         """
         notes = {"post_s": self._posting(), "drain_s": self._draining()}
-        return gather_timeline(self.spans(), notes, group=self._group, device=self._device)
-
-    def _forget(self) -> None:
-        self._records: list[_Record] = []
-        self._drains: list[tuple[Mark, Mark]] = []
-        self._extra: list[tuple[str, str, int, int, Mark, Mark]] = []
-        self._reductions: dict[int, tuple[Mark, torch.futures.Future]] = {}
-        self._reduced: dict[int, Mark] = {}
+        return gather_timeline(
+            self.spans(), notes, self._place, group=self._group, device=self._device
+        )
 
     def _now(self) -> tuple[float, torch.cuda.Event | None]:
         """The host's clock and, on CUDA, an event at the same moment."""
@@ -140,28 +175,15 @@ class SpanRecorder:
         return _Block(self, name)
 
     def _wait(self, work: list[dist.Work]) -> None:
-        before = self._mark()
+        known = len(self._traffic.waits)
+        before = self.mark()
         self._originals[compat.WAIT](work)
-        after = self._mark()
+        after = self.mark()
+        del self._traffic.waits[known:]  # a wait for messages, not for a collective
         if self._current is None:
-            self._drains.append((before, after))
+            self._found.drains.append((before, after))
         else:
             self._current.waited, self._current.resumed = before, after
-
-    def _launched(self, stage: int, work: dist.Work) -> None:
-        """Take the end of a reduction when it happens, not when somebody waits for it."""
-
-        def finished(_: object) -> None:
-            self._reduced[stage] = self._mark()
-
-        self._reductions[stage] = (self._mark(), work.get_future().then(finished))
-
-    def _settle(self) -> None:
-        """Wait until every mark can be read."""
-        for _, finished in self._reductions.values():
-            finished.wait()
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
 
     def _from_record(self, record: _Record) -> Iterator[Span]:
         """One span for the action, and one for the message it waited for.
@@ -169,35 +191,27 @@ class SpanRecorder:
         A RECV is recorded where its message is waited for; its posting only counts in `post_s`.
         """
         stage, kind, microbatch = Action.parse(record.name.removeprefix(compat.SPAN_PREFIX))
-        if kind in (Kind.RECV_F, Kind.RECV_B) or stage in self._whole_stage(kind):
+        if kind in (Kind.RECV_F, Kind.RECV_B):
             return
         start, end = self._seconds(record.start), self._seconds(record.end)
         if record.waited is not None and record.resumed is not None:
             waited, start = self._seconds(record.waited), self._seconds(record.resumed)
             yield Span(self._rank, "recv", _MESSAGE[kind], waited, start, stage, microbatch)
         stream = "compute" if kind.is_compute else _STREAMS.get(kind, "dp")
-        yield Span(self._rank, stream, kind.name, start, end, stage, microbatch)
-
-    def _whole_stage(self, kind: Kind) -> Collection[int]:
-        """Stages whose REDUCE_GRAD is known from its launch to its end, beyond its posting."""
-        return self._reductions if kind == Kind.REDUCE_GRAD else ()
-
-    def _from_reductions(self) -> Iterator[Span]:
-        for stage, (start, _) in self._reductions.items():
-            begin, end = self._seconds(start), self._seconds(self._reduced[stage])
-            yield Span(self._rank, "dp", Kind.REDUCE_GRAD.name, begin, end, stage)
+        exposed = end - start if stream == "send" else 0.0
+        yield Span(self._rank, stream, kind.name, start, end, stage, microbatch, exposed)
 
     def _posting(self) -> float:
         """Seconds spent handing SENDs and RECVs over, which may block the host on gloo."""
         return sum(
             self._seconds(record.end) - self._seconds(record.start)
-            for record in self._records
+            for record in self._found.records
             if "SEND_" in record.name or "RECV_" in record.name
         )
 
     def _draining(self) -> float:
         """Seconds spent after the last action until all SENDs are gone."""
-        return sum(self._seconds(end) - self._seconds(start) for start, end in self._drains)
+        return sum(self._seconds(end) - self._seconds(start) for start, end in self._found.drains)
 
 
 class _Block:
@@ -213,13 +227,13 @@ class _Block:
 
     def __enter__(self) -> None:
         self.recorder._current = self
-        self.start = self.recorder._mark()
+        self.start = self.recorder.mark()
 
     def __exit__(self, *_: object) -> None:
-        end = self.recorder._mark()
+        end = self.recorder.mark()
         self.recorder._current = None
         record = _Record(self.name, self.start, self.waited, self.resumed, end)
-        self.recorder._records.append(record)
+        self.recorder._found.records.append(record)
 
 
 def _event() -> torch.cuda.Event:

@@ -15,20 +15,20 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from executor.loss import check_trainable, loss
-from executor.mesh import build_mesh, coordinates, data_group
+from executor.loss import check_trainable
+from executor.mesh import build_mesh, coordinates
 from executor.module import build_stage, seed_dropout
 from executor.optimizer import OptimizerConfig, StageOptimizer
-from executor.parallel.data import Replica, apply_data_parallel
-from executor.parallel.precision import edge_dtype, storage_dtype
-from executor.parallel.tensor import apply_tensor_parallel
-from executor.parallel.tied import sum_tied_gradients
+from executor.parallel.data import LossFn, Replica, apply_data_parallel, check_split_backward
+from executor.parallel.precision import edge_dtype, logits_dtype, storage_dtype
+from executor.parallel.tensor import apply_tensor_parallel, training_loss
+from executor.parallel.tied import TiedTable
 from executor.pipeline import PipelineRunner
 from executor.runtime import TensorSpec
 from parsim.cost.stages import even_cut
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
-from parsim.schedule import Schedule, build_schedule
+from parsim.schedule import Schedule, schedule_of
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,7 +40,9 @@ class Trainer:
     mesh: DeviceMesh
     schedule: Schedule
     replicas: tuple[Replica, ...]
+    loss_fn: LossFn
     runner: PipelineRunner | None
+    tied: TiedTable | None
     optimizer: StageOptimizer
 
     def gradients(self, tokens: Tensor, targets: Tensor) -> list[float]:
@@ -51,12 +53,13 @@ class Trainer:
         """
         self.optimizer.zero_grad()
         if self.runner is None:
-            losses = self.replicas[0].accumulate(tokens, targets, loss)
+            losses = self.replicas[0].accumulate(tokens, targets, self.loss_fn)
             return [float(one) for one in losses]
         found = self.runner.step(tokens, targets)
-        self._sum_tied()  # before the buckets of ZeRO-1 take the gradients over
         for replica in self.replicas:
             replica.finish()
+        if self.tied is not None:
+            self.tied.sum_gradients(self.replicas)
         return found
 
     def step(self, tokens: Tensor, targets: Tensor) -> list[float]:
@@ -65,10 +68,10 @@ class Trainer:
         self.optimizer.step()
         return losses
 
-    def _sum_tied(self) -> None:
-        """Both copies of a tied table get the sum of their gradients."""
-        owners = (self.schedule.stage_rank[0], self.schedule.stage_rank[-1])
-        sum_tied_gradients([replica.stage for replica in self.replicas], self.mesh, owners)
+    def groups(self) -> list[dist.ProcessGroup]:
+        """All groups of ranks that exchange something."""
+        own = None if self.tied is None else self.tied.group
+        return [*self.mesh.get_all_groups(), *([] if own is None else [own])]
 
 
 def build_trainer(
@@ -89,18 +92,22 @@ def build_trainer(
     place = coordinates(plan, dist.get_rank())
     pp = place["pp"]
     seed_dropout(seed, *_dropout_place(plan, place))
-    schedule = _schedule(plan)
+    schedule = schedule_of(plan)
+    check_split_backward(plan, schedule)
     replicas = tuple(
         _replica(spec, plan, mesh, stage, device=device, seed=seed)
         for stage in schedule.stages_on(pp)
     )
+    loss_fn = training_loss(plan, mesh)
     return Trainer(
         spec=spec,
         plan=plan,
         mesh=mesh,
         schedule=schedule,
         replicas=replicas,
-        runner=_runner(spec, plan, mesh, schedule, replicas, pp, device),
+        loss_fn=loss_fn,
+        runner=_runner(spec, plan, mesh, schedule, replicas, loss_fn, device),
+        tied=_tied(spec, plan, mesh, schedule),
         optimizer=StageOptimizer(replicas, optimizer or OptimizerConfig()),
     )
 
@@ -109,13 +116,6 @@ def _dropout_place(plan: Plan, place: dict[str, int]) -> tuple[int, ...]:
     """Tensor ranks draw the same masks, unless sequence parallelism gives them other tokens."""
     shared = (place["dp_replicate"], place["dp_shard"], place["pp"])
     return (*shared, place["tp"]) if plan.sequence_parallel else shared
-
-
-def _schedule(plan: Plan) -> Schedule:
-    name = plan.schedule if plan.pp > 1 else "1f1b"
-    return build_schedule(
-        name, pp=plan.pp, num_microbatches=plan.num_microbatches, v=plan.v if plan.pp > 1 else 1
-    )
 
 
 def _replica(
@@ -139,9 +139,7 @@ def _replica(
         recompute=plan.recompute,
         seed=seed,
     )
-    apply_tensor_parallel(
-        built, mesh["tp"], sequence_parallel=plan.sequence_parallel, loss_parallel=False
-    )
+    apply_tensor_parallel(built, mesh["tp"], sequence_parallel=plan.sequence_parallel)
     return apply_data_parallel(built, plan, mesh)
 
 
@@ -151,23 +149,31 @@ def _runner(
     mesh: DeviceMesh,
     schedule: Schedule,
     replicas: Sequence[Replica],
-    pp: int,
+    loss_fn: LossFn,
     device: torch.device,
 ) -> PipelineRunner | None:
     if plan.pp == 1:
         return None
-    stages = dict(zip(schedule.stages_on(pp), (r.module for r in replicas), strict=True))
-    reduced_here = plan.zero_stage < 2 and plan.dp > 1
+    here = schedule.stages_on(mesh["pp"].get_local_rank())
+    held = dict(zip(here, replicas, strict=True))
     return PipelineRunner(
         schedule,
-        stages,
+        {index: replica.module for index, replica in held.items()},
         edges=list(_edges(spec, plan)),
-        loss_fn=loss,
+        loss_fn=loss_fn,
         group=mesh["pp"].get_group(),
         device=device,
-        dp_group=data_group(plan, mesh) if reduced_here else None,
+        buckets={index: r.buckets for index, r in held.items() if r.buckets is not None},
         zero_stage=plan.zero_stage,
     )
+
+
+def _tied(
+    spec: TransformerSpec, plan: Plan, mesh: DeviceMesh, schedule: Schedule
+) -> TiedTable | None:
+    if not spec.tied_embeddings or plan.num_stages == 1:
+        return None
+    return TiedTable(mesh, (schedule.stage_rank[0], schedule.stage_rank[-1]))
 
 
 def _edges(spec: TransformerSpec, plan: Plan) -> Iterator[TensorSpec]:
@@ -178,7 +184,8 @@ def _edges(spec: TransformerSpec, plan: Plan) -> Iterator[TensorSpec]:
     yield TensorSpec((size, tokens), torch.int64)
     for _ in range(plan.num_stages - 1):
         yield TensorSpec((size, local, spec.hidden_size), hidden)
-    yield TensorSpec((size, tokens, spec.vocab_rows), hidden)
+    # each tensor rank's part of the vocabulary: the loss is taken of that
+    yield TensorSpec((size, tokens, spec.vocab_rows // plan.tp), logits_dtype(plan))
 
 
 @contextmanager

@@ -1,14 +1,18 @@
-"""Compares a plan's loss and gradients with those of one process, by global parameter name."""
+"""Compares a plan's loss and gradients with those of one process, by global parameter name.
+
+How far apart they may be says `executor.tolerance`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from executor.loss import loss as default_loss
@@ -39,26 +43,59 @@ def reference(
     batch: tuple[Tensor, Tensor],
     seed: int,
     *,
-    dtype: torch.dtype = torch.float32,
+    precision: str = "fp32",
     loss_fn: LossFn = default_loss,
 ) -> tuple[float, Gradients]:
-    """Loss and gradients of the global batch, in this process alone, as fp32.
+    """Loss and gradients of the global batch, in this process alone, on the CPU.
 
     The batch is cut as the plan cuts it, into micro-batches of which each weighs the same.
+    `precision` is that of a plan, or "fp64". Gradients come back in fp32, of fp64 in fp64; those
+    of bf16 parameters are added up in what the plan says.
     """
     tokens, targets = batch
-    model = build_model(spec, device=tokens.device, dtype=dtype, seed=seed)
+    model = build_model(spec, device=tokens.device, dtype=_dtype(precision), seed=seed)
     count = plan.dp * plan.num_microbatches
-    total = 0.0
+    total, found = 0.0, Gradients()
     for some, wanted in zip(tokens.chunk(count), targets.chunk(count), strict=True):
-        loss = loss_fn(model(some), wanted) / count
-        loss.backward()
+        with _computing(precision, tokens.device):
+            logits = model(some)
+        loss = loss_fn(logits, wanted) / count
+        with _computing(precision, tokens.device, autocast=False):
+            loss.backward()
         total += float(loss.detach())
-    found = {n: p.grad.float() for n, p in model.named_parameters() if p.grad is not None}
+        if plan.gradient_precision == "fp32":
+            _add_wide(model, found)
+    _add_wide(model, found)
     if model.tied and plan.pp > 1:
         # the first and the last stage each have a copy of the tied table, and the summed gradient
         found[OUTPUT_TABLE] = found[TOKEN_TABLE]
-    return total, found
+    return total, {name: gradient.cpu() for name, gradient in found.items()}
+
+
+def _dtype(precision: str) -> torch.dtype:
+    return {"fp64": torch.float64, "bf16": torch.bfloat16}.get(precision, torch.float32)
+
+
+@contextmanager
+def _computing(precision: str, device: torch.device, *, autocast: bool = True) -> Iterator[None]:
+    """Compute matrix products as a precision says; torch's setting for fp32 is global."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    enabled = autocast and precision == "bf16_amp"
+    try:
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _add_wide(model: nn.Module, found: Gradients) -> None:
+    """Move what backward left in `.grad` into sums of at least fp32."""
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            wide = parameter.grad.to(torch.promote_types(parameter.dtype, torch.float32))
+            found[name] = found[name].add_(wide) if name in found else wide
+            parameter.grad = None
 
 
 def gather_gradients(replicas: Sequence[Replica], mesh: DeviceMesh, plan: Plan) -> Gradients:

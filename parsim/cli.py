@@ -32,6 +32,9 @@ from parsim.terminal import (
 if TYPE_CHECKING:
     from parsim.validation.compare import Validation
 
+INTERRUPTED = 130
+"""The shell's code for what Ctrl-C ends: 128 + SIGINT."""
+
 app = typer.Typer(
     name="parsim",
     help="Predict step time, bubble and memory of parallel training plans, and find the best one.",
@@ -51,6 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         result = app(args=words, standalone_mode=False)
         sys.stdout.flush()
+        if result == INTERRUPTED:  # typer makes it of Ctrl-C within a command
+            sys.stderr.write("interrupted\n")
         return result if isinstance(result, int) else 0
     except typer.Exit as stop:
         return stop.exit_code
@@ -60,8 +65,8 @@ def main(arguments: list[str] | None = None) -> int:
         _complain(str(error))
         return error.exit_code
     except KeyboardInterrupt:
-        _complain("interrupted")
-        return 130
+        sys.stderr.write("interrupted\n")
+        return INTERRUPTED
     except (BrokenPipeError, SystemExit):  # typer makes the first into the second
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -118,6 +123,9 @@ def check(
     scenario: ScenarioPath,
     overrides: Overrides = None,
     device: CalibratedDevice = None,
+    write_schedule: Annotated[
+        Path | None, typer.Option(help="write the plan's actions, for plan.schedule: .csv")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Read a scenario and say what it resolves to, or file:line:column of what is wrong."""
@@ -128,6 +136,11 @@ def check(
         print_json(resolved(found))
     else:
         sys.stdout.write(resolved_text(found, str(scenario)))
+    if write_schedule is not None:
+        from parsim.report.schedule import save_schedule
+
+        save_schedule(found.fixed_plan(), write_schedule, scenario)
+        note(f"schedule written to {write_schedule}")
 
 
 @app.command()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parsim.errors import InputError, ToleranceExceeded
 from parsim.terminal import (
     AsJson,
     Overrides,
@@ -18,6 +20,10 @@ from parsim.terminal import (
     show,
 )
 
+if TYPE_CHECKING:
+    from parsim.launch import RunOptions
+    from parsim.scenario import Scenario
+
 
 def run(  # noqa: PLR0913 - one argument per option
     scenario: ScenarioPath,
@@ -26,7 +32,20 @@ def run(  # noqa: PLR0913 - one argument per option
     steps: Annotated[int, typer.Option(min=1, help="measured steps")] = 10,
     warmup: Annotated[int, typer.Option(min=0, help="steps that are not measured")] = 3,
     data: Annotated[Path | None, typer.Option(help="text file or folder to train on")] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="tokenizer.json for the text; default: its bytes")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: what is there")] = None,
+    nnodes: Annotated[
+        int | None, typer.Option(metavar="N", help="run on N nodes; start the same on each")
+    ] = None,
+    rdzv_endpoint: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="where the nodes meet")
+    ] = None,
+    emit: Annotated[
+        str | None,
+        typer.Option(metavar="torchrun|sbatch", help="print a script that runs it, and stop"),
+    ] = None,
     seed: Annotated[int, typer.Option(help="of weights and batches")] = 0,
     timeout: Annotated[float, typer.Option(help="seconds before a hung rank ends the run")] = 300.0,
     verify: Annotated[
@@ -35,24 +54,72 @@ def run(  # noqa: PLR0913 - one argument per option
     oversubscribe: Annotated[
         bool, typer.Option("--oversubscribe", help="more ranks than devices share them")
     ] = False,
+    checkpoint_every: Annotated[
+        int, typer.Option(min=0, metavar="STEPS", help="save the training; 0: never")
+    ] = 0,
+    checkpoints: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="where; default: OUT/checkpoints")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="go on from the newest checkpoint")
+    ] = False,
+    max_restarts: Annotated[
+        int, typer.Option(min=0, metavar="N", help="times that ranks start again after a fault")
+    ] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Run a scenario's plan with torch on this machine and compare it with the prediction."""
     from parsim.launch import RunOptions, run_plan
+    from parsim.nodes import Nodes
 
     found = load(scenario, overrides)
+    nodes = Nodes.asked(nnodes, rdzv_endpoint)
     options = RunOptions(
         out=out, overrides=tuple(overrides or ()), steps=steps, warmup=warmup, seed=seed,
-        timeout=timeout, data=data, device=device, verify=verify, oversubscribe=oversubscribe,
+        timeout=timeout, data=data, tokenizer=tokenizer, device=device, nodes=nodes,
+        verify=verify, oversubscribe=oversubscribe,
+        checkpoint_every=checkpoint_every, checkpoints=checkpoints, resume=resume,
+        max_restarts=max_restarts,
     )  # fmt: skip
+    if emit is not None:
+        _print_script(emit, found, options, as_json=as_json, nodes_asked=nnodes is not None)
+        return
     with progress("running"):
         document = run_plan(scenario, found.fixed_plan().world_size, options)
+    if document is None:
+        note(f"this node's ranks are done; rank 0 ran on another node and wrote {out} there")
+        return
+    _draw_loss(document, found, warmup, out / "loss.png")
+    from parsim.report.run import run_view, verdict
+
     if as_json:
         print_json(document)
-        return
-    from parsim.report.run import run_view
+    else:
+        show(run_view(document, str(out)))
+    if document["verify"] is not None and not document["verify"]["within"]:
+        raise ToleranceExceeded(verdict(document["verify"]))
 
-    show(run_view(document, str(out)))
+
+def _print_script(
+    form: str, found: Scenario, options: RunOptions, *, as_json: bool, nodes_asked: bool
+) -> None:
+    """Print a script, which is text and starts nothing."""
+    from parsim.emit import emit
+
+    if as_json:
+        raise InputError("--emit prints a script and --json a document; use one of them")
+    sys.stdout.write(emit(form, found, options, nodes_asked=nodes_asked))
+
+
+def _draw_loss(document: dict[str, Any], found: Scenario, warmup: int, path: Path) -> None:
+    """Draw the curve of a run."""
+    from parsim.report.loss import draw_loss
+
+    title = f"{found.job.model.name} on {document['device']}"
+    draw_loss(
+        document["measured"]["loss"], warmup=warmup, vocab_rows=found.spec.vocab_rows,
+        title=title, plan=found.fixed_plan().label(), path=path,
+    )  # fmt: skip
 
 
 def calibrate(

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from parsim.errors import InputError, ParsimError
+from parsim.nodes import ONE_NODE, Nodes, meeting_name
 from parsim.report.save import check_writable, write_text
+from parsim.watch import GRACE, ended_by_signals, wait_for_end
 
 ALLOCATOR = {
     "MALLOC_MMAP_MAX_": "0",
@@ -30,8 +32,6 @@ ALLOCATOR = {
 }
 """Settings of the C library's allocator: keep what was freed. Its default gives blocks from 32 MiB
 back at once, and a step that takes them anew pays for every page: 4 GB/s instead of 27."""
-GRACE = 5.0
-"""Seconds that torchrun gets to end its ranks, before it and they are killed."""
 
 
 class RunError(ParsimError):
@@ -49,9 +49,20 @@ class RunOptions:
     seed: int = 0
     timeout: float = 300.0
     data: Path | None = None
+    tokenizer: Path | None = None
     device: str | None = None
+    nodes: Nodes = ONE_NODE
     verify: bool = False
     oversubscribe: bool = False
+    checkpoint_every: int = 0
+    checkpoints: Path | None = None
+    resume: bool = False
+    max_restarts: int = 0
+
+    @property
+    def restarts(self) -> list[str]:
+        """Arguments of torchrun about starting the ranks again."""
+        return [f"--max-restarts={self.max_restarts}"] if self.max_restarts else []
 
     def arguments(self, scenario: Path) -> list[str]:
         """Arguments of `python -m executor`."""
@@ -59,30 +70,40 @@ class RunOptions:
         words += [f"--warmup={self.warmup}", f"--seed={self.seed}", f"--timeout={self.timeout}"]
         words += [f"--set={pair}" for pair in self.overrides]
         words += [f"--data={self.data}"] if self.data else []
+        words += [f"--tokenizer={self.tokenizer}"] if self.tokenizer else []
         words += [f"--device={self.device}"] if self.device else []
+        words += [f"--nnodes={self.nodes.count}"] if self.nodes.count > 1 else []
         words += ["--verify"] if self.verify else []
+        words += [f"--checkpoint-every={self.checkpoint_every}"] if self.checkpoint_every else []
+        words += [f"--checkpoints={self.checkpoints}"] if self.checkpoints else []
+        words += ["--resume"] if self.resume else []
         return words + (["--oversubscribe"] if self.oversubscribe else [])
 
 
-def run_plan(scenario: Path, world_size: int, options: RunOptions) -> dict[str, Any]:
-    """Run a scenario's plan and return the document that rank 0 wrote.
+@ended_by_signals()
+def run_plan(scenario: Path, world_size: int, options: RunOptions) -> dict[str, Any] | None:
+    """Run a scenario's plan and return the document that rank 0 wrote; None if it was elsewhere.
 
     Raises:
         InputError: torch is missing, or the executor refuses the plan or the machine.
         RunError: ranks failed while running.
     """
+    options.nodes.check_meeting()
+    options.nodes.share(world_size)
     _require_torch("running a plan")
     words = options.arguments(scenario)
     sys.stderr.write(_ask("executor", words).stderr)
     document = options.out / "run.json"
     _fresh(options.out)
-    _run_ranks(words, world_size, options)
+    if not _run_ranks(words, world_size, options):
+        return None
     if not document.exists():
         raise RunError(f"the ranks ended, but wrote no {document}; see {options.out}/log.txt")
     found: dict[str, Any] = json.loads(document.read_text(encoding="utf-8"))
     return found
 
 
+@ended_by_signals()
 def calibrate(
     out: Path, *, scenario: Path | None = None, seconds: float = 60.0, device: str | None = None
 ) -> dict[str, Any]:
@@ -120,7 +141,8 @@ def _measure(words: list[str], folder: Path) -> None:
     except InputError:
         shutil.rmtree(folder)
         raise
-    code = _torchrun(module, words, ranks, log, lambda process: process.wait())
+    layout = ONE_NODE.torchrun_words(ranks, name=module, timeout=0.0)
+    code = _torchrun(layout, [module, *words], log, lambda process: process.wait())
     if code or not (folder / "calibration.json").exists():
         raise RunError(f"the ranks of the calibration failed; see {log}")
 
@@ -148,20 +170,25 @@ def _python(module: str, words: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def _torchrun(
-    module: str,
+    layout: list[str],
     words: list[str],
-    ranks: int,
     log: Path,
     wait: Callable[[subprocess.Popen[bytes]], object],
+    environment: Mapping[str, str] | None = None,
 ) -> int:
-    """Start a module on every rank, wait, end what is left; the exit code. Output goes to `log`."""
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *(f"--nproc-per-node={ranks}", "-m", module, *words),
-    ]
-    with log.open("w", encoding="utf-8") as out:
+    """Start a module on every rank of this node, wait, end what is left; the exit code.
+
+    Args:
+        layout: arguments of torchrun.
+        words: the module and its arguments.
+        log: output is added to it, for several nodes may share it.
+        wait: called with the process.
+        environment: of the ranks, beside this process's; default: all ranks on this machine.
+    """
+    command = [sys.executable, "-m", "torch.distributed.run", *layout, "-m", *words]
+    with log.open("a", encoding="utf-8") as out:
         process = subprocess.Popen(
-            command, stdout=out, stderr=subprocess.STDOUT, env=_environment(),
+            command, stdout=out, stderr=subprocess.STDOUT, env=environment or _environment(),
             start_new_session=True,
         )  # fmt: skip
         try:
@@ -185,33 +212,45 @@ def _fresh(out: Path) -> None:
         ) from None
 
 
-def _run_ranks(words: list[str], world_size: int, options: RunOptions) -> None:
-    errors = options.out / "errors"
-    code = _torchrun(
-        "executor", words, world_size, options.out / "log.txt", lambda p: _wait(p, errors)
+def _run_ranks(words: list[str], world_size: int, options: RunOptions) -> bool:
+    """Run this node's ranks; whether rank 0, which writes the results, was among them."""
+    errors, log = options.out / "errors", options.out / "log.txt"
+    layout = options.nodes.torchrun_words(
+        world_size, name=meeting_of(words, options), timeout=options.timeout
     )
-    if code:
-        raise _reason(world_size, options)
+    layout += options.restarts
+    with tempfile.TemporaryDirectory(prefix="parsim-run-") as folder:
+        wrote = Path(folder, "wrote")
+        environment = {**_environment(options.nodes), "PARSIM_WROTE": str(wrote)}
+        code = _torchrun(
+            layout,
+            ["executor", *words],
+            log,
+            lambda process: wait_for_end(process, errors, options.max_restarts),
+            environment,
+        )
+        if code:
+            raise _reason(world_size, options)
+        here = wrote.exists()
     with suppress(OSError):
         _clear(errors)
+    return here or options.nodes.count == 1
+
+
+def meeting_of(words: list[str], options: RunOptions) -> str:
+    """The run's name, alike on all nodes: its scenario by contents, for each has its own copy."""
+    own = (words[0], f"--out={options.out}")
+    return meeting_name([Path(words[0]).read_text("utf-8"), *(w for w in words if w not in own)])
 
 
 def _clear(errors: Path) -> None:
     """Delete what ranks left in a folder, and the folder if nothing else is in it."""
-    for left in [*errors.glob("rank*.json"), *errors.glob("rank*.step")]:
-        left.unlink()
-    with suppress(OSError):
-        errors.rmdir()
-
-
-def _wait(process: subprocess.Popen[bytes], errors: Path) -> None:
-    """Wait for the end; once a rank has failed, the others get GRACE seconds."""
-    while process.poll() is None and not any(errors.glob("rank*.json")):
-        time.sleep(0.1)
-    try:
-        process.wait(timeout=GRACE)
-    except subprocess.TimeoutExpired:
-        process.kill()
+    for name in ("rank*.json", "rank*.step", "restart.txt"):
+        for left in errors.glob(f"attempt*/{name}"):
+            left.unlink(missing_ok=True)  # another node may be here first
+    for folder in [*errors.glob("attempt*"), errors]:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -228,21 +267,33 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _environment() -> dict[str, str]:
-    """One thread a rank; gloo on the loopback device, since all ranks are on this machine."""
-    quiet = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", **ALLOCATOR}
-    if sys.platform == "linux":
-        quiet["GLOO_SOCKET_IFNAME"] = "lo"
-    return {**quiet, **os.environ}
+def settings(nodes: Nodes, *, linux: bool) -> dict[str, str]:
+    """Environment of the ranks where the user has set nothing else.
+
+    One thread a rank; gloo on the loopback device where all ranks are on one machine.
+    """
+    found = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", **ALLOCATOR}
+    return {**found, "GLOO_SOCKET_IFNAME": "lo"} if linux and nodes.on_one_machine else found
+
+
+def _environment(nodes: Nodes = ONE_NODE) -> dict[str, str]:
+    return {**settings(nodes, linux=sys.platform == "linux"), **os.environ}
 
 
 def _reason(world_size: int, options: RunOptions) -> ParsimError:
     """Name the rank that failed first: the others are its victims."""
+    log, nodes = options.out / "log.txt", options.nodes
+    if nodes.count > 1 and not any((options.out / "errors").glob("attempt*/rank*")):
+        return RunError(
+            f"no rank started: this node did not meet the others at {nodes.endpoint} within "
+            f"--timeout={options.timeout:g} s; start the same command on all {nodes.count} nodes; "
+            f"the full log is {log}"
+        )
     words = [str(options.out), f"--ranks={world_size}", f"--timeout={options.timeout}"]
-    done = _python("executor.faults", words)
-    log = options.out / "log.txt"
+    done = _python("executor.diagnosis", words)
     if done.returncode:
         return RunError(f"the ranks failed; see {log}")
     found = json.loads(done.stdout)
     kind = InputError if found["exit_code"] == InputError.exit_code else RunError
-    return kind(f"{found['message']}; the full log is {log}")
+    elsewhere = "; a rank of another node says why in the log there" if nodes.count > 1 else ""
+    return kind(f"{found['message']}; the full log is {log}{elsewhere}")

@@ -29,7 +29,7 @@ _META: Final[Mapping[str, type]] = {
     "bubble_fraction": float,
     "parameters": int,
 }
-_BY_RANK: Final[Mapping[str, type]] = {"rank_labels": str, "pipeline_rank": int}
+_BY_RANK: Final[Mapping[str, type]] = {"rank_labels": str, "pipeline_rank": int, "pipeline": int}
 
 
 def load_timeline(path: Path) -> Timeline:

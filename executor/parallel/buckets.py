@@ -10,7 +10,7 @@ keeps one share (ZeRO-1). The layout of one bucket over a shard group of n ranks
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,10 +80,10 @@ class Bucket:
 class GradientBuckets:
     """Accumulates gradients in `dtype` and averages them over the groups, sent as `wire`.
 
-    With `hooks` a parameter's gradient moves into its bucket as soon as backward has it, and a
-    full bucket is sent at once if `overlap` and `last_backward` are set. Whatever hooks did not
-    see (split backwards write gradients by hand) is collected by `finish`. Gradients are
-    multiplied by nothing: scale the loss.
+    A parameter's gradient moves into its bucket as soon as backward has it, and a full bucket is
+    sent at once if `overlap` and `last_backward` are set; otherwise `send` or `finish` does it.
+    Split backwards write gradients without telling anybody: call `collect` after each. A parameter
+    of `alone` has a bucket to itself. Gradients are multiplied by nothing: scale the loss.
     """
 
     def __init__(
@@ -94,14 +94,15 @@ class GradientBuckets:
         bucket_bytes: float,
         dtype: torch.dtype,
         wire: torch.dtype,
-        hooks: bool,
         overlap: bool,
+        alone: Collection[nn.Parameter] = (),
     ) -> None:
         self.groups = groups
         self.wire = wire
         self.overlap = overlap
         self.last_backward = True
-        self.buckets = _fill(parameters, groups, bucket_bytes, dtype, wire)
+        lists = _fill(parameters, bucket_bytes / wire.itemsize, alone)
+        self.buckets = [_bucket(items, groups, dtype) for items in lists]
         self._place = {
             parameter: (index, bucket, view)
             for bucket in self.buckets
@@ -109,9 +110,8 @@ class GradientBuckets:
         }
         for bucket in self.buckets:
             bucket.missing = set(range(len(bucket.parameters)))
-        if hooks:
-            for parameter in self._place:
-                parameter.register_post_accumulate_grad_hook(self._arrived)
+        for parameter in self._place:
+            parameter.register_post_accumulate_grad_hook(self._arrived)
 
     @property
     def sharded(self) -> bool:
@@ -123,15 +123,31 @@ class GradientBuckets:
         for bucket in self.buckets:
             bucket.flat.zero_()
 
-    def finish(self, *, averaged: bool = False) -> None:
-        """Collect, send and wait for everything; `averaged` if something else did the sending."""
+    def collect(self) -> None:
+        """Move what backward left in `.grad` without a hook into the buckets."""
+        for parameter in self._place:
+            self._take(parameter)
+
+    def send(self) -> Any:  # noqa: ANN401 - torch has no types here
+        """Start the reduction of all buckets that are not under way; the last one's work."""
+        self.collect()
+        work = None
         for bucket in self.buckets:
             if not bucket.launched:
-                for parameter in bucket.parameters:
-                    self._take(parameter)
-                self._launch(bucket, send=not averaged)
+                self._launch(bucket)
+            work = bucket.work
+        return work
+
+    def finish(self) -> None:
+        """Send what is not under way, and wait for everything."""
+        self.send()
         for bucket in self.buckets:
             self._land(bucket)
+
+    def share(self, parameter: nn.Parameter) -> Tensor:
+        """This rank's share of the bucket that a parameter is alone in."""
+        _, bucket, _ = self._place[parameter]
+        return bucket.flat[bucket.share]
 
     def gradient(self, parameter: nn.Parameter) -> Tensor:
         """The local gradient of a parameter; outside this rank's share it is not averaged."""
@@ -154,7 +170,7 @@ class GradientBuckets:
             return
         bucket.missing.discard(index)
         if self.overlap and not bucket.missing:
-            self._launch(bucket, send=True)
+            self._launch(bucket)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _take(self, parameter: nn.Parameter) -> None:
@@ -168,10 +184,10 @@ class GradientBuckets:
             parameter.grad = None
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def _launch(self, bucket: Bucket, *, send: bool) -> None:
+    def _launch(self, bucket: Bucket) -> None:
         bucket.launched = True
         _sum_partial(bucket)
-        if self.groups.copies == 1 or not send:
+        if self.groups.copies == 1:
             return
         bucket.flat.div_(self.groups.copies)
         bucket.sent = bucket.flat if self.wire == bucket.flat.dtype else bucket.flat.to(self.wire)
@@ -243,24 +259,20 @@ def _sum_partial(bucket: Bucket) -> None:
 
 
 def _fill(
-    parameters: Mapping[str, nn.Parameter],
-    groups: Groups,
-    bucket_bytes: float,
-    dtype: torch.dtype,
-    wire: torch.dtype,
-) -> list[Bucket]:
-    """Buckets of at most `bucket_bytes` on the wire, last parameters first as backward has them."""
-    limit = bucket_bytes / wire.itemsize
+    parameters: Mapping[str, nn.Parameter], limit: float, alone: Collection[nn.Parameter]
+) -> list[list[tuple[str, nn.Parameter]]]:
+    """At most `limit` values to a list, last parameters first as backward has them."""
     lists: list[list[tuple[str, nn.Parameter]]] = []
     room = 0.0
     for name, parameter in reversed(list(parameters.items())):
         size = local_tensor(parameter).numel()
-        if not lists or size > room:
+        apart = any(parameter is one for one in alone)
+        if not lists or apart or size > room:
             lists.append([])
             room = limit
         lists[-1].append((name, parameter))
-        room -= size
-    return [_bucket(items, groups, dtype) for items in lists]
+        room = 0.0 if apart else room - size
+    return lists
 
 
 def _bucket(

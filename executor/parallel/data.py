@@ -6,8 +6,9 @@
     2           fully_shard, parameters kept gathered from forward to the last backward
     3           fully_shard, parameters gathered for each block and pass
 
-Under a pipeline the runner averages gradients of stages 0 and 1 at REDUCE_GRAD, and gathers and
-reduces those of 2 and 3 at UNSHARD and REDUCE_GRAD.
+Under a pipeline stages 0 and 1 use our buckets, sent at REDUCE_GRAD; 2 and 3 are gathered and
+reduced at UNSHARD and REDUCE_GRAD. Buckets also add up in fp32 what bf16 parameters have of
+gradients, with or without data parallelism.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from executor.parallel.buckets import (
     GradientBuckets,
     Groups,
     local_gradient,
+    local_tensor,
     partial_group,
     sum_flat,
     trainable,
@@ -39,11 +41,15 @@ from executor.parallel.precision import (
     check_precision,
     gathered_dtype,
     gradient_dtype,
+    shards_parameters,
     storage_dtype,
     wire_dtype,
 )
 from parsim.errors import PlanError
 from parsim.plan import Plan
+from parsim.plan.record import precision
+from parsim.schedule import Kind as Action
+from parsim.schedule import Schedule
 
 Kind = Literal["plain", "ddp", "buckets", "fully_shard"]
 """Where averaged gradients come from; `plain` leaves them in `.grad` as backward made them."""
@@ -93,8 +99,7 @@ class Replica:
     def accumulate(self, tokens: Tensor, targets: Tensor, loss_fn: LossFn) -> list[Tensor]:
         """Forward and backward of all micro-batches of a plan without pipeline; their losses.
 
-        Gradients are means over micro-batches. Call it inside `loss_context`, with
-        `parallel_loss` where tensor ranks may hold parts of the logits.
+        Gradients are means over micro-batches.
         """
         count = self.plan.num_microbatches
         losses = []
@@ -111,9 +116,21 @@ class Replica:
     def finish(self) -> None:
         """Complete the gradients after the last backward of a step."""
         if self.buckets is not None:
-            self.buckets.finish(averaged=self.plan.pp > 1)
+            self.buckets.finish()
         else:
             _finish_partial(self.stage)
+
+    def tied_gradients(self) -> list[Tensor]:
+        """What this rank has of the gradient of a table that another stage has too, in place."""
+        found = []
+        for parameter in self.stage.tied_parameters():
+            if self.buckets is not None:
+                found.append(self.buckets.share(parameter))
+                continue
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            found.append(local_tensor(parameter.grad))
+        return found
 
     def gradients(self) -> Iterator[tuple[str, nn.Parameter, Tensor]]:
         """Each parameter with its averaged gradient, whole over data ranks or a DTensor.
@@ -136,7 +153,7 @@ def apply_data_parallel(stage: Stage, plan: Plan, mesh: DeviceMesh) -> Replica:
         PlanError: a combination that would train wrongly, with the reason.
     """
     check_parallel(plan)
-    apply_autocast(stage, plan)
+    apply_autocast(stage, plan, mesh.device_type)
     kind = data_kind(plan)
     module: nn.Module = stage
     buckets = None
@@ -173,6 +190,48 @@ def check_parallel(plan: Plan) -> None:
         )
     if plan.sequence_parallel and plan.tp == 1:
         raise PlanError("sequence_parallel=true needs tp > 1; use sequence_parallel=false")
+    _check_sums(plan)
+
+
+def _check_sums(plan: Plan) -> None:
+    """Refuse what `fully_shard` cannot add up as the plan says.
+
+    It keeps shares of gradients in the dtype of its shards, fp32, and sums over dp_replicate once
+    a step; until then it adds up what it sends.
+    """
+    if not shards_parameters(plan) or gathered_dtype(plan) == torch.float32:
+        return
+    where = f"precision={plan.precision!r} with zero_stage={plan.zero_stage}"
+    if plan.gradient_precision == "same" and precision(plan.precision).parameter == 2:
+        raise PlanError(
+            f"{where} and gradient_precision='same': shares of gradients are kept in fp32 there, "
+            f"which takes twice the bytes; use gradient_precision='fp32', or zero_stage 0 or 1"
+        )
+    narrow = wire_dtype(plan) != torch.float32
+    if narrow and plan.dp_replicate > 1 and plan.num_microbatches > 1:
+        raise PlanError(
+            f"{where}, dp_replicate={plan.dp_replicate} and "
+            f"reduce_precision={plan.reduce_precision!r}: gradients of the "
+            f"{plan.num_microbatches} micro-batches would be added up in bf16, not in fp32; use "
+            f"reduce_precision='fp32', dp_replicate=1, or zero_stage 0 or 1"
+        )
+
+
+def check_split_backward(plan: Plan, schedule: Schedule) -> None:
+    """Refuse a schedule of I and W whose gradients would be added up in bf16.
+
+    Raises:
+        PlanError: bf16 parameters gathered by `fully_shard`, whose sum in fp32 hangs on hooks that
+            W does not run.
+    """
+    if not shards_parameters(plan) or gathered_dtype(plan) == torch.float32:
+        return
+    if any(action.kind is Action.W for row in schedule.ranks for action in row):
+        raise PlanError(
+            f"{schedule.name} splits the backward (I and W), and precision={plan.precision!r} with "
+            f"zero_stage={plan.zero_stage} would then add up gradients in bf16; use zero_stage 0 "
+            f"or 1, precision='fp32', or a schedule with full backwards (B)"
+        )
 
 
 def data_kind(plan: Plan) -> Kind:
@@ -182,9 +241,10 @@ def data_kind(plan: Plan) -> Kind:
     pure = storage_dtype(plan) != torch.float32
     if plan.zero_stage == 1 or pure:
         return "buckets"
-    if plan.dp == 1 or plan.pp > 1:
+    if plan.dp == 1:
         return "plain"
-    torch_can = plan.tp == 1 and wire_dtype(plan) == torch.float32 and plan.overlap_grad_reduce
+    torch_can = plan.pp == 1 and plan.tp == 1 and plan.overlap_grad_reduce
+    torch_can = torch_can and wire_dtype(plan) == torch.float32
     return "ddp" if torch_can else "buckets"
 
 
@@ -236,9 +296,10 @@ def _buckets(stage: Stage, plan: Plan, mesh: DeviceMesh) -> GradientBuckets:
         bucket_bytes=plan.bucket_bytes,
         dtype=gradient_dtype(plan),
         wire=wire_dtype(plan),
-        # the pipeline's runner reduces what is in .grad
-        hooks=plan.pp == 1,
-        overlap=plan.overlap_grad_reduce,
+        # under a pipeline the schedule says when: at REDUCE_GRAD
+        overlap=plan.overlap_grad_reduce and plan.pp == 1,
+        # both copies of a tied table are then cut into the same shares, which can be summed
+        alone=stage.tied_parameters(),
     )
 
 

@@ -9,8 +9,9 @@ bf16_amp     fp32 weights, autocast               fp32 shards, gathered as bf16,
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor
 
+from executor.module import Stage
 from parsim.errors import PlanError
 from parsim.plan import Plan
 from parsim.plan.record import precision
@@ -60,13 +61,25 @@ def edge_dtype(plan: Plan) -> torch.dtype:
     return gathered_dtype(plan) if shards_parameters(plan) else storage_dtype(plan)
 
 
-def apply_autocast(stage: nn.Module, plan: Plan) -> None:
+def logits_dtype(plan: Plan) -> torch.dtype:
+    """What the head gives: its product's dtype, under autocast too."""
+    return torch.bfloat16 if precision(plan.precision).compute == "bf16" else torch.float32
+
+
+def apply_autocast(stage: Stage, plan: Plan, device: str) -> None:
     """Let a stage's forward run under autocast, where the plan says so.
 
-    For tf32 this sets torch's precision of fp32 matrix products, which is global.
+    Hidden states leave it as `edge_dtype`; norms under autocast give fp32. For tf32 this sets
+    torch's precision of fp32 matrix products, which is global.
     """
     if plan.precision == "bf16_amp":
-        device = next(stage.parameters()).device.type
-        stage.forward = torch.autocast(device, dtype=torch.bfloat16)(stage.forward)
+        inner, between = stage.forward, edge_dtype(plan)
+
+        def forward(x: Tensor) -> Tensor:
+            with torch.autocast(device, dtype=torch.bfloat16):
+                y = inner(x)
+            return y if stage.head is not None else y.to(between)
+
+        stage.forward = forward
     if plan.precision == "tf32":
         torch.set_float32_matmul_precision("high")

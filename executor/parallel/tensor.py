@@ -5,12 +5,13 @@
 One exchange enters and one leaves attention, likewise the MLP. Without sequence parallelism only
 the sums are there (all-reduce forward behind rows, backward before columns). With it a rank holds
 1/tp of the tokens between the borders, [gather] is an all-gather and [sum] a reduce-scatter.
-The vocabulary is split over ranks, in the token table and in the output projection.
+The vocabulary is split over ranks, in the token table and in the output projection, and the logits
+stay so: the loss is taken of each rank's part (executor/loss.py).
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -28,21 +29,22 @@ from torch.nn import functional as F
 
 from executor.loss import loss
 from executor.module import Stage
+from executor.parallel.columns import SplitColumns
+from executor.parallel.data import LossFn
 from parsim.errors import PlanError
+from parsim.plan import Plan
 
 TOKENS = 1
 """Dim of the tokens in hidden states (b, s, h): what sequence parallelism splits."""
 
 
-def apply_tensor_parallel(
-    stage: Stage, mesh: DeviceMesh, *, sequence_parallel: bool, loss_parallel: bool
-) -> None:
+def apply_tensor_parallel(stage: Stage, mesh: DeviceMesh, *, sequence_parallel: bool) -> None:
     """Split a stage's weights over the 1-D mesh of its tensor ranks, in place.
 
     What passes between stages is a plain tensor: (b, s, h), or (b, s / tp, h) with sequence
-    parallelism. With `loss_parallel` the logits stay split by vocabulary, as a DTensor, and loss
-    and backward must run inside `loss_context(loss_parallel=True)`. With sequence parallelism
-    and dropout the ranks hold different tokens and heads, so each must seed its own masks.
+    parallelism. What comes out of the head are the logits (b, s, V / tp) of this rank's part of
+    the vocabulary: give them to `training_loss`. With sequence parallelism and dropout the ranks
+    hold different tokens and heads, so each must seed its own masks.
 
     Raises:
         PlanError: tp does not divide heads, widths, or the tokens of a sequence.
@@ -57,20 +59,18 @@ def apply_tensor_parallel(
     if stage.embedding is not None:
         styles.update(_embedding_styles(stage.embedding, between))
     if stage.head is not None:
-        styles.update(_head_styles(stage.head, between, loss_parallel=loss_parallel))
+        styles.update(_head_styles(stage.head, between))
     tp.parallelize_module(stage, mesh, styles)
+    split = SplitColumns(group=mesh.get_group(), sequence=sequence_parallel)
+    for module in stage.modules():
+        if hasattr(module, "columns"):
+            module.columns = split
     stage.tie()
 
 
-def loss_context(*, loss_parallel: bool) -> AbstractContextManager[Any]:
-    """What loss and backward of vocabulary-parallel logits run inside."""
-    return tp.loss_parallel() if loss_parallel else nullcontext()
-
-
-def parallel_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """The training loss as a plain tensor, whether the logits are split by vocabulary or not."""
-    value = loss(logits, targets)
-    return value.full_tensor() if isinstance(value, DTensor) else value
+def training_loss(plan: Plan, mesh: DeviceMesh) -> LossFn:
+    """The loss of what a plan's last stage gives: whole logits, or this rank's part of them."""
+    return loss if plan.tp == 1 else partial(loss, group=mesh["tp"].get_group())
 
 
 def check_splits(stage: Stage, degree: int, *, sequence_parallel: bool) -> None:
@@ -101,14 +101,9 @@ def check_splits(stage: Stage, degree: int, *, sequence_parallel: bool) -> None:
 def _block_styles(stage: Stage, path: str, between: Placement) -> dict[str, Any]:
     columns = ["attention.q", "attention.k", "attention.v", "mlp.fc1"]
     columns += ["mlp.gate"] if stage.spec.gated_mlp else []
-    styles: dict[str, Any] = {f"{path}.{name}": tp.ColwiseParallel() for name in columns}
-    for inner, last in (("attention", "projection"), ("mlp", "fc2")):
-        # made a DTensor once for all columns: their input gradients are then added before the one
-        # exchange, where three separate conversions would make three
-        styles[f"{path}.{inner}"] = tp.PrepareModuleInput(
-            input_layouts=(between,), desired_input_layouts=(Replicate(),)
-        )
-        styles[f"{path}.{inner}.{last}"] = tp.RowwiseParallel(output_layouts=between)
+    styles: dict[str, Any] = {f"{path}.{name}": _OutputRows() for name in columns}
+    for last in ("attention.projection", "mlp.fc2"):
+        styles[f"{path}.{last}"] = tp.RowwiseParallel(output_layouts=between)
     styles.update(_norm_styles(path, ("attention_norm", "mlp_norm"), between))
     return styles
 
@@ -133,17 +128,23 @@ def _embedding_styles(embedding: nn.Module, between: Placement) -> dict[str, Any
     return styles
 
 
-def _head_styles(head: nn.Module, between: Placement, *, loss_parallel: bool) -> dict[str, Any]:
+def _head_styles(head: nn.Module, between: Placement) -> dict[str, Any]:
     names = ("norm", "transform", "transform_norm")
     present = tuple(name for name in names if getattr(head, name) is not None)
     styles = _norm_styles("head", present, between)
     if head.logits is not None:
-        styles["head.logits"] = tp.ColwiseParallel(
-            input_layouts=between,
-            output_layouts=Shard(-1) if loss_parallel else Replicate(),
-            use_local_output=not loss_parallel,
-        )
+        styles["head.logits"] = _OutputRows()
     return styles
+
+
+class _OutputRows(tp.ParallelStyle):  # type: ignore[misc]  # torch has no types here
+    """A linear map split by outputs, applied by `SplitColumns`: rows of weight and bias."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        for name, parameter in tuple(module.named_parameters(recurse=False)):
+            rows = distribute_tensor(parameter.detach(), device_mesh, (Shard(0),))
+            module.register_parameter(name, nn.Parameter(rows))
+        return module
 
 
 class _VocabularyRows(tp.ParallelStyle):  # type: ignore[misc]  # torch has no types here

@@ -6,46 +6,49 @@ from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from executor.module import Stage
-from executor.parallel.buckets import local_tensor
+from executor.parallel.data import Replica
 
 
-@torch.no_grad()  # type: ignore[untyped-decorator]
-def sum_tied_gradients(stages: Sequence[Stage], mesh: DeviceMesh, owners: tuple[int, int]) -> None:
-    """Give both copies the sum of their gradients; to be called before `Replica.finish`.
+class TiedTable:
+    """Sums the gradients of both copies; `owners` are the pipeline ranks that hold them.
 
-    `owners` are the pipeline ranks of the first and of the last stage. Each sends the other its
-    gradient. A sum of two does not depend on their order, so the copies stay equal to the bit.
+    To be built on all ranks at once: it may need a group for each pair of ranks.
     """
-    copies = [copy for stage in stages for copy in stage.tied_parameters()]
-    if len(copies) == 2:
-        first, last = (local_tensor(_gradient(copy)) for copy in copies)
-        first.add_(last)
-        last.copy_(first)
-    elif copies:
-        mine = local_tensor(_gradient(copies[0]))
-        here = mesh["pp"].get_local_rank()
-        mine.add_(_exchanged(mine, owners[0] if here == owners[1] else owners[1], mesh))
+
+    def __init__(self, mesh: DeviceMesh, owners: tuple[int, int]) -> None:
+        self.group = _pair_group(mesh, owners) if owners[0] != owners[1] else None
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def sum_gradients(self, replicas: Sequence[Replica]) -> None:
+        """Give both copies the sum of their averaged gradients, after `Replica.finish`.
+
+        In place: no copy of the table is made. A sum of two does not depend on their order, so the
+        copies stay equal to the bit.
+        """
+        held = [gradient for replica in replicas for gradient in replica.tied_gradients()]
+        if len(held) == 2:
+            first, last = held
+            first.add_(last)
+            last.copy_(first)
+        elif held:
+            _all_reduce(held[0], self.group)
 
 
-def _gradient(copy: nn.Parameter) -> Tensor:
-    if copy.grad is None:
-        copy.grad = torch.zeros_like(copy)
-    return copy.grad
+def _pair_group(mesh: DeviceMesh, owners: tuple[int, int]) -> dist.ProcessGroup | None:
+    """The group of this rank and the one with the other copy; None on ranks between the ends."""
+    if mesh["pp"].size() == 2:
+        return mesh["pp"].get_group()
+    pairs = mesh.mesh[list(owners)].flatten(1).t().tolist()
+    return dist.new_subgroups_by_enumeration(pairs)[0]
 
 
-def _exchanged(mine: Tensor, other: int, mesh: DeviceMesh) -> Tensor:
-    group = mesh["pp"].get_group()
-    theirs = torch.empty_like(mine, memory_format=torch.contiguous_format)
-    works = dist.batch_isend_irecv(
-        [
-            dist.P2POp(dist.isend, mine.contiguous(), group=group, group_peer=other),
-            dist.P2POp(dist.irecv, theirs, group=group, group_peer=other),
-        ]
-    )
-    for work in works:
-        work.wait()
-    return theirs
+def _all_reduce(value: Tensor, group: dist.ProcessGroup | None) -> None:
+    if value.is_contiguous():
+        dist.all_reduce(value, group=group)
+        return
+    flat = value.contiguous()
+    dist.all_reduce(flat, group=group)
+    value.copy_(flat)

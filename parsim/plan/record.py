@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from pathlib import PurePath
 from typing import Any
 
 from parsim.errors import PlanError, did_you_mean
@@ -95,6 +96,11 @@ class Plan:
     `gradient_precision` is what gradients are accumulated in, `reduce_precision` what is sent:
     "fp32" or "same" (as the parameters). `bucket_bytes` is the size of one gradient bucket.
     `scatter_p2p` sends 1/tp of a stage boundary per rank and gathers it inside the node.
+
+    `actions` is the CSV of a schedule of the user's own, whose file `schedule` then names. It is
+    text and no `Schedule`, so that a plan still holds all that decides its step, compares and
+    hashes like its other fields, and needs nothing of the schedule layer above it;
+    `parsim.schedule.schedule_of` reads it, once for all plans that share it.
     """
 
     tp: int = 1
@@ -106,6 +112,7 @@ class Plan:
     microbatch_size: int = 1
     num_microbatches: int = 1
     schedule: str = "1f1b"
+    actions: str | None = None
     v: int = 1
     stage_layers: tuple[int, ...] | None = None
     zero_stage: int = 0
@@ -154,8 +161,10 @@ class Plan:
         return stride
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, enums by name; `recompute: "full"`."""
+        """Plain data, enums by name; `recompute: "full"`; `actions` only where there are any."""
         document = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.actions is None:
+            del document["actions"]
         document["recompute"] = self.recompute.name.lower()
         document["rank_order"] = list(self.rank_order)
         document["stage_layers"] = list(self.stage_layers) if self.stage_layers else None
@@ -164,7 +173,8 @@ class Plan:
     def label(self) -> str:
         """A short name for tables: `tp8 pp8 dp16 mb1 m96 1f1b full`."""
         parts = [f"tp{self.tp}", f"pp{self.pp}", f"dp{self.dp}", f"mb{self.microbatch_size}"]
-        parts += [f"m{self.num_microbatches}", self.schedule if self.pp > 1 else "no-pipeline"]
+        schedule = self.schedule if self.actions is None else PurePath(self.schedule).name
+        parts += [f"m{self.num_microbatches}", schedule if self.pp > 1 else "no-pipeline"]
         parts += [f"v{self.v}"] if self.v > 1 else []
         parts += [f"zero{self.zero_stage}"] if self.zero_stage else []
         parts += ["sp"] if self.sequence_parallel else []

@@ -52,8 +52,9 @@ def _not_yet(plan: Plan, model: Model, cluster: Cluster) -> str | None:
 
 
 def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    own = (plan.schedule,) if plan.actions is not None else ()
     choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-        ("schedule", plan.schedule, SCHEDULE_NAMES),
+        ("schedule", plan.schedule, own or SCHEDULE_NAMES),
         ("precision", plan.precision, tuple(PRECISIONS)),
         ("gradient_precision", plan.gradient_precision, ("fp32", "same")),
         ("reduce_precision", plan.reduce_precision, ("fp32", "same")),
@@ -148,6 +149,8 @@ def _stages(plan: Plan, model: Model, cluster: Cluster) -> str | None:
 
 
 def _schedule(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    if plan.actions is not None:
+        return _own_schedule(plan)
     if plan.v > 1 and plan.schedule != "interleaved_1f1b":
         return (
             f"v={plan.v} needs schedule='interleaved_1f1b', but schedule={plan.schedule!r} has "
@@ -164,6 +167,21 @@ def _schedule(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         return (
             f"schedule='interleaved_1f1b': pp={plan.pp} does not divide "
             f"num_microbatches={plan.num_microbatches}; allowed: multiples of {plan.pp}"
+        )
+    return None
+
+
+def _own_schedule(plan: Plan) -> str | None:
+    """What its actions must be is for `parsim.schedule.own_schedule`, which can read them."""
+    if plan.schedule in SCHEDULE_NAMES:
+        return (
+            f"schedule={plan.schedule!r} is the name of a schedule that parsim builds, but actions "
+            f"are given too; name them otherwise, e.g. '{plan.schedule}.csv'"
+        )
+    if plan.pp == 1:
+        return (
+            f"schedule={plan.schedule!r} needs pp >= 2, but pp=1: without a pipeline the step is a "
+            f"plain loop over micro-batches; leave schedule out"
         )
     return None
 

@@ -13,8 +13,9 @@ class PlanSpace:
 
     The data-parallel degree follows from the others and the cluster's size, the number of
     micro-batches from the global batch. `common` gives the fields that are not searched
-    (precision, bucket size, overlap switches, rank order). `memory_margin` is the share of the
-    device's memory that a plan must leave free, for fragmentation and context.
+    (precision, bucket size, overlap switches, rank order). Where it has a schedule of the user's
+    own (`actions`), all plans have that, with its pp, v and num_microbatches. `memory_margin` is
+    the share of the device's memory that a plan must leave free, for fragmentation and context.
     """
 
     global_batch_size: int

@@ -21,7 +21,8 @@ class Look(NamedTuple):
 
 
 TRANSFER: Final = Look("send / receive", "#56B4E9")
-COLLECTIVE: Final = Look("collective", "#D55E00")
+COLLECTIVE: Final = Look("data-parallel collective", "#D55E00")
+EXCHANGE: Final = Look("tensor-parallel collective", "#F0E442")
 
 LOOKS: Final = {
     "F": Look("F  forward", "#0072B2"),
@@ -35,9 +36,12 @@ LOOKS: Final = {
     "RECV_F": TRANSFER,
     "SEND_B": TRANSFER,
     "RECV_B": TRANSFER,
+    "EXCHANGE": EXCHANGE,
+    "SHARD": COLLECTIVE,
     "UNSHARD": COLLECTIVE,
     "RESHARD": COLLECTIVE,
     "REDUCE_GRAD": COLLECTIVE,
+    "REDUCE_TIED": COLLECTIVE,
     "GATHER_PARAM": COLLECTIVE,
 }
 """Looks by kind, in the order of the legend."""
@@ -54,7 +58,7 @@ PATH: Final = "#000000"
 _STREAM_LOOKS: Final = {
     "send": TRANSFER,
     "recv": TRANSFER,
-    "tp": COLLECTIVE,
+    "tp": EXCHANGE,
     "dp": COLLECTIVE,
 }
 _LIGHTEST: Final = 0.5

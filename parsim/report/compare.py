@@ -18,15 +18,19 @@ FEW_RANKS = 8
 
 
 def comparison_view(found: TimelineComparison) -> RenderableType:
-    """Tables of predicted, measured, difference and error; times of the step with their spread."""
-    step = [row for row in found.rows if row.rank is None]
+    """Tables of predicted, measured, difference and error; times of the step with their spread.
+
+    What is 0, or missing, on both sides is left out.
+    """
+    shown = [row for row in found.rows if row.predicted or row.measured]
+    step = [row for row in shown if row.rank is None]
     kinds = [row for row in step if row.quantity.endswith("_mean_s")]
     return Group(
         _step_table([row for row in step if row not in kinds], found.spread),
         Text(""),
         _kind_table(kinds),
         Text(""),
-        _rank_table(found),
+        _rank_table(found, [row for row in shown if row.rank is not None]),
         Text(""),
         Text(found.verdict),
     )
@@ -43,19 +47,19 @@ def _step_table(rows: Iterable[Compared], spread: Mapping[str, Mapping[str, floa
 def _kind_table(rows: Iterable[Compared]) -> Table:
     made = table("mean length", "predicted", "measured", "difference", "error", right=range(1, 5))
     for row in rows:
-        made.add_row(row.quantity.removesuffix("_mean_s"), *_numbers(row))
+        name = row.quantity.removesuffix("_mean_s")
+        made.add_row(name.replace("_exposed", ", exposed"), *_numbers(row))
     return made
 
 
-def _rank_table(found: TimelineComparison) -> Table:
+def _rank_table(found: TimelineComparison, rows: Iterable[Compared]) -> Table:
     made = table("per rank", "rank", "predicted", "measured", "difference", "error",
                  right=range(1, 6))  # fmt: skip
     by_quantity: dict[str, list[Compared]] = {}
-    for row in found.rows:
-        if row.rank is not None:
-            by_quantity.setdefault(row.quantity, []).append(row)
-    for quantity, rows in by_quantity.items():
-        for i, row in enumerate(_shown(rows)):
+    for row in rows:
+        by_quantity.setdefault(row.quantity, []).append(row)
+    for quantity, alike in by_quantity.items():
+        for i, row in enumerate(_shown(alike)):
             made.add_row("" if i else quantity, str(row.rank), *_numbers(row))
     if len(found.pairs) > FEW_RANKS:
         made.caption = (

@@ -35,7 +35,7 @@ from parsim.report.legend import FONT, draw_labels, head_of, legend_of, name_row
 from parsim.report.memory_panel import draw_memory
 from parsim.timeline import Timeline
 
-_STYLE: Final[Any] = {  # Any, for matplotlib's stubs differ from release to release
+STYLE: Final[Any] = {  # Any, for matplotlib's stubs differ from release to release
     "svg.hashsalt": "parsim",
     "svg.fonttype": "path",
     "font.family": [FONT],
@@ -44,6 +44,8 @@ _STYLE: Final[Any] = {  # Any, for matplotlib's stubs differ from release to rel
     "text.parse_math": False,  # a plan's name may hold a $
     "axes.linewidth": 0.6,
 }
+"""How all pictures look: parameters of matplotlib."""
+
 _NO_DATES: Final = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 _FORMATS: Final[Mapping[str, Mapping[str, Any]]] = {
     ".png": {"dpi": DPI, "metadata": {"Software": None}},
@@ -90,7 +92,7 @@ def draw_timeline(
     """
     _check(timeline, path, memory, critical)
     end = picture_end(timeline, until)
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = _compose(timeline, end, width, title or "", memory, critical)
     if path is not None:
         save_picture(figure, path)
@@ -138,7 +140,7 @@ def save_picture(figure: Figure, path: Path) -> None:
 
 def _rendered(figure: Figure, suffix: str) -> bytes:
     content = io.BytesIO()
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure.savefig(content, format=suffix[1:], **_FORMATS[suffix])
     return content.getvalue()
 

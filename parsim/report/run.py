@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -19,8 +20,8 @@ def run_view(document: dict[str, Any], out: str) -> RenderableType:
     made.add_row(
         "step time (median)",
         format_seconds(predicted["step_time_s"]),
-        format_seconds(step["median"]),
-        percent(error["step_time"], signed=True),
+        format_seconds(step["median"]) if step["n"] else "",
+        percent(error["step_time"], signed=True) if step["n"] else "",
     )
     made.add_row(
         "peak allocated",
@@ -30,14 +31,30 @@ def run_view(document: dict[str, Any], out: str) -> RenderableType:
     )
     loss = measured["loss"]
     lines = [
-        f"step time: least {format_seconds(step['min'])}, deviation {format_seconds(step['mad'])} "
-        f"over {step['n']} steps; bubble {percent(measured['bubble_fraction'])}",
-        f"{measured['tokens_per_s']:,.0f} tokens/s, MFU {percent(measured['mfu'])}; "
-        f"loss {loss[0]:.4f} -> {loss[-1]:.4f}",
+        *_timed(measured),
+        f"bubble {percent(measured['bubble_fraction'])}; loss {loss[0]:.4f} -> {loss[-1]:.4f} "
+        f"over {len(loss)} steps",
+        f"recording a step costs {percent(measured['recording_cost'], signed=True)} of its time",
         _verified(document["verify"]),
-        f"device: {document['device']}; written to {out}",
+        f"device: {document['device']}; written to {out}, the curve of the loss as loss.png",
     ]
     return Group(made, *(Text(line) for line in lines if line))
+
+
+def _timed(measured: dict[str, Any]) -> Iterator[str]:
+    """The steps that were timed; training that went on from a checkpoint may have left none."""
+    step, restarts = measured["step_time_s"], measured["restarts"]
+    if restarts:
+        times = "once" if restarts == 1 else f"{restarts} times"
+        yield f"the ranks were started again {times}; steps before that are not timed"
+    if not step["n"]:
+        yield "no step is timed: none was left behind the warm-up (n = 0)"
+        return
+    yield (
+        f"step time: least {format_seconds(step['min'])}, deviation {format_seconds(step['mad'])} "
+        f"over {step['n']} steps"
+    )
+    yield f"{measured['tokens_per_s']:,.0f} tokens/s, MFU {percent(measured['mfu'])}"
 
 
 def _verified(found: dict[str, Any] | None) -> str:
@@ -45,9 +62,25 @@ def _verified(found: dict[str, Any] | None) -> str:
         return ""
     return (
         f"verified against {found['reference']}: largest gradient error "
-        f"{found['max_gradient_error']:.1e} ({found['parameter'] or 'none'}), loss error "
-        f"{found['max_loss_error']:.1e}"
+        f"{_error(found['max_gradient_error'])} ({found['parameter'] or 'none'}; at most "
+        f"{found['bound']:.1e}), loss error {_error(found['max_loss_error'])} (at most "
+        f"{found['loss_bound']:.1e})"
     )
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """What is wrong with a run whose verification is not within its bound."""
+    return (
+        f"verification failed: the gradient of {found['parameter'] or 'no parameter'} is off by "
+        f"{_error(found['max_gradient_error'])} and the loss by "
+        f"{_error(found['max_loss_error'])} from {found['reference']}; allowed: "
+        f"{found['bound']:.1e} and {found['loss_bound']:.1e}; this plan trains wrongly on this "
+        f"machine: use another plan, and report this one with its run.json"
+    )
+
+
+def _error(value: float | None) -> str:
+    return "an infinite or undefined number" if value is None else f"{value:.1e}"
 
 
 def residuals_view(document: dict[str, Any]) -> RenderableType:

@@ -19,6 +19,7 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
     Raises:
         ScenarioError: a name is unknown, or model or cluster cannot be built as described.
         PlanError: the plan, or what a search's plans share, is not legal.
+        ScheduleError: the plan's schedule is a file that is wrong or does not fit.
     """
     notes: list[str] = []
     if "precision" not in file.training.given():
@@ -30,14 +31,15 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
     if file.plan is None and file.search is None:
         raise tree.error((), "has no plan block and no search block; add 'search: {}' to search "
                              "every legal plan")  # fmt: skip
+    plan = build_plan(tree, file, job, notes)
     return Scenario(
         name=tree.file.stem,
         description=file.description.strip(),
         path=tree.file,
         job=job,
         spec=spec,
-        plan=build_plan(tree, file, job),
-        space=build_space(tree, file, job),
+        plan=plan,
+        space=build_space(tree, file, job, plan),
         global_batch_size=file.training.global_batch_size,
         notes=tuple(notes),
         catalog=catalog_files(tree, file.cluster),

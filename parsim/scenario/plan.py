@@ -13,6 +13,7 @@ from parsim.errors import PlanError
 from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.plan.rules import check_plan, microbatches_for
 from parsim.scenario.positions import Tree
+from parsim.scenario.schedule import read_schedule
 from parsim.scenario.schema import PlanBlock, ScenarioFile, SharedBlock
 
 _SWITCHES = (
@@ -22,11 +23,12 @@ _SWITCHES = (
 _REPLICAS = ("dp", "dp_replicate", "dp_shard")
 
 
-def build_plan(tree: Tree, file: ScenarioFile, job: Job) -> Plan | None:
-    """The plan block as a legal plan, or None without one.
+def build_plan(tree: Tree, file: ScenarioFile, job: Job, notes: list[str]) -> Plan | None:
+    """The plan block as a legal plan, or None without one; `notes` takes what a user must know.
 
     Raises:
         PlanError: the plan is not legal for this model, cluster and global batch.
+        ScheduleError: its schedule is a file that is wrong or does not fit the plan.
     """
     if file.plan is None:
         return None
@@ -34,11 +36,29 @@ def build_plan(tree: Tree, file: ScenarioFile, job: Job) -> Plan | None:
     values |= {key: value for key, value in file.plan.given().items() if key in _own_fields()}
     if "recompute" in values:
         values["recompute"] = Recompute[values["recompute"].upper()]
-    values |= _replicas(tree, file.plan, job.cluster)
+    own = read_schedule(tree, file.plan, notes)
+    if own is not None:
+        values |= {"schedule": own.name, "actions": own.to_csv().replace("\r\n", "\n")}
+        values |= {"pp": own.pp, "v": own.num_stages // own.pp}
+    values |= _replicas(tree, file.plan, job.cluster, values.get("pp", 1))
     with tree.located("plan", also="training", error=PlanError):
         plan = Plan(**values)
         stated = file.plan.given().get("num_microbatches")
-        return _with_microbatches(plan, file.training.global_batch_size, stated, job)
+        plan = _with_microbatches(plan, file.training.global_batch_size, stated, job)
+        if own is not None:
+            _check_own_microbatches(plan, own.num_microbatches)
+        return plan
+
+
+def _check_own_microbatches(plan: Plan, count: int) -> None:
+    if plan.num_microbatches == count:
+        return
+    size, dp = plan.microbatch_size, plan.dp
+    raise PlanError(
+        f"schedule={plan.schedule!r} has {count} micro-batches, but global_batch_size="
+        f"{plan.global_batch_size} / (microbatch_size={size} x dp={dp}) = {plan.num_microbatches}; "
+        f"use global_batch_size={count * size * dp}, or a schedule of {plan.num_microbatches}"
+    )
 
 
 def _own_fields() -> set[str]:
@@ -56,7 +76,7 @@ def _shared(block: SharedBlock, precision: str, software: Software) -> dict[str,
     return {"precision": precision, **habits, **given}
 
 
-def _replicas(tree: Tree, block: PlanBlock, cluster: Cluster) -> Mapping[str, int]:
+def _replicas(tree: Tree, block: PlanBlock, cluster: Cluster, pp: int) -> Mapping[str, int]:
     """dp_replicate and dp_shard: as written, the missing one from the number of devices.
 
     A degree that the others do not leave room for is left to `check_plan`, which names them all.
@@ -69,7 +89,7 @@ def _replicas(tree: Tree, block: PlanBlock, cluster: Cluster) -> Mapping[str, in
             f"dp_shard"
         )  # fmt: skip
     sharded = given.get("zero_stage", 0) > 0
-    model_ranks = given.get("tp", 1) * given.get("pp", 1) * given.get("cp", 1)
+    model_ranks = given.get("tp", 1) * pp * given.get("cp", 1)
     free = max(1, cluster.num_devices // model_ranks)
     if "dp_shard" in given:
         shard = given["dp_shard"]
@@ -101,11 +121,15 @@ def _with_microbatches(plan: Plan, batch: int, stated: int | None, job: Job) -> 
     return plan
 
 
-def build_space(tree: Tree, file: ScenarioFile, job: Job) -> PlanSpace | None:
+def build_space(tree: Tree, file: ScenarioFile, job: Job, plan: Plan | None) -> PlanSpace | None:
     """The search block as a space of plans, or None without one.
+
+    A plan with a schedule of the user's own keeps it in a search, with its pp, v and number of
+    micro-batches, unless the search block names schedules.
 
     Raises:
         PlanError: what all plans of the space share is not legal on this device.
+        ScenarioError: the space leaves out the pp or v of the user's own schedule.
     """
     if file.search is None:
         return None
@@ -117,4 +141,21 @@ def build_space(tree: Tree, file: ScenarioFile, job: Job) -> PlanSpace | None:
     if "recompute" in values:
         values["recompute"] = tuple(Recompute[name.upper()] for name in values["recompute"])
     batch = file.training.global_batch_size
-    return PlanSpace(global_batch_size=batch, common=common, **values)
+    space = PlanSpace(global_batch_size=batch, common=common, **values)
+    if plan is None or plan.actions is None or "schedule" in values:
+        return space
+    return _with_own_schedule(tree, space, plan)
+
+
+def _with_own_schedule(tree: Tree, space: PlanSpace, plan: Plan) -> PlanSpace:
+    """The space with all that a schedule decides fixed."""
+    for name, allowed in (("pp", space.pp), ("v", space.v)):
+        value = getattr(plan, name)
+        if allowed is not None and value not in allowed:
+            raise tree.error(
+                ("search", name), f"leaves out {value}, that of the plan's own schedule "
+                f"{plan.schedule}; add it, or name schedules to search, e.g. 'schedule: 1f1b'"
+            )  # fmt: skip
+    fixed = ("schedule", "actions", "pp", "v", "num_microbatches")
+    common = replace(space.common, **{name: getattr(plan, name) for name in fixed})
+    return replace(space, pp=(plan.pp,), v=(plan.v,), schedule=(plan.schedule,), common=common)

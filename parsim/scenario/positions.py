@@ -96,8 +96,10 @@ def read_tree(path: Path, overrides: Mapping[str, str]) -> Tree:
     return tree
 
 
-def read_text(path: Path) -> str:
-    """Read a file of UTF-8 text.
+def read_text(
+    path: Path, *, what: str = "scenario", near: tuple[str, ...] = (".yaml", ".yml")
+) -> str:
+    """Read a file of UTF-8 text; files with the suffixes `near` are proposed for a missing one.
 
     Raises:
         ScenarioError: it is missing, a folder, unreadable or no text.
@@ -105,10 +107,10 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        near = did_you_mean(path.name, _scenarios_in(path.parent))
-        raise ScenarioError(f"{path}: no such file{near}") from None
+        hint = did_you_mean(path.name, _files_in(path.parent, near))
+        raise ScenarioError(f"{path}: no such file{hint}") from None
     except IsADirectoryError:
-        inside = ", ".join(_scenarios_in(path)) or "no scenario is in it"
+        inside = ", ".join(_files_in(path, near)) or f"no {what} is in it"
         raise ScenarioError(f"{path}: is a folder; give one file: {inside}") from None
     except UnicodeDecodeError:
         raise ScenarioError(f"{path}: is not UTF-8 text") from None
@@ -117,9 +119,9 @@ def read_text(path: Path) -> str:
         raise ScenarioError(f"{path}: cannot be read: {reason}") from None
 
 
-def _scenarios_in(folder: Path) -> list[str]:
+def _files_in(folder: Path, suffixes: tuple[str, ...]) -> list[str]:
     try:
-        return sorted(file.name for file in folder.iterdir() if file.suffix in (".yaml", ".yml"))
+        return sorted(file.name for file in folder.iterdir() if file.suffix in suffixes)
     except OSError:
         return []
 

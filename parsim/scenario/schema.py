@@ -38,6 +38,8 @@ def _schedule(value: object) -> object:
     if isinstance(value, str) and value not in SCHEDULE_NAMES:
         hint = did_you_mean(value, SCHEDULE_NAMES)
         text = f"'{value}' is unknown{hint}; allowed: {', '.join(SCHEDULE_NAMES)}"
+        if value.lower().endswith(".csv"):
+            text += "; a file belongs in plan.schedule, and a search without 'schedule' keeps it"
         raise PydanticCustomError("schedule", "{text}", {"text": text})
     return value
 
@@ -159,7 +161,10 @@ class SharedBlock(Block):
 
 
 class PlanBlock(SharedBlock):
-    """One plan. `dp` is short for dp_replicate, or for dp_shard where zero_stage is above 0."""
+    """One plan. `dp` is short for dp_replicate, or for dp_shard where zero_stage is above 0.
+
+    `schedule` is a name, or a file ending in .csv (scenario/schedule.py).
+    """
 
     tp: Count = UNSET
     pp: Count = UNSET

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 from parsim.cluster.hardware import IntraNode, Network, System
@@ -31,7 +32,7 @@ def scenario_text(scenario: Scenario, plan: Plan) -> str:
     """The YAML of the scenario with `plan` as its plan block.
 
     Reading it gives an equal model, cluster, software and plan. A space of plans is left out: the
-    file is about one plan.
+    file is about one plan. A schedule of the user's own is named by its absolute path.
     """
     from ruamel.yaml import YAML
 
@@ -95,6 +96,8 @@ def _plan(plan: Plan) -> dict[str, Any]:
     values["bucket_size"] = values.pop("bucket_bytes")
     values["recompute"] = plan.recompute.name.lower()
     del values["precision"]  # stands in the training block
+    if values.pop("actions") is not None:
+        values["schedule"] = str(Path(plan.schedule).resolve())
     return {key: value for key, value in values.items() if value is not None}
 
 

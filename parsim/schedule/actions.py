@@ -9,8 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -93,13 +93,15 @@ class Schedule:
     """The ordered actions of each pipeline rank.
 
     `ranks[r]` is what pipeline rank r runs, in order; `stage_rank[s]` is the rank that holds
-    stage s. Nothing is checked here: see `parsim.schedule.check`.
+    stage s. Nothing is checked here: see `parsim.schedule.check`. `cells` is only for messages: in
+    a schedule read from CSV, the cell of each action in its rank's line, from 1.
     """
 
     name: str
     ranks: tuple[tuple[Action, ...], ...]
     stage_rank: tuple[int, ...]
     num_microbatches: int
+    cells: tuple[tuple[int, ...], ...] = field(default=(), compare=False, repr=False)
 
     @property
     def pp(self) -> int:
@@ -130,6 +132,29 @@ class Schedule:
         """The stages that a rank holds, ascending: its chunks 0, 1, ..."""
         return tuple(stage for stage, held_by in enumerate(self.stage_rank) if held_by == rank)
 
+    def compute_only(self) -> Schedule:
+        """The same without SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD."""
+        if self.is_compute_only:
+            return self
+        ranks = tuple(tuple(a for a in row if a.kind <= Kind.W) for row in self.ranks)
+        return replace(self, ranks=ranks, cells=())
+
+    def where(self, rank: int, index: int | None = None) -> str:
+        """What messages call a rank's row, or its action at `index`: `my.csv:2, cell 5`."""
+        if not self.cells:
+            return self.name
+        line = f"{self.name}:{rank + 1}"
+        return line if index is None else f"{line}, cell {self.cells[rank][index]}"
+
+    def places(self, *actions: Action) -> str:
+        """Where actions stand in the file, to end a message with: ` (1F0: line 2, cell 5)`."""
+        if not self.cells:
+            return ""
+        found = [(a, self.stage_rank[a.stage]) for a in actions]
+        written = [(a, r, self.ranks[r].index(a)) for a, r in found if a in self.ranks[r]]
+        said = [f"{a}: line {r + 1}, cell {self.cells[r][index]}" for a, r, index in written]
+        return f" ({'; '.join(said)})" if said else ""
+
     def table(self) -> NDArray[np.int64]:
         """All actions as rows (stage, kind, microbatch), rank after rank, shape (A, 3)."""
         import numpy as np
@@ -143,14 +168,15 @@ class Schedule:
         """Build a schedule from its rows, inferring the placement and the micro-batch count.
 
         Raises:
-            ScheduleError: a rank has no action, or a stage is on no rank or on two.
+            ScheduleError: a rank has no action, or a stage is on no rank or on two, or the
+                micro-batches have a gap.
         """
         rows = tuple(tuple(row) for row in ranks)
         return cls(
             name=name,
             ranks=rows,
             stage_rank=_placement(rows, name),
-            num_microbatches=1 + max(action.microbatch for action in chain(*rows)),
+            num_microbatches=_microbatches(rows, name),
         )
 
     def to_csv(self) -> str:
@@ -161,17 +187,16 @@ class Schedule:
 
     @classmethod
     def from_csv(cls, text: str, *, name: str = "csv") -> Schedule:
-        """Read PyTorch's CSV; empty cells (idle steps) are skipped.
+        """Read PyTorch's CSV, a line per rank; empty cells (idle steps) are skipped.
 
         Raises:
             ScheduleError: a cell is no action, a rank has none, or a stage is on no rank or two.
         """
-        rows = list(csv.reader(io.StringIO(text, newline="")))
-        while rows and not any(rows[-1]):
-            rows.pop()
-        return cls.from_ranks(
-            (_cells(row, f"{name}: row {number}") for number, row in enumerate(rows, 1)), name=name
-        )
+        rows = [
+            dict(_cells(row, f"{name}:{line}")) for line, row in enumerate(_csv_rows(text, name), 1)
+        ]
+        found = cls.from_ranks((row.values() for row in rows), name=name)
+        return replace(found, cells=tuple(map(tuple, rows)))
 
     def to_text(self) -> str:
         """One line per rank, actions separated by blanks."""
@@ -212,16 +237,26 @@ def _not_an_action(text: str) -> str:
     )
 
 
-def _cells(row: Sequence[str], where: str) -> tuple[Action, ...]:
-    actions = []
-    for column, cell in enumerate(row, 1):
+def _csv_rows(text: str, name: str) -> list[list[str]]:
+    """The cells of each line, without empty lines at the end."""
+    try:
+        rows = list(csv.reader(io.StringIO(text, newline="")))
+    except csv.Error as error:
+        raise ScheduleError(f"{name}: cannot be read as CSV: {error}") from None
+    while rows and not any(cell.strip() for cell in rows[-1]):
+        rows.pop()
+    return rows
+
+
+def _cells(row: Sequence[str], where: str) -> Iterator[tuple[int, Action]]:
+    """Each action of a line with the number of its cell."""
+    for number, cell in enumerate(row, 1):
         if not cell.strip():
             continue
         try:
-            actions.append(Action.parse(cell))
+            yield number, Action.parse(cell)
         except ScheduleError as error:
-            raise ScheduleError(f"{where}, column {column}: {error}") from None
-    return tuple(actions)
+            raise ScheduleError(f"{where}, cell {number}: {error}") from None
 
 
 def _placement(rows: Sequence[Sequence[Action]], name: str) -> tuple[int, ...]:
@@ -244,6 +279,18 @@ def _placement(rows: Sequence[Sequence[Action]], name: str) -> tuple[int, ...]:
                 "stages must be numbered 0, 1, 2, ... without a gap"
             )
     return tuple(rank_of[stage] for stage in range(len(rank_of)))
+
+
+def _microbatches(rows: Sequence[Sequence[Action]], name: str) -> int:
+    """How many there are; a gap is told here, before anything as long as the highest is made."""
+    seen = {action.microbatch for action in chain(*rows)} - {-1}
+    missing = next((mb for mb in range(len(seen)) if mb not in seen), None)
+    if missing is not None:
+        raise ScheduleError(
+            f"{name}: microbatch {missing} is in no action, but microbatch {max(seen)} is; "
+            "microbatches must be numbered 0, 1, 2, ... without a gap"
+        )
+    return len(seen)
 
 
 def _time_steps(schedule: Schedule) -> list[list[Action | None]]:

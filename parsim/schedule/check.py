@@ -8,7 +8,7 @@ from typing import Literal
 from parsim.errors import DeadlockError, ScheduleError
 from parsim.schedule.actions import Action, Kind, Schedule, require_positive
 from parsim.schedule.complete import check_complete
-from parsim.schedule.deadlock import waiting_cycle
+from parsim.schedule.deadlock import Wait, waiting_cycle
 from parsim.schedule.messages import mate
 
 SENDS = ("buffered", "rendezvous")
@@ -39,7 +39,7 @@ def check_schedule(
     _check_message_order(schedule)
     cycle = waiting_cycle(schedule, rendezvous=sends == "rendezvous")
     if cycle:
-        raise DeadlockError(_stuck(schedule, sends, cycle), cycle)
+        raise DeadlockError(_stuck(schedule, sends, cycle), tuple(map(str, cycle)))
 
 
 def _check_placement(schedule: Schedule) -> None:
@@ -55,14 +55,16 @@ def _check_placement(schedule: Schedule) -> None:
             if rank_of.get(stage) != rank:
                 raise ScheduleError(_misplaced(schedule, Action(stage, kind, microbatch), rank))
             if not 0 <= microbatch < m and kind < Kind.UNSHARD:
+                action = Action(stage, kind, microbatch)
                 raise ScheduleError(
-                    f"{schedule.name}: rank {rank} runs {Action(stage, kind, microbatch)}, but "
+                    f"{schedule.where(rank, row.index(action))}: rank {rank} runs {action}, but "
                     f"num_microbatches={m}; allowed microbatches: 0..{m - 1}"
                 )
 
 
 def _misplaced(schedule: Schedule, action: Action, rank: int) -> str:
-    where = f"{schedule.name}: rank {rank} runs {action}"
+    at = schedule.ranks[rank].index(action)
+    where = f"{schedule.where(rank, at)}: rank {rank} runs {action}"
     if 0 <= action.stage < schedule.num_stages:
         return f"{where}, but stage {action.stage} is on rank {schedule.stage_rank[action.stage]}"
     return f"{where}, but there is no such stage; allowed: 0..{schedule.num_stages - 1}"
@@ -73,11 +75,11 @@ def _check_reduce_grad(schedule: Schedule) -> None:
     left = dict.fromkeys(range(schedule.num_stages), schedule.num_microbatches)
     reduced: set[int] = set()
     for rank, row in enumerate(schedule.ranks):
-        for stage, kind, _ in row:
+        for index, (stage, kind, _) in enumerate(row):
             if kind == Kind.B or kind == Kind.W:
                 left[stage] -= 1
             elif kind == Kind.REDUCE_GRAD:
-                where = f"{schedule.name}: rank {rank} runs {stage}REDUCE_GRAD"
+                where = f"{schedule.where(rank, index)}: rank {rank} runs {stage}REDUCE_GRAD"
                 if left[stage]:
                     raise ScheduleError(
                         f"{where} before the last backward of stage {stage}: {left[stage]} to come"
@@ -88,7 +90,8 @@ def _check_reduce_grad(schedule: Schedule) -> None:
     missing = set(left) - reduced
     if reduced and missing:
         raise ScheduleError(
-            f"{schedule.name}: stage {min(missing)} lacks REDUCE_GRAD, which stage "
+            f"{schedule.where(schedule.stage_rank[min(missing)])}: stage {min(missing)} lacks "
+            f"REDUCE_GRAD, which stage "
             f"{min(reduced)} has; allowed: on every stage, or on none"
         )
 
@@ -100,7 +103,7 @@ def _check_sharding(schedule: Schedule) -> None:
         managed = {a.stage for a in row if a.kind >= Kind.UNSHARD and a.kind < Kind.REDUCE_GRAD}
         if not managed:
             continue
-        for action in row:
+        for index, action in enumerate(row):
             stage, kind = action.stage, action.kind
             if kind == Kind.UNSHARD and stage in whole:
                 problem = "is unsharded already"
@@ -112,7 +115,8 @@ def _check_sharding(schedule: Schedule) -> None:
                 whole ^= {stage} if kind in (Kind.UNSHARD, Kind.RESHARD) else set()
                 continue
             raise ScheduleError(
-                f"{schedule.name}: rank {rank} runs {action} while stage {stage} {problem}"
+                f"{schedule.where(rank, index)}: rank {rank} runs {action} while stage {stage} "
+                f"{problem}"
             )
 
 
@@ -137,11 +141,13 @@ def _check_message_order(schedule: Schedule) -> None:
                     f"{schedule.name}: message {place} from rank {source} to rank {target} is sent "
                     f"as {send} and received as {recv}; messages between two ranks are matched by "
                     "order, so both must be in the same order"
+                    + schedule.places(*(a for a in (send, recv) if a is not None))
                 )
 
 
-def _stuck(schedule: Schedule, sends: str, cycle: tuple[str, ...]) -> str:
-    message = f"{schedule.name}: deadlock with {sends} sends: {'; '.join(cycle)}"
+def _stuck(schedule: Schedule, sends: str, cycle: tuple[Wait, ...]) -> str:
+    message = f"{schedule.name}: deadlock with {sends} sends: {'; '.join(map(str, cycle))}"
+    message += schedule.places(*(wait.action for wait in cycle))
     if sends == "rendezvous":
         message += "; use buffered sends, or lower() so that each RECV is posted with its SEND"
     return message

@@ -87,11 +87,14 @@ def _expected(schedule: Schedule) -> list[int]:
 def _refuse(schedule: Schedule, rank: int, action: Action, before: int, need: int) -> NoReturn:
     """Say why an action may not come where it does: a second one, or before what it needs."""
     stage, kind, microbatch = action
-    row, where = schedule.ranks[rank], f"{schedule.name}: rank {rank} runs {action}"
+    row = schedule.ranks[rank]
+    places = [index for index, other in enumerate(row) if other == action]
+    twice = bool(before & _SETS[kind]) and len(places) > 1
+    where = f"{schedule.where(rank, places[twice])}: rank {rank} runs {action}"
     if before & _SETS[kind]:
         raise ScheduleError(
             f"{where} twice; each microbatch of a stage has it once"
-            if row.count(action) > 1
+            if twice
             else f"{where} beside another backward of stage {stage} microbatch {microbatch}; "
             "allowed: one B, or one I and then one W"
         )
@@ -109,7 +112,8 @@ def _refuse_end(
     schedule: Schedule, stage: int, microbatch: int, mask: int, expected: int
 ) -> NoReturn:
     """Say what a micro-batch lacks on a stage, or has too much, after the last action."""
-    where = f"{schedule.name}: stage {stage} on rank {schedule.stage_rank[stage]}"
+    rank = schedule.stage_rank[stage]
+    where = f"{schedule.where(rank)}: stage {stage} on rank {rank}"
     missing, surplus = expected & ~mask, mask & ~expected
     if surplus:
         names = [f"{stage}{_NAMES[bit]}{microbatch}" for bit in _NAMES if surplus & bit]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from parsim.schedule.actions import Action, Kind, Schedule
 from parsim.schedule.messages import mate, one_by_one
@@ -17,8 +18,20 @@ Rows = Sequence[Sequence[Action]]
 Need = Callable[[Action], Action | None]
 
 
-def waiting_cycle(schedule: Schedule, *, rendezvous: bool) -> tuple[str, ...]:
-    """One line per rank of a cycle of waiting ranks; empty if every rank reaches its end.
+class Wait(NamedTuple):
+    """A rank that stands at `action` until rank `other` has run `wanted`."""
+
+    rank: int
+    action: Action
+    other: int
+    wanted: Action
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} waits at {self.action} for rank {self.other} to run {self.wanted}"
+
+
+def waiting_cycle(schedule: Schedule, *, rendezvous: bool) -> tuple[Wait, ...]:
+    """The ranks of a cycle, each waiting for the next; empty if every rank reaches its end.
 
     With rendezvous, a SEND waits until its RECV is at the head of the other rank; otherwise it
     never waits. A schedule without messages is, with rendezvous, taken with each RECV right
@@ -92,7 +105,7 @@ def _run(rows: Rows, need: Need, rendezvous: bool) -> dict[int, Action]:
     return {rank: row[here] for rank, (row, here) in stopped if here < len(row)}
 
 
-def _cycle(heads: dict[int, Action], need: Need, rank_of: dict[int, int]) -> tuple[str, ...]:
+def _cycle(heads: dict[int, Action], need: Need, rank_of: dict[int, int]) -> tuple[Wait, ...]:
     """Follow who waits for whom until a rank comes again."""
     if not heads:
         return ()
@@ -104,7 +117,7 @@ def _cycle(heads: dict[int, Action], need: Need, rank_of: dict[int, int]) -> tup
     cycle = path[path.index(rank) :]
     start = cycle.index(min(cycle))
     return tuple(
-        f"rank {r} waits at {heads[r]} for rank {rank_of[wanted.stage]} to run {wanted}"
+        Wait(r, heads[r], rank_of[wanted.stage], wanted)
         for r in cycle[start:] + cycle[:start]
         for wanted in (_wanted(heads[r], need),)
     )

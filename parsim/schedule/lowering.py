@@ -44,7 +44,7 @@ def lower(schedule: Schedule, *, unshard: bool = False, reduce_grad: bool = Fals
         rows = [list(_with_unshard(row)) for row in rows]
     if reduce_grad:
         rows = [list(_with_reduce_grad(row, schedule.num_microbatches)) for row in rows]
-    return replace(schedule, ranks=_with_messages(schedule, rows))
+    return replace(schedule, ranks=_with_messages(schedule, rows), cells=())
 
 
 def _upcoming(row: Row) -> list[tuple[int, ...]]:

@@ -80,8 +80,14 @@ Change = tuple[str, Plan]
 def _single(plan: Plan) -> Iterator[Change]:
     yield from _recompute(plan)
     yield from _sharding(plan)
-    yield from _smaller(plan)
-    yield from _degrees(plan)
+    for text, other in (*_smaller(plan), *_degrees(plan)):
+        if plan.actions is None or _same_shape(plan, other):
+            yield (text, other)
+
+
+def _same_shape(plan: Plan, other: Plan) -> bool:
+    """Whether a schedule of the user's own, which has its sizes, fits the other plan too."""
+    return (other.pp, other.v, other.num_microbatches) == (plan.pp, plan.v, plan.num_microbatches)
 
 
 def _pairs(plan: Plan) -> Iterator[Change]:

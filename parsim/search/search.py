@@ -21,6 +21,7 @@ from parsim.search.space import Enumeration, check_space, enumerate_plans
 from parsim.sim.evaluate import bubble_fraction, pipeline, shapes
 from parsim.sim.graph import compact_graph
 from parsim.sim.memory import least_memory, memory_use
+from parsim.sim.own_costs import own_costs
 from parsim.sim.tail import tail
 
 Array = NDArray[np.float64]
@@ -205,9 +206,11 @@ def _evaluate_shape(
     group, known = table.take(members), layers.take(members)
     costs = step_costs(job, group, known)
     found.peak[members] = least = least_memory(job, group, known, costs).max(axis=0)
-    if (least > capacity).all():
+    own = table.common.actions
+    if own is None and (least > capacity).all():
         return
-    schedule = build_schedule(name, pp=pp, num_microbatches=microbatches, v=v)
+    schedule = build_schedule(name, pp=pp, num_microbatches=microbatches, v=v, actions=own)
+    costs = own_costs(job, group, known, costs, schedule)
     peak = memory_use(job, group, known, costs, schedule).peak.max(axis=0)
     found.peak[members] = peak
     fits = np.flatnonzero(peak <= capacity)

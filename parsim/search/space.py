@@ -75,22 +75,32 @@ def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
 def _shapes(job: Job, space: PlanSpace) -> Iterator[_Shape]:
     world, layers = job.cluster.num_devices, job.model.num_layers
     heads = max(tensor_splits(job.model).values(), default=world)
+    own = (space.common.pp,) if space.common.actions is not None else None
     for tp in space.tp or divisors(world, heads):
-        for pp in space.pp or divisors(world, layers):
+        for pp in own or space.pp or divisors(world, layers):
             if world % (tp * pp):
                 continue
             dp = world // (tp * pp)
             if space.global_batch_size % dp:
                 continue
-            for size in space.microbatch_size or divisors(space.global_batch_size // dp):
-                if space.global_batch_size % (dp * size):
+            count = space.global_batch_size // dp
+            for size in space.microbatch_size or divisors(count):
+                if count % size or not _has_microbatches(space, count // size):
                     continue
                 for schedule, v in _chunks(space, pp, layers):
                     yield _Shape(tp, pp, dp, size, v, schedule)
 
 
+def _has_microbatches(space: PlanSpace, count: int) -> bool:
+    """Whether the number of micro-batches is that of the user's own schedule, if there is one."""
+    return space.common.actions is None or count == space.common.num_microbatches
+
+
 def _chunks(space: PlanSpace, pp: int, layers: int) -> Iterator[tuple[str, int]]:
     """Schedules and their chunk counts for a pipeline of pp ranks."""
+    if space.common.actions is not None:
+        yield (space.common.schedule, space.common.v)
+        return
     if pp == 1:
         yield ("1f1b", 1)
         return
@@ -184,6 +194,6 @@ def check_space(job: Job, space: PlanSpace) -> None:
             raise PlanError(f"zero_stage={stage} is unknown; allowed: 0, 1, 2, 3")
     probe = replace(
         space.common, tp=1, pp=1, dp_replicate=job.cluster.num_devices, dp_shard=1, zero_stage=0,
-        v=1, schedule="1f1b", sequence_parallel=False, stage_layers=None,
+        v=1, schedule="1f1b", actions=None, sequence_parallel=False, stage_layers=None,
     )  # fmt: skip
     check_plan(probe, job.model, job.cluster)

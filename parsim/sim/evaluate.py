@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.cost.job import Job
-from parsim.cost.stages import LayerTable, per_rank
+from parsim.cost.stages import LayerTable
 from parsim.cost.step import StepCosts, step_costs
 from parsim.plan import PlanTable
 from parsim.sim.graph import Graph, graph_for
 from parsim.sim.maxplus import ClassTimes, Run, run
 from parsim.sim.memory import MemoryUse, memory_use
+from parsim.sim.own_costs import on_ranks, own_costs
 from parsim.sim.tail import Tail, tail
 
 Array = NDArray[np.float64]
@@ -54,7 +55,7 @@ class Evaluation:
 def busy_time(graph: Graph, costs: StepCosts) -> Array:
     """Compute-stream seconds of each rank in the pipeline phase, (p, B)."""
     schedule = graph.schedule
-    both = per_rank(costs.forward + costs.backward, schedule.pp)
+    both = on_ranks(costs.forward + costs.backward, schedule)
     return np.asarray(both * schedule.num_microbatches)
 
 
@@ -98,8 +99,8 @@ def evaluate(
         keep: also keep every action's finish time (for timelines).
     """
     layers = layers or LayerTable.of(job, table)
-    graph = graph_for(*shape)
-    costs = step_costs(job, table, layers)
+    graph = graph_for(*shape, actions=table.common.actions)
+    costs = own_costs(job, table, layers, step_costs(job, table, layers), graph.schedule)
     return finish(job, table, layers, graph, costs, keep=keep)
 
 

@@ -15,6 +15,7 @@ import simpy
 
 from parsim.cost.step import StepCosts
 from parsim.schedule import Action, Kind, Schedule
+from parsim.sim.own_costs import weight_times
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -35,7 +36,7 @@ class Recorded:
 class _Step(NamedTuple):
     """One action ready to run.
 
-    `needed` and `made` number the results it consumes (-1: none) and makes; `seconds` is its
+    `needed` and `made` number the results it consumes and makes (-1: none); `seconds` is its
     length, `hop` that of its message (-1: the result stays on the rank).
     """
 
@@ -56,6 +57,7 @@ class EventSimulation:
         self.last_stage = schedule.num_stages - 1
         self.forward = costs.forward[:, 0].tolist()
         self.backward = costs.backward[:, 0].tolist()
+        self.weight = weight_times(costs)[:, 0].tolist()
         self.hop = costs.hop[:, 0].tolist()
         self.counts = [int(k) for k in costs.buckets[:, 0]]
         self.bucket_time = costs.bucket_time[:, 0].tolist()
@@ -79,7 +81,7 @@ class EventSimulation:
         last: dict[int, Action] = {}
         for row in self.schedule.ranks:
             for action in row:
-                if action.kind == Kind.B:
+                if action.kind == Kind.B or action.kind == Kind.W:
                     last[action.stage] = action
         return set(last.values())
 
@@ -88,6 +90,9 @@ class EventSimulation:
         stage_rank, last = self.schedule.stage_rank, self.last_stage
         for action in self.schedule.ranks[rank]:
             stage, kind, microbatch = action
+            if kind == Kind.W:  # its I came before on this rank; nothing waits for a W
+                yield _Step(action, -1, -1, self.weight[stage], -1.0)
+                continue
             ahead = kind == Kind.F
             target = stage + 1 if ahead else stage - 1
             leaves = 0 <= target <= last and stage_rank[target] != rank
@@ -99,9 +104,15 @@ class EventSimulation:
                 action,
                 needed,
                 self._key(stage, ahead, microbatch),
-                self.forward[stage] if ahead else self.backward[stage],
+                self._seconds(stage, kind),
                 self.hop[min(stage, target)] if leaves else -1.0,
             )
+
+    def _seconds(self, stage: int, kind: Kind) -> float:
+        if kind == Kind.F:
+            return float(self.forward[stage])
+        whole = float(self.backward[stage])
+        return whole - float(self.weight[stage]) if kind == Kind.I else whole
 
     def _key(self, stage: int, ahead: bool, microbatch: int) -> int:
         """Number of a forward's or backward's result."""
@@ -130,6 +141,8 @@ class EventSimulation:
                 if self.costs.blocking_p2p:
                     yield env.timeout(hop)
                     end, hop = env.now, 0.0
+            if made < 0:
+                continue
             arrived[made] = end + max(hop, 0.0)
             if made in waiting:
                 waiting.pop(made).succeed()
@@ -170,10 +183,11 @@ class EventSimulation:
     def _finish(self, done: list[simpy.Process]) -> Process:
         """Tied embedding, gradient norm over all ranks, optimizer and parameter gather."""
         tied = float(self.costs.tied[0])
-        if tied and len(done) > 1:
-            yield self.env.all_of([done[0], done[-1]])
+        first, last = self.schedule.stage_rank[0], self.schedule.stage_rank[-1]
+        if tied and first != last:
+            yield self.env.all_of([done[first], done[last]])
             yield self.env.timeout(tied)
-            self.record.reduced[0] = self.record.reduced[-1] = self.env.now
+            self.record.reduced[first] = self.record.reduced[last] = self.env.now
         yield self.env.all_of(done)
         yield self.env.timeout(float(self.costs.norm[0]))
         update = self.costs.optimizer[:, 0] + self.costs.gather[:, 0]

@@ -97,8 +97,7 @@ def _flatten(schedule: Schedule) -> tuple[Index, Index, Index, Index, Index]:
     inputs = np.full(len(flat), -1, dtype=np.int64)
     forward = (kind == Kind.F) & (stage > 0)
     inputs[forward] = key[forward] - m * KINDS
-    weight = kind == Kind.W
-    inputs[weight] = key[weight] - Kind.W + Kind.I
+    weight = kind == Kind.W  # needs its I alone, which the rank's own order puts before it
     top = (kind != Kind.F) & ~weight & (stage == last)
     inputs[top] = key[top] - kind[top] + Kind.F
     below = (kind != Kind.F) & ~weight & (stage < last)
@@ -152,7 +151,10 @@ def _last_backward(kinds: Index, stages: int, place: Index) -> Index:
 
 
 def compact_graph(schedule: Schedule) -> Graph:
-    """A graph for finish times alone: naive model parallelism repeats one micro-batch m times."""
+    """A graph for finish times alone: naive model parallelism repeats one micro-batch m times.
+
+    By its name alone, which a schedule of the user's own cannot have (plan/rules.py).
+    """
     if schedule.name != "naive":
         return build_graph(schedule)
     once = build_schedule("naive", pp=schedule.pp, num_microbatches=1)
@@ -160,6 +162,10 @@ def compact_graph(schedule: Schedule) -> Graph:
 
 
 @lru_cache(maxsize=64)
-def graph_for(name: str, pp: int, num_microbatches: int, v: int) -> Graph:
-    """The compiled graph of a named schedule, cached by its shape."""
-    return build_graph(build_schedule(name, pp=pp, num_microbatches=num_microbatches, v=v))
+def graph_for(
+    name: str, pp: int, num_microbatches: int, v: int, actions: str | None = None
+) -> Graph:
+    """The compiled graph of a named schedule, or of a user's own, cached by its shape."""
+    return build_graph(
+        build_schedule(name, pp=pp, num_microbatches=num_microbatches, v=v, actions=actions)
+    )

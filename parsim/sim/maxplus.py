@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from parsim.cost.step import StepCosts
 from parsim.schedule import Kind
 from parsim.sim.graph import KINDS, Graph, Index
+from parsim.sim.own_costs import weight_times
 
 Array = NDArray[np.float64]
 
@@ -42,19 +43,22 @@ class ClassTimes:
     def of(cls, graph: Graph, costs: StepCosts) -> ClassTimes:
         """Spread the costs of a plan's stages over the schedule's duration classes.
 
-        Forward sends to the next stage, backward to the one before; nothing is sent to a stage on
-        the same rank.
+        Forward sends to the next stage, backward and its I to the one before; nothing is sent to
+        a stage on the same rank.
         """
         stages, plans = costs.forward.shape
         duration = np.zeros((stages * KINDS, plans))
         hop = np.zeros_like(duration)
         duration[Kind.F :: KINDS] = costs.forward
         duration[Kind.B :: KINDS] = costs.backward
+        duration[Kind.W :: KINDS] = weight = weight_times(costs)
+        duration[Kind.I :: KINDS] = costs.backward - weight
         rank = np.array(graph.schedule.stage_rank)
         moves = (rank[1:] != rank[:-1])[:, None]
         between = np.where(moves, costs.hop[:-1], 0.0)
         hop[Kind.F : (stages - 1) * KINDS : KINDS] = between
         hop[KINDS + Kind.B :: KINDS] = between
+        hop[KINDS + Kind.I :: KINDS] = between
         return cls(duration=duration, hop=hop)
 
     def blocking(self) -> ClassTimes:

@@ -29,6 +29,7 @@ from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable, Recompute
 from parsim.schedule import Schedule
 from parsim.schedule.inflight import inflight_counts
+from parsim.sim.own_costs import on_ranks
 
 Array = NDArray[np.float64]
 
@@ -73,12 +74,12 @@ def memory_use(
     job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts, schedule: Schedule
 ) -> MemoryUse:
     """Bytes of every category on every pipeline rank."""
-    by_rank = per_rank(costs.parameters, int(table.pp[0]))
+    by_rank = on_ranks(costs.parameters, schedule)
     parameters, gradients, optimizer = static_bytes(job, table, by_rank)
     counts = layer_counts(job.model, stage_cut(job, table))
     zero = np.zeros_like(by_rank)
     logits = zero.copy()
-    logits[-1] = logit_bytes(job, table)
+    logits[schedule.stage_rank[-1]] = logit_bytes(job, table)
     return MemoryUse(
         parameters=parameters,
         gradients=gradients,
@@ -95,6 +96,7 @@ def least_memory(job: Job, table: PlanTable, layers: LayerTable, costs: StepCost
     """A lower bound of the peak that needs no schedule, (p, B).
 
     Static bytes, temporary buffers and one micro-batch in flight on each chunk's stage alone.
+    For stages where named schedules put them: stage s on rank s % pp.
     """
     pp = int(table.pp[0])
     static = sum(static_bytes(job, table, per_rank(costs.parameters, pp)))

@@ -24,7 +24,8 @@ from parsim.errors import InputError
 from parsim.schedule import Kind, Schedule
 from parsim.sim.graph import KINDS, Graph, build_graph
 from parsim.sim.maxplus import ClassTimes
-from parsim.sim.tail import chunk_order
+from parsim.sim.own_costs import exposed_parts, weight_times
+from parsim.sim.tail import chunk_order, last_backwards, tied_owners
 
 Array = NDArray[np.float64]
 
@@ -76,7 +77,7 @@ def run_planes(schedule: Schedule | Graph, costs: StepCosts, slowdown: Array) ->
     _check(graph, costs, slowdown)
     done = _pipeline(graph, costs, slowdown)
     reduced = np.maximum(done.clock, _reduce(graph, costs, done))
-    reduced = _add_tied(reduced, float(costs.tied[0]))
+    reduced = _add_tied(reduced, float(costs.tied[0]), tied_owners(graph))
     barrier = reduced.max()
     update = barrier + costs.norm[0] + costs.optimizer[:, 0, None, None] * slowdown
     updated = update.max(axis=1, keepdims=True) + costs.gather[:, 0, None, None]
@@ -121,20 +122,24 @@ def _first_bad(slowdown: Array) -> float:
     return float(slowdown[~np.isfinite(slowdown) | (slowdown < 0)][0])
 
 
-def _added(costs: StepCosts, slowdown: Array) -> tuple[list[Array], list[Array]]:
-    """Seconds that slow ranks add to a forward and a backward of each stage, planes (dp, tp).
+def _added(graph: Graph, costs: StepCosts, slowdown: Array) -> dict[Kind, list[Array]]:
+    """Seconds that slow ranks add to an action of each stage, planes (dp, tp), by kind.
 
     They come on top of the unchanged duration and are zero at slowdown 1, so that nothing is
     rounded anew.
     """
-    more = slowdown - 1.0
-    forward = (costs.forward - costs.exposed_forward)[:, 0]
-    backward = (costs.backward - costs.exposed_backward)[:, 0]
-    pp = len(slowdown)
-    return (
-        [seconds * more[stage % pp] for stage, seconds in enumerate(forward)],
-        [seconds * more[stage % pp] for stage, seconds in enumerate(backward)],
-    )
+    more, rank_of = slowdown - 1.0, graph.schedule.stage_rank
+    weight, (inner, outer) = weight_times(costs), exposed_parts(costs)
+    seconds = {
+        Kind.F: costs.forward - costs.exposed_forward,
+        Kind.B: costs.backward - costs.exposed_backward,
+        Kind.I: costs.backward - weight - inner,
+        Kind.W: weight - outer,
+    }
+    return {
+        kind: [one * more[rank] for one, rank in zip(values[:, 0], rank_of, strict=True)]
+        for kind, values in seconds.items()
+    }
 
 
 def _messages(graph: Graph) -> tuple[list[int], list[bool]]:
@@ -154,7 +159,7 @@ def _pipeline(graph: Graph, costs: StepCosts, slowdown: Array) -> _Pipeline:
     times = ClassTimes.of(graph, costs)
     times = times.blocking() if costs.blocking_p2p else times
     duration, hop = times.duration[:, 0].tolist(), times.hop[:, 0].tolist()
-    added = _added(costs, slowdown)
+    added = _added(graph, costs, slowdown)
     needs, sends = _messages(graph)
     final = set(graph.last_backward.tolist())
     clock = list(np.zeros_like(slowdown))
@@ -164,7 +169,7 @@ def _pipeline(graph: Graph, costs: StepCosts, slowdown: Array) -> _Pipeline:
     for place, (rank, what, needed, sent) in enumerate(actions):
         stage, kind = divmod(what, KINDS)
         start = clock[rank] if needed < 0 else np.maximum(clock[rank], box.pop(needed))
-        end = start + added[kind != Kind.F][stage]
+        end = start + added[Kind(kind)][stage]
         end[:] = end.max(axis=1, keepdims=True)  # the tensor-parallel group meets
         end += duration[what]
         clock[rank] = end
@@ -172,7 +177,7 @@ def _pipeline(graph: Graph, costs: StepCosts, slowdown: Array) -> _Pipeline:
             box[place] = end + hop[what]
         if place in final:
             ends[place] = end
-    return _backwards_done(graph, costs, clock, ends, added[1])
+    return _backwards_done(graph, costs, clock, ends, added)
 
 
 def _backwards_done(
@@ -180,14 +185,15 @@ def _backwards_done(
     costs: StepCosts,
     clock: list[Array],
     ends: dict[int, Array],
-    added: list[Array],
+    added: dict[Kind, list[Array]],
 ) -> _Pipeline:
     """Take the blocking send off the end of each stage's last backward; its group's length."""
-    made = np.stack([ends[place] for place in graph.last_backward.tolist()])
-    if costs.blocking_p2p:
-        made -= ClassTimes.of(graph, costs).hop[Kind.B :: KINDS, :, None]
-    slowest = np.stack(added).max(axis=2, keepdims=True)
-    return _Pipeline(np.stack(clock), made, costs.backward[:, :, None] + slowest)
+    lengths, sent = last_backwards(graph, costs)
+    made = np.stack([ends[place] for place in graph.last_backward.tolist()]) - sent[:, :, None]
+    kinds = (graph.duration_class[graph.last_backward] % KINDS).tolist()
+    late = [added[Kind(kind)][stage] for stage, kind in enumerate(kinds)]
+    slowest = np.stack(late).max(axis=2, keepdims=True)
+    return _Pipeline(np.stack(clock), made, lengths[:, :, None] + slowest)
 
 
 def _reduce(graph: Graph, costs: StepCosts, done: _Pipeline) -> Array:
@@ -212,8 +218,9 @@ def _reduce(graph: Graph, costs: StepCosts, done: _Pipeline) -> Array:
     return out
 
 
-def _add_tied(reduced: Array, tied: float) -> Array:
-    """All-reduce of the tied embedding between the first and the last pipeline rank."""
-    if len(reduced) > 1 and tied > 0:
-        reduced[0] = reduced[-1] = np.maximum(reduced[0], reduced[-1]) + tied
+def _add_tied(reduced: Array, tied: float, owners: tuple[int, int]) -> Array:
+    """All-reduce of the tied embedding between the two pipeline ranks that hold it."""
+    first, last = owners
+    if first != last and tied > 0:
+        reduced[first] = reduced[last] = np.maximum(reduced[first], reduced[last]) + tied
     return reduced

@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.cost.step import StepCosts
-from parsim.sim.graph import Graph
+from parsim.schedule import Kind
+from parsim.sim.graph import KINDS, Graph
 from parsim.sim.maxplus import Run
+from parsim.sim.own_costs import weight_times
 
 Array = NDArray[np.float64]
 
@@ -37,7 +39,7 @@ class Tail:
 def tail(graph: Graph, costs: StepCosts, result: Run) -> Tail:
     """Finish the step after the pipeline phase."""
     reduced = np.maximum(result.clock, reduce_gradients(graph, costs, result))
-    reduced = add_tied(reduced, costs.tied)
+    reduced = add_tied(reduced, costs.tied, tied_owners(graph))
     barrier = reduced.max(axis=0)
     updated = (barrier + costs.norm + costs.optimizer + costs.gather).max(axis=0)
     return Tail(
@@ -60,17 +62,16 @@ def chunk_order(graph: Graph) -> list[list[int]]:
 def reduce_gradients(graph: Graph, costs: StepCosts, result: Run) -> Array:
     """End of gradient reduction on each rank, (p, B).
 
-    K buckets of c seconds over a last backward of W seconds ending at f: bucket k is ready at
-    f - W + k W / K, so the stream is free at max(free + K c, f - W + W/K + K c, f + c).
+    K buckets of c seconds over a last backward (B or W) of L seconds ending at f: bucket k is
+    ready at f - L + k L / K, so the stream is free at max(free + K c, f - L + L/K + K c, f + c).
     """
+    lengths, sent = last_backwards(graph, costs)
     ends = []
     for rank, stages in enumerate(chunk_order(graph)):
         free = np.zeros(costs.num_plans)
         for stage in stages:
             count, each = costs.buckets[stage], costs.bucket_time[stage]
-            finish, length = result.last_end[stage], costs.backward[stage]
-            if costs.blocking_p2p and stage > 0 and graph.schedule.stage_rank[stage - 1] != rank:
-                finish = finish - costs.hop[stage - 1]
+            finish, length = result.last_end[stage] - sent[stage], lengths[stage]
             if costs.overlap_reduce:
                 first = finish - length + length / count
                 free = np.maximum(np.maximum(free, first) + count * each, finish + each)
@@ -80,12 +81,32 @@ def reduce_gradients(graph: Graph, costs: StepCosts, result: Run) -> Array:
     return np.stack(ends)
 
 
-def add_tied(reduced: Array, tied: Array) -> Array:
-    """All-reduce of the tied embedding between the first and the last rank."""
-    if len(reduced) == 1:
+def last_backwards(graph: Graph, costs: StepCosts) -> tuple[Array, Array]:
+    """Of the action that completes each stage's gradients: its seconds, and those of its send.
+
+    A blocking send is on the compute stream behind a B; a W sends nothing. Both (S, B).
+    """
+    by_weight = (graph.duration_class[graph.last_backward] % KINDS == Kind.W)[:, None]
+    sent = np.zeros_like(costs.hop)
+    if costs.blocking_p2p:
+        rank = np.array(graph.schedule.stage_rank)
+        moves = (rank[1:] != rank[:-1])[:, None] & ~by_weight[1:]
+        sent[1:] = np.where(moves, costs.hop[:-1], 0.0)
+    return np.where(by_weight, weight_times(costs), costs.backward), sent
+
+
+def tied_owners(graph: Graph) -> tuple[int, int]:
+    """The ranks of the first and the last stage, which hold the tied table."""
+    return graph.schedule.stage_rank[0], graph.schedule.stage_rank[-1]
+
+
+def add_tied(reduced: Array, tied: Array, owners: tuple[int, int]) -> Array:
+    """All-reduce of the tied embedding between the two ranks that hold it."""
+    first, last = owners
+    if first == last:
         return reduced
-    both = np.maximum(reduced[0], reduced[-1]) + tied
+    both = np.maximum(reduced[first], reduced[last]) + tied
     out = reduced.copy()
-    out[0] = np.where(tied > 0, both, reduced[0])
-    out[-1] = np.where(tied > 0, both, reduced[-1])
+    out[first] = np.where(tied > 0, both, reduced[first])
+    out[last] = np.where(tied > 0, both, reduced[last])
     return out

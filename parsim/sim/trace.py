@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 
 from parsim.cost.job import Job
 from parsim.cost.stages import LayerTable, layer_counts
-from parsim.cost.step import stage_cut
+from parsim.cost.step import StepCosts, stage_cut
 from parsim.plan import Plan, PlanTable
 from parsim.schedule import Action, Kind
 from parsim.sim.evaluate import Evaluation
+from parsim.sim.inner import inner_spans, tensor_parts
 from parsim.sim.maxplus import ClassTimes
 from parsim.sim.memory import stage_kept
-from parsim.sim.tail import chunk_order
+from parsim.sim.own_costs import exposed_parts, weight_times
+from parsim.sim.tail import chunk_order, last_backwards, reduce_gradients, tied_owners
 from parsim.timeline import Flow, MemoryCurve, Span, Timeline, ordered
 
 
@@ -24,12 +26,13 @@ from parsim.timeline import Flow, MemoryCurve, Span, Timeline, ordered
 class Placed:
     """An action with its rank and times.
 
-    It computes from `start` to `end`; its rank is free for the next one at `free`, which is later
-    where sends block; its message is there at `arrival`.
+    Its rank is free for it from `ready` on. It computes from `start` to `end`; its rank is free
+    for the next one at `free`, which is later where sends block; its message is there at `arrival`.
     """
 
     action: Action
     rank: int
+    ready: float
     start: float
     end: float
     free: float
@@ -40,8 +43,9 @@ def build_timeline(job: Job, plan: Plan, layers: LayerTable, found: Evaluation) 
     """Draw what tier B computed for a single plan."""
     placed = list(_placed(found))
     spans = [_compute_span(found, item) for item in placed]
+    spans += list(inner_spans(spans, tensor_parts(job, plan, layers, found.costs)))
     spans += list(_send_spans(found, placed)) + list(_bucket_spans(found))
-    spans += list(_tail_spans(found))
+    spans += list(_tied_spans(found)) + list(_tail_spans(found))
     in_order = ordered(spans)
     number = {_key(span): i for i, span in enumerate(in_order)}
     return Timeline(
@@ -89,19 +93,27 @@ def _placed(found: Evaluation) -> Iterator[Placed]:
     for rank, row in enumerate(graph.schedule.ranks):
         clock = 0.0
         for action, at in zip(row, position, strict=False):
-            start, clock = max(clock, float(heard[at])), float(finish[at])
+            ready, start, clock = clock, max(clock, float(heard[at])), float(finish[at])
             end = start + _duration(found, action)
-            yield Placed(action, rank, start, end, clock, float(arrival[at]))
+            yield Placed(action, rank, ready, start, end, clock, float(arrival[at]))
 
 
 def _duration(found: Evaluation, action: Action) -> float:
-    times = found.costs.forward if action.kind == Kind.F else found.costs.backward
-    return float(times[action.stage, 0])
+    costs, stage = found.costs, action.stage
+    if action.kind == Kind.F:
+        return float(costs.forward[stage, 0])
+    whole = float(costs.backward[stage, 0])
+    if action.kind == Kind.B:
+        return whole
+    weight = float(weight_times(costs)[stage, 0])
+    return weight if action.kind == Kind.W else whole - weight
 
 
 def _hop(found: Evaluation, action: Action) -> float:
     """Seconds of the message an action sends; 0 where its consumer is on the same rank."""
     schedule = found.graph.schedule
+    if action.kind == Kind.W:
+        return 0.0
     target = action.stage + (1 if action.kind == Kind.F else -1)
     if not 0 <= target < schedule.num_stages:
         return 0.0
@@ -111,8 +123,7 @@ def _hop(found: Evaluation, action: Action) -> float:
 
 
 def _compute_span(found: Evaluation, item: Placed) -> Span:
-    costs, action = found.costs, item.action
-    exposed = costs.exposed_forward if action.kind == Kind.F else costs.exposed_backward
+    action = item.action
     return Span(
         rank=item.rank,
         stream="compute",
@@ -121,12 +132,26 @@ def _compute_span(found: Evaluation, item: Placed) -> Span:
         end=item.end,
         stage=action.stage,
         microbatch=action.microbatch,
-        exposed=float(exposed[action.stage, 0]),
+        exposed=float(_exposed(found.costs, action.kind)[action.stage, 0]),
     )
 
 
+def _exposed(costs: StepCosts, kind: Kind) -> NDArray[np.float64]:
+    """Exposed communication inside an action of a kind, (S, B)."""
+    if kind == Kind.F or kind == Kind.B:
+        return costs.exposed_forward if kind == Kind.F else costs.exposed_backward
+    inner, outer = exposed_parts(costs)
+    return inner if kind == Kind.I else outer
+
+
 def _send_spans(found: Evaluation, placed: list[Placed]) -> Iterator[Span]:
-    schedule = found.graph.schedule
+    """A message on the lanes of both ranks, and what each of them waits for it.
+
+    The sender waits only where sends block; the receiver from when it has nothing else to do.
+    """
+    schedule, blocking = found.graph.schedule, found.costs.blocking_p2p
+    ready = {(i.action.stage, i.action.kind == Kind.F, i.action.microbatch): i.ready for i in placed
+             if i.action.kind != Kind.W}  # fmt: skip
     for item in placed:
         if _hop(found, item.action) <= 0.0:
             continue
@@ -134,32 +159,48 @@ def _send_spans(found: Evaluation, placed: list[Placed]) -> Iterator[Span]:
         target = stage + (1 if kind == Kind.F else -1)
         name = "F" if kind == Kind.F else "B"
         begin, end = item.end, item.arrival
-        yield Span(item.rank, "send", f"SEND_{name}", begin, end, stage, microbatch)
+        held = end - begin if blocking else 0.0
+        yield Span(item.rank, "send", f"SEND_{name}", begin, end, stage, microbatch, held)
         other = schedule.stage_rank[target]
-        yield Span(other, "recv", f"RECV_{name}", begin, end, target, microbatch)
+        waited = max(0.0, end - max(begin, ready[target, kind == Kind.F, microbatch]))
+        yield Span(other, "recv", f"RECV_{name}", begin, end, target, microbatch, waited)
 
 
 def _bucket_spans(found: Evaluation) -> Iterator[Span]:
-    """One span per stage: from its first bucket's start to its last bucket's end."""
+    """One span per stage: from its first bucket's start to its last bucket's end.
+
+    The rank waits for what is left of it when its last action has ended.
+    """
     costs, run = found.costs, found.run
+    lengths, sent = last_backwards(found.graph, costs)
     for rank, stages in enumerate(chunk_order(found.graph)):
         free = 0.0
         for stage in stages:
             count, each = float(costs.buckets[stage, 0]), float(costs.bucket_time[stage, 0])
             if each <= 0.0:
                 continue
-            length = float(costs.backward[stage, 0])
-            sent = 0.0
-            if costs.blocking_p2p and stage > 0 and found.graph.schedule.pp > 1:
-                sent = float(costs.hop[stage - 1, 0])
-            end = float(run.last_end[stage, 0]) - sent
+            length = float(lengths[stage, 0])
+            end = float(run.last_end[stage, 0]) - float(sent[stage, 0])
             if costs.overlap_reduce:
                 begin = max(free, end - length + length / count)
                 free = max(begin + count * each, end + each)
             else:
                 begin = max(free, float(run.clock[rank, 0]))
                 free = begin + count * each
-            yield Span(rank, "dp", "REDUCE_GRAD", begin, free, stage)
+            waited = max(0.0, free - max(begin, float(run.clock[rank, 0])))
+            yield Span(rank, "dp", "REDUCE_GRAD", begin, free, stage, exposed=waited)
+
+
+def _tied_spans(found: Evaluation) -> Iterator[Span]:
+    """All-reduce of the tied table's gradient, when both of its ranks have reduced theirs."""
+    graph, tied = found.graph, float(found.costs.tied[0])
+    owners = tied_owners(graph)
+    if tied <= 0.0 or owners[0] == owners[1]:
+        return
+    reduced = np.maximum(found.run.clock, reduce_gradients(graph, found.costs, found.run))
+    begin = float(reduced[list(owners), 0].max())
+    for rank in owners:
+        yield Span(rank, "dp", "REDUCE_TIED", begin, begin + tied, exposed=tied)
 
 
 def _tail_spans(found: Evaluation) -> Iterator[Span]:
@@ -174,7 +215,7 @@ def _tail_spans(found: Evaluation) -> Iterator[Span]:
         yield Span(rank, "compute", "OPTIMIZER", norm, done)
         gather = float(costs.gather[rank, 0])
         if gather > 0.0:
-            yield Span(rank, "dp", "GATHER_PARAM", done, done + gather)
+            yield Span(rank, "dp", "GATHER_PARAM", done, done + gather, exposed=gather)
         if step > updated:
             yield Span(rank, "compute", "STRAGGLER", updated, step)
 
@@ -268,10 +309,13 @@ def _cause(
     source: Placed | None = None
     if kind == Kind.F and stage > 0:
         source = by_key[(stage - 1, Kind.F, microbatch)]
-    elif kind == Kind.B:
-        source = by_key[
-            (stage, Kind.F, microbatch) if stage == last_stage else (stage + 1, Kind.B, microbatch)
-        ]
+    elif kind == Kind.B or kind == Kind.I:
+        source = (
+            by_key[(stage, Kind.F, microbatch)]
+            if stage == last_stage
+            else by_key.get((stage + 1, Kind.B, microbatch))
+            or by_key[(stage + 1, Kind.I, microbatch)]
+        )
     if source is None or previous is None:
         return source or previous
     return source if source.arrival >= previous.free else previous

@@ -2,12 +2,23 @@
 
 Of each rank, with its actions (F B I W) in the pipeline phase:
 
-    phase   = last action's end - first action's start, over all compared ranks
-    compute_s + exposed_communication_s + idle_s = phase
+    phase = last action's end - first action's start, over the rank's pipeline
+          = compute_s + exposed parts of the actions + idle_s
 
 `compute_s` is the length of the actions without their `exposed` part, `idle_s` all time of the
-phase in which no action of the rank runs. `gradient_reduction_s` is the time in which gradients
-are reduced and no action of the rank runs, be it in a bubble or after the phase.
+phase in which no action of the rank runs. Exposed communication is what the compute stream waited
+for, in the whole step; by stream of the spans that it waited for:
+
+    exposed_communication_s = exposed_tp_s + exposed_dp_s + exposed_p2p_s
+    tp    exchanges of activations, inside actions
+    dp    sharded parameters and gradients, inside actions and beside them; what is left of the
+          reduction of gradients after the last action; parameters gathered after the update
+    p2p   messages between stages, so a part of idle_s: the time that a rank hands one over, and
+          that it waits for one which is already on its way (before that, the wait is a bubble)
+
+What a timeline's actions have of exposed parts beyond those spans counts as of no stream.
+`gradient_reduction_s` is the time in which gradients are reduced and no action of the rank runs,
+be it in a bubble or after the phase. `optimizer_s` is the update without what it waits for.
 """
 
 from __future__ import annotations
@@ -17,6 +28,15 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from parsim.timeline import ACTIONS, Span, Timeline
+
+EXPOSED = {
+    "exposed_tp_s": ("tp",),
+    "exposed_dp_s": ("dp",),
+    "exposed_p2p_s": ("send", "recv"),
+}
+"""The streams of which each quantity adds up what the compute stream waited for."""
+
+_ONCE = ("REDUCE_GRAD", "REDUCE_TIED", "GATHER_PARAM")
 
 PEAK = "peak_allocated_bytes"
 STEP = "step_time_s"
@@ -29,7 +49,9 @@ Groups = Mapping[int, tuple[int, ...]]
 class Quantities:
     """Values by name: of the whole step, of each kind of span, and of each compared rank.
 
-    `kinds` holds mean lengths, named such as `F_mean_s`.
+    `kinds` holds mean lengths of what the compute stream does, named such as `F_mean_s`, and of
+    what is sent once for each stage, all its parts together, such as `REDUCE_GRAD_mean_s`;
+    `F_exposed_mean_s` is the exposed part of an action.
     """
 
     step: Mapping[str, float]
@@ -46,15 +68,17 @@ def quantities_of(timeline: Timeline, groups: Groups) -> Quantities:
     for span in timeline.spans:
         if span.rank in own:
             own[span.rank].append(span)
-    phase = _phase([span for spans in own.values() for span in spans])
+    phases = _phases(timeline, own)
     peaks = _peaks(timeline)
-    single = {rank: _rank_quantities(spans, phase) for rank, spans in own.items()}
+    single = {rank: _rank_quantities(spans, phases[rank]) for rank, spans in own.items()}
     ranks = {rank: _together([single[r] for r in group]) for rank, group in groups.items()}
     for rank, group in groups.items():
         known = [peaks[r] for r in group if r in peaks]
         if known:
             ranks[rank][PEAK] = max(known)
-    return Quantities(step=_step(timeline, ranks, phase), kinds=_kinds(own.values()), ranks=ranks)
+    return Quantities(
+        step=_step(timeline, ranks, fmean(phases.values())), kinds=_kinds(own.values()), ranks=ranks
+    )
 
 
 def is_action(span: Span) -> bool:
@@ -73,6 +97,16 @@ def step_time(timeline: Timeline) -> float:
     return timeline.end if said is None else float(said)
 
 
+def _phases(timeline: Timeline, own: Mapping[int, Sequence[Span]]) -> dict[int, float]:
+    """The phase of each rank's pipeline; all are of one where `meta.pipeline` does not say."""
+    said = {int(rank): number for rank, number in timeline.meta.get("pipeline", {}).items()}
+    together: dict[int, list[Span]] = {}
+    for rank, spans in own.items():
+        together.setdefault(said.get(rank, -1), []).extend(spans)
+    length = {number: _phase(spans) for number, spans in together.items()}
+    return {rank: length[said.get(rank, -1)] for rank in own}
+
+
 def _phase(spans: Iterable[Span]) -> float:
     actions = [span for span in spans if is_action(span)]
     if not actions:
@@ -86,20 +120,35 @@ def _step(
     found = {STEP: step_time(timeline), "pipeline_time_s": phase}
     if phase > 0.0:
         found["bubble_fraction"] = fmean(own["idle_s"] for own in ranks.values()) / phase
+    for name in ("compute_s", "exposed_communication_s", *EXPOSED, "optimizer_s"):
+        found[name] = fmean(own[name] for own in ranks.values())
     return found
+
+
+def _exposed(spans: Sequence[Span], actions: Sequence[Span]) -> dict[str, float]:
+    """Seconds that the rank waited for communication, together and by stream."""
+    parts = {
+        name: sum(span.exposed for span in spans if span.stream in streams)
+        for name, streams in EXPOSED.items()
+    }
+    whole = sum(action.exposed for action in actions)
+    unnamed = max(
+        0.0, _unless_rounding(whole - parts["exposed_tp_s"] - parts["exposed_dp_s"], whole)
+    )
+    return {"exposed_communication_s": sum(parts.values()) + unnamed, **parts}
 
 
 def _rank_quantities(spans: Sequence[Span], phase: float) -> dict[str, float]:
     actions = [span for span in spans if is_action(span)]
-    reductions = [span for span in spans if span.kind == "REDUCE_GRAD"]
+    reductions = [span for span in spans if span.kind in ("REDUCE_GRAD", "REDUCE_TIED")]
     exposed = sum(span.exposed for span in actions)
     busy = _covered(actions)
     return {
         "compute_s": sum(span.duration for span in actions) - exposed,
-        "exposed_communication_s": exposed,
+        **_exposed(spans, actions),
         "idle_s": _unless_rounding(phase - busy, phase),
         "gradient_reduction_s": _unless_rounding(_covered([*actions, *reductions]) - busy, phase),
-        "optimizer_s": sum(span.duration for span in spans if span.kind == "OPTIMIZER"),
+        "optimizer_s": sum(s.duration - s.exposed for s in spans if s.kind == "OPTIMIZER"),
     }
 
 
@@ -124,9 +173,19 @@ def _together(ranks: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def _kinds(ranks: Iterable[Sequence[Span]]) -> dict[str, float]:
     lengths: dict[str, list[float]] = {}
     for spans in ranks:
+        parts: dict[tuple[str, int], list[Span]] = {}
         for span in spans:
-            lengths.setdefault(span.kind, []).append(span.duration)
-    names = [*(kind for kind in ACTIONS if kind in lengths), *sorted(lengths.keys() - set(ACTIONS))]
+            if span.stream == "compute":
+                hidden = span.exposed if span.kind == "OPTIMIZER" else 0.0
+                lengths.setdefault(span.kind, []).append(span.duration - hidden)
+                if span.kind in ACTIONS:
+                    lengths.setdefault(f"{span.kind}_exposed", []).append(span.exposed)
+            elif span.kind in _ONCE:
+                parts.setdefault((span.kind, span.stage), []).append(span)
+        for (kind, _), sent in parts.items():
+            lengths.setdefault(kind, []).append(_covered(sent))
+    actions = [name for kind in ACTIONS for name in (kind, f"{kind}_exposed") if name in lengths]
+    names = [*actions, *sorted(lengths.keys() - set(actions))]
     return {f"{kind}_mean_s": fmean(lengths[kind]) for kind in names}
 
 

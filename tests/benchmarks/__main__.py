@@ -18,11 +18,13 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 from tests.benchmarks.commands import commands  # noqa: E402
 from tests.benchmarks.engines import engines  # noqa: E402
 from tests.benchmarks.measure import Benchmark, Outcome, run  # noqa: E402
+from tests.benchmarks.runtime import runtime  # noqa: E402
 
 HEAD = """# Benchmarks
 
 Least CPU time of several runs, one thread; a command is a process of its own and its time includes
-the start of Python. Repeat with
+the start of Python. The executor is compared with torch by the least of alternating steps. Repeat
+with
 
     .venv/bin/python -m tests.benchmarks --report reports/benchmarks.md
 
@@ -32,7 +34,7 @@ the start of Python. Repeat with
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks, print the table, write the report."""
     options = _options(arguments)
-    chosen = [b for b in chain(engines(), commands()) if options.only in b.name]
+    chosen = [b for b in chain(engines(), commands(), runtime()) if options.only in b.name]
     outcomes = []
     for number, benchmark in enumerate(chosen, start=1):
         print(f"{number}/{len(chosen)} {benchmark.name}", file=sys.stderr)
@@ -83,7 +85,9 @@ def _cells(outcome: Outcome) -> tuple[str, str, str, str]:
 
 
 def amount(value: float, benchmark: Benchmark) -> str:
-    """A rate with thousands separated, or seconds to three digits."""
+    """A rate with thousands separated, seconds to three digits, or a ratio."""
+    if benchmark.unit == "times":
+        return f"{value:.3f} times"
     if benchmark.rate:
         return f"{value:,.0f} {benchmark.unit}"
     return f"{value:.3g} s" if value >= 0.1 else f"{1e3 * value:.3g} ms"

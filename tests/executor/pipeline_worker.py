@@ -20,9 +20,12 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
+from executor.communication import Expected
+from executor.parallel.buckets import GradientBuckets, Groups
 from executor.pipeline import PipelineRunner
 from executor.runtime import TensorSpec
 from executor.spans import SpanRecorder
+from executor.traffic import Traffic
 from parsim.errors import InputError
 from parsim.schedule import Schedule, build_schedule
 from parsim.schedule.lowering import lower
@@ -129,6 +132,18 @@ def gradient_error(module: nn.Module, expected: nn.Module) -> float:
     return worst
 
 
+def averaging(module: nn.Module, group: dist.ProcessGroup | None) -> GradientBuckets:
+    """Two buckets or more for each stage."""
+    return GradientBuckets(
+        dict(module.named_parameters()),
+        Groups(replicate=group),
+        bucket_bytes=1e3,
+        dtype=torch.float32,
+        wire=torch.float32,
+        overlap=False,
+    )
+
+
 class Case:
     """One schedule on one pipeline group, of `dp` replicas."""
 
@@ -151,6 +166,7 @@ class Case:
         self.stages = {s: stage_module(s, n, **kind) for s in held}
         if wrap is not None:
             self.stages = {s: wrap(module) for s, module in self.stages.items()}
+        self.buckets = {s: averaging(m, dp_group) for s, m in self.stages.items() if own_reduction}
         self.expected, self.losses = reference(schedule, self.dp, **kind)
         self.runner = PipelineRunner(
             schedule,
@@ -159,14 +175,21 @@ class Case:
             loss_fn=loss_fn,
             group=group,
             device=CPU,
-            dp_group=dp_group if own_reduction else None,
+            buckets=self.buckets,
             zero_stage=zero_stage,
         )
 
     def step(self) -> list[float]:
         for module in self.stages.values():
             module.zero_grad()
-        return self.runner.step(*batch(self.schedule.num_microbatches, self.replica))
+        for buckets in self.buckets.values():
+            buckets.zero()
+        losses = self.runner.step(*batch(self.schedule.num_microbatches, self.replica))
+        for stage, buckets in self.buckets.items():
+            buckets.finish()
+            for parameter in self.stages[stage].parameters():
+                parameter.grad = buckets.gradient(parameter)
+        return losses
 
     def compare(self, losses: list[float]) -> Found:
         pairs = [(module, self.expected[s]) for s, module in self.stages.items()]
@@ -227,7 +250,12 @@ def accumulated(schedule: Schedule, group: dist.ProcessGroup) -> Found:
 
 def timeline(case: Case, group: dist.ProcessGroup) -> Found:
     case.step()
-    recorder = SpanRecorder(group=group, device=CPU, reducer=case.runner.reducer)
+    recorder = SpanRecorder(
+        group=group,
+        device=CPU,
+        traffic=Traffic({}, CPU),
+        expected=Expected(buckets={s: len(b.buckets) for s, b in case.buckets.items()}),
+    )
     with recorder:
         losses = case.step()
         with recorder.measure("OPTIMIZER"):
@@ -256,7 +284,7 @@ def refusals(world: dist.ProcessGroup, solo: dist.ProcessGroup) -> dict[str, str
         "deadlock": lambda: runner(stuck, held, edges(2), world),
         "stages": lambda: runner(schedule, {7: stage_module(0, 2)}, edges(2), world),
         "edges": lambda: runner(schedule, held, edges(3), world),
-        "twice": lambda: runner(schedule, wrapped, edges(2), world, dp_group=world),
+        "twice": lambda: runner(schedule, wrapped, edges(2), world, averaged=True),
         "ddp": lambda: runner(split, split_ddp, edges(split.num_stages), world),
         "size": lambda: runner(build_schedule("1f1b", pp=4, num_microbatches=4), held, [], world),
         "nothing": lambda: runner(schedule, held, edges(2), world).step(),
@@ -270,7 +298,8 @@ def runner(
     stages: dict[int, nn.Module],
     shapes: list[TensorSpec],
     group: dist.ProcessGroup,
-    dp_group: dist.ProcessGroup | None = None,
+    *,
+    averaged: bool = False,
 ) -> PipelineRunner:
     return PipelineRunner(
         schedule,
@@ -279,7 +308,7 @@ def runner(
         loss_fn=loss_fn,
         group=group,
         device=CPU,
-        dp_group=dp_group,
+        buckets={s: averaging(m, group) for s, m in stages.items() if averaged},
     )
 
 

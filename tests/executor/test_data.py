@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 torch = pytest.importorskip("torch")
 
-from executor.data import BYTES, MASKED_SHARE, NUL, Corpus, batches, replica_rows  # noqa: E402
+from executor.data import BYTES, MASKED_SHARE, Corpus, batches, replica_rows  # noqa: E402
 from executor.loss import IGNORED  # noqa: E402
 from parsim.errors import InputError, PlanError  # noqa: E402
 from parsim.model.reader import model_spec  # noqa: E402
@@ -163,64 +163,125 @@ def test_a_short_text_is_refused_before_the_first_batch() -> None:
 
 
 def test_a_model_with_fewer_words_than_the_text_is_refused() -> None:
-    DIGITS.check(replace(model_spec("gpt2"), vocab_size=256), 8)
-    with pytest.raises(InputError, match="vocab_size=255 is below the 256 tokens"):
-        DIGITS.check(replace(model_spec("gpt2"), vocab_size=255), 8)
+    gpt2 = replace(model_spec("gpt2"), seq_len=8, vocab_size=256)
+    DIGITS.check(gpt2)
+    with pytest.raises(InputError) as refused:
+        DIGITS.check(replace(gpt2, vocab_size=255))
+    assert str(refused.value) == (
+        "gpt2: vocab_size=255 is below the 256 tokens of digits; use vocab_size >= 256, or another "
+        "tokenizer"
+    )
     with pytest.raises(InputError, match="200 tokens are fewer"):
-        DIGITS.check(model_spec("gpt2"), 300)
+        DIGITS.check(replace(gpt2, seq_len=300))
 
 
 def test_a_tokenizer_without_its_package_says_what_to_install(
     text_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(InputError, match="pip install tokenizers"):
+    with pytest.raises(InputError, match=r"install it with: pip install parsim\[executor\], or"):
         Corpus.load(text_file, tokenizer=text_file)
 
 
-class Words:
-    """Stands in for the optional package's Tokenizer: a vocabulary of four words."""
+# --------------------------------------------------------------------------- the real package
 
-    vocabulary = ("the", "quick", "brown", "fox")
-
-    @classmethod
-    def from_str(cls, content: str) -> Words:
-        if content != "words":
-            raise Exception("expected words")
-        return cls()
-
-    def encode(self, text: str) -> SimpleNamespace:
-        return SimpleNamespace(ids=[self.vocabulary.index(word) for word in text.split()])
-
-    def token_to_id(self, token: str) -> int | None:
-        return None if token == "[MASK]" else self.vocabulary.index(token)
-
-    def get_vocab_size(self) -> int:
-        return len(self.vocabulary)
+WORDS = {"the": 0, "quick": 1, "[UNK]": 2, "[MASK]": 3, "fox": 9}
 
 
-def test_a_tokenizer_file_makes_the_ids(
-    text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def word_file(folder: Path, **changes: object) -> Path:
+    """A tokenizer.json that splits at spaces and knows a few words."""
+    pytest.importorskip("tokenizers")
+    document: dict[str, object] = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
+        "normalizer": None, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": None,
+        "decoder": None, "model": {"type": "WordLevel", "vocab": WORDS, "unk_token": "[UNK]"},
+    }  # fmt: skip
+    path = folder / "words.json"
+    path.write_text(json.dumps({**document, **changes}), encoding="utf-8")
+    return path
+
+
+def test_a_tokenizer_file_makes_the_ids(text_file: Path, tmp_path: Path) -> None:
+    path = word_file(tmp_path)
+    corpus = Corpus.load(text_file, tokenizer=path)
+    assert corpus.tokens.tolist() == [0, 1, 2, 9]
+    assert corpus.tokens.dtype == np.int32
+    assert corpus.source == f"{text_file} with {path}"
+
+
+def test_ids_may_have_gaps_but_all_must_be_in_the_model(text_file: Path, tmp_path: Path) -> None:
+    corpus = Corpus.load(text_file, tokenizer=word_file(tmp_path))
+    assert (corpus.vocab_size, corpus.mask_token) == (10, 3)
+    small = replace(model_spec("gpt2"), seq_len=2, vocab_size=10)
+    corpus.check(small)
+    with pytest.raises(InputError, match=r"vocab_size=9 is below the 10 tokens of .* with .*words"):
+        corpus.check(replace(small, vocab_size=9))
+
+
+def test_reading_with_a_tokenizer_twice_gives_the_same(text_file: Path, tmp_path: Path) -> None:
+    text_file.write_text("the fox quick\n" * 999)
+    path = word_file(tmp_path)
+    one, other = (Corpus.load(text_file, tokenizer=path) for _ in range(2))
+    assert one.tokens.tolist() == [0, 9, 1] * 999
+    assert np.array_equal(one.tokens, other.tokens)
+
+
+def test_a_tokenizer_that_cuts_and_pads_texts_reads_all_of_this_one(
+    text_file: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(sys.modules, "tokenizers", SimpleNamespace(Tokenizer=Words))
-    (tmp_path / "words.json").write_text("words")
-    corpus = Corpus.load(text_file, tokenizer=tmp_path / "words.json")
-    assert corpus.tokens.tolist() == [0, 1, 2, 3]
-    assert (corpus.vocab_size, corpus.mask_token) == (4, NUL)
+    cut = {"max_length": 2, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
+    pad = {"strategy": {"Fixed": 50}, "direction": "Right", "pad_to_multiple_of": None,
+           "pad_id": 0, "pad_type_id": 0, "pad_token": "the"}  # fmt: skip
+    corpus = Corpus.load(text_file, tokenizer=word_file(tmp_path, truncation=cut, padding=pad))
+    assert corpus.tokens.tolist() == [0, 1, 2, 9]
 
 
-def test_a_broken_tokenizer_file_is_named(text_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "tokenizers", SimpleNamespace(Tokenizer=Words))
-    with pytest.raises(InputError, match=r"text\.txt: not a tokenizer file: expected words"):
-        Corpus.load(text_file, tokenizer=text_file)
+def test_nothing_is_put_around_the_text(text_file: Path, tmp_path: Path) -> None:
+    around = {"type": "BertProcessing", "sep": ["fox", 9], "cls": ["[MASK]", 3]}
+    corpus = Corpus.load(text_file, tokenizer=word_file(tmp_path, post_processor=around))
+    assert corpus.tokens.tolist() == [0, 1, 2, 9]
 
 
-def test_the_real_package_reads_its_own_file(text_file: Path, tmp_path: Path) -> None:
-    package = pytest.importorskip("tokenizers")
-    words = package.models.WordLevel({"the": 0, "[UNK]": 1, "[MASK]": 2}, unk_token="[UNK]")
-    made = package.Tokenizer(words)
-    made.pre_tokenizer = package.pre_tokenizers.Whitespace()
-    made.save(str(tmp_path / "t.json"))
-    corpus = Corpus.load(text_file, tokenizer=tmp_path / "t.json")
-    assert corpus.tokens.tolist() == [0, 1, 1, 1]
-    assert (corpus.vocab_size, corpus.mask_token) == (3, 2)
+def test_bytes_in_pairs(text_file: Path, tmp_path: Path) -> None:
+    vocabulary = {letter: i for i, letter in enumerate("abcdefghiknopqrtuwx\u0120\u010a")}
+    pairs = {"type": "BPE", "vocab": {**vocabulary, "ow": 21}, "merges": ["o w"]}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+             "use_regex": True}  # fmt: skip
+    path = word_file(tmp_path, model=pairs, pre_tokenizer=level)
+    corpus = Corpus.load(text_file, tokenizer=path)
+    assert len(corpus.tokens) == len(text_file.read_bytes()) - 1
+    assert corpus.tokens.tolist().count(21) == 1
+    assert corpus.vocab_size == 22
+
+
+def test_words_that_a_tokenizer_has_no_token_for(text_file: Path, tmp_path: Path) -> None:
+    model = {"type": "WordLevel", "vocab": {"the": 0}, "unk_token": "[UNK]"}
+    path = word_file(tmp_path, model=model)
+    with pytest.raises(InputError, match=r"words\.json: cannot tokenise .*text\.txt: Word"):
+        Corpus.load(text_file, tokenizer=path)
+
+
+def test_a_tokenizer_that_makes_no_tokens(text_file: Path, tmp_path: Path) -> None:
+    nothing = {"type": "BPE", "vocab": {"z": 0}, "merges": []}
+    path = word_file(tmp_path, model=nothing)
+    with pytest.raises(InputError, match=r"words\.json: makes no tokens of .*text\.txt; use"):
+        Corpus.load(text_file, tokenizer=path)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", "the quick", '{"model": {"type": "BPE"'])
+def test_a_broken_tokenizer_file_is_named(text_file: Path, tmp_path: Path, content: str) -> None:
+    pytest.importorskip("tokenizers")
+    (tmp_path / "t.json").write_text(content)
+    with pytest.raises(InputError, match=r"t\.json: not a tokenizer file: "):
+        Corpus.load(text_file, tokenizer=tmp_path / "t.json")
+
+
+def test_a_tokenizer_that_cannot_be_read(text_file: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    with pytest.raises(InputError, match=r"gone\.json: cannot be read: No such file or directory"):
+        Corpus.load(text_file, tokenizer=tmp_path / "gone.json")
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        Corpus.load(text_file, tokenizer=tmp_path)
+    (tmp_path / "t.json").write_bytes(b"\xff")
+    with pytest.raises(InputError, match=r"t\.json: not UTF-8 text: byte 0xff at 0"):
+        Corpus.load(text_file, tokenizer=tmp_path / "t.json")

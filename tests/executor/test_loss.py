@@ -31,6 +31,35 @@ def test_tokens_without_a_target_do_not_count() -> None:
     assert torch.equal(loss(logits, targets), loss(logits[:, ::2], targets[:, ::2]))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_gradients_are_those_of_torch(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    ours = torch.randn(2, 5, 11, generator=generator).to(dtype).requires_grad_()
+    theirs = ours.detach().clone().requires_grad_()
+    targets = torch.tensor([[3, IGNORED, 5, 0, 10], [IGNORED] * 4 + [7]])
+    (loss(ours, targets) * 3).backward()
+    wide = theirs.flatten(0, 1).to(torch.promote_types(dtype, torch.float32))
+    (torch.nn.functional.cross_entropy(wide, targets.flatten()) * 3).backward()
+    assert ours.grad.dtype == dtype
+    assert torch.allclose(ours.grad, theirs.grad, rtol=1e-6 if dtype != torch.bfloat16 else 2**-8)
+
+
+def test_only_the_softmax_is_kept() -> None:
+    logits = torch.randn(4, 8, 1000).bfloat16().requires_grad_()
+    targets = torch.randint(1000, (4, 8))
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+        loss(logits, targets)
+    assert sum(x.nbytes for x in kept) < 4.1 * logits.numel()
+
+
+def test_backward_runs_once() -> None:
+    value = loss(torch.randn(1, 2, 5, requires_grad=True), torch.tensor([[1, 2]]))
+    value.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        value.backward()
+
+
 def test_a_model_without_a_head_cannot_be_trained() -> None:
     check_trainable(tiny("bert-base"))
     with pytest.raises(ModelError, match="set head: mlm"):

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from parsim.errors import InputError
 from parsim.plan import Plan
 
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
+from executor.loss import loss  # noqa: E402
 from executor.mesh import build_mesh  # noqa: E402
 from executor.module import build_model  # noqa: E402
 from executor.optimizer import OptimizerConfig, StageOptimizer, gradient_norm  # noqa: E402
 from executor.parallel.data import Replica, apply_data_parallel  # noqa: E402
 from executor.parallel.precision import storage_dtype  # noqa: E402
-from executor.parallel.tensor import parallel_loss  # noqa: E402
-from tests.executor.workers.parallel import GPT, batch  # noqa: E402
+from tests.executor.workers.parallel import batch  # noqa: E402
+from tests.executor.workers.specs import GPT  # noqa: E402
 
 PURE = Plan(precision="bf16", microbatch_size=2)
 
@@ -41,7 +41,7 @@ def build(plan: Plan, config: OptimizerConfig) -> tuple[Replica, StageOptimizer]
 def train(replica: Replica, optimizer: StageOptimizer, steps: int) -> None:
     for _ in range(steps):
         optimizer.zero_grad()
-        replica.accumulate(*batch(replica.plan, GPT), parallel_loss)
+        replica.accumulate(*batch(replica.plan, GPT), loss)
         optimizer.step()
 
 
@@ -71,7 +71,7 @@ def test_adamw_of_fp32_is_that_of_torch() -> None:
     for _ in range(2):
         theirs.zero_grad()
         tokens, targets = batch(plan, GPT)
-        parallel_loss(model(tokens), targets).backward()
+        loss(model(tokens), targets).backward()
         theirs.step()
     assert all(map(torch.equal, weights(replica), model.parameters()))
 
@@ -81,32 +81,37 @@ def test_going_on_from_a_saved_state_changes_nothing(precision: str) -> None:
     plan, config = Plan(precision=precision, microbatch_size=2), OptimizerConfig()
     through, first = build(plan, config)
     train(through, first, 2)
-    saved = {"optimizer": first.state_dict(), "stage": through.stage.state_dict()}
-    saved = torch.utils._pytree.tree_map(
-        lambda x: x.clone() if isinstance(x, torch.Tensor) else x, saved
-    )
+    states = {name: value.clone() for name, value in first.named_state().items()}
+    values = weights(through)
     train(through, first, 2)
     again, second = build(plan, config)
-    again.stage.load_state_dict(saved["stage"])
-    second.load_state_dict(saved["optimizer"])
+    for parameter, value in zip(again.stage.parameters(), values, strict=True):
+        parameter.detach().copy_(value)
+    for name, state in second.named_state().items():
+        state.copy_(states.pop(name))
+    assert not states
     train(again, second, 2)
     assert all(map(torch.equal, weights(again), weights(through)))
 
 
-def test_state_of_another_plan_is_refused() -> None:
-    config = OptimizerConfig()
-    _, optimizer = build(PURE, config)
-    state = optimizer.state_dict()
-    state["masters"] = [master[:-1] for master in state["masters"]]
-    with pytest.raises(InputError, match="continue with the plan that wrote the checkpoint"):
-        optimizer.load_state_dict(state)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+def test_making_the_states_changes_no_weight(precision: str, name: Literal["adamw", "sgd"]) -> None:
+    plan = Plan(precision=precision, microbatch_size=2)
+    replica, optimizer = build(plan, OptimizerConfig(name=name))
+    before = weights(replica)
+    states = optimizer.named_state()
+    assert all(map(torch.equal, weights(replica), before))
+    assert all(parameter.grad is None for parameter in replica.stage.parameters())
+    assert any(key.startswith("exp_avg/") for key in states) == (name == "adamw")
+    assert any(key.startswith("master/") for key in states) == (precision == "bf16")
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_norm_is_that_of_all_gradients(precision: str) -> None:
     plan = Plan(precision=precision, microbatch_size=2)
     replica, _ = build(plan, OptimizerConfig())
-    replica.accumulate(*batch(plan, GPT), parallel_loss)
+    replica.accumulate(*batch(plan, GPT), loss)
     gradients = [gradient.norm() for _, _, gradient in replica.gradients()]
     expected = float(torch.stack(gradients).norm())
     assert gradient_norm([replica], plan) == pytest.approx(expected, rel=1e-6)

@@ -11,15 +11,20 @@ import pytest
 from executor.mesh import probe
 from parsim.errors import InputError, PlanError
 from parsim.plan import Plan
+from parsim.schedule import Schedule, build_schedule
 
 torch = pytest.importorskip("torch")
 
 from executor.module import build_model  # noqa: E402
-from executor.parallel.data import check_parallel, data_kind  # noqa: E402
+from executor.parallel.data import (  # noqa: E402
+    check_parallel,
+    check_split_backward,
+    data_kind,
+)
 from executor.parallel.precision import edge_dtype, gradient_dtype, storage_dtype, wire_dtype  # noqa: E402
 from executor.parallel.tensor import check_splits  # noqa: E402
 from executor.verify import max_relative_error  # noqa: E402
-from tests.executor.workers.parallel import GPT  # noqa: E402
+from tests.executor.workers.specs import GPT  # noqa: E402
 
 BASE = Plan(precision="fp32")
 
@@ -36,11 +41,26 @@ REFUSED: dict[str, tuple[Plan, str]] = {
         "zero_stage=0 with dp_shard=2: nothing would average the gradients over dp_shard; use "
         "dp_replicate=2, dp_shard=1",
     ),
+    "gradient shards in bf16": (
+        replace(BASE, precision="bf16", dp_shard=2, zero_stage=2, gradient_precision="same"),
+        "precision='bf16' with zero_stage=2 and gradient_precision='same': shares of gradients are "
+        "kept in fp32 there, which takes twice the bytes; use gradient_precision='fp32', or "
+        "zero_stage 0 or 1",
+    ),
+    "micro-batches added up in bf16": (
+        replace(
+            BASE, precision="bf16_amp", dp_shard=2, dp_replicate=2, zero_stage=3,
+            reduce_precision="same", num_microbatches=2,
+        ),
+        "precision='bf16_amp' with zero_stage=3, dp_replicate=2 and reduce_precision='same': "
+        "gradients of the 2 micro-batches would be added up in bf16, not in fp32; use "
+        "reduce_precision='fp32', dp_replicate=1, or zero_stage 0 or 1",
+    ),
     "sequence without tensor": (
         replace(BASE, sequence_parallel=True),
         "sequence_parallel=true needs tp > 1; use sequence_parallel=false",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -51,11 +71,26 @@ def test_refused(name: str) -> None:
     assert str(refused.value) == message
 
 
+SPLIT = Schedule.from_csv("0F0,0I0,0W0\n1F0,1I0,1W0\n", name="own.csv")
+
+
+@pytest.mark.parametrize("zero_stage", [2, 3])
+@pytest.mark.parametrize("precision", ["bf16", "bf16_amp"])
+def test_split_backward_of_gathered_bf16_is_refused(zero_stage: int, precision: str) -> None:
+    plan = Plan(pp=2, dp_shard=2, zero_stage=zero_stage, precision=precision)
+    with pytest.raises(PlanError, match=r"own\.csv splits the backward .* add up gradients in bf16"):
+        check_split_backward(plan, SPLIT)
+    check_split_backward(plan, build_schedule("1f1b", pp=2, num_microbatches=1))
+    check_split_backward(replace(plan, precision="fp32"), SPLIT)
+    check_split_backward(replace(plan, zero_stage=1), SPLIT)
+
+
 KINDS: dict[str, tuple[Plan, str]] = {
     "one rank": (BASE, "plain"),
     "ddp": (replace(BASE, dp_replicate=2), "ddp"),
     "ddp without overlap": (replace(BASE, dp_replicate=2, overlap_grad_reduce=False), "buckets"),
-    "ddp under a pipeline": (replace(BASE, dp_replicate=2, pp=2), "plain"),
+    "ddp under a pipeline": (replace(BASE, dp_replicate=2, pp=2), "buckets"),
+    "a pipeline alone": (replace(BASE, pp=2), "plain"),
     "ddp of split parameters": (replace(BASE, dp_replicate=2, tp=2), "buckets"),
     "bf16 parameters": (replace(BASE, precision="bf16"), "buckets"),
     "zero 1": (replace(BASE, dp_shard=2, zero_stage=1), "buckets"),

@@ -111,7 +111,7 @@ def test_pipeline_with_data_parallelism_trains_as_one_process(suite: Suite, case
         ("deadlock", "DeadlockError: .*rank 0 waits at 0B0 for rank 1 to run 1B0"),
         ("stages", r"PlanError: rank [01] was given stages \[7\], but 1f1b puts \[[01]\] there"),
         ("edges", "PlanError: 4 edges for 2 stages; expected 3"),
-        ("twice", "PlanError: .*wrapped as ddp and dp_group is given too"),
+        ("twice", "PlanError: .*wrapped as ddp and buckets are given too"),
         ("ddp", "PlanError: .*DistributedDataParallel's hooks never run"),
         ("size", "ScheduleError: 1f1b is for 4 pipeline ranks, but the group has 2"),
         ("nothing", "InputError: this rank holds a stage that needs (tokens|targets)"),
@@ -134,7 +134,8 @@ def test_timeline_holds_each_action_once(suite: Suite, name: str, case: str, ran
     assert timeline.ranks == tuple(range(ranks))
     for rank, row in enumerate(lowered):
         names = [span.name for span in timeline.on(rank) if span.kind != "OPTIMIZER"]
-        assert sorted(names) == sorted(row)
+        reduced = {name for name in names if "REDUCE_GRAD" in name}  # each has several buckets
+        assert sorted([*(name for name in names if name not in reduced), *reduced]) == sorted(row)
         assert [span.kind for span in timeline.on(rank)].count("OPTIMIZER") == 1
 
 

@@ -7,67 +7,30 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from executor.mesh import build_mesh, data_group, replica_index
-from executor.module import OUTPUT_TABLE, TOKEN_TABLE, build_stage
+from executor.loss import IGNORED
+from executor.memory import peak_bytes, standing_bytes
+from executor.mesh import replica_index
+from executor.module import OUTPUT_TABLE, TOKEN_TABLE
 from executor.optimizer import OptimizerConfig, StageOptimizer, gradient_norm
-from executor.parallel.data import Replica, apply_data_parallel, whole_tensor
-from executor.parallel.precision import edge_dtype, storage_dtype
-from executor.parallel.tensor import apply_tensor_parallel, loss_context, parallel_loss
-from executor.parallel.tied import sum_tied_gradients
-from executor.pipeline import PipelineRunner
-from executor.runtime import TensorSpec
+from executor.parallel.data import whole_tensor
+from executor.train import build_trainer
 from executor.verify import gather_gradients, max_relative_error, mean_loss, reference
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, Recompute
-from parsim.schedule import build_schedule
+from tests.executor.workers.specs import SPECS
 
-GPT = TransformerSpec(
-    name="tiny-gpt",
-    num_layers=2,
-    hidden_size=32,
-    num_attention_heads=4,
-    num_key_value_heads=4,
-    head_dim=8,
-    ffn_hidden_size=64,
-    vocab_size=60,
-    padded_vocab_size=64,
-    seq_len=16,
-    positions=24,
-)
-BERT = replace(
-    GPT, name="tiny-bert", post_norm=True, token_types=2, causal=False, pooler=True, head="mlm"
-)
-LLAMA = replace(
-    GPT,
-    name="tiny-llama",
-    positions=0,
-    num_key_value_heads=2,
-    rope=True,
-    rms_norm=True,
-    gated_mlp=True,
-    qkv_bias=False,
-    projection_bias=False,
-    mlp_bias=False,
-    tied_embeddings=False,
-)
-SPECS = {
-    "gpt": GPT,
-    "llama": LLAMA,
-    "llama-mha": replace(LLAMA, name="tiny-llama-mha", num_key_value_heads=4),
-    "bert": BERT,
-}
 SEED = 3
+SGD = OptimizerConfig(name="sgd", learning_rate=0.5, weight_decay=0.0)
 
 
 def batch(plan: Plan, spec: TransformerSpec) -> tuple[torch.Tensor, torch.Tensor]:
@@ -77,35 +40,11 @@ def batch(plan: Plan, spec: TransformerSpec) -> tuple[torch.Tensor, torch.Tensor
     return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
 
-def prepare(spec: TransformerSpec, plan: Plan, loss_parallel: bool) -> dict[int, Replica]:
-    """This rank's stages by number; one layer a stage under a pipeline."""
-    mesh = build_mesh(plan, "cpu")
-    here = mesh["pp"].get_local_rank()
-    mine = range(here, plan.num_stages, plan.pp)
-    return {index: build_replica(spec, plan, mesh, index, loss_parallel) for index in mine}
-
-
-def build_replica(
-    spec: TransformerSpec, plan: Plan, mesh: DeviceMesh, index: int, loss_parallel: bool
-) -> Replica:
-    each = spec.num_layers // plan.num_stages
-    stage = build_stage(
-        spec,
-        first_layer=index * each,
-        num_layers=each,
-        embedding=index == 0,
-        head=index == plan.num_stages - 1,
-        dtype=storage_dtype(plan),
-        recompute=plan.recompute,
-        seed=SEED,
-    )
-    apply_tensor_parallel(
-        stage,
-        mesh["tp"],
-        sequence_parallel=plan.sequence_parallel,
-        loss_parallel=loss_parallel,
-    )
-    return apply_data_parallel(stage, plan, mesh)
+def masked(plan: Plan, spec: TransformerSpec) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `batch`, with targets where every seventh token was; none at all on some ranks' columns."""
+    tokens, targets = batch(plan, spec)
+    counted = torch.arange(spec.seq_len) % 7 == 0
+    return tokens, targets.masked_fill(~counted, IGNORED)
 
 
 class Case:
@@ -117,65 +56,31 @@ class Case:
         fields["rank_order"] = tuple(fields.get("rank_order", Plan().rank_order))
         self.plan = plan = Plan(**fields)
         self.spec = SPECS[case["model"]]
-        self.loss_parallel = case["loss_parallel"]
-        self.replicas = prepare(self.spec, plan, self.loss_parallel)
-        self.all = list(self.replicas.values())
-        self.mesh = self.all[0].mesh
-        self.runner = self._runner() if plan.pp > 1 else None
+        self.batch = masked if case.get("masked") else batch
+        self.trainer = build_trainer(
+            self.spec, plan, device=torch.device("cpu"), seed=SEED, optimizer=SGD
+        )
 
     def step(self) -> float | None:
         """Forward and backward; the mean loss of the global batch where it is known."""
-        for replica in self.all:
-            replica.zero_grad()
         index = replica_index(self.plan, dist.get_rank())
-        tokens, targets = (x.chunk(self.plan.dp)[index] for x in batch(self.plan, self.spec))
-        losses: list[Any]
-        with loss_context(loss_parallel=self.loss_parallel):
-            if self.runner is None:
-                losses = self.all[0].accumulate(tokens, targets, parallel_loss)
-            else:
-                losses = self.runner.step(tokens, targets)
-        if self.runner is not None:
-            last = self.plan.pp - 1
-            sum_tied_gradients([r.stage for r in self.all], self.mesh, (0, last))
-            for replica in self.all:
-                replica.finish()
-        return mean_loss(losses, self.mesh, self.plan) if losses else None
-
-    def _runner(self) -> PipelineRunner:
-        plan, spec = self.plan, self.spec
-        rows, seq = plan.microbatch_size, spec.seq_len
-        hidden = (rows, seq // (plan.tp if plan.sequence_parallel else 1), spec.hidden_size)
-        edges = [TensorSpec(hidden, edge_dtype(plan))] * (plan.num_stages + 1)
-        edges[0] = TensorSpec((rows, seq), torch.int64)
-        edges[-1] = TensorSpec((rows, seq, spec.vocab_rows), edge_dtype(plan))
-        averaging = plan.zero_stage < 2 and plan.dp > 1
-        return PipelineRunner(
-            build_schedule(
-                plan.schedule, pp=plan.pp, num_microbatches=plan.num_microbatches, v=plan.v
-            ),
-            {index: replica.module for index, replica in self.replicas.items()},
-            edges=edges,
-            loss_fn=parallel_loss,
-            group=self.mesh["pp"].get_group(),
-            device=torch.device("cpu"),
-            dp_group=data_group(plan, self.mesh) if averaging else None,
-            zero_stage=plan.zero_stage,
-        )
+        tokens, targets = (x.chunk(self.plan.dp)[index] for x in self.batch(self.plan, self.spec))
+        losses = self.trainer.gradients(tokens, targets)
+        return mean_loss(losses, self.trainer.mesh, self.plan) if losses else None
 
 
 def check(described: dict[str, Any]) -> dict[str, Any]:
     """Errors of loss, gradients and norm in the second of two equal steps."""
     case = Case(described)
-    if described.get("count"):
-        return count_collectives(case)
-    plan = case.plan
+    if described.get("ask"):
+        return QUESTIONS[described["ask"]](case)
+    plan, trainer = case.plan, case.trainer
     case.step()
     found_loss = case.step()
-    found = gather_gradients(case.all, case.mesh, plan)
-    norm = gradient_norm(case.all, plan)
-    expected_loss, expected = reference(case.spec, plan, batch(plan, case.spec), SEED)
-    result: dict[str, Any] = {"kind": case.all[0].kind}
+    found = gather_gradients(trainer.replicas, trainer.mesh, plan)
+    norm = gradient_norm(trainer.replicas, plan)
+    expected_loss, expected = reference(case.spec, plan, case.batch(plan, case.spec), SEED)
+    result: dict[str, Any] = {"kind": trainer.replicas[0].kind}
     if dist.get_rank() == 0:
         worst = max_relative_error(found, expected)
         result |= {"gradient": worst.error, "parameter": worst.parameter}
@@ -185,6 +90,7 @@ def check(described: dict[str, Any]) -> dict[str, Any]:
     result["norm"] = abs(norm - exact) / exact
     if found_loss is not None:
         result["loss"] = abs(found_loss - expected_loss) / expected_loss
+        result["value"] = found_loss
     result["update"] = update_error(case, expected)
     return result
 
@@ -200,9 +106,10 @@ class Counted(TorchDispatchMode):  # type: ignore[misc]  # torch has no types he
         if DTensor in types:
             return NotImplemented
         name = func._schema.name
-        if "c10d" in name and "wait" not in name:
-            kind = name.split("::")[1].strip("_")
-            self.counts[kind] = self.counts.get(kind, 0) + 1
+        for kind in ("all_reduce", "all_gather", "reduce_scatter"):
+            # allreduce_, _allgather_base_ in place, all_gather_into_tensor for a new tensor
+            if "c10d" in name and kind.replace("_", "") in name.replace("_", ""):
+                self.counts[kind] = self.counts.get(kind, 0) + 1
         return func(*args, **(kwargs or {}))
 
 
@@ -212,13 +119,65 @@ def count_collectives(case: Case) -> dict[str, Any]:
     return dict(counted.counts)
 
 
+def whole_states_saved(case: Case) -> dict[str, Any]:
+    """How many different hidden states of all tokens forward keeps for backward."""
+    plan, spec = case.plan, case.spec
+    shape = (plan.microbatch_size, spec.seq_len, spec.hidden_size)
+    kept: set[int] = set()
+
+    def keep(value: torch.Tensor) -> torch.Tensor:
+        local = value.to_local() if isinstance(value, DTensor) else value
+        if tuple(local.shape) == shape:
+            kept.add(local.data_ptr())
+        return value
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
+        case.trainer.replicas[0].module(case.batch(plan, spec)[0])
+    return {"kept": len(kept)}
+
+
+def bytes_of_logits(case: Case) -> dict[str, Any]:
+    """Peak of a step above what stands, for each of the logits of one micro-batch."""
+    case.step()
+    logits = case.plan.microbatch_size * case.spec.seq_len * case.spec.vocab_rows
+    standing = standing_bytes(case.trainer)
+    peak = peak_bytes(case.trainer, torch.device("cpu"), case.step)
+    return {"bytes": (peak - standing) / logits}
+
+
+def standing(case: Case) -> dict[str, Any]:
+    """Bytes that stay after a step with AdamW, for each parameter of this rank's stages."""
+    optimizer = StageOptimizer(case.trainer.replicas, OptimizerConfig())
+    case.trainer.optimizer = optimizer
+    case.step()
+    optimizer.step()
+    parameters = [p for one in case.trainer.replicas for p in one.stage.parameters()]
+    return {"bytes": standing_bytes(case.trainer) / sum(p.numel() for p in parameters)}
+
+
+def against_same_precision(case: Case) -> dict[str, Any]:
+    """Gradients beside those of one process that rounds and adds up as the plan says."""
+    plan, trainer = case.plan, case.trainer
+    case.step()
+    case.step()
+    found = gather_gradients(trainer.replicas, trainer.mesh, plan)
+    if dist.get_rank() != 0:
+        return {}
+    batch_of = case.batch(plan, case.spec)
+    expected = reference(case.spec, plan, batch_of, SEED, precision=plan.precision)[1]
+    exact = reference(case.spec, plan, batch_of, SEED)[1]
+    return {
+        "gradient": max_relative_error(found, expected).error,
+        "rounding": max_relative_error(found, exact).error,
+    }
+
+
 def update_error(case: Case, expected: dict[str, torch.Tensor]) -> float:
     """Largest error of the parameters after one SGD update, relative to the largest update."""
-    rate = 0.5
-    named = [item for replica in case.all for item in replica.stage.named_parameters()]
+    rate = SGD.learning_rate
+    named = [item for one in case.trainer.replicas for item in one.stage.named_parameters()]
     before = {name: whole_tensor(p.detach()).clone() for name, p in named}
-    config = OptimizerConfig(name="sgd", learning_rate=rate, weight_decay=0.0)
-    StageOptimizer(case.all, config).step()
+    case.trainer.optimizer.step()
     gaps = []
     for name, parameter in named:
         gradient = expected[TOKEN_TABLE if name not in expected else name]
@@ -226,6 +185,15 @@ def update_error(case: Case, expected: dict[str, torch.Tensor]) -> float:
         gaps.append((whole_tensor(parameter.detach()) - wanted).abs().max())
     largest = max(float(gradient.abs().max()) for gradient in expected.values())
     return float(torch.stack(gaps).max()) / (rate * largest)
+
+
+QUESTIONS: dict[str, Callable[[Case], dict[str, Any]]] = {
+    "collectives": count_collectives,
+    "whole states saved": whole_states_saved,
+    "bytes of logits": bytes_of_logits,
+    "standing": standing,
+    "same precision": against_same_precision,
+}
 
 
 def main() -> None:

@@ -82,7 +82,7 @@ def test_csv_skips_empty_cells_and_infers_the_placement() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0F0,0B0\n1F0,oops\n", "x: row 2, column 2: 'oops' is not an action; expected <stage>"),
+        ("0F0,0B0\n1F0,oops\n", "x:2, cell 2: 'oops' is not an action; expected <stage>"),
         ("0F0\n0B0\n", "x: stage 0 is on ranks 0 and 1; a stage belongs to one rank"),
         ("0F0,0B0\n2F0,2B0\n", "x: stage 1 is on no rank, but stage 2 is; stages must be numbered"),
         ("0F0,0B0\n\n1F0,1B0\n", "x: rank 1 has no action on a micro-batch"),

@@ -6,6 +6,7 @@ import re
 import sys
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -177,7 +178,7 @@ def test_an_interruption_inside_a_shape_leaves_its_plans_out(
 ) -> None:
     seen: list[int] = []
 
-    def slow(name: str, **shape: int) -> Schedule:
+    def slow(name: str, **shape: Any) -> Schedule:
         if len(seen) == 2:
             raise KeyboardInterrupt
         return build_schedule(name, **shape)

@@ -1,0 +1,139 @@
+"""Linear maps whose outputs are split over tensor ranks, with the exchanges before them.
+
+    forward   [gather x] -> y_i = x W_i^T + b_i             for all maps i of the same x
+    backward  [gather x again], dx = sum_i dy_i W_i -> [sum dx over ranks] beside dW_i = dy_i^T x
+
+With sequence parallelism x holds this rank's tokens: the gather is an all-gather, the sum a
+reduce-scatter. Kept for backward is the rank's own x, 1/tp of what is multiplied, and the whole is
+gathered a second time (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2). Without it there
+is no gather and the sum is an all-reduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn import functional as F
+
+from executor.parallel.buckets import ALL_GATHER, REDUCE_SCATTER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitColumns:
+    """Applies column-split maps of one input (b, s, h), or (b, s / tp, h) if `sequence`."""
+
+    group: dist.ProcessGroup
+    sequence: bool
+
+    def __call__(self, x: Tensor, linears: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
+        """This rank's part of each output, (b, s, outputs / tp)."""
+        # autocast does not reach into a Function's backward, so its rounding is done here
+        device = x.device.type
+        dtype = x.dtype
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+        weights = [_local(linear.weight).to(dtype) for linear in linears]
+        biases = [None if m.bias is None else _local(m.bias).to(dtype) for m in linears]
+        outputs: tuple[Tensor, ...] = _Columns.apply(
+            x.to(dtype), self.group, self.sequence, *weights, *biases
+        )
+        return outputs
+
+
+class _Columns(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 - torch has no type for it
+        x: Tensor,
+        group: dist.ProcessGroup,
+        sequence: bool,
+        *parameters: Tensor | None,
+    ) -> tuple[Tensor, ...]:
+        weights, biases = _halves(parameters)
+        ctx.group, ctx.sequence = group, sequence
+        ctx.save_for_backward(x, *weights)
+        whole = _Gather(x, group).result() if sequence else x
+        return tuple(F.linear(whole, w, b) for w, b in zip(weights, biases, strict=True))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        x, *weights = ctx.saved_tensors
+        needed = iter(ctx.needs_input_grad[3:])
+        by_weight = [next(needed) for _ in weights]
+        by_bias = list(needed)
+        gather = _Gather(x, ctx.group) if ctx.sequence and any(by_weight) else None
+        rows = [grad.flatten(0, -2) for grad in grads]
+        reduced = None
+        if ctx.needs_input_grad[0]:
+            inward = _input_gradient(rows, weights).view(*grads[0].shape[:-1], -1)
+            reduced = (_Scatter if ctx.sequence else _Sum)(inward, ctx.group)
+        whole = (x if gather is None else gather.result()).flatten(0, -2)
+        found: list[Tensor | None] = [
+            row.t() @ whole if wanted else None for row, wanted in zip(rows, by_weight, strict=True)
+        ]
+        found += [row.sum(0) if w else None for row, w in zip(rows, by_bias, strict=True)]
+        return (None if reduced is None else reduced.result(), None, None, *found)
+
+
+def _halves(parameters: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    half = len(parameters) // 2
+    return list(parameters[:half]), list(parameters[half:])
+
+
+def _input_gradient(rows: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
+    """Sum of dy_i W_i without a second buffer."""
+    total = rows[0] @ weights[0]
+    for row, weight in zip(rows[1:], weights[1:], strict=True):
+        total.addmm_(row, weight)
+    return total
+
+
+class _Gather:
+    """All ranks' tokens (b, s / tp, h) as (b, s, h); begins at once, `result` waits."""
+
+    def __init__(self, x: Tensor, group: dist.ProcessGroup) -> None:
+        self._mine = x.contiguous()
+        self._parts = x.new_empty(dist.get_world_size(group), *x.shape)
+        out = self._parts.flatten(0, 1)
+        self._work = ALL_GATHER(out, self._mine, group=group, async_op=True)
+
+    def result(self) -> Tensor:
+        self._work.wait()
+        # a copy unless the batch is one sequence: ranks are outermost in what was gathered
+        return self._parts.transpose(0, 1).flatten(1, 2)
+
+
+class _Scatter:
+    """This rank's tokens (b, s / tp, h) of the sum over ranks of (b, s, h)."""
+
+    def __init__(self, x: Tensor, group: dist.ProcessGroup) -> None:
+        size = dist.get_world_size(group)
+        self._parts = x.unflatten(1, (size, -1)).transpose(0, 1).flatten(0, 1).contiguous()
+        self._out = x.new_empty(x.shape[0], x.shape[1] // size, x.shape[2])
+        self._work = REDUCE_SCATTER(self._out, self._parts, group=group, async_op=True)
+
+    def result(self) -> Tensor:
+        self._work.wait()
+        return self._out
+
+
+class _Sum:
+    """The sum over ranks, in place."""
+
+    def __init__(self, x: Tensor, group: dist.ProcessGroup) -> None:
+        self._out = x
+        self._work = dist.all_reduce(x, group=group, async_op=True)
+
+    def result(self) -> Tensor:
+        self._work.wait()
+        return self._out
+
+
+def _local(parameter: Tensor) -> Tensor:
+    return parameter.to_local() if isinstance(parameter, DTensor) else parameter

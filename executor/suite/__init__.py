@@ -1,0 +1,1 @@
+"""The hardware suite: calibrate, predict, run, compare; see `python -m executor.suite --help`."""

@@ -1,0 +1,205 @@
+"""The cases of the suite, and the scenario file of each.
+
+A case is run by `parsim run OUT/<case>/scenario.yaml` too. The global batch of a model is the same
+in all plans that are compared with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from io import StringIO
+from typing import Any
+
+from parsim.cluster.reader import Catalog
+from parsim.cost.software import software_catalog
+from parsim.errors import InputError, did_you_mean
+
+CATALOG = "../device.yaml"
+"""The calibrated catalog file, seen from the folder of a case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One plan of one model.
+
+    `model` and `plan` are blocks of a scenario file. Of each `family` one overlay is drawn.
+    """
+
+    name: str
+    family: str
+    model: Mapping[str, Any]
+    batch: int
+    plan: Mapping[str, Any]
+    precision: str = "fp32"
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        degrees = (self.plan.get(axis, 1) for axis in ("tp", "pp", "dp"))
+        tp, pp, dp = (int(one) for one in degrees)
+        return tp * pp * dp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """What the scenarios say of the hardware: kind, system, device (None: the system's) and stack.
+
+    `catalog` lists the catalog files, relative to a scenario.
+    """
+
+    kind: str
+    system: str
+    software: str
+    device: str | None = None
+    catalog: tuple[str, ...] = ()
+
+
+def before_calibration(kind: str) -> Platform:
+    """A platform of the shipped catalog: good for the shapes of a plan, not for its seconds."""
+    system = "cpu" if kind == "cpu" else "dgx-h100"
+    return Platform(kind=kind, system=system, software=_software(kind))
+
+
+def calibrated(kind: str, document: Mapping[str, Any], catalog: Catalog) -> Platform:
+    """The platform that a calibration wrote.
+
+    Where no links were measured it has a device only; then the links are those of the catalog's
+    system with the device that it was made from. One rank uses none of them.
+    """
+    if document["system"]:
+        system, device = str(document["system"]["id"]), None
+    else:
+        base, device = document["device"]["from"], str(document["device"]["id"])
+        known = catalog.systems.values()
+        system = next((one.id for one in known if one.device.id == base), "dgx-h100")
+    return Platform(kind=kind, system=system, device=device, software=_software(kind),
+                    catalog=(CATALOG,))  # fmt: skip
+
+
+def _software(kind: str) -> str:
+    """The stack that is the executor on this kind of device, where it is known apart."""
+    own = f"executor-{kind}"
+    return own if own in software_catalog() else "generic"
+
+
+def scenario_text(case: Case, platform: Platform) -> str:
+    """The case as a scenario file."""
+    from ruamel.yaml import YAML
+
+    cluster = {
+        "system": platform.system,
+        "nodes": 1,
+        "devices_per_node": case.world_size,
+        **({"device": platform.device} if platform.device else {}),
+        **({"catalog": list(platform.catalog)} if platform.catalog else {}),
+    }
+    document = {
+        "description": f"{case.family}: {case.name} of the hardware suite",
+        "model": dict(case.model),
+        "cluster": cluster,
+        "software": platform.software,
+        "training": {"global_batch_size": case.batch, "precision": case.precision},
+        "plan": dict(case.plan),
+    }
+    yaml, text = YAML(), StringIO()
+    yaml.default_flow_style = False
+    yaml.dump(document, text)
+    return text.getvalue()
+
+
+def choose(cases: Sequence[Case], names: Iterable[str]) -> tuple[Case, ...]:
+    """The named cases in the suite's order; all where none is named.
+
+    Raises:
+        InputError: a name that no case has.
+    """
+    wanted, known = set(names), [case.name for case in cases]
+    for name in sorted(wanted - set(known)):
+        raise InputError(
+            f"case {name!r} is unknown{did_you_mean(name, known)}; allowed: {', '.join(known)}"
+        )
+    return tuple(case for case in cases if not wanted or case.name in wanted)
+
+
+TINY = {"family": "gpt2", "name": "gpt-tiny", "num_layers": 2, "hidden_size": 64,
+        "num_attention_heads": 4, "vocab_size": 256, "seq_len": 32}  # fmt: skip
+SMALL = {"family": "gpt2", "name": "gpt-7m", "num_layers": 4, "hidden_size": 384,
+         "num_attention_heads": 6, "vocab_size": 1024, "seq_len": 128}  # fmt: skip
+MEDIUM = {"family": "llama", "name": "llama-15m", "num_layers": 4, "hidden_size": 512,
+          "num_attention_heads": 8, "num_key_value_heads": 4, "ffn_hidden_size": 1536,
+          "vocab_size": 2048, "seq_len": 256}  # fmt: skip
+
+FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "one": ("one rank", {}),
+    "ddp": ("data parallel", {"dp": 2}),
+    "fsdp": ("fully sharded", {"dp": 2, "zero_stage": 3}),
+    "tp": ("tensor and sequence parallel", {"tp": 2, "sequence_parallel": True}),
+    "gpipe": ("pipeline, GPipe", {"pp": 2, "schedule": "gpipe"}),
+    "1f1b": ("pipeline, 1F1B", {"pp": 2, "schedule": "1f1b"}),
+}
+"""Ways to split a model over up to two ranks: title and what the plan says."""
+
+
+def _split(
+    model: Mapping[str, Any], batch: int, size: int, families: Iterable[str]
+) -> Iterator[Case]:
+    """One case for each family, with micro-batches of `size` sequences."""
+    for key in families:
+        title, plan = FAMILIES[key]
+        yield Case(name=f"{model['name']}-{key}", family=title, model=model, batch=batch,
+                   plan={**plan, "microbatch_size": size})  # fmt: skip
+
+
+QUICK = tuple(_split(TINY, 8, 2, ("one", "ddp", "1f1b")))
+"""Three cases of the smallest size: they show that everything works, not how accurate it is."""
+
+CPU = (*_split(SMALL, 8, 2, FAMILIES), *_split(MEDIUM, 4, 1, FAMILIES))
+"""Each family with two sizes; 1,024 tokens a step, four micro-batches where there is one replica.
+
+Parameters: 4 layers x 12 x 384^2 = 7.1e6 and tables; 4 layers x (3 x 512^2 + 3 x 512 x 1536) =
+12.6e6 and two tables of 2048 x 512.
+"""
+
+GPT2 = {"name": "gpt2", "dropout": False}
+GPT2_LARGE = {"name": "gpt2-large", "dropout": False}
+LLAMA = {"family": "llama", "name": "llama-1b", "num_layers": 16, "hidden_size": 2048,
+         "num_attention_heads": 32, "num_key_value_heads": 8, "ffn_hidden_size": 8192,
+         "vocab_size": 32000, "seq_len": 2048}  # fmt: skip
+_TITLES = {"gpt2": "GPT-2 124M", "gpt2-large": "GPT-2 774M", "llama-1b": "Llama 1B"}
+
+
+def _one_gpu(model: Mapping[str, Any], size: int, count: int = 1, recompute: str = "none",
+             precision: str = "bf16") -> Case:  # fmt: skip
+    """One rank: `count` micro-batches of `size` sequences."""
+    words = [model["name"], f"mb{size}", *([f"x{count}"] if count > 1 else [])]
+    words += [] if recompute == "none" else [recompute]
+    words += [] if precision == "bf16" else [precision.removeprefix("bf16_")]
+    plan = {"microbatch_size": size, "recompute": recompute}
+    return Case(name="-".join(words), family=_TITLES[model["name"]], model=model,
+                batch=size * count, plan=plan, precision=precision)  # fmt: skip
+
+
+CUDA = (
+    _one_gpu(GPT2, 8),
+    _one_gpu(GPT2_LARGE, 8),
+    _one_gpu(LLAMA, 4),
+    _one_gpu(GPT2, 32),
+    _one_gpu(GPT2_LARGE, 16, recompute="full"),
+    _one_gpu(LLAMA, 8, recompute="full"),
+    _one_gpu(GPT2, 8, count=4),
+    _one_gpu(GPT2_LARGE, 16, recompute="selective"),
+    _one_gpu(LLAMA, 8, recompute="selective"),
+    _one_gpu(GPT2, 8, precision="bf16_amp"),
+    _one_gpu(GPT2_LARGE, 4, count=4, precision="bf16_amp"),
+    _one_gpu(LLAMA, 2, count=4, precision="bf16_amp"),
+    _one_gpu(GPT2, 32, recompute="full"),
+    _one_gpu(GPT2_LARGE, 2),
+    _one_gpu(LLAMA, 1),
+    *(
+        replace(case, precision="bf16")
+        for case in _split(GPT2, 8, 2, [key for key in FAMILIES if key != "one"])
+    ),
+)
+"""Ordered so that a suite that is cut short has had each model, then each variant. The last ones
+need two GPUs, or put two ranks on one."""

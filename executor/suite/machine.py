@@ -1,0 +1,114 @@
+"""What the suite runs on, asked of torch in a process of its own that then ends.
+
+So the suite itself never imports torch, and holds no memory of a GPU while the ranks run. Names of
+hardware and software only: nothing says which machine it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from executor.mesh import SHARING_NCCL, SHARING_VARIABLE
+from parsim.errors import InputError
+from parsim.launch import settings
+from parsim.nodes import Nodes
+
+SHARING = {SHARING_VARIABLE: "1", "NCCL_NVLS_ENABLE": "0"}
+"""Environment in which several ranks may use one GPU, where NCCL is new enough; multicast over
+NVLink needs a GPU for each rank."""
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Of the ranks: as `parsim run` sets it, so that a case is as fast in either."""
+    usual = settings(Nodes(), linux=sys.platform == "linux")
+    return {**usual, **os.environ, **(extra or {})}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The devices, and what drives them; `nccl` is empty on a CPU. `load` is before the suite."""
+
+    kind: str
+    backend: str
+    count: int
+    names: tuple[str, ...]
+    torch: str
+    cuda: str
+    nccl: tuple[int, ...]
+    python: str
+    load: float
+
+    @property
+    def shares(self) -> bool:
+        """Whether several ranks may use one device."""
+        return self.kind == "cpu" or self.nccl[:2] >= SHARING_NCCL
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Machine:
+        """From plain data."""
+        lists = {name: tuple(document[name]) for name in ("names", "nccl")}
+        return cls(**{**document, **lists})
+
+
+def look(device: str | None) -> Machine:
+    """Ask for the devices of a kind; by default for GPUs, and for the CPU where there are none.
+
+    Raises:
+        InputError: there is no such device, or torch is missing.
+    """
+    words = [sys.executable, "-m", "executor.suite.machine", *([device] if device else [])]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment())
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+        raise InputError(last.removeprefix("error: "))
+    return Machine.read(json.loads(done.stdout))
+
+
+def _probe(device: str | None) -> Machine:
+    from executor.compat import require_torch
+    from executor.mesh import probe
+
+    version = require_torch()
+    report = probe(device)
+    import torch
+
+    load = 0.0
+    with suppress(OSError):
+        load = os.getloadavg()[0]
+    cuda = report.kind == "cuda"
+    return Machine(
+        kind=report.kind,
+        backend=report.backend,
+        count=report.count,
+        names=tuple(sorted(set(report.names))),
+        torch=version,
+        cuda=str(torch.version.cuda) if cuda else "",
+        nccl=tuple(torch.cuda.nccl.version()) if cuda else (),
+        python=".".join(map(str, sys.version_info[:3])),
+        load=load,
+    )
+
+
+def main() -> int:
+    """Print the machine as JSON."""
+    parser = argparse.ArgumentParser(prog="python -m executor.suite.machine", description=__doc__)
+    parser.add_argument("device", nargs="?", choices=("cpu", "cuda"))
+    try:
+        found = _probe(parser.parse_args().device)
+    except InputError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    sys.stdout.write(json.dumps(asdict(found)) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,154 @@
+"""Pictures of a suite: predicted against measured, errors with their spread, overlays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from executor.suite.results import Found, Result
+from parsim.report.gantt import save_picture
+from parsim.report.grid import DPI, POINTS
+from parsim.report.legend import FONT
+from parsim.report.overlay import draw_overlay
+from parsim.timeline_reader import load_timeline
+from parsim.validation.timelines import compare_timelines
+
+_STYLE: Final[Any] = {
+    "font.family": [FONT],
+    "font.size": POINTS,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.parse_math": False,
+}
+_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe, Ito
+_MARKS: Final = "osD^vP"
+_BAND: Final = 0.1
+"""The shaded band around a perfect prediction: +-10 %."""
+
+
+def draw_all(out: Path, found: Found) -> list[str]:
+    """Draw what the results allow; the names of the files in `out`, in the order of the report."""
+    drawn = []
+    if found.counted:
+        with matplotlib.rc_context(_STYLE):
+            for name, figure in (("scatter.png", scatter(found.counted)),
+                                 ("errors.png", errors(found.counted))):  # fmt: skip
+                save_picture(figure, out / name)
+                drawn.append(name)
+    return [*drawn, *_overlays(out, found.results)]
+
+
+def _overlays(out: Path, results: Sequence[Result]) -> Iterator[str]:
+    """One for each family, of its largest model."""
+    slowest: dict[str, Result] = {}
+    for one in results:
+        kept = slowest.get(one.family)
+        if kept is None or one.step_time.measured > kept.step_time.measured:
+            slowest[one.family] = one
+    for one in slowest.values():
+        folder, name = out / one.name, f"overlay-{one.name}.png"
+        both = (load_timeline(folder / "predicted.json"), load_timeline(folder / "timeline.json"))
+        draw_overlay(*both, compare_timelines(*both), path=out / name)
+        yield name
+
+
+def scatter(results: Sequence[Result]) -> Figure:
+    """Predicted over measured step times, both logarithmic; on the diagonal they are equal."""
+    width, height = 7.9, 5.2  # inches; the axes are a square of 4.4
+    figure = Figure(figsize=(width, height), dpi=DPI)
+    axes = figure.add_axes((0.95 / width, 0.6 / height, 4.4 / width, 4.4 / height))
+    times = [t for one in results for t in (one.step_time.predicted, one.step_time.measured)]
+    low, high = min(times) / 1.3, max(times) * 1.3
+    axes.plot([low, high], [low, high], color="#606060", linewidth=0.8)
+    ends = np.array([low, high])
+    axes.fill_between(ends, ends * (1.0 - _BAND), ends * (1.0 + _BAND), color="#E8E8E8",
+                      linewidth=0.0, label=f"within {100 * _BAND:.0f} %")  # fmt: skip
+    families = list(dict.fromkeys(one.family for one in results))
+    models = list(dict.fromkeys(one.model for one in results))
+    for one in results:
+        axes.errorbar(
+            one.step_time.measured, one.step_time.predicted, xerr=one.mad,
+            fmt=_MARKS[models.index(one.model) % len(_MARKS)],
+            color=_COLOURS[families.index(one.family) % len(_COLOURS)],
+            markersize=6, markeredgecolor="white", markeredgewidth=0.5, elinewidth=1.0,
+        )  # fmt: skip
+    _keys(axes, families, models)
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high),
+             xlabel="measured step time, median and MAD", ylabel="predicted step time")  # fmt: skip
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=_subdivision(high / low)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: _seconds(value)))
+        axis.set_minor_locator(NullLocator())
+    return figure
+
+
+def _subdivision(ratio: float) -> tuple[float, ...]:
+    """Where a decade of an axis has ticks: fewer, the more decades there are."""
+    if ratio < 5.0:
+        return (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
+    return (1.0, 2.0, 5.0) if ratio < 1e3 else (1.0,)
+
+
+def _seconds(value: float) -> str:
+    """Such as `20 ms`."""
+    factor, unit = next(((f, u) for f, u in ((1.0, "s"), (1e-3, "ms")) if value >= 0.999 * f),
+                        (1e-6, "us"))  # fmt: skip
+    return f"{value / factor:g} {unit}"
+
+
+def _keys(axes: Axes, families: Sequence[str], models: Sequence[str]) -> None:
+    """A colour for each family, a mark for each model."""
+    for number, family in enumerate(families):
+        axes.plot([], [], "o", color=_COLOURS[number % len(_COLOURS)], label=family)
+    if families != models:
+        for number, model in enumerate(models):
+            mark = _MARKS[number % len(_MARKS)]
+            axes.plot([], [], mark, color="white", markeredgecolor="black", label=model)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.03, 1.0), frameon=False, borderaxespad=0.0)
+
+
+def errors(results: Sequence[Result]) -> Figure:
+    """Signed errors of step time and peak memory, a bar for each case."""
+    tall = 1.0 + 0.26 * len(results)
+    figure = Figure(figsize=(10.0, tall), dpi=DPI, layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    places = range(len(results))
+    _bars(left, [100.0 * (one.step_time.error or 0.0) for one in results])
+    left.errorbar(
+        [100.0 * (one.step_time.error or 0.0) for one in results], places,
+        xerr=[[100.0 * gap for gap in side] for side in _whiskers(results)],
+        fmt="none", ecolor="black", elinewidth=1.0, capsize=2.0,
+    )  # fmt: skip
+    left.plot([100.0 * one.error_of_least for one in results], places, "|", color="#D55E00",
+              markersize=8, markeredgewidth=1.6, label="against the fastest step")  # fmt: skip
+    _bars(right, [100.0 * (one.peak.error or 0.0) for one in results])
+    left.set(xlabel="error of step time [%]", ylim=(len(results) - 0.4, -0.6))
+    left.set_yticks(places, [one.name for one in results])
+    left.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False, borderaxespad=0.0)
+    right.set(xlabel="error of peak memory [%]")
+    right.tick_params(left=False)
+    return figure
+
+
+def _bars(axes: Axes, values: Sequence[float]) -> None:
+    axes.axvspan(-100.0 * _BAND, 100.0 * _BAND, color="#F0F0F0", linewidth=0.0)
+    axes.barh(range(len(values)), values, height=0.6, color="#56B4E9")
+    axes.axvline(0.0, color="black", linewidth=0.8)
+
+
+def _whiskers(results: Sequence[Result]) -> tuple[list[float], list[float]]:
+    """How far the error moves down and up when the step takes one MAD more, or less."""
+    down, up = [], []
+    for one in results:
+        middle, mad, said = one.step_time.measured, one.mad, one.step_time.predicted
+        down.append(said / middle - said / (middle + mad))
+        up.append(said / max(middle - mad, one.least) - said / middle)
+    return down, up

@@ -1,0 +1,110 @@
+"""Predictions of all cases, written before any of them runs."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from executor.suite.budget import Cost
+from executor.suite.cases import Case, Platform, scenario_text
+from parsim.errors import ParsimError
+from parsim.report.save import write_text
+from parsim.scenario import load_scenario
+from parsim.sim import simulate
+from parsim.timeline import Timeline
+from parsim.units import format_bytes
+from parsim.validation.quantities import Quantities, quantities_of
+
+SCHEMA_VERSION = 1
+
+KINDS = {
+    "forward": "F_mean_s",
+    "backward": "B_mean_s",
+    "optimizer": "OPTIMIZER_mean_s",
+    "exposed_communication": "exposed_communication_s",
+    "gradient_reduction": "gradient_reduction_s",
+    "waiting": "idle_s",
+}
+"""Parts of a step that are compared: mean length of an action, or mean seconds of a rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """What is known of a case before it runs; `refused` says why it cannot be run, if so."""
+
+    cost: Cost
+    document: Mapping[str, Any]
+    refused: str = ""
+
+
+def scenario_of(out: Path, case: Case) -> Path:
+    """The case's scenario file."""
+    return out / case.name / "scenario.yaml"
+
+
+def predict(out: Path, cases: Sequence[Case], platform: Platform) -> dict[str, Predicted]:
+    """Write a scenario for each case, and `predictions.json`."""
+    found = {}
+    for case in cases:
+        write_text(scenario_of(out, case), scenario_text(case, platform))
+        found[case.name] = _predicted(scenario_of(out, case))
+    document = {
+        "schema_version": SCHEMA_VERSION,
+        "written_at": now(),
+        "catalog": "device.yaml",
+        "cases": {name: one.document for name, one in found.items()},
+    }
+    write_text(out / "predictions.json", json.dumps(document, indent=2) + "\n")
+    return found
+
+
+def now() -> str:
+    """The time of day, UTC, to the microsecond."""
+    return datetime.datetime.now(datetime.UTC).isoformat()
+
+
+def _predicted(path: Path) -> Predicted:
+    try:
+        scenario = load_scenario(path)
+        found = simulate(scenario.job, scenario.fixed_plan(), timeline=True)
+    except ParsimError as error:
+        said = str(error).replace(f"{path.parent.parent}/", "")
+        return Predicted(cost=Cost.of(0.0, 0.0), document={"refused": said}, refused=said)
+    job, peak = scenario.job, max(found.peak_allocated)
+    document = {
+        "plan": found.plan.label(),
+        "model": job.model.name,
+        "parameters": job.model.parameters,
+        "step_time_s": found.step_time,
+        "peak_allocated_bytes": list(found.peak_allocated),
+        "kinds_s": kinds(quantities(found.timeline)),
+    }
+    refused = ""
+    if peak > job.device.usable_memory:
+        usable = format_bytes(job.device.usable_memory)
+        refused = f"predicted to need {format_bytes(peak)} of the {usable} of a device"
+    cost = Cost.of(job.model.parameters, found.step_time)
+    return Predicted(cost=cost, document=document, refused=refused)
+
+
+def quantities(timeline: Timeline | None) -> Quantities:
+    """What a timeline amounts to, rank by rank."""
+    if timeline is None:
+        raise RuntimeError("simulate returned no timeline")
+    return quantities_of(timeline, {rank: (rank,) for rank in timeline.ranks})
+
+
+def kinds(found: Quantities) -> dict[str, float]:
+    """The parts of the step in `KINDS` that a timeline has, seconds."""
+    parts = {}
+    for name, quantity in KINDS.items():
+        if quantity in found.kinds:
+            parts[name] = found.kinds[quantity]
+        elif all(quantity in rank for rank in found.ranks.values()):
+            parts[name] = fmean(rank[quantity] for rank in found.ranks.values())
+    return parts

@@ -1,0 +1,213 @@
+"""What the cases measured against what was predicted, read from the folder of a suite.
+
+Everything is read from files, so that a suite that was cut short, or one of last week, can be
+reported too. Errors are (predicted - measured) / measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from executor.suite.predict import kinds, quantities
+from parsim.errors import InputError
+from parsim.timeline_reader import load_timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One predicted and one measured amount."""
+
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float | None:
+        """(predicted - measured) / measured; None where nothing is measured."""
+        return self.predicted / self.measured - 1.0 if self.measured else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Both, and the signed error."""
+        return {"predicted": self.predicted, "measured": self.measured, "error": self.error}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One case that ran. Seconds and bytes; `mad` is the median absolute deviation of the steps.
+
+    `counted` says whether it takes part in the figures of accuracy; `label` why not.
+    """
+
+    name: str
+    family: str
+    model: str
+    plan: str
+    precision: str
+    step_time: Pair
+    least: float
+    mad: float
+    steps: int
+    peak: Pair
+    kinds: Mapping[str, Pair]
+    tokens_per_s: float
+    mfu: float
+    loss: tuple[float, float]
+    label: str = ""
+
+    @property
+    def counted(self) -> bool:
+        """Whether its speed is that of its plan."""
+        return not self.label
+
+    @property
+    def error_of_least(self) -> float:
+        """Against the fastest step: what other load on the machine adds is never negative."""
+        return self.step_time.predicted / self.least - 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        """One entry of `cases` in `report.json`."""
+        return {
+            "name": self.name,
+            "family": self.family,
+            "model": self.model,
+            "plan": self.plan,
+            "precision": self.precision,
+            "counted": self.counted,
+            "label": self.label,
+            "step_time_s": {
+                **self.step_time.to_json(),
+                "min": self.least,
+                "mad": self.mad,
+                "n": self.steps,
+                "error_of_min": self.error_of_least,
+            },
+            "peak_allocated_bytes": self.peak.to_json(),
+            "kinds_s": {name: pair.to_json() for name, pair in self.kinds.items()},
+            "tokens_per_s": self.tokens_per_s,
+            "mfu": self.mfu,
+            "loss": list(self.loss),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A suite's folder: its progress, calibration and predictions as written, and its results."""
+
+    progress: Mapping[str, Any]
+    calibration: Mapping[str, Any]
+    predictions: Mapping[str, Any]
+    results: tuple[Result, ...]
+
+    @property
+    def counted(self) -> tuple[Result, ...]:
+        """The results that say how accurate predictions are."""
+        return tuple(result for result in self.results if result.counted)
+
+    def left_out(self, status: str) -> dict[str, str]:
+        """Reasons by case: of those that were "skipped", or that "failed"."""
+        cases = self.progress["cases"]
+        return {name: one["reason"] for name, one in cases.items() if one["status"] == status}
+
+    @property
+    def predicted_first(self) -> bool:
+        """Whether the predictions were on disk before any case began."""
+        began = [one["began_at"] for one in self.progress["cases"].values() if "began_at" in one]
+        return all(self.predictions["written_at"] < moment for moment in began)
+
+
+def read(out: Path) -> Found:
+    """Read the folder of a suite.
+
+    Raises:
+        InputError: it is none, or it was cut before the predictions.
+    """
+    progress = _document(out, "progress.json")
+    predictions = _document(out, "predictions.json")
+    return Found(
+        progress=progress,
+        calibration=_document(out, "calibration.json"),
+        predictions=predictions,
+        results=tuple(
+            _result(out / name, one, predictions["cases"][name])
+            for name, one in progress["cases"].items()
+            if one["status"] == "done"
+        ),
+    )
+
+
+def _document(out: Path, name: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads((out / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{out / name}: cannot be read: {error}; run the suite again") from None
+    return found
+
+
+def _result(folder: Path, said: Mapping[str, Any], predicted: Mapping[str, Any]) -> Result:
+    run = _document(folder, "run.json")
+    measured, step = run["measured"], run["measured"]["step_time_s"]
+    theirs = kinds(quantities(load_timeline(folder / "timeline.json")))
+    ours, loss = predicted["kinds_s"], measured["loss"]
+    return Result(
+        name=folder.name,
+        family=said["family"],
+        model=predicted["model"],
+        plan=predicted["plan"],
+        precision=run["plan"]["precision"],
+        step_time=Pair(predicted=predicted["step_time_s"], measured=step["median"]),
+        least=step["min"],
+        mad=step["mad"],
+        steps=step["n"],
+        peak=Pair(predicted=max(predicted["peak_allocated_bytes"]),
+                  measured=max(measured["peak_allocated_bytes"])),
+        kinds={name: Pair(predicted=ours[name], measured=theirs[name])
+               for name in ours if name in theirs},
+        tokens_per_s=measured["tokens_per_s"],
+        mfu=measured["mfu"],
+        loss=(loss[0], loss[-1]),
+        label=said.get("label", ""),
+    )  # fmt: skip
+
+
+Amount = Callable[[Result], Pair | None]
+"""Takes the compared amount out of a result."""
+
+
+def summary(results: Sequence[Result], amount: Amount) -> dict[str, Any] | None:
+    """Over all results that have an error: how many, and the errors' size and bias."""
+    pairs = [pair for result in results if (pair := amount(result)) is not None]
+    errors = [pair.error for pair in pairs if pair.error is not None]
+    if not errors:
+        return None
+    return {
+        "n": len(errors),
+        "median_abs": median(map(abs, errors)),
+        "max_abs": max(map(abs, errors)),
+        "bias": fmean(errors),
+    }
+
+
+def spearman(results: Sequence[Result]) -> float | None:
+    """Rank correlation of predicted and measured step times; None for fewer than three cases.
+
+    Pearson's correlation of the ranks, ties sharing their mean rank (Spearman 1904).
+    """
+    if len(results) < 3:
+        return None
+    ranks = [_ranks([getattr(one.step_time, side) for one in results])
+             for side in ("predicted", "measured")]  # fmt: skip
+    middle = (len(results) - 1) / 2
+    across = sum((x - middle) * (y - middle) for x, y in zip(*ranks, strict=True))
+    along = [sum((x - middle) ** 2 for x in one) for one in ranks]
+    spread = (along[0] * along[1]) ** 0.5
+    return float(across / spread) if spread else None
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    below = [sum(other < value for other in values) for value in values]
+    equal = [sum(other == value for other in values) for value in values]
+    return [low + (same - 1) / 2 for low, same in zip(below, equal, strict=True)]

@@ -1,0 +1,181 @@
+"""The stages of a suite in their order: calibrate, predict, run, compare."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from executor.mesh import SHARING_NCCL, SHARING_VARIABLE
+from executor.suite.budget import Budget
+from executor.suite.cases import Case, Platform, before_calibration, calibrated, scenario_text
+from executor.suite.machine import SHARING, Machine
+from executor.suite.predict import Predicted, now, predict, scenario_of
+from executor.suite.report import write_report
+from executor.suite.results import read
+from executor.suite.session import CaseError, CaseStopped, Session
+from parsim import launch
+from parsim.cluster.reader import load_catalog
+from parsim.report.save import write_text
+from parsim.scenario import load_scenario
+
+LONGEST_CALIBRATION = 60.0
+REPORT_SHARE = 0.06
+
+HANG = 120.0
+"""Seconds without an answer of a rank before the others give up."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Suite:
+    """One run of the suite into a folder.
+
+    `seconds` are for all of it, `calibration` for measuring kernels and links, `steps` are timed in
+    each case after `warmup`.
+    """
+
+    out: Path
+    machine: Machine
+    cases: tuple[Case, ...]
+    seconds: float
+    calibration: float
+    steps: int
+    warmup: int
+    progress: dict[str, Any] = field(default_factory=dict)
+
+    def run(self) -> int:
+        """Do all stages; 1 if a case failed, else 0."""
+        budget = Budget(total=self.seconds, kept=REPORT_SHARE * self.seconds, warmup=self.warmup)
+        self.progress = {
+            "began_at": now(),
+            "machine": asdict(self.machine),
+            "warmup": self.warmup,
+            "seconds_given": self.seconds,
+            "cases": {},
+        }
+        self._save()
+        platform = self._calibrate()
+        predicted = predict(self.out, self.cases, platform)
+        _say(f"{len(predicted)} cases predicted: {self.out / 'predictions.json'}")
+        with ExitStack() as stack:
+            sessions: dict[int, Session] = {}
+            for number, case in enumerate(self.cases):
+                later = [predicted[one.name].cost for one in self.cases[number + 1 :]
+                         if not predicted[one.name].refused]  # fmt: skip
+                ranks = case.world_size
+                if ranks not in sessions:
+                    extra = SHARING if ranks > self.machine.count else None
+                    sessions[ranks] = stack.enter_context(Session(ranks, extra))
+                self._case(case, predicted[case.name], later, budget, sessions[ranks])
+        return self._conclude(time.monotonic() - budget.began)
+
+    def _save(self) -> None:
+        write_text(self.out / "progress.json", json.dumps(self.progress, indent=2) + "\n")
+
+    def _calibrate(self) -> Platform:
+        """Measure the machine with the shapes of the largest model."""
+        kind = self.machine.kind
+        scenario = self._largest(before_calibration(kind))
+        _say(f"calibrating with the shapes of {scenario.parent.name}")
+        document = launch.calibrate(
+            self.out / "device.yaml",
+            scenario=scenario,
+            seconds=self.calibration,
+            device=kind,
+        )
+        write_text(self.out / "calibration.json", json.dumps(document, indent=2) + "\n")
+        return calibrated(kind, document, load_catalog([self.out / "device.yaml"]))
+
+    def _largest(self, platform: Platform) -> Path:
+        """The scenario of the case with the most parameters on the fewest ranks, as it is first."""
+        found: dict[Path, tuple[float, int]] = {}
+        for case in self.cases:
+            path = scenario_of(self.out, case)
+            write_text(path, scenario_text(case, platform))
+            found[path] = (load_scenario(path).job.model.parameters, -case.world_size)
+        return max(found, key=lambda path: found[path])
+
+    def _case(self, case: Case, known: Predicted, later: list[Any], budget: Budget,
+              session: Session) -> None:  # fmt: skip
+        """Run one case, or say why not."""
+        label, backend, refused = _sharing(case, self.machine)
+        steps = budget.steps(known.cost, later, self.steps)
+        late = "" if steps else budget.why_not(known.cost, self.steps)
+        reason = known.refused or refused or late
+        entry: dict[str, Any] = {"family": case.family, "label": label}
+        self.progress["cases"][case.name] = entry
+        if reason:
+            entry |= {"status": "skipped", "reason": reason}
+        else:
+            _say(f"{case.name}: {self.warmup} + {steps} steps, {budget.left:.0f} s left")
+            entry |= {"began_at": now(), "status": "failed", "reason": "cut short"}
+            self._save()
+            entry |= self._measure(case, steps, budget, known, session, backend)
+        if entry["status"] != "done":
+            _say(f"{case.name} {entry['status']}: {entry['reason']}")
+        self._save()
+        write_report(self.out, read(self.out))
+
+    def _measure(self, case: Case, steps: int, budget: Budget, known: Predicted,
+                 session: Session, backend: str | None) -> dict[str, Any]:  # fmt: skip
+        folder, began = self.out / case.name, time.monotonic()
+        words = [str(scenario_of(self.out, case)), f"--out={folder}", f"--steps={steps}",
+                 f"--warmup={self.warmup}", f"--device={self.machine.kind}",
+                 f"--timeout={HANG:.0f}", "--oversubscribe"]  # fmt: skip
+        (folder / "run.json").unlink(missing_ok=True)
+        try:
+            session.run(words, folder, limit=budget.limit(known.cost, steps), backend=backend)
+        except CaseStopped as error:
+            hung = budget.left > 1.0  # else its time was over, and nothing is wrong with it
+            return {"status": "failed" if hung else "skipped", "reason": str(error)}
+        except CaseError as error:
+            return {"status": "failed", "reason": str(error).replace(f"{self.out}/", "")}
+        took = time.monotonic() - began
+        budget.took(took, known.cost, steps)
+        return {"status": "done", "reason": "", "took_s": took}
+
+    def _conclude(self, seconds: float) -> int:
+        self.progress["seconds"] = seconds
+        self._save()
+        redraw(self.out)
+        failed = [n for n, one in self.progress["cases"].items() if one["status"] == "failed"]
+        if failed:
+            sys.stderr.write(f"error: cases that failed: {', '.join(failed)}; see report.md\n")
+        return 1 if failed else 0
+
+
+def redraw(out: Path) -> int:
+    """Write the report and the pictures of a folder."""
+    from executor.suite.pictures import draw_all
+
+    found = read(out)
+    write_report(out, found, draw_all(out, found))
+    _say(f"report written: {out / 'report.md'}")
+    return 0
+
+
+def _sharing(case: Case, machine: Machine) -> tuple[str, str | None, str]:
+    """How a case shares devices: its label, another backend if needed, or why it cannot be run."""
+    if case.world_size <= machine.count:
+        return "", None, ""
+    if machine.kind == "cpu":
+        return "ranks share one core", None, ""
+    words = "ranks share one GPU: correctness is real, speed is not that of N GPUs"
+    if machine.shares:
+        return f"{words}; NCCL", None, ""
+    if set(case.plan) <= {"dp", "microbatch_size"}:
+        return f"{words}; gloo, staged through the host", "gloo", ""
+    newest = ".".join(map(str, machine.nccl))
+    return words, None, (
+        f"{case.world_size} ranks on {machine.count} GPU: NCCL {newest} refuses it (allowed from "
+        f"{'.'.join(map(str, SHARING_NCCL))} on, with {SHARING_VARIABLE}=1), and gloo stages only "
+        f"the all-reduces of data parallelism"
+    )  # fmt: skip
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")

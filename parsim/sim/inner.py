@@ -1,0 +1,71 @@
+"""Draws the communication inside actions that nothing hides, apart by stream.
+
+    compute  |///////////  3F0  ///////|: exposed :|
+    tp                                 |---|           exchanges of activations
+    dp                                     |-------|   sharded parameters and gradients
+
+Where in an action its collectives really are is not known: their exposed parts are put at its end,
+one behind the other, as the action's own hatched part is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.cost.job import Job
+from parsim.cost.stages import LayerTable, backward_times, forward_times, layer_counts
+from parsim.cost.step import StepCosts, stage_cut
+from parsim.plan import Plan, PlanTable
+from parsim.schedule import Kind
+from parsim.sim.own_costs import exposed_parts
+from parsim.timeline import Span
+
+_ROUNDING = 1e-9
+"""Parts of an action that are smaller than this share are differences of equal numbers."""
+
+
+def tensor_parts(
+    job: Job, plan: Plan, layers: LayerTable, costs: StepCosts
+) -> Mapping[str, NDArray[np.float64]]:
+    """Seconds of each kind of action that are exposed exchanges of tensor ranks, (S,).
+
+    Of a backward in two they are in I, as far as it has exposed parts at all.
+    """
+    counts = layer_counts(job.model, stage_cut(job, PlanTable.of([plan])))
+    forward = forward_times(job, layers, counts).exposed[:, 0]
+    backward = backward_times(job, layers, counts).exposed[:, 0]
+    inner = np.minimum(backward, exposed_parts(costs)[0][:, 0])
+    parts = {Kind.F: forward, Kind.B: backward, Kind.I: inner, Kind.W: backward - inner}
+    return {kind.name: seconds for kind, seconds in parts.items()}
+
+
+def inner_spans(
+    actions: Iterable[Span], tensor: Mapping[str, NDArray[np.float64]]
+) -> Iterator[Span]:
+    """Spans EXCHANGE on `tp` and SHARD on `dp` for the exposed part of each action."""
+    for action in actions:
+        least = _ROUNDING * action.duration
+        begin, end = action.end - action.exposed, action.end
+        border = min(begin + float(tensor[action.kind][action.stage]), end)
+        if end - border <= least:
+            border = end
+        if border - begin > least:
+            yield _part(action, "tp", "EXCHANGE", begin, border)
+        if end - border > least:
+            yield _part(action, "dp", "SHARD", border, end)
+
+
+def _part(action: Span, stream: str, kind: str, begin: float, end: float) -> Span:
+    return Span(
+        rank=action.rank,
+        stream=stream,
+        kind=kind,
+        start=begin,
+        end=end,
+        stage=action.stage,
+        microbatch=action.microbatch,
+        exposed=end - begin,
+    )

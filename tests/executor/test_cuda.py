@@ -1,0 +1,105 @@
+"""One GPU: gradients, recomputation, peak memory and spans of real runs; skipped without CUDA.
+
+Run with `pytest -m gpu tests/executor/test_cuda.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from parsim.cli import main  # noqa: E402
+from parsim.timeline_reader import load_timeline  # noqa: E402
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU"),
+]
+
+SCENARIO = """
+description: GPT-2 on one GPU
+model: {name: gpt2, num_layers: 4, seq_len: 256, dropout: false}
+cluster: {system: dgx-h100, nodes: 1, devices_per_node: 1}
+training: {global_batch_size: 8, precision: fp32}
+plan: {microbatch_size: 2}
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "gpu.yaml"
+    path.write_text(SCENARIO)
+    return path
+
+
+def run(
+    scenario: Path, capsys: pytest.CaptureFixture[str], *changes: str, verify: bool = False
+) -> dict[str, Any]:
+    words = ["run", str(scenario), "--device", "cuda", "--steps", "3", "--warmup", "2", "--json"]
+    words += ["--out", str(scenario.parent / "out"), *(["--verify"] if verify else [])]
+    words += [word for change in changes for word in ("--set", change)]
+    assert main(words) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "bf16_amp"])
+def test_gradients(scenario: Path, capsys: pytest.CaptureFixture[str], precision: str) -> None:
+    found = run(scenario, capsys, f"training.precision={precision}", verify=True)
+    assert found["backend"] == "nccl"
+    assert found["verify"]["within"]
+    assert found["verify"]["bound"] <= (1e-5 if precision == "fp32" else 0.15)
+    assert found["measured"]["loss"][-1] < found["measured"]["loss"][0]
+
+
+def test_recomputation_changes_memory_and_not_the_loss(
+    scenario: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {
+        name: run(scenario, capsys, f"plan.recompute={name}", "training.precision=bf16")["measured"]
+        for name in ("none", "selective", "full")
+    }
+    peaks = {name: one["peak_allocated_bytes"][0] for name, one in found.items()}
+    assert peaks["full"] < peaks["selective"] <= peaks["none"]
+    for name in ("selective", "full"):
+        assert found[name]["loss"] == pytest.approx(found["none"]["loss"], rel=0.02)
+
+
+def test_peak_memory_is_near_the_prediction(
+    scenario: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = ("model.num_layers=12", "model.seq_len=1024", "training.global_batch_size=16")
+    found = run(scenario, capsys, *changes, "plan.microbatch_size=8", "training.precision=bf16")
+    assert abs(found["error"]["peak_memory"]) <= 0.15
+    assert found["measured"]["peak_allocated_bytes"][0] > 2e9  # 124e6 parameters x 16 bytes
+
+
+def test_spans_of_events_fill_the_step(scenario: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(scenario, capsys, "model.seq_len=1024", "plan.microbatch_size=4")
+    timeline = load_timeline(scenario.parent / "out" / "timeline.json")
+    kinds = [span.kind for span in timeline.on(0, "compute")]
+    assert kinds == ["F", "B", "F", "B", "OPTIMIZER"]
+    spans = sorted(timeline.on(0, "compute"), key=lambda span: span.start)
+    assert all(span.duration > 0.0 for span in spans)
+    assert all(a.end <= b.start + 1e-4 for a, b in pairwise(spans))
+    step = found["measured"]["step_time_s"]["median"]
+    assert 0.3 * step < timeline.busy(0) < 3.0 * step
+
+
+def test_more_ranks_than_gpus_are_refused(
+    scenario: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ranks = torch.cuda.device_count() + 1
+    words = ["run", str(scenario), "--device", "cuda", "--set", f"plan.dp={ranks}"]
+    words += ["--set", f"training.global_batch_size={2 * ranks}"]
+    words += ["--set", f"cluster.devices_per_node={ranks}"]
+    if ranks > 8:
+        pytest.skip("the system of the scenario has 8 GPUs a node")
+    assert main(words) == 2
+    assert f"error: world size {ranks} " in capsys.readouterr().err

@@ -1,0 +1,186 @@
+"""Worker: training that goes on from a checkpoint, against training that was never interrupted.
+
+Argument: folder for the results. On 2 ranks it also lets saves and loads go wrong.
+"""
+
+from __future__ import annotations
+
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.checkpoint import Checkpoints
+from executor.checkpoint_folder import whole
+from executor.checkpoint_record import what_is_trained
+from executor.data import Corpus, batches, replica_rows
+from executor.faults import PeerError
+from executor.mesh import replica_index
+from executor.parallel.buckets import local_tensor
+from executor.train import Trainer, build_trainer, process_group
+from parsim.errors import InputError
+from parsim.model.reader import model_spec
+from parsim.plan import Plan
+from tests.executor.launch import die_with_parent, results
+
+SPEC = replace(
+    model_spec("gpt2"), num_layers=4, hidden_size=64, num_attention_heads=4, num_key_value_heads=4,
+    head_dim=16, ffn_hidden_size=128, vocab_size=256, seq_len=32, positions=32, dropout=True,
+)  # fmt: skip
+PLANS = {
+    2: {
+        "ddp": Plan(precision="fp32", dp_replicate=2, num_microbatches=2),
+        "zero1": Plan(precision="fp32", dp_shard=2, zero_stage=1),
+        "zero1 bf16": Plan(precision="bf16", dp_shard=2, zero_stage=1),
+        "zero2": Plan(precision="fp32", dp_shard=2, zero_stage=2, num_microbatches=2),
+        "zero3 bf16": Plan(precision="bf16", dp_shard=2, zero_stage=3),
+        "tp": Plan(precision="fp32", tp=2),
+        "tp sp bf16": Plan(precision="bf16", tp=2, sequence_parallel=True),
+        "pp interleaved": Plan(precision="fp32", pp=2, num_microbatches=4,
+                               schedule="interleaved_1f1b", v=2),
+    },
+    4: {
+        "hsdp": Plan(precision="fp32", dp_replicate=2, dp_shard=2, zero_stage=3),
+        "zero1 in 2 copies": Plan(precision="bf16", dp_replicate=2, dp_shard=2, zero_stage=1),
+        "pp zero1": Plan(precision="bf16", pp=2, dp_shard=2, zero_stage=1, num_microbatches=4),
+        "pp zero3": Plan(precision="fp32", pp=2, dp_shard=2, zero_stage=3, num_microbatches=2),
+        "zero3 tp": Plan(precision="fp32", dp_shard=2, zero_stage=3, tp=2),
+    },
+}  # fmt: skip
+CPU = torch.device("cpu")
+CORPUS = Corpus.load()
+
+
+def build(plan: Plan) -> Trainer:
+    return build_trainer(SPEC, plan, device=CPU, seed=0)
+
+
+def checkpoints(plan: Plan, root: Path, *, resume: bool) -> Checkpoints:
+    trained = what_is_trained(plan.to_json(), plan.label(), {"name": SPEC.name}, 0, b"text")
+    return Checkpoints(root=root, every=2, resume=resume, attempt=0, trained=trained, last_step=9)
+
+
+def train(trainer: Trainer, losses: list[float], upto: int) -> list[float]:
+    """Take steps behind those whose losses are given."""
+    plan = trainer.plan
+    rows = replica_rows(plan.global_batch_size, replica_index(plan, dist.get_rank()), plan.dp)
+    source = batches(
+        CORPUS, seed=0, global_batch_size=plan.global_batch_size, seq_len=SPEC.seq_len,
+        first_step=len(losses),
+    )  # fmt: skip
+    for tokens, targets in source:
+        if len(losses) == upto:
+            return losses
+        found = trainer.step(tokens[rows], targets[rows])
+        total = torch.tensor([sum(found), float(len(found))], dtype=torch.float64)
+        dist.all_reduce(total)
+        losses.append(float(total[0] / total[1]))
+    return losses
+
+
+def values(trainer: Trainer) -> list[Tensor]:
+    parameters = [p for replica in trainer.replicas for p in replica.stage.parameters()]
+    return [local_tensor(parameter).clone() for parameter in parameters]
+
+
+def case(plan: Plan, root: Path) -> dict[str, Any]:
+    """Save after 2 of 4 steps; the same losses and weights must come out of a fresh trainer."""
+    through = build(plan)
+    losses = train(through, [], 2)
+    checkpoints(plan, root, resume=False).save(through, losses)
+    train(through, losses, 4)
+    again = build(plan)
+    before = list(checkpoints(plan, root, resume=True).restore(again))
+    held = len(before)
+    after = train(again, before, 4)
+    pairs = zip(values(through), values(again), strict=True)
+    return {
+        "before": held,
+        "losses": [losses, after],
+        "weights": max(float((a.float() - b.float()).abs().max()) for a, b in pairs if a.numel()),
+    }
+
+
+@contextmanager
+def disk_of(size: int) -> Iterator[None]:
+    """Let this process write no file longer than that."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def said(act: Any) -> list[str]:
+    try:
+        act()
+    except (InputError, PeerError) as error:
+        return [type(error).__name__, str(error)]
+    return []
+
+
+def failing_save(plan: Plan, root: Path) -> dict[str, Any]:
+    """Rank 1 cannot write its part of the second checkpoint."""
+    trainer, kept = build(plan), checkpoints(plan, root, resume=False)
+    losses = train(trainer, [], 1)
+    kept.save(trainer, losses)
+    train(trainer, losses, 2)
+    if dist.get_rank() == 1:
+        with disk_of(20_000):
+            found = said(lambda: kept.save(trainer, losses))
+    else:
+        found = said(lambda: kept.save(trainer, losses))
+    dist.barrier()
+    return {"said": found, "left": sorted(path.name for path in root.iterdir())}
+
+
+def damaged(plan: Plan, root: Path) -> dict[str, Any]:
+    """One byte in the middle of rank 1's file is another one."""
+    [folder] = whole(root)
+    if dist.get_rank() == 0:
+        path = folder / "__1_0.distcp"
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    dist.barrier()
+    return {"said": said(lambda: checkpoints(plan, root, resume=True).restore(build(plan)))}
+
+
+def pruned(plan: Plan, root: Path) -> list[str]:
+    """What is left of four checkpoints, and of a killed run's unfinished one."""
+    trainer, kept = build(plan), checkpoints(plan, root, resume=False)
+    if dist.get_rank() == 0:
+        (root / ".step-00000009.part0").mkdir(parents=True)
+    kept.restore(trainer)
+    losses: list[float] = []
+    for step in range(1, 9):
+        kept.after_step(trainer, train(trainer, losses, step))
+    return sorted(path.name for path in root.iterdir())
+
+
+def main(folder: str) -> None:
+    die_with_parent()
+    torch.set_num_threads(1)
+    with process_group("gloo", 60.0):
+        root = Path(folder)
+        plans = PLANS[dist.get_world_size()]
+        found: dict[str, Any] = {name: case(plan, root / name) for name, plan in plans.items()}
+        if dist.get_world_size() == 2:
+            found["failing save"] = failing_save(plans["zero1"], root / "full")
+            found["damaged"] = damaged(plans["zero1"], root / "full")
+            found["pruned"] = pruned(plans["ddp"], root / "pruned")
+        results(folder, dist.get_rank(), found)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,87 @@
+"""Worker: holds a sample of plans against one process, and says what each of them showed.
+
+Arguments: folder for the results, seed, number of plans, precision.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.loss import IGNORED
+from executor.measure import mean_over_ranks
+from executor.mesh import replica_index
+from executor.tolerance import judge
+from executor.train import build_trainer, process_group
+from executor.verify import gather_gradients
+from parsim.errors import PlanError
+from parsim.model.transformer import TransformerSpec
+from parsim.plan import Plan
+from tests.executor.launch import die_with_parent, results
+from tests.executor.random_plans import MODELS, random_plans
+
+CPU = torch.device("cpu")
+SEED = 5
+
+
+def batch(plan: Plan, spec: TransformerSpec) -> tuple[Tensor, Tensor]:
+    """Random ids; where both sides are seen, some are targets, equally many in each sequence."""
+    generator = torch.Generator().manual_seed(SEED)
+    shape = (2, plan.global_batch_size, spec.seq_len)
+    tokens, targets = torch.randint(spec.vocab_size, shape, generator=generator)
+    if not spec.causal:
+        targets[:, 3:] = IGNORED
+    return tokens, targets
+
+
+def verified(spec: TransformerSpec, plan: Plan) -> dict[str, Any]:
+    """Errors of the second of two equal steps."""
+    tokens, targets = batch(plan, spec)
+    try:
+        trainer = build_trainer(spec, plan, device=CPU, seed=SEED)
+    except PlanError as error:
+        return {"refused": str(error)}
+    share = replica_index(plan, dist.get_rank())
+    mine = tokens.chunk(plan.dp)[share], targets.chunk(plan.dp)[share]
+    trainer.gradients(*mine)
+    losses = trainer.gradients(*mine)
+    loss = mean_over_ranks(losses, CPU)
+    equal = [None] * plan.world_size
+    dist.all_gather_object(equal, (replica_index(plan, dist.get_rank()), losses))
+    gradients = gather_gradients(trainer.replicas, trainer.mesh, plan)
+    if dist.get_rank() != 0:
+        return {}
+    found = judge(spec, plan, (tokens, targets), SEED, loss, gradients)
+    by_replica: dict[int, set[tuple[float, ...]]] = {}
+    for replica, values in filter(None, equal):
+        by_replica.setdefault(replica, set()).update([tuple(values)] if values else [])
+    return {
+        **asdict(found),
+        "within": found.within,
+        "kinds": sorted({replica.kind for replica in trainer.replicas}),
+        "losses": max(len(values) for values in by_replica.values()),
+    }
+
+
+def main(folder: str, seed: str, count: str, precision: str) -> None:
+    die_with_parent()
+    torch.set_num_threads(1)
+    with process_group("gloo", 120.0):
+        ranks = dist.get_world_size()
+        plans = random_plans(int(seed), ranks=ranks, count=int(count), precision=precision)
+        found = []
+        for name, plan in plans:
+            try:
+                found.append({"plan": f"{name} {plan}", **verified(MODELS[name], plan)})
+            except Exception as error:
+                raise RuntimeError(f"{name} {plan}") from error
+        results(folder, dist.get_rank(), found)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

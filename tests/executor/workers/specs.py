@@ -1,0 +1,47 @@
+"""Models so small that a plan takes a fraction of a second, one for each family."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from parsim.model.transformer import TransformerSpec
+
+GPT = TransformerSpec(
+    name="tiny-gpt",
+    num_layers=2,
+    hidden_size=32,
+    num_attention_heads=4,
+    num_key_value_heads=4,
+    head_dim=8,
+    ffn_hidden_size=64,
+    vocab_size=60,
+    padded_vocab_size=64,
+    seq_len=16,
+    positions=24,
+)
+BERT = replace(
+    GPT, name="tiny-bert", post_norm=True, token_types=2, causal=False, pooler=True, head="mlm"
+)
+LLAMA = replace(
+    GPT,
+    name="tiny-llama",
+    positions=0,
+    num_key_value_heads=2,
+    rope=True,
+    rms_norm=True,
+    gated_mlp=True,
+    qkv_bias=False,
+    projection_bias=False,
+    mlp_bias=False,
+    tied_embeddings=False,
+)
+SPECS = {
+    "gpt": GPT,
+    "llama": LLAMA,
+    "llama-mha": replace(LLAMA, name="tiny-llama-mha", num_key_value_heads=4),
+    "bert": BERT,
+    # no width is that of another one's half, and logits outweigh all other activations
+    "large vocabulary": replace(
+        GPT, name="tiny-wide", ffn_hidden_size=96, vocab_size=8000, padded_vocab_size=8192
+    ),
+}
