@@ -78,7 +78,9 @@ SPLIT = Schedule.from_csv("0F0,0I0,0W0\n1F0,1I0,1W0\n", name="own.csv")
 @pytest.mark.parametrize("precision", ["bf16", "bf16_amp"])
 def test_split_backward_of_gathered_bf16_is_refused(zero_stage: int, precision: str) -> None:
     plan = Plan(pp=2, dp_shard=2, zero_stage=zero_stage, precision=precision)
-    with pytest.raises(PlanError, match=r"own\.csv splits the backward .* add up gradients in bf16"):
+    with pytest.raises(
+        PlanError, match=r"own\.csv splits the backward .* add up gradients in bf16"
+    ):
         check_split_backward(plan, SPLIT)
     check_split_backward(plan, build_schedule("1f1b", pp=2, num_microbatches=1))
     check_split_backward(replace(plan, precision="fp32"), SPLIT)

@@ -56,9 +56,7 @@ def test_many_plans(ranks: int, count: int, precision: str, tmp_path: Path) -> N
 
 
 def test_the_sample_holds_every_kind_of_plan() -> None:
-    plans = [
-        plan for ranks in (2, 4, 8) for _, plan in random_plans(2, ranks=ranks, count=60)
-    ]
+    plans = [plan for ranks in (2, 4, 8) for _, plan in random_plans(2, ranks=ranks, count=60)]
     assert {plan.zero_stage for plan in plans} == {0, 1, 2, 3}
     assert {plan.pp for plan in plans} == {1, 2, 4}
     assert {plan.tp for plan in plans} == {1, 2, 4}
