@@ -94,4 +94,3 @@ def rounding_error(
         return max_relative_error(exact, finer).error
     coarser = reference(spec, plan, batch, seed, precision=plan.precision)[1]
     return max_relative_error(coarser, exact).error
-

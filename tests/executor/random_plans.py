@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise, product
 
-from parsim.cluster.reader import load_catalog
 from parsim.cluster.hardware import Cluster
+from parsim.cluster.reader import load_catalog
 from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.plan import Plan, Recompute
 from parsim.plan.record import AXES

@@ -71,9 +71,7 @@ FOUR: dict[str, Case] = {
     "ddp x tp": case(dp_replicate=2, tp=2, num_microbatches=2, **SP, **SMALL),
     "zero 1 x tp": case("llama", dp_shard=2, tp=2, zero_stage=1, num_microbatches=2, **SP),
     "zero 2 x tp": case("llama", dp_shard=2, tp=2, zero_stage=2, recompute="full"),
-    "zero 3 x tp": case(
-        dp_shard=2, tp=2, zero_stage=3, num_microbatches=2, **SP
-    ),
+    "zero 3 x tp": case(dp_shard=2, tp=2, zero_stage=3, num_microbatches=2, **SP),
     "zero 3 x tp, other order": case(
         "llama",
         dp_shard=2,
@@ -238,9 +236,7 @@ def test_what_stays_after_a_step(two: list[dict[str, Any]], name: str) -> None:
 
 @pytest.mark.distributed
 @pytest.mark.parametrize("name", SUMS)
-def test_bf16_gradients_are_added_up_as_the_plan_says(
-    two: list[dict[str, Any]], name: str
-) -> None:
+def test_bf16_gradients_are_added_up_as_the_plan_says(two: list[dict[str, Any]], name: str) -> None:
     found = two[0][f"sum {name}"]
     assert found["gradient"] <= EXACT < 1e-3 < found["rounding"]
 
