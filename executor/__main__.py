@@ -40,7 +40,7 @@ def _work(options: argparse.Namespace) -> int:
     from executor.data import Corpus
     from executor.loss import check_trainable
     from executor.mesh import check_world, probe
-    from executor.parallel.data import check_parallel, check_split_backward
+    from executor.parallel.refused import check_parallel, check_split_backward
     from executor.runnable import check_plan_runnable
     from parsim.scenario import load_scenario
     from parsim.schedule import schedule_of

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from types import CodeType, ModuleType
@@ -128,6 +129,7 @@ def start_ranges(*, kernels: bool) -> None:
 
     Its public form cannot leave operators out.
     """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or it writes of each start on stderr
     made = autograd_profiler.profile(use_device="cuda" if kernels else None)
     config, activities = made.config(), made.kineto_activities
     _PROFILER._prepare_profiler(config, activities)

@@ -28,8 +28,8 @@ IGNORED = -100
 def loss(logits: Tensor, targets: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
     """Cross entropy of logits (b, s, V) and token ids (b, s), mean over counted tokens.
 
-    In fp32, of fp64 logits in fp64. With a group its ranks hold equal parts of V, in order of rank. All of them get the same
-    loss, and the gradient of their own part.
+    In fp32, of fp64 logits in fp64. With a group its ranks hold equal parts of V, in order of
+    rank. All of them get the same loss, and the gradient of their own part.
     """
     value: Tensor = _CrossEntropy.apply(logits.flatten(0, 1), targets.flatten(), group)
     return value

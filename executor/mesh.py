@@ -21,7 +21,6 @@ from parsim.plan.rules import divisors
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-    from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
 
 SHARING_NCCL = (2, 30)
@@ -94,19 +93,6 @@ def ranks_by_place(plan: Plan) -> Tensor:
     sizes = [plan.degree(axis) for axis in plan.rank_order]
     ranks = torch.arange(plan.world_size).view(sizes)
     return ranks.permute([plan.rank_order.index(axis) for axis in AXES]).contiguous()
-
-
-def data_group(plan: Plan, mesh: DeviceMesh) -> ProcessGroup:
-    """Return the group of all replicas of this rank's parameters; to be called on every rank."""
-    from torch import distributed
-
-    if plan.dp_shard == 1 or plan.dp_replicate == 1:
-        return mesh["dp_replicate" if plan.dp_shard == 1 else "dp_shard"].get_group()
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for rank in range(plan.world_size):
-        place = coordinates(plan, rank)
-        groups.setdefault((place["pp"], place["cp"], place["tp"]), []).append(rank)
-    return distributed.new_subgroups_by_enumeration(list(groups.values()))[0]
 
 
 def probe(kind: str | None = None, *, nodes: int = 1) -> DeviceReport:

@@ -19,8 +19,9 @@ from executor.loss import check_trainable
 from executor.mesh import build_mesh, coordinates
 from executor.module import build_stage, seed_dropout
 from executor.optimizer import OptimizerConfig, StageOptimizer
-from executor.parallel.data import LossFn, Replica, apply_data_parallel, check_split_backward
+from executor.parallel.data import LossFn, Replica, apply_data_parallel
 from executor.parallel.precision import edge_dtype, logits_dtype, storage_dtype
+from executor.parallel.refused import check_split_backward
 from executor.parallel.tensor import apply_tensor_parallel, training_loss
 from executor.parallel.tied import TiedTable
 from executor.pipeline import PipelineRunner

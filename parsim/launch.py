@@ -33,6 +33,10 @@ ALLOCATOR = {
 """Settings of the C library's allocator: keep what was freed. Its default gives blocks from 32 MiB
 back at once, and a step that takes them anew pays for every page: 4 GB/s instead of 27."""
 
+STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""A store of its own for each start of the ranks: in torchrun's they find the addresses of those
+that were killed, and connect to nobody."""
+
 
 class RunError(ParsimError):
     """Ranks failed; the message names the first, what it said, and where the log is."""
@@ -272,7 +276,7 @@ def settings(nodes: Nodes, *, linux: bool) -> dict[str, str]:
 
     One thread a rank; gloo on the loopback device where all ranks are on one machine.
     """
-    found = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", **ALLOCATOR}
+    found = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", **STORE, **ALLOCATOR}
     return {**found, "GLOO_SOCKET_IFNAME": "lo"} if linux and nodes.on_one_machine else found
 
 

@@ -100,13 +100,26 @@ def _tell_restarts(errors: Path, told: set[Path]) -> None:
 
 
 def _end_stopped(process: subprocess.Popen[bytes], errors: Path, seen: dict[Path, float]) -> None:
-    """Kill stopped ranks once GRACE seconds have passed since another one failed."""
+    """Kill a stopped rank once GRACE seconds have passed since another of its attempt failed."""
     now = time.monotonic()
-    for path in errors.glob("attempt*/rank*.json"):
-        if 0.0 < now - seen.setdefault(path, now) - GRACE < 2 * GRACE:
-            for rank in _stopped_children(process.pid):
-                with suppress(OSError):
-                    os.kill(rank, signal.SIGKILL)
+    failed = {
+        path.parent.name
+        for path in errors.glob("attempt*/rank*.json")
+        if now - seen.setdefault(path, now) > GRACE
+    }
+    for rank in _stopped_children(process.pid) if failed else ():
+        if f"attempt{_attempt(rank)}" in failed:
+            with suppress(OSError):
+                os.kill(rank, signal.SIGKILL)
+
+
+def _attempt(rank: int) -> str:
+    """How often torchrun had started ranks again when it started this one."""
+    with suppress(OSError):
+        variables = Path(f"/proc/{rank}/environ").read_text(errors="replace").split("\0")
+        pairs = dict(pair.partition("=")[::2] for pair in variables)
+        return pairs.get("TORCHELASTIC_RESTART_COUNT", "")
+    return ""
 
 
 def _stopped_children(parent: int) -> Iterator[int]:

@@ -80,6 +80,6 @@ def apply_autocast(stage: Stage, plan: Plan, device: str) -> None:
                 y = inner(x)
             return y if stage.head is not None else y.to(between)
 
-        stage.forward = forward
+        stage.forward = forward  # type: ignore[method-assign]
     if plan.precision == "tf32":
         torch.set_float32_matmul_precision("high")

@@ -1,6 +1,8 @@
 """What each kind of span looks like: one fixed palette that colour-blind readers can tell apart.
 
-The hues are those of Okabe and Ito (https://jfly.uni-koeln.de/color/). Colour has no standard in
+The hues are those of Okabe and Ito (https://jfly.uni-koeln.de/color/), but for exchanges between
+tensor ranks: their yellow is too faint for thin boxes, so these are the wine of Paul Tol's muted
+scheme (https://sronpersonalpages.nl/~pault/), darker than all others. Colour has no standard in
 this field (blue is F in PyTorch's schedule drawer, W in DualPipe's figure), so every picture has
 a legend and no meaning rests on hue alone: I is hatched, chunks differ in lightness.
 """
@@ -22,7 +24,7 @@ class Look(NamedTuple):
 
 TRANSFER: Final = Look("send / receive", "#56B4E9")
 COLLECTIVE: Final = Look("data-parallel collective", "#D55E00")
-EXCHANGE: Final = Look("tensor-parallel collective", "#F0E442")
+EXCHANGE: Final = Look("tensor-parallel collective", "#882255")
 
 LOOKS: Final = {
     "F": Look("F  forward", "#0072B2"),

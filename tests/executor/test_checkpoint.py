@@ -19,8 +19,10 @@ from executor.checkpoint_folder import (
     whole,
 )
 from executor.checkpoint_record import FORMAT, checksum, what_is_trained, write_record
+from parsim.cli import main
 from parsim.errors import InputError
 from tests.executor.launch import launch
+from tests.executor.test_faults import SCENARIO
 
 WORKER = Path(__file__).parent / "workers" / "checkpoint.py"
 PLAN = {"pp": 2, "schedule": "1f1b"}
@@ -191,3 +193,19 @@ def _check_failures(found: list[Any], folder: Path) -> None:
     )
     assert [rank["damaged"]["said"] for rank in found] == [["InputError", told]] * 2
     assert found[0]["pruned"] == ["step-00000006", "step-00000008"]
+
+
+@pytest.mark.distributed
+def test_a_checkpoint_of_another_plan_ends_with_2_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    folder = save(tmp_path / "saved", 5)
+    (tmp_path / "tiny.yaml").write_text(SCENARIO)
+    words = ["run", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--resume"]
+    assert main([*words, "--checkpoints", str(folder.parent)]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"error: checkpoint {folder} was written by plan 'pp2', this is 'tp1 pp2 dp1 mb2 m4 1f1b'; "
+        f"resume with the same plan, or choose another --checkpoints folder"
+    )
+    assert not (tmp_path / "out").exists()

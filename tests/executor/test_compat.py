@@ -72,3 +72,17 @@ def test_old_torch_is_refused(monkeypatch: pytest.MonkeyPatch, version: str) -> 
 def test_new_torch_is_accepted(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
     assert compat.require_torch() == version
+
+
+def test_missing_parts_of_the_profiler_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "_PROFILER", object())
+    monkeypatch.setattr(compat, "_SCOPES", object())
+    monkeypatch.setattr(compat, "WAITS", ((compat.SCHEDULES, "wait_for_nothing"),))
+    assert compat.self_test() == [
+        "torch._C._autograd lacks _prepare_profiler",
+        "torch._C._autograd lacks _enable_profiler",
+        "torch._C._autograd lacks _disable_profiler",
+        "_enable_profiler lacks the parameter scopes",
+        "torch._C._profiler lacks RecordScope.USER_SCOPE",
+        "torch.distributed.pipelining.schedules lacks wait_for_nothing",
+    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from parsim.errors import ModelError
@@ -13,6 +15,9 @@ torch = pytest.importorskip("torch")
 from executor.loss import IGNORED, check_trainable, loss  # noqa: E402
 from executor.module import build_model  # noqa: E402
 from tests.executor.tiny import draw, each_trained, tiny  # noqa: E402
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def test_the_loss_is_the_mean_over_tokens_in_fp32() -> None:
@@ -31,8 +36,9 @@ def test_tokens_without_a_target_do_not_count() -> None:
     assert torch.equal(loss(logits, targets), loss(logits[:, ::2], targets[:, ::2]))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_gradients_are_those_of_torch(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float64"])
+def test_gradients_are_those_of_torch(name: str) -> None:
+    dtype = getattr(torch, name)
     generator = torch.Generator().manual_seed(0)
     ours = torch.randn(2, 5, 11, generator=generator).to(dtype).requires_grad_()
     theirs = ours.detach().clone().requires_grad_()
@@ -47,10 +53,15 @@ def test_gradients_are_those_of_torch(dtype: torch.dtype) -> None:
 def test_only_the_softmax_is_kept() -> None:
     logits = torch.randn(4, 8, 1000).bfloat16().requires_grad_()
     targets = torch.randint(1000, (4, 8))
-    kept = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+    kept: list[int] = []
+
+    def keep(value: Tensor) -> Tensor:
+        kept.append(value.nbytes)
+        return value
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
         loss(logits, targets)
-    assert sum(x.nbytes for x in kept) < 4.1 * logits.numel()
+    assert 4 * logits.numel() < sum(kept) < 4.1 * logits.numel()
 
 
 def test_backward_runs_once() -> None:

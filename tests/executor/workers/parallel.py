@@ -41,7 +41,7 @@ def batch(plan: Plan, spec: TransformerSpec) -> tuple[torch.Tensor, torch.Tensor
 
 
 def masked(plan: Plan, spec: TransformerSpec) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `batch`, with targets where every seventh token was; none at all on some ranks' columns."""
+    """As `batch`, but only every seventh token has a target."""
     tokens, targets = batch(plan, spec)
     counted = torch.arange(spec.seq_len) % 7 == 0
     return tokens, targets.masked_fill(~counted, IGNORED)

@@ -51,14 +51,14 @@ def verified(spec: TransformerSpec, plan: Plan) -> dict[str, Any]:
     trainer.gradients(*mine)
     losses = trainer.gradients(*mine)
     loss = mean_over_ranks(losses, CPU)
-    equal = [None] * plan.world_size
+    equal: list[Any] = [None] * plan.world_size
     dist.all_gather_object(equal, (replica_index(plan, dist.get_rank()), losses))
     gradients = gather_gradients(trainer.replicas, trainer.mesh, plan)
     if dist.get_rank() != 0:
         return {}
     found = judge(spec, plan, (tokens, targets), SEED, loss, gradients)
     by_replica: dict[int, set[tuple[float, ...]]] = {}
-    for replica, values in filter(None, equal):
+    for replica, values in equal:
         by_replica.setdefault(replica, set()).update([tuple(values)] if values else [])
     return {
         **asdict(found),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from itertools import pairwise
 
 import pytest
@@ -170,3 +171,62 @@ def test_same_input_same_bytes(job: Job, plan: Plan) -> None:
 
 def test_kinds_of_compute_spans() -> None:
     assert {kind.name for kind in Kind if kind.is_compute} == set(COMPUTE)
+
+
+def test_exposed_parts_are_no_longer_than_their_spans(timeline: Timeline) -> None:
+    assert all(-1e-18 <= s.exposed <= s.duration * (1 + 1e-9) for s in timeline.spans)
+
+
+def test_exposed_parts_of_actions_are_drawn_by_stream(timeline: Timeline) -> None:
+    drawn: dict[tuple[int, int, int], list[Span]] = defaultdict(list)
+    for span in timeline.spans:
+        if span.kind in ("EXCHANGE", "SHARD"):
+            drawn[span.rank, span.stage, span.microbatch].append(span)
+    for action in actions(timeline):
+        parts = drawn[action.rank, action.stage, action.microbatch]
+        inside = [p for p in parts if action.start <= p.start and p.end <= action.end]
+        assert sum(p.exposed for p in inside) == pytest.approx(
+            action.exposed, abs=1e-8 * action.duration
+        )
+
+
+def test_streams_are_those_of_the_plan(timeline: Timeline, plan: Plan) -> None:
+    kinds = {span.kind for span in timeline.spans}
+    assert ("EXCHANGE" in kinds) == (plan.tp > 1)
+    assert ("SHARD" in kinds) == (plan.zero_stage >= 2)
+
+
+def test_a_rank_waits_for_a_message_only_while_it_is_idle(timeline: Timeline) -> None:
+    for rank in timeline.ranks:
+        compute = [s for s in timeline.on(rank, "compute") if s.kind in COMPUTE]
+        for message in (s for s in timeline.on(rank, "recv") if s.exposed > 0.0):
+            waited = message.end - message.exposed
+            assert not any(s.start < message.end and waited + 1e-12 < s.end for s in compute)
+
+
+def test_senders_wait_where_sends_block(timeline: Timeline, found: Evaluation) -> None:
+    for span in timeline.spans:
+        if span.stream == "send":
+            assert span.exposed == (span.duration if found.costs.blocking_p2p else 0.0)
+
+
+def test_the_tied_table_is_summed_by_its_two_ranks(timeline: Timeline, found: Evaluation) -> None:
+    spans = [s for s in timeline.spans if s.kind == "REDUCE_TIED"]
+    if not found.costs.tied[0] or len(timeline.ranks) == 1:
+        assert spans == []
+        return
+    assert [s.rank for s in spans] == [0, timeline.ranks[-1]]
+    for span in spans:
+        assert span.duration == pytest.approx(float(found.costs.tied[0]))
+        assert span.end == float(found.tail.reduced[span.rank, 0])
+
+
+def test_what_is_exposed_behind_the_actions_makes_up_the_wait_for_the_update(
+    timeline: Timeline, found: Evaluation
+) -> None:
+    for rank in timeline.ranks:
+        clock, reduced = float(found.run.clock[rank, 0]), float(found.tail.reduced[rank, 0])
+        kinds = ("REDUCE_GRAD", "REDUCE_TIED")
+        waited = [s for s in timeline.on(rank, "dp") if s.kind in kinds and s.exposed > 0.0]
+        assert all(span.end <= reduced for span in waited)
+        assert sum(s.exposed for s in waited) <= reduced - clock + 1e-12
