@@ -78,12 +78,8 @@ class LayerBench:
             recompute=workload.plan.recompute,
         )
         if workload.plan.tp > 1 and self.mesh is not None:
-            apply_tensor_parallel(
-                stage,
-                self.mesh,
-                sequence_parallel=workload.plan.sequence_parallel,
-                loss_parallel=False,
-            )
+            split = workload.plan.sequence_parallel
+            apply_tensor_parallel(stage, self.mesh, sequence_parallel=split)
         return stage
 
     def _times(

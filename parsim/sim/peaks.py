@@ -6,7 +6,8 @@ what lives at each moment follows from the schedule.
     loss       after the last stage's forward: logits and their softmax
     backward   at the top of a stage: the gradients of one layer's widest matrix and of its input;
                on the last stage also those of the output projection, before they are added
-    embedding  at the end of the first stage's backward: a dense gradient of the token table
+    embedding  at the end of the first stage's backward: a dense gradient of the token table; tied
+               to the output projection on one stage, that one's from the head on, and their sum
 
 Gradients exist from a stage's first backward on, so GPipe's last forwards do not meet them.
 
@@ -27,7 +28,7 @@ from parsim.cost.job import Job
 from parsim.cost.sharding import reduced_bytes
 from parsim.cost.stages import LayerTable, largest_layer_parameters, layer_counts, per_rank
 from parsim.cost.step import StepCosts, stage_cut
-from parsim.model.operators import Linear, Split
+from parsim.model.operators import Elementwise, Layer, Linear, Split
 from parsim.plan import PlanTable, Recompute
 from parsim.schedule import Kind, Schedule
 from parsim.sim.memory import MemoryUse, least_memory, memory_use, stage_kept, static_bytes
@@ -100,13 +101,14 @@ class Buffers:
         logits = np.asarray(tokens * job.model.vocab_size / table.tp)
         value = table.precision.activation
         rows = np.asarray(job.model.vocab_size * job.model.hidden_size / table.tp * value)
+        alone = job.model.tied_embeddings and int(table.pp[0]) == 1
         backward, at_loss = gathered_bytes(job, table)
         return cls(
             softmax=logits * job.software.loss_saved,
             logits=logits * job.software.loss_kept,
             head=rows + layers.boundary,
-            layer=layer_bytes(job, table, layers),
-            embedding=rows,
+            layer=layer_bytes(job, table, layers) + alone * rows,
+            embedding=rows + alone * 2.0 * rows,
             gathered=backward,
             gathered_at_loss=at_loss,
         )
@@ -146,29 +148,47 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
 def gathered_bytes(job: Job, table: PlanTable) -> tuple[Array, Array]:
     """(in backward, at the loss): what `fully_shard` holds beside a rank's shards, (B,).
 
-    Backward of a layer under ZeRO-3: its parameters, the next layer's on their way (the collective
-    and its copy), two buffers of gradients on theirs; of embedding and head, which are one group,
-    the parameters, the table's gradient, and two buffers of the last micro-batch's reduction.
-    ZeRO-2 keeps all parameters gathered beside the shards.
+    Backward of a layer under ZeRO-3: its parameters, and the next layer's on their way (the
+    collective and its copy); embedding and head are one group that stays gathered. ZeRO-2 keeps
+    all parameters gathered beside the fp32 shards, and one layer's gradients on their way.
     """
     gathered, reduced = float(table.precision.gathered), reduced_bytes(table)
     layer = largest_layer_parameters(job.model, table)
-    rows = np.asarray(job.model.vocab_size * job.model.hidden_size / table.tp)
     ends = sum(
         part.split_parameters / table.tp + part.repeated_parameters
         for part in (job.model.embedding, job.model.head)
     )
-    at_ends = np.asarray(ends * gathered)
-    sent = 2.0 * reduced * np.asarray(ends)
-    three = table.zero_stage == 3
-    two = table.zero_stage == 2
-    shards = job.model.parameters / table.tp / table.dp_shard * gathered
-    in_layer = layer * (3.0 * gathered + 2.0 * reduced)
-    backward = np.where(three, in_layer + at_ends + rows * gathered + sent, 0.0)
-    again = np.where(table.num_microbatches > 1, sent, 0.0)
-    at_loss = np.where(three, at_ends + again, 0.0)
-    staged = np.where(two, shards + 2.0 * reduced * layer + sent, 0.0)
-    return backward + staged, at_loss + np.where(two, shards + again, 0.0)
+    three, two = table.zero_stage == 3, table.zero_stage == 2
+    shards = job.model.parameters / table.tp / table.dp_shard * table.precision.parameter
+    at_loss = np.where(three, ends * gathered, np.where(two, shards, 0.0))
+    backward = np.where(three, 3.0 * gathered * layer, np.where(two, 2.0 * reduced * layer, 0.0))
+    return backward + at_loss, at_loss
+
+
+def composed_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
+    """Kept where eager PyTorch composes what others fuse, one micro-batch on each stage, (S, B).
+
+    SwiGLU is SiLU and a product, so SiLU's result is kept too; an RMSNorm (weight, no bias) keeps
+    the normalised input beside the input.
+    """
+    kinds = [_composed(layer, table, job.model.seq_len) for layer in job.model.kinds]
+    again = np.where(table.recompute == Recompute.FULL, 0.0, 1.0)
+    rows: Array = counts @ (np.stack(kinds) * again)
+    rows[-1] += _composed(job.model.head, table, job.model.seq_len)
+    return rows
+
+
+def _composed(layer: Layer, table: PlanTable, seq_len: int) -> Array:
+    tokens = table.microbatch_size * seq_len / table.cp * table.precision.activation
+    extra = np.zeros(len(table))
+    for op in layer.operators:
+        if not isinstance(op, Elementwise):
+            continue
+        if op.kind == "swiglu":
+            extra = extra + tokens * op.width / table.tp
+        elif op.kind == "norm" and op.repeated_parameters == op.width:
+            extra = extra + tokens * op.width / table.sequence_split
+    return extra
 
 
 def message_bytes(schedule: Schedule, table: PlanTable, layers: LayerTable, rank: int) -> Array:
@@ -191,7 +211,8 @@ def peak_memory(
     if not job.software.eager:
         return memory_use(job, table, layers, costs, schedule)
     by_rank = on_ranks(costs.parameters, schedule)
-    kept = stage_kept(layers, layer_counts(job.model, stage_cut(job, table)))
+    counts = layer_counts(job.model, stage_cut(job, table))
+    kept = stage_kept(layers, counts) + composed_bytes(job, table, counts)
     buffers = Buffers.of(job, table, layers)
     ranks = [
         _highest(job, table, layers, costs, schedule, rank, kept, buffers)
