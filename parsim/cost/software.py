@@ -32,9 +32,9 @@ class Software:
     `overlap` is the share of a hidden collective that really hides, `tp_overlap` the share of
     tensor-parallel collectives that hide under GEMMs, `tp_overlap_backward` the share that a
     backward GEMM hides of the collective beside it. `gathers_per_layer` is how many collectives
-    ZeRO-3 needs for a layer's parameters. `staging` is moved per byte that a sharded collective carries, between
-    its flat buffer and the tensors; `lookup_gradient` bytes per value of the token table by each
-    backward. `optimizer_bytes` is moved per local parameter by a step.
+    ZeRO-3 needs for a layer's parameters. `staging` is moved per byte that a sharded collective
+    carries, between its flat buffer and the tensors; `lookup_gradient` bytes per value of the token
+    table by each backward. `optimizer_bytes` is moved per local parameter by a step.
     """
 
     id: str

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ from executor.memory import step_bytes
 from executor.mesh import replica_index
 from executor.module import OUTPUT_TABLE, TOKEN_TABLE
 from executor.optimizer import OptimizerConfig, StageOptimizer, gradient_norm
+from executor.parallel.buckets import local_tensor
 from executor.parallel.data import whole_tensor
-from executor.train import build_trainer
+from executor.train import Trainer, build_trainer
 from executor.verify import gather_gradients, max_relative_error, mean_loss, reference
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, Recompute
