@@ -1,74 +1,65 @@
 """Measures this machine, fits the constants that the simulator reads, and writes them as a catalog.
 
 `parsim calibrate` starts it twice: outside torchrun `python -m executor.calibrate` says how many
-ranks it wants, and as a rank it measures. Kernels run on rank 0 alone; two ranks time the links.
+ranks it wants, and as a rank it measures. All ranks measure at once, because in training none of
+them has the machine to itself; the figures are rank 0's.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 
-from executor.calibration_file import catalog_text, hardware_name, source_text, with_units
-from executor.constants import (
-    ALL_REDUCE,
-    CHECKS,
-    DEVICE_CONSTANTS,
-    SEND_RECV,
-    Kernels,
-    Sample,
-    fit_device,
-    fit_system,
-    link_time,
-    pair,
-    residuals,
-    system_constants,
+from executor.calibration.conclude import Measured, Setting, conclude
+from executor.calibration.fit import Kernels, Sample
+from executor.calibration.kernels import Bench
+from executor.calibration.layers import LayerBench, LayerSample
+from executor.calibration.links import interference, link_samples
+from executor.calibration.workloads import (
+    GEMM,
+    Case,
+    Workload,
+    distinct_cases,
+    memory_cases,
+    spread,
 )
 from executor.faults import end_with_parent
 from executor.mesh import DeviceReport, probe, rank_device
-from executor.microbench import Bench, Case, plan_cases, spread_cases
 from executor.train import process_group
-from parsim.cluster.hardware import Device, System
+from parsim.cluster.hardware import Device
 from parsim.cluster.reader import load_catalog
 from parsim.cost.software import software
 from parsim.errors import InputError, ParsimError
 from parsim.plan.record import precision
 from parsim.scenario import load_scenario
 
-SCHEMA_VERSION = 1
 REFERENCE = {"cpu": 512, "cuda": 4096}
 """Edge of the square product that is timed at start, middle and end."""
-DRIFT = 0.03
-"""A reference product that moved by more than this makes a note: the clock was not steady."""
-SHARES = {"kernels": 0.6, "links": 0.15}
-"""Of the seconds given; the rest is for starting the ranks and for the fit."""
-LINK_SIZES = (4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20)
+SHARES = {"kernels": 0.4, "layers": 0.25, "links": 0.15}
+"""Of the seconds given; the rest is for starting the ranks, making inputs, and the fit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """Everything timed on one machine; `reference` is the same product at three moments."""
+@dataclass(slots=True)
+class _Clock:
+    """The reference product at several moments."""
 
-    kernels: Sequence[Sample]
-    links: Sequence[Sample]
-    reference: tuple[float, ...]
-    notes: tuple[str, ...]
+    bench: Bench
+    share: float
+    moments: list[float] = field(default_factory=list)
 
-    @property
-    def drift(self) -> float:
-        """How much longer the slowest reference product took than the fastest."""
-        return max(self.reference) / min(self.reference) - 1.0
+    def tick(self) -> None:
+        edge = REFERENCE[self.bench.device.type]
+        reference = Case(GEMM, {"m": edge, "n": edge, "k": edge})
+        self.moments.append(self.bench.sample(reference, self.share).seconds)
 
 
 def ranks_wanted(report: DeviceReport) -> int:
@@ -95,67 +86,67 @@ def base_device(report: DeviceReport, devices: Iterable[str]) -> str:
     return max(likely, key=lambda found: found[0])[1]
 
 
-def measure(bench: Bench, cases: Sequence[Case], base: Device, seconds: float,
+def setting(report: DeviceReport, scenario: Path | None) -> Setting:
+    """The catalog's entries for this machine, and the workloads, with that of a plan."""
+    catalog = load_catalog()
+    base = base_device(report, tuple(catalog.devices))
+    system = next((one for one in catalog.systems.values() if one.device.id == base), None)
+    own: tuple[Workload, ...] = ()
+    used, stack = "fp32" if report.kind == "cpu" else "bf16", "executor-cpu"
+    if scenario is not None:
+        found = load_scenario(scenario)
+        plan = found.fixed_plan()
+        own = (Workload(spec=found.spec, plan=plan),)
+        used, stack = plan.precision, found.job.software.id
+    numbers = precision(used)
+    kernels = Kernels(precision=numbers.compute, value=numbers.activation, software=software(stack))
+    return Setting(
+        report=report, device=catalog.device(base), system=system, kernels=kernels,
+        workloads=(*own, *spread(report.kind, used)),
+    )  # fmt: skip
+
+
+def cases(chosen: Setting) -> tuple[Case, ...]:
+    """All kernels to time, each once."""
+    software = chosen.kernels.software
+    small = chosen.report.kind == "cpu"
+    alone = memory_cases(small, chosen.kernels.value, software)
+    return (*distinct_cases(chosen.workloads, software), *alone)
+
+
+def measure(bench: Bench, listed: Sequence[Case], base: Device, seconds: float,
             kernels: Kernels) -> tuple[list[Sample], tuple[float, ...], list[str]]:  # fmt: skip
     """Time the cases on this rank, those left out that would take more than their share.
 
     Returns:
         The samples, the reference product at start, middle and end, and notes.
     """
-    share = seconds / (len(cases) + 3)
-    edge = REFERENCE[bench.device.type]
-    reference = Case("gemm", {"m": edge, "n": edge, "k": edge})
-    samples, moments, dropped = [], [bench.sample(reference, share).seconds], 0
-    for i, case in enumerate(cases):
-        if case.shape and 5.0 * kernels.time(base, case.kind, case.shape) > 3.0 * share:
+    share = seconds / (len(listed) + 3)
+    clock = _Clock(bench, share)
+    clock.tick()
+    samples, dropped = [], 0
+    for i, case in enumerate(listed):
+        if 5.0 * kernels.time(base, case.kind, case.shape) > 5.0 * share + 0.02 * seconds:
             dropped += 1
         else:
             samples.append(bench.sample(case, share))
-        if i == len(cases) // 2:
-            moments.append(bench.sample(reference, share).seconds)
-    moments.append(bench.sample(reference, share).seconds)
+        if i == len(listed) // 2:
+            clock.tick()
+    clock.tick()
     notes = (
-        [f"{dropped} of {len(cases)} shapes were too long for the time given"] if dropped else []
+        [f"{dropped} of {len(listed)} shapes were too long for the time given"] if dropped else []
     )
-    return samples, tuple(moments), notes
+    return samples, tuple(clock.moments), notes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """What is calibrated: the entries it starts from, the shapes, and how they are priced."""
-
-    report: DeviceReport
-    device: Device
-    system: System | None
-    kernels: Kernels
-    cases: tuple[Case, ...]
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """Ids of the new entries. A GPU keeps its id as a start: software factors go by that."""
-        base = self.device.id
-        device = "my-cpu" if base == "cpu" else f"{base}-mine"
-        return device, f"{device}-node"
-
-
-def setting(report: DeviceReport, scenario: Path | None) -> Setting:
-    """The catalog's entries for this machine, and the spread of shapes with those of a plan."""
-    catalog = load_catalog()
-    base = base_device(report, tuple(catalog.devices))
-    system = next((one for one in catalog.systems.values() if one.device.id == base), None)
-    plan_shapes: tuple[Case, ...] = ()
-    used, stack = "fp32" if report.kind == "cpu" else "bf16", "executor-cpu"
-    if scenario is not None:
-        found = load_scenario(scenario)
-        plan = found.fixed_plan()
-        plan_shapes = tuple(plan_cases(found.job.model, plan))
-        used, stack = plan.precision, found.job.software.id
-    numbers = precision(used)
-    kernels = Kernels(precision=numbers.compute, value=numbers.activation, software=software(stack))
-    return Setting(
-        report=report, device=catalog.device(base), system=system, kernels=kernels,
-        cases=(*plan_shapes, *spread_cases(report.kind)),
-    )  # fmt: skip
+def measure_layers(bench: Bench, chosen: Setting, seconds: float) -> list[LayerSample]:
+    """Time the layers of all workloads for which there are enough ranks."""
+    size = dist.get_world_size()
+    mesh = init_device_mesh(bench.device.type, (size,)) if size > 1 else None
+    layers = LayerBench(bench.device, mesh)
+    runnable = [one for one in chosen.workloads if layers.runs(one)]
+    share = seconds / max(len(runnable), 1)
+    return [sample for one in runnable for sample in layers.samples(one, share)]
 
 
 def calibrate(chosen: Setting, out: Path, seconds: float) -> None:
@@ -163,80 +154,21 @@ def calibrate(chosen: Setting, out: Path, seconds: float) -> None:
     device = rank_device(chosen.report)
     with process_group(chosen.report.backend, max(300.0, 10.0 * seconds)):
         bench = Bench(device, chosen.kernels.precision)
-        links = _links(bench, SHARES["links"] * seconds)
-        if dist.get_rank() == 0:
-            limit = SHARES["kernels"] * seconds
-            found = measure(bench, chosen.cases, chosen.device, limit, chosen.kernels)
+        several = dist.get_world_size() > 1
+        links = list(link_samples(bench, SHARES["links"] * seconds)) if several else []
+        lost = interference(bench) if several else 0.0
+        limit = SHARES["kernels"] * seconds
+        samples, moments, notes = measure(
+            bench, cases(chosen), chosen.device, limit, chosen.kernels
+        )
         dist.barrier()
+        layers = measure_layers(bench, chosen, SHARES["layers"] * seconds)
         if dist.get_rank() == 0:
-            samples, moments, notes = found
-            measured = Measured(kernels=samples, links=links, reference=moments,
-                                notes=tuple(notes))  # fmt: skip
+            measured = Measured(kernels=samples, layers=layers, links=links, interference=lost,
+                                reference=moments, notes=tuple(notes))  # fmt: skip
             text, document = conclude(chosen, measured)
             (out / "device.yaml").write_text(text, encoding="utf-8")
             (out / "calibration.json").write_text(json.dumps(document), encoding="utf-8")
-
-
-def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
-    """Fit the constants; the catalog file's text, and the document without the seconds it took."""
-    new_device, new_system = chosen.names
-    name = hardware_name(chosen.report)
-    device = fit_device(chosen.device, measured.kernels, chosen.kernels)
-    device = replace(device, id=new_device, name=name)
-    system = None
-    if measured.links and chosen.system is not None:
-        system = fit_system(chosen.system, measured.links)
-        system = replace(system, id=new_system, name=f"{name}, {chosen.report.backend}",
-                         device=device, devices_per_node=max(chosen.report.count, 2))  # fmt: skip
-    kernels = [chosen.kernels.time(device, one.kind, one.shape) for one in measured.kernels]
-    links = _predicted_links(system, measured.links)
-    base = chosen.device.id, chosen.system.id if chosen.system else ""
-    text = catalog_text(device, system, base, source_text(name, chosen.kernels.precision))
-    return text, {
-        "schema_version": SCHEMA_VERSION,
-        "device": _device_document(device, base[0], measured),
-        "system": system and {"id": system.id, "from": base[1],
-                              "intra.bandwidth_bytes_per_s": system.intra.bandwidth,
-                              **with_units(system_constants(system))},
-        "residuals": {
-            "kernels": residuals(measured.kernels, kernels),
-            "collectives": residuals(measured.links, links) if system else {},
-        },
-    }  # fmt: skip
-
-
-def _predicted_links(system: System | None, samples: Sequence[Sample]) -> list[float]:
-    if system is None:
-        return []
-    where = pair(system)
-    return [link_time(system, where, one.kind, one.shape) for one in samples]
-
-
-def _device_document(device: Device, base: str, measured: Measured) -> dict[str, Any]:
-    notes = [f"not fitted, only compared: {', '.join(CHECKS)}", *measured.notes]
-    if measured.drift > DRIFT:
-        notes.append(f"the reference product moved by {100 * measured.drift:.0f} %; the machine "
-                     f"was not quiet, calibrate again")  # fmt: skip
-    if not measured.links:
-        notes.append("links were not measured: this machine has one device that ranks cannot share")
-    return {
-        "id": device.id,
-        "from": base,
-        "name": device.name,
-        "date": datetime.date.today().isoformat(),
-        "torch": torch.__version__,
-        **with_units({name: getattr(device, name) for name in DEVICE_CONSTANTS}),
-        "reference_s": list(measured.reference),
-        "reference_drift": measured.drift,
-        "notes": notes,
-    }
-
-
-def _links(bench: Bench, seconds: float) -> list[Sample]:
-    if dist.get_world_size() < 2:
-        return []
-    pairs = [(kind, size) for size in LINK_SIZES for kind in (ALL_REDUCE, SEND_RECV)]
-    return [bench.link(kind, size, seconds / len(pairs)) for kind, size in pairs]
 
 
 def main() -> int:
@@ -255,6 +187,7 @@ def main() -> int:
         if "RANK" not in os.environ:
             sys.stdout.write(f"{ranks_wanted(report)}\n")
         else:
+            end_with_parent()
             calibrate(chosen, options.out, options.seconds)
         return 0
     except ParsimError as error:

@@ -88,6 +88,8 @@ WAITS: tuple[tuple[Any, str], ...] = (
 
 _PROFILER: Any = getattr(torch._C, "_autograd", None)
 _SCOPES: Any = getattr(getattr(torch._C, "_profiler", None), "RecordScope", None)
+_EVENT_TYPE: Any = getattr(getattr(torch._C, "_profiler", None), "_EventType", None)
+_ALLOCATION: Any = getattr(_EVENT_TYPE, "Allocation", None)
 _ENGINE: Any = getattr(Variable, "_execution_engine", None)
 
 _RUNTIME: dict[str, tuple[str, ...]] = {
@@ -147,6 +149,22 @@ def stop_ranges() -> list[tuple[Any, bool]]:
         if not (on_device and event.is_user_annotation()):
             found.append((event, on_device))
     return found
+
+
+def allocations(profiler: torch.profiler.profile) -> list[tuple[int, int]]:
+    """What a profiler saw of the allocator: address and bytes, below 0 where given back, by time.
+
+    Its public events have no addresses.
+    """
+    found = []
+    left = list(profiler.profiler.kineto_results.experimental_event_tree())
+    while left:
+        event = left.pop()
+        left.extend(event.children)
+        if event.tag == _ALLOCATION:
+            fields = event.extra_fields
+            found.append((event.start_time_ns, fields.ptr, fields.alloc_size))
+    return [(address, size) for _, address, size in sorted(found, key=lambda move: move[0])]
 
 
 def after_backward(call: Callable[[], object]) -> None:
@@ -255,6 +273,8 @@ def _wrong_memory() -> Iterator[str]:
         yield "DTensor lacks _local_tensor"
     if "fwd_cache" not in StageBase.backward_one_chunk.__code__.co_names:
         yield "PipelineStage keeps no outputs in fwd_cache"
+    if _ALLOCATION is None:
+        yield "torch._C._profiler lacks _EventType.Allocation"
     if STAGE_BACKWARD is None:
         yield "pipelining.stage lacks stage_backward"
 

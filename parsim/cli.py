@@ -17,7 +17,17 @@ import typer
 
 from parsim.cli_executor import calibrate, run
 from parsim.errors import NoFeasiblePlan, ParsimError, ToleranceExceeded
-from parsim.terminal import AsJson, Overrides, ScenarioPath, load, note, print_json, progress, show
+from parsim.terminal import (
+    AsJson,
+    CalibratedDevice,
+    Overrides,
+    ScenarioPath,
+    load,
+    note,
+    print_json,
+    progress,
+    show,
+)
 
 if TYPE_CHECKING:
     from parsim.validation.compare import Validation
@@ -112,6 +122,7 @@ def _options(
 def check(
     scenario: ScenarioPath,
     overrides: Overrides = None,
+    device: CalibratedDevice = None,
     write_schedule: Annotated[
         Path | None, typer.Option(help="write the plan's actions, for plan.schedule: .csv")
     ] = None,
@@ -120,7 +131,7 @@ def check(
     """Read a scenario and say what it resolves to, or file:line:column of what is wrong."""
     from parsim.report.resolved import resolved, resolved_text
 
-    found = load(scenario, overrides)
+    found = load(scenario, overrides, device)
     if as_json:
         print_json(resolved(found))
     else:
@@ -136,6 +147,7 @@ def check(
 def simulate(
     scenario: ScenarioPath,
     overrides: Overrides = None,
+    device: CalibratedDevice = None,
     events: Annotated[
         bool, typer.Option("--events", help="run the discrete-event tier too and compare")
     ] = False,
@@ -150,7 +162,7 @@ def simulate(
     from parsim.sim import simulate as predict
     from parsim.validation.evidence import describe, evidence_for
 
-    found = load(scenario, overrides)
+    found = load(scenario, overrides, device)
     plan = found.fixed_plan()
     if timeline is not None:
         check_own_form(timeline, scenario)
@@ -176,6 +188,7 @@ def simulate(
 def search(
     scenario: ScenarioPath,
     overrides: Overrides = None,
+    device: CalibratedDevice = None,
     top: Annotated[int, typer.Option(min=1, help="how many plans to print")] = 10,
     save: Annotated[
         Path | None, typer.Option(help="write the best plan as a scenario file")
@@ -191,7 +204,7 @@ def search(
     from parsim.search.search import search as find
     from parsim.validation.evidence import describe, evidence_for
 
-    found = load(scenario, overrides)
+    found = load(scenario, overrides, device)
     evidence = evidence_for(found.job.device.id, found.job.software.id)
     space = found.plan_space()
     if save is not None:
@@ -219,6 +232,7 @@ def timeline(
         Path, typer.Option("-o", "--output", help=".png, .svg, .html or .json (Perfetto trace)")
     ],
     overrides: Overrides = None,
+    device: CalibratedDevice = None,
     memory: Annotated[bool, typer.Option("--memory", help="memory curves below")] = False,
     critical: Annotated[bool, typer.Option("--critical", help="overlay the critical path")] = False,
     until: Annotated[float | None, typer.Option(help="draw the first so many seconds")] = None,
@@ -229,7 +243,9 @@ def timeline(
 
     check_suffix(output)
     check_other(output, scenario)
-    drawn, said = saved(scenario, overrides) or predicted(load(scenario, overrides), output, note)
+    drawn, said = saved(scenario, overrides) or predicted(
+        load(scenario, overrides, device), output, note
+    )
     with progress("drawing"):
         save_timeline(drawn, output, summary=said, memory=memory, critical=critical, until=until)
     note(f"timeline written to {output}")

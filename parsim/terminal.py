@@ -26,6 +26,10 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="override a field, e.g. --set plan.tp=4"),
 ]
+CalibratedDevice = Annotated[
+    Path | None,
+    typer.Option("--device", metavar="FILE", help="predict with a file of `parsim calibrate`"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
 
@@ -46,11 +50,14 @@ def show(view: RenderableType) -> None:
     console().print(view)
 
 
-def load(path: Path, overrides: list[str] | None) -> Scenario:
-    """Read a scenario with its `--set` overrides; what it assumes goes to stderr."""
+def load(path: Path, overrides: list[str] | None, device: Path | None = None) -> Scenario:
+    """Read a scenario with its `--set` overrides; what it assumes goes to stderr.
+
+    `device` is a file of `parsim calibrate` whose system (or device) takes the scenario's place.
+    """
     from parsim.scenario import load_scenario
 
-    pairs: dict[str, str] = {}
+    pairs = calibrated(device) if device else {}
     for text in overrides or []:
         key, sign, value = text.partition("=")
         if not sign or not key:
@@ -60,6 +67,33 @@ def load(path: Path, overrides: list[str] | None) -> Scenario:
     for said in scenario.notes:
         note(f"note: {said}")
     return scenario
+
+
+def calibrated(file: Path) -> dict[str, str]:
+    """The overrides that put a calibrated file's system, or its device, in a scenario's place.
+
+    Raises:
+        InputError: the file does not hold exactly one system or device of its own.
+    """
+    from parsim.cluster.reader import load_catalog
+
+    known, found = load_catalog(), load_catalog([file])
+    pairs = {"cluster.catalog": json.dumps([str(file.resolve())])}
+    for key, before, after in (
+        ("system", known.systems, found.systems),
+        ("device", known.devices, found.devices),
+    ):
+        own = [name for name in after if name not in before]
+        if len(own) == 1:
+            return {**pairs, f"cluster.{key}": own[0]}
+        if own:
+            raise InputError(
+                f"{file} holds {len(own)} {key}s ({', '.join(own)}); name one with "
+                f"cluster.catalog and cluster.{key} in the scenario"
+            )
+    raise InputError(
+        f"{file} has no system or device of its own; write one with: parsim calibrate --out {file}"
+    )
 
 
 @contextmanager

@@ -73,7 +73,10 @@ class Replica:
     def zero_grad(self) -> None:
         """Forget the gradients of the last step."""
         for parameter in self.stage.parameters():
-            parameter.grad = None
+            if self.kind != "ddp":
+                parameter.grad = None
+            elif parameter.grad is not None:
+                parameter.grad.zero_()  # a view of DDP's buckets, which stay: no second copy
         if self.buckets is not None:
             self.buckets.zero()
 

@@ -13,11 +13,12 @@ from functools import lru_cache
 from typing import get_args
 
 from parsim.cluster.document import Document, Node, is_null, is_text
-from parsim.cluster.hardware import Fabric
+from parsim.cluster.hardware import Fabric, Measured
+from parsim.cluster.residuals import read_residuals
 from parsim.errors import ScenarioError, UnitError, did_you_mean
 from parsim.units import parse_quantity
 
-Value = str | bool | int | float
+Value = str | bool | int | float | Measured
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 
 # field -> kind. "capacity" is a size above 0, "count" an integer of 1 or more, "share" a number
@@ -38,6 +39,7 @@ DEVICE_FIELDS: Mapping[str, str] = {
     "kernel_latency": "time",
     "launch_factor": "amount",
     "context_memory": "bytes",
+    "residuals": "residuals",
     "calibrated": "flag",
 }
 SYSTEM_FIELDS: Mapping[str, str] = {
@@ -58,6 +60,8 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "call_overhead": "time",
     "call_overhead_per_rank": "time",
     "straggler": "amount",
+    "interference": "amount",
+    "residuals": "residuals",
     "calibrated": "flag",
 }
 FIELDS: Mapping[str, Mapping[str, str]] = {"devices": DEVICE_FIELDS, "systems": SYSTEM_FIELDS}
@@ -149,6 +153,8 @@ def _read_field(
     kind = FIELDS[section][field]
     if is_null(node):
         return None
+    if kind == "residuals":
+        return Reading(read_residuals(document, f"{where}.{field}", node), "")
     source = "" if kind in ("text", "flag", "fabric") else document.file
     if node.id == "sequence" and source:
         node, source = _value_and_source(document, f"{where}.{field}", node)

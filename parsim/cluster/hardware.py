@@ -15,6 +15,9 @@ from parsim.errors import CatalogError
 
 Fabric = Literal["nvswitch", "nvlink-mesh", "pcie", "shared-memory"]
 
+Measured = Mapping[str, tuple[tuple[float, ...], ...]]
+"""Kind of kernel or collective -> measured points: coordinates, then measured over modelled."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
@@ -24,7 +27,8 @@ class Device:
     number of multiprocessors a GEMM's tiles are dealt to. How `gemm_efficiency`, `gemm_k_half`
     and `gemm_wave_loss` make a GEMM's time is in `parsim/cost/kernels.py`; `kernel_latency` is
     the least time of a kernel. `calibrated` is True only for constants measured on a real
-    device of this kind; otherwise they are the catalog's and predictions say so.
+    device of this kind; otherwise they are the catalog's and predictions say so. `residuals` are
+    a calibration's measured times over the constants' (see `parsim/cost/residuals.py`).
     """
 
     id: str
@@ -42,6 +46,7 @@ class Device:
     kernel_latency: float
     launch_factor: float = 1.0
     context_memory: float = 0.0
+    residuals: Measured = field(default_factory=dict)
     calibrated: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -107,6 +112,9 @@ class System:
     `call_overhead` is what one collective call costs before bytes move, `call_overhead_per_rank`
     what each further rank of the group adds (seconds). `straggler` is the share by which a step
     grows per doubling of the device count beyond 8 (variation between devices and hosts).
+    `interference` is the share of a collective's time that compute beside it loses: 0 where copy
+    engines do the work, 1 where the core that computes also moves the bytes. `residuals` are as
+    for a device.
     """
 
     id: str
@@ -118,6 +126,8 @@ class System:
     call_overhead: float
     call_overhead_per_rank: float
     straggler: float
+    interference: float = 0.0
+    residuals: Measured = field(default_factory=dict)
     calibrated: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)
 

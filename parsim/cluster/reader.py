@@ -34,6 +34,8 @@ _OPTIONAL = {
     "name",
     "launch_factor",
     "context_memory",
+    "residuals",
+    "interference",
     "calibrated",
     "intra.nvls",
     "network.oversubscription",

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from parsim.cluster.hardware import System
 from parsim.cluster.placement import group_shape
+from parsim.cost.residuals import measured_factor
 
 Array = NDArray[np.float64]
 Kind = Literal["all_reduce", "all_gather", "reduce_scatter"]
@@ -123,7 +124,8 @@ def collective_time(system: System, kind: Kind, size: Array | float, where: Grou
     if kind == "all_reduce" and system.intra.nvls:
         best = np.minimum(best, _nvls(system, size, where))
     overhead = system.call_overhead + system.call_overhead_per_rank * (where.size - 1.0)
-    return np.where((where.size > 1) & (size > 0), best + overhead, 0.0)
+    seconds = (best + overhead) * measured_factor(system.residuals, kind, size)
+    return np.where((where.size > 1) & (size > 0), seconds, 0.0)
 
 
 def _intra(system: System) -> float:
@@ -191,4 +193,5 @@ def p2p_time(system: System, size: Array | float, *, crosses: NDArray[np.bool_] 
     else:
         lane = np.minimum(network.nic_bandwidth, network.node_bandwidth / np.maximum(sharing, 1.0))
         across = network.latency + size / (lane * network.efficiency)
-    return np.where(size > 0, np.where(crosses, across, inside) + system.call_overhead, 0.0)
+    seconds = np.where(crosses, across, inside) + system.call_overhead
+    return np.where(size > 0, seconds * measured_factor(system.residuals, "send_recv", size), 0.0)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.cluster.hardware import Device
+from parsim.cost.residuals import measured_factor
 
 Array = NDArray[np.float64]
 Num = Array | float | int
@@ -78,7 +79,8 @@ def gemm_time(
     compute = 2.0 * area * work * (k + device.gemm_k_half) / rate
     moved = value * (m * k + k * n + m * n) * batch + extra_bytes
     memory = moved / (device.memory_bandwidth * device.memory_efficiency)
-    return smooth_max(compute, memory, 4.0) + device.kernel_latency
+    seconds = smooth_max(compute, memory, 4.0) + device.kernel_latency
+    return np.asarray(seconds * measured_factor(device.residuals, "gemm", m * batch, n, k))
 
 
 def flash_attention_time(
@@ -102,14 +104,19 @@ def flash_attention_time(
         device.attention_backward_efficiency if backward else device.attention_forward_efficiency
     )
     rate = device.peak(precision) * share * efficiency
-    return np.asarray(flops / rate * (1.0 + FLASH_HALF_LENGTH / seq_len)) + device.kernel_latency
+    seconds = flops / rate * (1.0 + FLASH_HALF_LENGTH / seq_len) + device.kernel_latency
+    kind = "attention_backward" if backward else "attention_forward"
+    return np.asarray(seconds * measured_factor(device.residuals, kind, flops, seq_len))
 
 
-def memory_time(device: Device, moved: Num, launches: Num = 1) -> Array:
+def memory_time(device: Device, moved: Num, launches: Num = 1, kind: str = "") -> Array:
     """Time of memory-bound kernels: bytes / (HBM e_h) + launches t0/2.
+
+    `kind` is what a calibration may have measured by itself: "gelu_forward", "optimizer".
 
     Source: slope of large norm, dropout and optimizer kernels, 0.73 to 0.9 of the peak.
     Leaves out: cache hits between neighbouring kernels.
     """
     seconds = np.asarray(moved) / (device.memory_bandwidth * device.memory_efficiency)
-    return np.asarray(seconds + 0.5 * device.kernel_latency * np.asarray(launches))
+    seconds = seconds + 0.5 * device.kernel_latency * np.asarray(launches)
+    return np.asarray(seconds * measured_factor(device.residuals, kind, moved))

@@ -15,6 +15,7 @@ from parsim.cost.borders import Borders
 from parsim.cost.job import Job
 from parsim.cost.kernels import gemm_time, memory_time
 from parsim.cost.passes import LayerCost
+from parsim.cost.residuals import measured_factor
 from parsim.model.operators import (
     Attention,
     Elementwise,
@@ -48,7 +49,28 @@ class LayerCoster:
         total = LayerCost.zero(len(self.table))
         for op in layer.operators:
             self._add(op, total)
-        return total
+        return self._measured(layer, total)
+
+    def _measured(self, layer: Layer, cost: LayerCost) -> LayerCost:
+        """The layer as a calibration found whole ones to take, beside the sum of their kernels."""
+        if not self.job.device.residuals:
+            return cost
+        forward = self._whole(f"{layer.name}_forward", cost.forward.seconds)
+        backward = self._whole(f"{layer.name}_backward", cost.backward.seconds)
+        return LayerCost(
+            forward=cost.forward.scaled(forward),
+            backward=cost.backward.scaled(backward),
+            core=cost.core.scaled(forward),
+            products=cost.products.scaled(forward),
+        )
+
+    def _whole(self, kind: str, seconds: Array) -> Array:
+        residuals = self.job.device.residuals
+        alone = measured_factor(residuals, kind, seconds)
+        split = f"split_{kind}"
+        if split not in residuals:
+            return np.asarray(alone)
+        return np.where(self.table.tp > 1, measured_factor(residuals, split, seconds), alone)
 
     def _add(self, op: Operator, to: LayerCost) -> None:
         if isinstance(op, Linear):
@@ -104,7 +126,8 @@ class LayerCoster:
         wide = self.table.common.gradient_precision == "fp32"
         if self.job.software.fused_gradient_accumulation:
             return self._gemm(k, n, m, extra_bytes=(8.0 if wide else 4.0) * n * k)
-        added = memory_time(self.job.device, (10.0 if wide else 6.0) * n * k)
+        moved = (10.0 if wide else 6.0) * n * k
+        added = memory_time(self.job.device, moved, kind="accumulate")
         return self._gemm(k, n, m) + added
 
     def _attention(self, op: Attention, to: LayerCost) -> None:
@@ -119,18 +142,21 @@ class LayerCoster:
         value = self.table.precision.activation
         ahead = count * (op.forward * value + op.forward_mask)
         behind = count * (op.backward * value + op.backward_mask)
-        to.forward.add(self._moved(ahead, op.launches[0]), op.launches[0])
-        to.backward.add(self._moved(behind, op.launches[1]), op.launches[1])
+        one, two = op.launches
+        to.forward.add(self._moved(ahead, one, f"{op.kind}_forward"), one)
+        to.backward.add(self._moved(behind, two, f"{op.kind}_backward"), two)
 
-    def _moved(self, moved: Array, launches: float) -> Array:
-        return memory_time(self.job.device, moved * self.job.software.traffic, launches)
+    def _moved(self, moved: Array, launches: float, kind: str) -> Array:
+        return memory_time(self.job.device, moved * self.job.software.traffic, launches, kind)
 
     def _lookup(self, op: Lookup, to: LayerCost) -> None:
         """Reads a row and writes it, adds positions (2 reads, 1 write); backward adds into rows."""
         tables = 1 + (op.positions > 0) + (op.token_types > 0)
         moved = self.tokens * op.width * self.table.precision.activation * 2.0 * tables
-        to.forward.add(self._moved(moved, tables), tables)
-        to.backward.add(self._moved(1.5 * moved, tables), 2 * tables)
+        to.forward.add(self._moved(moved, tables, "lookup_forward"), tables)
+        to.backward.add(self._moved(1.5 * moved, tables, "lookup_backward"), 2 * tables)
+        dense = op.vocab_size * op.width / self.table.tp * self.job.software.lookup_gradient
+        to.backward.add(memory_time(self.job.device, dense, 0, "accumulate"), 0)
         ahead, behind = self.borders.exchange(op.width)
         to.forward.expose(ahead)
         to.backward.expose(behind)
@@ -138,6 +164,7 @@ class LayerCoster:
     def _loss(self, op: Loss, to: LayerCost) -> None:
         """Cross-entropy by bytes; maximum, target logit and sum are each all-reduced (fp32)."""
         moved = self.tokens * op.vocab_size / self.table.tp * self.job.software.loss_bytes
-        to.forward.add(memory_time(self.job.device, FORWARD_SHARE * moved, 4), 8)
-        to.backward.add(memory_time(self.job.device, (1.0 - FORWARD_SHARE) * moved, 2), 4)
+        ahead, behind = FORWARD_SHARE * moved, (1.0 - FORWARD_SHARE) * moved
+        to.forward.add(memory_time(self.job.device, ahead, 4, "loss_forward"), 8)
+        to.backward.add(memory_time(self.job.device, behind, 2, "loss_backward"), 4)
         to.forward.expose(3.0 * self.borders.time("all_reduce", 4.0 * self.tokens))

@@ -39,6 +39,17 @@ class Pass:
             launches=self.launches + other.launches * times,
         )
 
+    @property
+    def seconds(self) -> Array:
+        """Kernels and exposed collectives together."""
+        return self.kernels + self.exposed
+
+    def scaled(self, factor: Array | float) -> Pass:
+        """This pass with all its seconds multiplied; launches stay."""
+        return Pass(
+            kernels=self.kernels * factor, exposed=self.exposed * factor, launches=self.launches
+        )
+
     def where(self, mask: NDArray[np.bool_]) -> Pass:
         """This pass where the mask holds, else nothing."""
         return Pass(

@@ -57,11 +57,18 @@ class DataParallel:
 
     def gather(self, parameters: Array) -> Array:
         """All-gather of parameters over the shard group, seconds."""
-        return self._time("all_gather", parameters * self.table.precision.gathered, self.shard)
+        size = parameters * self.table.precision.gathered
+        return self._time("all_gather", size, self.shard) + self._staged(size)
 
     def scatter(self, parameters: Array) -> Array:
         """Reduce-scatter of gradients over the shard group, seconds."""
-        return self._time("reduce_scatter", parameters * reduced_bytes(self.table), self.shard)
+        size = parameters * reduced_bytes(self.table)
+        return self._time("reduce_scatter", size, self.shard) + self._staged(size)
+
+    def _staged(self, size: Array) -> Array:
+        """Copies between the collective's flat buffer and the tensors, (B,) or (S, B)."""
+        moved = np.where(self.shard.size > 1, size * self.job.software.staging, 0.0)
+        return memory_time(self.job.device, moved, 0, kind="copy")
 
     def final_reduction(self, parameters: Array) -> Array:
         """Gradient communication once per step, seconds.
@@ -113,7 +120,7 @@ class DataParallel:
         stage = self.table.zero_stage
         whole = np.where((stage == 1) | (stage == 2), self.gather(parameters), 0.0)
         hidden = self.job.software.overlap if self.table.common.overlap_param_gather else 0.0
-        return np.asarray(whole * (1.0 - hidden))
+        return np.asarray(whole * (1.0 - hidden * (1.0 - self.job.system.interference)))
 
     def optimizer(self, parameters: Array) -> Array:
         """Optimizer step: bytes per local parameter over memory bandwidth, plus host time.
@@ -123,7 +130,8 @@ class DataParallel:
         Leaves out: CPU offload.
         """
         moved = parameters / self.shards * self.job.software.optimizer_bytes
-        return memory_time(self.job.device, moved) + self.job.software.optimizer_fixed
+        seconds = memory_time(self.job.device, moved, kind="optimizer")
+        return seconds + self.job.software.optimizer_fixed
 
     def gradient_norm(self) -> Array:
         """Two scalar all-reduces over all ranks (norm, and overflow or NaN check), (B,)."""

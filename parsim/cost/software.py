@@ -27,11 +27,14 @@ class Software:
     `attention_factor` maps the start of a device id (or "default") to how fast the stack's fused
     attention runs beside the vendor's best kernel there, forward and backward.
     `selective` says what selective recomputation repeats: "attention" or "half-products".
-    `loss_bytes` is moved and `loss_kept` is live at the peak, per logit. `overlap` is the share of
-    a hidden collective that really hides, `tp_overlap` the share of tensor-parallel collectives
-    that hide under GEMMs, `tp_overlap_backward` the share that a backward GEMM
-    hides of the collective beside it. `gathers_per_layer` is how many collectives ZeRO-3 needs for
-    a layer's parameters. `optimizer_bytes` is moved per local parameter by a step.
+    `loss_bytes` is moved, `loss_kept` live at the peak and `loss_saved` from there to backward, per
+    logit. `eager` says that tensors live as eager autograd has them (`parsim/sim/peaks.py`).
+    `overlap` is the share of a hidden collective that really hides, `tp_overlap` the share of
+    tensor-parallel collectives that hide under GEMMs, `tp_overlap_backward` the share that a
+    backward GEMM hides of the collective beside it. `gathers_per_layer` is how many collectives
+    ZeRO-3 needs for a layer's parameters. `staging` is moved per byte that a sharded collective
+    carries, between its flat buffer and the tensors; `lookup_gradient` bytes per value of the token
+    table by each backward. `optimizer_bytes` is moved per local parameter by a step.
     """
 
     id: str
@@ -45,10 +48,14 @@ class Software:
     fused_gradient_accumulation: bool
     loss_bytes: float
     loss_kept: float
+    loss_saved: float
+    eager: bool
     overlap: float
     tp_overlap: float
     tp_overlap_backward: float
     gathers_per_layer: int
+    staging: float
+    lookup_gradient: float
     optimizer_bytes: float
     optimizer_fixed: float
     workspace: float

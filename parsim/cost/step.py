@@ -123,7 +123,8 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         straggler=_straggler(job, table),
         parameters=parameters,
         blocking_p2p=not table.common.overlap_p2p,
-        overlap_reduce=table.common.overlap_grad_reduce,
+        # compute that loses more than half of a collective's time gains nothing from it beside
+        overlap_reduce=table.common.overlap_grad_reduce and job.system.interference < 0.5,
     )
 
 
@@ -132,7 +133,9 @@ def _sharded(
 ) -> ChunkTimes:
     """Add the collectives of sharded parameters and gradients to each action."""
     if overlap:
-        time = overlapped(chunk.time, communication, num_layers, overlap=job.software.overlap)
+        hidden = overlapped(chunk.time, communication, num_layers, overlap=job.software.overlap)
+        lost = job.system.interference
+        time = (1.0 - lost) * hidden + lost * (chunk.time + communication)
     else:
         time = chunk.time + communication
     return replace(chunk, time=time, exposed=chunk.exposed + time - chunk.time)

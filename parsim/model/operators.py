@@ -119,6 +119,11 @@ class Elementwise:
 
     split_parameters = 0
 
+    @property
+    def kind(self) -> str:
+        """What it computes, whatever it stands behind: `mlp_norm` is a norm."""
+        return self.name.rpartition("_")[2]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookup:

@@ -20,8 +20,8 @@ from parsim.search.relax import nearest_miss_message
 from parsim.search.space import Enumeration, check_space, enumerate_plans
 from parsim.sim.evaluate import bubble_fraction, pipeline, shapes
 from parsim.sim.graph import compact_graph
-from parsim.sim.memory import least_memory, memory_use
 from parsim.sim.own_costs import own_costs
+from parsim.sim.peaks import least_peak, peak_memory
 from parsim.sim.tail import tail
 
 Array = NDArray[np.float64]
@@ -205,13 +205,13 @@ def _evaluate_shape(
     name, pp, microbatches, v = shape
     group, known = table.take(members), layers.take(members)
     costs = step_costs(job, group, known)
-    found.peak[members] = least = least_memory(job, group, known, costs).max(axis=0)
+    found.peak[members] = least = least_peak(job, group, known, costs).max(axis=0)
     own = table.common.actions
     if own is None and (least > capacity).all():
         return
     schedule = build_schedule(name, pp=pp, num_microbatches=microbatches, v=v, actions=own)
     costs = own_costs(job, group, known, costs, schedule)
-    peak = memory_use(job, group, known, costs, schedule).peak.max(axis=0)
+    peak = peak_memory(job, group, known, costs, schedule).peak.max(axis=0)
     found.peak[members] = peak
     fits = np.flatnonzero(peak <= capacity)
     if not len(fits):

@@ -14,8 +14,9 @@ from parsim.cost.step import StepCosts, step_costs
 from parsim.plan import PlanTable
 from parsim.sim.graph import Graph, graph_for
 from parsim.sim.maxplus import ClassTimes, Run, run
-from parsim.sim.memory import MemoryUse, memory_use
+from parsim.sim.memory import MemoryUse
 from parsim.sim.own_costs import on_ranks, own_costs
+from parsim.sim.peaks import peak_memory
 from parsim.sim.tail import Tail, tail
 
 Array = NDArray[np.float64]
@@ -120,7 +121,7 @@ def finish(
         costs=costs,
         run=result,
         tail=tail(graph, costs, result),
-        memory=memory_use(job, table, layers, costs, graph.schedule),
+        memory=peak_memory(job, table, layers, costs, graph.schedule),
     )
 
 

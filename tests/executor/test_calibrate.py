@@ -11,8 +11,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from executor.calibrate import Measured, Setting, base_device, conclude, ranks_wanted, setting
-from executor.constants import (
+from executor.calibrate import base_device, cases, ranks_wanted, setting
+from executor.calibration.conclude import Measured, Setting, conclude, layer_times
+from executor.calibration.fit import (
     ALL_REDUCE,
     CHECKS,
     SEND_RECV,
@@ -24,8 +25,9 @@ from executor.constants import (
     pair,
     residuals,
 )
+from executor.calibration.layers import LayerSample
+from executor.calibration.workloads import Case, Workload, distinct_cases
 from executor.mesh import DeviceReport
-from executor.microbench import Case, plan_cases, spread_cases
 from parsim.cli import main
 from parsim.cluster.hardware import Device, System
 from parsim.cluster.reader import load_catalog
@@ -36,6 +38,7 @@ from parsim.scenario import load_scenario
 KERNELS = Kernels(precision="fp32", value=4, software=software("executor-cpu"))
 CPU = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)
 H200 = replace(CPU, kind="cuda", backend="nccl", count=1, names=("NVIDIA H200",), shareable=False)
+REPORTS = {"cpu": CPU, "cuda": H200}
 SCENARIO = """
 description: a tiny GPT-2 on this machine
 model: {name: gpt2, num_layers: 2, hidden_size: 64, num_attention_heads: 4,
@@ -55,8 +58,10 @@ def scenario(folder: Path, system: str = "cpu", catalog: str = "") -> Path:
 
 
 def kernel_samples(device: Device, cases: Iterable[Case]) -> list[Sample]:
-    shapes = [(case.kind, case.shape or {"bytes": 8.0 * case.sizes[0]}) for case in cases]
-    return [Sample(kind=k, shape=s, seconds=KERNELS.time(device, k, s)) for k, s in shapes]
+    return [
+        Sample(kind=x.kind, shape=x.shape, seconds=KERNELS.time(device, x.kind, x.shape))
+        for x in cases
+    ]
 
 
 def link_samples(system: System) -> list[Sample]:
@@ -83,7 +88,7 @@ def known_system() -> System:
 def test_the_fit_finds_the_constants_of_kernels(id: str, kind: str) -> None:
     base = load_catalog().device(id)
     known = replace(known_device(base), gemm_k_half=6.0 * base.gemm_k_half)
-    samples = kernel_samples(known, spread_cases(kind))
+    samples = kernel_samples(known, cases(setting(REPORTS[kind], None)))
     found = fit_device(base, samples, KERNELS)
     assert found.calibrated
     assert found.gemm_efficiency == pytest.approx(known.gemm_efficiency, rel=0.01)
@@ -96,7 +101,7 @@ def test_the_fit_finds_the_constants_of_kernels(id: str, kind: str) -> None:
 
 def test_checks_do_not_move_the_fit() -> None:
     base = load_catalog().device("cpu")
-    samples = kernel_samples(known_device(base), spread_cases("cpu"))
+    samples = kernel_samples(known_device(base), cases(setting(CPU, None)))
     slow = [replace(x, seconds=x.seconds * (9 if x.kind in CHECKS else 1)) for x in samples]
     assert fit_device(base, slow, KERNELS) == fit_device(base, samples, KERNELS)
 
@@ -122,7 +127,8 @@ def test_residuals_by_kind() -> None:
 
 def test_shapes_of_a_plan(tmp_path: Path) -> None:
     found = load_scenario(scenario(tmp_path))
-    cases = list(plan_cases(found.job.model, found.fixed_plan()))
+    workload = Workload(spec=found.spec, plan=found.fixed_plan())
+    cases = list(distinct_cases([workload], KERNELS.software))
     products = [tuple(case.shape.values()) for case in cases if case.kind == "gemm"]
     assert (64, 64, 64) in products  # 2 x 32 tokens; the ffn of 128 is split by tp=2
     assert (64, 128, 64) in products  # logits: a vocabulary of 256, split
@@ -147,7 +153,7 @@ def test_ranks() -> None:
 
 def concluded(chosen: Setting, links: bool) -> tuple[str, dict[str, object]]:
     measured = Measured(
-        kernels=kernel_samples(known_device(chosen.device), spread_cases("cpu")),
+        kernels=kernel_samples(known_device(chosen.device), cases(setting(CPU, None))),
         links=link_samples(known_system()) if links else (),
         reference=(1.0, 1.0, 1.1),
         notes=(),
@@ -171,6 +177,47 @@ def test_the_file_is_a_catalog_that_a_scenario_uses(tmp_path: Path) -> None:
     path = scenario(tmp_path, "my-cpu-node", ", catalog: [device.yaml]")
     assert load_scenario(path).job.device == system.device
     assert set(document) == {"schema_version", "device", "system", "residuals"}
+
+
+def test_a_measured_shape_is_reproduced_from_the_file(tmp_path: Path) -> None:
+    chosen = setting(CPU, None)
+    samples = [replace(x, seconds=1.5 * x.seconds) if x.kind == "gelu_forward" else x
+               for x in kernel_samples(known_device(chosen.device), cases(chosen))]  # fmt: skip
+    measured = Measured(kernels=samples, links=link_samples(known_system()), reference=(1.0,),
+                        notes=(), interference=0.8)  # fmt: skip
+    (tmp_path / "device.yaml").write_text(conclude(chosen, measured)[0])
+    system = load_catalog([tmp_path / "device.yaml"]).system("my-cpu-node")
+    assert system.interference == 0.8
+    for sample in samples:
+        modelled = KERNELS.time(system.device, sample.kind, sample.shape)
+        assert modelled == pytest.approx(sample.seconds, rel=1e-4)
+
+
+def layers_of(chosen: Setting, slower: float) -> list[LayerSample]:
+    """Blocks that take so many times what the catalog's device would."""
+    bare = [LayerSample(one, "block", 0.0, 0.0) for one in chosen.workloads]
+    times = layer_times(known_system(), chosen.device, chosen, bare)
+    return [
+        LayerSample(one, "block", slower * ahead, slower * behind)
+        for one, ahead, behind in zip(chosen.workloads, times[::2], times[1::2], strict=True)
+    ]
+
+
+def test_whole_layers_are_reproduced_too(tmp_path: Path) -> None:
+    chosen = setting(CPU, None)
+    layers = layers_of(chosen, 1.3)
+    kernels = kernel_samples(chosen.device, cases(chosen))
+    measured = Measured(kernels=kernels, links=link_samples(known_system()), layers=layers,
+                        reference=(1.0,), notes=())  # fmt: skip
+    text, document = conclude(chosen, measured)
+    (tmp_path / "device.yaml").write_text(text)
+    system = load_catalog([tmp_path / "device.yaml"]).system("my-cpu-node")
+    again = layer_times(system, system.device, chosen, layers)
+    measured_times = [x for one in layers for x in (one.forward, one.backward)]
+    assert again == pytest.approx(measured_times, rel=2e-3)
+    assert set(document["residuals"]["layers"]) == {
+        "block_forward", "block_backward", "split_block_forward", "split_block_backward",
+    }  # fmt: skip
 
 
 def test_one_device_has_no_links(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,13 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from executor.loss import IGNORED
-from executor.memory import peak_bytes, standing_bytes
+from executor.memory import step_bytes
 from executor.mesh import replica_index
 from executor.module import OUTPUT_TABLE, TOKEN_TABLE
 from executor.optimizer import OptimizerConfig, StageOptimizer, gradient_norm
+from executor.parallel.buckets import local_tensor
 from executor.parallel.data import whole_tensor
-from executor.train import build_trainer
+from executor.train import Trainer, build_trainer
 from executor.verify import gather_gradients, max_relative_error, mean_loss, reference
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, Recompute
@@ -140,9 +141,8 @@ def bytes_of_logits(case: Case) -> dict[str, Any]:
     """Peak of a step above what stands, for each of the logits of one micro-batch."""
     case.step()
     logits = case.plan.microbatch_size * case.spec.seq_len * case.spec.vocab_rows
-    standing = standing_bytes(case.trainer)
-    peak = peak_bytes(case.trainer, torch.device("cpu"), case.step)
-    return {"bytes": (peak - standing) / logits}
+    case.trainer.optimizer.zero_grad()
+    return {"bytes": step_bytes(torch.device("cpu"), case.step) / logits}
 
 
 def standing(case: Case) -> dict[str, Any]:
@@ -152,7 +152,25 @@ def standing(case: Case) -> dict[str, Any]:
     case.step()
     optimizer.step()
     parameters = [p for one in case.trainer.replicas for p in one.stage.parameters()]
-    return {"bytes": standing_bytes(case.trainer) / sum(p.numel() for p in parameters)}
+    storages = {
+        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+        for tensor in _standing(case.trainer)
+    }
+    return {"bytes": sum(storages.values()) / sum(p.numel() for p in parameters)}
+
+
+def _standing(trainer: Trainer) -> Iterator[torch.Tensor]:
+    """Parameters, gradients, buckets, optimizer states and masters, this rank's part of each."""
+    for replica in trainer.replicas:
+        for parameter in replica.stage.parameters():
+            yield local_tensor(parameter)
+            if parameter.grad is not None:
+                yield local_tensor(parameter.grad)
+        if replica.buckets is not None:
+            yield from (bucket.flat for bucket in replica.buckets.buckets)
+    for state in trainer.optimizer.inner.state.values():
+        yield from (local_tensor(value) for value in state.values() if torch.is_tensor(value))
+    yield from (master.values.detach() for master in trainer.optimizer.masters.values())
 
 
 def against_same_precision(case: Case) -> dict[str, Any]:

@@ -104,7 +104,8 @@ CASES = {
         "my.yaml:4:5 devices.mine.memoryy unknown field 'memoryy' (did you mean 'memory'?); "
         "allowed: from, name, memory, memory_bandwidth, peak_flops, sm_count, gemm_efficiency, "
         "gemm_k_half, gemm_wave_loss, memory_efficiency, attention_forward_efficiency, "
-        "attention_backward_efficiency, kernel_latency, launch_factor, context_memory, calibrated",
+        "attention_backward_efficiency, kernel_latency, launch_factor, context_memory, residuals, "
+        "calibrated",
     ),
     "misspelt inner field": (
         "systems:\n  mine:\n    from: cpu\n    intra: {latncy: 5us}\n",

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from executor.constants import DEVICE_CONSTANTS, system_constants
+from executor.calibration.fit import DEVICE_CONSTANTS, system_constants
 from executor.mesh import DeviceReport
-from parsim.cluster.hardware import Device, System
+from parsim.cluster.hardware import Device, Measured, System
 
 
 def catalog_text(device: Device, system: System | None, base: tuple[str, str], source: str) -> str:
@@ -23,7 +23,7 @@ def catalog_text(device: Device, system: System | None, base: tuple[str, str], s
         value = getattr(device, name)
         written = _microseconds(value) if name == "kernel_latency" else f"{value:.6g}"
         lines.append(f"    {name}: {_sourced(written, source)}")
-    lines.append("    calibrated: true")
+    lines += [*_residual_lines(device.residuals), "    calibrated: true"]
     if system is None:
         return "\n".join(lines) + "\n"
     intra, found = system.intra, system_constants(system)
@@ -36,7 +36,20 @@ def catalog_text(device: Device, system: System | None, base: tuple[str, str], s
     lines.append(f"      latency: {_sourced(_microseconds(intra.latency), source)}")
     for name in ("call_overhead", "call_overhead_per_rank"):
         lines.append(f"    {name}: {_sourced(_microseconds(found[name]), source)}")
-    return "\n".join([*lines, "    calibrated: true"]) + "\n"
+    lines.append(f"    interference: {_sourced(f'{system.interference:.6g}', source)}")
+    lines += [*_residual_lines(system.residuals), "    calibrated: true"]
+    return "\n".join(lines) + "\n"
+
+
+def _residual_lines(residuals: Measured) -> list[str]:
+    """Each point on a line of its own: coordinates, then measured over modelled time."""
+    if not residuals:
+        return []
+    lines = ["    residuals:  # coordinates, then measured / modelled"]
+    for kind, rows in residuals.items():
+        lines.append(f"      {kind}:")
+        lines += [f"        - [{', '.join(f'{x:.6g}' for x in row)}]" for row in rows]
+    return lines
 
 
 def _sourced(value: str, source: str) -> str:

@@ -12,19 +12,28 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from parsim.cluster.hardware import Device, System
+from executor.calibration.workloads import (
+    ACCUMULATE,
+    BACKWARD,
+    COPY,
+    FORWARD,
+    GEMM,
+    LOSS,
+    OPTIMIZER,
+)
+from parsim.cluster.hardware import Device, Measured, System
+from parsim.cluster.residuals import LIMIT
 from parsim.cost.collectives import Groups, collective_time, groups, p2p_time
 from parsim.cost.kernels import flash_attention_time, gemm_time, memory_time
 from parsim.cost.software import Software
 
 Array = NDArray[np.float64]
 
-GEMM, FORWARD, BACKWARD = "gemm", "attention_forward", "attention_backward"
-LAUNCH, OPTIMIZER = "launch", "optimizer"
-CHECKS = ("copy", "add", OPTIMIZER)
-"""Kinds that are measured and compared, not fitted: a CPU's copies run in its caches far above the
-rate of the kernels that a layer is made of, and an optimizer's bytes belong to the software."""
+CHECKS = (COPY, ACCUMULATE, OPTIMIZER, *LOSS)
+"""Kinds that do not move the constants, because their bytes belong to the software; their own
+residuals price them."""
 ALL_REDUCE, SEND_RECV = "all_reduce", "send_recv"
+ALL_GATHER, REDUCE_SCATTER = "all_gather", "reduce_scatter"
 
 DEVICE_CONSTANTS = (
     "gemm_efficiency",
@@ -71,23 +80,20 @@ class Kernels:
         """Seconds that the simulator gives one kernel.
 
         Shapes: a GEMM's m, n, k; attention's executed `flops` and `seq_len`; a memory-bound
-        kernel's `bytes`; an optimizer step's `parameters`.
+        kernel's `bytes` and `launches`.
         """
         if kind == GEMM:
             return float(gemm_time(device, self.precision, value=self.value, **shape))
         if kind in (FORWARD, BACKWARD):
             behind = kind == BACKWARD
             return float(flash_attention_time(device, self.precision, backward=behind, **shape))
-        if kind == OPTIMIZER:
-            moved = shape["parameters"] * self.software.optimizer_bytes
-            return float(memory_time(device, moved))  # the fixed part is of a whole model's step
-        return float(memory_time(device, shape["bytes"]))
+        return float(memory_time(device, shape["bytes"], shape["launches"], kind))
 
 
 def link_time(system: System, where: Groups, kind: str, shape: Mapping[str, float]) -> float:
-    """Seconds that the simulator gives an all-reduce of, or a message between, two ranks."""
-    if kind == ALL_REDUCE:
-        return float(collective_time(system, "all_reduce", shape["bytes"], where)[0])
+    """Seconds that the simulator gives a collective of, or a message between, two ranks."""
+    if kind != SEND_RECV:
+        return float(collective_time(system, kind, shape["bytes"], where)[0])  # type: ignore[arg-type]
     return float(p2p_time(system, shape["bytes"], crosses=False, sharing=1.0))
 
 
@@ -184,6 +190,19 @@ def _slopes(misses: Callable[[Array], Array], at: Array, found: Array) -> Array:
     width = 1e-5
     moved = at + width * np.eye(len(at))
     return np.stack([(misses(one) - found) / width for one in moved], axis=1)
+
+
+def points(samples: Sequence[Sample], modelled: Sequence[float]) -> Measured:
+    """Measured over modelled time of every sample, by kind, for `residuals` of a catalog entry."""
+    found: dict[str, dict[tuple[float, ...], float]] = {}
+    for sample, seconds in zip(samples, modelled, strict=True):
+        where = tuple(float(value) for name, value in sample.shape.items() if name != "launches")
+        ratio = min(max(sample.seconds / seconds, 1.0 / LIMIT), LIMIT)
+        found.setdefault(sample.kind, {}).setdefault(where, ratio)
+    return {
+        kind: tuple((*where, ratio) for where, ratio in rows.items())
+        for kind, rows in found.items()
+    }
 
 
 def residuals(samples: Sequence[Sample], predicted: Sequence[float]) -> dict[str, dict[str, float]]:

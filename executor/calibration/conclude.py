@@ -1,0 +1,181 @@
+"""From measured times to constants, their residuals, and the document that says how good they are.
+
+In this order, each with what the earlier ones left: the links; the device's constants; what each
+kernel deviates from them; what whole layers deviate from the sum of their kernels.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from executor.calibration.file import catalog_text, hardware_name, source_text, with_units
+from executor.calibration.fit import (
+    CHECKS,
+    DEVICE_CONSTANTS,
+    Kernels,
+    Sample,
+    fit_device,
+    fit_system,
+    link_time,
+    pair,
+    points,
+    residuals,
+    system_constants,
+)
+from executor.calibration.layers import LayerSample
+from executor.calibration.workloads import Workload
+from executor.mesh import DeviceReport
+from parsim.cluster.hardware import Cluster, Device, System
+from parsim.cost.job import Job
+from parsim.cost.layers import LayerCoster
+from parsim.plan import PlanTable
+
+SCHEMA_VERSION = 1
+DRIFT = 0.03
+"""A reference product that moved by more than this makes a note: the clock was not steady."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Everything timed on one machine; `reference` is the same product at three moments."""
+
+    kernels: Sequence[Sample]
+    links: Sequence[Sample]
+    reference: tuple[float, ...]
+    notes: tuple[str, ...]
+    layers: Sequence[LayerSample] = ()
+    interference: float = 0.0
+
+    @property
+    def drift(self) -> float:
+        """How much longer the slowest reference product took than the fastest."""
+        return max(self.reference) / min(self.reference) - 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What is calibrated: the entries it starts from, the workloads, and how they are priced."""
+
+    report: DeviceReport
+    device: Device
+    system: System | None
+    kernels: Kernels
+    workloads: tuple[Workload, ...]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Ids of the new entries. A GPU keeps its id as a start: software factors go by that."""
+        base = self.device.id
+        device = "my-cpu" if base == "cpu" else f"{base}-mine"
+        return device, f"{device}-node"
+
+
+def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
+    """Fit the constants; the catalog file's text, and the document without the seconds it took."""
+    name = hardware_name(chosen.report)
+    device = replace(
+        fit_device(chosen.device, measured.kernels, chosen.kernels), id=chosen.names[0], name=name
+    )
+    system = _system(chosen, measured, name, device)
+    of_kernels = [chosen.kernels.time(device, x.kind, x.shape) for x in measured.kernels]
+    of_links = _predicted_links(system, measured.links)
+    device = replace(device, residuals=points(measured.kernels, of_kernels))
+    if system is not None:
+        system = replace(system, residuals=points(measured.links, of_links))
+    of_layers = layer_times(system or chosen.system, device, chosen, measured.layers)
+    whole = layer_samples(measured.layers, of_layers)
+    device = replace(device, residuals={**device.residuals, **points(whole, of_layers)})
+    system = system and replace(system, device=device)
+    base = chosen.device.id, chosen.system.id if chosen.system else ""
+    text = catalog_text(device, system, base, source_text(name, chosen.kernels.precision))
+    return text, {
+        "schema_version": SCHEMA_VERSION,
+        "device": _device_document(device, base[0], measured),
+        "system": system and {"id": system.id, "from": base[1],
+                              "intra.bandwidth_bytes_per_s": system.intra.bandwidth,
+                              **with_units(system_constants(system)),
+                              "interference": system.interference},
+        "residuals": {
+            "kernels": residuals(measured.kernels, of_kernels),
+            "layers": residuals(whole, of_layers),
+            "collectives": residuals(measured.links, of_links) if system else {},
+        },
+    }  # fmt: skip
+
+
+def _system(chosen: Setting, measured: Measured, name: str, device: Device) -> System | None:
+    """The system with fitted links; without links the catalog's, in which layers can be priced."""
+    if chosen.system is None or not measured.links:
+        return None
+    return replace(
+        fit_system(chosen.system, measured.links),
+        id=chosen.names[1],
+        name=f"{name}, {chosen.report.backend}",
+        device=device,
+        devices_per_node=max(chosen.report.count, 2),
+        interference=measured.interference,
+    )
+
+
+def layer_samples(layers: Sequence[LayerSample], modelled: Sequence[float]) -> list[Sample]:
+    """Forward and backward of each layer as samples, whose coordinate is the modelled time.
+
+    Empty where the layers could not be priced.
+    """
+    found = []
+    for i, seconds in enumerate(modelled):
+        one = layers[i // 2]
+        name = one.part if one.workload.plan.tp == 1 else f"split_{one.part}"
+        direction, lasted = (("forward", one.forward), ("backward", one.backward))[i % 2]
+        found.append(Sample(kind=f"{name}_{direction}", shape={"seconds": seconds}, seconds=lasted))
+    return found
+
+
+def layer_times(
+    system: System | None, device: Device, chosen: Setting, layers: Sequence[LayerSample]
+) -> list[float]:
+    """Seconds that the simulator gives the layers, forward and backward in turn."""
+    if system is None:
+        return []
+    system, software = replace(system, device=device), chosen.kernels.software
+    found: list[float] = []
+    for one in layers:
+        model = one.workload.model
+        job = Job(model=model, cluster=Cluster(system=system, num_nodes=1), software=software)
+        layer = {"embedding": model.embedding, "block": model.layers[0], "head": model.head}
+        cost = LayerCoster(job, PlanTable.of([one.workload.plan])).cost(layer[one.part])
+        found += [float(cost.forward.seconds[0]), float(cost.backward.seconds[0])]
+    return found
+
+
+def _predicted_links(system: System | None, samples: Sequence[Sample]) -> list[float]:
+    if system is None:
+        return []
+    where = pair(system)
+    return [link_time(system, where, one.kind, one.shape) for one in samples]
+
+
+def _device_document(device: Device, base: str, measured: Measured) -> dict[str, Any]:
+    notes = [f"not in the constants, only in their own residuals: {', '.join(CHECKS)}",
+             *measured.notes]  # fmt: skip
+    if measured.drift > DRIFT:
+        notes.append(f"the reference product moved by {100 * measured.drift:.0f} %; the machine "
+                     f"was not quiet, calibrate again")  # fmt: skip
+    if not measured.links:
+        notes.append("links were not measured: this machine has one device that ranks cannot share")
+    return {
+        "id": device.id,
+        "from": base,
+        "name": device.name,
+        "date": datetime.date.today().isoformat(),
+        "torch": torch.__version__,
+        **with_units({name: getattr(device, name) for name in DEVICE_CONSTANTS}),
+        "reference_s": list(measured.reference),
+        "reference_drift": measured.drift,
+        "notes": notes,
+    }

@@ -1,0 +1,112 @@
+"""Times calls on one device: kernels, and whatever else can be repeated.
+
+Every time is the least of repeated runs after a warm-up: on a shared machine it is the one that
+can be repeated. A kernel runs over a ring of input sets larger than the caches, and its results
+stay alive for a round, as activations do.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import cycle
+from statistics import median
+
+import torch
+import torch.distributed as dist
+
+from executor.calibration.fit import Sample
+from executor.calibration.operators import Call, Operators
+from executor.calibration.workloads import GEMM, LAUNCH, OPTIMIZER, Case
+from parsim.errors import InputError
+
+DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16,
+          "bf16": torch.bfloat16}  # fmt: skip
+CLOCK_GRAIN = 200e-6
+"""Kernels are repeated within one timing until it lasts this long, seconds."""
+RING_BYTES = {"cpu": 48 << 20, "cuda": 128 << 20}
+"""Bytes of all input sets of a kernel together: beyond the second-level cache."""
+MOST_SETS = 16
+
+
+class Bench:
+    """Times cases on one device in one precision."""
+
+    def __init__(self, device: torch.device, precision: str) -> None:
+        if precision not in DTYPES:
+            raise InputError(
+                f"precision {precision} cannot be calibrated; allowed: {', '.join(DTYPES)}"
+            )
+        self.device = device
+        self.operators = Operators(device, DTYPES[precision])
+        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+        on_gpu = device.type == "cuda"
+        self._ballast = self.operators.normal(4096, 4096) if on_gpu else None
+
+    def sample(self, case: Case, seconds: float) -> Sample:
+        """The least time of a case within about so many seconds, by device."""
+        work = self._round(case)
+        return Sample(kind=case.kind, shape=case.shape, seconds=self.least(work, seconds))
+
+    def _round(self, case: Case) -> Call:
+        """A call that takes the next set of the ring every time, and keeps the last results."""
+        build = self.operators.build(case)
+        alone = case.kind in (OPTIMIZER, LAUNCH)
+        count = 1 if alone else self._sets(case)
+        calls = cycle([build() for _ in range(count)])
+        kept: deque[object] = deque(maxlen=count)
+        return lambda: kept.append(next(calls)())
+
+    def _sets(self, case: Case) -> int:
+        moved = case.shape.get("bytes", 0.0)
+        if case.kind == GEMM:
+            m, n, k = (case.shape[name] for name in "mnk")
+            moved = 4.0 * (m * k + k * n + m * n)
+        elif not moved:
+            batch, heads, size, _ = case.sizes
+            moved = 16.0 * batch * heads * size * case.shape["seq_len"]
+        return min(max(math.ceil(RING_BYTES[self.device.type] / moved), 2), MOST_SETS)
+
+    def least(self, work: Call, seconds: float) -> float:
+        """Least seconds of one call: two warm-up calls, then 3 to 50 timings."""
+        work()
+        once = max(self.elapsed(work, 1), 1e-7)
+        inner = min(max(math.ceil(CLOCK_GRAIN / once), 1), 100)
+        repeats = min(max(int(seconds / (once * inner)), 3), 50)
+        return min(self.elapsed(work, inner) for _ in range(repeats))
+
+    def elapsed(self, work: Call, inner: int) -> float:
+        """Seconds of one call, mean over `inner` calls in a row."""
+        if self._ballast is None:
+            began = time.perf_counter()
+            for _ in range(inner):
+                work()
+            return (time.perf_counter() - began) / inner
+        return self._between_events(work, inner)
+
+    def _between_events(self, work: Call, inner: int) -> float:
+        """Device seconds: some milliseconds of products let the host queue the kernels ahead."""
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize(self.device)
+        for _ in range(10):
+            torch.mm(self._ballast, self._ballast)
+        start.record()
+        for _ in range(inner):
+            work()
+        end.record()
+        torch.cuda.synchronize(self.device)
+        return float(start.elapsed_time(end)) * 1e-3 / inner
+
+    def typical(self, work: Call, seconds: float) -> float:
+        """Median seconds of a call that all ranks make together; the same repeats on each."""
+        work()
+        once = torch.tensor(self.elapsed(work, 1), dtype=torch.float64, device=self.device)
+        dist.broadcast(once, 0)
+        repeats = min(max(int(seconds / max(float(once), 1e-6)), 5), 100)
+        return median(self._together(work) for _ in range(repeats))
+
+    def _together(self, work: Callable[[], object]) -> float:
+        dist.barrier()
+        return self.elapsed(work, 1)

@@ -1,0 +1,111 @@
+"""Times whole layers as the executor runs them: what kernels by themselves do not show.
+
+Python between kernels, views and copies, autograd, tensor-parallel borders. A chain of layers runs
+forward and backward as in a step; embedding and head, which exist once, by themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from statistics import median
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from executor.calibration.workloads import Workload
+from executor.loss import loss
+from executor.module import Stage, build_stage
+from executor.parallel.precision import storage_dtype
+from executor.parallel.tensor import apply_tensor_parallel
+
+ROUNDS = 5
+
+
+class LayerSample(NamedTuple):
+    """Median seconds of one layer's forward and backward; `part` is the Layer's name."""
+
+    workload: Workload
+    part: str
+    forward: float
+    backward: float
+
+
+class LayerBench:
+    """Builds a workload's stage on every rank and times its parts."""
+
+    def __init__(self, device: torch.device, tensor_mesh: DeviceMesh | None) -> None:
+        self.device = device
+        self.mesh = tensor_mesh
+
+    def runs(self, workload: Workload) -> bool:
+        """Whether there are enough ranks for the workload's split."""
+        return workload.plan.tp == 1 or (
+            self.mesh is not None and workload.plan.tp == self.mesh.size()
+        )
+
+    def samples(self, workload: Workload, seconds: float) -> Iterator[LayerSample]:
+        """Time the parts; to be called on all ranks."""
+        stage = self._stage(workload)
+        size = (workload.plan.microbatch_size, workload.spec.seq_len)
+        tokens = torch.randint(workload.spec.vocab_size, size, device=self.device)
+        hidden = torch.randn(*size, workload.spec.hidden_size, device=self.device)
+        hidden = hidden.to(storage_dtype(workload.plan))
+        count = len(stage.layers)
+        chain = nn.Sequential(*stage.layers.values())
+        yield LayerSample(
+            workload, "block", *(x / count for x in self._times(chain, hidden, None, seconds))
+        )
+        if workload.plan.tp > 1 or stage.embedding is None or stage.head is None:
+            return
+        found = self._times(stage.embedding, tokens, None, 0.2 * seconds)
+        yield LayerSample(workload, "embedding", *found)
+        found = self._times(stage.head, hidden, tokens, 0.5 * seconds)
+        yield LayerSample(workload, "head", *found)
+
+    def _stage(self, workload: Workload) -> Stage:
+        stage = build_stage(
+            workload.spec,
+            first_layer=0,
+            num_layers=workload.spec.num_layers,
+            embedding=True,
+            head=True,
+            device=self.device,
+            dtype=storage_dtype(workload.plan),
+            recompute=workload.plan.recompute,
+        )
+        if workload.plan.tp > 1 and self.mesh is not None:
+            split = workload.plan.sequence_parallel
+            apply_tensor_parallel(stage, self.mesh, sequence_parallel=split)
+        return stage
+
+    def _times(
+        self, part: nn.Module, inputs: Tensor, targets: Tensor | None, seconds: float
+    ) -> tuple[float, float]:
+        """Median forward and backward; gradients are added to earlier ones, as in a step."""
+        rounds = [self._once(part, inputs, targets) for _ in range(2)]
+        lasted = torch.tensor(sum(rounds[-1]), device=self.device)
+        dist.broadcast(lasted, 0)
+        count = min(max(int(seconds / float(lasted)), 3), 30)
+        rounds = [self._once(part, inputs, targets) for _ in range(count)]
+        return median(ahead for ahead, _ in rounds), median(behind for _, behind in rounds)
+
+    def _once(self, part: nn.Module, inputs: Tensor, targets: Tensor | None) -> tuple[float, float]:
+        if inputs.is_floating_point():
+            inputs = inputs.detach().clone().requires_grad_(True)
+        began = self._now()
+        out = part(inputs)
+        out = out if targets is None else loss(out, targets)
+        middle = self._now()
+        grad = torch.ones_like(out)
+        behind = self._now()
+        out.backward(grad)
+        return middle - began, self._now() - behind
+
+    def _now(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()

@@ -1,0 +1,71 @@
+"""Reads the residuals of a calibrated device or system: measured times over the constants'.
+
+residuals:
+  gemm:            # m, n, k, measured / modelled
+    - [512, 256, 256, 1.04]
+  norm_forward:    # bytes, measured / modelled
+    - [1048576, 0.93]
+"""
+
+from __future__ import annotations
+
+import math
+
+from parsim.cluster.document import Document, Node
+from parsim.cluster.hardware import Measured
+
+LIMIT = 100.0
+"""A measured time beyond this factor of the constants' is a mistake, not a residual."""
+
+_SHARED = {"gemm": 3, "attention_forward": 2, "attention_backward": 2}
+"""Kinds with more than one coordinate: m, n, k; FLOPs and sequence length."""
+
+
+def read_residuals(document: Document, where: str, node: Node) -> Measured:
+    """Kind to points; a point is its coordinates (above 0) and the ratio.
+
+    Raises:
+        ScenarioError: no such shape, a coordinate or ratio that is no number above 0, a ratio
+            beyond LIMIT, or a point that stands there twice.
+    """
+    return {
+        kind: _points(document, f"{where}.{kind}", value, 1 + _SHARED.get(kind, 1))
+        for kind, _, value in document.items(node, where)
+    }
+
+
+def _points(
+    document: Document, where: str, node: Node, width: int
+) -> tuple[tuple[float, ...], ...]:
+    if node.id != "sequence" or not node.value:
+        raise document.error(node, where, "must be a list of points, [coordinates..., ratio]")
+    points = tuple(_point(document, where, one, width) for one in node.value)
+    if len({point[:-1] for point in points}) < len(points):
+        raise document.error(node, where, "has two points at the same place; keep one")
+    return points
+
+
+def _point(document: Document, where: str, node: Node, width: int) -> tuple[float, ...]:
+    if node.id != "sequence" or len(node.value) != width:
+        raise document.error(
+            node, where, f"must be a list of {width} numbers: {width - 1} coordinates and the ratio"
+        )
+    values = tuple(_number(document, where, one) for one in node.value)
+    if not 1.0 / LIMIT <= values[-1] <= LIMIT:
+        raise document.error(
+            node,
+            where,
+            f"has the ratio {values[-1]:g}; measured over modelled must be within "
+            f"{1.0 / LIMIT:g} to {LIMIT:g}; calibrate again",
+        )
+    return values
+
+
+def _number(document: Document, where: str, node: Node) -> float:
+    try:
+        value = float(node.value)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise document.error(node, where, f"has '{node.value}'; every number must be above 0")
+    return value

@@ -1,0 +1,267 @@
+"""Peak memory of eager PyTorch: a walk over each rank's actions, the highest moment found.
+
+`sim/memory.py` adds up every category's own peak. Eager autograd is known well enough to do better:
+what lives at each moment follows from the schedule.
+
+    loss       after the last stage's forward: logits and their softmax
+    backward   at the top of a stage: the gradients of one layer's widest matrix and of its input;
+               on the last stage also those of the output projection, before they are added
+    embedding  at the end of the first stage's backward: a dense gradient of the token table; tied
+               to the output projection on one stage, that one's from the head on, and their sum
+
+Gradients exist from a stage's first backward on, so GPipe's last forwards do not meet them.
+
+Source: allocations of the executor's steps, recorded operator by operator (torch 2.13, CPU).
+Leaves out: an allocator's rounding and fragmentation, library workspaces, context parallelism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.cost.job import Job
+from parsim.cost.sharding import reduced_bytes
+from parsim.cost.stages import LayerTable, largest_layer_parameters, layer_counts, per_rank
+from parsim.cost.step import StepCosts, stage_cut
+from parsim.model.operators import Elementwise, Layer, Linear, Split
+from parsim.plan import PlanTable, Recompute
+from parsim.schedule import Kind, Schedule
+from parsim.sim.memory import MemoryUse, least_memory, memory_use, stage_kept, static_bytes
+from parsim.sim.own_costs import on_ranks
+
+Array = NDArray[np.float64]
+
+
+class Moment(NamedTuple):
+    """What lives on a rank at one moment, as counts.
+
+    `held` micro-batches in flight per chunk, `softmax` of them with their softmax on the last
+    stage, `made` chunks whose gradients exist, and what the moment is: its own buffers.
+    """
+
+    held: tuple[int, ...]
+    softmax: int
+    made: tuple[bool, ...]
+    what: str
+
+
+def moments(schedule: Schedule, rank: int) -> set[Moment]:
+    """The distinct moments of a rank that can be its highest."""
+    return set(_walk(schedule, rank))
+
+
+def _walk(schedule: Schedule, rank: int) -> Iterator[Moment]:
+    stages = list(schedule.stages_on(rank))
+    last = schedule.num_stages - 1
+    held, made, softmax = [0] * len(stages), [False] * len(stages), 0
+    for action in schedule.ranks[rank]:
+        if action.kind not in (Kind.F, Kind.B, Kind.I, Kind.W):
+            continue
+        chunk, ends = stages.index(action.stage), action.stage == last
+        if action.kind == Kind.F:
+            held[chunk] += 1
+            yield Moment(tuple(held), softmax, tuple(made), "loss" if ends else "forward")
+            softmax += ends
+            continue
+        if action.kind != Kind.W:
+            if ends:
+                yield Moment(tuple(held), softmax, tuple(made), "head")
+                softmax -= 1
+            yield Moment(tuple(held), softmax, tuple(made), "layer")
+        made[chunk] = made[chunk] or action.kind != Kind.I
+        if action.kind == Kind.I:
+            continue
+        held[chunk] -= 1
+        if action.stage == 0:
+            yield Moment(tuple(held), softmax, tuple(made), "embedding")
+    yield Moment(tuple(held), softmax, tuple(made), "update")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffers:
+    """Bytes of the moments' own buffers, (B,) each."""
+
+    softmax: Array
+    logits: Array
+    head: Array
+    layer: Array
+    embedding: Array
+    gathered: Array
+    gathered_at_loss: Array
+
+    @classmethod
+    def of(cls, job: Job, table: PlanTable, layers: LayerTable) -> Buffers:
+        """Price them for all plans."""
+        tokens = table.microbatch_size * job.model.seq_len / table.cp
+        logits = np.asarray(tokens * job.model.vocab_size / table.tp)
+        value = table.precision.activation
+        rows = np.asarray(job.model.vocab_size * job.model.hidden_size / table.tp * value)
+        alone = job.model.tied_embeddings and int(table.pp[0]) == 1
+        backward, at_loss = gathered_bytes(job, table)
+        return cls(
+            softmax=logits * job.software.loss_saved,
+            logits=logits * job.software.loss_kept,
+            head=rows + layers.boundary,
+            layer=layer_bytes(job, table, layers) + alone * rows,
+            embedding=rows + alone * 2.0 * rows,
+            gathered=backward,
+            gathered_at_loss=at_loss,
+        )
+
+    def at(self, moment: Moment) -> tuple[Array, Array, Array]:
+        """Bytes of logits, of temporary buffers, and of gathered parameters."""
+        nothing = np.zeros_like(self.softmax)
+        logits = moment.softmax * self.softmax + (self.logits if moment.what == "loss" else 0.0)
+        own = {"head": self.head, "layer": self.layer, "embedding": self.embedding}
+        gathered = nothing if moment.what == "update" else self.gathered
+        if moment.what in ("loss", "forward"):
+            gathered = self.gathered_at_loss
+        return logits, own.get(moment.what, nothing), gathered
+
+
+def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
+    """Gradients at the top of a layer's backward, and what recomputation makes again, (B,).
+
+    The widest matrix that is split by inputs (the MLP's last): its weight's gradient, its input's
+    (wider than the layer), its output's, and the residual's.
+    """
+    tokens = table.microbatch_size * job.model.seq_len / table.cp
+    value = table.precision.activation
+    wide = [
+        (op.inputs, op.outputs)
+        for layer in job.model.kinds
+        for op in layer.operators
+        if isinstance(op, Linear) and op.split is Split.ROW
+    ]
+    inputs, outputs = max(wide, default=(0, 0))
+    whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
+    again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
+    gradients = (tokens * inputs + inputs * outputs) / table.tp * value
+    return np.asarray(again + gradients + 2.0 * layers.boundary)
+
+
+def gathered_bytes(job: Job, table: PlanTable) -> tuple[Array, Array]:
+    """(in backward, at the loss): what `fully_shard` holds beside a rank's shards, (B,).
+
+    Backward of a layer under ZeRO-3: its parameters, and the next layer's on their way (the
+    collective and its copy); embedding and head are one group that stays gathered. ZeRO-2 keeps
+    all parameters gathered beside the fp32 shards, and one layer's gradients on their way.
+    """
+    gathered, reduced = float(table.precision.gathered), reduced_bytes(table)
+    layer = largest_layer_parameters(job.model, table)
+    ends = sum(
+        part.split_parameters / table.tp + part.repeated_parameters
+        for part in (job.model.embedding, job.model.head)
+    )
+    three, two = table.zero_stage == 3, table.zero_stage == 2
+    shards = job.model.parameters / table.tp / table.dp_shard * table.precision.parameter
+    at_loss = np.where(three, ends * gathered, np.where(two, shards, 0.0))
+    backward = np.where(three, 3.0 * gathered * layer, np.where(two, 2.0 * reduced * layer, 0.0))
+    return backward + at_loss, at_loss
+
+
+def composed_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
+    """Kept where eager PyTorch composes what others fuse, one micro-batch on each stage, (S, B).
+
+    SwiGLU is SiLU and a product, so SiLU's result is kept too; an RMSNorm (weight, no bias) keeps
+    the normalised input beside the input.
+    """
+    kinds = [_composed(layer, table, job.model.seq_len) for layer in job.model.kinds]
+    again = np.where(table.recompute == Recompute.FULL, 0.0, 1.0)
+    rows: Array = counts @ (np.stack(kinds) * again)
+    rows[-1] += _composed(job.model.head, table, job.model.seq_len)
+    return rows
+
+
+def _composed(layer: Layer, table: PlanTable, seq_len: int) -> Array:
+    tokens = table.microbatch_size * seq_len / table.cp * table.precision.activation
+    extra = np.zeros(len(table))
+    for op in layer.operators:
+        if not isinstance(op, Elementwise):
+            continue
+        if op.kind == "swiglu":
+            extra = extra + tokens * op.width / table.tp
+        elif op.kind == "norm" and op.repeated_parameters == op.width:
+            extra = extra + tokens * op.width / table.sequence_split
+    return extra
+
+
+def message_bytes(schedule: Schedule, table: PlanTable, layers: LayerTable, rank: int) -> Array:
+    """Buffers that messages of all micro-batches are received into, for the whole run, (B,).
+
+    What a stage's forward received is what it keeps, and is counted there while it is in flight.
+    """
+    count, buffers = schedule.num_microbatches, 0
+    for stage in schedule.stages_on(rank):
+        before = stage > 0 and schedule.stage_rank[stage - 1] != rank
+        after = stage < schedule.num_stages - 1 and schedule.stage_rank[stage + 1] != rank
+        buffers += count * (int(before) + int(after))
+    return np.asarray(buffers * layers.boundary)
+
+
+def peak_memory(
+    job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts, schedule: Schedule
+) -> MemoryUse:
+    """Bytes of every category on every pipeline rank at its peak, as the stack has them."""
+    if not job.software.eager:
+        return memory_use(job, table, layers, costs, schedule)
+    by_rank = on_ranks(costs.parameters, schedule)
+    counts = layer_counts(job.model, stage_cut(job, table))
+    kept = stage_kept(layers, counts) + composed_bytes(job, table, counts)
+    buffers = Buffers.of(job, table, layers)
+    ranks = [
+        _highest(job, table, layers, costs, schedule, rank, kept, buffers)
+        for rank in range(schedule.pp)
+    ]
+    parameters, _, optimizer = static_bytes(job, table, by_rank)
+    found = {name: np.stack([rank[name] for rank in ranks]) for name in ranks[0]}
+    zero = np.zeros_like(by_rank)
+    return MemoryUse(parameters=parameters, optimizer=optimizer + zero, **found)
+
+
+def least_peak(job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts) -> Array:
+    """A lower bound of the peak that needs no schedule, (p, B)."""
+    if not job.software.eager:
+        return least_memory(job, table, layers, costs)
+    return np.asarray(sum(static_bytes(job, table, per_rank(costs.parameters, int(table.pp[0])))))
+
+
+def _highest(
+    job: Job,
+    table: PlanTable,
+    layers: LayerTable,
+    costs: StepCosts,
+    schedule: Schedule,
+    rank: int,
+    kept: Array,
+    buffers: Buffers,
+) -> dict[str, Array]:
+    """Categories of the rank's highest moment, plan by plan."""
+    stages = list(schedule.stages_on(rank))
+    _, gradients, _ = static_bytes(job, table, costs.parameters[stages])
+    messages = message_bytes(schedule, table, layers, rank)
+    received = [stage > 0 and schedule.stage_rank[stage - 1] != rank for stage in stages]
+    best: dict[str, Array] = {}
+    highest = np.full(len(table), -np.inf)
+    for moment in sorted(moments(schedule, rank)):
+        held = np.array(moment.held, dtype=np.float64)
+        logits, temporary, gathered = buffers.at(moment)
+        twice = float(held @ np.array(received, dtype=np.float64)) * layers.boundary
+        now = {
+            "gradients": np.array(moment.made, dtype=np.float64) @ gradients,
+            "activations": held @ kept[stages] - twice,
+            "logits": logits,
+            "temporary": temporary + job.software.workspace,
+            "communication": messages,
+            "gathered": gathered,
+        }
+        total = np.sum(list(now.values()), axis=0)
+        better = total > highest
+        highest = np.where(better, total, highest)
+        best = {name: np.where(better, now[name], best.get(name, now[name])) for name in now}
+    return best
