@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from executor.faults import HERE, end_with_parent, fatal
 from parsim.errors import ParsimError
@@ -20,7 +20,7 @@ def main() -> int:
     """Check (outside torchrun) or run (inside it) a scenario's plan; the exit code."""
     options = _options()
     if "RANK" in os.environ:
-        return _as_rank(options, int(os.environ["RANK"]))
+        _as_rank(options, int(os.environ["RANK"]))
     try:
         return _work(options)
     except ParsimError as error:
@@ -28,11 +28,19 @@ def main() -> int:
         return error.exit_code
 
 
-def _as_rank(options: argparse.Namespace, rank: int) -> int:
+def _as_rank(options: argparse.Namespace, rank: int) -> NoReturn:
+    """Run a rank and end this process at once.
+
+    Not by way of the interpreter: after a checkpoint was loaded, torch's threads abort every third
+    process or so that ends like that, when all work is done (torch 2.13, "terminate called").
+    """
     end_with_parent()
     HERE.keep(options.out, rank)
     with fatal(options.out, rank):
-        return _work(options)
+        code = _work(options)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _work(options: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from parsim.terminal import (
     AsJson,
     Overrides,
     ScenarioPath,
+    calibrated,
     load,
     note,
     print_json,
@@ -35,7 +36,10 @@ def run(  # noqa: PLR0913 - one argument per option
     tokenizer: Annotated[
         Path | None, typer.Option(help="tokenizer.json for the text; default: its bytes")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; default: what is there")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="cpu or cuda; or a file of `parsim calibrate` to predict with"),
+    ] = None,
     nnodes: Annotated[
         int | None, typer.Option(metavar="N", help="run on N nodes; start the same on each")
     ] = None,
@@ -72,6 +76,10 @@ def run(  # noqa: PLR0913 - one argument per option
     from parsim.launch import RunOptions, run_plan
     from parsim.nodes import Nodes
 
+    if device is not None and Path(device).suffix in (".yaml", ".yml"):
+        pairs = calibrated(Path(device))
+        overrides = [*(f"{key}={value}" for key, value in pairs.items()), *(overrides or ())]
+        device = None
     found = load(scenario, overrides)
     nodes = Nodes.asked(nnodes, rdzv_endpoint)
     options = RunOptions(

@@ -18,6 +18,7 @@ from executor.calibration.workloads import (
     COPY,
     FORWARD,
     GEMM,
+    LAUNCH,
     LOSS,
     OPTIMIZER,
 )
@@ -35,14 +36,14 @@ residuals price them."""
 ALL_REDUCE, SEND_RECV = "all_reduce", "send_recv"
 ALL_GATHER, REDUCE_SCATTER = "all_gather", "reduce_scatter"
 
-DEVICE_CONSTANTS = (
-    "gemm_efficiency",
-    "gemm_k_half",
-    "kernel_latency",
-    "memory_efficiency",
-    "attention_forward_efficiency",
-    "attention_backward_efficiency",
+GROUPS = (
+    ("gemm_efficiency", "gemm_k_half", "kernel_latency"),
+    ("attention_forward_efficiency",),
+    ("attention_backward_efficiency",),
+    ("memory_efficiency",),
 )
+"""Constants that are fitted together, in this order."""
+DEVICE_CONSTANTS = tuple(name for names in GROUPS for name in names)
 SYSTEM_CONSTANTS = (
     "intra.efficiency",
     "intra.latency",
@@ -106,21 +107,32 @@ def pair(system: System) -> Groups:
 def fit_device(device: Device, samples: Sequence[Sample], kernels: Kernels) -> Device:
     """The device with constants fitted to all kernels that are no mere checks.
 
-    Memory, bandwidth, peaks and multiprocessors stay: they are the scale of the efficiencies. A
-    constant that no sample depends on stays at the catalog's.
+    One group of constants after the other, each to the kernels that it is for: memory-bound kernels
+    deviate most, and would else be paid for by the products. Memory, bandwidth, peaks and
+    multiprocessors stay: they are the scale of the efficiencies. A constant that no sample depends
+    on stays at the catalog's.
     """
-    fitted = [sample for sample in samples if sample.kind not in CHECKS]
-    start = np.array([max(getattr(device, name), LEAST) for name in DEVICE_CONSTANTS])
+    own = {GEMM: 0, LAUNCH: 0, FORWARD: 1, BACKWARD: 2}
+    for place, names in enumerate(GROUPS):
+        chosen = [x for x in samples if own.get(x.kind, 3) == place and x.kind not in CHECKS]
+        device = _fitted(device, names, chosen, kernels)
+    return replace(device, calibrated=True)
+
+
+def _fitted(
+    device: Device, names: Sequence[str], samples: Sequence[Sample], kernels: Kernels
+) -> Device:
+    start = np.array([max(getattr(device, name), LEAST) for name in names])
 
     def made(values: Array) -> Device:
-        named = dict(zip(DEVICE_CONSTANTS, map(float, values), strict=True))
+        named = dict(zip(names, map(float, values), strict=True))
         return replace(device, **named)  # type: ignore[arg-type]
 
     def predict(values: Array) -> Array:
         found = made(values)
-        return np.array([kernels.time(found, one.kind, one.shape) for one in fitted])
+        return np.array([kernels.time(found, one.kind, one.shape) for one in samples])
 
-    return replace(made(least_squares(predict, start, _seconds(fitted))), calibrated=True)
+    return made(least_squares(predict, start, _seconds(samples))) if samples else device
 
 
 def fit_system(system: System, samples: Sequence[Sample]) -> System:

@@ -94,6 +94,8 @@ class Operators:
         call, inputs = made[name](*sizes)
         if forward:
             return call
+        if name == "loss":  # runs once for each forward
+            return lambda: torch.autograd.grad(call(), inputs)
         if name == "residual":  # the sum of both branches' gradients, and the bias's
             one, two = (self.normal(*sizes[:2]) for _ in range(2))
             return lambda: (one + two).sum(0) if sizes[2] == 0 else one + two
@@ -137,7 +139,7 @@ class Operators:
         return (lambda: x.transpose(0, 1).contiguous()), [x]
 
     def _loss(self, tokens: int, vocabulary: int) -> tuple[Callable[[], Tensor], list[Tensor]]:
-        logits = self.normal(1, tokens, vocabulary)
+        logits = self.normal(1, tokens, vocabulary).requires_grad_(True)
         targets = torch.randint(vocabulary, (1, tokens), device=self.device)
         return (lambda: loss(logits, targets)), [logits]
 

@@ -65,7 +65,7 @@ def test_adamw_of_fp32_is_that_of_torch() -> None:
     replica, optimizer = build(plan, config)
     model = build_model(GPT)
     theirs = torch.optim.AdamW(
-        model.parameters(), lr=6e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1
+        model.parameters(), lr=6e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, fused=True
     )
     train(replica, optimizer, 2)
     for _ in range(2):
