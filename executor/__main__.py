@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 def main() -> int:
     """Check (outside torchrun) or run (inside it) a scenario's plan; the exit code."""
-    options = _options()
+    options = read_options()
     if "RANK" in os.environ:
-        _as_rank(options, int(os.environ["RANK"]))
+        _end(as_rank(options))
     try:
         return _work(options)
     except ParsimError as error:
@@ -28,16 +28,21 @@ def main() -> int:
         return error.exit_code
 
 
-def _as_rank(options: argparse.Namespace, rank: int) -> NoReturn:
-    """Run a rank and end this process at once.
-
-    Not by way of the interpreter: after a checkpoint was loaded, torch's threads abort every third
-    process or so that ends like that, when all work is done (torch 2.13, "terminate called").
-    """
+def as_rank(options: argparse.Namespace) -> int:
+    """One rank's part; a failure ends this process at once, with its report."""
+    rank = int(os.environ["RANK"])
     end_with_parent()
     HERE.keep(options.out, rank)
     with fatal(options.out, rank):
-        code = _work(options)
+        return _work(options)
+
+
+def _end(code: int) -> NoReturn:
+    """End this process at once, not by way of the interpreter.
+
+    After a checkpoint was loaded, torch's threads abort every third process or so that ends like
+    that, when all work is done (torch 2.13, "terminate called").
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -87,7 +92,8 @@ def _check_checkpoints(scenario: Scenario, corpus: Corpus, options: argparse.Nam
     )  # fmt: skip
 
 
-def _options() -> argparse.Namespace:
+def read_options() -> argparse.Namespace:
+    """The arguments of this process."""
     parser = argparse.ArgumentParser(prog="python -m executor", description=__doc__)
     parser.add_argument("scenario", type=Path)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from executor.calibration.file import catalog_text, hardware_name, source_text, with_units
@@ -21,6 +22,7 @@ from executor.calibration.fit import (
     Sample,
     fit_device,
     fit_system,
+    lines,
     link_time,
     pair,
     points,
@@ -32,7 +34,8 @@ from executor.calibration.workloads import Workload
 from executor.mesh import DeviceReport
 from parsim.cluster.hardware import Cluster, Device, System
 from parsim.cost.job import Job
-from parsim.cost.layers import LayerCoster
+from parsim.cost.layers import LayerCoster, split_of
+from parsim.cost.sharding import DataParallel
 from parsim.plan import PlanTable
 
 SCHEMA_VERSION = 1
@@ -89,8 +92,14 @@ def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
         system = replace(system, residuals=points(measured.links, of_links))
     of_layers = layer_times(system or chosen.system, device, chosen, measured.layers)
     whole = layer_samples(measured.layers, of_layers)
-    device = replace(device, residuals={**device.residuals, **points(whole, of_layers)})
-    system = system and replace(system, device=device)
+    found = lines(whole)
+    of_links_too = {kind: rows for kind, rows in found.items() if kind.startswith("sharded")}
+    device = replace(device, residuals={**device.residuals, **{
+        kind: rows for kind, rows in found.items() if kind not in of_links_too
+    }})  # fmt: skip
+    system = system and replace(
+        system, device=device, residuals={**system.residuals, **of_links_too}
+    )
     base = chosen.device.id, chosen.system.id if chosen.system else ""
     text = catalog_text(device, system, base, source_text(name, chosen.kernels.precision))
     return text, {
@@ -130,7 +139,7 @@ def layer_samples(layers: Sequence[LayerSample], modelled: Sequence[float]) -> l
     found = []
     for i, seconds in enumerate(modelled):
         one = layers[i // 2]
-        name = one.part if one.workload.plan.tp == 1 else f"split_{one.part}"
+        name = f"{split_of(one.workload.plan)}{one.part}"
         direction, lasted = (("forward", one.forward), ("backward", one.backward))[i % 2]
         found.append(Sample(kind=f"{name}_{direction}", shape={"seconds": seconds}, seconds=lasted))
     return found
@@ -147,10 +156,23 @@ def layer_times(
     for one in layers:
         model = one.workload.model
         job = Job(model=model, cluster=Cluster(system=system, num_nodes=1), software=software)
+        table = PlanTable.of([one.workload.plan])
+        if one.part == "sharded":
+            found += sharding_times(job, table)
+            continue
         layer = {"embedding": model.embedding, "block": model.layers[0], "head": model.head}
-        cost = LayerCoster(job, PlanTable.of([one.workload.plan])).cost(layer[one.part])
+        cost = LayerCoster(job, table).cost(layer[one.part])
         found += [float(cost.forward.seconds[0]), float(cost.backward.seconds[0])]
     return found
+
+
+def sharding_times(job: Job, table: PlanTable) -> list[float]:
+    """Seconds that the simulator gives ZeRO-3's collectives in one forward and one backward."""
+    data, layers = DataParallel.of(job, table), np.array([[job.model.num_layers]], dtype=np.float64)
+    parameters = np.array([[job.model.parameters]], dtype=np.float64)
+    gathered = data.per_pass_gather(parameters, layers)
+    reduced = data.per_backward(parameters, layers)
+    return [float(gathered[0, 0]), float((gathered + reduced)[0, 0])]
 
 
 def _predicted_links(system: System | None, samples: Sequence[Sample]) -> list[float]:

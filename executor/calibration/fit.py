@@ -58,6 +58,8 @@ times leave open: latency and call overhead occur as a sum, and so do the two ov
 LEAST = 1e-9
 """Where a constant of 0 starts from: 1 ns, or nothing for a half-length."""
 ROUNDS = 100
+SPAN = 8.0
+"""How far beyond the measured layers, as a factor of time, a fitted line is written down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +217,35 @@ def points(samples: Sequence[Sample], modelled: Sequence[float]) -> Measured:
         kind: tuple((*where, ratio) for where, ratio in rows.items())
         for kind, rows in found.items()
     }
+
+
+def lines(samples: Sequence[Sample]) -> Measured:
+    """Residuals of whole layers, whose one coordinate is their modelled time x.
+
+    Measured time is a + b x: what Python, hooks and waiting add is the same for thin and for wide
+    layers. The line of least relative error through a kind's samples, as points beyond both ends.
+    """
+    found = {}
+    for kind in dict.fromkeys(sample.kind for sample in samples):
+        own = [sample for sample in samples if sample.kind == kind]
+        modelled = np.array([sample.shape["seconds"] for sample in own])
+        fixed, slope = _line(modelled, _seconds(own))
+        low, high = float(modelled.min()) / SPAN, float(modelled.max()) * SPAN
+        grid = np.geomspace(low, high, round(np.log2(high / low)) * 4 + 1)
+        ratios = np.clip(fixed / grid + slope, 1.0 / LIMIT, LIMIT)
+        found[kind] = tuple(zip(grid.tolist(), ratios.tolist(), strict=True))
+    return found
+
+
+def _line(modelled: Array, measured: Array) -> tuple[float, float]:
+    """(a, b) of a + b x nearest to the measured times, relative errors; neither below 0."""
+    columns = np.stack([1.0 / measured, modelled / measured], axis=1)
+    (fixed, slope), *_ = np.linalg.lstsq(columns, np.ones(len(measured)), rcond=None)
+    if len(measured) < 2 or fixed < 0.0:
+        return 0.0, float(np.exp(np.log(measured / modelled).mean()))
+    if slope <= 0.0:
+        return float(np.exp(np.log(measured).mean())), 0.0
+    return float(fixed), float(slope)
 
 
 def residuals(samples: Sequence[Sample], predicted: Sequence[float]) -> dict[str, dict[str, float]]:

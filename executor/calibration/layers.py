@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -18,7 +19,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from executor.calibration.kernels import usual
 from executor.calibration.workloads import Workload
 from executor.loss import loss
+from executor.mesh import build_mesh
 from executor.module import Stage, build_stage
+from executor.parallel.data import apply_data_parallel
 from executor.parallel.precision import storage_dtype
 from executor.parallel.tensor import apply_tensor_parallel
 
@@ -52,7 +55,9 @@ class LayerBench:
         stage = self._stage(workload)
         size = (workload.plan.microbatch_size, workload.spec.seq_len)
         tokens = torch.randint(workload.spec.vocab_size, size, device=self.device)
-        hidden = torch.randn(*size, workload.spec.hidden_size, device=self.device)
+        batch, length = size
+        local = length // workload.plan.tp if workload.plan.sequence_parallel else length
+        hidden = torch.randn(batch, local, workload.spec.hidden_size, device=self.device)
         hidden = hidden.to(storage_dtype(workload.plan))
         count = len(stage.layers)
         chain = nn.Sequential(*stage.layers.values())
@@ -65,6 +70,22 @@ class LayerBench:
         yield LayerSample(workload, "embedding", *found)
         found = self._times(stage.head, hidden, tokens, 0.5 * seconds)
         yield LayerSample(workload, "head", *found)
+        if self.mesh is not None and not workload.spec.gated_mlp:
+            yield self._sharded(workload, stage, tokens, seconds)
+
+    def _sharded(
+        self, workload: Workload, stage: Stage, tokens: Tensor, seconds: float
+    ) -> LayerSample:
+        """What ZeRO-3 over all ranks adds to a whole model's forward and backward."""
+        size = dist.get_world_size()
+        plan = replace(workload.plan, dp_shard=size, zero_stage=3)
+        plain = self._times(stage, tokens, tokens, seconds)
+        mesh = build_mesh(plan, self.device.type)
+        alike = Workload(spec=workload.spec, plan=plan)
+        replica = apply_data_parallel(self._stage(alike), plan, mesh)
+        whole = self._times(replica.module, tokens, tokens, seconds)
+        added = (max(sharded - alone, 0.0) for sharded, alone in zip(whole, plain, strict=True))
+        return LayerSample(alike, "sharded", *added)
 
     def _stage(self, workload: Workload) -> Stage:
         stage = build_stage(

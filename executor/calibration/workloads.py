@@ -67,16 +67,19 @@ def spread(kind: str, used: str) -> tuple[Workload, ...]:
         used: the precision.
     """
     small = kind == "cpu"
-    # width, heads, sequence, micro-batch, vocabulary, Llama-like, tensor ranks
+    # width, heads, sequence, micro-batch, vocabulary, Llama-like, tensor ranks (negative: with
+    # sequence parallelism)
     rows = (
         (128, 2, 128, 1, 2048, False, 1),
         (256, 4, 128, 1, 4096, False, 1),
         (256, 4, 128, 1, 4096, False, 2),
+        (256, 4, 128, 1, 4096, False, -2),
         (384, 6, 256, 2, 8192, False, 1),
         (384, 6, 256, 2, 8192, False, 2),
         (384, 6, 128, 1, 8192, True, 1),
         (640, 10, 256, 1, 8192, False, 1),
         (640, 10, 256, 1, 8192, False, 2),
+        (640, 10, 256, 1, 8192, False, -2),
         (768, 12, 128, 1, 50304, False, 1),
     ) if small else (
         (768, 12, 1024, 4, 50304, False, 1),
@@ -85,6 +88,7 @@ def spread(kind: str, used: str) -> tuple[Workload, ...]:
         (2048, 16, 1024, 1, 32000, True, 1),
         (4096, 32, 2048, 1, 32000, True, 1),
         (2048, 16, 2048, 2, 32000, True, 2),
+        (2048, 16, 2048, 2, 32000, True, -2),
     )  # fmt: skip
     return tuple(_workload(*row, used=used) for row in rows)
 
@@ -101,7 +105,8 @@ def _workload(
         qkv_bias=not llama, projection_bias=not llama, mlp_bias=not llama,
         tied_embeddings=not llama,
     )  # fmt: skip
-    return Workload(spec=spec, plan=Plan(tp=tp, microbatch_size=microbatch, precision=used))
+    plan = Plan(tp=abs(tp), sequence_parallel=tp < 0, microbatch_size=microbatch, precision=used)
+    return Workload(spec=spec, plan=plan)
 
 
 def distinct_cases(workloads: Iterable[Workload], software: Software) -> Iterator[Case]:

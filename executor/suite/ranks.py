@@ -41,9 +41,9 @@ def _run(words: Sequence[str], backend: str | None) -> None:
 
     sys.argv = ["executor", *words]
     if backend is None:
-        command.main()  # ends this process where the case fails
+        command.as_rank(command.read_options())  # ends this process where the case fails
     else:
-        _staged(command._options(), backend)
+        _staged(command.read_options(), backend)
 
 
 def _staged(options: Namespace, backend: str) -> None:

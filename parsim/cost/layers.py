@@ -27,12 +27,23 @@ from parsim.model.operators import (
     Region,
     Split,
 )
-from parsim.plan import PlanTable
+from parsim.plan import Plan, PlanTable
 
 Array = NDArray[np.float64]
 
 FORWARD_SHARE = 0.4
 """Share of the loss's traffic that forward moves (the rest is backward)."""
+
+
+SPLIT, SEQUENCE = "split_", "sequence_"
+"""What the kinds of measured layers of tensor-parallel plans begin with."""
+
+
+def split_of(plan: Plan) -> str:
+    """What the kind of a measured layer of a plan begins with."""
+    if plan.tp == 1:
+        return ""
+    return SEQUENCE if plan.sequence_parallel else SPLIT
 
 
 class LayerCoster:
@@ -65,12 +76,17 @@ class LayerCoster:
         )
 
     def _whole(self, kind: str, seconds: Array) -> Array:
+        """A layer's factor: of whole layers, of split ones, of those with sequence parallelism."""
         residuals = self.job.device.residuals
-        alone = measured_factor(residuals, kind, seconds)
-        split = f"split_{kind}"
-        if split not in residuals:
-            return np.asarray(alone)
-        return np.where(self.table.tp > 1, measured_factor(residuals, split, seconds), alone)
+        found = np.asarray(measured_factor(residuals, kind, seconds))
+        for prefix, rows in (
+            (SPLIT, self.table.tp > 1),
+            (SEQUENCE, self.table.sequence_parallel),
+        ):
+            if prefix + kind in residuals:
+                own = measured_factor(residuals, prefix + kind, seconds)
+                found = np.where(rows, own, found)
+        return found
 
     def _add(self, op: Operator, to: LayerCost) -> None:
         if isinstance(op, Linear):

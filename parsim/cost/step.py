@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from parsim.cluster.placement import hop_crosses
 from parsim.cost.collectives import Groups, collective_time, groups, p2p_time
 from parsim.cost.job import Job
+from parsim.cost.residuals import measured_factor
 from parsim.cost.sharding import DataParallel, overlapped, reduced_bytes
 from parsim.cost.stages import (
     ChunkTimes,
@@ -97,14 +98,12 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
     backward = backward_times(job, layers, counts)
     num_layers = counts.sum(axis=1, keepdims=True)
     gathers = data.per_pass_gather(parameters, num_layers)
+    reduced = gathers + data.per_backward(parameters, num_layers)
+    measured = job.system.residuals
+    gathers = gathers * measured_factor(measured, "sharded_forward", gathers)
+    reduced = reduced * measured_factor(measured, "sharded_backward", reduced)
     ahead = _sharded(job, table.common.overlap_param_gather, forward, gathers, num_layers)
-    behind = _sharded(
-        job,
-        table.common.overlap_grad_reduce,
-        backward,
-        gathers + data.per_backward(parameters, num_layers),
-        num_layers,
-    )
+    behind = _sharded(job, table.common.overlap_grad_reduce, backward, reduced, num_layers)
     buckets, bucket_time = data.bucketed_reduction(parameters)
     by_rank = per_rank(parameters, int(table.pp[0]))
     return StepCosts(
