@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import cycle
-from statistics import quantiles
+from statistics import median
 
 import torch
 import torch.distributed as dist
@@ -29,15 +29,6 @@ CLOCK_GRAIN = 200e-6
 RING_BYTES = {"cpu": 48 << 20, "cuda": 128 << 20}
 """Bytes of all input sets of a kernel together: beyond the second-level cache."""
 MOST_SETS = 16
-
-
-def usual(seconds: Iterable[float]) -> float:
-    """First quartile of some timings: what ranks that wait for each other take, undisturbed.
-
-    The least is too good for them (a peer that happens to be there), the median is already somebody
-    else's load on a machine that is not quiet.
-    """
-    return quantiles(seconds, n=4, method="inclusive")[0]
 
 
 class Bench:
@@ -112,12 +103,15 @@ class Bench:
         return float(start.elapsed_time(end)) * 1e-3 / inner
 
     def typical(self, work: Call, seconds: float) -> float:
-        """Usual seconds of a call that all ranks make together; the same repeats on each."""
+        """Median seconds of a call that all ranks make together; the same repeats on each.
+
+        Not the least: a step waits for many collectives, so it meets their middle.
+        """
         work()
         once = torch.tensor(self.elapsed(work, 1), dtype=torch.float64, device=self.device)
         dist.broadcast(once, 0)
         repeats = min(max(int(seconds / max(float(once), 1e-6)), 5), 100)
-        return usual(self._together(work) for _ in range(repeats))
+        return median(self._together(work) for _ in range(repeats))
 
     def _together(self, work: Callable[[], object]) -> float:
         dist.barrier()

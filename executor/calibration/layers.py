@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from statistics import median
 from typing import NamedTuple
 
 import torch
@@ -16,7 +17,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from executor.calibration.kernels import usual
 from executor.calibration.workloads import Workload
 from executor.loss import loss
 from executor.mesh import build_mesh
@@ -29,7 +29,7 @@ ROUNDS = 5
 
 
 class LayerSample(NamedTuple):
-    """Usual seconds of one layer's forward and backward; `part` is the Layer's name."""
+    """Median seconds of one layer's forward and backward; `part` is the Layer's name."""
 
     workload: Workload
     part: str
@@ -106,13 +106,13 @@ class LayerBench:
     def _times(
         self, part: nn.Module, inputs: Tensor, targets: Tensor | None, seconds: float
     ) -> tuple[float, float]:
-        """Usual forward and backward; gradients are added to earlier ones, as in a step."""
+        """Median forward and backward; gradients are added to earlier ones, as in a step."""
         rounds = [self._once(part, inputs, targets) for _ in range(2)]
         lasted = torch.tensor(sum(rounds[-1]), device=self.device)
         dist.broadcast(lasted, 0)
         count = min(max(int(seconds / float(lasted)), 3), 30)
         rounds = [self._once(part, inputs, targets) for _ in range(count)]
-        return usual(ahead for ahead, _ in rounds), usual(behind for _, behind in rounds)
+        return median(ahead for ahead, _ in rounds), median(behind for _, behind in rounds)
 
     def _once(self, part: nn.Module, inputs: Tensor, targets: Tensor | None) -> tuple[float, float]:
         if inputs.is_floating_point():

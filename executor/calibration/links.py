@@ -20,7 +20,7 @@ ROUNDS = 5
 
 
 def link_samples(bench: Bench, seconds: float) -> Iterator[Sample]:
-    """Usual times of every kind and size; to be called on two ranks."""
+    """Median times of every kind and size; to be called on two ranks."""
     share = seconds / (len(SIZES) * len(KINDS))
     for size in SIZES:
         data = torch.zeros(size // 4, device=bench.device)
