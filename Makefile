@@ -29,8 +29,12 @@ run: $(CORE) ## search plans for GPT-3 175B on 1,024 A100s, draw the best, compa
 	@echo "The best plan:              $(BEST)"
 	@echo "A picture of its timeline:  $(PICTURE)"
 
+# Real ranks: gradients of every kind of plan, and faults; the other launches are in test-all.
+RANKS := $(addprefix tests/executor/test_,parallel.py pipeline.py random_plans.py fault_processes.py)
+
 test: $(DEV) $(TORCH) ## run the tests
 	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "distributed and not slow" $(RANKS)
 
 test-all: $(DEV) $(TORCH) ## run the tests, the slow ones too
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not gpu"

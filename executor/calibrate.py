@@ -12,10 +12,12 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
@@ -44,6 +46,8 @@ from parsim.scenario import load_scenario
 
 REFERENCE = {"cpu": 512, "cuda": 4096}
 """Edge of the square product that is timed at start, middle and end."""
+PATIENCE = 2.0
+"""Times its seconds after which a part of the calibration leaves out what is left."""
 SHARES = {"kernels": 0.4, "layers": 0.25, "links": 0.15}
 """Of the seconds given; the rest is for starting the ranks, making inputs, and the fit."""
 
@@ -111,7 +115,7 @@ def cases(chosen: Setting) -> tuple[Case, ...]:
     software = chosen.kernels.software
     small = chosen.report.kind == "cpu"
     alone = memory_cases(small, chosen.kernels.value, software)
-    return (*distinct_cases(chosen.workloads, software), *alone)
+    return (*alone, *distinct_cases(chosen.workloads, software))
 
 
 def measure(bench: Bench, listed: Sequence[Case], base: Device, seconds: float,
@@ -122,11 +126,13 @@ def measure(bench: Bench, listed: Sequence[Case], base: Device, seconds: float,
         The samples, the reference product at start, middle and end, and notes.
     """
     share = seconds / (len(listed) + 3)
+    end = time.perf_counter() + PATIENCE * seconds
     clock = _Clock(bench, share)
     clock.tick()
     samples, dropped = [], 0
     for i, case in enumerate(listed):
-        if 5.0 * kernels.time(base, case.kind, case.shape) > 5.0 * share + 0.02 * seconds:
+        long = 5.0 * kernels.time(base, case.kind, case.shape) > 5.0 * share + 0.02 * seconds
+        if long or time.perf_counter() > end:
             dropped += 1
         else:
             samples.append(bench.sample(case, share))
@@ -146,7 +152,15 @@ def measure_layers(bench: Bench, chosen: Setting, seconds: float) -> list[LayerS
     layers = LayerBench(bench.device, mesh)
     runnable = [one for one in chosen.workloads if layers.runs(one)]
     share = seconds / max(len(runnable), 1)
-    return [sample for one in runnable for sample in layers.samples(one, share)]
+    end = time.perf_counter() + PATIENCE * seconds
+    found: list[LayerSample] = []
+    for one in runnable:
+        late = torch.tensor(float(time.perf_counter() > end), device=bench.device)
+        if size > 1:  # all ranks stop at the same workload
+            dist.broadcast(late, 0)
+        if not late:
+            found += layers.samples(one, share)
+    return found
 
 
 def calibrate(chosen: Setting, out: Path, seconds: float) -> None:
