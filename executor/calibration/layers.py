@@ -26,7 +26,7 @@ from executor.parallel.precision import storage_dtype
 from executor.parallel.tensor import apply_tensor_parallel
 
 LEAST_ADDED = 0.02
-"""Share of a plain pass that sharding adds at least: a difference of noisy times may be negative."""
+"""Share of a plain pass that sharding adds at least: the difference of two times may be below 0."""
 
 
 class LayerSample(NamedTuple):
