@@ -54,6 +54,7 @@ def _work(options: argparse.Namespace) -> int:
     from executor.loss import check_trainable
     from executor.mesh import check_world, probe
     from executor.parallel.refused import check_parallel, check_split_backward
+    from executor.parallel.tensor import check_splits
     from executor.runnable import check_plan_runnable
     from parsim.scenario import load_scenario
     from parsim.schedule import schedule_of
@@ -67,6 +68,7 @@ def _work(options: argparse.Namespace) -> int:
     check_split_backward(plan, schedule_of(plan))
     check_plan_runnable(plan, backend=report.backend)
     check_trainable(scenario.spec)
+    check_splits(scenario.spec, plan.tp, sequence_parallel=plan.sequence_parallel)
     if "RANK" not in os.environ:
         corpus = Corpus.load(options.data, tokenizer=options.tokenizer)
         corpus.check(scenario.spec)

@@ -32,6 +32,7 @@ from executor.module import Stage
 from executor.parallel.columns import SplitColumns
 from executor.parallel.data import LossFn
 from parsim.errors import PlanError
+from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 
 TOKENS = 1
@@ -51,7 +52,7 @@ def apply_tensor_parallel(stage: Stage, mesh: DeviceMesh, *, sequence_parallel: 
     """
     if mesh.size() == 1:
         return
-    check_splits(stage, mesh.size(), sequence_parallel=sequence_parallel)
+    check_splits(stage.spec, mesh.size(), sequence_parallel=sequence_parallel)
     between: Placement = Shard(TOKENS) if sequence_parallel else Replicate()
     styles: dict[str, Any] = {}
     for name in stage.layers:
@@ -73,14 +74,13 @@ def training_loss(plan: Plan, mesh: DeviceMesh) -> LossFn:
     return loss if plan.tp == 1 else partial(loss, group=mesh["tp"].get_group())
 
 
-def check_splits(stage: Stage, degree: int, *, sequence_parallel: bool) -> None:
+def check_splits(spec: TransformerSpec, degree: int, *, sequence_parallel: bool) -> None:
     """Refuse sizes that do not split into equal parts.
 
     Raises:
         PlanError: naming the size. An uneven split of the vocabulary would train, but its
             largest part sets the pace, which no plan accounts for.
     """
-    spec = stage.spec
     sizes = {
         "num_attention_heads": spec.num_attention_heads,
         "num_key_value_heads": spec.num_key_value_heads,

@@ -15,7 +15,6 @@ from parsim.schedule import Schedule, build_schedule
 
 torch = pytest.importorskip("torch")
 
-from executor.module import build_model  # noqa: E402
 from executor.parallel.data import data_kind  # noqa: E402
 from executor.parallel.precision import edge_dtype, gradient_dtype, storage_dtype, wire_dtype  # noqa: E402
 from executor.parallel.refused import check_parallel, check_split_backward  # noqa: E402
@@ -130,9 +129,8 @@ def test_shards_are_fp32_and_gathered_as_bf16() -> None:
     ],
 )  # fmt: skip
 def test_sizes_that_do_not_split(changes: dict[str, Any], sequence: bool, message: str) -> None:
-    stage = build_model(replace(GPT, **changes), device="meta")
     with pytest.raises(PlanError) as refused:
-        check_splits(stage, 3, sequence_parallel=sequence)
+        check_splits(replace(GPT, **changes), 3, sequence_parallel=sequence)
     assert str(refused.value) == message
 
 
