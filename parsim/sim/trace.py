@@ -243,13 +243,13 @@ def _memory_curves(
     table = PlanTable.of([plan])
     kept = stage_kept(layers, layer_counts(job.model, stage_cut(job, table)))[:, 0]
     peak, static = found.memory.peak[:, 0], found.memory.static[:, 0]
-    in_flight = found.memory.activations[:, 0]
     for rank in range(plan.pp):
         stages = found.graph.schedule.stages_on(rank)
         times, counts = _in_flight([item for item in placed if item.rank == rank], stages)
-        buffers = float(peak[rank] - static[rank] - in_flight[rank])
+        held = counts @ kept[list(stages)]
+        buffers = float(peak[rank] - static[rank] - held.max())
         on_top = np.where(times < times[-1], buffers, 0.0)
-        level = float(static[rank]) + counts @ kept[list(stages)] + on_top
+        level = float(static[rank]) + held + on_top
         yield MemoryCurve(rank=rank, times=tuple(times.tolist()), bytes=tuple(level.tolist()))
 
 
