@@ -137,7 +137,7 @@ def calibrate(
     scenario: Annotated[
         Path | None, typer.Option(help="measure the shapes of this scenario's plan too")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=1.0, help="about how long to measure")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=1.0, help="about how long to measure")] = 55.0,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: what is there")] = None,
     as_json: AsJson = False,
 ) -> None:
