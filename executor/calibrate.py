@@ -201,7 +201,6 @@ def main() -> int:
         if "RANK" not in os.environ:
             sys.stdout.write(f"{ranks_wanted(report)}\n")
         else:
-            end_with_parent()
             calibrate(chosen, options.out, options.seconds)
         return 0
     except ParsimError as error:

@@ -29,7 +29,7 @@ from executor.calibration.fit import (
     residuals,
     system_constants,
 )
-from executor.calibration.layers import LayerSample
+from executor.calibration.layers import SHARDED, LayerSample
 from executor.calibration.workloads import Workload
 from executor.mesh import DeviceReport
 from parsim.cluster.hardware import Cluster, Device, System
@@ -92,14 +92,11 @@ def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
         system = replace(system, residuals=points(measured.links, of_links))
     of_layers = layer_times(system or chosen.system, device, chosen, measured.layers)
     whole = layer_samples(measured.layers, of_layers)
-    found = lines(whole)
-    of_links_too = {kind: rows for kind, rows in found.items() if kind.startswith("sharded")}
-    device = replace(device, residuals={**device.residuals, **{
-        kind: rows for kind, rows in found.items() if kind not in of_links_too
-    }})  # fmt: skip
-    system = system and replace(
-        system, device=device, residuals={**system.residuals, **of_links_too}
-    )
+    own = {**device.residuals, **lines([x for x in whole if not x.kind.startswith(SHARDED)])}
+    device = replace(device, residuals=own)
+    if system is not None:  # what sharding adds is its links'
+        shared = lines([x for x in whole if x.kind.startswith(SHARDED)])
+        system = replace(system, device=device, residuals={**system.residuals, **shared})
     base = chosen.device.id, chosen.system.id if chosen.system else ""
     text = catalog_text(device, system, base, source_text(name, chosen.kernels.precision))
     return text, {
@@ -118,7 +115,7 @@ def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
 
 
 def _system(chosen: Setting, measured: Measured, name: str, device: Device) -> System | None:
-    """The system with fitted links; without links the catalog's, in which layers can be priced."""
+    """The system with fitted links; None without links, or where the catalog has no such system."""
     if chosen.system is None or not measured.links:
         return None
     return replace(
@@ -157,7 +154,7 @@ def layer_times(
         model = one.workload.model
         job = Job(model=model, cluster=Cluster(system=system, num_nodes=1), software=software)
         table = PlanTable.of([one.workload.plan])
-        if one.part == "sharded":
+        if one.part == SHARDED:
             found += sharding_times(job, table)
             continue
         layer = {"embedding": model.embedding, "block": model.layers[0], "head": model.head}

@@ -25,6 +25,8 @@ from executor.parallel.data import apply_data_parallel
 from executor.parallel.precision import storage_dtype
 from executor.parallel.tensor import apply_tensor_parallel
 
+SHARDED = "sharded"
+"""Part of a sample of what ZeRO-3 adds to a whole model."""
 LEAST_ADDED = 0.02
 """Share of a plain pass that sharding adds at least: the difference of two times may be below 0."""
 
@@ -87,7 +89,7 @@ class LayerBench:
         whole = self._times(replica.module, tokens, tokens, seconds)
         pairs = zip(whole, plain, strict=True)
         added = (max(sharded - alone, LEAST_ADDED * alone) for sharded, alone in pairs)
-        return LayerSample(alike, "sharded", *added)
+        return LayerSample(alike, SHARDED, *added)
 
     def _stage(self, workload: Workload) -> Stage:
         stage = build_stage(

@@ -68,12 +68,7 @@ class LayerCoster:
             return cost
         forward = self._whole(f"{layer.name}_forward", cost.forward.seconds)
         backward = self._whole(f"{layer.name}_backward", cost.backward.seconds)
-        return LayerCost(
-            forward=cost.forward.scaled(forward),
-            backward=cost.backward.scaled(backward),
-            core=cost.core.scaled(forward),
-            products=cost.products.scaled(forward),
-        )
+        return cost.scaled(forward, backward)
 
     def _whole(self, kind: str, seconds: Array) -> Array:
         """A layer's factor: of whole layers, of split ones, of those with sequence parallelism."""

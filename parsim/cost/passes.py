@@ -106,6 +106,15 @@ class LayerCost:
             products=self.products.take(rows),
         )
 
+    def scaled(self, forward: Array, backward: Array) -> LayerCost:
+        """The same with all seconds of either direction multiplied."""
+        return LayerCost(
+            forward=self.forward.scaled(forward),
+            backward=self.backward.scaled(backward),
+            core=self.core.scaled(forward),
+            products=self.products.scaled(forward),
+        )
+
     def recomputed(self, table: PlanTable, half_products: bool) -> Pass:
         """What backward runs again under each plan's recomputation policy.
 

@@ -14,17 +14,7 @@ from executor.measure import Spread
 from executor.run import bubble_fraction
 from parsim.cli import main
 from parsim.timeline import Span, Timeline
-
-SCENARIO = """
-description: a tiny GPT-2 on two CPU ranks
-model: {name: gpt2, num_layers: 4, hidden_size: 64, num_attention_heads: 4,
-        num_key_value_heads: 4, head_dim: 16, ffn_hidden_size: 128, vocab_size: 256,
-        seq_len: 32, positions: 32}
-cluster: {system: cpu, nodes: 1}
-software: executor-cpu
-training: {global_batch_size: 8, precision: fp32}
-plan: {pp: 2, microbatch_size: 2, schedule: 1f1b}
-"""
+from tests.executor.running import SCENARIO
 
 
 @pytest.fixture
