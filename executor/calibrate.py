@@ -170,7 +170,7 @@ def calibrate(chosen: Setting, out: Path, seconds: float) -> None:
         bench = Bench(device, chosen.kernels.precision)
         several = dist.get_world_size() > 1
         links = list(link_samples(bench, SHARES["links"] * seconds)) if several else []
-        lost = interference(bench) if several else 0.0
+        lost = interference(bench) if several else None
         limit = SHARES["kernels"] * seconds
         samples, moments, notes = measure(
             bench, cases(chosen), chosen.device, limit, chosen.kernels

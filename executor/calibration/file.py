@@ -36,7 +36,8 @@ def catalog_text(device: Device, system: System | None, base: tuple[str, str], s
     lines.append(f"      latency: {_sourced(_microseconds(intra.latency), source)}")
     for name in ("call_overhead", "call_overhead_per_rank"):
         lines.append(f"    {name}: {_sourced(_microseconds(found[name]), source)}")
-    lines.append(f"    interference: {_sourced(f'{system.interference:.6g}', source)}")
+    if system.interference is not None:
+        lines.append(f"    interference: {_sourced(f'{system.interference:.6g}', source)}")
     lines += [*_residual_lines(system.residuals), "    calibrated: true"]
     return "\n".join(lines) + "\n"
 

@@ -60,6 +60,7 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "call_overhead": "time",
     "call_overhead_per_rank": "time",
     "straggler": "amount",
+    "channels": "count",
     "interference": "amount",
     "residuals": "residuals",
     "calibrated": "flag",

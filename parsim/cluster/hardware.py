@@ -112,9 +112,10 @@ class System:
     `call_overhead` is what one collective call costs before bytes move, `call_overhead_per_rank`
     what each further rank of the group adds (seconds). `straggler` is the share by which a step
     grows per doubling of the device count beyond 8 (variation between devices and hosts).
-    `interference` is the share of a collective's time that compute beside it loses: 0 where copy
-    engines do the work, 1 where the core that computes also moves the bytes. `residuals` are as
-    for a device.
+    `channels` are the multiprocessors that a collective holds while it runs. `interference`, where
+    measured, is the share of a collective's time that compute beside it loses: 0 where copy
+    engines do the work, 1 where the core that computes also moves the bytes; without it the loss
+    follows from the channels (`cost/crowding.py`). `residuals` are as for a device.
     """
 
     id: str
@@ -126,7 +127,8 @@ class System:
     call_overhead: float
     call_overhead_per_rank: float
     straggler: float
-    interference: float = 0.0
+    channels: int = 0
+    interference: float | None = None
     residuals: Measured = field(default_factory=dict)
     calibrated: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)

@@ -35,6 +35,7 @@ _OPTIONAL = {
     "launch_factor",
     "context_memory",
     "residuals",
+    "channels",
     "interference",
     "calibrated",
     "intra.nvls",

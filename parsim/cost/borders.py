@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.cost.collectives import Groups, Kind, collective_time, groups
+from parsim.cost.crowding import crowded_device
 from parsim.cost.job import Job
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable
@@ -84,8 +85,9 @@ class Borders:
     def beside(self, collective: Array, kernel: Array) -> Array:
         """What shows of a collective that runs beside a backward GEMM.
 
-        The stack's share of the shorter of the two hides; the rest is the slowdown of a kernel
-        that gives multiprocessors and bandwidth to the collective.
+        The stack's share of the shorter of the two hides, less what the kernel loses to the
+        collective's multiprocessors.
         """
-        hidden = self.job.software.tp_overlap_backward * np.minimum(collective, kernel)
+        kept = crowded_device(self.job.system).sm_count / self.job.device.sm_count
+        hidden = self.job.software.tp_overlap_backward * kept * np.minimum(collective, kernel)
         return np.asarray(collective - hidden)

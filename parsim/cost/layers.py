@@ -10,8 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from parsim.cluster.hardware import Device
 from parsim.cost.attention import attention_times
 from parsim.cost.borders import Borders
+from parsim.cost.crowding import crowded_device
 from parsim.cost.job import Job
 from parsim.cost.kernels import gemm_time, memory_time
 from parsim.cost.passes import LayerCost
@@ -54,6 +56,7 @@ class LayerCoster:
         self.table = table
         self.tokens: Array = table.microbatch_size * job.model.seq_len / table.cp
         self.borders = Borders.of(job, table, self.tokens)
+        self.crowded = crowded_device(job.system)
 
     def cost(self, layer: Layer) -> LayerCost:
         """Sum a layer's operators."""
@@ -109,6 +112,7 @@ class LayerCoster:
         weight = self._weight_gradient(m, n, k)
         to.forward.add(ahead, 1)
         to.products.add(ahead, 1)
+        to.crowded.add(self._gemm(m, n, k, device=self.crowded), 1)
         to.backward.add(inward + weight, 2 + op.bias)
         border = self.borders.around(op)
         to.forward.expose(border.entering_forward + border.leaving_forward)
@@ -116,10 +120,17 @@ class LayerCoster:
         to.backward.expose(beside_weight + border.leaving_backward)
         to.backward.expose(self.borders.beside(border.entering_forward, inward))
 
-    def _gemm(self, m: Array, n: Array, k: Array, extra_bytes: Array | float = 0.0) -> Array:
+    def _gemm(
+        self,
+        m: Array,
+        n: Array,
+        k: Array,
+        extra_bytes: Array | float = 0.0,
+        device: Device | None = None,
+    ) -> Array:
         precision = self.table.precision
         return gemm_time(
-            self.job.device,
+            device or self.job.device,
             precision.compute,
             m=m,
             n=n,

@@ -115,12 +115,15 @@ class DataParallel:
     def _calls(self, layers: Array) -> Array:
         return np.maximum(layers, 1.0) * self.job.software.gathers_per_layer
 
-    def final_gather(self, parameters: Array) -> Array:
-        """Parameter all-gather after the update: ZeRO-1 and 2, the part that nothing hides."""
+    def final_gather(self, parameters: Array, speed: Array) -> Array:
+        """Parameter all-gather after the update: ZeRO-1 and 2, the part that nothing hides.
+
+        Beside it compute keeps the share `speed` (B,); what that costs is counted here.
+        """
         stage = self.table.zero_stage
         whole = np.where((stage == 1) | (stage == 2), self.gather(parameters), 0.0)
         hidden = self.job.software.overlap if self.table.common.overlap_param_gather else 0.0
-        return np.asarray(whole * (1.0 - hidden * (1.0 - self.job.system.interference)))
+        return np.asarray(whole * (1.0 - hidden * speed))
 
     def optimizer(self, parameters: Array) -> Array:
         """Optimizer step: bytes per local parameter over memory bandwidth, plus host time.
@@ -144,15 +147,20 @@ def reduced_bytes(table: PlanTable) -> float:
     return 4.0 if wide else float(table.precision.gathered)
 
 
-def overlapped(compute: Array, communication: Array, layers: Array, *, overlap: float) -> Array:
-    """Time of a chunk whose collectives of `layers` layers hide under its compute.
+def overlapped(
+    compute: Array, communication: Array, layers: Array, *, share: float, speed: Array
+) -> Array:
+    """Time of a chunk whose collectives of `layers` layers run beside its compute.
 
-    max(C, G) + (1 - overlap) min(C, G) + G / layers: the first (or last) layer's collective has
-    nothing to hide under, and what hides still slows the other by the stack's overlap share.
+    Beside a collective compute keeps `speed` v of its own, so C and G together take
+    T = max(G, C + (1 - v) G), plus G / layers, because the first (or last) layer's collective has
+    nothing to run beside. The software runs the `share` of the collectives so, the rest in line:
+    share (T + G / layers) + (1 - share)(C + G), and never more than C + G.
 
-    Source: two-stage pipeline of equal layers, exact for overlap = 1.
+    Source: two-stage pipeline of equal layers, exact for v = 1.
     Leaves out: prefetch across the border of two actions.
     """
-    base = np.maximum(compute, communication)
-    base = base + (1.0 - overlap) * np.minimum(compute, communication)
-    return np.asarray(base + communication / np.maximum(layers, 1.0))
+    inline = compute + communication
+    beside = np.maximum(communication, compute + (1.0 - speed) * communication)
+    beside = np.minimum(beside + communication / np.maximum(layers, 1.0), inline)
+    return np.asarray(share * beside + (1.0 - share) * inline)

@@ -29,9 +29,10 @@ class Software:
     `selective` says what selective recomputation repeats: "attention" or "half-products".
     `loss_bytes` is moved, `loss_kept` live at the peak and `loss_saved` from there to backward, per
     logit. `eager` says that tensors live as eager autograd has them (`parsim/sim/peaks.py`).
-    `overlap` is the share of a hidden collective that really hides, `tp_overlap` the share of
-    tensor-parallel collectives that hide under GEMMs, `tp_overlap_backward` the share that a
-    backward GEMM hides of the collective beside it. `gathers_per_layer` is how many collectives
+    `overlap` is the share of data-parallel collectives that are issued beside compute, `tp_overlap`
+    the share of tensor-parallel collectives that hide under GEMMs, `tp_overlap_backward` the share
+    of those in backward that are issued beside a GEMM; what they take from compute is the
+    hardware's (`cost/crowding.py`). `gathers_per_layer` is how many collectives
     ZeRO-3 needs for a layer's parameters. `staging` is moved per byte that a sharded collective
     carries, between its flat buffer and the tensors; `lookup_gradient` bytes per value of the token
     table by each backward. `optimizer_bytes` is moved per local parameter by a step.

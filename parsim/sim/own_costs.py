@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from parsim.cost.crowding import speed_beside
 from parsim.cost.job import Job
 from parsim.cost.kernels import memory_time
 from parsim.cost.passes import Pass
@@ -79,7 +80,8 @@ def own_costs(
     if not is_looped(schedule):
         data, held = DataParallel.of(job, table), on_ranks(costs.parameters, schedule)
         values["hop"] = _hops(costs.hop, schedule)
-        values["optimizer"], values["gather"] = data.optimizer(held), data.final_gather(held)
+        speed = speed_beside(job.system, data.shard, layers.kinds)
+        values["optimizer"], values["gather"] = data.optimizer(held), data.final_gather(held, speed)
         if schedule.stage_rank[0] == schedule.stage_rank[-1]:
             values["tied"] = np.zeros_like(costs.tied)
     return OwnCosts(**values)

@@ -78,7 +78,7 @@ def run_planes(schedule: Schedule | Graph, costs: StepCosts, slowdown: Array) ->
     done = _pipeline(graph, costs, slowdown)
     reduced = np.maximum(done.clock, _reduce(graph, costs, done))
     reduced = _add_tied(reduced, float(costs.tied[0]), tied_owners(graph))
-    barrier = reduced.max()
+    barrier = reduced.max() + costs.late[0]
     update = barrier + costs.norm[0] + costs.optimizer[:, 0, None, None] * slowdown
     updated = update.max(axis=1, keepdims=True) + costs.gather[:, 0, None, None]
     step_time = updated.max() * (1.0 + costs.straggler[0])

@@ -41,6 +41,7 @@ def random_costs(pp: int, v: int, plans: int = 1) -> StepCosts:
         norm=np.zeros(plans),
         optimizer=ranks,
         gather=ranks,
+        late=np.zeros(plans),
         straggler=np.zeros(plans),
         parameters=zero,
         blocking_p2p=False,

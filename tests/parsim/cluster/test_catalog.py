@@ -73,7 +73,9 @@ def test_every_number_of_a_system_has_a_source(id: str) -> None:
         field
         for field, kind in SYSTEM_FIELDS.items()
         if kind not in UNSOURCED_KINDS
-        and (field != "interference" or system.interference > 0)  # 0 where copy engines do it
+        and (
+            field != "interference" or (system.interference or 0) > 0
+        )  # 0 where copy engines do it
         and (system.network is not None or not field.startswith("network."))
     }
     assert set(system.sources) == expected
