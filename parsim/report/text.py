@@ -9,10 +9,15 @@ from rich.table import Table
 from rich.text import Text
 
 from parsim.search.search import SearchResult
+from parsim.sim.interval import Interval
 from parsim.sim.prediction import BUBBLE_DEFINITION, Prediction
 from parsim.units import format_bytes, format_seconds
 from parsim.validation.compare import Comparison, Summary, Validation
 
+TIED = (
+    "1= marks {} plans in one another's 80 % interval with the fastest: measure them to tell them "
+    "apart (parsim run), or choose among them by memory"
+)
 BAR = 28
 """Width of the share bars, characters."""
 
@@ -54,12 +59,20 @@ def _headline(found: Prediction, usable: float) -> Iterable[tuple[str, str]]:
     yield ("step time", f"{format_seconds(found.step_time)}  "
                         f"(pipeline phase {format_seconds(found.pipeline_time)}, longest "
                         f"device span {format_seconds(found.device_span)})")  # fmt: skip
+    yield ("80 % interval", f"{between(found.interval)}: {found.interval.basis}")
     yield ("tokens/s", f"{found.tokens_per_second:,.0f}")
     yield ("MFU / HFU", f"{100 * found.mfu:.1f} % / {100 * found.hfu:.1f} %  of "
                         f"{found.peak_flops / 1e12:.4g} TFLOP/s dense "
                         f"{found.plan.precision}")  # fmt: skip
     yield ("bubble", f"{100 * found.bubble_fraction:.1f} % of the pipeline phase "
                      f"({100 * found.bubble_overhead:.1f} % over busy time)")  # fmt: skip
+
+
+def between(interval: Interval) -> str:
+    """An interval as text: 39.942 to 46.240 s, one unit where both have the same."""
+    low, high = format_seconds(interval.low), format_seconds(interval.high)
+    number, _, unit = low.rpartition(" ")
+    return f"{number if high.endswith(f' {unit}') else low} to {high}"
 
 
 def _shares(title: str, parts: Mapping[str, float], form: object) -> Table:
@@ -80,17 +93,20 @@ def search_view(result: SearchResult, *, usable: float, evidence: str = "") -> R
         "#",
         "plan",
         "step time",
+        "80 % interval",
         "tokens/s",
         "MFU",
         "bubble",
         "peak memory",
-        right=(0, 2, 3, 4, 5, 6),
+        right=(0, 2, 3, 4, 5, 6, 7),
     )
+    ties = sum(entry.tied for entry in result.plans)
     for i, entry in enumerate(result.plans, start=1):
         made.add_row(
-            str(i),
+            "1=" if entry.tied and ties > 1 else str(i),
             entry.plan.label(),
             format_seconds(entry.step_time),
+            between(entry.interval),
             f"{entry.tokens_per_second:,.0f}",
             f"{100 * entry.mfu:.1f} %",
             f"{100 * entry.bubble_fraction:.1f} %",
@@ -103,6 +119,8 @@ def search_view(result: SearchResult, *, usable: float, evidence: str = "") -> R
         f"{counts['evaluated']:,} ranked"
     )
     lines = [Text(said), *([Text(f"evidence: {evidence}")] if evidence else [])]
+    if ties > 1:
+        lines.append(Text(TIED.format(ties)))
     return Group(made, Text(""), *lines, Text(result.optimality, style="dim"))
 
 

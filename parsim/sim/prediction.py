@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parsim.plan import Plan
+from parsim.sim.interval import COVERAGE, Interval
 from parsim.timeline import Timeline
 
 SCHEMA_VERSION = 1
@@ -21,13 +22,15 @@ BUBBLE_DEFINITION = (
 class Prediction:
     """One simulated step; seconds and bytes.
 
-    `breakdown` sums to `step_time`. `peak_allocated` has one entry per pipeline rank, `memory` is
+    `interval` is to hold the measured step time in 80 % of cases. `breakdown` sums to
+    `step_time`. `peak_allocated` has one entry per pipeline rank, `memory` is
     the breakdown of the rank with the highest peak. `capacity` is the device's memory.
     `notes` say where device or system constants come from the catalog alone.
     """
 
     plan: Plan
     step_time: float
+    interval: Interval
     pipeline_time: float
     tokens_per_second: float
     mfu: float
@@ -54,6 +57,9 @@ class Prediction:
             "schema_version": SCHEMA_VERSION,
             "plan": self.plan.to_json(),
             "step_time_s": self.step_time,
+            "step_time_interval_s": self.interval.to_json(),
+            "interval_coverage": COVERAGE,
+            "interval_basis": self.interval.basis,
             "pipeline_time_s": self.pipeline_time,
             "device_span_s": self.device_span,
             "tokens_per_s": self.tokens_per_second,

@@ -14,6 +14,7 @@ from parsim.plan import Plan, PlanTable, Recompute
 from parsim.plan.rules import check_plan
 from parsim.sim.evaluate import Evaluation, evaluate
 from parsim.sim.events import simulate_events
+from parsim.sim.interval import step_interval
 from parsim.sim.maxplus import ClassTimes
 from parsim.sim.prediction import Prediction
 from parsim.sim.trace import build_timeline
@@ -85,6 +86,7 @@ def _prediction(job: Job, plan: Plan, found: Evaluation, drawn: object) -> Predi
     return Prediction(
         plan=plan,
         step_time=step,
+        interval=step_interval(job, plan, step),
         pipeline_time=float(found.pipeline_time[0]),
         tokens_per_second=plan.global_batch_size * job.model.seq_len / step,
         mfu=model_flops / capable,
