@@ -96,7 +96,7 @@ def setting(report: DeviceReport, scenario: Path | None) -> Setting:
     base = base_device(report, tuple(catalog.devices))
     system = next((one for one in catalog.systems.values() if one.device.id == base), None)
     own: tuple[Workload, ...] = ()
-    used, stack = "fp32" if report.kind == "cpu" else "bf16", "executor-cpu"
+    used, stack = "fp32" if report.kind == "cpu" else "bf16", f"executor-{report.kind}"
     if scenario is not None:
         found = load_scenario(scenario)
         plan = found.fixed_plan()
@@ -190,7 +190,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m executor.calibrate", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--scenario", type=Path)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=55.0)
     parser.add_argument("--device", choices=("cpu", "cuda"))
     options = parser.parse_args()
     if "RANK" in os.environ:

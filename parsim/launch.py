@@ -109,7 +109,7 @@ def run_plan(scenario: Path, world_size: int, options: RunOptions) -> dict[str, 
 
 @ended_by_signals()
 def calibrate(
-    out: Path, *, scenario: Path | None = None, seconds: float = 60.0, device: str | None = None
+    out: Path, *, scenario: Path | None = None, seconds: float = 55.0, device: str | None = None
 ) -> dict[str, Any]:
     """Measure this machine, write its catalog file, and return the document of the fit.
 
