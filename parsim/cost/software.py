@@ -26,9 +26,11 @@ class Software:
     is host seconds per kernel launch, `microbatch_overhead` host seconds per micro-batch.
     `attention_factor` maps the start of a device id (or "default") to how fast the stack's fused
     attention runs beside the vendor's best kernel there, forward and backward.
-    `selective` says what selective recomputation repeats: "attention" or "half-products".
+    `selective` says what selective recomputation repeats: "attention" or "half-products", and
+    `keeps_output` whether the latter keeps a layer's output that nothing needs (eager PyTorch).
     `loss_bytes` is moved, `loss_kept` live at the peak and `loss_saved` from there to backward, per
-    logit. `eager` says that tensors live as eager autograd has them (`parsim/sim/peaks.py`).
+    logit. `prints_reserved` says that the peak the stack prints is what the allocator reserved.
+    `eager` says that tensors live as eager autograd has them (`parsim/sim/peaks.py`).
     `overlap` is the share of a hidden collective that really hides, `tp_overlap` the share of
     tensor-parallel collectives that hide under GEMMs, `tp_overlap_backward` the share that a
     backward GEMM hides of the collective beside it. `gathers_per_layer` is how many collectives
@@ -45,10 +47,12 @@ class Software:
     attention_factor: Mapping[str, tuple[float, float]]
     fused_attention: bool
     selective: str
+    keeps_output: bool
     fused_gradient_accumulation: bool
     loss_bytes: float
     loss_kept: float
     loss_saved: float
+    prints_reserved: bool
     eager: bool
     overlap: float
     tp_overlap: float
