@@ -152,9 +152,7 @@ def _input(op: Linear, table: PlanTable, tokens: Array) -> Array:
     return np.asarray(rows * op.inputs / split)
 
 
-def _half_products(
-    layer: Layer, table: PlanTable, seq_len: int, *, keeps_output: bool
-) -> Parts:
+def _half_products(layer: Layer, table: PlanTable, seq_len: int, *, keeps_output: bool) -> Parts:
     """Attention outputs and the 1st, 3rd, 5th ... output of the layer's matrix products.
 
     Source: torchtitan's operator-level policy counts products and keeps the odd ones: of

@@ -29,7 +29,8 @@ class Software:
     `selective` says what selective recomputation repeats: "attention" or "half-products", and
     `keeps_output` whether the latter keeps a layer's output that nothing needs (eager PyTorch).
     `loss_bytes` is moved, `loss_kept` live at the peak and `loss_saved` from there to backward, per
-    logit. `prints_reserved` says that the peak the stack prints is what the allocator reserved.
+    logit. `reserved_share` is what the allocator reserves above the allocated bytes, and
+    `prints_reserved` says that the stack's own figure of its peak is the reserved one.
     `eager` says that tensors live as eager autograd has them (`parsim/sim/peaks.py`).
     `overlap` is the share of a hidden collective that really hides, `tp_overlap` the share of
     tensor-parallel collectives that hide under GEMMs, `tp_overlap_backward` the share that a
@@ -53,6 +54,7 @@ class Software:
     loss_kept: float
     loss_saved: float
     prints_reserved: bool
+    reserved_share: float
     eager: bool
     overlap: float
     tp_overlap: float

@@ -36,24 +36,34 @@ LAYER_TENSORS = 2.0
 
 
 def layer_moment(job: Job, table: PlanTable, layers: LayerTable) -> Array:
-    """Bytes at the top of a layer's backward, (B,).
+    """Bytes at the highest moment of a layer's backward, (B,).
 
     T (w / t + 2 h) values of gradients, w the outputs of the MLP's first product (2 f if gated):
     the gradient of its output and of the activation's, less the activation that is freed; what
-    recomputation makes again; one weight's gradient, or under ZeRO-3 all of the layer's and their
-    copy on the way to the shards.
+    recomputation makes again; one weight's gradient, or under ZeRO-3 all of the layer's, their
+    copy on the way to the shards, and the next layer's parameters on their way.
+
+    Attention that is recomputed alone comes after the MLP, whose gradients are gone by then.
     """
     value = table.precision.activation
     wide = max((op.outputs for op in _linears(job) if op.split is Split.COLUMN), default=0)
     rows = _tokens(job, table) * value
-    gradients = rows * (wide / table.tp + LAYER_TENSORS * job.model.hidden_size)
+    around = rows * LAYER_TENSORS * job.model.hidden_size
+    top = around + rows * wide / table.tp
     whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
     again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
+    alone = (table.recompute == Recompute.SELECTIVE) & (job.software.selective == "attention")
+    highest = np.where(alone, np.maximum(top, around + again), top + again)
+    return np.asarray(highest + _weight_gradients(job, table))
+
+
+def _weight_gradients(job: Job, table: PlanTable) -> Array:
     widest = max((op.inputs * op.outputs for op in _linears(job)), default=0)
-    weight = np.where(job.software.fused_gradient_accumulation, 0.0, value * widest / table.tp)
+    one = table.precision.activation * widest / table.tp
     layer = largest_layer_parameters(job.model, table)
-    sharded = layer * (table.precision.gathered + reduced_bytes(table))
-    return np.asarray(gradients + again + np.where(table.zero_stage == 3, sharded, weight))
+    sharded = layer * (2.0 * table.precision.gathered + reduced_bytes(table))
+    fused = job.software.fused_gradient_accumulation
+    return np.where(table.zero_stage == 3, sharded, np.where(fused, 0.0, one))
 
 
 def head_moment(job: Job, table: PlanTable) -> Array:
@@ -82,9 +92,7 @@ def placeholder_bytes(job: Job, table: PlanTable) -> Array:
     return np.asarray(fused * count * table.precision.activation / table.tp)
 
 
-def communication_bytes(
-    job: Job, table: PlanTable, layers: LayerTable, by_rank: Array
-) -> Array:
+def communication_bytes(job: Job, table: PlanTable, layers: LayerTable, by_rank: Array) -> Array:
     """Staging of a gradient bucket, and messages that are on their way beside compute, (p, B).
 
     Fused accumulation has contiguous gradients, which are reduced in place; ZeRO-3's staging is
@@ -100,11 +108,12 @@ def communication_bytes(
 def gathered_bytes(job: Job, table: PlanTable, ends: tuple[int, int], ranks: int) -> Array:
     """What ZeRO-3 gathers and holds beside a rank's shards, (p, B).
 
-    One layer, a second on its way, and embedding and head, which are one group that
-    `fully_shard` leaves gathered until the backward is over; `ends` are the ranks they are on.
+    One layer (the last stays gathered from forward to backward), and embedding and head, which
+    are one group that `fully_shard` leaves gathered until the backward is over; `ends` are the
+    ranks that they are on.
     """
     layer = largest_layer_parameters(job.model, table)
-    out = np.tile(2.0 * layer, (ranks, 1))
+    out = np.tile(layer, (ranks, 1))
     for rank, part in zip(ends, (job.model.embedding, job.model.head), strict=True):
         out[rank] += part.split_parameters / table.tp + part.repeated_parameters
     return np.where(table.zero_stage == 3, out * table.precision.gathered, 0.0)
@@ -119,6 +128,4 @@ def _linears(job: Job) -> list[Linear]:
 
 
 def _products(layer: Layer) -> list[Linear]:
-    return [
-        op for op in layer.operators if isinstance(op, Linear) and op.split is not Split.NONE
-    ]
+    return [op for op in layer.operators if isinstance(op, Linear) and op.split is not Split.NONE]

@@ -39,6 +39,7 @@ CATEGORIES = (
     "communication", "gathered",
 )  # fmt: skip
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
     """Bytes per category, each (p, B); `in_flight` micro-batches per stage at the peak, (S, B)."""
