@@ -80,9 +80,9 @@ def test_less_evidence_is_a_wider_interval() -> None:
 
 
 def test_evidence_by_stack_and_mode() -> None:
-    te = software("megatron-te-2025")
-    assert memory_spread(te, Recompute.NONE).evidence == "measured"
-    assert memory_spread(te, Recompute.FULL).evidence == "known"
+    stack = software("megatron-te-2025")
+    assert memory_spread(stack, Recompute.NONE).evidence == "measured"
+    assert memory_spread(stack, Recompute.FULL).evidence == "known"
     assert memory_spread(software("generic"), Recompute.NONE).evidence == "unknown"
     assert {stack for stack, _ in MEASURED} <= set(software_catalog())
 
