@@ -31,6 +31,7 @@ class Software:
     `loss_bytes` is moved, `loss_kept` live at the peak and `loss_saved` from there to backward, per
     logit. `reserved_share` is what the allocator reserves above the allocated bytes, and
     `prints_reserved` says that the stack's own figure of its peak is the reserved one.
+    `fp32_shards` says that what ZeRO-3 shards is the fp32 copy, gathered in 16 bit.
     `eager` says that tensors live as eager autograd has them (`parsim/sim/peaks.py`).
     `overlap` is the share of a hidden collective that really hides, `tp_overlap` the share of
     tensor-parallel collectives that hide under GEMMs, `tp_overlap_backward` the share that a
@@ -53,6 +54,7 @@ class Software:
     loss_bytes: float
     loss_kept: float
     loss_saved: float
+    fp32_shards: bool
     prints_reserved: bool
     reserved_share: float
     eager: bool

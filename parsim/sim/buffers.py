@@ -100,7 +100,7 @@ def communication_bytes(job: Job, table: PlanTable, layers: LayerTable, by_rank:
     """
     bucket = np.minimum(table.common.bucket_bytes, by_rank * reduced_bytes(table))
     apart = not job.software.fused_gradient_accumulation
-    staged = np.where((table.dp > 1) & (table.zero_stage < 3), apart * bucket, 0.0)
+    staged = np.where((table.dp * table.cp > 1) & (table.zero_stage < 3), apart * bucket, 0.0)
     messages = 2.0 * layers.boundary * table.common.overlap_p2p
     return np.asarray(staged + np.where(table.pp > 1, messages, 0.0))
 

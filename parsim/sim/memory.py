@@ -114,10 +114,14 @@ def static_bytes(job: Job, table: PlanTable, by_rank: Array) -> tuple[Array, Arr
     p, stage = table.precision, table.zero_stage
     shards = (table.dp_shard * table.cp).astype(np.float64)
     grad = 4.0 if table.common.gradient_precision == "fp32" else float(p.parameter)
+    # FSDP's shards are the fp32 copy itself: 16-bit parameters exist only while gathered
+    alone = (stage >= 3) & (job.software.fp32_shards and p.master > 0)
     return (
-        by_rank * p.parameter / np.where(stage >= 3, shards, 1.0),
-        by_rank * grad / np.where(stage >= 2, shards, 1.0),
-        by_rank * (p.master + p.optimizer) / np.where(stage >= 1, shards, 1.0),
+        by_rank * np.where(alone, p.master, p.parameter) / np.where(stage >= 3, shards, 1.0),
+        by_rank * np.where(alone, 4.0, grad) / np.where(stage >= 2, shards, 1.0),
+        by_rank
+        * (np.where(alone, 0.0, p.master) + p.optimizer)
+        / np.where(stage >= 1, shards, 1.0),
     )
 
 
