@@ -5,11 +5,12 @@
     known      the stack is described, its peaks are not measured             0.03, selective 0.08
     unknown    a stack that nobody described: generic assumptions             0.04, selective 0.35
 
-Source: residuals of all published peaks (15 distinct of Megatron-Core on B200, none: rms 0.2 %;
-10 of torchtitan on H100: selective 0.9 %, full 3.3 %), and of the same runs predicted under other
-stacks' assumptions, which is what not knowing a stack means: 1.6 to 2.5 % without recomputation,
-4 to 50 % with the operators of one stack taken for another's. In-sample residuals of the measured
-stacks are smaller than what other models may show, so 1.5 % is the least.
+Source: residuals of published peaks (15 distinct of Megatron-Core on B200 without recomputation:
+rms 0.2 %; 10 of torchtitan on H100: selective 0.8 %, full 3.1 %; parsim's own runs on CPU ranks:
+3.0 % at most), and of the same runs predicted under other stacks' assumptions, which is what not
+knowing a stack means: 1.6 to 2.5 % without recomputation, 4 to 50 % where the operators that one
+stack recomputes are taken for another's. The same rows made and test it, and other models may
+show more than they do, so 1.5 % is the least. Full recomputation under assumed stacks is a guess.
 Leaves out: sizes far from those runs (4 to 84 GiB of activations and logits), mixture of experts.
 """
 
