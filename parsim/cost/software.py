@@ -26,9 +26,13 @@ class Software:
     is host seconds per kernel launch, `microbatch_overhead` host seconds per micro-batch.
     `attention_factor` maps the start of a device id (or "default") to how fast the stack's fused
     attention runs beside the vendor's best kernel there, forward and backward.
-    `selective` says what selective recomputation repeats: "attention" or "half-products".
+    `selective` says what selective recomputation repeats: "attention" or "half-products", and
+    `keeps_output` whether the latter keeps a layer's output that nothing needs (eager PyTorch).
     `loss_bytes` is moved, `loss_kept` live at the peak and `loss_saved` from there to backward, per
-    logit. `eager` says that tensors live as eager autograd has them (`parsim/sim/peaks.py`).
+    logit. `reserved_share` is what the allocator reserves above the allocated bytes, and
+    `prints_reserved` says that the stack's own figure of its peak is the reserved one.
+    `fp32_shards` says that what ZeRO-3 shards is the fp32 copy, gathered in 16 bit.
+    `eager` says that tensors live as eager autograd has them (`parsim/sim/peaks.py`).
     `overlap` is the share of data-parallel collectives that are issued beside compute, `tp_overlap`
     the share of tensor-parallel collectives that hide under GEMMs, `tp_overlap_backward` the share
     of those in backward that are issued beside a GEMM; what they take from compute is the
@@ -46,10 +50,14 @@ class Software:
     attention_factor: Mapping[str, tuple[float, float]]
     fused_attention: bool
     selective: str
+    keeps_output: bool
     fused_gradient_accumulation: bool
     loss_bytes: float
     loss_kept: float
     loss_saved: float
+    fp32_shards: bool
+    prints_reserved: bool
+    reserved_share: float
     eager: bool
     overlap: float
     tp_overlap: float

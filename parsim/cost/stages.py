@@ -73,7 +73,15 @@ class LayerTable:
             kinds=costs,
             recomputed=tuple(cost.recomputed(table, half) for cost in costs),
             kept=tuple(
-                kept_bytes(layer, table, seq, width, half_products=half) for layer in model.kinds
+                kept_bytes(
+                    layer,
+                    table,
+                    seq,
+                    width,
+                    half_products=half,
+                    keeps_output=job.software.keeps_output,
+                )
+                for layer in model.kinds
             ),
             whole=tuple(whole_bytes(layer, table, seq) for layer in model.kinds),
             embedding=coster.cost(model.embedding),

@@ -46,8 +46,10 @@ def prediction_view(found: Prediction, *, usable: float, evidence: str = "") -> 
         _shares(f"memory at the peak of pipeline rank {found.worst_rank}", found.memory,
                 format_bytes),
         Text(""),
+        _shares("activations among it, by what keeps them", found.activations, format_bytes),
+        Text(""),
         Text(BUBBLE_DEFINITION, style="dim"),
-        *(Text(f"note: {note}", style="dim") for note in found.notes),
+        *(Text(f"note: {note}", style="dim") for note in (*found.notes, *found.memory_notes)),
     )  # fmt: skip
 
 
@@ -56,6 +58,10 @@ def _headline(found: Prediction, usable: float) -> Iterable[tuple[str, str]]:
     fits = "fits" if peak <= usable else f"does NOT fit, {format_bytes(peak - usable)} too much"
     yield ("memory", f"{format_bytes(peak)} of {format_bytes(usable)} on rank "
                      f"{found.worst_rank}: {fits}")  # fmt: skip
+    low, high = found.peak_interval
+    yield ("", f"allocated (what must fit), 80 % {format_bytes(low)} to {format_bytes(high)}; "
+               f"reserved by the allocator {format_bytes(max(found.peak_reserved))}, context "
+               f"{format_bytes(found.context)}")  # fmt: skip
     yield ("step time", f"{format_seconds(found.step_time)}  "
                         f"(pipeline phase {format_seconds(found.pipeline_time)}, longest "
                         f"device span {format_seconds(found.device_span)})")  # fmt: skip

@@ -219,9 +219,12 @@ def peak_memory(
         for rank in range(schedule.pp)
     ]
     parameters, _, optimizer = static_bytes(job, table, by_rank)
+    held = np.zeros_like(kept)
+    for rank, one in enumerate(ranks):
+        held[list(schedule.stages_on(rank))] = one.pop("held")
     found = {name: np.stack([rank[name] for rank in ranks]) for name in ranks[0]}
     zero = np.zeros_like(by_rank)
-    return MemoryUse(parameters=parameters, optimizer=optimizer + zero, **found)
+    return MemoryUse(parameters=parameters, optimizer=optimizer + zero, in_flight=held, **found)
 
 
 def least_peak(job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts) -> Array:
@@ -261,6 +264,7 @@ def _highest(
             "gathered": gathered,
         }
         total = np.sum(list(now.values()), axis=0)
+        now["held"] = np.tile(held[:, None], (1, len(table)))
         better = total > highest
         highest = np.where(better, total, highest)
         best = {name: np.where(better, now[name], best.get(name, now[name])) for name in now}

@@ -58,7 +58,7 @@ def build_case(run: MeasuredRun) -> Case:
 
 def _software(stack: Software, run: MeasuredRun) -> Software:
     if run.torch_compile is False and stack.id == "torchtitan":
-        stack = replace(stack, traffic=stack.traffic * ELEMENTWISE_EAGER)
+        stack = replace(stack, traffic=stack.traffic * ELEMENTWISE_EAGER, keeps_output=True)
     if run.overlap is not None and "tp" not in run.overlap:
         stack = replace(stack, tp_overlap=0.0)
     return stack
