@@ -11,6 +11,7 @@ Sources draw from streams of their own, so that switching one off leaves the oth
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from parsim.sim.graph import Graph, Index
 from parsim.sim.jitter import Jitter
-from parsim.sim.normal import largest_of, upper_quantile
+from parsim.sim.normal import Pairs, exponentials, largest_of, upper_quantile
 
 Array = NDArray[np.float64]
 Floats = NDArray[np.floating[Any]]
@@ -113,7 +114,7 @@ class Block:
         self._noise = stream(seed, _NOISE, number)
         self._ties = stream(seed, _TIES, number)
         self._speed = self._speeds(seed, clusters)
-        self._buffer = np.empty((ranks.members, *self.shape), dtype=np.float32)
+        self._pairs = Pairs((ranks.members, *self.shape))
         self._stops = _hiccups(graph, ranks, jitter, self.shape, stream(seed, _HICCUPS, number))
         self._constant: dict[int, Array] = {}
 
@@ -134,7 +135,7 @@ class Block:
         if rank not in self.one_by_one:
             return self._alike(seconds, stops)
         factors = self.factors(rank)
-        added = seconds * np.expm1(factors.max(axis=0).astype(np.float64))
+        added = _longer(seconds, factors.max(axis=0))
         if stops is not None:
             own = factors.reshape(self.ranks.members, -1)[stops.member, stops.column]
             _stop(added, stops, seconds, own.astype(np.float64))
@@ -142,7 +143,7 @@ class Block:
 
     def factors(self, rank: int) -> Floats:
         """Logarithm of every member's factor in one action, (members, groups, steps)."""
-        drawn = self._noise.standard_normal(out=self._buffer, dtype=np.float32)
+        drawn = self._pairs.normal(self._noise)
         drawn *= np.float32(self.jitter.noise)
         if self._speed is not None:
             drawn += self._speed[rank]
@@ -151,8 +152,8 @@ class Block:
     def _alike(self, seconds: float, stops: _Stops | None) -> Array:
         """The same for members that are alike, from one draw a group."""
         n, noise = self.ranks.members, self.jitter.noise
-        exponential = self._noise.standard_exponential(self.shape, dtype=np.float32)
-        added = seconds * np.expm1(noise * largest_of(n, exponential).astype(np.float64))
+        exponential = exponentials(self._noise, self.shape)
+        added = _longer(seconds, np.float32(noise) * largest_of(n, exponential))
         if stops is not None:
             own = self._given_largest(exponential.reshape(-1).astype(np.float64), stops)
             _stop(added, stops, seconds, noise * own)
@@ -201,6 +202,11 @@ class Block:
         return np.asarray(seconds * np.expm1(most))
 
 
+def _longer(seconds: float, factors: Floats) -> Array:
+    """Seconds that a factor's logarithm adds."""
+    return np.multiply(np.expm1(factors), seconds, dtype=np.float64)
+
+
 def _stop(added: Array, stops: _Stops, seconds: float, own: Array) -> None:
     """Let members that stopped be the slowest where they are."""
     stopped = seconds * np.expm1(own) + stops.seconds
@@ -225,10 +231,10 @@ def _hiccups(
         ])  # fmt: skip
         where, times = np.unique(where, axis=1, return_counts=True)
         bounds = np.flatnonzero(np.diff(where[0], prepend=-1, append=-1))
-        for low, high in zip(bounds[:-1], bounds[1:], strict=True):
+        for low, high in pairwise(bounds.tolist()):
             found[int(where[0, low])] = _Stops(
                 member=where[1, low:high],
                 column=where[2, low:high],
-                seconds=times[low:high] * jitter.hiccup_length,
+                seconds=np.float64(jitter.hiccup_length) * times[low:high],
             )
     return found

@@ -1,9 +1,9 @@
 """How ranks and steps of a cluster differ: the record that a Monte Carlo of steps draws from.
 
-    speed_spread   a rank is slow or fast for as long as the cluster is the same
-    noise          a rank's action takes longer or shorter, each by itself
-    hiccups        a host stops for a while, rarely
-    slow_ranks     ranks that are known to be slow
+speed_spread   a rank is slow or fast for as long as the cluster is the same
+noise          a rank's action takes longer or shorter, each by itself
+hiccups        a host stops for a while, rarely
+slow_ranks     ranks that are known to be slow
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ class Jitter:
         """Those of SOURCES that are not zero."""
         quiet = self.hiccup_length == 0.0
         return tuple(
-            name
-            for name in SOURCES
-            if getattr(self, name) and not (name == "hiccups" and quiet)
+            name for name in SOURCES if getattr(self, name) and not (name == "hiccups" and quiet)
         )
 
     def assumptions(self) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ BLOCK_COLUMNS = 8192
 MOST_STEPS = 10**7
 """Refuse more: their times alone would fill the memory."""
 
-SHARE_STEPS = 200
+SHARE_STEPS = 100
 """Steps that are simulated again with a source switched off, to say what it costs."""
 
 

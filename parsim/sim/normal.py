@@ -1,4 +1,4 @@
-"""The largest of n equal normal draws, drawn at once.
+"""Normal draws in bulk, and the largest of n of them drawn at once.
 
 With U uniform, U^(1/n) is distributed as the largest of n uniform draws, so its normal quantile is
 the largest of n normal draws: exact, at the price of one. U^(1/n) = exp(-E / n) with E exponential,
@@ -7,6 +7,7 @@ and 1 - U^(1/n) keeps its digits where U^(1/n) is next to 1.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,44 @@ _TAIL = ((1.7023821103e-1, 1.3067284816e0, 2.7568153900e0, 1.4234372777e0),
 _FAR = ((1.7337203997e-2, 4.2868294337e-1, 3.0812263860e0, 6.6579051150e0),
         (1.2258202635e-2, 2.4197894225e-1, 1.0))  # fmt: skip
 """Rational functions of PPND7: numerator, denominator, highest power first."""
+
+
+class Pairs:
+    """Single-precision normal draws of one shape, made in place again and again.
+
+    Box and Muller: sqrt(-2 log u) cos(2 pi w) and the same with sin are two independent normal
+    draws. In numpy's vectorised functions that takes less than half the time of its own draws. They
+    end at 5.8 standard deviations, since u has 24 bits.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        size = math.prod(shape)
+        half = (size + 1) // 2
+        self._uniform = np.empty((2, half), dtype=np.float32)
+        self._both = np.empty(2 * half, dtype=np.float32)
+        self._drawn = self._both[:size].reshape(shape)
+
+    def normal(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        """The next draws; they overwrite those of the last call."""
+        rng.random(out=self._uniform, dtype=np.float32)
+        radius, angle = self._uniform
+        np.subtract(1, radius, out=radius)
+        np.log(radius, out=radius)
+        radius *= -2
+        np.sqrt(radius, out=radius)
+        angle *= np.float32(2 * math.pi)
+        first, second = self._both.reshape(2, -1)
+        np.multiply(np.cos(angle), radius, out=first)
+        np.multiply(np.sin(angle), radius, out=second)
+        return self._drawn
+
+
+def exponentials(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Single-precision exponential draws; none is smaller than half of 2^-24, u's grain."""
+    drawn = rng.random(shape, dtype=np.float32)
+    np.subtract(1, drawn, out=drawn)
+    np.log(drawn, out=drawn)
+    return np.maximum(np.negative(drawn, out=drawn), np.float32(2.0**-25), out=drawn)
 
 
 def largest_of(n: int, exponential: Floats) -> Floats:
