@@ -178,7 +178,7 @@ def simulate(
     )
     usable = found.job.device.usable_memory
     evidence = evidence_for(found.job.device.id, found.job.software.id)
-    late = None if jitter_steps is None else _jitter(found, jitter_steps, seed)
+    late = _jitter(found, jitter_steps, seed)
     if as_json:
         more = {} if late is None else {"jitter": late.to_json()}
         print_json({**prediction.to_json(), "evidence": evidence and evidence.to_json(), **more})
@@ -197,7 +197,11 @@ def simulate(
         raise NoFeasiblePlan(shortage_message(found.job, plan))
 
 
-def _jitter(found: Scenario, steps: int, seed: int) -> JitterResult:
+def _jitter(found: Scenario, steps: int | None, seed: int) -> JitterResult | None:
+    if steps is None:
+        if found.jitter.stated:
+            note("note: the jitter block is left aside; --jitter-steps 1000 simulates it")
+        return None
     from parsim.sim.monte_carlo import simulate_jitter
 
     with progress("simulating steps") as step:

@@ -53,13 +53,14 @@ def _base(found: JitterResult) -> str:
 
 
 def _losses(found: JitterResult) -> Table:
-    made = table("switched off", "mean step falls by", "of the loss", "",
-                 title="what makes steps late", right=(1, 2))  # fmt: skip
+    made = table("source", "alone it adds", "switched off the mean falls by", "of the loss", "",
+                 title="what makes steps late", right=(1, 2, 3))  # fmt: skip
     whole = found.mean - found.base
     for name, value in found.losses.items():
         share = value / whole if whole else 0.0
         bar = "█" * round(BAR * min(max(share, 0.0), 1.0))
-        made.add_row(SOURCES[name], format_seconds(value), f"{100 * share:.1f} %", bar)
+        alone = format_seconds(found.alone[name])
+        made.add_row(SOURCES[name], alone, format_seconds(value), f"{100 * share:.1f} %", bar)
     return made
 
 
@@ -78,6 +79,6 @@ def _notes(found: JitterResult) -> Iterator[str]:
             f"the mean replaces the straggler allowance of {100 * found.straggler:.2f} % that the "
             "step time above holds: both stand for the same waiting"
         )
-    yield "sources overlap, so that what they cost does not sum to the loss"
+    yield "who waits for one source does not wait for another: what they cost is no sum"
     for words in found.assumptions:
         yield f"assumed: {words}"

@@ -1,9 +1,7 @@
 """How ranks and steps of a cluster differ: the record that a Monte Carlo of steps draws from.
 
-speed_spread   a rank is slow or fast for as long as the cluster is the same
-noise          a rank's action takes longer or shorter, each by itself
-hiccups        a host stops for a while, rarely
-slow_ranks     ranks that are known to be slow
+Speeds are those of a rank for as long as the cluster is the same; noise is drawn for each action
+of each rank by itself; a hiccup stops a host for a while, rarely; slow ranks are known ones.
 """
 
 from __future__ import annotations
@@ -39,6 +37,13 @@ class Jitter:
         """The same with one of SOURCES switched off."""
         off: tuple[()] | float = () if source == "slow_ranks" else 0.0
         return replace(self, **{source: off})  # type: ignore[arg-type]
+
+    def only(self, source: str) -> Jitter:
+        """The same with all other SOURCES switched off."""
+        found = self
+        for other in SOURCES:
+            found = found if other == source else found.without(other)
+        return found
 
     @property
     def active(self) -> tuple[str, ...]:

@@ -45,8 +45,9 @@ class JitterResult:
 
     `base` is the step without jitter and without the catalog's straggler allowance, `straggler`
     that allowance: the Monte Carlo takes its place. `within` is the standard deviation of the
-    steps of one cluster. `losses` says how much the mean falls with a source switched off; sources
-    overlap, so that they do not sum to mean - base. `slow_ranks` describes the listed ones.
+    steps of one cluster. `losses` says how much the mean falls with a source switched off, `alone`
+    how much it rises by that source alone; waits for one source hide those for another, so that
+    neither sums to mean - base. `slow_ranks` describes the listed ones.
     """
 
     seed: int
@@ -55,6 +56,7 @@ class JitterResult:
     straggler: float
     within: float
     losses: Mapping[str, float]
+    alone: Mapping[str, float]
     slow_ranks: tuple[str, ...]
     assumptions: tuple[str, ...]
 
@@ -85,6 +87,7 @@ class JitterResult:
             "std_within_cluster_s": self.within,
             "slowdown_mean": self.mean / self.base,
             "loss_s": dict(self.losses),
+            "loss_alone_s": dict(self.alone),
             "slow_ranks": list(self.slow_ranks),
             "straggler_replaced": self.straggler,
             "assumptions": list(self.assumptions),
@@ -119,15 +122,17 @@ def simulate_jitter(
     _check_steps(steps, seed)
     found = evaluate(job, PlanTable.of([plan]), plan_shape(plan))
     ranks = ranks_of(plan, jitter)
+    base = float(found.tail.updated[0])
     study = Study(graph=found.graph, costs=found.costs, ranks=ranks, steps=steps, seed=seed)
     times = study.times(jitter, progress=progress)
     return JitterResult(
         seed=seed,
         times=tuple(times.tolist()),
-        base=float(found.tail.updated[0]),
+        base=base,
         straggler=float(found.costs.straggler[0]),
         within=study.within(times, jitter),
-        losses=study.losses(jitter, times, float(found.tail.updated[0])),
+        losses=study.losses(jitter, times),
+        alone=study.alone(jitter, base),
         slow_ranks=_named(plan, jitter),
         assumptions=jitter.assumptions(),
     )
@@ -201,7 +206,7 @@ class Study:
         freedom = max(1, len(times) - len(means))
         return float(np.sqrt(np.sum((times - means[clusters]) ** 2) / freedom))
 
-    def losses(self, jitter: Jitter, times: Array, base: float) -> dict[str, float]:
+    def losses(self, jitter: Jitter, times: Array) -> dict[str, float]:
         """What each source costs: the first steps again, without it.
 
         Members are drawn one by one or at once as before, so that all else is the same.
@@ -209,13 +214,16 @@ class Study:
         apart = self.ranks.differ(jitter)
         found = {}
         for source in jitter.active:
-            rest = jitter.without(source)
-            if not rest.active:
-                found[source] = float(times.mean()) - base
-                continue
-            without = self.times(rest, first=SHARE_STEPS, one_by_one=apart)
+            without = self.times(jitter.without(source), first=SHARE_STEPS, one_by_one=apart)
             found[source] = float(times[: len(without)].mean() - without.mean())
         return found
+
+    def alone(self, jitter: Jitter, base: float) -> dict[str, float]:
+        """What each source costs where it is the only one, seconds on top of `base`."""
+        return {
+            source: float(self.times(jitter.only(source), first=SHARE_STEPS).mean()) - base
+            for source in jitter.active
+        }
 
 
 def ranks_of(plan: Plan, jitter: Jitter) -> Ranks:

@@ -97,6 +97,7 @@ def step_time_with_slowdown(schedule: Schedule | Graph, costs: StepCosts, slowdo
 
 
 def whole_graph(schedule: Schedule | Graph) -> Graph:
+    """The graph of every action, none of them folded by repetition."""
     if isinstance(schedule, Schedule):
         return build_graph(schedule)
     return schedule if schedule.repeats == 1 else build_graph(schedule.schedule)

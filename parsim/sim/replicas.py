@@ -50,7 +50,7 @@ def late_steps(graph: Graph, costs: StepCosts, ranks: Ranks, block: Block) -> Ar
 
 
 def compute_seconds(costs: StepCosts) -> dict[int, list[float]]:
-    """What ranks compute within an action of each stage, by kind: its time without exposed traffic."""
+    """An action's time without exposed traffic, which a slow rank stretches, by kind and stage."""
     weight, (inner, outer) = weight_times(costs), exposed_parts(costs)
     parts = {
         Kind.F: costs.forward - costs.exposed_forward,
