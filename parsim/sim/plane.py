@@ -24,7 +24,7 @@ from parsim.errors import InputError
 from parsim.schedule import Kind, Schedule
 from parsim.sim.graph import KINDS, Graph, build_graph
 from parsim.sim.maxplus import ClassTimes
-from parsim.sim.own_costs import exposed_parts, weight_times
+from parsim.sim.own_costs import compute_seconds
 from parsim.sim.tail import chunk_order, last_backwards, tied_owners
 
 Array = NDArray[np.float64]
@@ -130,16 +130,9 @@ def _added(graph: Graph, costs: StepCosts, slowdown: Array) -> dict[Kind, list[A
     rounded anew.
     """
     more, rank_of = slowdown - 1.0, graph.schedule.stage_rank
-    weight, (inner, outer) = weight_times(costs), exposed_parts(costs)
-    seconds = {
-        Kind.F: costs.forward - costs.exposed_forward,
-        Kind.B: costs.backward - costs.exposed_backward,
-        Kind.I: costs.backward - weight - inner,
-        Kind.W: weight - outer,
-    }
     return {
         kind: [one * more[rank] for one, rank in zip(values[:, 0], rank_of, strict=True)]
-        for kind, values in seconds.items()
+        for kind, values in compute_seconds(costs).items()
     }
 
 

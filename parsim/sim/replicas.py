@@ -21,7 +21,7 @@ from parsim.schedule import Kind
 from parsim.sim.draws import Block, Ranks
 from parsim.sim.graph import KINDS, Graph
 from parsim.sim.maxplus import ClassTimes
-from parsim.sim.own_costs import exposed_parts, weight_times
+from parsim.sim.own_costs import compute_seconds
 from parsim.sim.plane import PipelineEnds, add_tied, messages, reduce_gradients
 from parsim.sim.tail import last_backwards, tied_owners
 
@@ -49,24 +49,12 @@ def late_steps(graph: Graph, costs: StepCosts, ranks: Ranks, block: Block) -> Ar
     return np.asarray(np.stack(ends).max(axis=0))
 
 
-def compute_seconds(costs: StepCosts) -> dict[int, list[float]]:
-    """An action's time without exposed traffic, which a slow rank stretches, by kind and stage."""
-    weight, (inner, outer) = weight_times(costs), exposed_parts(costs)
-    parts = {
-        Kind.F: costs.forward - costs.exposed_forward,
-        Kind.B: costs.backward - costs.exposed_backward,
-        Kind.I: costs.backward - weight - inner,
-        Kind.W: weight - outer,
-    }
-    return {int(kind): seconds[:, 0].tolist() for kind, seconds in parts.items()}
-
-
 def _pipeline(graph: Graph, costs: StepCosts, ranks: Ranks, block: Block) -> PipelineEnds:
     """Walk the actions in the graph's order, as `plane` does; a message waits for its receiver."""
     times = ClassTimes.of(graph, costs)
     times = times.blocking() if costs.blocking_p2p else times
     duration, hop = times.duration[:, 0].tolist(), times.hop[:, 0].tolist()
-    compute = compute_seconds(costs)
+    compute = {kind: values[:, 0].tolist() for kind, values in compute_seconds(costs).items()}
     meets = _meetings(ranks)
     needs, sends = messages(graph)
     final = dict(zip(graph.last_backward.tolist(), range(len(graph.last_backward)), strict=True))
@@ -79,7 +67,7 @@ def _pipeline(graph: Graph, costs: StepCosts, ranks: Ranks, block: Block) -> Pip
     for place, (rank, what, needed, sending) in enumerate(actions):
         stage, kind = divmod(what, KINDS)
         start = clock[rank] if needed < 0 else np.maximum(clock[rank], box.pop(needed))
-        late = block.late(place, rank, compute[kind][stage])
+        late = block.late(place, rank, compute[Kind(kind)][stage])
         end = _together(start + late, meets[kind])
         end += duration[what]
         clock[rank] = end

@@ -17,7 +17,7 @@ from parsim.schedule import Kind
 from parsim.sim.draws import Block, Ranks
 from parsim.sim.graph import KINDS, Graph
 from parsim.sim.maxplus import ClassTimes
-from parsim.sim.replicas import compute_seconds
+from parsim.sim.own_costs import compute_seconds
 
 Array = NDArray[np.float64]
 
@@ -75,7 +75,7 @@ def step_time(
         stage, kind = divmod(what, KINDS)
         before, source = int(graph.before[place]) - 1, int(graph.source[place]) - 1
         own, hiccups = block.kept[place], block.stopped(place)
-        whole, part = float(times.duration[what, 0]), compute[kind][stage]
+        whole, part = float(times.duration[what, 0]), float(compute[Kind(kind)][stage, 0])
         begun = np.zeros((ranks.groups, ranks.members))
         took = np.zeros_like(begun)
         for group in range(ranks.groups):
@@ -141,9 +141,7 @@ def _reduced(
                 send = float(costs.hop[stage - 1, 0])
             done = [group[0] for group in ended[int(graph.last_backward[stage])]]
             for bucket in range(1, count + 1):
-                made = [
-                    one.end - send - (one.length - send) * (1 - bucket / count) for one in done
-                ]
+                made = [one.end - send - (one.length - send) * (1 - bucket / count) for one in done]
                 ready = max(made) if costs.overlap_reduce else float(clock[row].max())
                 free = max(free, ready) + each
         out[row] = free

@@ -114,9 +114,7 @@ def study(scenario: Scenario, jitter: Jitter, steps: int) -> Study:
                  seed=0)  # fmt: skip
 
 
-def test_blocks_follow_one_another(
-    small: Scenario, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_follow_one_another(small: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("parsim.sim.monte_carlo.BLOCK_COLUMNS", 16)  # 8 steps of 2 replicas
     seen: list[tuple[int, int]] = []
     whole = study(small, Jitter(), 20)
