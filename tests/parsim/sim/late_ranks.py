@@ -37,10 +37,10 @@ class RecordedBlock(Block):
         self.place = -1 - rank
         return super().late_update(rank, seconds)
 
-    def factors(self, rank: int) -> NDArray[np.float32]:  # type: ignore[override]
+    def factors(self, rank: int) -> NDArray[np.float32]:
         found = super().factors(rank)
         self.kept[self.place] = found.astype(np.float64)
-        return found  # type: ignore[return-value]
+        return found
 
     def stopped(self, place: int) -> Array:
         """Hiccups of every member within an action."""

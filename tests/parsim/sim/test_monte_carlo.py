@@ -137,8 +137,8 @@ def test_one_cluster_varies_less_than_many(small: Scenario) -> None:
 def test_single_members_and_single_steps_work(small: Scenario) -> None:
     scenario = parsim.load_scenario(
         SCENARIOS / "gpt3-175b-dgx-a100.yaml",
-        {**SMALL, "plan.tp": "1", "plan.pp": "16", "plan.dp": "4", "plan.v": "1", "plan.schedule": "1f1b",
-         "plan.sequence_parallel": "false"},
+        {**SMALL, "plan.tp": "1", "plan.pp": "16", "plan.dp": "4", "plan.v": "1",
+         "plan.schedule": "1f1b", "plan.sequence_parallel": "false"},
     )  # fmt: skip
     found = simulate_jitter(scenario.job, scenario.fixed_plan(), Jitter(), steps=1)
     assert found.times[0] > found.base
