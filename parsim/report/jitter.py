@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from parsim.cost.jitter import SOURCES
 from parsim.report.text import BAR, table
-from parsim.sim.jitter import SOURCES
 from parsim.sim.monte_carlo import JitterResult
 from parsim.units import format_seconds
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from parsim.cost.jitter import Jitter
 from parsim.plan import Plan
 from parsim.scenario.positions import Tree
 from parsim.scenario.schema import ScenarioFile
-from parsim.sim.jitter import Jitter
 
 
 def build_jitter(tree: Tree, file: ScenarioFile, plan: Plan | None) -> Jitter:

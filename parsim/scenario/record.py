@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.errors import InputError
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, PlanSpace
-from parsim.sim.jitter import Jitter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -216,7 +216,7 @@ Factor = Annotated[float, Field(strict=True, gt=0, le=1000, allow_inf_nan=False)
 
 
 class JitterBlock(Block):
-    """How ranks and steps differ: the fields of `parsim.sim.jitter.Jitter`."""
+    """How ranks and steps differ: the fields of `parsim.cost.jitter.Jitter`."""
 
     speed_spread: Spread = UNSET
     noise: Spread = UNSET

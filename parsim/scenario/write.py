@@ -9,11 +9,11 @@ from typing import Any
 
 from parsim.cluster.hardware import IntraNode, Network, System
 from parsim.cluster.reader import load_catalog
+from parsim.cost.jitter import Jitter
 from parsim.model.reader import load_model_catalog
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from parsim.scenario.record import Scenario
-from parsim.sim.jitter import Jitter
 from parsim.units import parse_quantity
 
 _DIMENSIONS = {

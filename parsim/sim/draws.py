@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parsim.cost.jitter import Jitter
 from parsim.sim.graph import Graph, Index
-from parsim.sim.jitter import Jitter
 from parsim.sim.normal import Pairs, exponentials, largest_of, upper_quantile
 
 Array = NDArray[np.float64]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.cost.step import StepCosts
 from parsim.errors import InputError
@@ -22,7 +23,6 @@ from parsim.plan.rules import check_plan
 from parsim.sim.draws import Block, Ranks
 from parsim.sim.evaluate import evaluate
 from parsim.sim.graph import Graph
-from parsim.sim.jitter import Jitter
 from parsim.sim.replicas import late_steps
 from parsim.sim.simulate import plan_shape
 

@@ -18,10 +18,10 @@ from functools import cache
 
 import numpy as np
 
+from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.plan import Plan, PlanTable
 from parsim.sim.evaluate import evaluate
-from parsim.sim.jitter import Jitter
 from parsim.sim.monte_carlo import Study, ranks_of
 from parsim.sim.simulate import plan_shape
 from parsim.validation.build import Case

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from parsim.cost.jitter import Jitter
 from parsim.cost.step import StepCosts
 from parsim.schedule import build_schedule
 from parsim.sim.draws import Ranks
@@ -13,7 +14,6 @@ from parsim.sim.evaluate import pipeline
 from parsim.sim.events import simulate_events
 from parsim.sim.folding import fold, mesh_links
 from parsim.sim.graph import graph_for
-from parsim.sim.jitter import Jitter
 from parsim.sim.maxplus import ClassTimes
 from parsim.sim.maxplus import run as run_plans
 from parsim.sim.monte_carlo import Study

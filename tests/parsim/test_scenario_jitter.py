@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from parsim.cost.jitter import DEFAULTS, Jitter
 from parsim.errors import ScenarioError
 from parsim.scenario import Scenario, load_scenario, scenario_text
-from parsim.sim.jitter import DEFAULTS, Jitter
 
 HEAD = """\
 model: {name: gpt2}

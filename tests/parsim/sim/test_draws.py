@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from parsim.cost.jitter import Jitter
 from parsim.schedule import build_schedule
 from parsim.sim.draws import Block, Ranks, speeds
 from parsim.sim.graph import Graph, build_graph
-from parsim.sim.jitter import Jitter
 
 GRAPH = build_graph(build_schedule("1f1b", pp=2, num_microbatches=2))
 SECONDS = 2.0

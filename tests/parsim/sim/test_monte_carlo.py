@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import parsim
+from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.errors import InputError
 from parsim.plan import Plan, PlanTable
 from parsim.scenario import Scenario
 from parsim.sim import simulate
 from parsim.sim.evaluate import evaluate
-from parsim.sim.jitter import Jitter
 from parsim.sim.monte_carlo import Study, place, ranks_of, simulate_jitter
 from parsim.sim.simulate import plan_shape
 

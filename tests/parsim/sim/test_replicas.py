@@ -7,12 +7,12 @@ import random
 import numpy as np
 import pytest
 
+from parsim.cost.jitter import Jitter
 from parsim.cost.step import StepCosts
 from parsim.schedule import build_schedule
 from parsim.sim.draws import Block, Ranks, speeds
 from parsim.sim.evaluate import pipeline
 from parsim.sim.graph import Graph, build_graph
-from parsim.sim.jitter import Jitter
 from parsim.sim.plane import run_planes
 from parsim.sim.replicas import late_steps
 from parsim.sim.tail import tail

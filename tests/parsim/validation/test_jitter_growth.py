@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parsim.sim.jitter import Jitter
+from parsim.cost.jitter import Jitter
 from parsim.validation import jitter_growth
 from parsim.validation.jitter_growth import (
     STILL,
