@@ -89,8 +89,8 @@ SOURCES: Mapping[str, str] = MappingProxyType(
 
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
-        "speed_spread": "speed_spread 0.015: equal GPUs vary by 8 % within a cluster "
-        "(arXiv:2208.11035), read as whiskers of +-2.7 standard deviations: 0.08 / 5.4",
+        "speed_spread": "speed_spread 0.015: V100 and MI60 of one cluster vary by 8 % on average "
+        "(arXiv:2208.11035); that this is +-2.7 standard deviations is an assumption: 0.08 / 5.4",
         "noise": "noise 0.01: assumption",
         "hiccups": "hiccups 0.001 per rank and step: assumption",
         "hiccup_length": "hiccup_length 10ms: assumption",

@@ -20,7 +20,7 @@ from parsim.cost.step import StepCosts
 from parsim.errors import InputError
 from parsim.plan import Plan, PlanTable
 from parsim.plan.rules import check_plan
-from parsim.sim.draws import Block, Ranks
+from parsim.sim.draws import DIRECT_FROM, Block, Ranks
 from parsim.sim.evaluate import evaluate
 from parsim.sim.graph import Graph
 from parsim.sim.replicas import late_steps
@@ -173,7 +173,7 @@ class Study:
             progress: called with (steps done, all steps).
         """
         apart = self.ranks.differ(jitter) if one_by_one is None else one_by_one
-        if self.ranks.members < 3:  # then one draw a group is dearer than one a member
+        if self.ranks.members < DIRECT_FROM:  # then one draw a group is dearer than each member's
             apart = frozenset(range(self.ranks.pp))
         found, blocks = [], self._blocks(jitter)
         count = self.steps if first is None else min(first, self.steps)

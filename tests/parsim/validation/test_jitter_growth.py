@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -43,7 +44,7 @@ def test_speeds_grow_as_the_slowest_of_n_does() -> None:
 
 def test_growth_is_the_line_through_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     def slowdown(point: Point, jitter: Jitter) -> float:
-        return 1.1 * (1 + 0.01 * np.log2(point.devices / 8))
+        return 1.1 * (1 + 0.01 * math.log2(point.devices / 8))
 
     monkeypatch.setattr(Point, "slowdown", slowdown)
     points = replicas()
