@@ -30,6 +30,8 @@ from parsim.terminal import (
 )
 
 if TYPE_CHECKING:
+    from parsim.scenario import Scenario
+    from parsim.sim.monte_carlo import JitterResult
     from parsim.validation.compare import Validation
 
 INTERRUPTED = 130
@@ -154,6 +156,11 @@ def simulate(
     timeline: Annotated[
         Path | None, typer.Option(help="save the timeline, for compare and timeline: .json")
     ] = None,
+    jitter_steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="simulate so many steps with ranks that differ: mean, p50, p99"),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of the steps that differ")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Predict step time, bubble, memory and utilisation of a scenario's plan."""
@@ -171,17 +178,36 @@ def simulate(
     )
     usable = found.job.device.usable_memory
     evidence = evidence_for(found.job.device.id, found.job.software.id)
+    late = _jitter(found, jitter_steps, seed)
     if as_json:
-        print_json({**prediction.to_json(), "evidence": evidence and evidence.to_json()})
+        more = {} if late is None else {"jitter": late.to_json()}
+        print_json({**prediction.to_json(), "evidence": evidence and evidence.to_json(), **more})
     else:
         from parsim.report.text import prediction_view
 
         show(prediction_view(prediction, usable=usable, evidence=describe(evidence)))
+    if late is not None and not as_json:
+        from parsim.report.jitter import jitter_view
+
+        show(jitter_view(late))
     if timeline is not None and prediction.timeline is not None:
         save_own_form(prediction.timeline, timeline)
         note(f"timeline written to {timeline}")
     if max(prediction.peak_allocated) > usable:
         raise NoFeasiblePlan(shortage_message(found.job, plan))
+
+
+def _jitter(found: Scenario, steps: int | None, seed: int) -> JitterResult | None:
+    if steps is None:
+        if found.jitter.stated:
+            note("note: the jitter block is left aside; --jitter-steps 1000 simulates it")
+        return None
+    from parsim.sim.monte_carlo import simulate_jitter
+
+    with progress("simulating steps") as step:
+        return simulate_jitter(
+            found.job, found.fixed_plan(), found.jitter, steps=steps, seed=seed, progress=step
+        )
 
 
 @app.command()

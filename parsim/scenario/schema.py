@@ -211,6 +211,21 @@ class SearchBlock(Block):
     common: SharedBlock = SharedBlock()
 
 
+Spread = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
+Factor = Annotated[float, Field(strict=True, gt=0, le=1000, allow_inf_nan=False)]
+
+
+class JitterBlock(Block):
+    """How ranks and steps differ: the fields of `parsim.cost.jitter.Jitter`."""
+
+    speed_spread: Spread = UNSET
+    noise: Spread = UNSET
+    hiccups: Annotated[float, Field(strict=True, ge=0, le=1000, allow_inf_nan=False)] = UNSET
+    hiccup_length: Duration = UNSET
+    slow_ranks: dict[str, Factor] = UNSET
+    clusters: Count = UNSET
+
+
 class ScenarioFile(Block):
     """A whole scenario file."""
 
@@ -221,6 +236,7 @@ class ScenarioFile(Block):
     training: TrainingBlock
     plan: PlanBlock | None = None
     search: SearchBlock | None = None
+    jitter: JitterBlock = JitterBlock()
 
 
 BLOCKS: dict[tuple[str, ...], type[Block]] = {
@@ -233,5 +249,6 @@ BLOCKS: dict[tuple[str, ...], type[Block]] = {
     ("plan",): PlanBlock,
     ("search",): SearchBlock,
     ("search", "common"): SharedBlock,
+    ("jitter",): JitterBlock,
 }
 """Every block by its path, for hints about misspelt and misplaced keys."""
