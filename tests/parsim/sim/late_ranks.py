@@ -95,7 +95,7 @@ def step_time(
     first, last = graph.schedule.stage_rank[0], graph.schedule.stage_rank[-1]
     if first != last and costs.tied[0] > 0:
         reduced[first] = reduced[last] = np.maximum(reduced[first], reduced[last]) + costs.tied[0]
-    barrier = float(reduced.max()) + float(costs.norm[0])
+    barrier = float(reduced.max()) + float(costs.late[0]) + float(costs.norm[0])
     updates = [
         barrier
         + float(costs.optimizer[row, 0]) * float(np.exp(block.kept[-1 - row][..., step].max()))
