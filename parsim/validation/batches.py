@@ -15,38 +15,19 @@ from numpy.typing import NDArray
 
 from parsim.cost.job import Job
 from parsim.cost.stages import LayerTable
-from parsim.cost.step import StepCosts, step_costs
 from parsim.plan import Plan, PlanTable
 from parsim.plan.table import COLUMNS
 from parsim.sim.evaluate import pipeline, shapes
 from parsim.sim.graph import Graph, graph_for
 from parsim.sim.tail import tail
 from parsim.validation.build import Case
+from parsim.validation.effects import NOTHING, Effect
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 _SHARED = tuple(f.name for f in fields(Plan) if f.name not in (*COLUMNS, "schedule"))
 """Fields in which all plans of one table must agree."""
-
-
-class Whole:
-    """The model as it is; a subclass takes one effect out at the level where it arises."""
-
-    def job(self, job: Job) -> Job:
-        """The job that is priced."""
-        return job
-
-    def layers(self, layers: LayerTable) -> LayerTable:
-        """The layers' costs."""
-        return layers
-
-    def costs(self, job: Job, table: PlanTable, costs: StepCosts) -> StepCosts:
-        """What the simulator gets of the plans in `table`."""
-        return costs
-
-
-WHOLE = Whole()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +42,13 @@ class Batch:
     table: PlanTable
     parts: tuple[tuple[Graph, Rows, PlanTable], ...]
 
-    def step_times(self, job: Job, effect: Whole = WHOLE) -> Array:
+    def step_times(self, job: Job, effect: Effect = NOTHING) -> Array:
         """Seconds of each plan's step, were `job` (this batch's, with other constants) its job."""
         job = effect.job(job)
         layers = effect.layers(LayerTable.of(job, self.table))
         out = np.empty(len(self.table))
         for graph, rows, part in self.parts:
-            costs = effect.costs(job, part, step_costs(job, part, layers.take(rows)))
+            costs = effect.costs(job, part, layers.take(rows))
             out[rows] = tail(graph, costs, pipeline(graph, costs)).step_time
         return out
 

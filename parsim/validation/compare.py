@@ -12,7 +12,8 @@ from typing import Any
 
 from parsim.errors import PlanError
 from parsim.sim import simulate
-from parsim.validation.build import build_case
+from parsim.validation.build import Case, build_case
+from parsim.validation.ranking import Ranking, rank
 from parsim.validation.schema import RowSkipped, parse_row, read_table
 
 SCHEMA_VERSION = 1
@@ -20,7 +21,10 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One row; errors are (predicted - measured) / measured, None where nothing is measured."""
+    """One row; errors are (predicted - measured) / measured, None where nothing is measured.
+
+    `decision` is equal in rows that differ in the plan alone (see `validation/ranking.py`).
+    """
 
     table: str
     row_id: str
@@ -30,7 +34,9 @@ class Comparison:
     stack: str = ""
     device: str = ""
     software: str = ""
+    precision: str = ""
     plan: str = ""
+    decision: tuple[str | int, ...] = ()
     notes: tuple[str, ...] = ()
     predicted_step: float | None = None
     measured_step: float | None = None
@@ -133,13 +139,22 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         stack=run.stack,
         device=case.job.device.id,
         software=case.job.software.id,
+        precision=case.plan.precision,
         plan=case.plan.label(),
+        decision=_decision(case),
         notes=case.notes,
         predicted_step=found.step_time,
         measured_step=run.step_time,
         predicted_peak=max(found.peak_allocated),
         measured_peak=run.peak_memory,
     )
+
+
+def _decision(case: Case) -> tuple[str | int, ...]:
+    """What is given when a plan is chosen; the model's sizes stand in its name and depth."""
+    run = case.run
+    return (run.stack, run.system, case.job.device.id, case.plan.precision, run.model, run.n_layers,
+            run.seq_len, run.n_gpus, run.global_batch_size)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +184,15 @@ class Validation:
         errors = [row.memory_error for row in rows if row.memory_error is not None]
         return summarise(errors, len(rows) - len(errors))
 
+    def ranking(self, table: str) -> Ranking:
+        """Rank agreement and regret within the table's groups of plans."""
+        rows = self.of(table)
+        return rank(
+            (row.decision, row.predicted_step, row.measured_step)
+            for row in rows
+            if row.predicted_step is not None and row.measured_step is not None
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The document that `parsim validate --json` prints."""
         return {
@@ -176,6 +200,7 @@ class Validation:
             "rows": [row.to_json() for row in self.rows],
             "summary": {table: self.summary(table).to_json() for table in self.tables},
             "memory_summary": {t: self.memory_summary(t).to_json() for t in self.tables},
+            "ranking": {table: self.ranking(table).to_json() for table in self.tables},
         }
 
 

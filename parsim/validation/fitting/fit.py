@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from parsim.validation.batches import Batch, batches
 from parsim.validation.build import Case
+from parsim.validation.effects import NOTHING, Effect
 from parsim.validation.fitting.constants import Address, entry_of, reaches, with_values
 from parsim.validation.fitting.families import Constant, Family
 from parsim.validation.fitting.rows import SourceCases
@@ -38,11 +39,11 @@ class Rows:
         self.batches: list[Batch] = batches(cases)
         self.measured: Array = np.array([case.run.step_time or np.nan for case in cases])
 
-    def errors(self, values: Values) -> Array:
+    def errors(self, values: Values, effect: Effect = NOTHING) -> Array:
         """log(predicted / measured) of every row."""
         out = np.empty(len(self.measured))
         for batch in self.batches:
-            self._fill(out, batch, values)
+            self._fill(out, batch, values, effect)
         return out
 
     def after(self, values: Values, moved: Address, before: Array) -> Array:
@@ -53,8 +54,10 @@ class Rows:
                 self._fill(out, batch, values)
         return out
 
-    def _fill(self, out: Array, batch: Batch, values: Values) -> None:
-        predicted = batch.step_times(with_values(batch.job, values))
+    def _fill(
+        self, out: Array, batch: Batch, values: Values, effect: Effect = NOTHING
+    ) -> None:
+        predicted = batch.step_times(with_values(batch.job, values), effect)
         out[batch.places] = np.log(predicted / self.measured[batch.places])
 
 
