@@ -1,6 +1,6 @@
 """`reports/fit.md`: what `make fit` found, and how well it does on rows it has and has not seen.
 
-    python -m parsim.report.fit reports/fit.md [--family a100] [--write]
+python -m parsim.report.fit reports/fit.md [--family a100] [--write]
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from parsim.report.save import write_text
 from parsim.report.text import percent
 from parsim.validation.compare import Summary, summarise
 from parsim.validation.fitting import solve
+from parsim.validation.fitting.constants import Address
 from parsim.validation.fitting.families import Family, families
 from parsim.validation.fitting.fit import Fitted, Rows, Values, fit, textbook
 from parsim.validation.fitting.rows import SourceCases, load
@@ -90,18 +91,18 @@ def told_summary(one: Summary) -> str:
     return " / ".join([*told, percent(one.bias, signed=True).removesuffix(" %")])
 
 
-def fit_families(chosen: list[Family]) -> tuple[str, dict[str, Fitted]]:
-    """Fit families one after another; the report and what was found."""
-    known: dict[object, float] = {}
-    sections, fits = [HEAD.format(huber=100 * solve.HUBER)], {}
+def fit_families(chosen: list[Family]) -> tuple[str, dict[Address, float]]:
+    """Fit families one after another; the report and all values."""
+    known: dict[Address, float] = {}
+    sections = [HEAD.format(huber=100 * solve.HUBER)]
     for family in chosen:
         sources = load(family)
-        fits[family.name] = found = fit(family, sources, known)  # type: ignore[arg-type]
-        sections.append(fit_section(family, sources, found, known))  # type: ignore[arg-type]
+        found = fit(family, sources, known)
+        sections.append(fit_section(family, sources, found, known))
         known |= found.values
-        told = "".join(f"{address} {value:g}\n" for address, value in found.values.items())
+        told = "".join(f"  {address} {value:g}\n" for address, value in found.values.items())
         sys.stdout.write(f"{family.name}\n{told}")
-    return "\n\n".join(sections) + "\n", fits
+    return "\n\n".join(sections) + "\n", known
 
 
 def main(arguments: list[str]) -> None:
@@ -112,10 +113,9 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--write", action="store_true", help="write the values into the catalog")
     asked = parser.parse_args(arguments)
     chosen = [one for one in families() if not asked.family or one.name in asked.family]
-    text, fits = fit_families(chosen)
+    text, values = fit_families(chosen)
     write_text(asked.report, text)
     if asked.write:
-        values = {key: value for one in fits.values() for key, value in one.values.items()}
         for path in write_values(values, date.today().isoformat(), Path(str(files("parsim")))):
             sys.stdout.write(f"changed {path}\n")
 

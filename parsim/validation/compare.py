@@ -23,6 +23,7 @@ SCHEMA_VERSION = 1
 class Comparison:
     """One row; errors are (predicted - measured) / measured, None where nothing is measured.
 
+    Of a skipped row `stack`, `device` and `precision` are as its cells say.
     `decision` is equal in rows that differ in the plan alone (see `validation/ranking.py`).
     """
 
@@ -130,7 +131,14 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         case = build_case(run)
         found = simulate(case.job, case.plan)
     except (RowSkipped, PlanError) as reason:
-        return Comparison(table=table, row_id=row_id, reason=str(reason))
+        return Comparison(
+            table=table,
+            row_id=row_id,
+            reason=str(reason),
+            stack=row.get("stack", ""),
+            device=row.get("gpu_type", ""),
+            precision=row.get("precision", ""),
+        )
     return Comparison(
         table=table,
         row_id=row_id,
@@ -167,6 +175,11 @@ class Validation:
     def tables(self) -> tuple[str, ...]:
         """Table names in order."""
         return tuple(dict.fromkeys(row.table for row in self.rows))
+
+    @property
+    def stacks(self) -> list[str]:
+        """Software stacks of the predicted rows."""
+        return sorted({row.stack for row in self.rows if row.stack and not row.skipped})
 
     def of(self, table: str) -> tuple[Comparison, ...]:
         """Rows of one table."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from parsim.validation.compare import Summary, summarise
 from parsim.validation.fitting.families import Family
-from parsim.validation.fitting.fit import Rows, Values, fit, textbook
+from parsim.validation.fitting.fit import Fitted, Rows, Values, fit, textbook
 from parsim.validation.fitting.rows import SourceCases
 
 
@@ -32,28 +32,24 @@ class LeftOut:
 def leave_out(
     family: Family,
     sources: list[SourceCases],
+    whole: Fitted,
     known: Values,
     told: Callable[[str], None] = lambda _: None,
 ) -> list[LeftOut]:
-    """Each source of a family left out once.
+    """Each source of a family left out once; nothing where only one source has rows in the fit.
 
     Args:
         family: its constants.
         sources: its rows.
+        whole: the fit to all of them.
         known: constants of families fitted before.
         told: is called with what is done next.
     """
-    told(f"{family.name}: fit to all sources")
-    whole = fit(family, sources, known)
+    fitted = [source for source in sources if source.fitted]
     out = []
-    for source in sources:
-        if not source.fitted:
-            continue
+    for source in fitted if len(fitted) > 1 else ():
         told(f"{family.name}: fit without {source.source.name}")
-        others = [one for one in sources if one is not source]
-        if not any(one.fitted for one in others):
-            continue
-        again = fit(family, others, known)
+        again = fit(family, [one for one in fitted if one is not source], known)
         rows = Rows(source.cases)
         found = [
             errors_under(rows, {**known, **values})

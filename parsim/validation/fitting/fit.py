@@ -54,9 +54,7 @@ class Rows:
                 self._fill(out, batch, values)
         return out
 
-    def _fill(
-        self, out: Array, batch: Batch, values: Values, effect: Effect = NOTHING
-    ) -> None:
+    def _fill(self, out: Array, batch: Batch, values: Values, effect: Effect = NOTHING) -> None:
         predicted = batch.step_times(with_values(batch.job, values), effect)
         out[batch.places] = np.log(predicted / self.measured[batch.places])
 
@@ -99,5 +97,3 @@ def rounded(value: float) -> float:
 def textbook(family: Family) -> dict[Address, float]:
     """The values before any fit."""
     return {one.address: one.textbook for one in family.constants}
-
-

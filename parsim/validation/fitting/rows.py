@@ -9,7 +9,7 @@ from functools import cache
 from parsim.errors import PlanError
 from parsim.plan.rules import check_plan
 from parsim.validation.build import Case, build_case
-from parsim.validation.compare import shipped_tables
+from parsim.validation.compare import Comparison, shipped_tables
 from parsim.validation.fitting.families import Family, Source, families
 from parsim.validation.schema import RowSkipped, parse_row, read_table
 
@@ -85,3 +85,20 @@ def fitted_rows() -> dict[RowKey, str]:
 def _used(source: Source) -> Iterable[dict[str, str]]:
     rows = source_rows(source)
     return (row for row, used in zip(rows, source.used(rows), strict=True) if used)
+
+
+def is_fitted(row: Comparison) -> bool:
+    """Whether a compared row is one that the constants were fitted to."""
+    return (row.table, row.row_id, row.measured_step or 0.0) in fitted_rows()
+
+
+@cache
+def cells() -> dict[tuple[str, str], str]:
+    """(table, row_id) -> configuration cell, of the shipped tables whose rows repeat few cells."""
+    return {
+        (source.table, row["row_id"]): ", ".join(f"{name} {row[name]}" for name in source.of)
+        for family in families()
+        for source in family.sources
+        if source.of
+        for row in source_rows(source)
+    }
