@@ -300,7 +300,7 @@ def validate(
     as_json: AsJson = False,
 ) -> None:
     """Predict measured runs and print signed errors."""
-    from parsim.report.save import check_writable, write_text
+    from parsim.report.save import check_writable
     from parsim.validation.compare import shipped_tables
     from parsim.validation.compare import validate as compare
 

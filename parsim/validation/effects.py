@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from parsim.cluster.hardware import System
 from parsim.cost.job import Job
 from parsim.cost.passes import LayerCost
 from parsim.cost.stages import LayerTable
@@ -44,20 +44,39 @@ class Effect:
 NOTHING = Effect(name="full model", meaning="nothing is switched off")
 
 
-def _software(**values: Any) -> Callable[[Job], Job]:
-    return lambda job: replace(job, software=replace(job.software, **values))
+def _no_traffic(job: Job) -> Job:
+    return replace(job, software=replace(job.software, traffic=0.0))
 
 
-def _device(**values: Any) -> Callable[[Job], Job]:
-    def ideal(job: Job) -> Job:
-        system = replace(job.system, device=replace(job.device, **values))
-        return replace(job, cluster=replace(job.cluster, system=system))
+def _all_tensor_hides(job: Job) -> Job:
+    return replace(job, software=replace(job.software, tp_overlap=1.0))
 
-    return ideal
+
+def _no_tensor_hides(job: Job) -> Job:
+    waits = replace(job.software, tp_overlap=0.0, tp_overlap_backward=0.0)
+    return replace(job, software=waits)
+
+
+def _no_host(job: Job) -> Job:
+    return replace(job, software=replace(job.software, launch_cost=0.0, microbatch_overhead=0.0))
+
+
+def _no_optimizer(job: Job) -> Job:
+    return replace(job, software=replace(job.software, optimizer_bytes=0.0, optimizer_fixed=0.0))
+
+
+def _no_shape(job: Job) -> Job:
+    device = replace(job.device, gemm_k_half=0.0, gemm_wave_loss=0.0)
+    return on_system(job, replace(job.system, device=device))
 
 
 def _no_straggler(job: Job) -> Job:
-    return replace(job, cluster=replace(job.cluster, system=replace(job.system, straggler=0.0)))
+    return on_system(job, replace(job.system, straggler=0.0))
+
+
+def on_system(job: Job, system: System) -> Job:
+    """The job on as many nodes of another system."""
+    return replace(job, cluster=replace(job.cluster, system=system))
 
 
 def _no_ends(layers: LayerTable) -> LayerTable:
@@ -100,12 +119,12 @@ EFFECTS = (
         name="memory-bound kernels",
         meaning="norms, activations, residuals, dropout and unfused softmax move no bytes "
         "(traffic = 0); their launches stay",
-        job=_software(traffic=0.0),
+        job=_no_traffic,
     ),
     Effect(
         name="TP communication",
         meaning="tensor-parallel collectives cost nothing (tp_overlap = 1)",
-        job=_software(tp_overlap=1.0),
+        job=_all_tensor_hides,
     ),
     Effect(
         name="DP communication",
@@ -126,13 +145,13 @@ EFFECTS = (
     Effect(
         name="launch and CPU floor",
         meaning="the host launches in no time (launch_cost = microbatch_overhead = 0)",
-        job=_software(launch_cost=0.0, microbatch_overhead=0.0),
+        job=_no_host,
     ),
     Effect(
         name="GEMM shape",
         meaning="matrix products run at one rate whatever their depth and number of tiles "
         "(gemm_k_half = gemm_wave_loss = 0); whole tiles and the memory roof stay",
-        job=_device(gemm_k_half=0.0, gemm_wave_loss=0.0),
+        job=_no_shape,
     ),
     Effect(
         name="embedding, logits, loss",
@@ -143,7 +162,7 @@ EFFECTS = (
         name="optimizer",
         meaning="the update moves no bytes and takes no host time "
         "(optimizer_bytes = optimizer_fixed = 0)",
-        job=_software(optimizer_bytes=0.0, optimizer_fixed=0.0),
+        job=_no_optimizer,
     ),
 )
 """Effects that only add time: without one, no step is slower."""
@@ -151,7 +170,7 @@ EFFECTS = (
 OVERLAP = Effect(
     name="overlap",
     meaning="no communication hides: overlap switches off, tp_overlap = tp_overlap_backward = 0",
-    job=_software(tp_overlap=0.0, tp_overlap_backward=0.0),
+    job=_no_tensor_hides,
     costs=_nothing_hides,
 )
 """The one effect that takes time away: without it, no step is faster."""

@@ -10,17 +10,20 @@ every entry whose way up meets it before another writer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, is_dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.software import software
 from parsim.errors import CatalogError, did_you_mean
+from parsim.validation.effects import on_system
+
+T = TypeVar("T")
 
 KINDS = {
     "device": ("cluster/catalog/devices.yaml", "devices"),
@@ -133,13 +136,19 @@ def with_values(job: Job, values: Mapping[Address, float]) -> Job:
 
 
 def _with(job: Job, address: Address, entry: str, value: float) -> Job:
-    record = {"device": job.device, "system": job.system, "stack": job.software}[address.kind]
-    own, stored = _read(record, address.path), address.catalog_value(entry)
-    changed = _put(record, address.path, value if own == stored else value * own / stored)
+    """The job with one constant set, or scaled where the row has changed it."""
+    stored = address.catalog_value(entry)
+
+    def put(record: T) -> T:
+        own = _read(record, address.path)
+        new = value if own == stored else value * cast(float, own) / stored
+        return _put(record, address.path, new)
+
     if address.kind == "stack":
-        return replace(job, software=changed)
-    system = changed if address.kind == "system" else replace(job.system, device=changed)
-    return replace(job, cluster=replace(job.cluster, system=system))
+        return replace(job, software=put(job.software))
+    if address.kind == "device":
+        return on_system(job, replace(job.system, device=put(job.device)))
+    return on_system(job, put(job.system))
 
 
 def _catalog_record(kind: str, entry: str) -> object:
@@ -149,26 +158,31 @@ def _catalog_record(kind: str, entry: str) -> object:
     return catalog.device(entry) if kind == "device" else catalog.system(entry)
 
 
-def _read(record: Any, path: list[str]) -> Any:
+def _read(record: object, path: list[str]) -> object:
+    """What stands at a path; None where nothing does."""
     for word in path:
         try:
             record = _member(record, word)
-        except (AttributeError, KeyError, IndexError, TypeError):
+        except (AttributeError, KeyError, IndexError):
             return None
     return record
 
 
-def _member(record: Any, word: str) -> Any:
-    if is_dataclass(record):
-        return getattr(record, word)
-    return record[word] if isinstance(record, Mapping) else record[PAIR[word]]
+def _member(record: object, word: str) -> object:
+    """A field of a record, an entry of a mapping, or one number of a pair."""
+    if isinstance(record, Mapping):
+        return record[word]
+    if isinstance(record, Sequence):
+        return record[PAIR[word]]
+    return getattr(record, word)
 
 
-def _put(record: Any, path: list[str], value: float) -> Any:
+def _put(record: T, path: list[str], value: float) -> T:
+    """A copy of a record, mapping or pair with another number at a path."""
     word, *rest = path
     new = _put(_member(record, word), rest, value) if rest else value
-    if is_dataclass(record):
-        return replace(record, **{word: new})  # type: ignore[type-var]
     if isinstance(record, Mapping):
-        return {**record, word: new}
-    return tuple(new if i == PAIR[word] else old for i, old in enumerate(record))
+        return cast(T, {**record, word: new})
+    if isinstance(record, Sequence):
+        return cast(T, tuple(new if i == PAIR[word] else old for i, old in enumerate(record)))
+    return cast(T, replace(cast(Any, record), **{word: new}))

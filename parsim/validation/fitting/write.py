@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from parsim.cluster.document import Node, parse_document
 from parsim.errors import CatalogError
@@ -61,48 +60,52 @@ def with_value(text: str, address: Address, value: float, date: str) -> str:
 
 
 def _entry(text: str, address: Address) -> Node:
-    node = parse_document(text, KINDS[address.kind][0]).root
-    section = KINDS[address.kind][1]
+    name, section = KINDS[address.kind]
+    node: Node = parse_document(text, name).root
     for word in filter(None, (section, address.entry)):
         found = _child(node, word)
         if found is None:
-            raise CatalogError(f"{address}: no entry {word!r} in {KINDS[address.kind][0]}")
+            raise CatalogError(f"{address}: no entry {word!r} in {name}")
         node = found
-    return node  # type: ignore[no-any-return]
+    return node
 
 
-def _child(node: Any, word: str) -> Any:
+def _child(node: Node, word: str) -> Node | None:
+    """The value under a key of a mapping node."""
     return next((value for key, value in node.value if key.value == word), None)
 
 
-def _pair(entry: Node, address: Address) -> Any:
+def _pair(entry: Node, address: Address) -> Node | None:
     """The node of the [value, source] pair; None where the entry does not write the field."""
-    node: Any = entry
+    node: Node | None = entry
     for word in address.path:
-        if node.id == "sequence":
+        if node is None or node.id == "sequence":
             break
         node = _child(node, word)
-        if node is None:
-            return None
+    if node is None:
+        return None
     if node.id != "sequence" or len(node.value) != 2:
         raise CatalogError(f"{address}: is not written as [value, source]")
     return node
 
 
-def _number(node: Any, address: Address) -> Any:
+def _number(value: Node, address: Address) -> Node:
     """The scalar inside a pair's value: itself, or a member of `{h100: [forward, backward]}`."""
-    for word in address.path[1:] if node.id != "scalar" else ():
+    node: Node | None = value
+    for word in address.path[1:]:
+        if node is None or node.id == "scalar":
+            break
         node = node.value[PAIR[word]] if node.id == "sequence" else _child(node, word)
     if node is None or node.id != "scalar":
         raise CatalogError(f"{address}: no such number in its pair")
     return node
 
 
-def _start(node: Any) -> int:
+def _start(node: Node) -> int:
     return int(node.start_mark.index)
 
 
-def _end(node: Any) -> int:
+def _end(node: Node) -> int:
     return int(node.end_mark.index)
 
 
@@ -112,7 +115,7 @@ def _as_written(old: str, value: float) -> str:
     if found is None:
         raise CatalogError(f"{old!r} is no number that a fit can replace")
     unit = found[2] or ""
-    digits, exponent = (found[1].lower().split("e") + [""])[:2]
+    exponent = found[1].lower().partition("e")[2]
     scale = _UNITS[unit] * (10.0 ** int(exponent) if exponent else 1.0)
     return f"{_plain(value / scale)}{'e' + exponent if exponent else ''}{unit}"
 
