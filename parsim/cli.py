@@ -300,12 +300,13 @@ def validate(
     as_json: AsJson = False,
 ) -> None:
     """Predict measured runs and print signed errors."""
-    from parsim.report.save import check_writable
     from parsim.validation.compare import shipped_tables
     from parsim.validation.compare import validate as compare
 
     if report is not None:
-        check_writable(report)
+        from parsim.report.accuracy_files import check_report
+
+        check_report(report, tables or [])
     with progress("predicting rows") as step:
         found = compare(tables or shipped_tables(), progress=step)
     if as_json:
@@ -320,8 +321,8 @@ def validate(
 
         words = " ".join(str(path) for path in tables or [])
         command = " ".join(f"parsim validate {words} --report {report}".split())
-        for path in write_accuracy(found, report, command=command):
-            note(f"report written to {path}")
+        write_accuracy(found, report, command=command)
+        note(f"report written to {report}")
 
 
 def _explain(found: Validation, verbose: bool) -> None:

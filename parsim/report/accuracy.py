@@ -31,9 +31,9 @@ def _lines(found: Validation, command: str, beside: str) -> Iterator[str]:
     yield "all rows that state what a prediction needs; skipped rows are counted by reason."
     yield "One set of constants per device, system and software stack (their sources stand beside"
     yield "them in `parsim/cluster/catalog/` and `parsim/cost/software.yaml`), none per row."
-    yield f"Every row: [{beside}.csv]({beside}.csv). What the constants were fitted to:"
-    yield "[fit.md](fit.md). What each effect is worth, and sources left out of the fit:"
-    yield "[ablation.md](ablation.md)."
+    yield f"Every row: [{beside}.csv]({beside}.csv). What the constants were fitted to: `make fit`"
+    yield "([fit.md](fit.md)). What each effect is worth, and sources left out of the fit:"
+    yield "`make ablation` ([ablation.md](ablation.md))."
     yield ""
     yield f"![predicted against measured step time]({beside}.png)"
     for title, body in _sections(found):

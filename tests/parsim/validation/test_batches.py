@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from parsim.plan import Plan
 from parsim.sim import simulate
 from parsim.validation.batches import batches
 from parsim.validation.build import Case, build_case
@@ -69,12 +70,14 @@ def test_switching_overlap_off_never_speeds_a_step_up(cases: list[Case]) -> None
     assert (without > full * (1 + 1e-4)).any()
 
 
+def _on_one_rank(plan: Plan) -> Plan:
+    return replace(plan, tp=1, pp=1, dp_replicate=1, dp_shard=1, v=1, zero_stage=0,
+                   sequence_parallel=False)  # fmt: skip
+
+
 def test_one_device_has_no_communication(cases: list[Case]) -> None:
     """A plan of one rank, for a job of the table that has more."""
-    one = {"tp": 1, "pp": 1, "dp_replicate": 1, "dp_shard": 1, "v": 1, "zero_stage": 0}
-    alone = [
-        replace(case, plan=replace(case.plan, sequence_parallel=False, **one)) for case in cases
-    ]
+    alone = [replace(case, plan=_on_one_rank(case.plan)) for case in cases]
     full = step_times(alone)
     for effect in ALL:
         if effect.name in ("TP communication", "DP communication", "p2p", "straggler"):
