@@ -8,11 +8,12 @@ the effect is worth beside the others, not how well the model could do without i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
-from parsim.cluster.hardware import System
+from parsim.cluster.hardware import Device, System
 from parsim.cost.job import Job
 from parsim.cost.passes import LayerCost
 from parsim.cost.stages import LayerTable
@@ -20,6 +21,14 @@ from parsim.cost.step import StepCosts, step_costs
 from parsim.plan import PlanTable
 
 Costs = Callable[[Job, PlanTable, LayerTable], StepCosts]
+
+
+SHAPE_LOSSES = tuple(
+    field.name
+    for field in fields(Device)
+    if field.name == "gemm_k_half" or field.name.startswith("gemm_wave")
+)
+"""Constants of a device that make small matrix products slower than large ones."""
 
 
 def _same_job(job: Job) -> Job:
@@ -66,8 +75,8 @@ def _no_optimizer(job: Job) -> Job:
 
 
 def _no_shape(job: Job) -> Job:
-    device = replace(job.device, gemm_k_half=0.0, gemm_wave_loss=0.0)
-    return on_system(job, replace(job.system, device=device))
+    losses: dict[str, Any] = dict.fromkeys(SHAPE_LOSSES, 0.0)
+    return on_system(job, replace(job.system, device=replace(job.device, **losses)))
 
 
 def _no_straggler(job: Job) -> Job:
@@ -150,7 +159,7 @@ EFFECTS = (
     Effect(
         name="GEMM shape",
         meaning="matrix products run at one rate whatever their depth and number of tiles "
-        "(gemm_k_half = gemm_wave_loss = 0); whole tiles and the memory roof stay",
+        f"({' = '.join(SHAPE_LOSSES)} = 0); whole tiles and the memory roof stay",
         job=_no_shape,
     ),
     Effect(

@@ -20,7 +20,7 @@ from parsim.validation.fitting.constants import KINDS, PAIR, Address, written
 
 _NUMBER = re.compile(r"([-+0-9.eE]+?)([num]?s)?")
 _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-_FIT = re.compile(r"\b(make fit|step fits?|joint fit)\b|reports/fit\.md")
+_FIT = re.compile(r"\b(make fit(?!-)|step fits?|joint fit)\b|reports/fit\.md")
 
 
 def write_values(values: Mapping[Address, float], date: str, package: Path) -> list[Path]:
