@@ -21,9 +21,9 @@ from tests.parsim.validation.conftest import shipped
 HBM = Address.parse("device a100-sxm-80gb memory_efficiency")
 TRAFFIC = Address.parse("stack megatron-2021 traffic")
 LAUNCH = Address.parse("stack megatron-2021 launch_cost")
-NVLINK = Address.parse("system dgx-a100 intra.efficiency")
-TRUE = {HBM: 0.7, NVLINK: 0.75, LAUNCH: 60e-6}
-START = {HBM: 0.8, NVLINK: 0.8, LAUNCH: 40e-6}
+PYTHON = Address.parse("stack megatron-2021 microbatch_overhead")
+TRUE = {HBM: 0.7, PYTHON: 4e-3, LAUNCH: 60e-6}
+START = {HBM: 0.6, PYTHON: 3e-3, LAUNCH: 40e-6}
 
 
 def family(**most: float) -> Family:
@@ -80,8 +80,7 @@ def test_known_constants_are_kept(sources: list[SourceCases]) -> None:
 
 
 def test_a_constant_stays_within_its_bound(sources: list[SourceCases]) -> None:
-    bound = family(most=0.72)
-    assert fit(bound, sources).values[NVLINK] == 0.72
+    assert fit(family(most=0.65), sources).values[HBM] == 0.65
 
 
 def test_a_constant_that_no_row_knows_stays_at_its_textbook_value(
@@ -109,11 +108,13 @@ def test_a_source_left_out_is_predicted_by_the_others(
 ) -> None:
     left = leave_out(family(), sources, found, {})
     assert [one.source for one in left] == ["small", "large"]
-    for one in left:
-        errors = [s.mean_abs_error or 1.0 for s in (one.fitted, one.left_out, one.textbook)]
-        assert errors == sorted(errors)
-        assert errors[0] < 0.005
-        assert errors[2] > 0.03
+    small, large = (
+        [s.mean_abs_error or 1.0 for s in (one.fitted, one.left_out, one.textbook)] for one in left
+    )
+    assert max(small[0], large[0]) < 0.005
+    assert large[0] < large[1] < 0.5 * large[2]
+    # large steps do not know the launch cost, which small ones are made of
+    assert small[1] > 0.5 * small[2] > 0.05
     assert leave_out(family(), sources[:1], found, {}) == []
 
 
