@@ -15,7 +15,7 @@ PICTURE := build/gpt3-175b-timeline.png
 OUT := build/hardware
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint format bench hardware reports fit clean
+.PHONY: help run test test-all lint format bench hardware reports ablation fit clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,8 +61,11 @@ reports: $(CORE) ## predict every shipped measured run; write reports/*.md and t
 	$(BIN)/python -m parsim.report.readme README.md parsim/validation/evidence.json
 	$(BIN)/python -m tests.benchmarks --report reports/benchmarks.md
 
-fit: $(CORE) ## fit the A100 constants to the public rows again and write reports/fit.md (minutes)
-	$(BIN)/python -m parsim.validation.fit reports/fit.md
+ablation: $(CORE) ## switch effects off, leave sources out; write reports/ablation.md (minutes)
+	$(BIN)/python -m parsim.report.ablation reports/ablation.md
+
+fit: $(CORE) ## fit the constants again and write reports/fit.md; WRITE=1 also into the catalog
+	$(BIN)/python -m parsim.report.fit reports/fit.md $(if $(WRITE),--write)
 
 clean: ## delete .venv, build outputs and caches
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -320,16 +320,19 @@ def validate(
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="every row, and the assumptions per stack")
     ] = False,
-    report: Annotated[Path | None, typer.Option(help="write a Markdown report")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="write a Markdown report, with a CSV and a picture beside")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict measured runs and print signed errors."""
-    from parsim.report.save import check_writable, write_text
     from parsim.validation.compare import shipped_tables
     from parsim.validation.compare import validate as compare
 
     if report is not None:
-        check_writable(report)
+        from parsim.report.accuracy_files import check_report
+
+        check_report(report, tables or [])
     with progress("predicting rows") as step:
         found = compare(tables or shipped_tables(), progress=step)
     if as_json:
@@ -340,11 +343,11 @@ def validate(
         show(validation_view(found, rows=verbose or bool(tables)))
         _explain(found, verbose)
     if report is not None:
-        from parsim.report.accuracy import accuracy_report
+        from parsim.report.accuracy_files import write_accuracy
 
         words = " ".join(str(path) for path in tables or [])
         command = " ".join(f"parsim validate {words} --report {report}".split())
-        write_text(report, accuracy_report(found, command=command))
+        write_accuracy(found, report, command=command)
         note(f"report written to {report}")
 
 
@@ -355,7 +358,7 @@ def _explain(found: Validation, verbose: bool) -> None:
     for said in notes:
         note(f"note: {said}")
     if verbose:
-        for stack in sorted({row.stack for row in found.rows if row.stack}):
+        for stack in found.stacks:
             sys.stdout.write("\n".join(explain(stack)) + "\n")
 
 

@@ -13,6 +13,7 @@ from parsim.sim.interval import Interval
 from parsim.sim.prediction import BUBBLE_DEFINITION, Prediction
 from parsim.units import format_bytes, format_seconds
 from parsim.validation.compare import Comparison, Summary, Validation
+from parsim.validation.ranking import Ranking
 
 TIED = (
     "1= marks {} plans in one another's 80 % interval with the fastest: measure them to tell them "
@@ -149,6 +150,9 @@ def validation_view(found: Validation, *, rows: bool) -> RenderableType:
     if any(one.n for one in memory.values()):
         kept = {name: one for name, one in memory.items() if one.n}
         parts += [Text(""), _summary_table("peak memory", kept)]
+    rankings = {name: found.ranking(name) for name in found.tables}
+    if any(one.groups for one in rankings.values()):
+        parts += [Text(""), _ranking_table({k: one for k, one in rankings.items() if one.groups})]
     return Group(*parts)
 
 
@@ -186,6 +190,22 @@ def _summary_table(title: str, tables: Mapping[str, Summary]) -> Table:
             percent(one.bias, signed=True),
         )
     return made
+
+
+def _ranking_table(tables: Mapping[str, Ranking]) -> Table:
+    title = "choice among plans of one model, batch and device count (regret: slower than the best)"
+    made = table("table", "groups", "Spearman mean", "min", "regret@1 mean", "max", "regret@3 mean",
+                 "max", title=title, right=range(1, 8))  # fmt: skip
+    for name, one in tables.items():
+        made.add_row(name, str(one.groups), *ranking_cells(one))
+    return made
+
+
+def ranking_cells(one: Ranking) -> list[str]:
+    """Spearman mean and least, regret@1 and regret@3 mean and largest, as text."""
+    agreement = ["-" if x is None else f"{x:.3f}" for x in (one.spearman_mean, one.spearman_min)]
+    regrets = (one.regret_at_1_mean, one.regret_at_1_max, one.regret_at_3_mean, one.regret_at_3_max)
+    return [*agreement, *(percent(x) for x in regrets)]
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -12,7 +12,8 @@ from typing import Any
 
 from parsim.errors import PlanError
 from parsim.sim import simulate
-from parsim.validation.build import build_case
+from parsim.validation.build import Case, build_case
+from parsim.validation.ranking import Ranking, rank
 from parsim.validation.schema import MeasuredRun, RowSkipped, parse_row, read_table
 
 SCHEMA_VERSION = 1
@@ -22,6 +23,8 @@ SCHEMA_VERSION = 1
 class Comparison:
     """One row; errors are (predicted - measured) / measured, None where nothing is measured.
 
+    Of a skipped row `stack`, `device` and `precision` are as its cells say.
+    `decision` is equal in rows that differ in the plan alone (see `validation/ranking.py`).
     `predicted_reserved` is set where the stack prints reserved memory, which `measured_peak` is.
     """
 
@@ -33,7 +36,9 @@ class Comparison:
     stack: str = ""
     device: str = ""
     software: str = ""
+    precision: str = ""
     plan: str = ""
+    decision: tuple[str | int, ...] = ()
     notes: tuple[str, ...] = ()
     predicted_step: float | None = None
     measured_step: float | None = None
@@ -129,7 +134,14 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         case = build_case(run)
         found = simulate(case.job, case.plan)
     except (RowSkipped, PlanError) as reason:
-        return Comparison(table=table, row_id=row_id, reason=str(reason))
+        return Comparison(
+            table=table,
+            row_id=row_id,
+            reason=str(reason),
+            stack=row.get("stack", ""),
+            device=row.get("gpu_type", ""),
+            precision=row.get("precision", ""),
+        )
     return Comparison(
         table=table,
         row_id=row_id,
@@ -138,7 +150,9 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         stack=run.stack,
         device=case.job.device.id,
         software=case.job.software.id,
+        precision=case.plan.precision,
         plan=case.plan.label(),
+        decision=_decision(case),
         notes=(*case.notes, *found.memory_notes, *_unstated(run)),
         predicted_step=found.step_time,
         measured_step=run.step_time,
@@ -146,6 +160,13 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         measured_peak=run.peak_memory if run.recompute else None,
         predicted_reserved=max(found.peak_reserved) if case.job.software.prints_reserved else None,
     )
+
+
+def _decision(case: Case) -> tuple[str | int, ...]:
+    """What is given when a plan is chosen; the model's sizes stand in its name and depth."""
+    run = case.run
+    return (run.stack, run.system, case.job.device.id, case.plan.precision, run.model, run.n_layers,
+            run.seq_len, run.n_gpus, run.global_batch_size)  # fmt: skip
 
 
 def _unstated(run: MeasuredRun) -> tuple[str, ...]:
@@ -166,6 +187,11 @@ class Validation:
         """Table names in order."""
         return tuple(dict.fromkeys(row.table for row in self.rows))
 
+    @property
+    def stacks(self) -> list[str]:
+        """Software stacks of the predicted rows."""
+        return sorted({row.stack for row in self.rows if row.stack and not row.skipped})
+
     def of(self, table: str) -> tuple[Comparison, ...]:
         """Rows of one table."""
         return tuple(row for row in self.rows if row.table == table)
@@ -182,6 +208,15 @@ class Validation:
         errors = [row.memory_error for row in rows if row.memory_error is not None]
         return summarise(errors, len(rows) - len(errors))
 
+    def ranking(self, table: str) -> Ranking:
+        """Rank agreement and regret within the table's groups of plans."""
+        rows = self.of(table)
+        return rank(
+            (row.decision, row.predicted_step, row.measured_step)
+            for row in rows
+            if row.predicted_step is not None and row.measured_step is not None
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The document that `parsim validate --json` prints."""
         return {
@@ -189,6 +224,7 @@ class Validation:
             "rows": [row.to_json() for row in self.rows],
             "summary": {table: self.summary(table).to_json() for table in self.tables},
             "memory_summary": {t: self.memory_summary(t).to_json() for t in self.tables},
+            "ranking": {table: self.ranking(table).to_json() for table in self.tables},
         }
 
 
