@@ -15,10 +15,10 @@ PICTURE := build/gpt3-175b-timeline.png
 OUT := build/hardware
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint format bench hardware reports fit clean
+.PHONY: help run test test-all lint format bench hardware reports fit fit-kernels clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(CORE) ## search plans for GPT-3 175B on 1,024 A100s, draw the best, compare with measured runs
 	@mkdir -p build
@@ -63,6 +63,9 @@ reports: $(CORE) ## predict every shipped measured run; write reports/*.md and t
 
 fit: $(CORE) ## fit the A100 constants to the public rows again and write reports/fit.md (minutes)
 	$(BIN)/python -m parsim.validation.fit reports/fit.md
+
+fit-kernels: $(CORE) ## fit the constants of kernels to the public tables; write residuals and reports/kernels.md
+	$(BIN)/python -m parsim.validation.fit_kernels reports/kernels.md parsim/cluster/catalog/kernels
 
 clean: ## delete .venv, build outputs and caches
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -96,6 +96,17 @@ def support(
     return np.asarray(found if back is None else found[back]).reshape(shape)
 
 
+def left_out(points: Sequence[tuple[float, ...]], scales: Scales) -> Array:
+    """Error of each point as the others predict it, in the standard deviations they give it.
+
+    The error of point i is (C^-1 r)_i / (C^-1)_ii and its variance 1 / (C^-1)_ii: no need to invert
+    n times.
+    """
+    table = np.array(points, dtype=np.float64)
+    inverse = _inverse(_octaves(table[:, :-1]), scales)
+    return np.asarray(inverse @ np.log(table[:, -1]) / np.sqrt(np.diag(inverse)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Process:
     """Points in octaves with the inverse of their covariance."""
@@ -140,10 +151,7 @@ def _process(points: Points, scales: Scales | None) -> _Process:
 
 
 def _chosen(at: Array, ratios: Array) -> Scales:
-    """Scales with the least mean error of points that are left out, each predicted by the others.
-
-    The left-out error of point i is (C^-1 r)_i / (C^-1)_ii, no need to invert n times.
-    """
+    """Scales with the least mean error of points that are left out (see `left_out`)."""
     base = LENGTHS.get(at.shape[1], (2.0,) * at.shape[1])
     best, least = None, np.inf
     options = product(REACHES, JAGGED) if len(ratios) >= FEW else ((1.0, 0.5),)

@@ -21,9 +21,10 @@ from parsim.cluster.hardware import Device
 from parsim.cluster.reader import load_catalog
 from parsim.validation.kernel_fit import (
     ACCUMULATE,
-    FEW_POINTS,
+    ATTENTION,
     GEMM,
     GROUPED,
+    PRODUCTS,
     Constant,
     attention_constants,
     corrected_times,
@@ -42,7 +43,7 @@ DEVICES = ("a100-sxm-80gb", "h100-sxm-80gb", "a100-pcie-80gb", "b200-sxm")
 KINDS = ("gemm", "attention_forward", "attention_backward", "grouped_gemm")
 BEST_CASES = "mamf"
 """Tables of the best of many shapes say nothing about the others: no fit takes them."""
-SPLITS = 2
+SPLITS = 8
 CURVE, SEEDS = (5, 10, 20, 40, 80, 160), 3
 
 
@@ -78,7 +79,7 @@ def fitted(kind: str, kernels: Sequence[Kernel], start: Device | None = None) ->
 
 def scales_of(kind: str, points: Points) -> Scales:
     """How far a table of a kind reaches."""
-    return fit_scales(points) if kind == "gemm" else FEW_POINTS
+    return fit_scales(points, PRODUCTS if kind == "gemm" else ATTENTION)
 
 
 def families(kernels: Sequence[Kernel]) -> list[list[int]]:
@@ -139,7 +140,8 @@ def report(progress: Callable[[str], None]) -> str:
         "# Kernel times: constants and errors",
         "",
         "Written by `make fit-kernels` (`python -m parsim.validation.fit_kernels`); do not edit.",
-        " ".join((__doc__ or "").split("\n\n")[1].split()),
+        " ".join((__doc__ or "").split("\n\n")[1].split(". ", 1)[1].split()),
+        "",
         "Errors are |predicted / measured - 1| in percent, median / p90 / max, over distinct shapes",
         "(median over repeats). Unseen: GEMMs in random halves, mean of "
         f"{SPLITS} splits, the products of one layer on one side; the others with each shape left "
