@@ -95,10 +95,16 @@ class Kernels:
         kernel's `bytes` and `launches`.
         """
         if kind == GEMM:
-            return float(gemm_time(device, self.precision, value=self.value, **shape))
+            m, n, k = (shape[name] for name in "mnk")
+            return float(gemm_time(device, self.precision, m=m, n=n, k=k, value=self.value))
         if kind in (FORWARD, BACKWARD):
             behind = kind == BACKWARD
-            return float(flash_attention_time(device, self.precision, backward=behind, **shape))
+            flops, seq_len = shape["flops"], shape["seq_len"]
+            return float(
+                flash_attention_time(
+                    device, self.precision, flops=flops, seq_len=seq_len, backward=behind
+                )
+            )
         return float(memory_time(device, shape["bytes"], shape["launches"], kind))
 
 
@@ -141,7 +147,9 @@ def _on_own_scale(device: Device) -> Device:
         most = max(getattr(device, name) for name in shares)
         if most > MOST:
             known = getattr(device, scale)
-            raised = {key: most * x for key, x in known.items()} if shares is RATES else most * known
+            raised = (
+                {key: most * x for key, x in known.items()} if shares is RATES else most * known
+            )
             lowered = {name: getattr(device, name) / most for name in shares}
             device = replace(device, **{scale: raised, **lowered})
     return device

@@ -81,7 +81,8 @@ def body_time(device: Device, rate: float, shapes: Products) -> Array:
         compute = 2 tm tn (k / s + k_half) / (rate / SMs)             one block on one SM
         feed    = value (tm + tn) (k / s) / (L / SMs)                 its operands through the cache
         waves   = q ceil(blocks / SMs) + (1 - q) max(blocks / SMs, 1)
-        body    = pnorm8(waves pnorm8(compute, feed), bytes / (hb H)) + [s > 1] (ts + 8 m n batch s / L)
+        body    = pnorm8(waves pnorm8(compute, feed), bytes / (hb H))
+                  + [s > 1] (ts + 8 m n batch s / L)                  the sum of partial results
 
     Args:
         device: gives SMs, memory bandwidth H, cache bandwidth L and the other `gemm_*` constants.

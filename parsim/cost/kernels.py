@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 Num = Array | float | int
 Layout = Literal["tn", "nn", "nt"]
 
-BENCHMARKS_IN_STEPS = False
+BENCHMARKS_IN_STEPS: bool = False
 """Whether published residuals of kernels correct kernels in training steps too: they do not, the
 step tables are no better with them (reports/kernels.md)."""
 
@@ -47,7 +47,7 @@ def smooth_max(a: Num, b: Num, power: float) -> Array:
     return np.asarray(high * (1.0 + ratio**power) ** (1.0 / power))
 
 
-def gemm_time(
+def gemm_time(  # noqa: PLR0913 - a keyword for each fact of a kernel, as everywhere here
     device: Device,
     precision: str,
     *,
@@ -123,7 +123,7 @@ def _product_time(
     return np.asarray(seconds if back is None else seconds[back]).reshape(whole)
 
 
-def convolution_time(
+def convolution_time(  # noqa: PLR0913
     device: Device,
     precision: str,
     *,
@@ -152,7 +152,7 @@ def convolution_time(
     return _product_time(device, precision, shape, moved, value, isolated)
 
 
-def grouped_gemm_time(
+def grouped_gemm_time(  # noqa: PLR0913
     device: Device,
     precision: str,
     *,
@@ -213,8 +213,8 @@ def flash_attention_time(
         head_dim: of queries and keys.
         isolated: alone in a benchmark, whose calls have latencies and floors of about 100 us.
 
-    Source: SimuMax, A100 PCIe and B200, `reports/kernels.md`; in steps, where kernels queue, fits to
-    llm-foundry (Triton flash) and NeMo (cuDNN) rows.
+    Source: SimuMax, A100 PCIe and B200, `reports/kernels.md`; in steps, where kernels queue, fits
+    to llm-foundry (Triton flash) and NeMo (cuDNN) rows.
     Leaves out: heads smaller than 128 (64 is up to a third slower), windows, cross attention.
     """
     direction = "backward" if backward else "forward"
@@ -247,7 +247,7 @@ def memory_time(device: Device, moved: Num, launches: Num = 1, kind: str = "") -
 
 
 def known_points(device: Device, kind: str, published: bool) -> tuple[Measured, Scales | None]:
-    """The measured points that correct a kind: a calibration's own, else published ones if asked."""
+    """The points that correct a kind: a calibration's own, else published ones if asked for."""
     if device.calibrated or kind in device.residuals or not (published or BENCHMARKS_IN_STEPS):
         return device.residuals, None
     found = benchmark(device.id)

@@ -1,4 +1,4 @@
-"""What measured points say about shapes near them: factors on modelled times, and how sure they are.
+"""What measured points say about shapes near them: factors on modelled times, and their spread.
 
 A Gaussian process over the logarithms r of (measured / modelled), with x in octaves:
 
@@ -117,8 +117,10 @@ class _Process:
     inverse: Array
 
     def mean(self, cases: Array) -> Array:
-        """ln factor of cases (U, D)."""
-        return np.concatenate([self._towards(part) @ self.weights for part in self._parts(cases)])
+        """Log factors of cases (U, D), summed by row: other cases beside one cannot matter."""
+        return np.concatenate(
+            [np.sum(self._towards(part) * self.weights, axis=1) for part in self._parts(cases)]
+        )
 
     def deviation(self, cases: Array) -> Array:
         """Standard deviation of the log error of cases, repeats included."""
@@ -127,8 +129,9 @@ class _Process:
         known = []
         for part in self._parts(cases):
             towards = self._towards(part)
-            known.append(np.sum((towards @ self.inverse) * towards, axis=1))
-        return np.sqrt(np.maximum(prior - np.concatenate(known), 0.0) + s.noise**2)
+            known.append(np.asarray(np.sum((towards @ self.inverse) * towards, axis=1)))
+        variance = np.maximum(prior - np.concatenate(known), 0.0) + s.noise**2
+        return np.asarray(np.sqrt(variance), dtype=np.float64)
 
     def alike(self, cases: Array) -> Array:
         """Correlation of what neighbours share, cases by points."""
@@ -153,7 +156,7 @@ def _process(points: Points, scales: Scales | None) -> _Process:
 def _chosen(at: Array, ratios: Array) -> Scales:
     """Scales with the least mean error of points that are left out (see `left_out`)."""
     base = LENGTHS.get(at.shape[1], (2.0,) * at.shape[1])
-    best, least = None, np.inf
+    best, least = Scales(spread=1.0, lengths=base), np.inf
     options = product(REACHES, JAGGED) if len(ratios) >= FEW else ((1.0, 0.5),)
     for reach, jagged in options:
         lengths = tuple(reach * one for one in base)
@@ -164,16 +167,13 @@ def _chosen(at: Array, ratios: Array) -> Scales:
         if error < least * (1.0 - 1e-9):
             size = max(float(np.sqrt(np.mean(scaled**2 / np.diag(inverse)))), 0.005)
             least = error
-            best = Scales(
-                spread=size, lengths=lengths, jagged=jagged * size, mean=SHARED * size
-            )
-    assert best is not None  # the first option always wins over infinity
+            best = Scales(spread=size, lengths=lengths, jagged=jagged * size, mean=SHARED * size)
     return best
 
 
 def _inverse(at: Array, scales: Scales) -> Array:
     nugget = scales.noise**2 + (TOUCH * scales.spread) ** 2
-    return np.linalg.inv(_covariance(at, at, scales) + nugget * np.eye(len(at)))
+    return np.asarray(np.linalg.inv(_covariance(at, at, scales) + nugget * np.eye(len(at))))
 
 
 def _covariance(one: Array, other: Array, scales: Scales) -> Array:

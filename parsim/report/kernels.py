@@ -17,7 +17,7 @@ EXPLAINED = (
 
 
 def kernels_view(found: KernelValidation, *, rows: bool) -> RenderableType:
-    """Per-row signed errors (if asked), one line per table, device and kind, and what was skipped."""
+    """Signed errors by row (if asked), by table, device and kind, and what was skipped."""
     parts: list[RenderableType] = [_rows_table(found), Text("")] if rows else []
     parts.append(_summary_table(found))
     for (name, reason), count in found.skipped.items():

@@ -197,9 +197,7 @@ def gauss_newton(
 
 def _slopes(errors: Callable[[Array], Array], at: Array, found: Array) -> Array:
     width = 0.02
-    return np.stack(
-        [(errors(one) - found) / width for one in at + width * np.eye(len(at))], axis=1
-    )
+    return np.stack([(errors(one) - found) / width for one in at + width * np.eye(len(at))], axis=1)
 
 
 def residual_points(device: Device, kernels: Sequence[Kernel]) -> tuple[tuple[float, ...], ...]:
@@ -223,7 +221,7 @@ distribution do."""
 def fit_scales(points: Sequence[tuple[float, ...]], start: Scales) -> Scales:
     """The spread of a table, by its points left out one by one; the lengths are those of start."""
     scales = start
-    for _ in range(4):
+    for _ in range(2):  # once would do, but for the noise, which stays
         apart = np.quantile(np.abs(left_out(points, scales)), WITHIN) / DEVIATIONS
         scales = replace(scales, spread=scales.spread * float(apart),
                          jagged=scales.jagged * float(apart))  # fmt: skip

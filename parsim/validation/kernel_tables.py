@@ -1,7 +1,7 @@
 """Tables of measured kernel times: matrix products, attention, grouped products.
 
-One kernel per CSV row, in the columns that the published tables have (see `data/kernels/README.md`):
-a time (`time_us`, `derived_time_us`), a rate (`achieved_tflops`) or a share of a peak (`efficiency`
+One kernel per CSV row, in the columns of the published tables (see `data/kernels/README.md`): a
+time (`time_us`, `derived_time_us`), a rate (`achieved_tflops`) or a share of a peak (`efficiency`
 with `peak_tflops_used`). A row that cannot be priced is skipped with its reason, never repaired.
 """
 
@@ -43,7 +43,9 @@ _FORMS = {
 }  # fmt: skip
 _SIZES = {"gb200": "", "b200": "180gb 192gb", "h200": "141gb", "h100": "80gb 96gb", "l4": "24gb",
           "a100": "40gb 80gb", "v100": "16gb 32gb", "t4": "16gb"}  # fmt: skip
-_ADORNMENTS = frozenset("nvidia tesla sxm sxm2 sxm3 sxm4 sxm5 sxm6 hgx dgx gpu pcie hbm3e".split())
+_ADORNMENTS = frozenset(
+    ("nvidia", "tesla", "sxm", "sxm2", "sxm3", "sxm4", "sxm5", "sxm6", "hgx", "dgx", "gpu", "pcie")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +171,12 @@ def _keyed(op: str, key: Mapping[str, str]) -> _Parsed:
             "experts": experts, "tokens": tokens, "n": n, "k": k,
             "weight_gradient": stage == "bwd_grad_w", "gradient_value": 4 if wide else 2,
         }  # fmt: skip
-        return "grouped_gemm", _precision(key.get("dtype", "")), shape, _square(experts, tokens, n, k)
+        return (
+            "grouped_gemm",
+            _precision(key.get("dtype", "")),
+            shape,
+            _square(experts, tokens, n, k),
+        )
     names = ("batch", "seq_len", "head_num", "qk_head_dim", "v_head_dim")
     batch, length, heads, wide_qk, wide_v = (_size(key, name) for name in names)
     backward = ATTENTION[op] == "attention_backward"
