@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parsim.cli_executor import calibrate, run
-from parsim.errors import NoFeasiblePlan, ParsimError, ToleranceExceeded
+from parsim.errors import InputError, NoFeasiblePlan, ParsimError, ToleranceExceeded
 from parsim.terminal import (
     AsJson,
     CalibratedDevice,
@@ -323,9 +323,17 @@ def validate(
     report: Annotated[
         Path | None, typer.Option(help="write a Markdown report, with a CSV and a picture beside")
     ] = None,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="the tables hold times of single kernels")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Predict measured runs and print signed errors."""
+    """Predict measured runs (or kernels) and print signed errors."""
+    if kernels:
+        if report is not None:
+            raise InputError("--report is for runs; reports/kernels.md comes from make fit-kernels")
+        _validate_kernels(tables, verbose, as_json)
+        return
     from parsim.validation.compare import shipped_tables
     from parsim.validation.compare import validate as compare
 
@@ -349,6 +357,20 @@ def validate(
         command = " ".join(f"parsim validate {words} --report {report}".split())
         write_accuracy(found, report, command=command)
         note(f"report written to {report}")
+
+
+def _validate_kernels(tables: list[Path] | None, verbose: bool, as_json: bool) -> None:
+    from parsim.validation.kernel_tables import shipped_kernel_tables
+    from parsim.validation.kernels import validate_kernels
+
+    with progress("predicting kernels") as step:
+        found = validate_kernels(tables or shipped_kernel_tables(), progress=step)
+    if as_json:
+        print_json(found.to_json())
+        return
+    from parsim.report.kernels import kernels_view
+
+    show(kernels_view(found, rows=verbose))
 
 
 def _explain(found: Validation, verbose: bool) -> None:

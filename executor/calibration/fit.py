@@ -22,6 +22,7 @@ from executor.calibration.workloads import (
     LOSS,
     OPTIMIZER,
 )
+from parsim.cluster.entries import MOST
 from parsim.cluster.hardware import Device, Measured, System
 from parsim.cluster.residuals import LIMIT
 from parsim.cost.collectives import Groups, collective_time, groups, p2p_time
@@ -37,12 +38,20 @@ ALL_REDUCE, SEND_RECV = "all_reduce", "send_recv"
 ALL_GATHER, REDUCE_SCATTER = "all_gather", "reduce_scatter"
 
 GROUPS = (
-    ("gemm_efficiency", "gemm_k_half", "kernel_latency"),
+    ("kernel_latency",),
+    ("gemm_efficiency", "gemm_k_half", "gemm_latency"),
     ("attention_forward_efficiency",),
     ("attention_backward_efficiency",),
     ("memory_efficiency",),
 )
 """Constants that are fitted together, in this order."""
+RATES = (
+    *("gemm_efficiency", "attention_forward_efficiency", "attention_backward_efficiency"),
+    *("grouped_gemm_efficiency", "grouped_weight_efficiency"),
+)
+"""Shares of the peaks."""
+BYTES = ("memory_efficiency", "gemm_memory_efficiency")
+"""Shares of the memory bandwidth."""
 DEVICE_CONSTANTS = tuple(name for names in GROUPS for name in names)
 SYSTEM_CONSTANTS = (
     "intra.efficiency",
@@ -86,10 +95,16 @@ class Kernels:
         kernel's `bytes` and `launches`.
         """
         if kind == GEMM:
-            return float(gemm_time(device, self.precision, value=self.value, **shape))
+            m, n, k = (shape[name] for name in "mnk")
+            return float(gemm_time(device, self.precision, m=m, n=n, k=k, value=self.value))
         if kind in (FORWARD, BACKWARD):
             behind = kind == BACKWARD
-            return float(flash_attention_time(device, self.precision, backward=behind, **shape))
+            flops, seq_len = shape["flops"], shape["seq_len"]
+            return float(
+                flash_attention_time(
+                    device, self.precision, flops=flops, seq_len=seq_len, backward=behind
+                )
+            )
         return float(memory_time(device, shape["bytes"], shape["launches"], kind))
 
 
@@ -111,14 +126,33 @@ def fit_device(device: Device, samples: Sequence[Sample], kernels: Kernels) -> D
 
     One group of constants after the other, each to the kernels that it is for: memory-bound kernels
     deviate most, and would else be paid for by the products. Memory, bandwidth, peaks and
-    multiprocessors stay: they are the scale of the efficiencies. A constant that no sample depends
-    on stays at the catalog's.
+    multiprocessors stay, unless the machine is faster than the catalog's: they are the scale of the
+    efficiencies. A constant that no sample depends on stays at the catalog's. Kernels are timed one
+    after the other, as a step runs them, so a step sustains what they reach.
     """
-    own = {GEMM: 0, LAUNCH: 0, FORWARD: 1, BACKWARD: 2}
+    own = {LAUNCH: 0, GEMM: 1, FORWARD: 2, BACKWARD: 3}
+    device = replace(device, gemm_sustained=1.0, attention_sustained=1.0)
     for place, names in enumerate(GROUPS):
-        chosen = [x for x in samples if own.get(x.kind, 3) == place and x.kind not in CHECKS]
+        chosen = [x for x in samples if own.get(x.kind, 4) == place and x.kind not in CHECKS]
         device = _fitted(device, names, chosen, kernels)
-    return replace(device, calibrated=True)
+    return replace(_on_own_scale(device), calibrated=True)
+
+
+def _on_own_scale(device: Device) -> Device:
+    """The same rates with higher peaks or bandwidth, where an efficiency would pass MOST.
+
+    A catalog's CPU core is one of many; efficiencies beyond MOST are refused when read.
+    """
+    for shares, scale in ((RATES, "peak_flops"), (BYTES, "memory_bandwidth")):
+        most = max(getattr(device, name) for name in shares)
+        if most > MOST:
+            known = getattr(device, scale)
+            raised = (
+                {key: most * x for key, x in known.items()} if shares is RATES else most * known
+            )
+            lowered = {name: getattr(device, name) / most for name in shares}
+            device = replace(device, **{scale: raised, **lowered})
+    return device
 
 
 def _fitted(

@@ -13,29 +13,54 @@ from functools import lru_cache
 from typing import get_args
 
 from parsim.cluster.document import Document, Node, is_null, is_text
-from parsim.cluster.hardware import Fabric, Measured
+from parsim.cluster.hardware import Fabric, Measured, Tiles
 from parsim.cluster.residuals import read_residuals
 from parsim.errors import ScenarioError, UnitError, did_you_mean
 from parsim.units import parse_quantity
 
 Value = str | bool | int | float | Measured
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
+MOST = 1.3
+"""An efficiency beyond this is a mistake: of the peak, of the bandwidth or in the measurement."""
+REMOVED = {"gemm_wave_loss": "gemm_wave_quantisation (0 to 1, see parsim/cost/gemm.py)"}
+"""Fields of older files, and what stands for them."""
 
 # field -> kind. "capacity" is a size above 0, "count" an integer of 1 or more, "share" a number
-# above 0 (it may pass 1: some parts boost above the clock their peak is quoted at), "amount" a
-# number of 0 or more.
+# above 0, "efficiency" a share of at most MOST (some parts boost above the clock their peak is
+# quoted at), "part" a number from 0 to 1, "drop" a factor of 1 or more, "amount" 0 or more.
 DEVICE_FIELDS: Mapping[str, str] = {
     "name": "text",
     "memory": "capacity",
     "memory_bandwidth": "bandwidth",
     **{f"peak_flops.{precision}": "flops" for precision in PRECISIONS},
     "sm_count": "count",
-    "gemm_efficiency": "share",
+    "gemm_tiles": "tiles",
+    "gemm_efficiency": "efficiency",
+    "gemm_fp8_factor": "efficiency",
     "gemm_k_half": "amount",
-    "gemm_wave_loss": "amount",
-    "memory_efficiency": "share",
-    "attention_forward_efficiency": "share",
-    "attention_backward_efficiency": "share",
+    "gemm_latency": "time",
+    "gemm_wave_quantisation": "part",
+    "gemm_cache_bandwidth": "bandwidth",
+    "gemm_memory_efficiency": "efficiency",
+    "gemm_split_latency": "time",
+    "gemm_accumulate_factor": "share",
+    "gemm_clock_drop": "drop",
+    "gemm_boost_time": "time",
+    "gemm_sustained": "efficiency",
+    "memory_efficiency": "efficiency",
+    "attention_forward_efficiency": "efficiency",
+    "attention_forward_wide": "efficiency",
+    "attention_forward_latency": "time",
+    "attention_forward_floor": "time",
+    "attention_backward_efficiency": "efficiency",
+    "attention_backward_wide": "efficiency",
+    "attention_backward_latency": "time",
+    "attention_backward_floor": "time",
+    "attention_sustained": "efficiency",
+    "grouped_gemm_efficiency": "efficiency",
+    "grouped_weight_efficiency": "efficiency",
+    "grouped_gemm_latency": "time",
+    "grouped_gemm_floor": "time",
     "kernel_latency": "time",
     "launch_factor": "amount",
     "context_memory": "bytes",
@@ -128,6 +153,9 @@ def _leaves(
     known = FIELDS[section]
     members = [field for field in known if field.startswith(f"{word}.")]
     if word not in known and not members:
+        if word in REMOVED:
+            said = f"is no longer a field; write {REMOVED[word]} instead"
+            raise document.error(key, f"{where}.{word}", said)
         allowed = ["from", *dict.fromkeys(field.split(".")[0] for field in known)]
         raise document.error(key, f"{where}.{word}", _unknown("field", word, allowed))
     if not members:
@@ -156,7 +184,7 @@ def _read_field(
         return None
     if kind == "residuals":
         return Reading(read_residuals(document, f"{where}.{field}", node), "")
-    source = "" if kind in ("text", "flag", "fabric") else document.file
+    source = "" if kind in ("text", "flag", "fabric", "tiles") else document.file
     if node.id == "sequence" and source:
         node, source = _value_and_source(document, f"{where}.{field}", node)
     if node.id != "scalar":
@@ -204,9 +232,16 @@ def _flag(text: str) -> bool:
 
 
 def _fabric(text: str) -> str:
-    fabrics = list(get_args(Fabric))
-    if text not in fabrics:
-        raise ValueError(_unknown("fabric", text, fabrics))
+    return _one_of("fabric", text, list(get_args(Fabric)))
+
+
+def _tiles(text: str) -> str:
+    return _one_of("set of tiles", text, list(get_args(Tiles)))
+
+
+def _one_of(noun: str, text: str, allowed: list[str]) -> str:
+    if text not in allowed:
+        raise ValueError(_unknown(noun, text, allowed))
     return text
 
 
@@ -233,6 +268,27 @@ def _share(text: str) -> float:
     return value
 
 
+def _efficiency(text: str) -> float:
+    value = _share(text)
+    if value > MOST:
+        raise ValueError(f"'{text}' is above {MOST}, which no kernel reaches; check the peak")
+    return value
+
+
+def _part(text: str) -> float:
+    value = _amount(text)
+    if value > 1.0:
+        raise ValueError(f"'{text}' must be a number from 0 to 1")
+    return value
+
+
+def _drop(text: str) -> float:
+    value = _amount(text)
+    if value < 1.0:
+        raise ValueError(f"'{text}' must be a factor of at least 1")
+    return value
+
+
 _QUANTITIES = {
     "capacity": "bytes",
     "bytes": "bytes",
@@ -247,4 +303,8 @@ _PLAIN: Mapping[str, Callable[[str], Value]] = {
     "count": _count,
     "amount": _amount,
     "share": _share,
+    "efficiency": _efficiency,
+    "part": _part,
+    "drop": _drop,
+    "tiles": _tiles,
 }

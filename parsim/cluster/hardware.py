@@ -13,6 +13,7 @@ from typing import Literal
 
 from parsim.errors import CatalogError
 
+Tiles = Literal["core", "ampere", "hopper", "blackwell"]
 Fabric = Literal["nvswitch", "nvlink-mesh", "pcie", "shared-memory"]
 
 Measured = Mapping[str, tuple[tuple[float, ...], ...]]
@@ -24,11 +25,19 @@ class Device:
     """One accelerator (or CPU socket share) and how well kernels use it.
 
     `peak_flops` maps a precision (fp32 tf32 fp16 bf16 fp8) to dense FLOP/s. `sm_count` is the
-    number of multiprocessors a GEMM's tiles are dealt to. How `gemm_efficiency`, `gemm_k_half`
-    and `gemm_wave_loss` make a GEMM's time is in `parsim/cost/kernels.py`; `kernel_latency` is
-    the least time of a kernel. `calibrated` is True only for constants measured on a real
-    device of this kind; otherwise they are the catalog's and predictions say so. `residuals` are
-    a calibration's measured times over the constants' (see `parsim/cost/residuals.py`).
+    number of multiprocessors a GEMM's tiles are dealt to. The `gemm_*` constants are those of the
+    tile model in `parsim/cost/gemm.py`, in this order: which tiles there are; share of the peak one
+    block reaches, and that of fp8 over it; depth k that a block's prologue and epilogue are worth;
+    launch; how much a partly full last wave costs; bytes/s through the cache to the multiprocessors
+    and share of the memory bandwidth; launch of a split-K reduction; factor of accumulating into
+    fp32; by how much kernels longer than `gemm_boost_time` slow down with the clock.
+    `gemm_sustained` and `attention_sustained` are the shares of those rates that a training step
+    sustains beside a benchmark (clocks, power, data). `attention_*_efficiency` holds for heads up
+    to 128, times `attention_*_wide` beyond; the `*_tail` seconds are in `attention_time`.
+    `grouped_*` are those of `grouped_gemm_time`, `kernel_latency` is the least time of a kernel.
+    `calibrated` is True only for constants measured on a real device of this kind; otherwise they
+    are the catalog's and predictions say so. `residuals` are a calibration's measured times over
+    the constants' (see `parsim/cost/residuals.py`).
     """
 
     id: str
@@ -39,11 +48,32 @@ class Device:
     sm_count: int
     gemm_efficiency: float
     gemm_k_half: float
-    gemm_wave_loss: float
+    gemm_latency: float
+    gemm_wave_quantisation: float
+    gemm_cache_bandwidth: float
+    gemm_memory_efficiency: float
+    gemm_split_latency: float
     memory_efficiency: float
     attention_forward_efficiency: float
     attention_backward_efficiency: float
     kernel_latency: float
+    gemm_tiles: Tiles = "ampere"
+    gemm_fp8_factor: float = 1.0
+    gemm_accumulate_factor: float = 1.0
+    gemm_clock_drop: float = 1.0
+    gemm_boost_time: float = 0.0
+    gemm_sustained: float = 1.0
+    attention_forward_wide: float = 1.0
+    attention_backward_wide: float = 1.0
+    attention_forward_latency: float = 0.0
+    attention_backward_latency: float = 0.0
+    attention_forward_floor: float = 0.0
+    attention_backward_floor: float = 0.0
+    attention_sustained: float = 1.0
+    grouped_gemm_efficiency: float = 0.5
+    grouped_weight_efficiency: float = 0.4
+    grouped_gemm_latency: float = 3.6e-6
+    grouped_gemm_floor: float = 4.6e-6
     launch_factor: float = 1.0
     context_memory: float = 0.0
     residuals: Measured = field(default_factory=dict)

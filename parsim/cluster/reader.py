@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,8 +32,7 @@ T = TypeVar("T")
 _NOUNS = {"devices": "device", "systems": "system"}
 _OPTIONAL = {
     "name",
-    "launch_factor",
-    "context_memory",
+    *(one.name for one in fields(Device) if one.default is not MISSING),
     "residuals",
     "channels",
     "interference",
