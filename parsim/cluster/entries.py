@@ -13,12 +13,13 @@ from functools import lru_cache
 from typing import get_args
 
 from parsim.cluster.document import Document, Node, is_null, is_text
-from parsim.cluster.hardware import Fabric, Measured
+from parsim.cluster.curves import read_curves
+from parsim.cluster.hardware import Curve, Fabric, Generation, Library, Measured
 from parsim.cluster.residuals import read_residuals
 from parsim.errors import ScenarioError, UnitError, did_you_mean
 from parsim.units import parse_quantity
 
-Value = str | bool | int | float | Measured
+Value = str | bool | int | float | Measured | tuple[Curve, ...]
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 
 # field -> kind. "capacity" is a size above 0, "count" an integer of 1 or more, "share" a number
@@ -51,16 +52,20 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "intra.latency": "time",
     "intra.efficiency": "share",
     "intra.nvls": "flag",
+    "intra.generation": "generation",
     "network.nics_per_node": "count",
     "network.nic_bandwidth": "bandwidth",
     "network.latency": "time",
     "network.efficiency": "share",
     "network.oversubscription": "share",
     "network.nodes_per_leaf": "count",
+    "network.sharp": "flag",
     "call_overhead": "time",
     "call_overhead_per_rank": "time",
     "straggler": "amount",
     "interference": "amount",
+    "library": "library",
+    "curves": "curves",
     "residuals": "residuals",
     "calibrated": "flag",
 }
@@ -155,7 +160,9 @@ def _read_field(
         return None
     if kind == "residuals":
         return Reading(read_residuals(document, f"{where}.{field}", node), "")
-    source = "" if kind in ("text", "flag", "fabric") else document.file
+    if kind == "curves":
+        return Reading(read_curves(document, f"{where}.{field}", node), "")
+    source = "" if kind in ("text", "flag", *_WORDS) else document.file
     if node.id == "sequence" and source:
         node, source = _value_and_source(document, f"{where}.{field}", node)
     if node.id != "scalar":
@@ -180,6 +187,8 @@ def _convert(text: str, kind: str, quoted: bool) -> Value:
         return _quantity(text, kind)
     if kind == "text" and not quoted:
         raise ValueError(f"{text} is not text; write it in quotes: '{text}'")
+    if kind in _WORDS:
+        return _word(text, kind)
     return _PLAIN[kind](text)
 
 
@@ -202,10 +211,10 @@ def _flag(text: str) -> bool:
     return text == "true"
 
 
-def _fabric(text: str) -> str:
-    fabrics = list(get_args(Fabric))
-    if text not in fabrics:
-        raise ValueError(_unknown("fabric", text, fabrics))
+def _word(text: str, kind: str) -> str:
+    words = list(_WORDS[kind])
+    if text not in words:
+        raise ValueError(_unknown(kind, text, words))
     return text
 
 
@@ -232,6 +241,11 @@ def _share(text: str) -> float:
     return value
 
 
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "fabric": get_args(Fabric),
+    "generation": get_args(Generation),
+    "library": get_args(Library),
+}
 _QUANTITIES = {
     "capacity": "bytes",
     "bytes": "bytes",
@@ -242,7 +256,6 @@ _QUANTITIES = {
 _PLAIN: Mapping[str, Callable[[str], Value]] = {
     "text": _text,
     "flag": _flag,
-    "fabric": _fabric,
     "count": _count,
     "amount": _amount,
     "share": _share,
