@@ -39,17 +39,17 @@ class Constants:
     it, `nvls_nodes` what two or more nodes leave of it. `collnet`: SHARP over the ring's in-node.
     """
 
-    call: float = 20e-6
+    call: float = 19e-6
     hop: float = 0.6e-6
     across: float = 60e-6
     ramp: Mapping[str, float] = field(
         default_factory=lambda: {
-            "volta": 26e-6, "ampere": 26e-6, "hopper": 5.7e-6, "blackwell": 10.2e-6, "pcie": 2e-6,
+            "volta": 27e-6, "ampere": 27e-6, "hopper": 6.3e-6, "blackwell": 10.4e-6, "pcie": 2e-6,
         }  # fmt: skip
     )
     ramp_across: float = 1.3
     nvls: Mapping[str, float] = field(
-        default_factory=lambda: {"hopper": 0.73, "blackwell": 0.71}  # 0.60, 0.56 of the link rate
+        default_factory=lambda: {"hopper": 0.738, "blackwell": 0.709}
     )
     nvls_ranks: Mapping[str, int] = field(default_factory=lambda: {"hopper": 5, "blackwell": 6})
     nvls_nodes: float = 0.94
