@@ -39,12 +39,13 @@ class Constants:
     it, `nvls_nodes` what two or more nodes leave of it. `collnet`: SHARP over the ring's in-node.
     """
 
-    call: float = 19e-6
+    call: float = 18.6e-6
     hop: float = 0.6e-6
     across: float = 60e-6
     ramp: Mapping[str, float] = field(
         default_factory=lambda: {
-            "volta": 27e-6, "ampere": 27e-6, "hopper": 6.3e-6, "blackwell": 10.4e-6, "pcie": 2e-6,
+            "volta": 26.6e-6, "ampere": 26.6e-6, "hopper": 6.3e-6, "blackwell": 10.4e-6,
+            "pcie": 2e-6,
         }  # fmt: skip
     )
     ramp_across: float = 1.3

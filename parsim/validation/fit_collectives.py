@@ -131,7 +131,10 @@ class Fitted:
 START = Fitted(
     constants=Constants(
         call=12e-6,
-        ramp={"volta": 25e-6, "ampere": 25e-6, "hopper": 11e-6, "blackwell": 11e-6, "pcie": 2e-6},
+        ramp={
+            "volta": 25e-6, "ampere": 25e-6, "hopper": 11e-6, "blackwell": 11e-6,
+            "pcie": 2e-6,
+        },  # fmt: skip
         nvls={"hopper": 0.74, "blackwell": 0.71},
     ),
     ring={"ampere": 0.82, "hopper": 0.82, "blackwell": 0.80},
