@@ -15,7 +15,7 @@ PICTURE := build/gpt3-175b-timeline.png
 OUT := build/hardware
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint format bench hardware reports fit clean
+.PHONY: help run test test-all lint format bench hardware reports fit fit-collectives clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ reports: $(CORE) ## predict every shipped measured run; write reports/*.md and t
 
 fit: $(CORE) ## fit the A100 constants to the public rows again and write reports/fit.md (minutes)
 	$(BIN)/python -m parsim.validation.fit reports/fit.md
+
+fit-collectives: $(CORE) ## fit the constants of collectives again and write reports/collectives.md
+	$(BIN)/python -m parsim.report.collective_fit reports/collectives.md
 
 clean: ## delete .venv, build outputs and caches
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

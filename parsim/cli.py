@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parsim.cli_executor import calibrate, run
-from parsim.errors import NoFeasiblePlan, ParsimError, ToleranceExceeded
+from parsim.errors import InputError, NoFeasiblePlan, ParsimError, ToleranceExceeded
 from parsim.terminal import (
     AsJson,
     CalibratedDevice,
@@ -295,9 +295,19 @@ def validate(
         bool, typer.Option("-v", "--verbose", help="every row, and the assumptions per stack")
     ] = False,
     report: Annotated[Path | None, typer.Option(help="write a Markdown report")] = None,
+    collectives: Annotated[
+        bool, typer.Option("--collectives", help="tables of timed collectives instead of steps")
+    ] = False,
+    uncalibrated: Annotated[
+        bool, typer.Option("--uncalibrated", help="collectives without the measured curves")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Predict measured runs and print signed errors."""
+    if collectives:
+        return _validate_collectives(tables, uncalibrated, verbose, report, as_json)
+    if uncalibrated:
+        raise InputError("--uncalibrated is for collectives; add --collectives")
     from parsim.report.save import check_writable, write_text
     from parsim.validation.compare import shipped_tables
     from parsim.validation.compare import validate as compare
@@ -320,6 +330,28 @@ def validate(
         command = " ".join(f"parsim validate {words} --report {report}".split())
         write_text(report, accuracy_report(found, command=command))
         note(f"report written to {report}")
+
+
+def _validate_collectives(
+    tables: list[Path] | None, uncalibrated: bool, rows: bool, report: Path | None, as_json: bool
+) -> None:
+    from parsim.report.collectives import collectives_view
+    from parsim.validation.collectives import MODES, shipped_collectives, validate_collectives
+
+    if report is not None:
+        raise InputError("--report is for steps; `make fit-collectives` writes that of collectives")
+    with progress("predicting collectives") as step:
+        found = validate_collectives(
+            tables or shipped_collectives(),
+            modes=MODES[1:] if uncalibrated else MODES,
+            progress=step,
+        )
+    if as_json:
+        print_json(found.to_json())
+        return
+    show(collectives_view(found, rows=rows))
+    for said in sorted({said for row in found.rows for said in row.notes}):
+        note(f"note: {said}")
 
 
 def _explain(found: Validation, verbose: bool) -> None:

@@ -37,6 +37,7 @@ def catalog_text(device: Device, system: System | None, base: tuple[str, str], s
     for name in ("call_overhead", "call_overhead_per_rank"):
         lines.append(f"    {name}: {_sourced(_microseconds(found[name]), source)}")
     lines.append(f"    interference: {_sourced(f'{system.interference:.6g}', source)}")
+    lines.append("    curves: null")
     lines += [*_residual_lines(system.residuals), "    calibrated: true"]
     return "\n".join(lines) + "\n"
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import get_args
 
-from parsim.cluster.document import Document, Node, is_null, is_text
 from parsim.cluster.curves import read_curves
+from parsim.cluster.document import Document, Node, is_null, is_text
 from parsim.cluster.hardware import Curve, Fabric, Generation, Library, Measured
 from parsim.cluster.residuals import read_residuals
 from parsim.errors import ScenarioError, UnitError, did_you_mean

@@ -139,8 +139,9 @@ class System:
     `devices_per_node` shares one NVLink domain (72 for NVL72, whose trays hold 4).
     `call_overhead` is what one collective call costs in a training step beyond a benchmark of
     collectives, `call_overhead_per_rank` what each further rank of the group adds (seconds).
-    `library` and its release do the collectives; `curves` are its measured ones. `straggler` is the share by which a step
-    grows per doubling of the device count beyond 8 (variation between devices and hosts).
+    `library` and its release do the collectives; `curves` are its measured ones. `straggler` is
+    the share by which a step grows per doubling of the device count beyond 8 (variation between
+    devices and hosts).
     `interference` is the share of a collective's time that compute beside it loses: 0 where copy
     engines do the work, 1 where the core that computes also moves the bytes. `residuals` are as
     for a device.

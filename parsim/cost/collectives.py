@@ -53,11 +53,6 @@ __all__ = (
 GLOO = "gloo"
 PROTOCOL_SHARE: dict[Protocol, float] = {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}
 """Share of the bandwidth that carries data: LL sends a flag with every 4 bytes."""
-ALGORITHMS: dict[str, tuple[Algorithm, ...]] = {
-    "all_reduce": ("ring", "tree", "nvls", "nvls_tree", "collnet"),
-    "all_gather": ("ring", "pat"),
-    "reduce_scatter": ("ring", "pat"),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +122,10 @@ def choose(system: System, kind: Kind, size: float, where: Groups, *,
         _refuse_other(algorithm, ("ring",), kind, system)
         seconds = float(collective_time(system, kind, size, where)[0])
         return Choice(library=GLOO, algorithm="ring", protocol="Simple", seconds=seconds)
+    if kind == "all_to_all":
+        _refuse_other(algorithm, ("p2p",), kind, system)
+        seconds = float(collective_time(system, kind, size, where)[0])
+        return Choice(library=system.library, algorithm="p2p", protocol="Simple", seconds=seconds)
     rates = {name: float(rate[0]) for name, rate in bandwidths(system, kind, where).items()}
     able = tuple(name for name, rate in rates.items() if rate > 0.0)
     if algorithm is not None:
@@ -182,7 +181,7 @@ def _call(system: System, kind: Kind, size: float, where: Groups) -> Call:
         generation=made if made in known["channels"] else "ampere",
         total=total,
         out=float(inter_bandwidth(system, where)[0]) if where.nodes[0] > 1 else np.inf,
-        nvls=any(float(able.get(name, np.zeros(1))[0]) > 0 for name in ("nvls", "nvls_tree")),  # type: ignore[call-overload]
+        nvls=any(float(able.get(name, np.zeros(1))[0]) > 0 for name in ("nvls", "nvls_tree")),
         sharp=system.network is not None and system.network.sharp,
     )
 
@@ -204,8 +203,8 @@ def size_class(size: Array | float) -> NDArray[np.int64]:
 def collective_spread(system: System, kind: Kind, size: Array | float, where: Groups) -> Array:
     """Standard deviation of the logarithm of a collective's error, by what its number rests on.
 
-    A measured curve of this very group (or a calibration's residuals), links inside a node, or links
-    and a network that nobody measured; by size class. An 80 % interval is the time times
+    A measured curve of this very group (or a calibration's residuals), links inside a node, or
+    links and a network that nobody measured; by size class. An 80 % interval is the time times
     exp(+-1.28 sd). Sums of many calls are surer than that; their shared part is not.
 
     Source: reports/collectives.md, 80th percentile of |ln error| over 1.28.
@@ -213,7 +212,9 @@ def collective_spread(system: System, kind: Kind, size: Array | float, where: Gr
     """
     place = size_class(size)
     known = measured(system, kind, where) | (kind in system.residuals)
-    node = np.where(where.nodes > 1, np.array(SPREAD["across"])[place], np.array(SPREAD["node"])[place])
+    node = np.where(
+        where.nodes > 1, np.array(SPREAD["across"])[place], np.array(SPREAD["node"])[place]
+    )
     return np.asarray(np.where(known, np.array(SPREAD["measured"])[place], node))
 
 

@@ -130,9 +130,7 @@ def _latency(known: Mapping[str, Any], call: Call, algorithm: str, i: int) -> fl
     return float(inside["nvls"] + 2.0 * doublings * across["nvls_tree"])
 
 
-def _bandwidth(
-    known: Mapping[str, Any], call: Call, algorithm: str, protocol: Protocol
-) -> float:
+def _bandwidth(known: Mapping[str, Any], call: Call, algorithm: str, protocol: Protocol) -> float:
     """Bandwidth of S, bytes/s, after NCCL's caps."""
     made, column = call.generation, int(min(call.nodes, 3)) - 1
     channels = known["channels"][made]
@@ -143,7 +141,7 @@ def _bandwidth(
             total = min(total / 2.0, known["ll_total"][made][column])
         if protocol == "LL128":
             total = min(0.92 * total, known["ring_ll128_channel"][made] * channels)
-        return total * GB * rounds * (0.75 if algorithm == "pat" else 1.0)
+        return float(total * GB * rounds * (0.75 if algorithm == "pat" else 1.0))
     if algorithm == "tree":
         total = call.total / GB if call.nodes == 2 else total
         total = min(0.92 * total, known["tree_channel"][made][column] * channels)
@@ -152,9 +150,10 @@ def _bandwidth(
         if protocol == "LL128":
             share = 7.0 / 9.0 if call.nodes == 1 else 120.0 / 128.0
             total = min(total * share, known["tree_ll128_channel"][made][column] * channels)
-        return total * GB / 2.0
+        return float(total * GB / 2.0)
     if algorithm == "collnet":
-        return min(call.total * call.per_node / max(2.0 * (call.per_node - 1.0), 1.0), call.out)
+        inside = call.total * call.per_node / max(2.0 * (call.per_node - 1.0), 1.0)
+        return min(inside, call.out)
     share = known["nvls_efficiency"].get(made, 0.0) * (channels - 1.0) / channels * 2.0
     if algorithm == "nvls":
         return float(call.total * share * rounds)

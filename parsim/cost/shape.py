@@ -21,7 +21,7 @@ from parsim.cost.placed import Groups, inter_bandwidth
 
 Array = NDArray[np.float64]
 Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all"]
-Algorithm = Literal["ring", "tree", "nvls", "nvls_tree", "collnet", "pat"]
+Algorithm = Literal["ring", "tree", "nvls", "nvls_tree", "collnet", "pat", "p2p"]
 
 MIB = 2.0**20
 RANKS = 8.0
@@ -44,14 +44,15 @@ class Constants:
     across: float = 60e-6
     ramp: Mapping[str, float] = field(
         default_factory=lambda: {
-            "volta": 26.6e-6, "ampere": 26.6e-6, "hopper": 6.3e-6, "blackwell": 10.4e-6,
+            "volta": 26.6e-6,
+            "ampere": 26.6e-6,
+            "hopper": 6.3e-6,
+            "blackwell": 10.4e-6,
             "pcie": 2e-6,
-        }  # fmt: skip
+        }
     )
     ramp_across: float = 1.3
-    nvls: Mapping[str, float] = field(
-        default_factory=lambda: {"hopper": 0.738, "blackwell": 0.709}
-    )
+    nvls: Mapping[str, float] = field(default_factory=lambda: {"hopper": 0.738, "blackwell": 0.709})
     nvls_ranks: Mapping[str, int] = field(default_factory=lambda: {"hopper": 5, "blackwell": 6})
     nvls_nodes: float = 0.94
     collnet: float = 0.8
@@ -144,9 +145,7 @@ def _takes(curves: list[Curve], place: int, where: Groups) -> NDArray[np.bool_]:
     return np.asarray((where.nodes == 1) & (np.argmin(np.stack(apart), axis=0) == place))
 
 
-def _modelled_where_measured(
-    system: System, kind: Kind, one: Curve, constants: Constants
-) -> Shape:
+def _modelled_where_measured(system: System, kind: Kind, one: Curve, constants: Constants) -> Shape:
     """What links and constants give for a curve's own group at the link rates it was measured at.
 
     So a scenario that changes a rate changes the bandwidth in proportion.
@@ -155,7 +154,12 @@ def _modelled_where_measured(
     network = system.network
     if network is not None and one.node_bandwidth is not None:
         network = replace(network, nic_bandwidth=one.node_bandwidth / network.nics_per_node)
-    column = {"size": one.ranks, "per_node": one.ranks / one.nodes, "nodes": one.nodes, "sharing": 1}
+    column = {
+        "size": one.ranks,
+        "per_node": one.ranks / one.nodes,
+        "nodes": one.nodes,
+        "sharing": 1,
+    }
     where = Groups(
         **{name: np.array([float(value)]) for name, value in column.items()},
         leaves=np.array([False]),
@@ -182,7 +186,7 @@ def modelled(system: System, kind: Kind, where: Groups, constants: Constants = C
 def bandwidths(
     system: System, kind: Kind, where: Groups, constants: Constants = CONSTANTS
 ) -> dict[Algorithm, Array]:
-    """Bandwidth (bytes/s of S) that each possible algorithm tends to; 0 where a group cannot use it.
+    """Bandwidth (bytes/s of S) that each algorithm tends to; 0 where a group cannot use it.
 
     ring: min(link, interfaces) / wire share. tree: 0.92 / 2 of it, because a node inside one of two
     trees sends 2 S. nvls: constant in the rank count, because the switch reduces; joined by trees,
@@ -191,7 +195,7 @@ def bandwidths(
     link = system.intra.bandwidth * system.intra.efficiency
     out = np.where(where.nodes > 1, inter_bandwidth(system, where), np.inf)
     if kind == "all_to_all":
-        return {"ring": _all_to_all(constants.all_to_all * link, out, where)}
+        return {"p2p": _all_to_all(constants.all_to_all * link, out, where)}
     slowest = np.minimum(link, out)
     found: dict[Algorithm, Array] = {"ring": slowest / wire_share(kind, np.maximum(where.size, 2))}
     if kind in ("all_gather", "reduce_scatter"):
@@ -203,13 +207,15 @@ def bandwidths(
     if system.intra.nvls:
         made = generation(system)
         able = whole & (where.per_node >= constants.nvls_ranks.get(made, RANKS))
-        inside = constants.nvls.get(made, 0.71) * link
-        found["nvls"] = np.where(able & (where.nodes == 1), inside, 0.0)
-        joined = np.minimum(constants.nvls_nodes * inside, out * np.where(where.nodes > 2, 0.5, 1))
+        reduced = constants.nvls.get(made, 0.71) * link
+        found["nvls"] = np.where(able & (where.nodes == 1), reduced, 0.0)
+        joined = np.minimum(constants.nvls_nodes * reduced, out * np.where(where.nodes > 2, 0.5, 1))
         found["nvls_tree"] = np.where(able & (where.nodes > 1), joined, 0.0)
     if system.network is not None and system.network.sharp:
         ranks = np.maximum(where.per_node, 2.0)
-        inside = np.maximum(constants.collnet * link / wire_share(kind, ranks), found.get("nvls", 0))
+        inside = np.maximum(
+            constants.collnet * link / wire_share(kind, ranks), found.get("nvls", 0)
+        )
         found["collnet"] = np.where(whole & (where.nodes > 1), np.minimum(inside, out), 0.0)
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -39,6 +40,7 @@ ALL = "all"
 FLAGGED = "flagged"
 CALIBRATED = "calibrated"
 UNCALIBRATED = "uncalibrated"
+MODES = (CALIBRATED, UNCALIBRATED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,7 @@ class CollectiveRow:
 
     def to_json(self) -> dict[str, Any]:
         """One entry of `validate --collectives --json`."""
-        modes = (CALIBRATED, UNCALIBRATED)
+        told = {mode: self.predicted(mode) for mode in MODES}
         return {
             "table": self.table,
             "row_id": self.row_id,
@@ -103,9 +105,9 @@ class CollectiveRow:
             "group": self.group,
             "message_bytes": self.size or None,
             "measured_s": self.measured or None,
-            **{f"{mode}_s": p.seconds if (p := self.predicted(mode)) else None for mode in modes},
-            **{f"{mode}_error": self.error(mode) for mode in modes},
-            **{f"{mode}_spread": p.spread if (p := self.predicted(mode)) else None for mode in modes},
+            **{f"{mode}_s": one and one.seconds for mode, one in told.items()},
+            **{f"{mode}_error": self.error(mode) for mode in MODES},
+            **{f"{mode}_spread": one and one.spread for mode, one in told.items()},
             "notes": list(self.notes),
         }
 
@@ -131,7 +133,7 @@ class CollectiveValidation:
     """All rows of all tables, in order; `modes` says which of the two predictions are told."""
 
     rows: tuple[CollectiveRow, ...]
-    modes: tuple[str, ...] = (CALIBRATED, UNCALIBRATED)
+    modes: tuple[str, ...] = MODES
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -142,6 +144,7 @@ class CollectiveValidation:
 
     def of(self, place: str, size_class: str = ALL) -> tuple[CollectiveRow, ...]:
         """Rows of a place and a size class; ALL takes every row."""
+
         def here(row: CollectiveRow) -> bool:
             if place == FLAGGED:
                 return bool(row.flag)
@@ -190,7 +193,7 @@ class CollectiveValidation:
 def validate_collectives(
     paths: Sequence[Path],
     *,
-    modes: tuple[str, ...] = (CALIBRATED, UNCALIBRATED),
+    modes: tuple[str, ...] = MODES,
     progress: Callable[[int, int], None] | None = None,
 ) -> CollectiveValidation:
     """Predict every row of the tables; `progress` is called with (rows done, rows in all).
@@ -244,10 +247,8 @@ def predict(system: System, one: MeasuredCollective) -> Predicted:
     seconds = float(collective_time(system, kind, one.size, one.where)[0])
     if one.algorithm in get_args(Algorithm):
         forced = cast(Algorithm, one.algorithm)
-        try:
+        with suppress(PlanError):  # what NCCL took by itself where parsim would not force it
             seconds = choose(system, kind, one.size, one.where, algorithm=forced).seconds
-        except PlanError:
-            pass  # the algorithm that NCCL took by itself, or one that parsim does not know here
     spread = collective_spread(system, kind, one.size, one.where)
     return Predicted(seconds=seconds, spread=float(spread[0]))
 

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.cluster.hardware import System
-from parsim.cost.collectives import Kind, size_class
+from parsim.cost.collectives import Kind
 from parsim.cost.placed import Groups, inter_bandwidth
-from parsim.cost.shape import CONSTANTS, Constants, Shape, bandwidths, generation, modelled
+from parsim.cost.shape import Constants, Shape, bandwidths, generation, modelled
 from parsim.validation.collective_rows import (
     CALL_OF_TORCH,
     MeasuredCollective,
@@ -64,7 +64,7 @@ class Points:
 
     def weights(self) -> Array:
         """How much each point counts in a fit over curves."""
-        return np.where(self.size >= MIB, 1.0, SMALL) / np.sqrt(len(self.size))
+        return np.asarray(np.where(self.size >= MIB, 1.0, SMALL) / np.sqrt(len(self.size)))
 
 
 def load_points(paths: Sequence[Path]) -> list[Points]:
@@ -132,9 +132,12 @@ START = Fitted(
     constants=Constants(
         call=12e-6,
         ramp={
-            "volta": 25e-6, "ampere": 25e-6, "hopper": 11e-6, "blackwell": 11e-6,
+            "volta": 25e-6,
+            "ampere": 25e-6,
+            "hopper": 11e-6,
+            "blackwell": 11e-6,
             "pcie": 2e-6,
-        },  # fmt: skip
+        },
         nvls={"hopper": 0.74, "blackwell": 0.71},
     ),
     ring={"ampere": 0.82, "hopper": 0.82, "blackwell": 0.80},
@@ -163,9 +166,7 @@ def moved(start: Fitted, move: Array) -> Fitted:
     old = start.constants
     ramp = scaled("ramp", old.ramp)
     ramp["volta"] = ramp["ampere"]
-    constants = replace(
-        old, call=old.call * by["call"], ramp=ramp, nvls=scaled("nvls", old.nvls)
-    )
+    constants = replace(old, call=old.call * by["call"], ramp=ramp, nvls=scaled("nvls", old.nvls))
     return Fitted(
         constants=constants, ring=scaled("ring", start.ring), torch=start.torch * by["torch"]
     )
@@ -281,7 +282,7 @@ def _unseen(one: Points, fitted: Fitted) -> tuple[Array, Array]:
 
 
 def catalog_curves(curves: Sequence[Points], fitted: Fitted) -> dict[str, list[str]]:
-    """Lines for `curves:` in the catalog, by system: groups with enough points, sources together."""
+    """Lines for `curves:` in the catalog, by system: groups of enough points, sources together."""
     pooled: dict[tuple[object, ...], list[Points]] = {}
     for one in curves:
         if not one.algorithm and len(one.size) >= LEAST_POINTS:
@@ -310,5 +311,6 @@ def _curve_lines(
         f"         bandwidth: {found.bandwidth[0] / 1e9:.4g}GB/s, "
         f"ramp: {found.ramp[0] * 1e6:.3g}us, {rates},",
         f"         least: {sizes.min() / 1024:.6g}KiB, most: {sizes.max() / MIB:.6g}MiB,",
-        f'         source: "make fit-collectives: {len(sizes)} public points ({", ".join(tools)})"}}',
+        f'         source: "make fit-collectives: {len(sizes)} public points of '
+        f'{", ".join(tools)}"}}',
     ]
