@@ -146,7 +146,7 @@ START = Fitted(
 """Priors: NCCL uses 0.80 (Ampere, Blackwell), 0.82 (Hopper) of a link; NVLS 273 GB/s on H100."""
 RATES = 0.03
 TIMES = 0.5
-KNOWN, UNKNOWN = 0.1, 0.5
+KNOWN, UNKNOWN = 0.05, 0.5
 """How far a curve's bandwidth may be from the model's: inside a node, and where a network joins."""
 NETWORK = 0.96
 """Share of its interfaces that a group reaches, for a network that nobody measured."""
