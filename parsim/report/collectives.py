@@ -31,7 +31,8 @@ def collectives_view(found: CollectiveValidation, *, rows: bool) -> RenderableTy
     if rows:
         parts += [_rows(found), Text("")]
     for mode in found.modes:
-        parts += [_summary(found, mode), Text("")]
+        if found.summary(mode, ALL, ALL).errors.n:
+            parts += [_summary(found, mode), Text("")]
     reasons = Counter(row.reason for row in found.rows if row.reason)
     flags = Counter(row.flag for row in found.rows if row.flag)
     parts += [Text(f"skipped: {count} x {said}") for said, count in reasons.items()]

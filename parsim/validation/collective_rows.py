@@ -52,6 +52,8 @@ STANDARDS = {"EDR": 100.0, "HDR": 200.0, "NDR": 400.0, "XDR": 800.0}
 """Rate of an InfiniBand interface with four lanes, Gb/s."""
 _COUNTED = re.compile(r"(\d+)\s*x\s*(\d+(?:\.\d+)?)\s*(Gb/s|Gbps|Gbit/s|GB/s)", re.IGNORECASE)
 _NAMED = re.compile(rf"(\d+)\s*x\s*({'|'.join(STANDARDS)})\b", re.IGNORECASE)
+TRAY = 8
+"""No single machine holds more GPUs; a larger NVLink domain joins several."""
 _KINDS = {
     "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
     "broadcast": "broadcast", "reduce": "reduce", "all_to_all": "all_to_all",
@@ -246,9 +248,8 @@ def _interfaces(text: str) -> tuple[int, float] | None:
 def _placed(system: System, nodes: int, used: int) -> Groups:
     """The group of all ranks; nodes of the row that share an NVLink domain are one node here."""
     ranks = nodes * used
-    per_node = min(used, system.devices_per_node)
-    if system.devices_per_node >= ranks and system.devices_per_node > 8:
-        per_node = ranks  # trays of one rack
+    rack = system.devices_per_node > TRAY  # its trays are the row's nodes
+    per_node = min(ranks if rack else used, system.devices_per_node)
     column = {"size": ranks, "per_node": per_node, "nodes": -(-ranks // per_node)}
     across = column["nodes"] > 1
     values = {name: np.array([float(value)]) for name, value in column.items()}

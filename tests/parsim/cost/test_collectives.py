@@ -252,8 +252,9 @@ def test_a_forced_algorithm_is_no_faster_than_the_best() -> None:
     for name, ranks in (("dgx-h100", 8), ("dgx-h100", 16), ("dgx-a100", 16), ("dgx-b200", 8)):
         where = group(name, ranks)
         free = choose(system(name), "all_reduce", 1e9, where).seconds
-        for algorithm in ("ring", "tree"):
-            forced = choose(system(name), "all_reduce", 1e9, where, algorithm=algorithm)  # type: ignore[arg-type]
+        algorithms: tuple[Algorithm, ...] = ("ring", "tree")
+        for algorithm in algorithms:
+            forced = choose(system(name), "all_reduce", 1e9, where, algorithm=algorithm)
             assert forced.algorithm == algorithm
             assert forced.seconds >= free * (1 - 1e-12)
         slow = choose(system(name), "all_reduce", 1e9, where, algorithm="ring", protocol="LL")

@@ -143,6 +143,7 @@ def test_a_bandwidth_of_zero_is_a_rounded_one(row: MakeRow) -> None:
          "dgx-h100", 2, 100e9),
         ({"gpu_type": "GB200", "n_nodes": "2", "gpus_per_node": "4",
           "inter_node_interconnect": "multi-node NVLink"}, "gb200-nvl72", 1, 3600e9),
+        ({"gpu_type": "GB200", "n_nodes": "36", "gpus_per_node": "4"}, "gb200-nvl72", 2, 3600e9),
         ({"system": "gcp-a4", "gpu_type": "B200", "n_nodes": "2"}, "gcp-a4", 2, 400e9),
         ({"gpu_type": "A100 PCIe"}, "a100-pcie-node", 1, 25e9),
     ],

@@ -85,7 +85,9 @@ def test_the_fit_finds_known_constants(curves: list[Points]) -> None:
     found = fit_constants(made)
     assert found.constants.call == pytest.approx(25e-6, rel=0.05)
     assert found.constants.ramp["hopper"] == pytest.approx(7e-6, rel=0.1)
-    assert found.ring["hopper"] == pytest.approx(0.80, rel=0.01)
+    assert found.ring["hopper"] == pytest.approx(0.80, rel=0.02)  # the prior holds it a little
+    reduced = found.ring["hopper"] * found.constants.nvls["hopper"]  # many curves show this one
+    assert reduced == pytest.approx(0.80 * 0.74, rel=0.005)
 
 
 @pytest.fixture(scope="module")
