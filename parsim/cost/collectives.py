@@ -21,6 +21,7 @@ from parsim.cost.nccl import Call, Protocol, estimates, table
 from parsim.cost.placed import Groups, groups, inter_bandwidth, one_group
 from parsim.cost.residuals import measured_factor
 from parsim.cost.shape import (
+    CONSTANTS,
     Algorithm,
     Kind,
     bandwidths,
@@ -222,7 +223,8 @@ def p2p_time(system: System, size: Array | float, *, crosses: NDArray[np.bool_] 
              sharing: Array | float) -> Array:  # fmt: skip
     """Time of one message between two ranks.
 
-    latency + S / bandwidth; across nodes the senders of one node share its interfaces.
+    latency + S / bandwidth; across nodes the senders of one node share its interfaces. NCCL adds
+    what its call takes; gloo's is all in the system's overhead.
 
     Args:
         system: link rates.
@@ -230,16 +232,19 @@ def p2p_time(system: System, size: Array | float, *, crosses: NDArray[np.bool_] 
         crosses: whether the message leaves the node.
         sharing: how many ranks of a node send at the same time.
 
-    Source: alpha-beta model; latency of one hop and one call from the system file.
+    Source: alpha-beta model; one hop from the system file, NCCL's call from `CONSTANTS`.
     Leaves out: protocol switch of small messages, other traffic on the same links.
     """
     size = np.asarray(size, dtype=np.float64)
-    inside = system.intra.latency + size / (system.intra.bandwidth * system.intra.efficiency)
+    near, far = (0.0, 0.0)
+    if system.library != GLOO:
+        near, far = CONSTANTS.message, CONSTANTS.message_across
+    inside = near + system.intra.latency + size / (system.intra.bandwidth * system.intra.efficiency)
     network = system.network
     if network is None:
         across = np.full(size.shape, np.inf)
     else:
         lane = np.minimum(network.nic_bandwidth, network.node_bandwidth / np.maximum(sharing, 1.0))
-        across = network.latency + size / (lane * network.efficiency)
+        across = far + network.latency + size / (lane * network.efficiency)
     seconds = np.where(crosses, across, inside) + system.call_overhead
     return np.where(size > 0, seconds * measured_factor(system.residuals, "send_recv", size), 0.0)

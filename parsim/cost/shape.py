@@ -37,6 +37,7 @@ class Constants:
     an all-reduce of 8 ranks at 1 MiB, `ramp_across` its factor with several nodes. `nvls` is the
     bandwidth of an NVLS all-reduce over the ring's, `nvls_ranks` from how many GPUs on NCCL uses
     it, `nvls_nodes` what two or more nodes leave of it. `collnet`: SHARP over the ring's in-node.
+    `message` and `message_across` are what a point-to-point message takes beyond its hop.
     """
 
     call: float = 18.6e-6
@@ -58,13 +59,17 @@ class Constants:
     collnet: float = 0.8
     tree: float = 0.92
     all_to_all: float = 0.89
+    message: float = 5e-6
+    message_across: float = 16e-6
 
 
 CONSTANTS = Constants()
 """Fitted by `make fit-collectives` (call, ramp, nvls); hop: NCCL's LL step over NVLink; nvls_ranks:
 what NCCL took on H200 and B200; collnet: 110 GB/s on DGX A100 (nccl issue 320); tree: NCCL's 0.92
-of a ring's channels; all_to_all: SimuMax B200, 0.597 of the link where all-gather has 0.674. Volta
-as Ampere; pcie: pairs of A100 and H100 cards (vidur), where it is hardly seen."""
+of a ring's channels; all_to_all: SimuMax B200, 0.597 of the link where all-gather has 0.674;
+message: send/recv below 1 MiB takes 5 to 9 us on H100, 8 to 17 on A100, 17 to 20 between nodes of
+H100 (vidur). Volta as Ampere; pcie: pairs of A100 and H100 cards (vidur), where it is hardly
+seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

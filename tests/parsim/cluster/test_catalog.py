@@ -24,7 +24,7 @@ SYSTEMS = [
     *("a100-nvlink-pairs", "h100-nvlink-pairs"),
     *("a100-pcie-node", "cpu"),
 ]
-UNSOURCED_KINDS = ("text", "flag", "fabric", "residuals")
+UNSOURCED_KINDS = ("text", "flag", "fabric", "generation", "library", "residuals", "curves")
 
 
 def shipped(section: str) -> str:

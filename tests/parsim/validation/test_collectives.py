@@ -71,7 +71,7 @@ def test_every_row_is_counted(found: CollectiveValidation) -> None:
         (UNCALIBRATED, "NVLink domain", 164, 0.05),
         (UNCALIBRATED, "across nodes", 58, 0.10),
         (UNCALIBRATED, "PCIe", 17, 0.12),
-        (UNCALIBRATED, "send/recv, NVLink domain", 16, 0.06),
+        (UNCALIBRATED, "send/recv, NVLink domain", 16, 0.10),
     ],
 )
 def test_messages_of_a_mebibyte_and_more(
