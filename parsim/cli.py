@@ -326,14 +326,20 @@ def validate(
     kernels: Annotated[
         bool, typer.Option("--kernels", help="the tables hold times of single kernels")
     ] = False,
+    collectives: Annotated[
+        bool, typer.Option("--collectives", help="tables of timed collectives instead of steps")
+    ] = False,
+    uncalibrated: Annotated[
+        bool, typer.Option("--uncalibrated", help="collectives without the measured curves")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Predict measured runs (or kernels) and print signed errors."""
+    """Predict measured runs (or kernels, or collectives) and print signed errors."""
+    _check_validation(kernels, collectives, uncalibrated, report)
     if kernels:
-        if report is not None:
-            raise InputError("--report is for runs; reports/kernels.md comes from make fit-kernels")
-        _validate_kernels(tables, verbose, as_json)
-        return
+        return _validate_kernels(tables, verbose, as_json)
+    if collectives:
+        return _validate_collectives(tables, uncalibrated, verbose, as_json)
     from parsim.validation.compare import shipped_tables
     from parsim.validation.compare import validate as compare
 
@@ -359,6 +365,18 @@ def validate(
         note(f"report written to {report}")
 
 
+def _check_validation(
+    kernels: bool, collectives: bool, uncalibrated: bool, report: Path | None
+) -> None:
+    if kernels and collectives:
+        raise InputError("--kernels and --collectives are for different tables; use one")
+    if uncalibrated and not collectives:
+        raise InputError("--uncalibrated is for collectives; add --collectives")
+    for given, target in ((kernels, "fit-kernels"), (collectives, "fit-collectives")):
+        if given and report is not None:
+            raise InputError(f"--report is for runs; that report comes from make {target}")
+
+
 def _validate_kernels(tables: list[Path] | None, verbose: bool, as_json: bool) -> None:
     from parsim.validation.kernel_tables import shipped_kernel_tables
     from parsim.validation.kernels import validate_kernels
@@ -371,6 +389,27 @@ def _validate_kernels(tables: list[Path] | None, verbose: bool, as_json: bool) -
     from parsim.report.kernels import kernels_view
 
     show(kernels_view(found, rows=verbose))
+
+
+def _validate_collectives(
+    tables: list[Path] | None, uncalibrated: bool, rows: bool, as_json: bool
+) -> None:
+    from parsim.validation.collectives import MODES, shipped_collectives, validate_collectives
+
+    with progress("predicting collectives") as step:
+        found = validate_collectives(
+            tables or shipped_collectives(),
+            modes=MODES[1:] if uncalibrated else MODES,
+            progress=step,
+        )
+    if as_json:
+        print_json(found.to_json())
+        return
+    from parsim.report.collectives import collectives_view
+
+    show(collectives_view(found, rows=rows))
+    for said in sorted({said for row in found.rows for said in row.notes}):
+        note(f"note: {said}")
 
 
 def _explain(found: Validation, verbose: bool) -> None:

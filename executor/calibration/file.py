@@ -51,6 +51,7 @@ def catalog_text(device: Device, system: System | None, base: tuple[str, str], s
         lines.append(f"    {name}: {_sourced(_microseconds(found[name]), source)}")
     if system.interference is not None:
         lines.append(f"    interference: {_sourced(f'{system.interference:.6g}', source)}")
+    lines.append("    curves: null")
     lines += [*_residual_lines(system.residuals), "    calibrated: true"]
     return "\n".join(lines) + "\n"
 

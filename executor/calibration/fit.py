@@ -66,6 +66,8 @@ times leave open: latency and call overhead occur as a sum, and so do the two ov
 """
 LEAST = 1e-9
 """Where a constant of 0 starts from: 1 ns, or nothing for a half-length."""
+LEAST_CALL = 1e-6
+"""The same for what a call costs, where the catalog has it in its collectives' latency."""
 ROUNDS = 100
 SPAN = 8.0
 """How far beyond the measured layers, as a factor of time, a fitted line is written down."""
@@ -175,12 +177,13 @@ def fit_system(system: System, samples: Sequence[Sample]) -> System:
     """The system with link constants fitted to the times of two ranks.
 
     `intra.bandwidth` becomes the fastest message's and `intra.efficiency` what the best common
-    rate of messages and all-reduces is of it: the cost functions know their product only.
+    rate of messages and all-reduces is of it: the cost functions know their product only. Curves
+    that others measured give way to this machine's times.
     """
     rates = [one.shape["bytes"] / one.seconds for one in samples if one.kind == SEND_RECV]
-    base = replace(system, intra=replace(system.intra, bandwidth=max(rates)))
+    base = replace(system, curves=(), intra=replace(system.intra, bandwidth=max(rates)))
     where = pair(base)
-    start = np.array([max(float(value), LEAST) for value in system_constants(base).values()])
+    start = np.array([max(float(value), LEAST_CALL) for value in system_constants(base).values()])
 
     def made(values: Array) -> System:
         efficiency, latency, overhead, per_rank = map(float, values)

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import get_args
 
+from parsim.cluster.curves import read_curves
 from parsim.cluster.document import Document, Node, is_null, is_text
-from parsim.cluster.hardware import Fabric, Measured, Tiles
+from parsim.cluster.hardware import Curve, Fabric, Generation, Library, Measured, Tiles
 from parsim.cluster.residuals import read_residuals
 from parsim.errors import ScenarioError, UnitError, did_you_mean
 from parsim.units import parse_quantity
 
-Value = str | bool | int | float | Measured
+Value = str | bool | int | float | Measured | tuple[Curve, ...]
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 MOST = 1.3
 """An efficiency beyond this is a mistake: of the peak, of the bandwidth or in the measurement."""
@@ -76,17 +77,21 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "intra.latency": "time",
     "intra.efficiency": "share",
     "intra.nvls": "flag",
+    "intra.generation": "generation",
     "network.nics_per_node": "count",
     "network.nic_bandwidth": "bandwidth",
     "network.latency": "time",
     "network.efficiency": "share",
     "network.oversubscription": "share",
     "network.nodes_per_leaf": "count",
+    "network.sharp": "flag",
     "call_overhead": "time",
     "call_overhead_per_rank": "time",
     "straggler": "amount",
     "channels": "count",
     "interference": "amount",
+    "library": "library",
+    "curves": "curves",
     "residuals": "residuals",
     "calibrated": "flag",
 }
@@ -184,7 +189,9 @@ def _read_field(
         return None
     if kind == "residuals":
         return Reading(read_residuals(document, f"{where}.{field}", node), "")
-    source = "" if kind in ("text", "flag", "fabric", "tiles") else document.file
+    if kind == "curves":
+        return Reading(read_curves(document, f"{where}.{field}", node), "")
+    source = "" if kind in ("text", "flag", *_WORDS) else document.file
     if node.id == "sequence" and source:
         node, source = _value_and_source(document, f"{where}.{field}", node)
     if node.id != "scalar":
@@ -209,6 +216,8 @@ def _convert(text: str, kind: str, quoted: bool) -> Value:
         return _quantity(text, kind)
     if kind == "text" and not quoted:
         raise ValueError(f"{text} is not text; write it in quotes: '{text}'")
+    if kind in _WORDS:
+        return _word(text, kind)
     return _PLAIN[kind](text)
 
 
@@ -231,17 +240,10 @@ def _flag(text: str) -> bool:
     return text == "true"
 
 
-def _fabric(text: str) -> str:
-    return _one_of("fabric", text, list(get_args(Fabric)))
-
-
-def _tiles(text: str) -> str:
-    return _one_of("set of tiles", text, list(get_args(Tiles)))
-
-
-def _one_of(noun: str, text: str, allowed: list[str]) -> str:
-    if text not in allowed:
-        raise ValueError(_unknown(noun, text, allowed))
+def _word(text: str, kind: str) -> str:
+    words = list(_WORDS[kind])
+    if text not in words:
+        raise ValueError(_unknown(_NOUNS.get(kind, kind), text, words))
     return text
 
 
@@ -289,6 +291,13 @@ def _drop(text: str) -> float:
     return value
 
 
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "fabric": get_args(Fabric),
+    "tiles": get_args(Tiles),
+    "generation": get_args(Generation),
+    "library": get_args(Library),
+}
+_NOUNS = {"tiles": "set of tiles"}
 _QUANTITIES = {
     "capacity": "bytes",
     "bytes": "bytes",
@@ -299,12 +308,10 @@ _QUANTITIES = {
 _PLAIN: Mapping[str, Callable[[str], Value]] = {
     "text": _text,
     "flag": _flag,
-    "fabric": _fabric,
     "count": _count,
     "amount": _amount,
     "share": _share,
     "efficiency": _efficiency,
     "part": _part,
     "drop": _drop,
-    "tiles": _tiles,
 }

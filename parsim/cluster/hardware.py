@@ -15,6 +15,8 @@ from parsim.errors import CatalogError
 
 Tiles = Literal["core", "ampere", "hopper", "blackwell"]
 Fabric = Literal["nvswitch", "nvlink-mesh", "pcie", "shared-memory"]
+Generation = Literal["volta", "ampere", "hopper", "blackwell"]
+Library = Literal["nccl-2.23", "nccl-2.19", "nccl-2.18", "gloo"]
 
 Measured = Mapping[str, tuple[tuple[float, ...], ...]]
 """Kind of kernel or collective -> measured points: coordinates, then measured over modelled."""
@@ -103,7 +105,8 @@ class IntraNode:
     """Links inside one NVLink (or PCIe, or shared-memory) domain.
 
     `bandwidth` is what one device can send per second, all its links together. `latency` is one
-    hop. `nvls` says the switch can reduce and multicast (Hopper NVSwitch and later).
+    hop. `nvls` says the switch can reduce and multicast (Hopper NVSwitch and later). `generation`
+    of NVLink names the constants of collectives; None: Hopper's where `nvls`, else Ampere's.
     """
 
     fabric: Fabric
@@ -111,6 +114,7 @@ class IntraNode:
     latency: float
     efficiency: float
     nvls: bool = False
+    generation: Generation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +123,7 @@ class Network:
 
     `nic_bandwidth` is one interface, one direction. `oversubscription` is leaf down-link over
     up-link capacity (1: full bisection). `nodes_per_leaf` counts nodes under one leaf (rail) group.
+    `sharp` says that its switches reduce and that NCCL's CollNet plugin uses them.
     """
 
     nics_per_node: int
@@ -127,6 +132,7 @@ class Network:
     efficiency: float
     oversubscription: float = 1.0
     nodes_per_leaf: int = 32
+    sharp: bool = False
 
     @property
     def node_bandwidth(self) -> float:
@@ -135,13 +141,37 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Measured times of one collective: latency + S / bandwidth + ramp sqrt(S / 1 MiB), seconds.
+
+    Of `ranks` ranks on `nodes` nodes, sizes `least` to `most` bytes. `bandwidth` is that of S
+    (algbw) for endless S. `link` and `node_bandwidth` are the rates it was measured at, bytes/s:
+    what one device can send, and what all interfaces of a node can (None on one node).
+    """
+
+    collective: str
+    ranks: int
+    nodes: int
+    latency: float
+    bandwidth: float
+    ramp: float
+    link: float
+    node_bandwidth: float | None
+    least: float
+    most: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class System:
     """A kind of node and how nodes are joined.
 
     `devices_per_node` shares one NVLink domain (72 for NVL72, whose trays hold 4).
-    `call_overhead` is what one collective call costs before bytes move, `call_overhead_per_rank`
-    what each further rank of the group adds (seconds). `straggler` is the share by which a step
-    grows per doubling of the device count beyond 8 (variation between devices and hosts).
+    `call_overhead` is what one collective call costs in a training step beyond a benchmark of
+    collectives, `call_overhead_per_rank` what each further rank of the group adds (seconds).
+    `library` and its release do the collectives; `curves` are its measured ones. `straggler` is
+    the share by which a step grows per doubling of the device count beyond 8 (variation between
+    devices and hosts).
     `channels` are the multiprocessors that a collective holds while it runs. `interference`, where
     measured, is the share of a collective's time that compute beside it loses: 0 where copy
     engines do the work, 1 where the core that computes also moves the bytes; without it the loss
@@ -159,6 +189,8 @@ class System:
     straggler: float
     channels: int = 0
     interference: float | None = None
+    library: Library = "nccl-2.23"
+    curves: tuple[Curve, ...] = ()
     residuals: Measured = field(default_factory=dict)
     calibrated: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)

@@ -36,10 +36,14 @@ _OPTIONAL = {
     "residuals",
     "channels",
     "interference",
+    "library",
+    "curves",
     "calibrated",
     "intra.nvls",
+    "intra.generation",
     "network.oversubscription",
     "network.nodes_per_leaf",
+    "network.sharp",
 }
 _Fields = dict[str, Reading]
 _Found = tuple[Entry, _Fields]

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from parsim.cluster.hardware import Fabric
+from parsim.cluster.hardware import Fabric, Generation
 from parsim.errors import UnitError, did_you_mean
 from parsim.model.transformer import Head
 from parsim.plan.rules import SCHEDULE_NAMES
@@ -115,6 +115,7 @@ class IntraBlock(Block):
     latency: Duration = UNSET
     efficiency: Share = UNSET
     nvls: Flag = UNSET
+    generation: Generation = UNSET
 
 
 class NetworkBlock(Block):
@@ -126,6 +127,7 @@ class NetworkBlock(Block):
     efficiency: Share = UNSET
     oversubscription: Ratio = UNSET
     nodes_per_leaf: Count = UNSET
+    sharp: Flag = UNSET
 
 
 class ClusterBlock(Block):

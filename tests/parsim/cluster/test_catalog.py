@@ -22,9 +22,14 @@ DEVICES = [
 ]
 SYSTEMS = [
     *("dgx-1v", "dgx-a100", "dgx-h100", "hgx-h200", "dgx-b200", "gb200-nvl72"),
+    *("aws-p6-b200", "gcp-a4", "gcp-a3-mega", "gcp-a3-high"),
+    *("a100-nvlink-pairs", "h100-nvlink-pairs"),
     *("a100-pcie-node", "cpu"),
 ]
-UNSOURCED_KINDS = ("text", "flag", "fabric", "tiles", "residuals")
+UNSOURCED_KINDS = (
+    *("text", "flag", "fabric", "generation", "library", "tiles"),
+    *("residuals", "curves"),
+)
 
 
 def shipped(section: str) -> str:
