@@ -250,6 +250,8 @@ def _system(entry: Entry, fields: _Fields, devices: Mapping[str, Device]) -> Sys
     device = values.pop("device")
     if device not in devices:
         raise entry.error_at("device", _unknown("device", device, devices))
+    if fields["intra.fabric"].value == "shared-memory":  # processors: NCCL is for GPUs
+        values.setdefault("library", "gloo")
     return System(
         id=entry.id,
         device=devices[device],

@@ -78,7 +78,7 @@ def collective_time(system: System, kind: Kind, size: Array | float, where: Grou
         size: S bytes, nccl-tests convention.
         where: placement of the groups.
 
-    Source: public curves, reports/collectives.md: median error 4 % within an NVLink domain and 6 %
+    Source: public curves, reports/collectives.md: median error 4 % within an NVLink domain and 5 %
     across nodes for curves that the constants have not seen, 1 MiB and more.
     Leaves out: sharing of links with other traffic, dips where NCCL changes protocol.
     """
@@ -114,10 +114,12 @@ def choose(system: System, kind: Kind, size: float, where: Groups, *,
     """What NCCL does with one collective of the first group, by its tables, and how long it takes.
 
     Forcing an algorithm (or protocol), as NCCL_ALGO and NCCL_PROTO do, gives the time of that one:
-    its own bandwidth instead of the best one's. Only NCCL is known to choose; gloo has its ring.
+    its own bandwidth instead of the best one's. Left free, the time is `collective_time`'s, which
+    does not depend on the algorithm that the tables name. gloo has its ring only.
 
     Raises:
-        PlanError: the algorithm cannot serve this collective on this group.
+        PlanError: the algorithm or protocol cannot serve this collective on this group.
+        CatalogError: no table of the system's library.
     """
     if system.library == GLOO:
         _refuse_other(algorithm, ("ring",), kind, system)
@@ -128,12 +130,12 @@ def choose(system: System, kind: Kind, size: float, where: Groups, *,
         seconds = float(collective_time(system, kind, size, where)[0])
         return Choice(library=system.library, algorithm="p2p", protocol="Simple", seconds=seconds)
     rates = {name: float(rate[0]) for name, rate in bandwidths(system, kind, where).items()}
-    able = tuple(name for name, rate in rates.items() if rate > 0.0)
-    if algorithm is not None:
-        _refuse_other(algorithm, able, kind, system)
+    guessed = estimates(system.library, _call(system, kind, size, where))
+    able = tuple(dict.fromkeys(name for name, _ in guessed if rates.get(name, 0.0) > 0.0))  # type: ignore[call-overload]
+    _refuse_other(algorithm, able, kind, system)
     ranked = {
         pair: seconds
-        for pair, seconds in estimates(system.library, _call(system, kind, size, where)).items()
+        for pair, seconds in guessed.items()
         if pair[0] in able and algorithm in (None, pair[0]) and protocol in (None, pair[1])
     }
     if not ranked:

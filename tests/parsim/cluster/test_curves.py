@@ -73,6 +73,14 @@ def test_unknown_words(tmp_path: Path) -> None:
             load_catalog([written(tmp_path, GOOD, head=head)])
 
 
+def test_processors_use_gloo_unless_told_otherwise(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("systems:\n  mine: {from: cpu, library: null}\n  other: {from: dgx-h100}\n")
+    catalog = load_catalog([path])
+    assert catalog.systems["mine"].library == "gloo"
+    assert catalog.systems["other"].library == "nccl-2.23"
+
+
 def test_every_shipped_curve_tells_its_source() -> None:
     curves = [c for system in load_catalog().systems.values() for c in system.curves]
     assert len(curves) >= 20

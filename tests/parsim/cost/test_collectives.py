@@ -177,6 +177,21 @@ def test_one_rank_or_no_bytes_cost_nothing(name: str, kind: Kind) -> None:
     assert seconds(name, kind, 0.0, 8) == 0.0
 
 
+@given(name=names, kind=kinds, size=sizes, blocks=st.integers(1, 5))
+def test_which_ranks_a_group_has_does_not_matter(
+    name: str, kind: Kind, size: float, blocks: int
+) -> None:
+    """Whole nodes and whole rails take the same time wherever they lie in the world."""
+    on = system(name)
+    for ranks, stride in ((on.devices_per_node, 1), (2, on.devices_per_node)):
+        alone = group(name, ranks, stride)
+        among = group(name, ranks, stride, blocks * ranks * stride)
+        spans = among.leaves[0]
+        if not spans:
+            first, other = (collective_time(on, kind, size, where)[0] for where in (alone, among))
+            assert first == other
+
+
 def test_leaving_the_node_is_slower() -> None:
     for kind in KINDS:
         assert seconds("dgx-a100", kind, 1e9, 2, 8) > seconds("dgx-a100", kind, 1e9, 2, 1)

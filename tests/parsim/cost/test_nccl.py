@@ -7,7 +7,7 @@ import pytest
 from parsim.cluster.reader import load_catalog
 from parsim.cost.collectives import Choice, Kind, choose, one_group
 from parsim.cost.nccl import Call, estimates, table, tables
-from parsim.errors import CatalogError
+from parsim.errors import CatalogError, PlanError
 
 MIB = 2.0**20
 CALL = Call(
@@ -85,6 +85,14 @@ def test_the_other_way_of_gathering_came_with_a_release() -> None:
     call = replace(CALL, kind="all_gather", per_node=1.0, nodes=8.0, out=25e9)
     assert ("pat", "Simple") in estimates("nccl-2.23", call)
     assert ("pat", "Simple") not in estimates("nccl-2.19", call)
+
+
+def test_what_a_release_or_an_algorithm_lacks() -> None:
+    old = replace(load_catalog().system("dgx-h100"), library="nccl-2.19")
+    with pytest.raises(PlanError, match=r"pat cannot do all_gather .*allowed: ring"):
+        choose(old, "all_gather", 1e6, one_group(old, 16, 8), algorithm="pat")
+    with pytest.raises(PlanError, match="nvls has no protocol LL; allowed: Simple"):
+        choose(old, "all_reduce", 1e6, one_group(old, 8), algorithm="nvls", protocol="LL")
 
 
 def test_a_release_without_a_table() -> None:
