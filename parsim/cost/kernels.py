@@ -83,8 +83,8 @@ def gemm_time(  # noqa: PLR0913 - a keyword for each fact of a kernel, as everyw
         isolated: alone in a benchmark; see the head of this file.
 
     Source: tile model fitted to the vidur and SimuMax tables, `reports/kernels.md`: on shapes
-    outside the fit 4.7 % median and 13 % at p90 on A100, 4.9 and 15 % on H100, with residuals 4.0
-    and 12 %, 4.1 and 12 %. In steps, `gemm_sustained` stands for the clock instead of r and tau.
+    outside the fit 4.9 % median and 13 % at p90 on A100, 4.7 and 15 % on H100, with residuals 4.0
+    and 12 % on both. In steps, `gemm_sustained` stands for the clock instead of r and tau.
     Leaves out: the library's choice of kernel, misaligned sizes, contents of the matrices.
     """
     m, n, k, batch = (np.asarray(x, dtype=np.float64) for x in (m, n, k, batch))

@@ -44,7 +44,9 @@ SHARED = 2.5
 """A calibration's kind may be off as a whole: prior of its mean over its spread."""
 FEW = 4
 """With fewer points the left-out error chooses nothing."""
-UNMEASURED = {"gemm": 0.15, "attention_forward": 0.15, "attention_backward": 0.15}
+UNMEASURED = dict.fromkeys(
+    ("gemm", "attention_forward", "attention_backward", "grouped_gemm"), 0.15
+)
 """Standard deviation of the log error of a kind that was not measured on its device: 10 to 20 % by
 the roofline from the catalog; 0.2 for other kinds."""
 
