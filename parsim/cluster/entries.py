@@ -19,7 +19,7 @@ from parsim.errors import ScenarioError, UnitError, did_you_mean
 from parsim.units import parse_quantity
 
 Value = str | bool | int | float | Measured
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 
 # field -> kind. "capacity" is a size above 0, "count" an integer of 1 or more, "share" a number
 # above 0 (it may pass 1: some parts boost above the clock their peak is quoted at), "amount" a

@@ -23,7 +23,7 @@ Measured = Mapping[str, tuple[tuple[float, ...], ...]]
 class Device:
     """One accelerator (or CPU socket share) and how well kernels use it.
 
-    `peak_flops` maps a precision (fp32 tf32 fp16 bf16 fp8) to dense FLOP/s. `sm_count` is the
+    `peak_flops` maps a precision (fp32 tf32 fp16 bf16 fp8 mxfp8 nvfp4) to dense FLOP/s. `sm_count` is the
     number of multiprocessors a GEMM's tiles are dealt to. How `gemm_efficiency`, `gemm_k_half`
     and `gemm_wave_loss` make a GEMM's time is in `parsim/cost/kernels.py`; `kernel_latency` is
     the least time of a kernel. `calibrated` is True only for constants measured on a real

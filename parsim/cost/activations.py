@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from parsim.model.operators import Attention, Elementwise, Layer, Linear, Operator, Region, Split
 from parsim.plan import PlanTable, Recompute
+from parsim.plan.record import Quantization
 
 Array = NDArray[np.float64]
 
@@ -54,7 +55,9 @@ def _half_products(layer: Layer, table: PlanTable, seq_len: int) -> Array:
 
 def whole_bytes(layer: Layer, table: PlanTable, seq_len: int) -> Array:
     """Bytes a layer keeps when nothing is recomputed, (B,)."""
-    parts = [_kept(op, table, seq_len) for op in layer.operators]
+    # the head's product is never quantised (cost/quantized.py)
+    how = None if layer.name == "head" else table.precision.quantization
+    parts = [_kept(op, table, seq_len, how) for op in layer.operators]
     return sum(parts, start=np.zeros(len(table)))
 
 
@@ -64,13 +67,15 @@ def boundary_bytes(table: PlanTable, seq_len: int, hidden_size: int) -> Array:
     return np.asarray(tokens * hidden_size * table.precision.activation / table.sequence_split)
 
 
-def _kept(op: Operator, table: PlanTable, seq_len: int) -> Array:
+def _kept(
+    op: Operator, table: PlanTable, seq_len: int, how: Quantization | None = None
+) -> Array:
     tokens = table.microbatch_size * seq_len / table.cp
     value = table.precision.activation
     if isinstance(op, Linear):
         split = {Split.COLUMN: table.sequence_split, Split.ROW: table.tp}.get(op.split, 1)
         rows = table.microbatch_size if op.per_sequence else tokens
-        return np.asarray(rows * op.inputs * value / split)
+        return np.asarray(rows * op.inputs * (how.kept if how else value) / split)
     if isinstance(op, Elementwise):
         split = table.tp if op.region is Region.TENSOR else table.sequence_split
         return np.asarray(tokens * op.width * (op.saved * value + op.saved_mask) / split)

@@ -88,7 +88,7 @@ def flash_attention_time(
     precision: str,
     *,
     flops: Num,
-    seq_len: float,
+    seq_len: Num,
     backward: bool,
     efficiency: float = 1.0,
 ) -> Array:

@@ -27,6 +27,9 @@ class Software:
     `attention_factor` maps the start of a device id (or "default") to how fast the stack's fused
     attention runs beside the vendor's best kernel there, forward and backward.
     `selective` says what selective recomputation repeats: "attention" or "half-products".
+    `quantized_gather` says that sharded parameters of 8-bit products are gathered in 8 bit.
+    `context_exchange` is how context-parallel ranks exchange keys and values, "ring" or "gather";
+    `context_balanced` that each gets one piece from either end of a causal sequence.
     `loss_bytes` is moved, `loss_kept` live at the peak and `loss_saved` from there to backward, per
     logit. `eager` says that tensors live as eager autograd has them (`parsim/sim/peaks.py`).
     `overlap` is the share of a hidden collective that really hides, `tp_overlap` the share of
@@ -46,6 +49,9 @@ class Software:
     fused_attention: bool
     selective: str
     fused_gradient_accumulation: bool
+    quantized_gather: bool
+    context_exchange: str
+    context_balanced: bool
     loss_bytes: float
     loss_kept: float
     loss_saved: float

@@ -225,7 +225,7 @@ def _evaluate_shape(
 def _ranked(job: Job, table: PlanTable, found: _Found, row: int) -> Ranked:
     plan = table.plan(row)
     step = float(found.step[row])
-    peak = job.device.peak(table.precision.compute)
+    peak = job.device.peak(table.precision.products)
     flops = job.model.step_flops(plan.global_batch_size)
     return Ranked(
         plan=plan,

@@ -111,7 +111,7 @@ def static_bytes(job: Job, table: PlanTable, by_rank: Array) -> tuple[Array, Arr
     Mixed precision: 2 P + 4 P + 12 P with fp32 gradients; stage 1 shards the 12, 2 the 4, 3 the 2.
     """
     p, stage = table.precision, table.zero_stage
-    shards = table.dp_shard.astype(np.float64)
+    shards = table.shards.astype(np.float64)
     grad = 4.0 if table.common.gradient_precision == "fp32" else float(p.parameter)
     return (
         by_rank * p.parameter / np.where(stage >= 3, shards, 1.0),
@@ -166,7 +166,7 @@ def temporary_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
 def communication_bytes(table: PlanTable, layers: LayerTable, by_rank: Array) -> Array:
     """Staging of a gradient bucket and of messages to both neighbours, (p, B)."""
     bucket = np.minimum(table.common.bucket_bytes, by_rank * reduced_bytes(table))
-    staged = np.where(table.dp > 1, bucket, 0.0)
+    staged = np.where(table.dp * table.cp > 1, bucket, 0.0)
     messages = np.where(table.pp > 1, 4.0 * layers.boundary, 0.0)
     return np.asarray(staged + messages)
 
