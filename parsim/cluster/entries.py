@@ -37,6 +37,7 @@ DEVICE_FIELDS: Mapping[str, str] = {
     "attention_forward_efficiency": "share",
     "attention_backward_efficiency": "share",
     "kernel_latency": "time",
+    "fp8_efficiency": "share",
     "launch_factor": "amount",
     "context_memory": "bytes",
     "residuals": "residuals",

@@ -32,6 +32,7 @@ T = TypeVar("T")
 _NOUNS = {"devices": "device", "systems": "system"}
 _OPTIONAL = {
     "name",
+    "fp8_efficiency",
     "launch_factor",
     "context_memory",
     "residuals",

@@ -129,7 +129,7 @@ class LayerCoster:
         device = self.job.device
         to.forward.add(*cast_time(device, how, m * k))
         to.backward.add(*cast_time(device, how, m * n))
-        weight = weight_cast_time(device, how, self.table, n * k)
+        weight = weight_cast_time(self.job, how, self.table, n * k)
         to.forward.add(weight, 0)
         to.backward.add(weight, 0)
 

@@ -27,11 +27,6 @@ from parsim.plan.record import Precision, Quantization
 
 Array = NDArray[np.float64]
 
-FP8_EFFICIENCY = 0.8
-"""Share of its peak that an 8-bit product reaches over that of a 16-bit one, where a device has no
-figure of its own: 0.51 to 0.53 against 0.64 to 0.66 in fits to H100 steps."""
-
-
 def quantization_of(model: Model, layer: Layer, used: Precision) -> Quantization | None:
     """How a layer's products are quantised: those of the head and the embedding never are."""
     return None if layer is model.head or layer is model.embedding else used.quantization
@@ -46,7 +41,7 @@ def product_time(
     Quantised: operands of a byte, a result of 16 bit, at `rate` x fp8_efficiency of the share of
     the peak that 16-bit products reach.
 
-    Source: `gemm_time`; the efficiency is fitted to steps (FP8_EFFICIENCY).
+    Source: `gemm_time`; both shares are fitted to steps.
     Leaves out: that 4-bit operands are half as large in memory; splitting of long inner dimensions.
     """
     if how is None:
@@ -61,8 +56,8 @@ def product_time(
 
 def _rated(device: Device, how: Quantization) -> Device:
     """The device with the peak that its quantised products are measured against."""
-    share = float(getattr(device, "fp8_efficiency", FP8_EFFICIENCY)) * how.rate
-    peaks = {**device.peak_flops, how.peak: device.peak(how.peak) * share}
+    rate = device.peak(how.peak) * device.fp8_efficiency * how.rate
+    peaks = {**device.peak_flops, how.peak: rate}
     return replace(device, peak_flops=peaks)
 
 
@@ -74,17 +69,17 @@ def cast_time(device: Device, how: Quantization | None, values: Array) -> tuple[
 
 
 def weight_cast_time(
-    device: Device, how: Quantization | None, table: PlanTable, values: Array
+    job: Job, how: Quantization | None, table: PlanTable, values: Array
 ) -> Array:
     """Seconds of quantising a weight in a pass: where it has just been gathered in 16 bit, (B,).
 
     Elsewhere it is quantised once a step, beside the copy back of the update, which the stack's
     optimizer_bytes hold.
     """
-    if how is None:
+    if how is None or job.software.quantized_gather:
         return np.zeros(len(table))
     moved = np.where(table.zero_stage == 3, how.moved_weight * values, 0.0)
-    return memory_time(device, moved, 0)
+    return memory_time(job.device, moved, 0)
 
 
 def gathered_size(job: Job, used: Precision) -> float:
