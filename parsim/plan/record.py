@@ -218,11 +218,6 @@ class Plan:
         return self.pp * self.dp * self.cp * self.tp
 
     @property
-    def split_of_sequence(self) -> int:
-        """Ranks that sequence parallelism divides the tokens of a context-parallel rank among."""
-        return self.tp if self.sequence_parallel else 1
-
-    @property
     def num_stages(self) -> int:
         """Pp * v."""
         return self.pp * self.v

@@ -8,7 +8,7 @@ and builds its space so that only the arithmetic rules remain (search/space.py).
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import gcd
+from math import gcd, lcm
 
 from parsim.cluster.hardware import Cluster
 from parsim.errors import PlanError, did_you_mean
@@ -130,7 +130,7 @@ def _tensor(plan: Plan, model: Model, cluster: Cluster) -> str | None:
 
 
 def _context(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    """Each rank takes two pieces of a causal sequence, one from either end: 2 cp pieces."""
+    """What context parallelism cuts: two pieces a rank of a causal sequence, from either end."""
     if plan.cp == 1:
         return None
     attention = model.attention
@@ -140,11 +140,11 @@ def _context(plan: Plan, model: Model, cluster: Cluster) -> str | None:
             f"cp={plan.cp}: context parallelism needs fused attention, whose blocks can be merged, "
             f"but {model.name} has {what}; use cp=1"
         )
-    pieces = plan.cp * plan.split_of_sequence * (2 if attention.causal else 1)
+    pieces = plan.cp * lcm(2 if attention.causal else 1, plan.tp if plan.sequence_parallel else 1)
     if model.seq_len % pieces:
         return (
-            f"cp={plan.cp} cuts seq_len={model.seq_len} into {pieces} pieces, which do not divide "
-            f"it; use a seq_len that is a multiple of {pieces}, or a smaller cp"
+            f"cp={plan.cp} cuts seq_len={model.seq_len} into {pieces} equal pieces, which it cannot "
+            f"be cut into; use a seq_len that is a multiple of {pieces}, or a smaller cp"
         )
     return _beside(plan)
 
@@ -155,8 +155,9 @@ def _beside(plan: Plan) -> str | None:
     data = "dp_shard" if plan.dp_shard > 1 else "dp_replicate"
     if data in order and abs(order.index(data) - order.index("cp")) != 1:
         return (
-            f"rank_order={'-'.join(plan.rank_order)} puts other axes between {data}={plan.degree(data)} "
-            f"and cp={plan.cp}, whose ranks reduce gradients together; put cp beside {data}"
+            f"rank_order={'-'.join(plan.rank_order)} puts other axes between "
+            f"{data}={plan.degree(data)} and cp={plan.cp}, whose ranks reduce gradients together; "
+            f"put cp beside {data}"
         )
     return None
 

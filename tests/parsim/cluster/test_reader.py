@@ -104,8 +104,8 @@ CASES = {
         "my.yaml:4:5 devices.mine.memoryy unknown field 'memoryy' (did you mean 'memory'?); "
         "allowed: from, name, memory, memory_bandwidth, peak_flops, sm_count, gemm_efficiency, "
         "gemm_k_half, gemm_wave_loss, memory_efficiency, attention_forward_efficiency, "
-        "attention_backward_efficiency, kernel_latency, launch_factor, context_memory, residuals, "
-        "calibrated",
+        "attention_backward_efficiency, kernel_latency, fp8_efficiency, launch_factor, "
+        "context_memory, residuals, calibrated",
     ),
     "misspelt inner field": (
         "systems:\n  mine:\n    from: cpu\n    intra: {latncy: 5us}\n",
@@ -203,7 +203,7 @@ CASES = {
     "no peak": (
         "devices:\n  mine: {from: t4, peak_flops: null}\n",
         "my.yaml:2:3 devices.mine lacks peak_flops; give at least one of fp32, tf32, fp16, bf16, "
-        "fp8",
+        "fp8, mxfp8, nvfp4",
     ),
     "unknown device of a system": (
         "systems:\n  mine: {from: cpu, device: t5}\n",

@@ -238,7 +238,7 @@ def test_overlap(row: MakeRow, cell: str, data: bool, hops: bool) -> None:
     ("changes", "told"),
     [
         ({"recompute": "some"}, "recompute='some' is unknown; allowed: none, selective, full"),
-        ({"precision": "fp8"}, "precision 'fp8' is not yet simulated"),
+        ({"precision": "int8"}, "precision 'int8' is not yet simulated"),
         ({"schedule": "zbv"}, "schedule zbv is not yet simulated"),
         ({"schedule": "1f1b", "vpp": "2"}, "schedule 1f1b contradicts vpp=2"),
         ({"fsdp_size": "3"}, "fsdp_size=3 does not divide dp=32"),
