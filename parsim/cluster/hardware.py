@@ -23,13 +23,14 @@ Measured = Mapping[str, tuple[tuple[float, ...], ...]]
 class Device:
     """One accelerator (or CPU socket share) and how well kernels use it.
 
-    `peak_flops` maps a precision (fp32 tf32 fp16 bf16 fp8 mxfp8 nvfp4) to dense FLOP/s. `sm_count` is the
-    number of multiprocessors a GEMM's tiles are dealt to. How `gemm_efficiency`, `gemm_k_half`
-    and `gemm_wave_loss` make a GEMM's time is in `parsim/cost/kernels.py`; `kernel_latency` is
-    the least time of a kernel. `fp8_efficiency` is the share of its peak that a product of 8 bit or
-    less reaches, over that of a 16-bit one. `calibrated` is True only for constants measured on a real
-    device of this kind; otherwise they are the catalog's and predictions say so. `residuals` are
-    a calibration's measured times over the constants' (see `parsim/cost/residuals.py`).
+    `peak_flops` maps a precision (fp32 tf32 fp16 bf16 fp8 mxfp8 nvfp4) to dense FLOP/s.
+    `sm_count` is the number of multiprocessors a GEMM's tiles are dealt to. How `gemm_efficiency`,
+    `gemm_k_half` and `gemm_wave_loss` make a GEMM's time is in `parsim/cost/kernels.py`;
+    `kernel_latency` is the least time of a kernel. `fp8_efficiency` is the share of its peak that
+    a product of 8 bit or less reaches, over that of a 16-bit one. `calibrated` is True only for
+    constants measured on a real device of this kind; otherwise they are the catalog's and
+    predictions say so. `residuals` are a calibration's measured times over the constants' (see
+    `parsim/cost/residuals.py`).
     """
 
     id: str

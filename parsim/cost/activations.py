@@ -67,9 +67,7 @@ def boundary_bytes(table: PlanTable, seq_len: int, hidden_size: int) -> Array:
     return np.asarray(tokens * hidden_size * table.precision.activation / table.sequence_split)
 
 
-def _kept(
-    op: Operator, table: PlanTable, seq_len: int, how: Quantization | None = None
-) -> Array:
+def _kept(op: Operator, table: PlanTable, seq_len: int, how: Quantization | None = None) -> Array:
     tokens = table.microbatch_size * seq_len / table.cp
     value = table.precision.activation
     if isinstance(op, Linear):

@@ -53,7 +53,7 @@ def _flash(job: Job, table: PlanTable, op: Attention) -> CoreTimes:
     rows = table.microbatch_size * s / table.cp
     flops = 4.0 * rows * s * op.heads * op.head_dim / table.tp * (0.5 if op.causal else 1.0)
     flops = flops * slowest_share(job, table, op)
-    blocks = table.cp if on_ring(job) else np.ones_like(table.cp)
+    blocks = np.where(on_ring(job), table.cp, 1).astype(np.float64)
     ahead, behind = job.software.attention_speed(job.device.id)
 
     def kernels(work: Array, backward: bool, efficiency: float) -> Array:

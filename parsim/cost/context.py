@@ -91,4 +91,4 @@ def _ring(
     forward = steps * np.maximum(message(size) - ahead, 0.0)
     backward = steps * np.maximum(message(2.0 * size) - behind, 0.0)
     home = np.where(table.cp > 1, message(size), 0.0)
-    return forward, backward + home
+    return np.asarray(forward), np.asarray(backward + home)

@@ -120,9 +120,7 @@ class LayerCoster:
         to.backward.expose(beside_weight + border.leaving_backward)
         to.backward.expose(self.borders.beside(border.entering_forward, inward))
 
-    def _casts(
-        self, how: Quantization | None, m: Array, n: Array, k: Array, to: LayerCost
-    ) -> None:
+    def _casts(self, how: Quantization | None, m: Array, n: Array, k: Array, to: LayerCost) -> None:
         """Quantising the input forward and the output's gradient backward, and gathered weights."""
         if how is None:
             return
@@ -141,9 +139,7 @@ class LayerCoster:
             self.job.device, self.table.precision, how, m=m, n=n, k=k, extra_bytes=extra_bytes
         )
 
-    def _weight_gradient(
-        self, how: Quantization | None, m: Array, n: Array, k: Array
-    ) -> Array:
+    def _weight_gradient(self, how: Quantization | None, m: Array, n: Array, k: Array) -> Array:
         """The GEMM of the weight gradient and its accumulation over micro-batches.
 
         Fused, the GEMM reads and writes 8 bytes an element of an fp32 buffer; apart, a kernel reads

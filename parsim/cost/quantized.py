@@ -27,6 +27,7 @@ from parsim.plan.record import Precision, Quantization
 
 Array = NDArray[np.float64]
 
+
 def quantization_of(model: Model, layer: Layer, used: Precision) -> Quantization | None:
     """How a layer's products are quantised: those of the head and the embedding never are."""
     return None if layer is model.head or layer is model.embedding else used.quantization
@@ -68,9 +69,7 @@ def cast_time(device: Device, how: Quantization | None, values: Array) -> tuple[
     return memory_time(device, how.moved * values), 1
 
 
-def weight_cast_time(
-    job: Job, how: Quantization | None, table: PlanTable, values: Array
-) -> Array:
+def weight_cast_time(job: Job, how: Quantization | None, table: PlanTable, values: Array) -> Array:
     """Seconds of quantising a weight in a pass: where it has just been gathered in 16 bit, (B,).
 
     Elsewhere it is quantised once a step, beside the copy back of the update, which the stack's

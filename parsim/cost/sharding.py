@@ -39,8 +39,12 @@ class DataParallel:
         return cls(
             job=job,
             table=table,
-            shard=groups(job.system, size=table.shards, stride=_stride(table, "dp_shard", sharded),
-                         world=world),
+            shard=groups(
+                job.system,
+                size=table.shards,
+                stride=_stride(table, "dp_shard", sharded),
+                world=world,
+            ),
             replicate=groups(
                 job.system,
                 size=table.dp_replicate * np.where(sharded, 1, table.cp),

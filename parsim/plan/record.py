@@ -78,9 +78,7 @@ DELAYED = Quantization(peak="fp8", operand=1.0, kept=1.0, moved=3.0, moved_weigh
 that Hopper's products need is written by the same kernel or folded into the norm before it.
 Weights are held in 8 bit with their transpose, 2 bytes as before, and made once a step."""
 
-ROWWISE = Quantization(
-    peak="fp8", operand=1.0, kept=2.0, moved=10.0, moved_weight=10.0, rate=0.46
-)
+ROWWISE = Quantization(peak="fp8", operand=1.0, kept=2.0, moved=10.0, moved_weight=10.0, rate=0.46)
 """torchao, a scale a row: for either orientation one pass for the maxima (2) and a cast (2 + 1);
 autograd keeps the 16-bit input. The rate is fitted to the two torchtitan rows of June 2025, whose
 page calls the recipe slow (torchtitan issue 1207)."""

@@ -143,8 +143,8 @@ def _context(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     pieces = plan.cp * lcm(2 if attention.causal else 1, plan.tp if plan.sequence_parallel else 1)
     if model.seq_len % pieces:
         return (
-            f"cp={plan.cp} cuts seq_len={model.seq_len} into {pieces} equal pieces, which it cannot "
-            f"be cut into; use a seq_len that is a multiple of {pieces}, or a smaller cp"
+            f"cp={plan.cp} cuts seq_len={model.seq_len} into {pieces} equal pieces, which it "
+            f"cannot be cut into; use a seq_len that is a multiple of {pieces}, or a smaller cp"
         )
     return _beside(plan)
 

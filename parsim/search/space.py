@@ -165,8 +165,8 @@ def _row(space: PlanSpace, shape: _Shape, option: tuple[int, Recompute, bool]) -
     stage, recompute, sequence = option
     replicate, shard = (1, shape.dp) if stage else (shape.dp, 1)
     microbatches = space.global_batch_size // (shape.dp * shape.microbatch_size)
-    return (shape.tp, shape.pp, replicate, shard, shape.cp, shape.microbatch_size, microbatches, shape.v,
-            stage, int(sequence), int(recompute))  # fmt: skip
+    return (shape.tp, shape.pp, replicate, shard, shape.cp, shape.microbatch_size, microbatches,
+            shape.v, stage, int(sequence), int(recompute))  # fmt: skip
 
 
 def _table(space: PlanSpace, rows: list[tuple[int, ...]], names: list[str]) -> PlanTable:
@@ -199,7 +199,8 @@ def check_space(job: Job, space: PlanSpace) -> None:
         if stage not in (0, 1, 2, 3):
             raise PlanError(f"zero_stage={stage} is unknown; allowed: 0, 1, 2, 3")
     probe = replace(
-        space.common, tp=1, pp=1, cp=1, dp_replicate=job.cluster.num_devices, dp_shard=1, zero_stage=0,
-        v=1, schedule="1f1b", actions=None, sequence_parallel=False, stage_layers=None,
+        space.common, tp=1, pp=1, cp=1, dp_replicate=job.cluster.num_devices, dp_shard=1,
+        zero_stage=0, v=1, schedule="1f1b", actions=None, sequence_parallel=False,
+        stage_layers=None,
     )  # fmt: skip
     check_plan(probe, job.model, job.cluster)

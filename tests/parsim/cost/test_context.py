@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.attention import CoreTimes, attention_times
-from parsim.cost.collectives import collective_time, groups, p2p_time
+from parsim.cost.collectives import Groups, collective_time, groups, p2p_time
 from parsim.cost.job import Job
 from parsim.cost.kernels import flash_attention_time, memory_time
 from parsim.cost.sharding import DataParallel
@@ -104,9 +104,11 @@ def test_the_last_rank_of_a_plain_cut_is_slowest(cp: int, share: float) -> None:
 
 
 @given(
-    cp=st.sampled_from([1, 2, 4, 8]), links=st.floats(1, 100), exchange=st.sampled_from(["ring", "gather"]),
+    cp=st.sampled_from([1, 2, 4, 8]),
+    links=st.floats(1, 100),
+    exchange=st.sampled_from(["ring", "gather"]),
     zero=st.sampled_from([0, 1, 3]),
-)  # fmt: skip
+)
 def test_more_bandwidth_is_never_slower(cp: int, links: float, exchange: str, zero: int) -> None:
     job = make_job(2, context_exchange=exchange)
     plan = Plan(cp=cp, dp_replicate=16 // cp)
@@ -121,18 +123,26 @@ def parallel(job: Job, plan: Plan) -> DataParallel:
     return DataParallel.of(job, PlanTable.of([plan]))
 
 
+def shape(where: Groups) -> tuple[int, ...]:
+    """Ranks of a group, of them in one node, and its nodes."""
+    return tuple(int(one[0]) for one in (where.size, where.per_node, where.nodes))
+
+
 def test_gradients_are_reduced_over_replicas_and_context_together() -> None:
     """tp 2, cp 2, dp 4: 8 ranks two apart, without ZeRO in an all-reduce, with it in shards."""
     job = make_job(2)
     whole = parallel(job, Plan(tp=2, cp=2, dp_replicate=4))
-    assert (whole.replicate.size, whole.shard.size) == (8, 1)
-    assert (whole.replicate.per_node, whole.replicate.nodes, whole.shards) == (4, 2, 1)
+    assert shape(whole.replicate) == (8, 4, 2)
+    assert shape(whole.shard) == (1, 1, 1)
+    assert whole.shards.tolist() == [1]
     for stage in (1, 2, 3):
         split = parallel(job, Plan(tp=2, cp=2, dp_shard=4, zero_stage=stage))
-        assert (split.replicate.size, split.shard.size, split.shards) == (1, 8, 8)
-        assert (split.shard.per_node, split.shard.nodes) == (4, 2)
+        assert shape(split.replicate) == (1, 1, 1)
+        assert shape(split.shard) == (8, 4, 2)
+        assert split.shards.tolist() == [8]
     both = parallel(job, Plan(tp=2, cp=2, dp_shard=2, dp_replicate=2, zero_stage=1))
-    assert (both.replicate.size, both.shard.size) == (2, 4)
+    assert shape(both.replicate) == (2, 1, 2)
+    assert shape(both.shard) == (4, 4, 1)
 
 
 def test_shards_over_context_alone() -> None:

@@ -84,7 +84,8 @@ def test_a_layer_s_backward_casts_the_gradients_of_its_outputs() -> None:
 
     # outputs: 6144 + 4096 + 28672 + 4096 = 43,008 a token
     casts = float(memory_time(device, 3.0 * TOKENS * 43_008, 4))
-    assert eight - sixteen == pytest.approx(both("fp8", 1, 1) + casts - both("bf16", 2, 0), rel=1e-9)
+    expected = both("fp8", 1, 1) + casts - both("bf16", 2, 0)
+    assert eight - sixteen == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["fp8", "fp8_rowwise", "fp8_amp"])
@@ -129,7 +130,8 @@ def test_gathered_weights_are_cast_in_each_pass_unless_they_come_in_8_bit() -> N
 
 
 @given(
-    name=st.sampled_from(["fp8", "fp8_rowwise", "fp8_amp"]), share=st.floats(min_value=1, max_value=3)
+    name=st.sampled_from(["fp8", "fp8_rowwise", "fp8_amp"]),
+    share=st.floats(min_value=1, max_value=3),
 )
 def test_a_higher_8_bit_peak_is_never_slower(name: str, share: float) -> None:
     job, plan = make_job(), Plan(tp=2, dp_replicate=4, precision=name)

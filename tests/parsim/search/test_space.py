@@ -10,6 +10,8 @@ import pytest
 
 from parsim.cost.job import Job
 from parsim.errors import PlanError
+from parsim.model.reader import model_spec
+from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.plan.rules import violation
 from parsim.search.space import Enumeration, check_space, enumerate_plans
@@ -147,3 +149,33 @@ def test_spaces_without_a_possible_plan(
     with pytest.raises(PlanError) as caught:
         check_space(job, replace(space, **changes))  # type: ignore[arg-type]
     assert str(caught.value) == message
+
+
+def test_context_parallelism_is_tried_where_the_space_says_so(job: Job, space: PlanSpace) -> None:
+    """4 devices: cp takes from the replicas; zero_stage shards over both; fused attention only."""
+    fused = replace(
+        job, model=build_transformer(replace(model_spec("llama3-8b"), num_layers=4, seq_len=256))
+    )
+    found = enumerate_plans(fused, replace(space, cp=(1, 2, 4))).table
+    assert found is not None
+    plans = [found.plan(row) for row in range(len(found))]
+    assert {plan.cp for plan in plans} == {1, 2, 4}
+    assert all(plan.world_size == 4 for plan in plans)
+    assert any(plan.cp == 4 and plan.zero_stage == 3 for plan in plans)
+    assert [violation(plan, fused.model, fused.cluster) for plan in plans] == [None] * len(plans)
+    alone = enumerate_plans(fused, space).table
+    assert alone is not None
+    assert {plan for plan in plans if plan.cp == 1} == {
+        alone.plan(row) for row in range(len(alone))
+    }
+
+
+def test_sequences_that_context_parallelism_cannot_cut(job: Job, space: PlanSpace) -> None:
+    """12 tokens: two pieces for each of 2 ranks, but not for each of 4."""
+    odd = replace(
+        job, model=build_transformer(replace(model_spec("llama3-8b"), num_layers=4, seq_len=12))
+    )
+    listed = enumerate_plans(odd, replace(space, cp=(2, 4), tp=(1, 2)))
+    assert listed.table is not None
+    assert set(listed.table.cp.tolist()) == {2}
+    assert any(message.startswith("cp=4 cuts seq_len=12 into 8") for message in listed.reasons)
