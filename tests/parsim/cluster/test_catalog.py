@@ -16,12 +16,12 @@ from parsim.errors import CatalogError
 DEVICES = [
     *("v100-sxm-16gb", "v100-sxm-32gb", "a100-sxm-40gb", "a100-sxm-80gb", "a100-pcie-80gb"),
     *("h100-sxm-80gb", "h100-sxm-96gb-500w", "h100-pcie-80gb", "h200-sxm", "b200-sxm", "gb200"),
-    "gb300",
+    *("gb300", "b300-sxm"),
     *("l4", "t4", "cpu"),
 ]
 SYSTEMS = [
     *("dgx-1v", "dgx-a100", "dgx-h100", "hgx-h200", "dgx-b200", "gb200-nvl72"),
-    "gb300-nvl72",
+    *("gb300-nvl72", "dgx-b300"),
     *("a100-pcie-node", "cpu"),
 ]
 UNSOURCED_KINDS = ("text", "flag", "fabric", "residuals")
