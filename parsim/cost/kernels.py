@@ -46,7 +46,7 @@ def gemm_time(
     n: Num,
     k: Num,
     batch: Num = 1,
-    value: int = 2,
+    value: float = 2,
     extra_bytes: Num = 0.0,
 ) -> Array:
     """Time of a (batched) matrix product.

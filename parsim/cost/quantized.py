@@ -39,19 +39,25 @@ def product_time(
 ) -> Array:  # fmt: skip
     """Seconds of one product of a layer, without casts.
 
-    Quantised: operands of a byte, a result of 16 bit, at `rate` x fp8_efficiency of the share of
-    the peak that 16-bit products reach.
+    Quantised: operands of `operand` bytes, a result of 16 bit, at `rate` x fp8_efficiency of the
+    share of the peak that 16-bit products reach.
 
     Source: `gemm_time`; both shares are fitted to steps.
-    Leaves out: that 4-bit operands are half as large in memory; splitting of long inner dimensions.
+    Leaves out: other tiles and clocks than 16-bit products have.
     """
     if how is None:
         return gemm_time(
             device, used.compute, m=m, n=n, k=k, value=used.activation, extra_bytes=extra_bytes
         )
-    wider = (used.activation - 1.0) * m * n
+    wider = (used.activation - how.operand) * m * n
     return gemm_time(
-        _rated(device, how), how.peak, m=m, n=n, k=k, value=1, extra_bytes=extra_bytes + wider
+        _rated(device, how),
+        how.peak,
+        m=m,
+        n=n,
+        k=k,
+        value=how.operand,
+        extra_bytes=extra_bytes + wider,
     )
 
 
