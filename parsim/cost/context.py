@@ -32,7 +32,13 @@ MERGE_FIRST, MERGE = 4.0, 6.0
 
 
 def slowest_share(job: Job, table: PlanTable, op: Attention) -> Array:
-    """Attention work of the slowest rank over the mean, (B,)."""
+    """Attention work of the slowest rank over the mean, (B,): 1, or 2 - 1/cp of a plain cut.
+
+    Rank r sees r whole blocks and half of its own: (r + 1/2) / cp of the keys, 1/2 on average.
+
+    Source: see the module.
+    Leaves out: that faster ranks wait at the next collective and not in the attention.
+    """
     if not op.causal or job.software.context_balanced:
         return np.ones(len(table))
     return np.asarray(2.0 - 1.0 / table.cp)
@@ -48,6 +54,9 @@ def merging(job: Job, table: PlanTable, op: Attention) -> tuple[Array, Array]:
 
     cp blocks of tokens x width / tp values: outputs forward; gradients of queries, keys and values
     backward. Nothing without a ring of two or more.
+
+    Source: Transformer Engine's corrections of outputs, one fused kernel for each block.
+    Leaves out: that later ranks' blocks of a balanced cut touch only half of their queries.
     """
     each = np.where((table.cp > 1) & on_ring(job), MERGE_FIRST + MERGE * (table.cp - 1), 0.0)
     tokens = table.microbatch_size * job.model.seq_len / table.cp

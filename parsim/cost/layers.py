@@ -135,9 +135,8 @@ class LayerCoster:
         self, how: Quantization | None, m: Array, n: Array, k: Array,
         extra_bytes: Array | float = 0.0,
     ) -> Array:  # fmt: skip
-        return product_time(
-            self.job.device, self.table.precision, how, m=m, n=n, k=k, extra_bytes=extra_bytes
-        )
+        device, used = self.job.device, self.table.precision
+        return product_time(device, used, how, m=m, n=n, k=k, extra_bytes=extra_bytes)
 
     def _weight_gradient(self, how: Quantization | None, m: Array, n: Array, k: Array) -> Array:
         """The GEMM of the weight gradient and its accumulation over micro-batches.

@@ -69,7 +69,13 @@ def _rated(device: Device, how: Quantization) -> Device:
 
 
 def cast_time(device: Device, how: Quantization | None, values: Array) -> tuple[Array, int]:
-    """Seconds and launches of quantising activations or gradients: `moved` bytes a value."""
+    """Seconds and launches of quantising activations or gradients.
+
+    `moved` bytes a value over the memory's rate, one launch.
+
+    Source: what each recipe's kernels read and write, beside the recipes in `plan/record.py`.
+    Leaves out: casts that a stack folds into the norm or activation before them.
+    """
     if how is None:
         return np.zeros_like(values), 0
     return memory_time(device, how.moved * values), 1
@@ -80,6 +86,9 @@ def weight_cast_time(job: Job, how: Quantization | None, table: PlanTable, value
 
     Elsewhere it is quantised once a step, beside the copy back of the update, which the stack's
     optimizer_bytes hold.
+
+    Source: as `cast_time`, `moved_weight` bytes a value.
+    Leaves out: copies kept from forward to backward, which spare the second cast.
     """
     if how is None or job.software.quantized_gather:
         return np.zeros(len(table))
@@ -92,6 +101,9 @@ def gathered_size(job: Job, used: Precision) -> float:
 
     Stacks that gather weights already quantised send `operand` bytes of those of the layers'
     products, and 16 bit of the rest.
+
+    Source: the stack's `quantized_gather`, with its reason in `software.yaml`.
+    Leaves out: that the first and last stage hold more of the rest than others.
     """
     how = used.quantization
     if how is None or not job.software.quantized_gather:
