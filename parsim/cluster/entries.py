@@ -20,7 +20,7 @@ from parsim.errors import ScenarioError, UnitError, did_you_mean
 from parsim.units import parse_quantity
 
 Value = str | bool | int | float | Measured | tuple[Curve, ...]
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 MOST = 1.3
 """An efficiency beyond this is a mistake: of the peak, of the bandwidth or in the measurement."""
 REMOVED = {"gemm_wave_loss": "gemm_wave_quantisation (0 to 1, see parsim/cost/gemm.py)"}
@@ -37,7 +37,6 @@ DEVICE_FIELDS: Mapping[str, str] = {
     "sm_count": "count",
     "gemm_tiles": "tiles",
     "gemm_efficiency": "efficiency",
-    "gemm_fp8_factor": "efficiency",
     "gemm_k_half": "amount",
     "gemm_latency": "time",
     "gemm_wave_quantisation": "part",
@@ -63,6 +62,7 @@ DEVICE_FIELDS: Mapping[str, str] = {
     "grouped_gemm_latency": "time",
     "grouped_gemm_floor": "time",
     "kernel_latency": "time",
+    "fp8_efficiency": "share",
     "launch_factor": "amount",
     "context_memory": "bytes",
     "residuals": "residuals",

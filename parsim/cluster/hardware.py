@@ -26,13 +26,15 @@ Measured = Mapping[str, tuple[tuple[float, ...], ...]]
 class Device:
     """One accelerator (or CPU socket share) and how well kernels use it.
 
-    `peak_flops` maps a precision (fp32 tf32 fp16 bf16 fp8) to dense FLOP/s. `sm_count` is the
-    number of multiprocessors a GEMM's tiles are dealt to. The `gemm_*` constants are those of the
-    tile model in `parsim/cost/gemm.py`, in this order: which tiles there are; share of the peak one
-    block reaches, and that of fp8 over it; depth k that a block's prologue and epilogue are worth;
+    `peak_flops` maps a precision (fp32 tf32 fp16 bf16 fp8 mxfp8 nvfp4) to dense FLOP/s.
+    `sm_count` is the number of multiprocessors a GEMM's tiles are dealt to. The `gemm_*` constants
+    are those of the tile model in `parsim/cost/gemm.py`, in this order: which tiles there are;
+    share of the peak one block reaches; depth k that a block's prologue and epilogue are worth;
     launch; how much a partly full last wave costs; bytes/s through the cache to the multiprocessors
     and share of the memory bandwidth; launch of a split-K reduction; factor of accumulating into
     fp32; by how much kernels longer than `gemm_boost_time` slow down with the clock.
+    `fp8_efficiency` is the share of its peak that a product of 8 bit or less reaches, over that of
+    a 16-bit one.
     `gemm_sustained` and `attention_sustained` are the shares of those rates that a training step
     sustains beside a benchmark (clocks, power, data). `attention_*_efficiency` holds for heads up
     to 128, times `attention_*_wide` beyond; the `*_tail` seconds are in `attention_time`.
@@ -60,7 +62,7 @@ class Device:
     attention_backward_efficiency: float
     kernel_latency: float
     gemm_tiles: Tiles = "ampere"
-    gemm_fp8_factor: float = 1.0
+    fp8_efficiency: float = 0.8
     gemm_accumulate_factor: float = 1.0
     gemm_clock_drop: float = 1.0
     gemm_boost_time: float = 0.0

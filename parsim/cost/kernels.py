@@ -28,6 +28,8 @@ step tables are no better with them (reports/kernels.md)."""
 
 PUBLISHED = ("bf16", "fp16")
 """Precisions of the published kernels: other ones say nothing about the choices of these."""
+NARROW = ("fp8", "mxfp8", "nvfp4")
+"""Precisions whose products take the device's `fp8_efficiency`."""
 FLASH_HALF_LENGTH = 300.0
 """Sequence length at which a flash kernel reaches half its rate (fit to MPT and NeMo rows)."""
 WIDE_HEAD = 128.0
@@ -55,7 +57,7 @@ def gemm_time(  # noqa: PLR0913 - a keyword for each fact of a kernel, as everyw
     n: Num,
     k: Num,
     batch: Num = 1,
-    value: int = 2,
+    value: float = 2,
     extra_bytes: Num = 0.0,
     layout: Layout = "tn",
     out_value: int | None = None,
@@ -113,7 +115,7 @@ def _product_time(
 ) -> Array:
     """Each distinct product by the tile model."""
     (m, n, k, batch, traffic), back, whole = distinct(*shape, moved)
-    share = device.gemm_efficiency * (device.gemm_fp8_factor if precision == "fp8" else 1.0)
+    share = device.gemm_efficiency * _narrow(device, precision)
     rate = device.peak(precision) * share * (1.0 if isolated else device.gemm_sustained)
     products = Products(m=m, n=n, k=k, batch=batch, value=value, moved=traffic)
     body = body_time(device, rate, products)
@@ -121,6 +123,11 @@ def _product_time(
         body = body + (device.gemm_clock_drop - 1.0) * np.maximum(body - device.gemm_boost_time, 0)
     seconds = device.gemm_latency + body
     return np.asarray(seconds if back is None else seconds[back]).reshape(whole)
+
+
+def _narrow(device: Device, precision: str) -> float:
+    """Of a product in 8 bit or less, the share of its peak over that of a 16-bit one."""
+    return device.fp8_efficiency if precision in NARROW else 1.0
 
 
 def convolution_time(  # noqa: PLR0913
@@ -176,7 +183,7 @@ def grouped_gemm_time(  # noqa: PLR0913
     """
     experts, tokens, n, k = (np.asarray(x, dtype=np.float64) for x in (experts, tokens, n, k))
     share = device.grouped_weight_efficiency if weight_gradient else device.grouped_gemm_efficiency
-    share = share * (device.gemm_fp8_factor if precision == "fp8" else 1.0)
+    share = share * _narrow(device, precision)
     filled = np.ceil(tokens / GROUP_TILE) * GROUP_TILE
     compute = 2.0 * filled * n * k / (device.peak(precision) * share)
     weights = 2.0 * gradient_value * n * k if weight_gradient else value * n * k
@@ -191,7 +198,7 @@ def flash_attention_time(
     precision: str,
     *,
     flops: Num,
-    seq_len: float,
+    seq_len: Num,
     backward: bool,
     efficiency: float = 1.0,
     head_dim: float = 128.0,

@@ -28,6 +28,9 @@ class Software:
     attention runs beside the vendor's best kernel there, forward and backward.
     `selective` says what selective recomputation repeats: "attention" or "half-products", and
     `keeps_output` whether the latter keeps a layer's output that nothing needs (eager PyTorch).
+    `quantized_gather` says that sharded parameters of 8-bit products are gathered in 8 bit.
+    `context_exchange` is how context-parallel ranks exchange keys and values, "ring" or "gather";
+    `context_balanced` that each gets one piece from either end of a causal sequence.
     `loss_bytes` is moved, `loss_kept` live at the peak and `loss_saved` from there to backward, per
     logit. `reserved_share` is what the allocator reserves above the allocated bytes, and
     `prints_reserved` says that the stack's own figure of its peak is the reserved one.
@@ -52,6 +55,9 @@ class Software:
     selective: str
     keeps_output: bool
     fused_gradient_accumulation: bool
+    quantized_gather: bool
+    context_exchange: str
+    context_balanced: bool
     loss_bytes: float
     loss_kept: float
     loss_saved: float

@@ -187,10 +187,11 @@ class PlanBlock(SharedBlock):
 
 
 class SearchBlock(Block):
-    """The values a search may try; an absent key means every legal one."""
+    """The values a search may try; an absent key means every legal one (of cp: only 1)."""
 
     tp: Counts = UNSET
     pp: Counts = UNSET
+    cp: Counts = UNSET
     microbatch_size: Counts = UNSET
     v: Counts = UNSET
     schedule: Annotated[

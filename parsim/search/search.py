@@ -236,7 +236,7 @@ def _ranked(job: Job, table: PlanTable, found: _Found, row: int, *, best: int) -
     step, least = float(found.step[row]), float(found.step[best])
     interval = step_interval(job, plan, step)
     tied = interval.low <= least and step <= step_interval(job, table.plan(best), least).high
-    peak = job.device.peak(table.precision.compute)
+    peak = job.device.peak(table.precision.products)
     flops = job.model.step_flops(plan.global_batch_size)
     return Ranked(
         plan=plan,

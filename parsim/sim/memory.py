@@ -112,7 +112,7 @@ def static_bytes(job: Job, table: PlanTable, by_rank: Array) -> tuple[Array, Arr
     Ranks of a context-parallel group hold the same parameters, so shards are over dp_shard x cp.
     """
     p, stage = table.precision, table.zero_stage
-    shards = (table.dp_shard * table.cp).astype(np.float64)
+    shards = table.shards.astype(np.float64)
     grad = 4.0 if table.common.gradient_precision == "fp32" else float(p.parameter)
     # FSDP's shards are the fp32 copy itself: 16-bit parameters exist only while gathered
     alone = (stage >= 3) & (job.software.fp32_shards and p.master > 0)

@@ -159,7 +159,7 @@ def gathered_bytes(job: Job, table: PlanTable) -> tuple[Array, Array]:
         for part in (job.model.embedding, job.model.head)
     )
     three, two = table.zero_stage == 3, table.zero_stage == 2
-    shards = job.model.parameters / table.tp / table.dp_shard * table.precision.parameter
+    shards = job.model.parameters / table.tp / table.shards * table.precision.parameter
     at_loss = np.where(three, ends * gathered, np.where(two, shards, 0.0))
     backward = np.where(three, 3.0 * gathered * layer, np.where(two, 2.0 * reduced * layer, 0.0))
     return backward + at_loss, at_loss

@@ -82,7 +82,7 @@ def _prediction(
     job: Job, plan: Plan, layers: LayerTable, found: Evaluation, drawn: object
 ) -> Prediction:
     step = float(found.step_time[0])
-    peak = job.device.peak(PlanTable.of([plan]).precision.compute)
+    peak = job.device.peak(PlanTable.of([plan]).precision.products)
     model_flops = float(job.model.step_flops(plan.global_batch_size))
     hardware = model_flops + recomputed_flops(job, plan)
     capable = step * peak * plan.world_size

@@ -18,12 +18,13 @@ from parsim.errors import CatalogError
 DEVICES = [
     *("v100-sxm-16gb", "v100-sxm-32gb", "a100-sxm-40gb", "a100-sxm-80gb", "a100-pcie-80gb"),
     *("h100-sxm-80gb", "h100-sxm-96gb-500w", "h100-pcie-80gb", "h200-sxm", "b200-sxm", "gb200"),
+    *("gb300", "b300-sxm"),
     *("l4", "t4", "cpu"),
 ]
 SYSTEMS = [
     *("dgx-1v", "dgx-a100", "dgx-h100", "hgx-h200", "dgx-b200", "gb200-nvl72"),
     *("aws-p6-b200", "gcp-a4", "gcp-a3-mega", "gcp-a3-high"),
-    *("a100-nvlink-pairs", "h100-nvlink-pairs"),
+    *("a100-nvlink-pairs", "h100-nvlink-pairs", "gb300-nvl72", "dgx-b300"),
     *("a100-pcie-node", "cpu"),
 ]
 UNSOURCED_KINDS = (
@@ -68,6 +69,8 @@ def test_every_number_of_a_device_has_a_source(id: str) -> None:
     device = load_catalog().device(id)
     peaks = {f"peak_flops.{precision}" for precision in device.peak_flops}
     plain = {field for field, kind in DEVICE_FIELDS.items() if kind not in UNSOURCED_KINDS}
+    if not {"fp8", "mxfp8", "nvfp4"} & device.peak_flops.keys():
+        plain -= {"fp8_efficiency"}
     expected = {field for field in plain if "." not in field} | peaks
     # a factor of 1 or a time of 0 says nothing and needs no source
     neutral = {one.name for one in fields(Device) if getattr(device, one.name) == one.default}
@@ -116,6 +119,7 @@ def test_peaks_are_dense_not_sparse() -> None:
     peaks = {name: load_catalog().device(name).peak_flops for name in DEVICES}
     assert peaks["h100-sxm-80gb"]["bf16"] == 989e12
     assert peaks["b200-sxm"]["fp8"] == 4500e12
+    assert peaks["gb300"]["nvfp4"] == 15e15
     assert peaks["l4"]["fp16"] == 121e12
 
 
