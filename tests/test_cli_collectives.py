@@ -64,7 +64,7 @@ def test_the_shipped_tables_are_the_default(cli: Cli) -> None:
     ("words", "message"),
     [
         (("--uncalibrated",), "--uncalibrated is for collectives; add --collectives"),
-        (("--collectives", "--report", "x.md"), "--report is for steps; `make fit-collectives`"),
+        (("--collectives", "--report", "x.md"), "that report comes from make fit-collectives"),
         (("--collectives", "none.csv"), "none.csv: cannot read: No such file or directory"),
     ],
 )

@@ -50,9 +50,9 @@ def memory_share(system: System, where: Groups) -> Array:
 def speed_beside(system: System, where: Groups, layers: tuple[LayerCost, ...]) -> Array:
     """Share of its speed that compute keeps beside a collective, (B,), 0 to 1.
 
-    1 / (x C'/C + (1 - x) / h): x the share of matrix products and attention in a layer's forward,
-    C and C' those products on all and on the remaining multiprocessors, h the memory's share. A
-    measured `interference` takes its place: 1 - interference.
+    x C / C' + y M / N + (1 - x - y) h: of a layer's forward x are matrix products, C and C' their
+    seconds on all N and on the remaining M multiprocessors, y is attention and h the memory's
+    share. A measured `interference` takes its place: 1 - interference.
 
     Source: 24 of an H100's 132 multiprocessors held by an all-gather, a GEMM of 132 tiles beside
     it takes twice its time (developer.nvidia.com forum 337991), and a GEMM of many waves 1.2.
@@ -64,6 +64,7 @@ def speed_beside(system: System, where: Groups, layers: tuple[LayerCost, ...]) -
     alone = sum(layer.products.kernels for layer in layers)
     beside = sum(layer.crowded.kernels for layer in layers)
     core = sum(layer.core.kernels for layer in layers)
-    still = system.device.sm_count / crowded_device(system).sm_count
-    late = beside + still * core + (whole - alone - core) / memory_share(system, where)
-    return np.where(whole > 0, np.clip(whole / np.maximum(late, 1e-30), 0.0, 1.0), 1.0)
+    kept = crowded_device(system).sm_count / system.device.sm_count
+    rest = (whole - alone - core) * memory_share(system, where)
+    progress = alone * alone / np.maximum(beside, 1e-30) + kept * core + rest
+    return np.where(whole > 0, np.clip(progress / np.maximum(whole, 1e-30), 0.0, 1.0), 1.0)

@@ -33,10 +33,11 @@ class SourceCases:
 
 def load(family: Family) -> list[SourceCases]:
     """Every source of a family; a source whose rows are all skipped has no cases."""
-    return [_load(source) for source in family.sources]
+    return [load_source(source) for source in family.sources]
 
 
-def _load(source: Source) -> SourceCases:
+def load_source(source: Source) -> SourceCases:
+    """One source's predictable rows."""
     rows = source_rows(source)
     kept = []
     for row, used in zip(rows, source.used(rows), strict=True):

@@ -158,4 +158,6 @@ def test_a_rank_keeps_its_share_of_the_tokens(cp: int) -> None:
     job = make_job()
     one = simulate(job, Plan(dp_replicate=8)).memory["activations"]
     found = simulate(job, Plan(dp_replicate=8 // cp, cp=cp)).memory["activations"]
-    assert found == pytest.approx(one / cp)
+    # one tensor of the size of attention's output more, see cost/activations.py
+    more = 2 * LENGTH / cp * 4096 * 2
+    assert found == pytest.approx(one / cp + more)

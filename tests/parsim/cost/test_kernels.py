@@ -132,7 +132,7 @@ def test_a_step_sustains_less_than_a_benchmark() -> None:
     on = device("h100-sxm-80gb")
     shape: dict[str, Any] = {"m": 8192, "n": 8192, "k": 8192}
     step, alone = (float(gemm_time(model(on), "bf16", **shape, isolated=x)) for x in (False, True))
-    assert step > 1.1 * alone
+    assert step > alone
 
 
 def test_published_times_correct_isolated_products_in_16_bit_only() -> None:

@@ -51,7 +51,7 @@ def scaled(job: Job, share: float) -> Job:
 
 def test_a_layer_s_forward_is_its_products_in_8_bit_and_the_casts_before_them() -> None:
     job = make_job()
-    device = scaled(job, 0.84).device
+    device = job.device
     layer = job.model.layers[0]
     eight = coster(job, "fp8").cost(layer).forward.kernels[0]
     sixteen = coster(job, "bf16").cost(layer).forward.kernels[0]
@@ -68,7 +68,7 @@ def test_a_layer_s_forward_is_its_products_in_8_bit_and_the_casts_before_them() 
 
 def test_a_layer_s_backward_casts_the_gradients_of_its_outputs() -> None:
     job = make_job()
-    device = scaled(job, 0.84).device
+    device = job.device
     eight = coster(job, "fp8").cost(job.model.layers[0]).backward.kernels[0]
     sixteen = coster(job, "bf16").cost(job.model.layers[0]).backward.kernels[0]
 
@@ -141,10 +141,15 @@ def test_a_higher_8_bit_peak_is_never_slower(name: str, share: float) -> None:
 
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_inputs_of_products_are_kept_as_the_recipe_keeps_them(name: str) -> None:
-    """26,624 values a token and layer, of which 16-bit training keeps 2 bytes each."""
+    """26,624 values a token and layer, of which 16-bit training keeps 2 bytes each.
+
+    The 4,096 of attention's output stay in 16 bit too: a fused kernel's backward reads them.
+    """
     job, plan = make_job(system="gb200-nvl72"), Plan(dp_replicate=72)
     kept = precision(name).quantization
     assert kept is not None
     before = simulate(job, replace(plan, precision="bf16")).memory["activations"]
     after = simulate(job, replace(plan, precision=name)).memory["activations"]
-    assert before - after == pytest.approx((2 - kept.kept) * TOKENS * 26_624 * 4)
+    again = 2 * 4096 if kept.kept != 2 else 0
+    expected = (2 - kept.kept) * 26_624 - again
+    assert before - after == pytest.approx(expected * TOKENS * 4)

@@ -128,7 +128,7 @@ def test_values_have_three_digits() -> None:
 
 def test_families_are_complete_and_name_what_there_is() -> None:
     found = families()
-    assert [one.name for one in found] == ["a100", "h100", "b200"]
+    assert [one.name for one in found] == ["a100", "h100", "b200", "blackwell"]
     tables = {path.stem for path in shipped_tables()}
     for one in found:
         assert {source.table for source in one.sources} <= tables
