@@ -158,6 +158,13 @@ def _chunk(job: Job, total: Pass, again: Pass | None) -> ChunkTimes:
     return ChunkTimes(time=time, exposed=share * time, recomputed=repeated)
 
 
+def host_share(job: Job, layers: LayerTable) -> Array:
+    """Host seconds of launching a layer's forward over the device's seconds of it, (B,)."""
+    first = layers.kinds[0].forward
+    host = first.launches * job.software.launch_cost * job.device.launch_factor
+    return np.asarray(host / np.maximum(first.seconds, 1e-30))
+
+
 def stage_parameters(model: Model, table: PlanTable, counts: Array) -> Array:
     """Parameters of each stage on one tensor-parallel rank, (S, B).
 

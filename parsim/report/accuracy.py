@@ -55,6 +55,7 @@ def _sections(found: Validation) -> Iterator[tuple[str, Iterator[str]]]:
     yield "Step time by GPU type, all sources", _grouped(found, _chip)
     yield "Configuration cells", _cell_lines(found)
     yield "Choice of plans", _ranking_lines(found)
+    yield "80 % intervals", _interval_lines(found)
     yield "Peak memory", summary_lines(found, memory=True)
 
 
@@ -168,6 +169,23 @@ def _ranking_lines(found: Validation) -> Iterator[str]:
     for name, one in tables.items():
         if one.groups:
             yield f"| {name} | {one.groups} | {' | '.join(ranking_cells(one))} |"
+
+
+def _interval_lines(found: Validation) -> Iterator[str]:
+    """Coverage and width of the intervals, per table and over all rows."""
+    yield "Half width: half of the interval over the prediction, median. A normal error and 80 %"
+    yield "would give a half width of 1.9 median errors. The quantiles come from these very rows;"
+    yield "those of a device and software with few rows lean on all rows."
+    yield ""
+    yield "| table | of | n | inside | half width | median error | half width / error |"
+    yield "|---|---|--:|--:|--:|--:|--:|"
+    for what, of in (("step time", found.coverage), ("peak memory", found.memory_coverage)):
+        for name in (*found.tables, None):
+            one = of(name)
+            if one.n:
+                ratio = "-" if one.ratio is None else f"{one.ratio:.1f}"
+                shares = (percent(x) for x in (one.covered, one.half_width, one.error))
+                yield f"| {name or 'all'} | {what} | {one.n} | {' | '.join(shares)} | {ratio} |"
 
 
 def _table(rows: tuple[Comparison, ...]) -> Iterator[str]:

@@ -11,8 +11,9 @@ from statistics import mean, median
 from typing import Any
 
 from parsim.errors import PlanError
-from parsim.sim import simulate
+from parsim.sim import Prediction, simulate
 from parsim.validation.build import Case, build_case
+from parsim.validation.coverage import Coverage, coverage
 from parsim.validation.ranking import Ranking, rank
 from parsim.validation.schema import MeasuredRun, RowSkipped, parse_row, read_table
 
@@ -45,6 +46,8 @@ class Comparison:
     predicted_peak: float | None = None
     measured_peak: float | None = None
     predicted_reserved: float | None = None
+    step_interval: tuple[float, float] | None = None
+    peak_interval: tuple[float, float] | None = None
 
     @property
     def skipped(self) -> bool:
@@ -71,10 +74,12 @@ class Comparison:
             "predicted_step_time_s": self.predicted_step,
             "measured_step_time_s": self.measured_step,
             "error": self.error,
+            "step_time_interval_s": self.step_interval and list(self.step_interval),
             "predicted_peak_allocated_bytes": self.predicted_peak,
             "predicted_peak_reserved_bytes": self.predicted_reserved,
             "measured_peak_memory_bytes": self.measured_peak,
             "memory_error": self.memory_error,
+            "peak_interval_bytes": self.peak_interval and list(self.peak_interval),
         }
 
 
@@ -159,7 +164,18 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         predicted_peak=max(found.peak_allocated),
         measured_peak=run.peak_memory if run.recompute else None,
         predicted_reserved=max(found.peak_reserved) if case.job.software.prints_reserved else None,
+        step_interval=(found.interval.low, found.interval.high),
+        peak_interval=_peak_interval(case, found),
     )
+
+
+def _peak_interval(case: Case, found: Prediction) -> tuple[float, float]:
+    """The peak's interval, of reserved memory where the stack prints that."""
+    low, high = found.peak_interval
+    scale = 1.0
+    if case.job.software.prints_reserved:
+        scale = max(found.peak_reserved) / max(found.peak_allocated)
+    return scale * low, scale * high
 
 
 def _decision(case: Case) -> tuple[str | int, ...]:
@@ -209,12 +225,34 @@ class Validation:
         return summarise(errors, len(rows) - len(errors))
 
     def ranking(self, table: str) -> Ranking:
-        """Rank agreement and regret within the table's groups of plans."""
-        rows = self.of(table)
+        """Rank agreement and regret within the table's groups of plans.
+
+        A plan that a table repeats (releases of the software) counts once, with its mean time.
+        """
+        plans: dict[tuple[tuple[str | int, ...], str], list[tuple[float, float]]] = {}
+        for row in self.of(table):
+            if row.predicted_step is not None and row.measured_step is not None:
+                key = (row.decision, row.plan)
+                plans.setdefault(key, []).append((row.predicted_step, row.measured_step))
         return rank(
-            (row.decision, row.predicted_step, row.measured_step)
-            for row in rows
-            if row.predicted_step is not None and row.measured_step is not None
+            (decision, mean(p for p, _ in times), mean(m for _, m in times))
+            for (decision, _), times in plans.items()
+        )
+
+    def coverage(self, table: str | None = None) -> Coverage:
+        """Coverage of step intervals, of one table or of all."""
+        return coverage(
+            (row.predicted_step, row.measured_step, row.step_interval)
+            for row in (self.rows if table is None else self.of(table))
+            if row.predicted_step and row.measured_step and row.step_interval
+        )
+
+    def memory_coverage(self, table: str | None = None) -> Coverage:
+        """Coverage of the intervals of peak memory."""
+        return coverage(
+            (row.predicted_reserved or row.predicted_peak, row.measured_peak, row.peak_interval)
+            for row in (self.rows if table is None else self.of(table))
+            if row.predicted_peak and row.measured_peak and row.peak_interval
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -225,6 +263,8 @@ class Validation:
             "summary": {table: self.summary(table).to_json() for table in self.tables},
             "memory_summary": {t: self.memory_summary(t).to_json() for t in self.tables},
             "ranking": {table: self.ranking(table).to_json() for table in self.tables},
+            "intervals": {t: self.coverage(t).to_json() for t in self.tables},
+            "memory_intervals": {t: self.memory_coverage(t).to_json() for t in self.tables},
         }
 
 

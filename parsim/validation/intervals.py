@@ -15,6 +15,7 @@ from math import exp, log
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
@@ -28,6 +29,7 @@ from parsim.sim.interval import (
     Errors,
     Group,
     Sizes,
+    bound_of,
     sizes_of,
     step_interval,
 )
@@ -40,8 +42,10 @@ LEAST = 0.01
 """No half of an interval is narrower: repeats of a step scatter by a percent."""
 NEAREST_RELATIVE = {"a100": "h100-sxm-80gb", "h100": "a100-sxm-80gb", "b200": "h100-sxm-80gb"}
 """Whose efficiencies a chip would have got, had nobody measured it."""
+Key = tuple[str, str, str]
+Bounds = tuple[float, float]
 PAIRS = 200
-"""Runs of a group that the variogram pairs, evenly spread."""
+"""About so many runs, evenly spread, are predicted once more for what a change of the job adds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +60,7 @@ class Residual:
     cell: str
     device: str
     software: str
+    bound: str
     error: float
     sizes: Sizes
     case: Case
@@ -83,6 +88,7 @@ def _residual(table: str, case: Case) -> Residual:
         cell=cell,
         device=job.device.id,
         software=job.software.id,
+        bound=bound_of(job, plan),
         error=_log_error(case, job),
         sizes=sizes_of(job, plan),
         case=case,
@@ -94,7 +100,7 @@ def _log_error(case: Case, job: Job) -> float:
     return log(case.run.step_time / simulate(job, case.plan).step_time)
 
 
-def weights(runs: Sequence[Residual]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def weights(runs: Sequence[Residual]) -> NDArray[np.float64]:
     """Each cell counts as the square root of its runs, shared among them."""
     _, back, counts = np.unique([run.cell for run in runs], return_inverse=True, return_counts=True)
     return np.asarray(1.0 / np.sqrt(counts[back]))
@@ -108,59 +114,91 @@ def quantile(runs: Sequence[Residual], share: float) -> float:
     return float(np.interp(share, at, errors[order]))
 
 
-def _group(device: str, name: str, runs: Sequence[Residual], around: Group | None) -> Group:
+def _bounds(runs: Sequence[Residual]) -> Bounds:
     tail = (1.0 - COVERAGE) / 2.0
-    low, high = (max(-quantile(runs, tail), LEAST), max(quantile(runs, 1.0 - tail), LEAST))
-    if around is not None:
-        own = float(weights(runs).sum())
-        low, high = (
-            (own * mine + SHRINK * theirs) / (own + SHRINK)
-            for mine, theirs in ((low, around.low), (high, around.high))
-        )
+    return max(-quantile(runs, tail), LEAST), max(quantile(runs, 1.0 - tail), LEAST)
+
+
+def _group(key: Key, runs: Sequence[Residual], usual: Bounds) -> Group:
+    own = float(weights(runs).sum())
+    low, high = (
+        max(mine, (own * mine + SHRINK * theirs) / (own + SHRINK))
+        for mine, theirs in zip(_bounds(runs), usual, strict=True)
+    )
+    device, name, bound = key
     ranges = {
         size: (min(run.sizes[size] for run in runs), max(run.sizes[size] for run in runs))
         for size in runs[0].sizes
     }
-    return Group(device=device, software=name, n=len(runs), low=low, high=high, ranges=ranges)
+    return Group(
+        device=device,
+        software=name,
+        bound=bound,
+        n=len(runs),
+        low=low,
+        high=high,
+        ranges=ranges,
+    )
 
 
 def groups(runs: Sequence[Residual]) -> list[Group]:
-    """All runs, then per device, per software, per device and software; each shrunk to the last."""
-    everything = _group(ANY, ANY, runs, None)
-    out = [everything]
-    for keys in (
-        lambda run: (run.device, ANY),
-        lambda run: (ANY, run.software),
-        lambda run: (run.device, run.software),
-    ):
-        out += [_group(*key, members, everything) for key, members in _by(runs, keys)]
-    return out
+    """All runs, then per device, per software, per both, and these by what they wait for.
+
+    Small groups lean on the usual bounds, the median over devices and software, where their own
+    are narrower: few runs see few of the errors there are.
+    """
+    both = _by(runs, lambda run: (run.device, run.software, ANY))
+    each = np.array([_bounds(members) for _, members in both])
+    usual = (float(np.median(each[:, 0])), float(np.median(each[:, 1])))
+    found = [
+        *_by(runs, lambda run: (ANY, ANY, ANY)),
+        *_by(runs, lambda run: (run.device, ANY, ANY)),
+        *_by(runs, lambda run: (ANY, run.software, ANY)),
+        *both,
+        *_by(runs, lambda run: (run.device, run.software, run.bound)),
+    ]
+    return [_group(key, members, usual) for key, members in found]
 
 
 def _by(
-    runs: Sequence[Residual], key: Callable[[Residual], tuple[str, str]]
-) -> list[tuple[tuple[str, str], list[Residual]]]:
-    found: dict[tuple[str, str], list[Residual]] = {}
+    runs: Sequence[Residual], key: Callable[[Residual], Key]
+) -> list[tuple[Key, list[Residual]]]:
+    found: dict[Key, list[Residual]] = {}
     for run in runs:
         found.setdefault(key(run), []).append(run)
     return sorted(found.items())
 
 
 def reach(runs: Sequence[Residual]) -> float:
-    """Log error per factor e of distance: sqrt of w in mean (e_i - e_j)^2 / 2 = c + w d^2.
+    """Log error per factor e of distance: sqrt of w in (e_i - e_j)^2 / 2 = c + w d^2.
 
-    Over pairs of runs of one device and software; d as in `sim.interval.distance`.
+    e and d between cells of one device and software; w is the mean over devices and software of
+    the slopes, none counted below 0.
     """
-    squares, distances = [], []
-    for _, members in _by(runs, lambda run: (run.device, run.software)):
-        some = members[:: max(len(members) // PAIRS, 1)]
-        for a, b in combinations(some, 2):
-            far = np.array([log(a.sizes[name] / b.sizes[name]) for name in a.sizes])
-            distances.append(float(far @ far))
-            squares.append(min(0.5 * (a.error - b.error) ** 2, 0.02))
-    x, y = np.array(distances), np.array(squares)
-    slope = float(((x - x.mean()) * (y - y.mean())).mean() / max(x.var(), 1e-12))
-    return float(np.sqrt(max(slope, 0.0)))
+    slopes = []
+    for _, members in _by(runs, lambda run: (run.device, run.software, ANY)):
+        cells = [_cell(group) for _, group in _by(members, lambda run: (run.cell, ANY, ANY))]
+        if len(cells) > 2:
+            slopes.append(max(_slope(cells), 0.0))
+    return float(np.sqrt(np.mean(slopes))) if slopes else 0.0
+
+
+Cell = tuple[float, NDArray[np.float64]]
+
+
+def _cell(runs: Sequence[Residual]) -> Cell:
+    """Mean error of a cell, and the mean of its sizes' logarithms."""
+    logs = np.log([list(run.sizes.values()) for run in runs])
+    return float(np.mean([run.error for run in runs])), logs.mean(axis=0)
+
+
+def _slope(cells: Sequence[Cell]) -> float:
+    pairs = list(combinations(cells, 2))
+    distances = np.array([float(np.sum((a[1] - b[1]) ** 2)) for a, b in pairs])
+    squares = np.minimum([0.5 * (a[0] - b[0]) ** 2 for a, b in pairs], 0.02)
+    spread = float(distances.var())
+    both = float(((distances - distances.mean()) * (squares - squares.mean())).mean())
+    return both / spread if spread > 0.0 else 0.0
 
 
 def added(runs: Sequence[Residual], changed: Callable[[Job], Job | None]) -> float:
@@ -228,7 +266,7 @@ def gather_errors(runs: Sequence[Residual], reports: Iterable[Path] = ()) -> Err
     """All figures of some runs, and of the hardware suite's reports."""
     found = [*groups(runs), *calibrated_groups(reports)]
     return Errors(
-        groups={(group.device, group.software): group for group in found},
+        groups={(group.device, group.software, group.bound): group for group in found},
         unknown_device=added(runs, as_relative),
         unknown_software=added(runs, as_generic),
         reach=reach(runs),
@@ -255,10 +293,11 @@ def errors_text(errors: Errors) -> str:
 
 def half_width(errors: Errors, run: Residual) -> float:
     """Half of the interval's width over the prediction."""
-    found = step_interval(run.case.job, run.case.plan, 1.0, errors)
+    found = step_interval(run.case.job, run.case.plan, 1.0, bound=run.bound, errors=errors)
     return 0.5 * (found.high - found.low)
 
 
 def covered(errors: Errors, run: Residual) -> bool:
     """Whether the run's measured time lies in its interval."""
-    return step_interval(run.case.job, run.case.plan, 1.0, errors).covers(exp(run.error))
+    found = step_interval(run.case.job, run.case.plan, 1.0, bound=run.bound, errors=errors)
+    return found.covers(exp(run.error))

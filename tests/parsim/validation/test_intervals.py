@@ -28,11 +28,8 @@ from parsim.validation.intervals import (
 
 @cache
 def runs() -> tuple[Residual, ...]:
-    """A fifteenth of vTrain's composed rows, and all others."""
-    found = residuals(shipped_tables())
-    return tuple(
-        run for i, run in enumerate(found) if "single_node" not in run.table or i % 15 == 0
-    )
+    """All rows but vTrain's composed ones."""
+    return tuple(residuals(path for path in shipped_tables() if "single_node" not in path.stem))
 
 
 def with_errors(values: list[float], cells: list[str] | None = None) -> list[Residual]:
@@ -59,13 +56,13 @@ def test_a_cell_that_repeats_counts_as_the_root_of_its_runs() -> None:
 def test_small_groups_lean_on_all_runs() -> None:
     many, few = with_errors([0.1, -0.1] * 200), with_errors([0.0] * 2)
     few = [replace(run, device="x", software="y") for run in few]
-    found = {(g.device, g.software): g for g in groups([*many, *few])}
-    assert 0.05 < found["x", "y"].high < found[ANY, ANY].high
+    found = {(g.device, g.software, g.bound): g for g in groups([*many, *few])}
+    assert 0.01 < found["x", "y", ANY].high < found[ANY, ANY, ANY].high
 
 
 def test_errors_that_grow_with_size_are_seen() -> None:
     def run(devices: float, error: float) -> Residual:
-        return replace(runs()[0], error=error, sizes={"devices": devices})
+        return replace(runs()[0], error=error, sizes={"devices": devices}, cell=str(devices))
 
     grown = [run(2.0**i, 0.03 * i) for i in range(8)]
     assert reach(grown) == pytest.approx(0.03 / np.log(2.0) / 2**0.5, rel=0.05)
@@ -96,7 +93,7 @@ def test_the_file_is_read_as_it_was_written() -> None:
 def test_shipped_intervals_cover_what_they_say() -> None:
     errors = shipped_errors()
     inside = np.array([covered(errors, run) for run in runs()])
-    assert 0.75 <= inside.mean() <= 0.93
+    assert 0.75 <= inside.mean() <= 0.88
     widths = np.array([half_width(errors, run) for run in runs()])
     off = np.array([abs(exp(-run.error) - 1.0) for run in runs()])
     assert np.median(widths) <= 2.5 * np.median(off)
