@@ -59,7 +59,7 @@ def _flash(job: Job, table: PlanTable, op: Attention) -> CoreTimes:
     def kernels(work: Array, backward: bool, efficiency: float) -> Array:
         block = flash_attention_time(
             job.device, table.precision.compute, flops=work / blocks, seq_len=s / blocks,
-            backward=backward, efficiency=efficiency,
+            backward=backward, efficiency=efficiency, head_dim=op.head_dim,
         )  # fmt: skip
         return np.asarray(blocks * block)
 
