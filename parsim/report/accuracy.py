@@ -177,6 +177,11 @@ def _interval_lines(found: Validation) -> Iterator[str]:
     yield "would give a half width of 1.9 median errors. The quantiles come from these very rows;"
     yield "those of a device and software with few rows lean on all rows."
     yield ""
+    yield from interval_table(found)
+
+
+def interval_table(found: Validation) -> Iterator[str]:
+    """One line for each table that has an interval and a measurement, and one for all."""
     yield "| table | of | n | inside | half width | median error | half width / error |"
     yield "|---|---|--:|--:|--:|--:|--:|"
     for what, of in (("step time", found.coverage), ("peak memory", found.memory_coverage)):

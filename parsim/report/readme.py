@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from parsim.errors import InputError
-from parsim.report.accuracy import summary_lines
+from parsim.report.accuracy import interval_table, summary_lines
 from parsim.scenario import load_scenario
 from parsim.search import search
 from parsim.sim.interval import shipped_errors
@@ -62,6 +62,11 @@ def accuracy_block(found: Validation) -> str:
                       "Peak memory:", "", *summary_lines(found, memory=True)])  # fmt: skip
 
 
+def intervals_block(found: Validation) -> str:
+    """Coverage and width of the intervals over all shipped rows."""
+    return "\n".join(interval_table(found))
+
+
 def main(readme: Path, evidence: Path, intervals: Path, reports: Path) -> None:
     """Fill the blocks of the README; write what predictions cite as evidence and interval."""
     runs = residuals(shipped_tables())
@@ -71,7 +76,8 @@ def main(readme: Path, evidence: Path, intervals: Path, reports: Path) -> None:
     found = validate(shipped_tables())
     evidence.write_text(evidence_text(found), encoding="utf-8")
     text = fill(readme.read_text(encoding="utf-8"), "search", search_block())
-    readme.write_text(fill(text, "accuracy", accuracy_block(found)), encoding="utf-8")
+    text = fill(text, "accuracy", accuracy_block(found))
+    readme.write_text(fill(text, "intervals", intervals_block(found)), encoding="utf-8")
 
 
 if __name__ == "__main__":
