@@ -153,7 +153,20 @@ def validation_view(found: Validation, *, rows: bool) -> RenderableType:
     rankings = {name: found.ranking(name) for name in found.tables}
     if any(one.groups for one in rankings.values()):
         parts += [Text(""), _ranking_table({k: one for k, one in rankings.items() if one.groups})]
+    if any(found.coverage(name).n for name in found.tables):
+        parts += [Text(""), _coverage_table(found)]
     return Group(*parts)
+
+
+def _coverage_table(found: Validation) -> Table:
+    made = table("table", "n", "inside", "half width", "median error", right=range(1, 5),
+                 title="80 % intervals of step time")  # fmt: skip
+    for name in (*found.tables, None):
+        one = found.coverage(name)
+        if one.n:
+            shares = (percent(x) for x in (one.covered, one.half_width, one.error))
+            made.add_row(name or "all", str(one.n), *shares)
+    return made
 
 
 def _rows_table(name: str, rows: tuple[Comparison, ...]) -> Table:
