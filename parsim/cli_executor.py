@@ -154,5 +154,18 @@ def calibrate(
     show(residuals_view(document))
     for said in document["device"]["notes"]:
         note(f"note: {said}")
+    note(f"note: {_interval(document)}")
     names = [document[part]["id"] for part in ("device", "system") if document[part]]
     note(f"{' and '.join(names)} written to {out}")
+
+
+def _interval(document: dict[str, Any]) -> str:
+    """How sure a calibration has made a step's kernel time."""
+    count = sum(one["measured"] for one in document["chosen"].values())
+    before, expected, after = (
+        f"±{100 * document['interval'][key]:.1f} %" for key in ("before", "expected", "after")
+    )
+    return (
+        f"{count} shapes were measured: 80 % interval of a step's kernel time {before} -> {after} "
+        f"(expected {expected})"
+    )

@@ -141,10 +141,12 @@ def _measure(words: list[str], folder: Path) -> None:
     """Ask the executor how many ranks a calibration takes, and start them."""
     module, log = "executor.calibrate", folder / "log.txt"
     try:
-        ranks = int(_ask(module, words).stdout)
+        asked = _ask(module, words)
+        ranks = int(asked.stdout)
     except InputError:
         shutil.rmtree(folder)
         raise
+    sys.stderr.write("".join(x + "\n" for x in asked.stderr.splitlines() if x.startswith("note: ")))
     layout = ONE_NODE.torchrun_words(ranks, name=module, timeout=0.0)
     code = _torchrun(layout, [module, *words], log, lambda process: process.wait())
     if code or not (folder / "calibration.json").exists():

@@ -11,7 +11,7 @@ a little of every shape of its family.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +43,11 @@ class Prior:
         """Of a shape of which nothing is known."""
         return float(np.sqrt(self.family**2 + self.kind**2 + self.near**2 + self.own**2))
 
+    def scaled(self, shared: float, single: float) -> Prior:
+        """Other certainty of the constants, and of single shapes."""
+        return Prior(family=shared * self.family, kind=shared * self.kind,
+                     near=single * self.near, own=single * self.own, lengths=self.lengths)  # fmt: skip
+
     def measured(self, scatter: float, count: int) -> Prior:
         """After the constants were fitted to `count` shapes that scatter so much around them."""
         share = scatter / float(np.hypot(self.near, self.own))
@@ -59,16 +64,20 @@ _ATTENTION = Prior(family=0.0, kind=0.15, near=0.05, own=0.02, lengths=(3.0, 2.0
 _MEMORY = Prior(family=0.12, kind=0.12, near=0.05, own=0.02, lengths=(3.0,))
 # Collectives in a node: 6 to 16 % above 1 MiB, a factor of 2 below; 3 to 10 % by 4 or 5 sizes.
 _LINKS = Prior(family=0.15, kind=0.10, near=0.25, own=0.05, lengths=(4.0,))
+CPU_UNKNOWN, CPU_NEAR = 4.0, 2.0
+"""A catalog's CPU is any core of its kind: its constants are so many times less certain than a
+GPU's, and shapes scatter more around them (caches); by this project's own calibrations."""
 LINK_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "send_recv")
 
 
-def prior(kind: str) -> Prior:
+def prior(kind: str, *, cpu: bool = False) -> Prior:
     """What is assumed of a kind before it is measured (sources beside the numbers)."""
+    found = _LINKS if kind in LINK_KINDS else _MEMORY
     if kind == "gemm":
-        return _PRODUCTS
-    if kind.startswith("attention"):
-        return _ATTENTION
-    return _LINKS if kind in LINK_KINDS else _MEMORY
+        found = _PRODUCTS
+    elif kind.startswith("attention"):
+        found = _ATTENTION
+    return found.scaled(CPU_UNKNOWN, CPU_NEAR) if cpu else found
 
 
 def family(kind: str) -> str:
@@ -78,15 +87,15 @@ def family(kind: str) -> str:
     return "links" if kind in LINK_KINDS else "memory"
 
 
-def covariance(shapes: Sequence[Shape], priors: dict[str, Prior] | None = None) -> Array:
-    """The matrix above, N x N; `priors` take the place of the assumed ones."""
+def covariance(shapes: Sequence[Shape], priors: Mapping[str, Prior]) -> Array:
+    """The matrix above, N x N, of shapes whose kinds have these priors."""
     kinds = [kind for kind, _ in shapes]
-    known = {kind: (priors or {}).get(kind) or prior(kind) for kind in dict.fromkeys(kinds)}
+    known = {kind: priors[kind] for kind in dict.fromkeys(kinds)}
     found = np.zeros((len(shapes), len(shapes)))
     names = np.array([family(kind) for kind in kinds])
     for kind, one in known.items():
         rows = np.flatnonzero(np.array(kinds) == kind)
-        at = np.log2(np.array([shapes[i][1] for i in rows], dtype=np.float64))
+        at = np.log2(np.array([shapes[int(i)][1] for i in rows], dtype=np.float64))
         found[np.ix_(rows, rows)] = one.kind**2 + one.near**2 * _alike(at, at, one.lengths)
         found[rows, rows] += one.own**2
     shared = np.array([known[kind].family for kind in kinds])

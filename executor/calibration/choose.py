@@ -19,7 +19,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.calibration.belief import NOISE, Prior, Shape, after, covariance, told
+from executor.calibration.belief import (
+    LINK_KINDS,
+    NOISE,
+    Prior,
+    Shape,
+    after,
+    covariance,
+    prior,
+    told,
+)
 from executor.calibration.workloads import (
     BACKWARD,
     COPY,
@@ -32,10 +41,15 @@ from executor.calibration.workloads import (
 
 Array = NDArray[np.float64]
 
-LEAST = {GEMM: 20, FORWARD: 4, BACKWARD: 4, LAUNCH: 1, COPY: 3, OPTIMIZER: 3}
+LEAST = {GEMM: 20, LAUNCH: 1, FORWARD: 4, BACKWARD: 4, COPY: 3, OPTIMIZER: 3,
+         **dict.fromkeys(LINK_KINDS, 4)}  # fmt: skip
 """Spread shapes of a kind that the fit of the constants wants: 20 products, 6 to 9 points of
-attention, 1, 16 and 256 MiB of what is memory-bound."""
-LEAST_OTHER = 2
+attention, 4 sizes of a collective, 1, 16 and 256 MiB of what is memory-bound (`LEAST_OTHER`)."""
+LEAST_OTHER = 3
+A_ROUND = {GEMM: 4}
+"""Of how many shapes of a kind a round of the spread has: the time may end after any of them."""
+LATE = 1000
+"""Rounds that kinds wait which no plan has: they serve other scenarios."""
 SPREAD_SHARE = 0.5
 """Of the time, for the spread shapes; the rest goes by weight."""
 DEAR = 3.0
@@ -60,12 +74,14 @@ class Candidate:
 class Choice:
     """Candidates, what share of each plan's step they are (P, N), and which are measured.
 
+    `priors` say how uncertain each kind is before.
     `measured` are indices in the order of measuring, most needed first.
     """
 
     candidates: tuple[Candidate, ...]
     weights: Array
     measured: tuple[int, ...]
+    priors: Mapping[str, Prior]
 
     @property
     def cases(self) -> tuple[Case, ...]:
@@ -81,12 +97,12 @@ class Choice:
     @property
     def before(self) -> float:
         """Half width of the 80 % interval of a step's kernel time, as a share of it: unmeasured."""
-        return interval(self.weights, covariance(self._shapes))
+        return interval(self.weights, covariance(self._shapes, self.priors))
 
     @property
     def expected(self) -> float:
         """The same once all chosen shapes are measured."""
-        return interval(self.weights, after(covariance(self._shapes), self.measured))
+        return interval(self.weights, after(covariance(self._shapes, self.priors), self.measured))
 
     def achieved(self, scatter: Mapping[str, tuple[float, int]], done: Sequence[Shape],
                  drift: float) -> float:  # fmt: skip
@@ -98,12 +114,10 @@ class Choice:
             done: the shapes that were measured.
             drift: standard deviation of the reference product: what all kernels share.
         """
-        from executor.calibration.belief import prior
-
-        known: dict[str, Prior] = {
-            kind: prior(kind).measured(max(sd, NOISE), count)
+        known = {**self.priors, **{
+            kind: self.priors[kind].measured(max(sd, NOISE), count)
             for kind, (sd, count) in scatter.items()
-        }
+        }}  # fmt: skip
         held = set(done)
         rows = [i for i, one in enumerate(self.candidates) if one.shape in held]
         noise = float(np.hypot(NOISE, drift))
@@ -128,45 +142,44 @@ def interval(weights: Array, belief: Array) -> float:
     return float(QUANTILE * np.sqrt(max(float(variances.mean()), 0.0)))
 
 
-def choose(candidates: Sequence[Candidate], weights: Array, seconds: float) -> Choice:
+def choose(candidates: Sequence[Candidate], weights: Array, seconds: float, *, cpu: bool) -> Choice:
     """Choose within a time.
 
     Args:
         candidates: all shapes.
         weights: (P, N), each plan's shares of its step.
         seconds: what measuring may cost.
+        cpu: whether the device is a CPU, of which the catalog knows little.
     """
     costs = np.array([one.cost if one.case is not None else np.inf for one in candidates])
+    shapes = [one.shape for one in candidates]
+    priors = {kind: prior(kind, cpu=cpu) for kind, _ in shapes}
     spread_out = _within(_spread(candidates, weights.max(axis=0)), costs, SPREAD_SHARE * seconds)
-    left = seconds - float(costs[spread_out].sum())
-    rest = _greedy([one.shape for one in candidates], weights, costs, spread_out, left)
-    return Choice(candidates=tuple(candidates), weights=weights, measured=(*spread_out, *rest))
-
-
-def best(shapes: Sequence[Shape], weights: Array, count: int) -> tuple[int, ...]:
-    """The first shapes of the greedy choice, where all cost the same."""
-    return tuple(_greedy(shapes, weights, np.ones(len(shapes)), [], count + 0.5))
-
-
-def _greedy(shapes: Sequence[Shape], weights: Array, costs: Array, known: Sequence[int],
-            seconds: float) -> list[int]:  # fmt: skip
-    """Indices by variance removed per second, until no shape that helps fits the time."""
-    belief, found = after(covariance(shapes), known), list(known)
+    belief = after(covariance(shapes, priors), spread_out)
     free = np.isfinite(costs)
-    free[found] = False
-    while True:
-        fits = free & (costs <= seconds)
-        if not fits.any():
-            return found[len(known) :]
+    free[spread_out] = False
+    left = seconds - float(costs[spread_out].sum())
+    rest = _greedy(belief, weights, np.where(free, costs, np.inf), left)
+    return Choice(
+        candidates=tuple(candidates), weights=weights, measured=(*spread_out, *rest), priors=priors
+    )
+
+
+def _greedy(belief: Array, weights: Array, costs: Array, seconds: float) -> list[int]:
+    """Indices by variance removed per second, until no shape that helps fits the time."""
+    found: list[int] = []
+    costs = costs.copy()
+    while (costs <= seconds).any():
         removed = ((weights @ belief) ** 2).mean(axis=0) / (belief.diagonal() + NOISE**2)
-        rate = np.where(fits, removed / costs, -1.0)
+        rate = np.where(costs <= seconds, removed / costs, 0.0)
         at = int(np.argmax(rate))
         if rate[at] <= 0.0:
-            return found[len(known) :]
+            break
         found.append(at)
-        free[at] = False
         seconds -= float(costs[at])
+        costs[at] = np.inf
         belief = told(belief, at)
+    return found
 
 
 def _within(listed: Sequence[int], costs: Array, seconds: float) -> list[int]:
@@ -176,17 +189,18 @@ def _within(listed: Sequence[int], costs: Array, seconds: float) -> list[int]:
 
 
 def _spread(candidates: Sequence[Candidate], weights: Array) -> list[int]:
-    """Spread shapes of all kinds, in turn: the first of every kind, then the second ..."""
+    """Spread shapes of all kinds in rounds: the first of every kind, then the second ..."""
     kinds: dict[str, list[int]] = {}
     for i, one in enumerate(candidates):
         if one.case is not None and np.isfinite(one.cost):
             kinds.setdefault(one.shape[0], []).append(i)
-    placed: list[tuple[float, int]] = []
+    placed: list[tuple[int, bool, int]] = []
     for kind, rows in kinds.items():
-        least = LEAST.get(kind, LEAST_OTHER)
-        chosen = _farthest(candidates, rows, weights, least)
-        placed += [(turn / least, i) for turn, i in enumerate(chosen)]
-    return [i for _, i in sorted(placed, key=lambda one: one[0])]
+        late = LATE if kind not in LEAST and not weights[rows].any() else 0
+        chosen = _farthest(candidates, rows, weights, LEAST.get(kind, LEAST_OTHER))
+        every = A_ROUND.get(kind, 1)
+        placed += [(late + n // every, kind not in LEAST, i) for n, i in enumerate(chosen)]
+    return [i for _, _, i in sorted(placed, key=lambda one: one[:2])]
 
 
 def _farthest(

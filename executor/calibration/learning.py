@@ -1,0 +1,208 @@
+"""Whether the choice of shapes beats chance: a learning curve over recorded measurements.
+
+    python -m executor.calibration.learning --record times.csv    time every shape of a plan space
+    python -m executor.calibration.learning --replay times.csv    measure k of them, predict the rest
+
+A replay looks up k recorded times, by the choice and at random, fits constants and residuals as a
+calibration does, and predicts the kernel time of every plan's step, which the record knows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from executor.calibration.belief import Shape
+from executor.calibration.candidates import shape_of
+from executor.calibration.choose import Candidate, choose
+from executor.calibration.fit import Kernels, Sample, fit_device, points
+from executor.calibration.kernels import Bench
+from executor.calibration.operators import Call
+from executor.calibration.targets import Target
+from executor.calibration.workloads import Case, Workload, distinct_cases, kernel_cases
+from parsim.cluster.hardware import Device
+from parsim.cost.plan_kernels import plan_kernels
+from parsim.plan.record import precision
+from parsim.scenario import load_scenario
+
+COUNTS = (5, 10, 20, 40, 80)
+SEEDS = 20
+SCENARIO = Path("scenarios/gpt2-small-cpu.yaml")
+DEGREES, MICROBATCHES = (1, 2, 4), (1, 2, 4)
+FIELDS = ("kind", "shape", "seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """Every shape that was timed, and the plans whose steps they make up."""
+
+    times: dict[Shape, float]
+    targets: tuple[Target, ...]
+    kernels: Kernels
+    device: Device
+
+    @classmethod
+    def of(cls, times: dict[Shape, float], scenario: Path = SCENARIO) -> Record:
+        """Times of the kernels of a scenario's model under every tensor degree and micro-batch."""
+        found = load_scenario(scenario)
+        plan = replace(found.fixed_plan(), pp=1)
+        targets = tuple(
+            Target(job=found.job, plan=one, workload=Workload(spec=found.spec, plan=one))
+            for one in (
+                replace(plan, tp=tp, microbatch_size=size)
+                for tp in DEGREES
+                for size in MICROBATCHES
+            )
+        )
+        used = precision(plan.precision)
+        kernels = Kernels(precision=used.compute, value=used.activation,
+                          software=found.job.software)  # fmt: skip
+        return cls(times=times, targets=targets, kernels=kernels, device=found.job.device)
+
+    @property
+    def cases(self) -> dict[Shape, Case]:
+        """What was recorded and can be run by itself."""
+        found = (
+            case
+            for one in self.targets
+            for case in kernel_cases(one.workload, self.kernels.software)
+        )
+        return {shape_of(case): case for case in found if shape_of(case) in self.times}
+
+    def counts(self, shapes: Sequence[Shape]) -> NDArray[np.float64]:
+        """(P, N): how often each plan's step runs each recorded shape."""
+        found, place = (
+            np.zeros((len(self.targets), len(shapes))),
+            {x: i for i, x in enumerate(shapes)},
+        )
+        for row, target in enumerate(self.targets):
+            for one in plan_kernels(target.job, target.plan):
+                at = place.get(shape_of(Case(one.kind, dict(enumerate_names(one.where)))))
+                if at is not None:
+                    found[row, at] += one.count
+        return found
+
+
+def enumerate_names(where: Sequence[float]) -> list[tuple[str, float]]:
+    """Coordinates under names that a Case takes."""
+    return [(str(i), x) for i, x in enumerate(where)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Mean and largest |predicted / measured - 1| of the steps' kernel time, and the interval."""
+
+    mean: float
+    largest: float
+    interval: float = float("nan")
+
+
+def replay(record: Record, count: int, seed: int | None) -> Point:
+    """Measure `count` shapes by the choice, or at random with a seed, and predict all plans."""
+    cases = record.cases
+    shapes = list(cases)
+    counts = record.counts(shapes)
+    modelled = np.array([_time(record, record.device, cases[x]) for x in shapes])
+    weights = counts * modelled / (counts @ modelled)[:, None]
+    expected = float("nan")
+    if seed is None:
+        candidates = [Candidate(shape=x, case=cases[x], cost=1.0) for x in shapes]
+        chosen = choose(candidates, weights, count + 0.5, cpu=True)
+        rows, expected = list(chosen.measured), chosen.expected
+    else:
+        rows = np.random.default_rng(seed).permutation(len(shapes))[:count].tolist()
+    device = _calibrated(record, [cases[shapes[i]] for i in rows])
+    predicted = counts @ np.array([_time(record, device, cases[x]) for x in shapes])
+    true = counts @ np.array([record.times[x] for x in shapes])
+    errors = np.abs(predicted / true - 1.0)
+    return Point(mean=float(errors.mean()), largest=float(errors.max()), interval=expected)
+
+
+def _calibrated(record: Record, cases: Sequence[Case]) -> Device:
+    samples = [
+        Sample(kind=one.kind, shape=one.shape, seconds=record.times[shape_of(one)]) for one in cases
+    ]
+    device = fit_device(record.device, samples, record.kernels)
+    modelled = [record.kernels.time(device, one.kind, one.shape) for one in samples]
+    return replace(device, residuals=points(samples, modelled))
+
+
+def _time(record: Record, device: Device, case: Case) -> float:
+    return record.kernels.time(device, case.kind, case.shape)
+
+
+def read(path: Path) -> dict[Shape, float]:
+    """Times of a record's file."""
+    lines = (line for line in path.read_text(encoding="utf-8").splitlines() if line[:1] != "#")
+    return {
+        (row["kind"], tuple(float(x) for x in row["shape"].split())): float(row["seconds"])
+        for row in csv.DictReader(lines)
+    }
+
+
+class _Clock(Bench):
+    """A bench that counts the seconds its thread really ran: other load stretches only the others.
+
+    A long kernel on a shared machine is always interrupted, so the least time would hide nothing.
+    """
+
+    def elapsed(self, work: Call, inner: int) -> float:
+        began = time.thread_time()
+        for _ in range(inner):
+            work()
+        return (time.thread_time() - began) / inner
+
+
+def record_times(path: Path) -> None:
+    """Time every shape on one thread of this machine's CPU and write the file."""
+    torch.set_num_threads(1)
+    record, bench = Record.of({}), _Clock(torch.device("cpu"), "fp32")
+    with path.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(FIELDS)
+        workloads = [one.workload for one in record.targets]
+        for case in distinct_cases(workloads, record.kernels.software):
+            kind, where = shape_of(case)
+            seconds = bench.sample(case, 0.1).seconds
+            writer.writerow([kind, " ".join(f"{x:.9g}" for x in where), f"{seconds:.6g}"])
+
+
+def table(record: Record) -> str:
+    """The learning curve as Markdown."""
+    lines = ["| shapes | choice: mean / largest % | expected ± % | random: mean / largest % |",
+             "|--:|--:|--:|--:|"]  # fmt: skip
+    for count in COUNTS:
+        own = replay(record, count, None)
+        others = [replay(record, count, seed) for seed in range(SEEDS)]
+        mean, largest = (float(np.mean([getattr(x, name) for x in others]))
+                         for name in ("mean", "largest"))  # fmt: skip
+        lines.append(
+            f"| {count} | {100 * own.mean:.1f} / {100 * own.largest:.1f} | "
+            f"{100 * own.interval:.1f} | {100 * mean:.1f} / {100 * largest:.1f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Record, or replay."""
+    parser = argparse.ArgumentParser(prog="python -m executor.calibration.learning")
+    parser.add_argument("--record", type=Path, help="time every shape and write the file")
+    parser.add_argument("--replay", type=Path, help="print the learning curve of a file")
+    options = parser.parse_args()
+    if options.record:
+        record_times(options.record)
+    if options.replay:
+        sys.stdout.write(table(Record.of(read(options.replay))))
+
+
+if __name__ == "__main__":
+    main()
