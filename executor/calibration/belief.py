@@ -45,8 +45,10 @@ class Prior:
 
     def scaled(self, shared: float, single: float) -> Prior:
         """Other certainty of the constants, and of single shapes."""
-        return Prior(family=shared * self.family, kind=shared * self.kind,
-                     near=single * self.near, own=single * self.own, lengths=self.lengths)  # fmt: skip
+        return Prior(
+            family=shared * self.family, kind=shared * self.kind, near=single * self.near,
+            own=single * self.own, lengths=self.lengths,
+        )  # fmt: skip
 
     def measured(self, scatter: float, count: int) -> Prior:
         """After the constants were fitted to `count` shapes that scatter so much around them."""
@@ -57,7 +59,7 @@ class Prior:
 
 # Unmeasured GEMMs 6 to 10 % median by the catalog's roofline (sd 0.15), 4 to 5 % by fitted
 # constants with a spread of 6 to 8 % around them; length scales of published GEMM tables.
-_PRODUCTS = Prior(family=0.0, kind=0.13, near=0.06, own=0.04, lengths=(0.7, 0.3, 1.5))
+_PRODUCTS = Prior(family=0.0, kind=0.13, near=0.07, own=0.02, lengths=(3.0, 3.0, 3.0))
 # Attention: 10 to 20 % uncalibrated, 2 to 6 % calibrated.
 _ATTENTION = Prior(family=0.0, kind=0.15, near=0.05, own=0.02, lengths=(3.0, 2.0))
 # Memory-bound: 10 to 20 % uncalibrated, 5 % expected; one bandwidth for all of them.

@@ -77,10 +77,11 @@ def choice(targets: Sequence[Target], spread: Iterable[Case], kernels: Kernels, 
 
 def shape_of(case: Case) -> Shape:
     """A case's kind and the coordinates of its residuals, to nine digits."""
-    return case.kind, _rounded(x for name, x in case.shape.items() if name != "launches")
+    return case.kind, rounded(x for name, x in case.shape.items() if name != "launches")
 
 
-def _rounded(values: Iterable[float]) -> tuple[float, ...]:
+def rounded(values: Iterable[float]) -> tuple[float, ...]:
+    """Coordinates to nine digits: how shapes are told apart."""
     return tuple(float(f"{x:.9g}") for x in values)
 
 
@@ -91,7 +92,7 @@ def _weights(targets: Sequence[Target]) -> dict[Shape, NDArray[np.float64]]:
         kernels = plan_kernels(target.job, target.plan)
         total = sum(one.weight for one in kernels)
         for one in kernels:
-            shape = one.kind or "scores", _rounded(one.where)
+            shape = one.kind or "scores", rounded(one.where)
             found.setdefault(shape, np.zeros(len(targets)))[row] += one.weight / total
     return found
 

@@ -5,9 +5,9 @@ A plan's kernels have weights w_i (share of the step's kernel time) and errors w
 
     (w K)_j^2 / (K_jj + noise^2)
 
-out of it: w_j^2 K_jj of its own and what it tells of its neighbours. First a few spread shapes of
-every kind, without which the constants cannot be fitted; then the shape that takes most per second
-of measuring, again and again until the time is used. Same inputs, same choice.
+out of it: w_j^2 K_jj of its own and what it tells of its neighbours. Always the shape that takes
+most per second of measuring comes next; towards the end of the time, spread shapes of the kinds
+that have few, without which the constants cannot be fitted. Same inputs, same choice.
 """
 
 from __future__ import annotations
@@ -50,8 +50,10 @@ A_ROUND = {GEMM: 4}
 """Of how many shapes of a kind a round of the spread has: the time may end after any of them."""
 LATE = 1000
 """Rounds that kinds wait which no plan has: they serve other scenarios."""
-SPREAD_SHARE = 0.5
-"""Of the time, for the spread shapes; the rest goes by weight."""
+BY_WEIGHT = 0.7
+"""Of the time, by weight alone; then come the spread shapes that are still lacking."""
+ENOUGH = 20
+"""Where the time is for fewer shapes of median cost, all of it goes by weight."""
 DEAR = 3.0
 """A spread shape costs at most so many times the median of its kind: any will do."""
 QUANTILE = 1.2816
@@ -154,14 +156,17 @@ def choose(candidates: Sequence[Candidate], weights: Array, seconds: float, *, c
     costs = np.array([one.cost if one.case is not None else np.inf for one in candidates])
     shapes = [one.shape for one in candidates]
     priors = {kind: prior(kind, cpu=cpu) for kind, _ in shapes}
-    spread_out = _within(_spread(candidates, weights.max(axis=0)), costs, SPREAD_SHARE * seconds)
-    belief = after(covariance(shapes, priors), spread_out)
-    free = np.isfinite(costs)
-    free[spread_out] = False
-    left = seconds - float(costs[spread_out].sum())
-    rest = _greedy(belief, weights, np.where(free, costs, np.inf), left)
+    belief = covariance(shapes, priors)
+    few = seconds < ENOUGH * float(np.median(costs[np.isfinite(costs)]))
+    found = _greedy(belief, weights, costs, seconds if few else BY_WEIGHT * seconds)
+    if not few:
+        left = seconds - float(costs[found].sum())
+        found += _within(_spread(candidates, weights.max(axis=0), found), costs, left)
+    left = seconds - float(costs[found].sum())
+    costs[found] = np.inf
+    found += _greedy(after(belief, found), weights, costs, left)
     return Choice(
-        candidates=tuple(candidates), weights=weights, measured=(*spread_out, *rest), priors=priors
+        candidates=tuple(candidates), weights=weights, measured=tuple(found), priors=priors
     )
 
 
@@ -183,13 +188,13 @@ def _greedy(belief: Array, weights: Array, costs: Array, seconds: float) -> list
 
 
 def _within(listed: Sequence[int], costs: Array, seconds: float) -> list[int]:
-    """The beginning of a list that fits a time, and at least its first."""
+    """The beginning of a list that fits a time."""
     spent = np.cumsum(costs[list(listed)])
-    return list(listed[: max(int(np.searchsorted(spent, seconds, side="right")), 1)])
+    return list(listed[: int(np.searchsorted(spent, seconds, side="right"))])
 
 
-def _spread(candidates: Sequence[Candidate], weights: Array) -> list[int]:
-    """Spread shapes of all kinds in rounds: the first of every kind, then the second ..."""
+def _spread(candidates: Sequence[Candidate], weights: Array, known: Sequence[int]) -> list[int]:
+    """What every kind lacks to its least count: first of each kind, then the second of each ..."""
     kinds: dict[str, list[int]] = {}
     for i, one in enumerate(candidates):
         if one.case is not None and np.isfinite(one.cost):
@@ -197,22 +202,27 @@ def _spread(candidates: Sequence[Candidate], weights: Array) -> list[int]:
     placed: list[tuple[int, bool, int]] = []
     for kind, rows in kinds.items():
         late = LATE if kind not in LEAST and not weights[rows].any() else 0
-        chosen = _farthest(candidates, rows, weights, LEAST.get(kind, LEAST_OTHER))
+        have = [i for i in rows if i in known]
+        chosen = _farthest(candidates, rows, have, LEAST.get(kind, LEAST_OTHER))
         every = A_ROUND.get(kind, 1)
-        placed += [(late + n // every, kind not in LEAST, i) for n, i in enumerate(chosen)]
+        placed += [
+            (late + n // every, kind not in LEAST, i) for n, i in enumerate(chosen, len(have))
+        ]
     return [i for _, _, i in sorted(placed, key=lambda one: one[:2])]
 
 
 def _farthest(
-    candidates: Sequence[Candidate], rows: Sequence[int], weights: Array, count: int
+    candidates: Sequence[Candidate], rows: Sequence[int], have: Sequence[int], count: int
 ) -> list[int]:
-    """The heaviest shape that is not too dear, then always the one farthest from those chosen."""
+    """Shapes that are not too dear, always the one farthest from those there are, up to a count."""
     limit = DEAR * float(np.median([candidates[i].cost for i in rows]))
-    rows = [i for i in rows if candidates[i].cost <= limit]
+    rows = [i for i in rows if candidates[i].cost <= limit or i in have]
     at = np.log2(np.array([candidates[i].shape[1] for i in rows], dtype=np.float64))
-    chosen = [int(np.argmax(weights[rows]))]
-    distance = np.abs(at - at[chosen[0]]).sum(axis=1)
-    while len(chosen) < count and distance.max() > 0.0:
+    middle = int(np.argmin(np.abs(at - np.median(at, axis=0)).sum(axis=1)))
+    chosen = [rows.index(i) for i in have] or [middle]
+    while len(chosen) < count:
+        distance = np.abs(at[:, None, :] - at[None, chosen, :]).sum(axis=2).min(axis=1)
+        if not distance.max() > 0.0:
+            break
         chosen.append(int(np.argmax(distance)))
-        distance = np.minimum(distance, np.abs(at - at[chosen[-1]]).sum(axis=1))
-    return [rows[i] for i in chosen]
+    return [rows[i] for i in chosen if rows[i] not in have]

@@ -1,7 +1,7 @@
 """Whether the choice of shapes beats chance: a learning curve over recorded measurements.
 
-    python -m executor.calibration.learning --record times.csv    time every shape of a plan space
-    python -m executor.calibration.learning --replay times.csv    measure k of them, predict the rest
+    python -m executor.calibration.learning --record FILE.csv   time every shape of a plan space
+    python -m executor.calibration.learning --replay FILE.csv   measure k of them, predict the rest
 
 A replay looks up k recorded times, by the choice and at random, fits constants and residuals as a
 calibration does, and predicts the kernel time of every plan's step, which the record knows.
@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from executor.calibration.belief import Shape
-from executor.calibration.candidates import shape_of
+from executor.calibration.candidates import rounded, shape_of
 from executor.calibration.choose import Candidate, choose
 from executor.calibration.fit import Kernels, Sample, fit_device, points
 from executor.calibration.kernels import Bench
@@ -32,11 +32,10 @@ from executor.calibration.workloads import Case, Workload, distinct_cases, kerne
 from parsim.cluster.hardware import Device
 from parsim.cost.plan_kernels import plan_kernels
 from parsim.plan.record import precision
-from parsim.scenario import load_scenario
+from parsim.scenario import Scenario, load_scenario
 
 COUNTS = (5, 10, 20, 40, 80)
 SEEDS = 20
-SCENARIO = Path("scenarios/gpt2-small-cpu.yaml")
 DEGREES, MICROBATCHES = (1, 2, 4), (1, 2, 4)
 FIELDS = ("kind", "shape", "seconds")
 
@@ -51,9 +50,8 @@ class Record:
     device: Device
 
     @classmethod
-    def of(cls, times: dict[Shape, float], scenario: Path = SCENARIO) -> Record:
+    def of(cls, times: dict[Shape, float], found: Scenario) -> Record:
         """Times of the kernels of a scenario's model under every tensor degree and micro-batch."""
-        found = load_scenario(scenario)
         plan = replace(found.fixed_plan(), pp=1)
         targets = tuple(
             Target(job=found.job, plan=one, workload=Workload(spec=found.spec, plan=one))
@@ -71,30 +69,20 @@ class Record:
     @property
     def cases(self) -> dict[Shape, Case]:
         """What was recorded and can be run by itself."""
-        found = (
-            case
-            for one in self.targets
-            for case in kernel_cases(one.workload, self.kernels.software)
-        )
+        software = self.kernels.software
+        found = (case for one in self.targets for case in kernel_cases(one.workload, software))
         return {shape_of(case): case for case in found if shape_of(case) in self.times}
 
     def counts(self, shapes: Sequence[Shape]) -> NDArray[np.float64]:
         """(P, N): how often each plan's step runs each recorded shape."""
-        found, place = (
-            np.zeros((len(self.targets), len(shapes))),
-            {x: i for i, x in enumerate(shapes)},
-        )
+        found = np.zeros((len(self.targets), len(shapes)))
+        place = {shape: i for i, shape in enumerate(shapes)}
         for row, target in enumerate(self.targets):
             for one in plan_kernels(target.job, target.plan):
-                at = place.get(shape_of(Case(one.kind, dict(enumerate_names(one.where)))))
+                at = place.get((one.kind, rounded(one.where)))
                 if at is not None:
                     found[row, at] += one.count
         return found
-
-
-def enumerate_names(where: Sequence[float]) -> list[tuple[str, float]]:
-    """Coordinates under names that a Case takes."""
-    return [(str(i), x) for i, x in enumerate(where)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,10 +150,10 @@ class _Clock(Bench):
         return (time.thread_time() - began) / inner
 
 
-def record_times(path: Path) -> None:
+def record_times(path: Path, found: Scenario) -> None:
     """Time every shape on one thread of this machine's CPU and write the file."""
     torch.set_num_threads(1)
-    record, bench = Record.of({}), _Clock(torch.device("cpu"), "fp32")
+    record, bench = Record.of({}, found), _Clock(torch.device("cpu"), "fp32")
     with path.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(FIELDS)
@@ -197,11 +185,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m executor.calibration.learning")
     parser.add_argument("--record", type=Path, help="time every shape and write the file")
     parser.add_argument("--replay", type=Path, help="print the learning curve of a file")
+    parser.add_argument("--scenario", type=Path, default="scenarios/gpt2-small-cpu.yaml")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
+    found = load_scenario(options.scenario, dict(pair.split("=", 1) for pair in options.set))
     if options.record:
-        record_times(options.record)
+        record_times(options.record, found)
     if options.replay:
-        sys.stdout.write(table(Record.of(read(options.replay))))
+        sys.stdout.write(table(Record.of(read(options.replay), found)))
 
 
 if __name__ == "__main__":
