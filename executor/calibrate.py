@@ -24,10 +24,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from executor.calibration.candidates import LEAST_SECONDS, choice
 from executor.calibration.choose import Choice
 from executor.calibration.conclude import Measured, Setting, conclude
+from executor.calibration.file import hardware_name
 from executor.calibration.fit import Kernels, Sample
 from executor.calibration.kernels import Bench
 from executor.calibration.layers import LayerBench, LayerSample
 from executor.calibration.links import interference, link_choice, link_samples
+from executor.calibration.merge import compatible, read_calibration
 from executor.calibration.said import achieved, announced
 from executor.calibration.targets import Target, of_scenario, of_workloads, whole_layers
 from executor.calibration.workloads import (
@@ -170,6 +172,16 @@ def measure(
     return samples, tuple(clock.moments), notes
 
 
+def mergeable(old: Path, chosen: Setting) -> list[str]:
+    """Notes on an earlier calibration, if what is measured now can be merged with it.
+
+    Raises:
+        InputError: another device or precision, or no calibration.
+    """
+    name = hardware_name(chosen.report)
+    return compatible(read_calibration(old), name, chosen.kernels.precision, torch.__version__)
+
+
 def measure_layers(bench: Bench, chosen: Setting, seconds: float) -> list[LayerSample]:
     """Time the layers of all workloads for which there are enough ranks."""
     size = dist.get_world_size()
@@ -218,6 +230,7 @@ def main() -> int:
     parser.add_argument("--scenario", type=Path)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--merge", type=Path, help="a calibration that must fit to this one")
     options = parser.parse_args()
     if "RANK" in os.environ:
         end_with_parent()
@@ -225,6 +238,8 @@ def main() -> int:
         report = probe(options.device)
         chosen = setting(report, options.scenario)
         if "RANK" not in os.environ:
+            for said in mergeable(options.merge, chosen) if options.merge else ():
+                sys.stderr.write(f"note: {said}\n")
             sys.stdout.write(f"{ranks_wanted(report)}\n")
             sys.stderr.write(announced(choice_for(chosen, options.seconds)))
         else:
