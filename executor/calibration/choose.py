@@ -50,7 +50,7 @@ A_ROUND = {GEMM: 4}
 """Of how many shapes of a kind a round of the spread has: the time may end after any of them."""
 LATE = 1000
 """Rounds that kinds wait which no plan has: they serve other scenarios."""
-BY_WEIGHT = 0.7
+BY_WEIGHT = 0.8
 """Of the time, by weight alone; then come the spread shapes that are still lacking."""
 ENOUGH = 20
 """Where the time is for fewer shapes of median cost, all of it goes by weight."""

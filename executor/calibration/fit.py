@@ -23,7 +23,8 @@ from executor.calibration.workloads import (
     OPTIMIZER,
 )
 from parsim.cluster.hardware import Device, Measured, System
-from parsim.cluster.residuals import LIMIT
+from parsim.cluster.plausible import MOST_EFFICIENCY
+from parsim.cluster.residuals import LIMIT, WHOLE_LIMIT
 from parsim.cost.collectives import Groups, collective_time, groups, p2p_time
 from parsim.cost.kernels import flash_attention_time, gemm_time, memory_time
 from parsim.cost.software import Software
@@ -118,7 +119,13 @@ def fit_device(device: Device, samples: Sequence[Sample], kernels: Kernels) -> D
     for place, names in enumerate(GROUPS):
         chosen = [x for x in samples if own.get(x.kind, 3) == place and x.kind not in CHECKS]
         device = _fitted(device, names, chosen, kernels)
-    return replace(device, calibrated=True)
+    return bounded(replace(device, calibrated=True))
+
+
+def bounded(device: Device) -> Device:
+    """The device without an efficiency that no file may have; its residuals say the rest."""
+    found = {name: getattr(device, name) for name in DEVICE_CONSTANTS if "efficiency" in name}
+    return replace(device, **{name: min(x, MOST_EFFICIENCY) for name, x in found.items()})
 
 
 def _fitted(
@@ -161,7 +168,9 @@ def fit_system(system: System, samples: Sequence[Sample]) -> System:
         found = made(values)
         return np.array([link_time(found, where, one.kind, one.shape) for one in samples])
 
-    return replace(made(least_squares(predict, start, _seconds(samples))), calibrated=True)
+    found = made(least_squares(predict, start, _seconds(samples)))
+    share = min(found.intra.efficiency, MOST_EFFICIENCY)
+    return replace(found, calibrated=True, intra=replace(found.intra, efficiency=share))
 
 
 def system_constants(system: System) -> dict[str, float]:
@@ -232,7 +241,7 @@ def lines(samples: Sequence[Sample]) -> Measured:
         fixed, slope = _line(modelled, _seconds(own))
         low, high = float(modelled.min()) / SPAN, float(modelled.max()) * SPAN
         grid = np.geomspace(low, high, round(np.log2(high / low)) * 4 + 1)
-        ratios = np.clip(fixed / grid + slope, 1.0 / LIMIT, LIMIT)
+        ratios = np.clip(fixed / grid + slope, 1.0 / WHOLE_LIMIT, WHOLE_LIMIT)
         found[kind] = tuple(zip(grid.tolist(), ratios.tolist(), strict=True))
     return found
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from parsim.cost.coverage import coverage_notes
 from parsim.cost.job import Job
 from parsim.cost.stages import LayerTable
 from parsim.errors import ParsimError
@@ -97,7 +98,7 @@ def _prediction(job: Job, plan: Plan, found: Evaluation, drawn: object) -> Predi
         peak_allocated=tuple(float(x) for x in memory),
         memory=found.memory.at(int(np.argmax(memory)), 0),
         capacity=job.device.memory,
-        notes=notes(job),
+        notes=(*notes(job), *coverage_notes(job, plan)),
         timeline=drawn,  # type: ignore[arg-type]
     )
 
