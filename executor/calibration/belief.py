@@ -17,8 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from parsim.cluster.hardware import Measured
-
 Array = NDArray[np.float64]
 Shape = tuple[str, tuple[float, ...]]
 """A kind and its coordinates."""
@@ -37,11 +35,6 @@ class Prior:
     near: float
     own: float
     lengths: tuple[float, ...]
-
-    @property
-    def spread(self) -> float:
-        """Of a shape of which nothing is known."""
-        return float(np.sqrt(self.family**2 + self.kind**2 + self.near**2 + self.own**2))
 
     def scaled(self, shared: float, single: float) -> Prior:
         """Other certainty of the constants, and of single shapes."""
@@ -122,18 +115,3 @@ def after(belief: Array, measured: Sequence[int], noise: float = NOISE) -> Array
         return belief
     inner = belief[np.ix_(rows, rows)] + noise**2 * np.eye(rows.size)
     return np.asarray(belief - belief[:, rows] @ np.linalg.solve(inner, belief[rows]))
-
-
-def spread(residuals: Measured, kind: str, *where: float) -> float:
-    """Standard deviation of the log error of a shape, given a calibration's points of its kind.
-
-    To be replaced by `residual_spread` of parsim/cost/residuals.py, of the same signature.
-    """
-    points = residuals.get(kind)
-    if points is None:
-        return prior(kind).spread
-    scatter = max(float(np.std(np.log([point[-1] for point in points]))), NOISE)
-    shapes = [(kind, tuple(where)), *((kind, point[:-1]) for point in points)]
-    belief = covariance(shapes, {kind: prior(kind).measured(scatter, len(points))})
-    left = after(belief, range(1, len(shapes)))[0, 0]
-    return float(np.sqrt(max(left, 0.0) + NOISE**2))

@@ -51,6 +51,7 @@ from parsim.cluster.document import read_document
 from parsim.cluster.entries import read_entry
 from parsim.cluster.hardware import Device, Measured, System
 from parsim.cluster.reader import load_catalog
+from parsim.cluster.residuals import WHOLE_LIMIT
 from parsim.cost.software import software
 from parsim.errors import InputError, ParsimError
 from parsim.plan.record import precision
@@ -108,8 +109,10 @@ def read_calibration(file: Path) -> Calibration:
     text = device.sources.get(DEVICE_CONSTANTS[0], "")
     sources = tuple(one.group(0).strip() for one in _SOURCE.finditer(text))
     if not sources:
-        raise InputError(f"{file}: {device.id}.{DEVICE_CONSTANTS[0]} does not say when and on what "
-                         f"it was measured; give a file that `parsim calibrate --out` wrote")  # fmt: skip
+        raise InputError(
+            f"{file}: {device.id}.{DEVICE_CONSTANTS[0]} does not say when and on what it was "
+            f"measured; give a file that `parsim calibrate --out` wrote"
+        )
     system = systems[0] if systems else None
     ids = {"devices": device.id, "systems": system.id if system else ""}
     return Calibration(file=str(file), device=device, system=system, sources=sources,
@@ -241,16 +244,21 @@ def _merged_lines(old: Device | System, new: Device | System) -> Measured:
 
 
 def _core(*files: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
-    """Points of lines without what was added at both ends (see `lines`)."""
+    """Points of lines without what was added at both ends (see `lines`).
+
+    The written points lie on ratio = fixed / x + slope, so that is known but for rounding.
+    """
     found = []
     for rows in files:
         if rows:
+            inside = [row for row in rows if 1.0 / WHOLE_LIMIT < row[1] < WHOLE_LIMIT]
+            table = np.array(inside or rows)
+            columns = np.stack([1.0 / table[:, 0], np.ones(len(table))], axis=1)
+            (fixed, slope), *_ = np.linalg.lstsq(columns, table[:, 1], rcond=None)
             low, high = rows[0][0] * SPAN, rows[-1][0] / SPAN
-            kept = [(x, ratio) for x, ratio in rows if low / 1.001 <= x <= high * 1.001]
-            at, ratios = np.log(np.array(rows)).T
-            ends = [(x, float(np.exp(np.interp(np.log(x), at, ratios)))) for x in (low, high)]
-            found += [*ends, *kept]
-    return sorted(set(found))
+            at = [low, *(x for x, _ in rows if low < x < high), high]
+            found += [(x, float(fixed / x + slope)) for x in at]
+    return sorted(found)
 
 
 def _merged_system(

@@ -18,7 +18,7 @@ LIMIT = 30.0
 """A kernel's measured time beyond this factor of the constants' is a mistake, not a residual: the
 farthest real one so far is a loss on a CPU, 15 times its bytes."""
 WHOLE_LIMIT = 100.0
-"""The same of whole layers and of sharding: the fixed part of a short layer was 42 times its own."""
+"""The same of whole layers and sharding: what is fixed was 42 times a short one's model."""
 _WHOLE = ("block", "embedding", "head", "split_", "sequence_", "sharded")
 
 _SHARED = {"gemm": 3, "attention_forward": 2, "attention_backward": 2}

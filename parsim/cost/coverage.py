@@ -38,7 +38,7 @@ def outside(job: Job, plan: Plan) -> dict[str, float]:
 
 
 def _by_constants(job: Job) -> Job:
-    """The job priced without residuals: the shares need no more, and it takes a fifth of the time."""
+    """The job priced without residuals: the shares need no more, in a fifth of the time."""
     device = replace(job.device, residuals={})
     system = replace(job.system, device=device)
     return replace(job, cluster=replace(job.cluster, system=system))
@@ -62,10 +62,8 @@ def coverage_notes(job: Job, plan: Plan) -> tuple[str, ...]:
     share = sum(found.values())
     if share < WORTH:
         return ()
-    most = [kind for kind in sorted(found, key=lambda kind: -found[kind]) if found[kind] > 0.001][
-        :3
-    ]
-    named = ", ".join(f"{kind or 'scores'} {_percent(found[kind])}" for kind in most)
+    most = sorted((kind for kind in found if found[kind] > 0.001), key=lambda kind: -found[kind])
+    named = ", ".join(f"{kind or 'scores'} {_percent(found[kind])}" for kind in most[:3])
     return (
         f"{_percent(share)} of the step's kernel time are kernels outside of what was measured on "
         f"device {job.device.id} ({named}): model instead of measurement, interval wider; "
