@@ -36,12 +36,10 @@ class Prior:
     own: float
     lengths: tuple[float, ...]
 
-    def scaled(self, shared: float, single: float) -> Prior:
-        """Other certainty of the constants, and of single shapes."""
-        return Prior(
-            family=shared * self.family, kind=shared * self.kind, near=single * self.near,
-            own=single * self.own, lengths=self.lengths,
-        )  # fmt: skip
+    def scaled(self, times: float) -> Prior:
+        """So many times less certain."""
+        return Prior(family=times * self.family, kind=times * self.kind, near=times * self.near,
+                     own=times * self.own, lengths=self.lengths)  # fmt: skip
 
     def measured(self, scatter: float, count: int) -> Prior:
         """After the constants were fitted to `count` shapes that scatter so much around them."""
@@ -59,9 +57,10 @@ _ATTENTION = Prior(family=0.0, kind=0.15, near=0.05, own=0.02, lengths=(3.0, 2.0
 _MEMORY = Prior(family=0.12, kind=0.12, near=0.05, own=0.02, lengths=(3.0,))
 # Collectives in a node: 6 to 16 % above 1 MiB, a factor of 2 below; 3 to 10 % by 4 or 5 sizes.
 _LINKS = Prior(family=0.15, kind=0.10, near=0.25, own=0.05, lengths=(4.0,))
-CPU_UNKNOWN, CPU_NEAR = 4.0, 2.0
-"""A catalog's CPU is any core of its kind: its constants are so many times less certain than a
-GPU's, and shapes scatter more around them (caches); by this project's own calibrations."""
+ANY_CPU = 4.0
+"""A catalog's CPU is any core of its kind: so many times less certain than a GPU, constants and
+single shapes (caches) alike. With it the 80 % intervals of two recorded plan spaces hold 80 % of
+their steps (reports/decisions/0008-what-calibration-measures.md)."""
 LINK_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "send_recv")
 
 
@@ -72,7 +71,7 @@ def prior(kind: str, *, cpu: bool = False) -> Prior:
         found = _PRODUCTS
     elif kind.startswith("attention"):
         found = _ATTENTION
-    return found.scaled(CPU_UNKNOWN, CPU_NEAR) if cpu else found
+    return found.scaled(ANY_CPU) if cpu else found
 
 
 def family(kind: str) -> str:

@@ -104,7 +104,12 @@ class Choice:
     @property
     def expected(self) -> float:
         """The same once all chosen shapes are measured."""
-        return interval(self.weights, after(covariance(self._shapes, self.priors), self.measured))
+        return float(np.sqrt((self.expected_of_plans**2).mean()))
+
+    @property
+    def expected_of_plans(self) -> Array:
+        """That of each plan, (P,)."""
+        return intervals(self.weights, after(covariance(self._shapes, self.priors), self.measured))
 
     def achieved(self, scatter: Mapping[str, tuple[float, int]], done: Sequence[Shape],
                  drift: float) -> float:  # fmt: skip
@@ -138,10 +143,15 @@ class Choice:
         return [one.shape for one in self.candidates]
 
 
-def interval(weights: Array, belief: Array) -> float:
-    """Half width of the 80 % interval, root mean square over plans."""
+def intervals(weights: Array, belief: Array) -> Array:
+    """Half width of the 80 % interval of each plan, (P,)."""
     variances = np.einsum("pi,ij,pj->p", weights, belief, weights, optimize=True)
-    return float(QUANTILE * np.sqrt(max(float(variances.mean()), 0.0)))
+    return np.asarray(QUANTILE * np.sqrt(np.maximum(variances, 0.0)))
+
+
+def interval(weights: Array, belief: Array) -> float:
+    """The same as one number, root mean square over plans."""
+    return float(np.sqrt((intervals(weights, belief) ** 2).mean()))
 
 
 def choose(candidates: Sequence[Candidate], weights: Array, seconds: float, *, cpu: bool) -> Choice:

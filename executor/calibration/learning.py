@@ -87,11 +87,16 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Mean and largest |predicted / measured - 1| of the steps' kernel time, and the interval."""
+    """Mean and largest |predicted / measured - 1| of the plans' kernel time.
+
+    `inside` is how many of the plans are within their expected 80 % interval, `expected` that
+    interval; nan for random shapes.
+    """
 
     mean: float
     largest: float
-    interval: float = float("nan")
+    inside: float = float("nan")
+    expected: float = float("nan")
 
 
 def replay(record: Record, count: int, seed: int | None) -> Point:
@@ -101,18 +106,26 @@ def replay(record: Record, count: int, seed: int | None) -> Point:
     counts = record.counts(shapes)
     modelled = np.array([_time(record, record.device, cases[x]) for x in shapes])
     weights = counts * modelled / (counts @ modelled)[:, None]
-    expected = float("nan")
     if seed is None:
         candidates = [Candidate(shape=x, case=cases[x], cost=1.0) for x in shapes]
         chosen = choose(candidates, weights, count + 0.5, cpu=True)
-        rows, expected = list(chosen.measured), chosen.expected
-    else:
-        rows = np.random.default_rng(seed).permutation(len(shapes))[:count].tolist()
-    device = _calibrated(record, [cases[shapes[i]] for i in rows])
-    predicted = counts @ np.array([_time(record, device, cases[x]) for x in shapes])
-    true = counts @ np.array([record.times[x] for x in shapes])
-    errors = np.abs(predicted / true - 1.0)
-    return Point(mean=float(errors.mean()), largest=float(errors.max()), interval=expected)
+        errors = _errors(record, counts, [cases[shapes[i]] for i in chosen.measured])
+        inside = float((errors <= chosen.expected_of_plans).mean())
+        return Point(mean=float(errors.mean()), largest=float(errors.max()), inside=inside,
+                     expected=chosen.expected)  # fmt: skip
+    rows = np.random.default_rng(seed).permutation(len(shapes))[:count]
+    errors = _errors(record, counts, [cases[shapes[i]] for i in rows])
+    return Point(mean=float(errors.mean()), largest=float(errors.max()))
+
+
+def _errors(
+    record: Record, counts: NDArray[np.float64], cases: Sequence[Case]
+) -> NDArray[np.float64]:
+    """Error of each plan's kernel time where these cases are measured."""
+    device, every = _calibrated(record, cases), record.cases
+    predicted = counts @ np.array([_time(record, device, one) for one in every.values()])
+    true = counts @ np.array([record.times[shape] for shape in every])
+    return np.asarray(np.abs(predicted / true - 1.0))
 
 
 def _calibrated(record: Record, cases: Sequence[Case]) -> Device:
@@ -166,16 +179,20 @@ def record_times(path: Path, found: Scenario) -> None:
 
 def table(record: Record) -> str:
     """The learning curve as Markdown."""
-    lines = ["| shapes | choice: mean / largest % | expected ± % | random: mean / largest % |",
-             "|--:|--:|--:|--:|"]  # fmt: skip
+    lines = [
+        "| shapes | choice: mean / largest % | expected ± % | inside | random: mean / largest % |",
+        "|--:|--:|--:|--:|--:|",
+    ]
     for count in COUNTS:
         own = replay(record, count, None)
         others = [replay(record, count, seed) for seed in range(SEEDS)]
-        mean, largest = (float(np.mean([getattr(x, name) for x in others]))
-                         for name in ("mean", "largest"))  # fmt: skip
+        mean, largest = (
+            float(np.mean([getattr(x, name) for x in others])) for name in ("mean", "largest")
+        )
         lines.append(
             f"| {count} | {100 * own.mean:.1f} / {100 * own.largest:.1f} | "
-            f"{100 * own.interval:.1f} | {100 * mean:.1f} / {100 * largest:.1f} |"
+            f"{100 * own.expected:.1f} | {100 * own.inside:.0f} % | "
+            f"{100 * mean:.1f} / {100 * largest:.1f} |"
         )
     return "\n".join(lines) + "\n"
 
