@@ -52,8 +52,10 @@ LATE = 1000
 """Rounds that kinds wait which no plan has: they serve other scenarios."""
 BY_WEIGHT = 0.8
 """Of the time, by weight alone; then come the spread shapes that are still lacking."""
+NEGLIGIBLE = 1e-3
+"""Share of the variance left that a shape must remove to come before the spread."""
 ENOUGH = 20
-"""Where the time is for fewer shapes of median cost, all of it goes by weight."""
+"""Where the time is for fewer shapes of median cost, all that matter come before the spread."""
 DEAR = 3.0
 """A spread shape costs at most so many times the median of its kind: any will do."""
 QUANTILE = 1.2816
@@ -168,10 +170,10 @@ def choose(candidates: Sequence[Candidate], weights: Array, seconds: float, *, c
     priors = {kind: prior(kind, cpu=cpu) for kind, _ in shapes}
     belief = covariance(shapes, priors)
     few = seconds < ENOUGH * float(np.median(costs[np.isfinite(costs)]))
-    found = _greedy(belief, weights, costs, seconds if few else BY_WEIGHT * seconds)
-    if not few:
-        left = seconds - float(costs[found].sum())
-        found += _within(_spread(candidates, weights.max(axis=0), found), costs, left)
+    time = seconds if few else BY_WEIGHT * seconds
+    found = _greedy(belief, weights, costs, time, least=NEGLIGIBLE)
+    left = seconds - float(costs[found].sum())
+    found += _within(_spread(candidates, weights.max(axis=0), found), costs, left)
     left = seconds - float(costs[found].sum())
     costs[found] = np.inf
     found += _greedy(after(belief, found), weights, costs, left)
@@ -180,15 +182,21 @@ def choose(candidates: Sequence[Candidate], weights: Array, seconds: float, *, c
     )
 
 
-def _greedy(belief: Array, weights: Array, costs: Array, seconds: float) -> list[int]:
-    """Indices by variance removed per second, until no shape that helps fits the time."""
+def _greedy(
+    belief: Array, weights: Array, costs: Array, seconds: float, least: float = 0.0
+) -> list[int]:
+    """Indices by variance removed per second, until no shape that helps fits the time.
+
+    `least` is the share of the variance left that the next one must remove.
+    """
     found: list[int] = []
     costs = costs.copy()
     while (costs <= seconds).any():
         removed = ((weights @ belief) ** 2).mean(axis=0) / (belief.diagonal() + NOISE**2)
         rate = np.where(costs <= seconds, removed / costs, 0.0)
         at = int(np.argmax(rate))
-        if rate[at] <= 0.0:
+        variance = float((intervals(weights, belief) ** 2).mean()) / QUANTILE**2
+        if removed[at] <= least * variance or rate[at] <= 0.0:
             break
         found.append(at)
         seconds -= float(costs[at])
@@ -215,9 +223,7 @@ def _spread(candidates: Sequence[Candidate], weights: Array, known: Sequence[int
         have = [i for i in rows if i in known]
         chosen = _farthest(candidates, rows, have, LEAST.get(kind, LEAST_OTHER))
         every = A_ROUND.get(kind, 1)
-        placed += [
-            (late + n // every, kind not in LEAST, i) for n, i in enumerate(chosen, len(have))
-        ]
+        placed += [(late + n // every, kind not in LEAST, i) for n, i in enumerate(chosen)]
     return [i for _, _, i in sorted(placed, key=lambda one: one[:2])]
 
 
