@@ -59,7 +59,7 @@ _MEMORY = Prior(family=0.12, kind=0.12, near=0.05, own=0.02, lengths=(3.0,))
 _LINKS = Prior(family=0.15, kind=0.10, near=0.25, own=0.05, lengths=(4.0,))
 ANY_CPU = 4.0
 """A catalog's CPU is any core of its kind: so many times less certain than a GPU, constants and
-single shapes (caches) alike. With it the 80 % intervals of two recorded plan spaces hold 80 % of
+single shapes (caches) alike. With it the 80 % intervals of two recorded plan spaces hold 75 % of
 their steps (reports/decisions/0008-what-calibration-measures.md)."""
 LINK_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "send_recv")
 
