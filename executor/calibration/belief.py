@@ -101,12 +101,6 @@ def _alike(x: Array, y: Array, lengths: tuple[float, ...]) -> Array:
     return np.asarray(np.exp(-distance.sum(axis=2)))
 
 
-def told(belief: Array, index: int, noise: float = NOISE) -> Array:
-    """The covariance once a shape is measured with some noise."""
-    column = belief[:, index]
-    return np.asarray(belief - np.outer(column, column) / (column[index] + noise**2))
-
-
 def after(belief: Array, measured: Sequence[int], noise: float = NOISE) -> Array:
     """The covariance once several shapes are measured."""
     rows = np.asarray(measured, dtype=np.intp)

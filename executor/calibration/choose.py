@@ -27,7 +27,6 @@ from executor.calibration.belief import (
     after,
     covariance,
     prior,
-    told,
 )
 from executor.calibration.workloads import (
     BACKWARD,
@@ -190,18 +189,24 @@ def _greedy(
     `least` is the share of the variance left that the next one must remove.
     """
     found: list[int] = []
-    costs = costs.copy()
+    told: list[Array] = []  # of the belief now is: belief - sum of outer(u, u) over these
+    costs, spreads, seen = costs.copy(), belief.diagonal().copy(), weights @ belief
+    variance = float((seen * weights).sum(axis=1).mean())
     while (costs <= seconds).any():
-        removed = ((weights @ belief) ** 2).mean(axis=0) / (belief.diagonal() + NOISE**2)
+        removed = (seen**2).mean(axis=0) / (spreads + NOISE**2)
         rate = np.where(costs <= seconds, removed / costs, 0.0)
         at = int(np.argmax(rate))
-        variance = float((intervals(weights, belief) ** 2).mean()) / QUANTILE**2
         if removed[at] <= least * variance or rate[at] <= 0.0:
             break
         found.append(at)
         seconds -= float(costs[at])
         costs[at] = np.inf
-        belief = told(belief, at)
+        column = belief[:, at] - sum((one * one[at] for one in told), np.zeros(len(costs)))
+        told.append(column / np.sqrt(column[at] + NOISE**2))
+        shares = weights @ told[-1]
+        seen = seen - np.outer(shares, told[-1])
+        spreads = np.maximum(spreads - told[-1] ** 2, 0.0)
+        variance -= float((shares**2).mean())
     return found
 
 
@@ -214,13 +219,14 @@ def _within(listed: Sequence[int], costs: Array, seconds: float) -> list[int]:
 def _spread(candidates: Sequence[Candidate], weights: Array, known: Sequence[int]) -> list[int]:
     """What every kind lacks to its least count: first of each kind, then the second of each ..."""
     kinds: dict[str, list[int]] = {}
+    held = set(known)
     for i, one in enumerate(candidates):
         if one.case is not None and np.isfinite(one.cost):
             kinds.setdefault(one.shape[0], []).append(i)
     placed: list[tuple[int, bool, int]] = []
     for kind, rows in kinds.items():
         late = LATE if kind not in LEAST and not weights[rows].any() else 0
-        have = [i for i in rows if i in known]
+        have = [i for i in rows if i in held]
         chosen = _farthest(candidates, rows, have, LEAST.get(kind, LEAST_OTHER))
         every = A_ROUND.get(kind, 1)
         placed += [(late + n // every, kind not in LEAST, i) for n, i in enumerate(chosen)]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 
 from executor.calibrate import choice_for, links_for, setting
-from executor.calibration.belief import NOISE, after, covariance, prior, told
+from executor.calibration.belief import NOISE, after, covariance, prior
 from executor.calibration.choose import Candidate, Choice, choose
 from executor.calibration.learning import Record, read, replay
 from executor.calibration.links import SIZES, link_choice
@@ -68,7 +68,7 @@ def test_measuring_never_makes_less_sure(sizes: list[float], data: st.DataObject
     rows = data.draw(st.lists(st.integers(0, len(sizes) - 1), unique=True, min_size=1))
     one_by_one = belief
     for row in rows:
-        sharper = told(one_by_one, row)
+        sharper = after(one_by_one, [row])
         assert (np.diag(sharper) <= np.diag(one_by_one) + 1e-15).all()
         one_by_one = sharper
     assert one_by_one == pytest.approx(after(belief, rows), abs=1e-12)
