@@ -15,10 +15,10 @@ PICTURE := build/gpt3-175b-timeline.png
 OUT := build/hardware
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint format bench hardware reports fit clean
+.PHONY: help run test test-all lint format bench hardware reports ablation fit fit-kernels fit-collectives clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(CORE) ## search plans for GPT-3 175B on 1,024 A100s, draw the best, compare with measured runs
 	@mkdir -p build
@@ -57,12 +57,21 @@ hardware: $(CORE) $(TORCH) ## calibrate, predict, run and compare on this machin
 	$(BIN)/python -m executor.suite $(OUT)
 
 reports: $(CORE) ## predict every shipped measured run; write reports/*.md and the README's tables
+	$(BIN)/python -m parsim.report.readme README.md parsim/validation/evidence.json parsim/sim/interval.json reports/hardware
 	$(BIN)/parsim validate --report reports/accuracy.md
-	$(BIN)/python -m parsim.report.readme README.md parsim/validation/evidence.json
 	$(BIN)/python -m tests.benchmarks --report reports/benchmarks.md
 
-fit: $(CORE) ## fit the A100 constants to the public rows again and write reports/fit.md (minutes)
-	$(BIN)/python -m parsim.validation.fit reports/fit.md
+ablation: $(CORE) ## switch effects off, leave sources out; write reports/ablation.md (minutes)
+	$(BIN)/python -m parsim.report.ablation reports/ablation.md
+
+fit: $(CORE) ## fit the constants again and write reports/fit.md; WRITE=1 also into the catalog
+	$(BIN)/python -m parsim.report.fit reports/fit.md $(if $(WRITE),--write)
+
+fit-kernels: $(CORE) ## fit the constants of kernels to the public tables; write residuals and reports/kernels.md
+	$(BIN)/python -m parsim.validation.fit_kernels reports/kernels.md parsim/cluster/catalog/kernels
+
+fit-collectives: $(CORE) ## fit the constants of collectives again and write reports/collectives.md
+	$(BIN)/python -m parsim.report.collective_fit reports/collectives.md
 
 clean: ## delete .venv, build outputs and caches
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

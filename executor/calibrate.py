@@ -104,7 +104,7 @@ def setting(report: DeviceReport, scenario: Path | None) -> Setting:
     base = base_device(report, tuple(catalog.devices))
     system = next((one for one in catalog.systems.values() if one.device.id == base), None)
     device, own = catalog.device(base), tuple[Target, ...]()
-    used, stack = "fp32" if report.kind == "cpu" else "bf16", "executor-cpu"
+    used, stack = "fp32" if report.kind == "cpu" else "bf16", f"executor-{report.kind}"
     if scenario is not None:
         found = load_scenario(scenario)
         own = of_scenario(found, device)
@@ -208,7 +208,7 @@ def calibrate(chosen: Setting, out: Path, seconds: float) -> None:
         several = dist.get_world_size() > 1
         wired = links_for(chosen, seconds)
         links = list(link_samples(bench, wired, SHARES["links"] * seconds)) if several else []
-        lost = interference(bench) if several else 0.0
+        lost = interference(bench) if several else None
         limit = SHARES["kernels"] * seconds
         picked = choice_for(chosen, seconds)
         samples, moments, notes = measure(bench, picked.cases, limit, picked.cost)
@@ -228,7 +228,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m executor.calibrate", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--scenario", type=Path)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=55.0)
     parser.add_argument("--device", choices=("cpu", "cuda"))
     parser.add_argument("--merge", type=Path, help="a calibration that must fit to this one")
     options = parser.parse_args()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parsim.cli_executor import calibrate, run
-from parsim.errors import NoFeasiblePlan, ParsimError, ToleranceExceeded
+from parsim.errors import InputError, NoFeasiblePlan, ParsimError, ToleranceExceeded
 from parsim.terminal import (
     AsJson,
     CalibratedDevice,
@@ -30,6 +30,8 @@ from parsim.terminal import (
 )
 
 if TYPE_CHECKING:
+    from parsim.scenario import Scenario
+    from parsim.sim.monte_carlo import JitterResult
     from parsim.validation.compare import Validation
 
 INTERRUPTED = 130
@@ -154,6 +156,11 @@ def simulate(
     timeline: Annotated[
         Path | None, typer.Option(help="save the timeline, for compare and timeline: .json")
     ] = None,
+    jitter_steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="simulate so many steps with ranks that differ: mean, p50, p99"),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of the steps that differ")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Predict step time, bubble, memory and utilisation of a scenario's plan."""
@@ -171,17 +178,36 @@ def simulate(
     )
     usable = found.job.device.usable_memory
     evidence = evidence_for(found.job.device.id, found.job.software.id)
+    late = _jitter(found, jitter_steps, seed)
     if as_json:
-        print_json({**prediction.to_json(), "evidence": evidence and evidence.to_json()})
+        more = {} if late is None else {"jitter": late.to_json()}
+        print_json({**prediction.to_json(), "evidence": evidence and evidence.to_json(), **more})
     else:
         from parsim.report.text import prediction_view
 
         show(prediction_view(prediction, usable=usable, evidence=describe(evidence)))
+    if late is not None and not as_json:
+        from parsim.report.jitter import jitter_view
+
+        show(jitter_view(late))
     if timeline is not None and prediction.timeline is not None:
         save_own_form(prediction.timeline, timeline)
         note(f"timeline written to {timeline}")
     if max(prediction.peak_allocated) > usable:
         raise NoFeasiblePlan(shortage_message(found.job, plan))
+
+
+def _jitter(found: Scenario, steps: int | None, seed: int) -> JitterResult | None:
+    if steps is None:
+        if found.jitter.stated:
+            note("note: the jitter block is left aside; --jitter-steps 1000 simulates it")
+        return None
+    from parsim.sim.monte_carlo import simulate_jitter
+
+    with progress("simulating steps") as step:
+        return simulate_jitter(
+            found.job, found.fixed_plan(), found.jitter, steps=steps, seed=seed, progress=step
+        )
 
 
 @app.command()
@@ -294,16 +320,33 @@ def validate(
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="every row, and the assumptions per stack")
     ] = False,
-    report: Annotated[Path | None, typer.Option(help="write a Markdown report")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="write a Markdown report, with a CSV and a picture beside")
+    ] = None,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="the tables hold times of single kernels")
+    ] = False,
+    collectives: Annotated[
+        bool, typer.Option("--collectives", help="tables of timed collectives instead of steps")
+    ] = False,
+    uncalibrated: Annotated[
+        bool, typer.Option("--uncalibrated", help="collectives without the measured curves")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Predict measured runs and print signed errors."""
-    from parsim.report.save import check_writable, write_text
+    """Predict measured runs (or kernels, or collectives) and print signed errors."""
+    _check_validation(kernels, collectives, uncalibrated, report)
+    if kernels:
+        return _validate_kernels(tables, verbose, as_json)
+    if collectives:
+        return _validate_collectives(tables, uncalibrated, verbose, as_json)
     from parsim.validation.compare import shipped_tables
     from parsim.validation.compare import validate as compare
 
     if report is not None:
-        check_writable(report)
+        from parsim.report.accuracy_files import check_report
+
+        check_report(report, tables or [])
     with progress("predicting rows") as step:
         found = compare(tables or shipped_tables(), progress=step)
     if as_json:
@@ -314,12 +357,59 @@ def validate(
         show(validation_view(found, rows=verbose or bool(tables)))
         _explain(found, verbose)
     if report is not None:
-        from parsim.report.accuracy import accuracy_report
+        from parsim.report.accuracy_files import write_accuracy
 
         words = " ".join(str(path) for path in tables or [])
         command = " ".join(f"parsim validate {words} --report {report}".split())
-        write_text(report, accuracy_report(found, command=command))
+        write_accuracy(found, report, command=command)
         note(f"report written to {report}")
+
+
+def _check_validation(
+    kernels: bool, collectives: bool, uncalibrated: bool, report: Path | None
+) -> None:
+    if kernels and collectives:
+        raise InputError("--kernels and --collectives are for different tables; use one")
+    if uncalibrated and not collectives:
+        raise InputError("--uncalibrated is for collectives; add --collectives")
+    for given, target in ((kernels, "fit-kernels"), (collectives, "fit-collectives")):
+        if given and report is not None:
+            raise InputError(f"--report is for runs; that report comes from make {target}")
+
+
+def _validate_kernels(tables: list[Path] | None, verbose: bool, as_json: bool) -> None:
+    from parsim.validation.kernel_tables import shipped_kernel_tables
+    from parsim.validation.kernels import validate_kernels
+
+    with progress("predicting kernels") as step:
+        found = validate_kernels(tables or shipped_kernel_tables(), progress=step)
+    if as_json:
+        print_json(found.to_json())
+        return
+    from parsim.report.kernels import kernels_view
+
+    show(kernels_view(found, rows=verbose))
+
+
+def _validate_collectives(
+    tables: list[Path] | None, uncalibrated: bool, rows: bool, as_json: bool
+) -> None:
+    from parsim.validation.collectives import MODES, shipped_collectives, validate_collectives
+
+    with progress("predicting collectives") as step:
+        found = validate_collectives(
+            tables or shipped_collectives(),
+            modes=MODES[1:] if uncalibrated else MODES,
+            progress=step,
+        )
+    if as_json:
+        print_json(found.to_json())
+        return
+    from parsim.report.collectives import collectives_view
+
+    show(collectives_view(found, rows=rows))
+    for said in sorted({said for row in found.rows for said in row.notes}):
+        note(f"note: {said}")
 
 
 def _explain(found: Validation, verbose: bool) -> None:
@@ -329,7 +419,7 @@ def _explain(found: Validation, verbose: bool) -> None:
     for said in notes:
         note(f"note: {said}")
     if verbose:
-        for stack in sorted({row.stack for row in found.rows if row.stack}):
+        for stack in found.stacks:
             sys.stdout.write("\n".join(explain(stack)) + "\n")
 
 

@@ -112,7 +112,7 @@ def calibrate(
     out: Path,
     *,
     scenario: Path | None = None,
-    seconds: float = 60.0,
+    seconds: float = 55.0,
     device: str | None = None,
     merge: Path | None = None,
 ) -> dict[str, Any]:

@@ -65,11 +65,45 @@ class Flow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCurve:
-    """Allocated bytes of one rank over time: `bytes[i]` holds from `times[i]` to `times[i+1]`."""
+    """Allocated bytes of one rank over time: `bytes[i]` holds from `times[i]` to `times[i+1]`.
+
+    Of a predicted curve also what is in it: `static` bytes (parameters, gradients, optimizer),
+    `activations` at each time, and the rest, which are buffers that stand while actions run.
+    """
 
     rank: int
     times: tuple[float, ...]
     bytes: tuple[float, ...]
+    static: float = 0.0
+    activations: tuple[float, ...] = ()
+
+    @property
+    def buffers(self) -> tuple[float, ...]:
+        """Logits, temporary, communication buffers and gathered parameters at each time."""
+        pairs = zip(self.bytes, self.activations, strict=bool(self.activations))
+        return tuple(max(whole - self.static - held, 0.0) for whole, held in pairs)
+
+    def to_json(self) -> dict[str, Any]:
+        """One entry of a timeline's `memory`; parts only where they are known."""
+        document: dict[str, Any] = {
+            "rank": self.rank,
+            "times_s": list(self.times),
+            "allocated_bytes": list(self.bytes),
+        }
+        if self.activations:
+            document |= {"static_bytes": self.static, "activations_bytes": list(self.activations)}
+        return document
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> MemoryCurve:
+        """Read what `to_json` wrote."""
+        return cls(
+            rank=document["rank"],
+            times=tuple(document["times_s"]),
+            bytes=tuple(document["allocated_bytes"]),
+            static=document.get("static_bytes", 0.0),
+            activations=tuple(document.get("activations_bytes", ())),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,10 +157,7 @@ class Timeline:
             ],
             "spans": [list(span) for span in self.spans],
             "flows": [list(flow) for flow in self.flows],
-            "memory": [
-                {"rank": c.rank, "times_s": list(c.times), "allocated_bytes": list(c.bytes)}
-                for c in self.memory
-            ],
+            "memory": [curve.to_json() for curve in self.memory],
             "critical": list(self.critical),
         }
 
@@ -146,12 +177,7 @@ class Timeline:
         return cls(
             spans=tuple(Span(*row) for row in document["spans"]),
             flows=tuple(Flow(*row) for row in document["flows"]),
-            memory=tuple(
-                MemoryCurve(
-                    rank=c["rank"], times=tuple(c["times_s"]), bytes=tuple(c["allocated_bytes"])
-                )
-                for c in document["memory"]
-            ),
+            memory=tuple(MemoryCurve.from_json(curve) for curve in document["memory"]),
             critical=tuple(document["critical"]),
             meta=dict(document["meta"]),
         )

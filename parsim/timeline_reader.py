@@ -166,13 +166,14 @@ def _check_curve(place: str, one: object) -> None:
         raise InputError(f"{place} must be an object, got {_short(one)}")
     _checked(f"{place}.rank", one.get("rank"), int)
     counts = []
-    for name in ("times_s", "allocated_bytes"):
+    _checked(f"{place}.static_bytes", one.get("static_bytes", 0.0), float)
+    parts = ("activations_bytes",) if "activations_bytes" in one else ()
+    for name in ("times_s", "allocated_bytes", *parts):
         values = [_checked(f"{place}.{spot}", value, float) for spot, value in _items(one, name)]
         counts.append(len(values))
-    if counts[0] != counts[1]:
-        raise InputError(
-            f"{place} has {counts[0]} times_s and {counts[1]} allocated_bytes; give as many"
-        )
+    for name, count in zip(("allocated_bytes", *parts), counts[1:], strict=True):
+        if count != counts[0]:
+            raise InputError(f"{place} has {counts[0]} times_s and {count} {name}; give as many")
 
 
 def _check_meta(meta: object) -> None:

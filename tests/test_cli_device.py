@@ -68,7 +68,7 @@ systems:
         ("gemm_efficiency: -0.5", "", "my-cpu.gemm_efficiency '-0.5' must be"),
         ("gemm_efficiency: 0", "", "my-cpu.gemm_efficiency '0' must be above 0"),
         ("memory_efficiency: .nan", "", "my-cpu.memory_efficiency '.nan' must be"),
-        ("memory_efficiency: [1.31, measured]", "", "allowed: above 0, at most 1.3"),
+        ("memory_efficiency: [1.31, measured]", "", "is above 1.3, which no kernel reaches"),
         ("kernel_latency: -3us", "", "my-cpu.kernel_latency '-3us' is not a time"),
         ("kernel_latency: 20s", "", "my-cpu.kernel_latency 20 s cannot be; allowed: 0 s to 1 s"),
         ("memory_bandwidth: 0GB/s", "", "my-cpu.memory_bandwidth '0GB/s' must be above 0"),

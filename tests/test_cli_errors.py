@@ -102,8 +102,10 @@ def test_a_folder(cli: Cli, tmp_path: Path) -> None:
         (SMALL, ["plan.schedule=1f1c"],
          "--set plan.schedule=1f1c plan schedule='1f1c' is unknown (did you mean '1f1b'?); "
          "allowed: naive, gpipe, 1f1b, interleaved_1f1b"),
-        (SMALL, ["plan.cp=2"],
-         "--set plan.cp=2 plan cp=2: context parallelism is not yet simulated; use cp=1"),
+        (SMALL, ["plan.pp=1", "plan.cp=2", "model.fused_attention=false"],
+         "--set plan.cp=2 plan cp=2: context parallelism needs fused attention, whose blocks can "
+         "be merged, but gpt2 has unfused attention; use cp=1 (with --set plan.pp=1, --set "
+         "model.fused_attention=false)"),
         (SMALL, ["plan.ep=2"],
          "--set plan.ep=2 plan ep=2: expert parallelism is not yet simulated; use ep=1"),
         (SMALL, ["plan.zero_stage=5"],

@@ -25,6 +25,7 @@ SHIPPED = {
     "llama3-70b-dgx-h100": (
         64, 70.6, "tp4 pp4 dp4 mb1 m32 interleaved_1f1b v5 zero1 sp recompute-full",
     ),
+    "llama3-8b-fp8-dgx-h100": (8, 8.03, "tp1 pp1 dp4 cp2 mb1 m32 no-pipeline zero1"),
     "llama3-8b-dgx-h100": (8, 8.03, "tp1 pp1 dp8 mb1 m2 no-pipeline zero3"),
     "llama3.1-405b-dgx-h100": (
         16384, 406, "tp8 pp16 dp128 mb1 m16 interleaved_1f1b v4 zero1 sp recompute-full",

@@ -53,7 +53,7 @@ class Measured:
     reference: tuple[float, ...]
     notes: tuple[str, ...]
     layers: Sequence[LayerSample] = ()
-    interference: float = 0.0
+    interference: float | None = None
 
     @property
     def drift(self) -> float:

@@ -10,19 +10,32 @@ from pathlib import Path
 
 import torch
 
-from executor.calibration.fit import DEVICE_CONSTANTS, system_constants
+from executor.calibration.fit import BYTES, DEVICE_CONSTANTS, RATES, system_constants
 from executor.mesh import DeviceReport
 from parsim.cluster.hardware import Device, Measured, System
+
+SCALE = "the catalog's; peaks raised, shares lowered where this machine is faster than that"
+SUSTAINED = "kernels were timed one after the other, as a step runs them"
 
 
 def catalog_text(device: Device, system: System | None, base: tuple[str, str], source: str) -> str:
     """The file that `cluster.catalog` reads: fitted constants over the entries they start from."""
     lines = [f"# Measured by parsim calibrate. {source}", "devices:", f"  {device.id}:"]
     lines += [f"    from: {base[0]}", f"    name: {json.dumps(device.name)}"]
+    rates = {name: f"{value / 1e12:.6g}TFLOP/s" for name, value in device.peak_flops.items()}
+    lines.append("    peak_flops:")
+    lines += [f"      {name}: {_sourced(rate, SCALE)}" for name, rate in rates.items()]
+    lines.append(
+        f"    memory_bandwidth: {_sourced(f'{device.memory_bandwidth / 1e9:.6g}GB/s', SCALE)}"
+    )
     for name in DEVICE_CONSTANTS:
         value = getattr(device, name)
-        written = _microseconds(value) if name == "kernel_latency" else f"{value:.6g}"
+        written = _microseconds(value) if name.endswith("latency") else f"{value:.6g}"
         lines.append(f"    {name}: {_sourced(written, source)}")
+    for name in sorted({*RATES, *BYTES} - {*DEVICE_CONSTANTS}):
+        lines.append(f"    {name}: {_sourced(f'{getattr(device, name):.6g}', SCALE)}")
+    for name in ("gemm_sustained", "attention_sustained"):
+        lines.append(f"    {name}: {_sourced(f'{getattr(device, name):.6g}', SUSTAINED)}")
     lines += [*_residual_lines(device.residuals), "    calibrated: true"]
     if system is None:
         return "\n".join(lines) + "\n"
@@ -36,7 +49,9 @@ def catalog_text(device: Device, system: System | None, base: tuple[str, str], s
     lines.append(f"      latency: {_sourced(_microseconds(intra.latency), source)}")
     for name in ("call_overhead", "call_overhead_per_rank"):
         lines.append(f"    {name}: {_sourced(_microseconds(found[name]), source)}")
-    lines.append(f"    interference: {_sourced(f'{system.interference:.6g}', source)}")
+    if system.interference is not None:
+        lines.append(f"    interference: {_sourced(f'{system.interference:.6g}', source)}")
+    lines.append("    curves: null")
     lines += [*_residual_lines(system.residuals), "    calibrated: true"]
     return "\n".join(lines) + "\n"
 

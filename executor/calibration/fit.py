@@ -22,6 +22,7 @@ from executor.calibration.workloads import (
     LOSS,
     OPTIMIZER,
 )
+from parsim.cluster.entries import MOST
 from parsim.cluster.hardware import Device, Measured, System
 from parsim.cluster.plausible import MOST_EFFICIENCY
 from parsim.cluster.residuals import LIMIT, WHOLE_LIMIT
@@ -38,12 +39,20 @@ ALL_REDUCE, SEND_RECV = "all_reduce", "send_recv"
 ALL_GATHER, REDUCE_SCATTER = "all_gather", "reduce_scatter"
 
 GROUPS = (
-    ("gemm_efficiency", "gemm_k_half", "kernel_latency"),
+    ("kernel_latency",),
+    ("gemm_efficiency", "gemm_k_half", "gemm_latency"),
     ("attention_forward_efficiency",),
     ("attention_backward_efficiency",),
     ("memory_efficiency",),
 )
 """Constants that are fitted together, in this order."""
+RATES = (
+    *("gemm_efficiency", "attention_forward_efficiency", "attention_backward_efficiency"),
+    *("grouped_gemm_efficiency", "grouped_weight_efficiency"),
+)
+"""Shares of the peaks."""
+BYTES = ("memory_efficiency", "gemm_memory_efficiency")
+"""Shares of the memory bandwidth."""
 DEVICE_CONSTANTS = tuple(name for names in GROUPS for name in names)
 SYSTEM_CONSTANTS = (
     "intra.efficiency",
@@ -58,6 +67,8 @@ times leave open: latency and call overhead occur as a sum, and so do the two ov
 """
 LEAST = 1e-9
 """Where a constant of 0 starts from: 1 ns, or nothing for a half-length."""
+LEAST_CALL = 1e-6
+"""The same for what a call costs, where the catalog has it in its collectives' latency."""
 ROUNDS = 100
 SPAN = 8.0
 """How far beyond the measured layers, as a factor of time, a fitted line is written down."""
@@ -87,10 +98,16 @@ class Kernels:
         kernel's `bytes` and `launches`.
         """
         if kind == GEMM:
-            return float(gemm_time(device, self.precision, value=self.value, **shape))
+            m, n, k = (shape[name] for name in "mnk")
+            return float(gemm_time(device, self.precision, m=m, n=n, k=k, value=self.value))
         if kind in (FORWARD, BACKWARD):
             behind = kind == BACKWARD
-            return float(flash_attention_time(device, self.precision, backward=behind, **shape))
+            flops, seq_len = shape["flops"], shape["seq_len"]
+            return float(
+                flash_attention_time(
+                    device, self.precision, flops=flops, seq_len=seq_len, backward=behind
+                )
+            )
         return float(memory_time(device, shape["bytes"], shape["launches"], kind))
 
 
@@ -112,20 +129,33 @@ def fit_device(device: Device, samples: Sequence[Sample], kernels: Kernels) -> D
 
     One group of constants after the other, each to the kernels that it is for: memory-bound kernels
     deviate most, and would else be paid for by the products. Memory, bandwidth, peaks and
-    multiprocessors stay: they are the scale of the efficiencies. A constant that no sample depends
-    on stays at the catalog's.
+    multiprocessors stay, unless the machine is faster than the catalog's: they are the scale of the
+    efficiencies. A constant that no sample depends on stays at the catalog's. Kernels are timed one
+    after the other, as a step runs them, so a step sustains what they reach.
     """
-    own = {GEMM: 0, LAUNCH: 0, FORWARD: 1, BACKWARD: 2}
+    own = {LAUNCH: 0, GEMM: 1, FORWARD: 2, BACKWARD: 3}
+    device = replace(device, gemm_sustained=1.0, attention_sustained=1.0)
     for place, names in enumerate(GROUPS):
-        chosen = [x for x in samples if own.get(x.kind, 3) == place and x.kind not in CHECKS]
+        chosen = [x for x in samples if own.get(x.kind, 4) == place and x.kind not in CHECKS]
         device = _fitted(device, names, chosen, kernels)
-    return bounded(replace(device, calibrated=True))
+    return replace(_on_own_scale(device), calibrated=True)
 
 
-def bounded(device: Device) -> Device:
-    """The device without an efficiency that no file may have; its residuals say the rest."""
-    found = {name: getattr(device, name) for name in DEVICE_CONSTANTS if "efficiency" in name}
-    return replace(device, **{name: min(x, MOST_EFFICIENCY) for name, x in found.items()})
+def _on_own_scale(device: Device) -> Device:
+    """The same rates with higher peaks or bandwidth, where an efficiency would pass MOST.
+
+    A catalog's CPU core is one of many; efficiencies beyond MOST are refused when read.
+    """
+    for shares, scale in ((RATES, "peak_flops"), (BYTES, "memory_bandwidth")):
+        most = max(getattr(device, name) for name in shares)
+        if most > MOST:
+            known = getattr(device, scale)
+            raised = (
+                {key: most * x for key, x in known.items()} if shares is RATES else most * known
+            )
+            lowered = {name: getattr(device, name) / most for name in shares}
+            device = replace(device, **{scale: raised, **lowered})
+    return device
 
 
 def _fitted(
@@ -148,12 +178,13 @@ def fit_system(system: System, samples: Sequence[Sample]) -> System:
     """The system with link constants fitted to the times of two ranks.
 
     `intra.bandwidth` becomes the fastest message's and `intra.efficiency` what the best common
-    rate of messages and all-reduces is of it: the cost functions know their product only.
+    rate of messages and all-reduces is of it: the cost functions know their product only. Curves
+    that others measured give way to this machine's times.
     """
     rates = [one.shape["bytes"] / one.seconds for one in samples if one.kind == SEND_RECV]
-    base = replace(system, intra=replace(system.intra, bandwidth=max(rates)))
+    base = replace(system, curves=(), intra=replace(system.intra, bandwidth=max(rates)))
     where = pair(base)
-    start = np.array([max(float(value), LEAST) for value in system_constants(base).values()])
+    start = np.array([max(float(value), LEAST_CALL) for value in system_constants(base).values()])
 
     def made(values: Array) -> System:
         efficiency, latency, overhead, per_rank = map(float, values)

@@ -24,6 +24,7 @@ class Node(Protocol):
     tag: str
     value: Any
     start_mark: Any
+    end_mark: Any
 
 
 @dataclass(frozen=True, slots=True)

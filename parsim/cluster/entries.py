@@ -12,32 +12,58 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import get_args
 
+from parsim.cluster.curves import read_curves
 from parsim.cluster.document import Document, Node, is_null, is_text
-from parsim.cluster.hardware import Fabric, Measured
+from parsim.cluster.hardware import Curve, Fabric, Generation, Library, Measured, Tiles
 from parsim.cluster.plausible import check_plausible
 from parsim.cluster.residuals import read_residuals
 from parsim.errors import ScenarioError, UnitError, did_you_mean
 from parsim.units import parse_quantity
 
-Value = str | bool | int | float | Measured
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
+Value = str | bool | int | float | Measured | tuple[Curve, ...]
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
+MOST = 1.3
+"""An efficiency beyond this is a mistake: of the peak, of the bandwidth or in the measurement."""
+REMOVED = {"gemm_wave_loss": "gemm_wave_quantisation (0 to 1, see parsim/cost/gemm.py)"}
+"""Fields of older files, and what stands for them."""
 
 # field -> kind. "capacity" is a size above 0, "count" an integer of 1 or more, "share" a number
-# above 0 (it may pass 1: some parts boost above the clock their peak is quoted at), "amount" a
-# number of 0 or more.
+# above 0, "efficiency" a share of at most MOST (some parts boost above the clock their peak is
+# quoted at), "part" a number from 0 to 1, "drop" a factor of 1 or more, "amount" 0 or more.
 DEVICE_FIELDS: Mapping[str, str] = {
     "name": "text",
     "memory": "capacity",
     "memory_bandwidth": "bandwidth",
     **{f"peak_flops.{precision}": "flops" for precision in PRECISIONS},
     "sm_count": "count",
-    "gemm_efficiency": "share",
+    "gemm_tiles": "tiles",
+    "gemm_efficiency": "efficiency",
     "gemm_k_half": "amount",
-    "gemm_wave_loss": "amount",
-    "memory_efficiency": "share",
-    "attention_forward_efficiency": "share",
-    "attention_backward_efficiency": "share",
+    "gemm_latency": "time",
+    "gemm_wave_quantisation": "part",
+    "gemm_cache_bandwidth": "bandwidth",
+    "gemm_memory_efficiency": "efficiency",
+    "gemm_split_latency": "time",
+    "gemm_accumulate_factor": "share",
+    "gemm_clock_drop": "drop",
+    "gemm_boost_time": "time",
+    "gemm_sustained": "efficiency",
+    "memory_efficiency": "efficiency",
+    "attention_forward_efficiency": "efficiency",
+    "attention_forward_wide": "efficiency",
+    "attention_forward_latency": "time",
+    "attention_forward_floor": "time",
+    "attention_backward_efficiency": "efficiency",
+    "attention_backward_wide": "efficiency",
+    "attention_backward_latency": "time",
+    "attention_backward_floor": "time",
+    "attention_sustained": "efficiency",
+    "grouped_gemm_efficiency": "efficiency",
+    "grouped_weight_efficiency": "efficiency",
+    "grouped_gemm_latency": "time",
+    "grouped_gemm_floor": "time",
     "kernel_latency": "time",
+    "fp8_efficiency": "share",
     "launch_factor": "amount",
     "context_memory": "bytes",
     "residuals": "residuals",
@@ -52,16 +78,21 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "intra.latency": "time",
     "intra.efficiency": "share",
     "intra.nvls": "flag",
+    "intra.generation": "generation",
     "network.nics_per_node": "count",
     "network.nic_bandwidth": "bandwidth",
     "network.latency": "time",
     "network.efficiency": "share",
     "network.oversubscription": "share",
     "network.nodes_per_leaf": "count",
+    "network.sharp": "flag",
     "call_overhead": "time",
     "call_overhead_per_rank": "time",
     "straggler": "amount",
+    "channels": "count",
     "interference": "amount",
+    "library": "library",
+    "curves": "curves",
     "residuals": "residuals",
     "calibrated": "flag",
 }
@@ -128,6 +159,9 @@ def _leaves(
     known = FIELDS[section]
     members = [field for field in known if field.startswith(f"{word}.")]
     if word not in known and not members:
+        if word in REMOVED:
+            said = f"is no longer a field; write {REMOVED[word]} instead"
+            raise document.error(key, f"{where}.{word}", said)
         allowed = ["from", *dict.fromkeys(field.split(".")[0] for field in known)]
         raise document.error(key, f"{where}.{word}", _unknown("field", word, allowed))
     if not members:
@@ -156,7 +190,9 @@ def _read_field(
         return None
     if kind == "residuals":
         return Reading(read_residuals(document, f"{where}.{field}", node), "")
-    source = "" if kind in ("text", "flag", "fabric") else document.file
+    if kind == "curves":
+        return Reading(read_curves(document, f"{where}.{field}", node), "")
+    source = "" if kind in ("text", "flag", *_WORDS) else document.file
     if node.id == "sequence" and source:
         node, source = _value_and_source(document, f"{where}.{field}", node)
     if node.id != "scalar":
@@ -183,6 +219,8 @@ def _convert(text: str, kind: str, quoted: bool) -> Value:
         return _quantity(text, kind)
     if kind == "text" and not quoted:
         raise ValueError(f"{text} is not text; write it in quotes: '{text}'")
+    if kind in _WORDS:
+        return _word(text, kind)
     return _PLAIN[kind](text)
 
 
@@ -205,10 +243,10 @@ def _flag(text: str) -> bool:
     return text == "true"
 
 
-def _fabric(text: str) -> str:
-    fabrics = list(get_args(Fabric))
-    if text not in fabrics:
-        raise ValueError(_unknown("fabric", text, fabrics))
+def _word(text: str, kind: str) -> str:
+    words = list(_WORDS[kind])
+    if text not in words:
+        raise ValueError(_unknown(_NOUNS.get(kind, kind), text, words))
     return text
 
 
@@ -235,6 +273,34 @@ def _share(text: str) -> float:
     return value
 
 
+def _efficiency(text: str) -> float:
+    value = _share(text)
+    if value > MOST:
+        raise ValueError(f"'{text}' is above {MOST}, which no kernel reaches; check the peak")
+    return value
+
+
+def _part(text: str) -> float:
+    value = _amount(text)
+    if value > 1.0:
+        raise ValueError(f"'{text}' must be a number from 0 to 1")
+    return value
+
+
+def _drop(text: str) -> float:
+    value = _amount(text)
+    if value < 1.0:
+        raise ValueError(f"'{text}' must be a factor of at least 1")
+    return value
+
+
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "fabric": get_args(Fabric),
+    "tiles": get_args(Tiles),
+    "generation": get_args(Generation),
+    "library": get_args(Library),
+}
+_NOUNS = {"tiles": "set of tiles"}
 _QUANTITIES = {
     "capacity": "bytes",
     "bytes": "bytes",
@@ -245,8 +311,10 @@ _QUANTITIES = {
 _PLAIN: Mapping[str, Callable[[str], Value]] = {
     "text": _text,
     "flag": _flag,
-    "fabric": _fabric,
     "count": _count,
     "amount": _amount,
     "share": _share,
+    "efficiency": _efficiency,
+    "part": _part,
+    "drop": _drop,
 }

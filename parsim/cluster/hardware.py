@@ -13,7 +13,10 @@ from typing import Literal
 
 from parsim.errors import CatalogError
 
+Tiles = Literal["core", "ampere", "hopper", "blackwell"]
 Fabric = Literal["nvswitch", "nvlink-mesh", "pcie", "shared-memory"]
+Generation = Literal["volta", "ampere", "hopper", "blackwell"]
+Library = Literal["nccl-2.23", "nccl-2.19", "nccl-2.18", "gloo"]
 
 Measured = Mapping[str, tuple[tuple[float, ...], ...]]
 """Kind of kernel or collective -> measured points: coordinates, then measured over modelled."""
@@ -23,12 +26,22 @@ Measured = Mapping[str, tuple[tuple[float, ...], ...]]
 class Device:
     """One accelerator (or CPU socket share) and how well kernels use it.
 
-    `peak_flops` maps a precision (fp32 tf32 fp16 bf16 fp8) to dense FLOP/s. `sm_count` is the
-    number of multiprocessors a GEMM's tiles are dealt to. How `gemm_efficiency`, `gemm_k_half`
-    and `gemm_wave_loss` make a GEMM's time is in `parsim/cost/kernels.py`; `kernel_latency` is
-    the least time of a kernel. `calibrated` is True only for constants measured on a real
-    device of this kind; otherwise they are the catalog's and predictions say so. `residuals` are
-    a calibration's measured times over the constants' (see `parsim/cost/residuals.py`).
+    `peak_flops` maps a precision (fp32 tf32 fp16 bf16 fp8 mxfp8 nvfp4) to dense FLOP/s.
+    `sm_count` is the number of multiprocessors a GEMM's tiles are dealt to. The `gemm_*` constants
+    are those of the tile model in `parsim/cost/gemm.py`, in this order: which tiles there are;
+    share of the peak one block reaches; depth k that a block's prologue and epilogue are worth;
+    launch; how much a partly full last wave costs; bytes/s through the cache to the multiprocessors
+    and share of the memory bandwidth; launch of a split-K reduction; factor of accumulating into
+    fp32; by how much kernels longer than `gemm_boost_time` slow down with the clock.
+    `fp8_efficiency` is the share of its peak that a product of 8 bit or less reaches, over that of
+    a 16-bit one.
+    `gemm_sustained` and `attention_sustained` are the shares of those rates that a training step
+    sustains beside a benchmark (clocks, power, data). `attention_*_efficiency` holds for heads up
+    to 128, times `attention_*_wide` beyond; the `*_tail` seconds are in `attention_time`.
+    `grouped_*` are those of `grouped_gemm_time`, `kernel_latency` is the least time of a kernel.
+    `calibrated` is True only for constants measured on a real device of this kind; otherwise they
+    are the catalog's and predictions say so. `residuals` are a calibration's measured times over
+    the constants' (see `parsim/cost/residuals.py`).
     """
 
     id: str
@@ -39,11 +52,32 @@ class Device:
     sm_count: int
     gemm_efficiency: float
     gemm_k_half: float
-    gemm_wave_loss: float
+    gemm_latency: float
+    gemm_wave_quantisation: float
+    gemm_cache_bandwidth: float
+    gemm_memory_efficiency: float
+    gemm_split_latency: float
     memory_efficiency: float
     attention_forward_efficiency: float
     attention_backward_efficiency: float
     kernel_latency: float
+    gemm_tiles: Tiles = "ampere"
+    fp8_efficiency: float = 0.8
+    gemm_accumulate_factor: float = 1.0
+    gemm_clock_drop: float = 1.0
+    gemm_boost_time: float = 0.0
+    gemm_sustained: float = 1.0
+    attention_forward_wide: float = 1.0
+    attention_backward_wide: float = 1.0
+    attention_forward_latency: float = 0.0
+    attention_backward_latency: float = 0.0
+    attention_forward_floor: float = 0.0
+    attention_backward_floor: float = 0.0
+    attention_sustained: float = 1.0
+    grouped_gemm_efficiency: float = 0.5
+    grouped_weight_efficiency: float = 0.4
+    grouped_gemm_latency: float = 3.6e-6
+    grouped_gemm_floor: float = 4.6e-6
     launch_factor: float = 1.0
     context_memory: float = 0.0
     residuals: Measured = field(default_factory=dict)
@@ -73,7 +107,8 @@ class IntraNode:
     """Links inside one NVLink (or PCIe, or shared-memory) domain.
 
     `bandwidth` is what one device can send per second, all its links together. `latency` is one
-    hop. `nvls` says the switch can reduce and multicast (Hopper NVSwitch and later).
+    hop. `nvls` says the switch can reduce and multicast (Hopper NVSwitch and later). `generation`
+    of NVLink names the constants of collectives; None: Hopper's where `nvls`, else Ampere's.
     """
 
     fabric: Fabric
@@ -81,6 +116,7 @@ class IntraNode:
     latency: float
     efficiency: float
     nvls: bool = False
+    generation: Generation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +125,7 @@ class Network:
 
     `nic_bandwidth` is one interface, one direction. `oversubscription` is leaf down-link over
     up-link capacity (1: full bisection). `nodes_per_leaf` counts nodes under one leaf (rail) group.
+    `sharp` says that its switches reduce and that NCCL's CollNet plugin uses them.
     """
 
     nics_per_node: int
@@ -97,6 +134,7 @@ class Network:
     efficiency: float
     oversubscription: float = 1.0
     nodes_per_leaf: int = 32
+    sharp: bool = False
 
     @property
     def node_bandwidth(self) -> float:
@@ -105,16 +143,41 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Measured times of one collective: latency + S / bandwidth + ramp sqrt(S / 1 MiB), seconds.
+
+    Of `ranks` ranks on `nodes` nodes, sizes `least` to `most` bytes. `bandwidth` is that of S
+    (algbw) for endless S. `link` and `node_bandwidth` are the rates it was measured at, bytes/s:
+    what one device can send, and what all interfaces of a node can (None on one node).
+    """
+
+    collective: str
+    ranks: int
+    nodes: int
+    latency: float
+    bandwidth: float
+    ramp: float
+    link: float
+    node_bandwidth: float | None
+    least: float
+    most: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class System:
     """A kind of node and how nodes are joined.
 
     `devices_per_node` shares one NVLink domain (72 for NVL72, whose trays hold 4).
-    `call_overhead` is what one collective call costs before bytes move, `call_overhead_per_rank`
-    what each further rank of the group adds (seconds). `straggler` is the share by which a step
-    grows per doubling of the device count beyond 8 (variation between devices and hosts).
-    `interference` is the share of a collective's time that compute beside it loses: 0 where copy
-    engines do the work, 1 where the core that computes also moves the bytes. `residuals` are as
-    for a device.
+    `call_overhead` is what one collective call costs in a training step beyond a benchmark of
+    collectives, `call_overhead_per_rank` what each further rank of the group adds (seconds).
+    `library` and its release do the collectives; `curves` are its measured ones. `straggler` is
+    the share by which a step grows per doubling of the device count beyond 8 (variation between
+    devices and hosts).
+    `channels` are the multiprocessors that a collective holds while it runs. `interference`, where
+    measured, is the share of a collective's time that compute beside it loses: 0 where copy
+    engines do the work, 1 where the core that computes also moves the bytes; without it the loss
+    follows from the channels (`cost/crowding.py`). `residuals` are as for a device.
     """
 
     id: str
@@ -126,7 +189,10 @@ class System:
     call_overhead: float
     call_overhead_per_rank: float
     straggler: float
-    interference: float = 0.0
+    channels: int = 0
+    interference: float | None = None
+    library: Library = "nccl-2.23"
+    curves: tuple[Curve, ...] = ()
     residuals: Measured = field(default_factory=dict)
     calibrated: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,14 +32,18 @@ T = TypeVar("T")
 _NOUNS = {"devices": "device", "systems": "system"}
 _OPTIONAL = {
     "name",
-    "launch_factor",
-    "context_memory",
+    *(one.name for one in fields(Device) if one.default is not MISSING),
     "residuals",
+    "channels",
     "interference",
+    "library",
+    "curves",
     "calibrated",
     "intra.nvls",
+    "intra.generation",
     "network.oversubscription",
     "network.nodes_per_leaf",
+    "network.sharp",
 }
 _Fields = dict[str, Reading]
 _Found = tuple[Entry, _Fields]
@@ -246,6 +250,8 @@ def _system(entry: Entry, fields: _Fields, devices: Mapping[str, Device]) -> Sys
     device = values.pop("device")
     if device not in devices:
         raise entry.error_at("device", _unknown("device", device, devices))
+    if fields["intra.fabric"].value == "shared-memory":  # processors: NCCL is for GPUs
+        values.setdefault("library", "gloo")
     return System(
         id=entry.id,
         device=devices[device],

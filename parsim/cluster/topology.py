@@ -35,7 +35,8 @@ DGX1_LINKS = (
     (0, 0, 1, 0, 1, 2, 0, 2),
     (0, 0, 0, 1, 2, 1, 2, 0),
 )
-_LINKS_PER_V100 = 6
+MESHES: Mapping[int, tuple[tuple[int, ...], ...]] = {2: ((0, 1), (1, 0)), 8: DGX1_LINKS}
+"""Meshes by devices in a node: two cards with all bridges between them, and the DGX-1's."""
 
 _CLASS_OF_FABRIC: Mapping[str, LinkClass] = {
     "nvswitch": "nvlink",
@@ -131,7 +132,7 @@ class Topology:
         if self.cluster.system.intra.fabric == "nvlink-mesh":
             first = self.node_of(rank) * devices
             for other in range(rank + 1, first + devices):
-                if DGX1_LINKS[rank - first][other - first]:
+                if self._mesh[rank - first][other - first]:
                     yield f"gpu:{rank}", f"gpu:{other}"
         else:
             yield from pairwise(self._to_root(rank))
@@ -170,8 +171,8 @@ class Topology:
 
     def _mesh_stops(self, rank_a: int, rank_b: int) -> tuple[str, ...]:
         """Direct where there is a link, else over the neighbour with the widest narrower link."""
-        first = self.node_of(rank_a) * len(DGX1_LINKS)
-        row_a, row_b = DGX1_LINKS[rank_a - first], DGX1_LINKS[rank_b - first]
+        first = self.node_of(rank_a) * len(self._mesh)
+        row_a, row_b = self._mesh[rank_a - first], self._mesh[rank_b - first]
         if row_a[rank_b - first]:
             return f"gpu:{rank_a}", f"gpu:{rank_b}"
         widths = [min(widths) for widths in zip(row_a, row_b, strict=True)]
@@ -194,29 +195,34 @@ class Topology:
         if "nic" in kinds:
             return Link(source, target, "nic", self._network.nic_bandwidth, 0.0)
         if kinds == {"gpu"}:
-            width = self._mesh_width(source, target)
-            bandwidth = intra.bandwidth * width / _LINKS_PER_V100
+            width, links = self._mesh_width(source, target)
+            bandwidth = intra.bandwidth * width / links
             return Link(source, target, "nvlink", bandwidth, intra.latency)
         link_class = _CLASS_OF_FABRIC[intra.fabric]
         return Link(source, target, link_class, intra.bandwidth, intra.latency / 2)
 
-    def _mesh_width(self, source: str, target: str) -> int:
-        gpus = len(DGX1_LINKS)
-        locals_ = [int(stop.removeprefix("gpu:")) % gpus for stop in (source, target)]
-        return DGX1_LINKS[locals_[0]][locals_[1]]
+    @property
+    def _mesh(self) -> tuple[tuple[int, ...], ...]:
+        return MESHES[self.cluster.system.devices_per_node]
+
+    def _mesh_width(self, source: str, target: str) -> tuple[int, int]:
+        """How many NVLinks join two devices of a node, and how many one of them has in all."""
+        first, second = (int(x.removeprefix("gpu:")) % len(self._mesh) for x in (source, target))
+        return self._mesh[first][second], sum(self._mesh[first])
 
 
 def build_topology(cluster: Cluster) -> Topology:
     """Topology of a cluster; links are made when they are asked for.
 
     Raises:
-        CatalogError: a mesh of another size than the DGX-1's, the only one that is known.
+        CatalogError: a mesh of another size than those that are known.
     """
     system = cluster.system
-    if system.intra.fabric == "nvlink-mesh" and system.devices_per_node != len(DGX1_LINKS):
+    if system.intra.fabric == "nvlink-mesh" and system.devices_per_node not in MESHES:
         raise CatalogError(
             f"system {system.id}: fabric nvlink-mesh with devices_per_node="
-            f"{system.devices_per_node} is not known; allowed: {len(DGX1_LINKS)} (the DGX-1)"
+            f"{system.devices_per_node} is not known; allowed: 2 (a bridged pair), "
+            f"{len(DGX1_LINKS)} (the DGX-1)"
         )
     return Topology(cluster)
 

@@ -6,86 +6,206 @@ attention the sum is s b h (10 + 24/t + 5 a s / (h t)), equal to the paper's equ
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
-from parsim.model.operators import Attention, Elementwise, Layer, Linear, Operator, Region, Split
+from parsim.model.operators import Attention, Elementwise, Layer, Linear, Region, Split
 from parsim.plan import PlanTable, Recompute
 
 Array = NDArray[np.float64]
+Parts = dict[str, Array]
+"""Kind of what is kept to its bytes, (B,) each."""
+
+KINDS = (
+    "layer_inputs", "norms", "attention", "attention_scores", "mlp", "dropout_masks",
+)  # fmt: skip
+"""Kinds of what a layer keeps; `layer_inputs` are those that recomputation starts from."""
+
+ENDS = ("embedding", "head")
+"""Layers outside the blocks: they are never recomputed and stay in 16 bit."""
 
 
 def kept_bytes(
-    layer: Layer, table: PlanTable, seq_len: int, hidden_size: int, *, half_products: bool = False
+    layer: Layer,
+    table: PlanTable,
+    seq_len: int,
+    hidden_size: int,
+    *,
+    half_products: bool = False,
+    keeps_output: bool = False,
 ) -> Array:
-    """Bytes a layer keeps under each plan's recomputation policy, (B,).
+    """Bytes a layer keeps under each plan's recomputation policy, (B,): all of `kept_parts`."""
+    parts = kept_parts(
+        layer, table, seq_len, hidden_size, half_products=half_products, keeps_output=keeps_output
+    )
+    return _total(parts, table)
+
+
+def kept_parts(
+    layer: Layer,
+    table: PlanTable,
+    seq_len: int,
+    hidden_size: int,
+    *,
+    half_products: bool = False,
+    keeps_output: bool = False,
+) -> Parts:
+    """Bytes a layer keeps under each plan's recomputation policy, by kind.
 
     Full recomputation keeps the layer's input only; selective drops the attention scores, or
-    with `half_products` keeps the input, the attention's output and every second product's.
+    with `half_products` keeps the input, the attention's output and every second product's, the
+    layer's last one only with `keeps_output`: nothing in backward needs it, so a compiler drops
+    it, while operator-level checkpointing of eager PyTorch caches it all the same.
     """
-    everything = whole_bytes(layer, table, seq_len)
-    scores = sum(
-        (_scores(op, table, seq_len) for op in layer.operators if isinstance(op, Attention)),
-        start=np.zeros(len(table)),
-    )
+    whole = whole_parts(layer, table, seq_len)
     boundary = boundary_bytes(table, seq_len, hidden_size)
-    chosen = everything - scores
+    chosen = {name: part for name, part in whole.items() if name != "attention_scores"}
     if half_products:
-        chosen = boundary + _half_products(layer, table, seq_len)
-    kept = np.where(table.recompute == Recompute.SELECTIVE, chosen, everything)
-    return np.where(table.recompute == Recompute.FULL, boundary, kept)
-
-
-def _half_products(layer: Layer, table: PlanTable, seq_len: int) -> Array:
-    """Attention outputs and half of the outputs of all matrix products, (B,)."""
-    tokens = table.microbatch_size * seq_len / table.cp
-    split_width = whole_width = 0.0
-    for op in layer.operators:
-        if isinstance(op, Attention):
-            split_width += op.heads * op.head_dim
-        elif isinstance(op, Linear) and op.split is Split.COLUMN:
-            split_width += 0.5 * op.outputs
-        elif isinstance(op, Linear):
-            whole_width += 0.5 * op.outputs
-    value = table.precision.activation
-    rows = split_width / table.tp + whole_width / table.sequence_split
-    return np.asarray(tokens * rows * value)
+        chosen = _half_products(layer, table, seq_len, keeps_output=keeps_output)
+        chosen["layer_inputs"] = boundary
+    selective = table.recompute == Recompute.SELECTIVE
+    full = table.recompute == Recompute.FULL
+    zero = np.zeros(len(table))
+    out = {}
+    for name in KINDS:
+        kept = np.where(selective, chosen.get(name, zero), whole.get(name, zero))
+        out[name] = np.where(full, boundary if name == "layer_inputs" else 0.0, kept)
+    return out
 
 
 def whole_bytes(layer: Layer, table: PlanTable, seq_len: int) -> Array:
     """Bytes a layer keeps when nothing is recomputed, (B,)."""
-    parts = [_kept(op, table, seq_len) for op in layer.operators]
-    return sum(parts, start=np.zeros(len(table)))
+    return _total(whole_parts(layer, table, seq_len), table)
+
+
+def whole_parts(layer: Layer, table: PlanTable, seq_len: int) -> Parts:
+    """Bytes a layer keeps when nothing is recomputed, by kind.
+
+    A matrix product keeps its input (in 8 bit where the precision says so), an elementwise
+    operator what its formula names, attention Q, K, V and its scores.
+    """
+    out: Parts = {}
+
+    def add(name: str, size: Array) -> None:
+        out[name] = out[name] + size if name in out else size
+
+    value = table.precision.activation
+    product = value if layer.name in ENDS else product_input_bytes(table)
+    tokens = _tokens(table, seq_len)
+    for op, name in _kinds(layer):
+        if isinstance(op, Linear):
+            add(name, _input(op, table, tokens) * product)
+        elif isinstance(op, Elementwise):
+            split = table.tp if op.region is Region.TENSOR else table.sequence_split
+            add(name, np.asarray(tokens * op.width * op.saved * value / split))
+            add("dropout_masks", np.asarray(tokens * op.width * op.saved_mask / split))
+        else:
+            add(name, _heads(op, table, tokens, product))
+            add("attention_scores", _scores(op, table, seq_len))
+    return out
+
+
+def product_input_bytes(table: PlanTable) -> float:
+    """Bytes of one value of a matrix product's input between forward and backward.
+
+    Recipes that quantise say how they keep it (`Quantization.kept`); else it is an activation.
+    """
+    quantization = getattr(table.precision, "quantization", None)
+    return float(quantization.kept if quantization else table.precision.activation)
 
 
 def boundary_bytes(table: PlanTable, seq_len: int, hidden_size: int) -> Array:
     """Bytes of the activations between two layers on one rank, (B,)."""
-    tokens = table.microbatch_size * seq_len / table.cp
+    tokens = _tokens(table, seq_len)
     return np.asarray(tokens * hidden_size * table.precision.activation / table.sequence_split)
 
 
-def _kept(op: Operator, table: PlanTable, seq_len: int) -> Array:
-    tokens = table.microbatch_size * seq_len / table.cp
+def _total(parts: Parts, table: PlanTable) -> Array:
+    return np.asarray(sum(parts.values(), start=np.zeros(len(table))))
+
+
+def _tokens(table: PlanTable, seq_len: int) -> Array:
+    return np.asarray(table.microbatch_size * seq_len / table.cp)
+
+
+def _kinds(layer: Layer) -> Iterator[tuple[Linear | Elementwise | Attention, str]]:
+    """Operators that keep anything, each with its kind: attention ends with its projection."""
+    ahead = any(isinstance(op, Attention) for op in layer.operators)
+    passed = False
+    for op in layer.operators:
+        if isinstance(op, Elementwise):
+            yield op, "norms" if op.kind == "norm" else "attention" if ahead else "mlp"
+        elif isinstance(op, Attention):
+            passed = True
+            yield op, "attention"
+        elif isinstance(op, Linear):
+            yield op, "attention" if ahead else "mlp"
+            ahead = ahead and not passed
+
+
+def _input(op: Linear, table: PlanTable, tokens: Array) -> Array:
+    """Values of a product's input on a rank."""
+    split = {Split.COLUMN: table.sequence_split, Split.ROW: table.tp}.get(op.split, 1)
+    rows = table.microbatch_size if op.per_sequence else tokens
+    return np.asarray(rows * op.inputs / split)
+
+
+def _half_products(layer: Layer, table: PlanTable, seq_len: int, *, keeps_output: bool) -> Parts:
+    """Attention outputs and the 1st, 3rd, 5th ... output of the layer's matrix products.
+
+    Source: torchtitan's operator-level policy counts products and keeps the odd ones: of
+    q k v o gate up down it keeps q, v, gate and down.
+    """
+    scale = _tokens(table, seq_len) * table.precision.activation
+    parts: Parts = {"attention": np.zeros(len(table)), "mlp": np.zeros(len(table))}
+    products = list(_products(layer))
+    for number, (width, split, name) in enumerate(products):
+        last = number == len(products) - 1
+        if number % 2 == 0 and (keeps_output or not last):
+            ranks = table.tp if split is Split.COLUMN else table.sequence_split
+            parts[name] = parts[name] + scale * width / ranks
+    for op in layer.operators:
+        if isinstance(op, Attention):
+            parts["attention"] = parts["attention"] + scale * op.heads * op.head_dim / table.tp
+    return parts
+
+
+def _products(layer: Layer) -> Iterator[tuple[int, Split, str]]:
+    """(outputs, split, kind) of the products as models write them: q, k, v and gate, up apart."""
+    core = next((op for op in layer.operators if isinstance(op, Attention)), None)
+    gates = {op.width for op, _ in _kinds(layer) if isinstance(op, Elementwise)
+             and op.kind == "swiglu"}  # fmt: skip
+    for op, name in _kinds(layer):
+        if not isinstance(op, Linear):
+            continue
+        pieces: tuple[int, ...] = (op.outputs,)
+        if core and name == "attention" and op.split is Split.COLUMN:
+            pieces = tuple(n * core.head_dim for n in (core.heads, core.kv_heads, core.kv_heads))
+        elif op.split is Split.COLUMN and op.outputs // 2 in gates:
+            pieces = (op.outputs // 2, op.outputs // 2)
+        for width in pieces:
+            yield width, op.split, name
+
+
+def _heads(op: Attention, table: PlanTable, tokens: Array, product: float) -> Array:
+    """Q, K and V; the output is the projection's input and counted there.
+
+    Where that is kept in 8 bit, a fused kernel still needs its own. With context parallelism one
+    more tensor of the output's size is kept: 7 runs on B200 (SimuMax) keep 0.8 to 1.0 of it more
+    in each layer than their formula without cp; which tensor it is the figures do not say.
+    """
     value = table.precision.activation
-    if isinstance(op, Linear):
-        split = {Split.COLUMN: table.sequence_split, Split.ROW: table.tp}.get(op.split, 1)
-        rows = table.microbatch_size if op.per_sequence else tokens
-        return np.asarray(rows * op.inputs * value / split)
-    if isinstance(op, Elementwise):
-        split = table.tp if op.region is Region.TENSOR else table.sequence_split
-        return np.asarray(tokens * op.width * (op.saved * value + op.saved_mask) / split)
-    if isinstance(op, Attention):
-        return _heads(op, table, tokens) + _scores(op, table, seq_len)
-    return np.zeros(len(table))
-
-
-def _heads(op: Attention, table: PlanTable, tokens: Array) -> Array:
     width = (op.heads + 2 * op.kv_heads) * op.head_dim
-    return np.asarray(tokens * width * table.precision.activation / table.tp)
+    output = op.heads * op.head_dim
+    again = output if op.fused and product != value else 0
+    ring = np.where(table.cp > 1, output, 0)
+    return np.asarray(tokens * (width + again + ring) * value / table.tp)
 
 
 def _scores(op: Attention, table: PlanTable, seq_len: int) -> Array:
-    tokens = table.microbatch_size * seq_len / table.cp
+    tokens = _tokens(table, seq_len)
     if op.fused:  # one fp32 log-sum-exp per token and head
         return np.asarray(4.0 * tokens * op.heads / table.tp)
     value = table.precision.activation

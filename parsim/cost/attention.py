@@ -1,5 +1,7 @@
 """Seconds of the attention core, forward and backward, for one micro-batch per plan.
 
+With context parallelism the core is one kernel for each block of keys and values (cost/context.py).
+
 Shapes: b micro-batch, s sequence, a heads, d head size; cp divides the queries, tp the heads.
 """
 
@@ -10,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from parsim.cost.context import exposed_exchange, merging, on_ring, slowest_share
 from parsim.cost.job import Job
 from parsim.cost.kernels import flash_attention_time, gemm_time, memory_time
 from parsim.model.operators import Attention
@@ -23,12 +26,17 @@ FLASH_BACKWARD = 2.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreTimes:
-    """Seconds (B,) and kernel launches of the attention core."""
+    """Seconds (B,) and kernel launches of the attention core.
+
+    `exposed_` is what shows of the exchange of keys and values between context-parallel ranks.
+    """
 
     forward: Array
     backward: Array
-    forward_launches: int
-    backward_launches: int
+    forward_launches: Array | int
+    backward_launches: Array | int
+    exposed_forward: Array
+    exposed_backward: Array
 
 
 def attention_times(job: Job, table: PlanTable, op: Attention) -> CoreTimes:
@@ -37,26 +45,33 @@ def attention_times(job: Job, table: PlanTable, op: Attention) -> CoreTimes:
 
 
 def _flash(job: Job, table: PlanTable, op: Attention) -> CoreTimes:
-    """4 b s (s/cp) (a/tp) d FLOPs forward, half of it causal; 2.5 times as many backward."""
+    """4 b s (s/cp) (a/tp) d FLOPs forward, half of it causal; 2.5 times as many backward.
+
+    A ring runs cp kernels of s/cp keys each and adds up their results.
+    """
     s = job.model.seq_len
     rows = table.microbatch_size * s / table.cp
     flops = 4.0 * rows * s * op.heads * op.head_dim / table.tp * (0.5 if op.causal else 1.0)
+    flops = flops * slowest_share(job, table, op)
+    blocks = np.where(on_ring(job), table.cp, 1).astype(np.float64)
     ahead, behind = job.software.attention_speed(job.device.id)
-    compute = table.precision.compute
+
+    def kernels(work: Array, backward: bool, efficiency: float) -> Array:
+        block = flash_attention_time(
+            job.device, table.precision.compute, flops=work / blocks, seq_len=s / blocks,
+            backward=backward, efficiency=efficiency, head_dim=op.head_dim,
+        )  # fmt: skip
+        return np.asarray(blocks * block)
+
+    core = kernels(flops, False, ahead), kernels(FLASH_BACKWARD * flops, True, behind)
+    exposed, merged = exposed_exchange(job, table, op, core), merging(job, table, op)
     return CoreTimes(
-        forward=flash_attention_time(
-            job.device, compute, flops=flops, seq_len=s, backward=False, efficiency=ahead
-        ),
-        backward=flash_attention_time(
-            job.device,
-            compute,
-            flops=FLASH_BACKWARD * flops,
-            seq_len=s,
-            backward=True,
-            efficiency=behind,
-        ),
-        forward_launches=1,
-        backward_launches=2,
+        forward=core[0] + merged[0],
+        backward=core[1] + merged[1],
+        forward_launches=2 * blocks - 1,
+        backward_launches=3 * blocks - 1,
+        exposed_forward=exposed[0],
+        exposed_backward=exposed[1],
     )
 
 
@@ -82,4 +97,6 @@ def _unfused(job: Job, table: PlanTable, op: Attention) -> CoreTimes:
         backward=2.0 * products + behind,
         forward_launches=3 + drop,
         backward_launches=5 + drop,
+        exposed_forward=np.zeros(len(table)),
+        exposed_backward=np.zeros(len(table)),
     )

@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.cost.collectives import Groups, Kind, collective_time, groups
+from parsim.cost.crowding import crowded_device
 from parsim.cost.job import Job
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable
+from parsim.plan.record import Quantization
 
 Array = NDArray[np.float64]
 
@@ -47,12 +49,12 @@ class Borders:
         where = groups(job.system, size=table.tp, stride=table.stride("tp"), world=table.world_size)
         return cls(job=job, table=table, tokens=tokens, where=where)
 
-    def around(self, op: Linear) -> Border:
+    def around(self, op: Linear, how: Quantization | None = None) -> Border:
         """Collectives around one matrix."""
         zero = np.zeros(len(self.table))
         reduce, spread = zero, zero
         if op.split is Split.COLUMN:
-            reduce, spread = self.exchange(op.inputs)
+            reduce, spread = self.exchange(op.inputs, how)
             return Border(
                 entering_forward=spread,
                 entering_backward=reduce,
@@ -60,7 +62,7 @@ class Borders:
                 leaving_backward=zero,
             )
         if op.split is Split.ROW:
-            reduce, spread = self.exchange(op.outputs)
+            reduce, spread = self.exchange(op.outputs, how)
         return Border(
             entering_forward=zero,
             entering_backward=zero,
@@ -68,12 +70,16 @@ class Borders:
             leaving_backward=spread,
         )
 
-    def exchange(self, width: int) -> tuple[Array, Array]:
-        """(reducing, spreading) collective of `tokens` rows of a width, seconds."""
+    def exchange(self, width: int, how: Quantization | None = None) -> tuple[Array, Array]:
+        """(reducing, spreading) collective of `tokens` rows of a width, seconds.
+
+        What a quantised product needs is gathered as it enters it, sums are carried in 16 bit.
+        """
         size = self.tokens * width * self.table.precision.activation
         sequence = self.table.sequence_parallel
         whole, scatter = self.time("all_reduce", size), self.time("reduce_scatter", size)
-        gather = self.time("all_gather", size)
+        spread = size if how is None else self.tokens * width * how.operand
+        gather = self.time("all_gather", spread)
         return np.where(sequence, scatter, whole), np.where(sequence, gather, 0.0)
 
     def time(self, kind: Kind, size: Array) -> Array:
@@ -84,8 +90,9 @@ class Borders:
     def beside(self, collective: Array, kernel: Array) -> Array:
         """What shows of a collective that runs beside a backward GEMM.
 
-        The stack's share of the shorter of the two hides; the rest is the slowdown of a kernel
-        that gives multiprocessors and bandwidth to the collective.
+        The stack's share of the shorter of the two hides, less what the kernel loses to the
+        collective's multiprocessors.
         """
-        hidden = self.job.software.tp_overlap_backward * np.minimum(collective, kernel)
+        kept = crowded_device(self.job.system).sm_count / self.job.device.sm_count
+        hidden = self.job.software.tp_overlap_backward * kept * np.minimum(collective, kernel)
         return np.asarray(collective - hidden)

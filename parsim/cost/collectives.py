@@ -1,180 +1,232 @@
 """Seconds of collectives and of point-to-point messages on a group of ranks.
 
-NCCL chooses the algorithm (ring, tree, NVLS) and protocol (LL, LL128, Simple) with the smallest
-latency x steps + bytes / bandwidth. That model, restated from NCCL's tuning tables (2.23 and
-later), gives the choice and the shape; a system adds what one call costs (`call_overhead`,
-`call_overhead_per_rank`), because the table is a lower bound. Sizes follow nccl-tests: S is the
-whole array for all-gather and reduce-scatter.
+Seconds come from measured shapes (`parsim/cost/shape.py`), the algorithm and protocol from NCCL's
+own model (`parsim/cost/nccl.py`); gloo has a ring of its own. Sizes follow nccl-tests: S is the
+whole array for all-gather and reduce-scatter, and what one rank sends in all for all-to-all.
+
+A system's `call_overhead` comes on top. Measured shapes hold what a call takes in a loop of
+collectives alone; the overhead is what a training step adds, where ranks arrive late and the call
+goes through the framework. A benchmark of collectives is compared without it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parsim.cluster.hardware import System
-from parsim.cluster.placement import group_shape
+from parsim.cost.nccl import Call, Protocol, estimates, table
+from parsim.cost.placed import Groups, groups, inter_bandwidth, one_group
 from parsim.cost.residuals import measured_factor
+from parsim.cost.shape import (
+    CONSTANTS,
+    Algorithm,
+    Kind,
+    bandwidths,
+    generation,
+    least_seconds,
+    measured,
+    shape,
+    wire_share,
+)
+from parsim.errors import PlanError
 
 Array = NDArray[np.float64]
-Kind = Literal["all_reduce", "all_gather", "reduce_scatter"]
 
-US = 1e-6
-BASE = {("tree", "LL"): 6.8, ("tree", "LL128"): 14.0, ("tree", "Simple"): 8.4,
-        ("ring", "LL"): 6.6, ("ring", "LL128"): 14.0, ("ring", "Simple"): 8.4}  # fmt: skip
-"""Base latency of a call, us."""
-HOP = {
-    "nvlink": {"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4), "nvls": 25.0},
-    "pcie": {"tree": (1.0, 1.9, 4.0), "ring": (1.0, 2.5, 5.7), "nvls": 25.0},
-    "network": {"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0), "nvls": 18.0},
-}  # fmt: skip
-"""Latency of one hop, us, for LL, LL128, Simple."""
-PROTOCOLS = ("LL", "LL128", "Simple")
-PROTOCOL_SHARE = {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}
+__all__ = (
+    "Algorithm",
+    "Choice",
+    "Groups",
+    "Kind",
+    "Protocol",
+    "choose",
+    "collective_spread",
+    "collective_time",
+    "groups",
+    "inter_bandwidth",
+    "one_group",
+    "p2p_time",
+    "size_class",
+)
+
+GLOO = "gloo"
+PROTOCOL_SHARE: dict[Protocol, float] = {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}
 """Share of the bandwidth that carries data: LL sends a flag with every 4 bytes."""
-TREE_SHARE = 0.92
-"""A tree reaches this share of the ring's channel bandwidth."""
-NVLS_TREE_HOP = 20.9
-"""Latency of one hop between nodes of an NVLS tree, us."""
-NVLS_SHARE = 0.75
-"""Algorithm bandwidth of an NVLS all-reduce over the usable link total, for any rank count.
-
-Measured 0.70 to 0.74 on 5 to 8 H200, 0.65 to 0.66 on 6 to 8 B200 (of what NCCL uses of a link).
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Groups:
-    """Placement of one communicator per plan, columns of shape (B,).
+class Choice:
+    """What NCCL (of which release) does with a collective, and how long it takes."""
 
-    `per_node` ranks of a group share a node, `nodes` is how many nodes a group touches, `sharing`
-    how many groups leave one node together and so share its network interfaces.
-    """
-
-    size: Array
-    per_node: Array
-    nodes: Array
-    sharing: Array
-    leaves: NDArray[np.bool_]
-
-
-def groups(system: System, *, size: NDArray[np.int64], stride: NDArray[np.int64],
-           world: NDArray[np.int64]) -> Groups:  # fmt: skip
-    """Place groups of ranks base + i stride, i < size, on nodes; each distinct case once."""
-    cases = np.stack([size, stride, world], axis=1)
-    distinct, back = np.unique(cases, axis=0, return_inverse=True)
-    nodes_per_leaf = system.network.nodes_per_leaf if system.network else 1
-    shapes = [
-        group_shape(size=int(n), stride=int(q), devices_per_node=system.devices_per_node,
-                    world_size=int(w), nodes_per_leaf=nodes_per_leaf)
-        for n, q, w in distinct
-    ]  # fmt: skip
-    table = np.array(
-        [(s.size, s.ranks_per_node, s.num_nodes, s.sharing, s.spans_leaves) for s in shapes],
-        dtype=np.float64,
-    )[back.reshape(-1)]
-    return Groups(size=table[:, 0], per_node=table[:, 1], nodes=table[:, 2],
-                  sharing=table[:, 3], leaves=table[:, 4] > 0)  # fmt: skip
-
-
-def link_class(system: System) -> str:
-    """Which latency column the links inside a node use."""
-    return "pcie" if system.intra.fabric == "pcie" else "nvlink"
-
-
-def inter_bandwidth(system: System, where: Groups) -> Array:
-    """Bandwidth that one group gets out of each node, bytes/s.
-
-    Groups that leave a node together share its interfaces; a group with few ranks in a node
-    reaches only the interfaces beside them. A spine divides by its oversubscription.
-    """
-    network = system.network
-    if network is None:
-        return np.full(where.size.shape, np.inf)
-    share = network.node_bandwidth / np.maximum(where.sharing, 1.0)
-    beside = where.per_node * network.node_bandwidth / system.devices_per_node
-    reach = np.minimum(share, np.maximum(network.nic_bandwidth, beside))
-    spine = np.where(where.leaves, network.oversubscription, 1.0)
-    return np.asarray(reach * network.efficiency / spine)
+    library: str
+    algorithm: Algorithm
+    protocol: Protocol
+    seconds: float
 
 
 def collective_time(system: System, kind: Kind, size: Array | float, where: Groups) -> Array:
     """Time of one collective on each plan's group; 0 for groups of one rank.
 
-    min over (algorithm, protocol) of steps x latency + S / algbw, plus the system's call overhead.
+    latency + S / bandwidth + ramp sqrt(S / 1 MiB), never below S over the links, plus the system's
+    call overhead, times what a calibration measured beside the model.
 
     Args:
-        system: link rates and overheads.
-        kind: which collective; trees and NVLS serve all-reduce only.
+        system: link rates, curves and overheads.
+        kind: which collective.
         size: S bytes, nccl-tests convention.
         where: placement of the groups.
 
-    Source: NCCL tuning tables (src/graph/tuning.cc); plateaus within 7 % of 21 measured rows.
-    Leaves out: sharing of links with other traffic, PAT, CollNet, message-size dips of trees.
+    Source: public curves, reports/collectives.md: median error 4 % within an NVLink domain and 5 %
+    across nodes for curves that the constants have not seen, 1 MiB and more.
+    Leaves out: sharing of links with other traffic, dips where NCCL changes protocol.
     """
     size = np.asarray(size, dtype=np.float64)
-    best = np.full(np.broadcast_shapes(size.shape, where.size.shape), np.inf)
-    for i, protocol in enumerate(PROTOCOLS):
-        best = np.minimum(best, _ring(system, kind, size, where, i, protocol))
-        if kind == "all_reduce":
-            best = np.minimum(best, _tree(system, size, where, i, protocol))
-    if kind == "all_reduce" and system.intra.nvls:
-        best = np.minimum(best, _nvls(system, size, where))
+    if system.library == GLOO:
+        seconds = _gloo(system, kind, size, where)
+    else:
+        seconds = shape(system, kind, where).seconds(size)
+        seconds = np.maximum(seconds, least_seconds(system, kind, size, where))
+    return _called(system, kind, size, where, seconds)
+
+
+def _called(system: System, kind: Kind, size: Array, where: Groups, seconds: Array) -> Array:
     overhead = system.call_overhead + system.call_overhead_per_rank * (where.size - 1.0)
-    seconds = (best + overhead) * measured_factor(system.residuals, kind, size)
+    seconds = (seconds + overhead) * measured_factor(system.residuals, kind, size)
     return np.where((where.size > 1) & (size > 0), seconds, 0.0)
 
 
-def _intra(system: System) -> float:
-    return system.intra.bandwidth * system.intra.efficiency
+def _gloo(system: System, kind: Kind, size: Array, where: Groups) -> Array:
+    """A ring without NCCL's latencies: its calls cost the system's call overhead alone.
 
-
-def _ring(system: System, kind: Kind, size: Array, where: Groups, i: int, protocol: str) -> Array:
-    n, nodes = where.size, where.nodes
-    rounds = 2.0 if kind == "all_reduce" else 1.0
-    intra = HOP[link_class(system)]["ring"][i]  # type: ignore[index]
-    inter = HOP["network"]["ring"][i]  # type: ignore[index]
-    inter_hops = np.where(nodes > 1, rounds * (nodes - 1.0), 0.0)
-    latency = (rounds * (n - 1.0) - inter_hops) * intra + inter_hops * inter
-    busbw = np.minimum(_intra(system), np.where(nodes > 1, inter_bandwidth(system, where), np.inf))
-    wire = rounds * (n - 1.0) / n * size
-    seconds = (BASE["ring", protocol] + latency) * US
-    return np.asarray(seconds + wire / (busbw * PROTOCOL_SHARE[protocol]))
-
-
-def _tree(system: System, size: Array, where: Groups, i: int, protocol: str) -> Array:
-    intra = HOP[link_class(system)]["tree"][i]  # type: ignore[index]
-    inter = HOP["network"]["tree"][i]  # type: ignore[index]
-    depth = np.log2(np.maximum(where.nodes, 1.0))
-    latency = 2.0 * ((where.per_node - 1.0) * intra + depth * inter)
-    across = np.where(where.nodes > 1, inter_bandwidth(system, where), np.inf)
-    # a node that is interior in one of the two trees sends and receives 2 S
-    algbw = 0.5 * TREE_SHARE * np.minimum(_intra(system), across)
-    seconds = (BASE["tree", protocol] + latency) * US
-    return np.asarray(seconds + size / (algbw * PROTOCOL_SHARE[protocol]))
-
-
-def _nvls(system: System, size: Array, where: Groups) -> Array:
-    """The switch reduces and multicasts inside a node; trees join the nodes (NVLS-tree).
-
-    Each of two trees carries half of the array: with two nodes S leaves a node, with more 2 S.
+    wire share x S / min(link, interfaces). Source: the measured figures of the system `cpu`.
+    Leaves out: gloo's other algorithms for small messages.
     """
-    intra, inter = float(HOP["nvlink"]["nvls"]), NVLS_TREE_HOP  # type: ignore[arg-type]
-    latency = intra + 2.0 * np.log2(np.maximum(where.nodes, 1.0)) * inter
-    across = np.where(where.nodes > 1, inter_bandwidth(system, where), np.inf)
-    algbw = np.minimum(NVLS_SHARE * _intra(system), np.where(where.nodes > 2, 0.5, 1.0) * across)
-    whole = where.per_node == system.devices_per_node
-    return np.where((where.nodes == 1) | whole, latency * US + size / algbw, np.inf)
+    link = system.intra.bandwidth * system.intra.efficiency
+    out = np.where(where.nodes > 1, inter_bandwidth(system, where), np.inf)
+    return np.asarray(wire_share(kind, where.size) * size / np.minimum(link, out))
+
+
+def choose(system: System, kind: Kind, size: float, where: Groups, *,
+           algorithm: Algorithm | None = None, protocol: Protocol | None = None,
+           ) -> Choice:  # fmt: skip
+    """What NCCL does with one collective of the first group, by its tables, and how long it takes.
+
+    Forcing an algorithm (or protocol), as NCCL_ALGO and NCCL_PROTO do, gives the time of that one:
+    its own bandwidth instead of the best one's. Left free, the time is `collective_time`'s, which
+    does not depend on the algorithm that the tables name. gloo has its ring only.
+
+    Raises:
+        PlanError: the algorithm or protocol cannot serve this collective on this group.
+        CatalogError: no table of the system's library.
+    """
+    if system.library == GLOO:
+        _refuse_other(algorithm, ("ring",), kind, system)
+        seconds = float(collective_time(system, kind, size, where)[0])
+        return Choice(library=GLOO, algorithm="ring", protocol="Simple", seconds=seconds)
+    if kind == "all_to_all":
+        _refuse_other(algorithm, ("p2p",), kind, system)
+        seconds = float(collective_time(system, kind, size, where)[0])
+        return Choice(library=system.library, algorithm="p2p", protocol="Simple", seconds=seconds)
+    rates = {name: float(rate[0]) for name, rate in bandwidths(system, kind, where).items()}
+    guessed = estimates(system.library, _call(system, kind, size, where))
+    able = tuple(dict.fromkeys(name for name, _ in guessed if rates.get(name, 0.0) > 0.0))  # type: ignore[call-overload]
+    _refuse_other(algorithm, able, kind, system)
+    ranked = {
+        pair: seconds
+        for pair, seconds in guessed.items()
+        if pair[0] in able and algorithm in (None, pair[0]) and protocol in (None, pair[1])
+    }
+    if not ranked:
+        raise PlanError(f"{algorithm or kind} has no protocol {protocol}; allowed: Simple")
+    name, wire = min(ranked, key=lambda pair: ranked[pair])
+    taken: Algorithm = name  # type: ignore[assignment]
+    if algorithm is None and protocol is None:
+        seconds = float(collective_time(system, kind, size, where)[0])
+    else:
+        share = rates[taken] * (PROTOCOL_SHARE[wire] if protocol else 1.0) / max(rates.values())
+        seconds = _forced(system, kind, size, where, share)
+    return Choice(library=system.library, algorithm=taken, protocol=wire, seconds=seconds)
+
+
+def _forced(system: System, kind: Kind, size: float, where: Groups, share: float) -> float:
+    """Seconds with a share of the best bandwidth; latency and ramp are kept."""
+    found = shape(system, kind, where)
+    slower = replace(found, bandwidth=found.bandwidth * share)
+    whole = np.asarray(size, dtype=np.float64)
+    seconds = np.maximum(slower.seconds(whole), least_seconds(system, kind, whole, where))
+    return float(_called(system, kind, whole, where, seconds)[0])
+
+
+def _refuse_other(
+    algorithm: Algorithm | None, able: tuple[str, ...], kind: Kind, system: System
+) -> None:
+    if algorithm is not None and algorithm not in able:
+        raise PlanError(
+            f"algorithm {algorithm} cannot do {kind} for this group on {system.id}; "
+            f"allowed: {', '.join(able)}"
+        )
+
+
+def _call(system: System, kind: Kind, size: float, where: Groups) -> Call:
+    made = generation(system)
+    known = table(system.library)
+    able = bandwidths(system, kind, where)
+    total = system.intra.bandwidth * system.intra.efficiency
+    return Call(
+        kind=kind,
+        size=size,
+        ranks=max(float(where.size[0]), 2.0),
+        per_node=float(where.per_node[0]),
+        nodes=float(where.nodes[0]),
+        link="pcie" if system.intra.fabric == "pcie" else "nvlink",
+        generation=made if made in known["channels"] else "ampere",
+        total=total,
+        out=float(inter_bandwidth(system, where)[0]) if where.nodes[0] > 1 else np.inf,
+        nvls=any(float(able.get(name, np.zeros(1))[0]) > 0 for name in ("nvls", "nvls_tree")),
+        sharp=system.network is not None and system.network.sharp,
+    )
+
+
+SPREAD = {
+    "measured": (0.57, 0.36, 0.12, 0.05),
+    "node": (0.66, 0.50, 0.15, 0.05),
+    "across": (0.85, 0.82, 0.57, 0.22),
+}
+"""Standard deviation of ln(measured / predicted), by `size_class`."""
+
+
+def size_class(size: Array | float) -> NDArray[np.int64]:
+    """0 below 64 KiB, 1 below 1 MiB, 2 up to 64 MiB, 3 above."""
+    size = np.asarray(size, dtype=np.float64)
+    return (size >= 64 * 2.0**10).astype(np.int64) + (size >= 2.0**20) + (size > 64 * 2.0**20)
+
+
+def collective_spread(system: System, kind: Kind, size: Array | float, where: Groups) -> Array:
+    """Standard deviation of the logarithm of a collective's error, by what its number rests on.
+
+    A measured curve of this very group (or a calibration's residuals), links inside a node, or
+    links and a network that nobody measured; by size class. An 80 % interval is the time times
+    exp(+-1.28 sd). Sums of many calls are surer than that; their shared part is not.
+
+    Source: reports/collectives.md, 80th percentile of |ln error| over 1.28.
+    Leaves out: systems that are not like any public one; networks that others use too.
+    """
+    place = size_class(size)
+    known = measured(system, kind, where) | (kind in system.residuals)
+    node = np.where(
+        where.nodes > 1, np.array(SPREAD["across"])[place], np.array(SPREAD["node"])[place]
+    )
+    return np.asarray(np.where(known, np.array(SPREAD["measured"])[place], node))
 
 
 def p2p_time(system: System, size: Array | float, *, crosses: NDArray[np.bool_] | bool,
              sharing: Array | float) -> Array:  # fmt: skip
     """Time of one message between two ranks.
 
-    latency + S / bandwidth; across nodes the senders of one node share its interfaces.
+    latency + S / bandwidth; across nodes the senders of one node share its interfaces. NCCL adds
+    what its call takes; gloo's is all in the system's overhead.
 
     Args:
         system: link rates.
@@ -182,16 +234,19 @@ def p2p_time(system: System, size: Array | float, *, crosses: NDArray[np.bool_] 
         crosses: whether the message leaves the node.
         sharing: how many ranks of a node send at the same time.
 
-    Source: alpha-beta model; latency of one hop and one call from the system file.
+    Source: alpha-beta model; one hop from the system file, NCCL's call from `CONSTANTS`.
     Leaves out: protocol switch of small messages, other traffic on the same links.
     """
     size = np.asarray(size, dtype=np.float64)
-    inside = system.intra.latency + size / _intra(system)
+    near, far = (0.0, 0.0)
+    if system.library != GLOO:
+        near, far = CONSTANTS.message, CONSTANTS.message_across
+    inside = near + system.intra.latency + size / (system.intra.bandwidth * system.intra.efficiency)
     network = system.network
     if network is None:
         across = np.full(size.shape, np.inf)
     else:
         lane = np.minimum(network.nic_bandwidth, network.node_bandwidth / np.maximum(sharing, 1.0))
-        across = network.latency + size / (lane * network.efficiency)
+        across = far + network.latency + size / (lane * network.efficiency)
     seconds = np.where(crosses, across, inside) + system.call_overhead
     return np.where(size > 0, seconds * measured_factor(system.residuals, "send_recv", size), 0.0)

@@ -1,25 +1,41 @@
 """Seconds of single kernels on a device: matrix products, attention, memory-bound passes.
 
 Shapes are arrays (or numbers) that broadcast against each other; m, n, k as in
-C(m,n) = A(m,k) B(k,n).
+C(m,n) = A(m,k) B(k,n). `isolated` asks for a kernel alone in a benchmark, with what was published
+about the device; otherwise for one in a training step, at the clock and power that steps sustain.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
-from parsim.cluster.hardware import Device
+from parsim.cluster.benchmarks import Scales, benchmark
+from parsim.cluster.hardware import Device, Measured
+from parsim.cost.distinct import distinct
+from parsim.cost.gemm import Products, body_time
 from parsim.cost.residuals import measured_factor
 
 Array = NDArray[np.float64]
 Num = Array | float | int
+Layout = Literal["tn", "nn", "nt"]
 
-TILE = 128.0
-"""Edge of an output tile. Libraries change tiles, so the loss of a partly full wave is soft."""
+BENCHMARKS_IN_STEPS: bool = False
+"""Whether published residuals of kernels correct kernels in training steps too: they do not, the
+step tables are no better with them (reports/kernels.md)."""
 
+PUBLISHED = ("bf16", "fp16")
+"""Precisions of the published kernels: other ones say nothing about the choices of these."""
+NARROW = ("fp8", "mxfp8", "nvfp4")
+"""Precisions whose products take the device's `fp8_efficiency`."""
 FLASH_HALF_LENGTH = 300.0
 """Sequence length at which a flash kernel reaches half its rate (fit to MPT and NeMo rows)."""
+WIDE_HEAD = 128.0
+"""Heads wider than this take the `attention_*_wide` factor."""
+GROUP_TILE = 128.0
+"""Rows of a tile of a grouped product: each expert's tokens are filled up to it."""
 
 
 def smooth_max(a: Num, b: Num, power: float) -> Array:
@@ -33,12 +49,7 @@ def smooth_max(a: Num, b: Num, power: float) -> Array:
     return np.asarray(high * (1.0 + ratio**power) ** (1.0 / power))
 
 
-def tile_edge(size: Array) -> Array:
-    """Edge of the output tile along one dimension: 128, less for narrow matrices (32 or 64)."""
-    return np.asarray(np.clip(2.0 ** np.ceil(np.log2(size)), 32.0, TILE))
-
-
-def gemm_time(
+def gemm_time(  # noqa: PLR0913 - a keyword for each fact of a kernel, as everywhere here
     device: Device,
     precision: str,
     *,
@@ -46,17 +57,21 @@ def gemm_time(
     n: Num,
     k: Num,
     batch: Num = 1,
-    value: int = 2,
+    value: float = 2,
     extra_bytes: Num = 0.0,
+    layout: Layout = "tn",
+    out_value: int | None = None,
+    accumulate: bool = False,
+    isolated: bool = False,
 ) -> Array:
     """Time of a (batched) matrix product.
 
-    pnorm4( 2 tm tn (tiles + wave_loss SMs)(k + k_half) / (peak e), bytes / (HBM e_h) ) + t0,
-    tiles = ceil(m/tm) ceil(n/tn) batch: whole tiles are computed, and the last wave is only partly
-    full; bytes = value (mk + kn + mn) batch + extra. Never shrinks as m, n, k or batch grow.
+    t0 + body + (r - 1) max(0, body - tau), body by the tile model of `parsim/cost/gemm.py` with
+    bytes = (value (mk + kn) + out_value mn (1 + accumulate)) batch + extra; times one factor where
+    the result accumulates into fp32. Without residuals it never shrinks as m, n, k or batch grow.
 
     Args:
-        device: gives peak, e, k_half, wave_loss, HBM bandwidth, e_h, t0 and the SM count.
+        device: gives peak, bandwidth, SM count and the `gemm_*` constants.
         precision: which peak.
         m: rows of the result.
         n: columns of the result.
@@ -64,23 +79,118 @@ def gemm_time(
         batch: independent products in one launch.
         value: bytes of one element.
         extra_bytes: further traffic of a fused epilogue.
+        layout: which operands are transposed; published residuals differ by it.
+        out_value: bytes of one element of the result; as `value` if None.
+        accumulate: the result is added to what is there.
+        isolated: alone in a benchmark; see the head of this file.
 
-    Source: roofline with tile waves, as in the GEMM studies cited beside the device constants. On
-    812 public A100 shapes (vidur) the median error is 13 %, bias -10 %, with the catalog's e; on
-    588 H100 shapes 14 %, bias +15 %. With e = 0.8 both have 6 to 7 %: the catalog's e is fitted to
-    whole steps, where clocks, fusion and data differ from a kernel benchmark.
-    Leaves out: the library's choice of tile and split-K, clocks, contents of the matrices.
+    Source: tile model fitted to the vidur and SimuMax tables, `reports/kernels.md`: on shapes
+    outside the fit 4.9 % median and 13 % at p90 on A100, 4.7 and 15 % on H100, with residuals 4.0
+    and 12 % on both. In steps, `gemm_sustained` stands for the clock instead of r and tau.
+    Leaves out: the library's choice of kernel, misaligned sizes, contents of the matrices.
     """
-    batch, m, n, k = (np.asarray(x, dtype=np.float64) for x in (batch, m, n, k))
-    area = tile_edge(m) * tile_edge(n)
-    tiles = np.ceil(m / tile_edge(m)) * np.ceil(n / tile_edge(n)) * batch
-    rate = device.peak(precision) * device.gemm_efficiency
-    work = tiles + device.gemm_wave_loss * device.sm_count
-    compute = 2.0 * area * work * (k + device.gemm_k_half) / rate
-    moved = value * (m * k + k * n + m * n) * batch + extra_bytes
-    memory = moved / (device.memory_bandwidth * device.memory_efficiency)
-    seconds = smooth_max(compute, memory, 4.0) + device.kernel_latency
-    return np.asarray(seconds * measured_factor(device.residuals, "gemm", m * batch, n, k))
+    m, n, k, batch = (np.asarray(x, dtype=np.float64) for x in (m, n, k, batch))
+    out = (value if out_value is None else out_value) * (2.0 if accumulate else 1.0)
+    moved = (value * (m * k + k * n) + out * m * n) * batch + extra_bytes
+    seconds = _product_time(device, precision, (m, n, k, batch), moved, value, isolated)
+    wide = accumulate and out == 8.0 > 2.0 * value
+    if wide:
+        seconds = seconds * device.gemm_accumulate_factor
+    where = (m * batch, n, k, layout_code(layout, wide))
+    return _corrected(device, "gemm", seconds, where, isolated and precision in PUBLISHED)
+
+
+def layout_code(layout: Layout, wide: bool) -> float:
+    """Layouts as a coordinate of measured points: one octave from each to the next."""
+    return 8.0 if wide else {"tn": 1.0, "nn": 2.0, "nt": 4.0}[layout]
+
+
+def _product_time(
+    device: Device,
+    precision: str,
+    shape: tuple[Num, Num, Num, Num],
+    moved: Num,
+    value: float,
+    isolated: bool,
+) -> Array:
+    """Each distinct product by the tile model."""
+    (m, n, k, batch, traffic), back, whole = distinct(*shape, moved)
+    share = device.gemm_efficiency * _narrow(device, precision)
+    rate = device.peak(precision) * share * (1.0 if isolated else device.gemm_sustained)
+    products = Products(m=m, n=n, k=k, batch=batch, value=value, moved=traffic)
+    body = body_time(device, rate, products)
+    if isolated:
+        body = body + (device.gemm_clock_drop - 1.0) * np.maximum(body - device.gemm_boost_time, 0)
+    seconds = device.gemm_latency + body
+    return np.asarray(seconds if back is None else seconds[back]).reshape(whole)
+
+
+def _narrow(device: Device, precision: str) -> float:
+    """Of a product in 8 bit or less, the share of its peak over that of a 16-bit one."""
+    return device.fp8_efficiency if precision in NARROW else 1.0
+
+
+def convolution_time(  # noqa: PLR0913
+    device: Device,
+    precision: str,
+    *,
+    pixels: Num,
+    inputs: Num,
+    outputs: Num,
+    window: Num,
+    stride: Num = 1,
+    value: int = 2,
+    isolated: bool = False,
+) -> Array:
+    """Time of a convolution as an implicit matrix product.
+
+    m = images Ho Wo (`pixels`), n = `outputs` channels, k = `inputs` channels x window (kh kw), by
+    the tile model; bytes = value (pixels stride^2 inputs + outputs inputs window + pixels outputs):
+    the unfolded input is never written.
+
+    Source: implicit GEMM, Chetlur et al. 2014 (cuDNN), arXiv:1410.0759; constants of matrix
+    products. No convolution was measured.
+    Leaves out: Winograd and FFT algorithms, channels that do not fill a tile's depth, groups.
+    """
+    pixels, inputs, outputs = (np.asarray(x, dtype=np.float64) for x in (pixels, inputs, outputs))
+    read = pixels * np.square(stride) * inputs + outputs * inputs * window
+    moved = value * (read + pixels * outputs)
+    shape = (pixels, outputs, inputs * window, 1)
+    return _product_time(device, precision, shape, moved, value, isolated)
+
+
+def grouped_gemm_time(  # noqa: PLR0913
+    device: Device,
+    precision: str,
+    *,
+    experts: Num,
+    tokens: Num,
+    n: Num,
+    k: Num,
+    weight_gradient: bool = False,
+    value: int = 2,
+    gradient_value: int = 4,
+) -> Array:
+    """Time of the products of `experts` with `tokens` each, one after the other.
+
+    experts (pnorm4(max(ceil(M / 128) 128 / M FLOPs / (peak e), bytes / (hb H)), floor) + c), M the
+    tokens of an expert, FLOPs = 2 M n k. Bytes: value (M k + k n + M n); the weight gradient reads
+    and writes n k of `gradient_value` instead.
+
+    Source: SimuMax, 108 B200 rows and 12 A100 rows: 8 % median in sample, 10 % on a shape left out,
+    p90 24 %. The rows are long runs of kernels, so they hold in steps as they are.
+    Leaves out: kernels that take all experts in one launch (faster), unequal tokens per expert.
+    """
+    experts, tokens, n, k = (np.asarray(x, dtype=np.float64) for x in (experts, tokens, n, k))
+    share = device.grouped_weight_efficiency if weight_gradient else device.grouped_gemm_efficiency
+    share = share * _narrow(device, precision)
+    filled = np.ceil(tokens / GROUP_TILE) * GROUP_TILE
+    compute = 2.0 * filled * n * k / (device.peak(precision) * share)
+    weights = 2.0 * gradient_value * n * k if weight_gradient else value * n * k
+    moved = value * tokens * (n + k) + weights
+    memory = moved / (device.memory_bandwidth * device.gemm_memory_efficiency)
+    one = smooth_max(np.maximum(compute, memory), device.grouped_gemm_floor, 4.0)
+    return np.asarray(experts * (one + device.grouped_gemm_latency))
 
 
 def flash_attention_time(
@@ -88,25 +198,46 @@ def flash_attention_time(
     precision: str,
     *,
     flops: Num,
-    seq_len: float,
+    seq_len: Num,
     backward: bool,
     efficiency: float = 1.0,
+    head_dim: float = 128.0,
+    isolated: bool = False,
 ) -> Array:
     """Time of a fused attention kernel for its really executed FLOPs.
 
-    flops / (peak e) (1 + 300/s) + t0, with separate forward and backward e.
+    In a step F / (peak e) (1 + 300/s) + t0; isolated (floor^4 + (t + F / (peak e))^4)^(1/4). Each
+    direction has its e, and its factor for heads wider than 128. F counts a causal kernel's half
+    of the square, so e is half of what SimuMax prints.
 
-    Source: fits to llm-foundry (Triton flash) and NeMo (cuDNN) steps; `efficiency` is the
-    software's factor between the two.
-    Leaves out: head sizes other than 128 (64 is up to a third slower), very short sequences.
+    Args:
+        device: gives peak, e and the latencies.
+        precision: which peak.
+        flops: executed, backward 2.5 times the forward ones.
+        seq_len: keys of one query, where the half-length counts.
+        backward: which direction.
+        efficiency: the software's factor on e.
+        head_dim: of queries and keys.
+        isolated: alone in a benchmark, whose calls have latencies and floors of about 100 us.
+
+    Source: SimuMax, A100 PCIe and B200, `reports/kernels.md`; in steps, where kernels queue, fits
+    to llm-foundry (Triton flash) and NeMo (cuDNN) rows.
+    Leaves out: heads smaller than 128 (64 is up to a third slower), windows, cross attention.
     """
-    share = (
-        device.attention_backward_efficiency if backward else device.attention_forward_efficiency
-    )
-    rate = device.peak(precision) * share * efficiency
-    seconds = flops / rate * (1.0 + FLASH_HALF_LENGTH / seq_len) + device.kernel_latency
-    kind = "attention_backward" if backward else "attention_forward"
-    return np.asarray(seconds * measured_factor(device.residuals, kind, flops, seq_len))
+    direction = "backward" if backward else "forward"
+    share = efficiency * getattr(device, f"attention_{direction}_efficiency")
+    if head_dim > WIDE_HEAD:
+        share *= getattr(device, f"attention_{direction}_wide")
+    work = np.asarray(flops, dtype=np.float64) / (device.peak(precision) * share)
+    if isolated:
+        latency = getattr(device, f"attention_{direction}_latency")
+        floor = getattr(device, f"attention_{direction}_floor")
+        seconds = smooth_max(floor, latency + work, 4.0)
+    else:
+        work = work / device.attention_sustained * (1.0 + FLASH_HALF_LENGTH / seq_len)
+        seconds = work + device.kernel_latency
+    where = (flops, seq_len, head_dim)
+    return _corrected(device, f"attention_{direction}", seconds, where, isolated)
 
 
 def memory_time(device: Device, moved: Num, launches: Num = 1, kind: str = "") -> Array:
@@ -120,3 +251,18 @@ def memory_time(device: Device, moved: Num, launches: Num = 1, kind: str = "") -
     seconds = np.asarray(moved) / (device.memory_bandwidth * device.memory_efficiency)
     seconds = seconds + 0.5 * device.kernel_latency * np.asarray(launches)
     return np.asarray(seconds * measured_factor(device.residuals, kind, moved))
+
+
+def known_points(device: Device, kind: str, published: bool) -> tuple[Measured, Scales | None]:
+    """The points that correct a kind: a calibration's own, else published ones if asked for."""
+    if device.calibrated or kind in device.residuals or not (published or BENCHMARKS_IN_STEPS):
+        return device.residuals, None
+    found = benchmark(device.id)
+    return found.points, found.scales.get(kind)
+
+
+def _corrected(
+    device: Device, kind: str, seconds: Array, where: tuple[Num, ...], published: bool
+) -> Array:
+    points, scales = known_points(device, kind, published)
+    return np.asarray(seconds * measured_factor(points, kind, *where, scales=scales))

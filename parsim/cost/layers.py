@@ -10,11 +10,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from parsim.cluster.hardware import Device
 from parsim.cost.attention import attention_times
 from parsim.cost.borders import Borders
+from parsim.cost.crowding import crowded_device
 from parsim.cost.job import Job
-from parsim.cost.kernels import gemm_time, memory_time
+from parsim.cost.kernels import memory_time
 from parsim.cost.passes import LayerCost
+from parsim.cost.quantized import cast_time, product_time, quantization_of, weight_cast_time
 from parsim.cost.residuals import measured_factor
 from parsim.model.operators import (
     Attention,
@@ -28,6 +31,7 @@ from parsim.model.operators import (
     Split,
 )
 from parsim.plan import Plan, PlanTable
+from parsim.plan.record import Quantization
 
 Array = NDArray[np.float64]
 
@@ -54,12 +58,14 @@ class LayerCoster:
         self.table = table
         self.tokens: Array = table.microbatch_size * job.model.seq_len / table.cp
         self.borders = Borders.of(job, table, self.tokens)
+        self.crowded = crowded_device(job.system)
 
     def cost(self, layer: Layer) -> LayerCost:
         """Sum a layer's operators."""
         total = LayerCost.zero(len(self.table))
+        how = quantization_of(self.job.model, layer, self.table.precision)
         for op in layer.operators:
-            self._add(op, total)
+            self._add(op, total, how)
         return self._measured(layer, total)
 
     def _measured(self, layer: Layer, cost: LayerCost) -> LayerCost:
@@ -83,9 +89,9 @@ class LayerCoster:
                 found = np.where(rows, own, found)
         return found
 
-    def _add(self, op: Operator, to: LayerCost) -> None:
+    def _add(self, op: Operator, to: LayerCost, how: Quantization | None) -> None:
         if isinstance(op, Linear):
-            self._linear(op, to)
+            self._linear(op, to, how)
         elif isinstance(op, Attention):
             self._attention(op, to)
         elif isinstance(op, Elementwise):
@@ -95,8 +101,8 @@ class LayerCoster:
         else:
             self._loss(op, to)
 
-    def _linear(self, op: Linear, to: LayerCost) -> None:
-        """Three GEMMs: output, input gradient, weight gradient.
+    def _linear(self, op: Linear, to: LayerCost, how: Quantization | None) -> None:
+        """Three GEMMs: output, input gradient, weight gradient; and the casts of quantised ones.
 
         Backward, sequence parallelism gathers the input again beside the input gradient, and the
         collective of the input gradient runs beside the weight gradient.
@@ -105,30 +111,43 @@ class LayerCoster:
         m = np.asarray(tokens, dtype=np.float64)
         n = op.outputs / np.where(op.split is Split.COLUMN, self.table.tp, 1)
         k = op.inputs / np.where(op.split is Split.ROW, self.table.tp, 1)
-        ahead, inward = self._gemm(m, n, k), self._gemm(m, k, n)
-        weight = self._weight_gradient(m, n, k)
+        ahead, inward = self._gemm(how, m, n, k), self._gemm(how, m, k, n)
+        weight = self._weight_gradient(how, m, n, k)
         to.forward.add(ahead, 1)
         to.products.add(ahead, 1)
+        to.crowded.add(self._gemm(how, m, n, k, device=self.crowded), 1)
         to.backward.add(inward + weight, 2 + op.bias)
-        border = self.borders.around(op)
+        self._casts(how, m, n, k, to)
+        border = self.borders.around(op, how)
         to.forward.expose(border.entering_forward + border.leaving_forward)
         beside_weight = self.borders.beside(border.entering_backward, weight)
         to.backward.expose(beside_weight + border.leaving_backward)
         to.backward.expose(self.borders.beside(border.entering_forward, inward))
 
-    def _gemm(self, m: Array, n: Array, k: Array, extra_bytes: Array | float = 0.0) -> Array:
-        precision = self.table.precision
-        return gemm_time(
-            self.job.device,
-            precision.compute,
-            m=m,
-            n=n,
-            k=k,
-            value=precision.activation,
-            extra_bytes=extra_bytes,
-        )
+    def _casts(self, how: Quantization | None, m: Array, n: Array, k: Array, to: LayerCost) -> None:
+        """Quantising the input forward and the output's gradient backward, and gathered weights."""
+        if how is None:
+            return
+        device = self.job.device
+        to.forward.add(*cast_time(device, how, m * k))
+        to.backward.add(*cast_time(device, how, m * n))
+        weight = weight_cast_time(self.job, how, self.table, n * k)
+        to.forward.add(weight, 0)
+        to.backward.add(weight, 0)
 
-    def _weight_gradient(self, m: Array, n: Array, k: Array) -> Array:
+    def _gemm(
+        self,
+        how: Quantization | None,
+        m: Array,
+        n: Array,
+        k: Array,
+        extra_bytes: Array | float = 0.0,
+        device: Device | None = None,
+    ) -> Array:
+        used, on = self.table.precision, device or self.job.device
+        return product_time(on, used, how, m=m, n=n, k=k, extra_bytes=extra_bytes)
+
+    def _weight_gradient(self, how: Quantization | None, m: Array, n: Array, k: Array) -> Array:
         """The GEMM of the weight gradient and its accumulation over micro-batches.
 
         Fused, the GEMM reads and writes 8 bytes an element of an fp32 buffer; apart, a kernel reads
@@ -136,16 +155,19 @@ class LayerCoster:
         """
         wide = self.table.common.gradient_precision == "fp32"
         if self.job.software.fused_gradient_accumulation:
-            return self._gemm(k, n, m, extra_bytes=(8.0 if wide else 4.0) * n * k)
+            return self._gemm(how, k, n, m, extra_bytes=(8.0 if wide else 4.0) * n * k)
         moved = (10.0 if wide else 6.0) * n * k
         added = memory_time(self.job.device, moved, kind="accumulate")
-        return self._gemm(k, n, m) + added
+        return self._gemm(how, k, n, m) + added
 
     def _attention(self, op: Attention, to: LayerCost) -> None:
         core = attention_times(self.job, self.table, op)
         to.forward.add(core.forward, core.forward_launches)
         to.core.add(core.forward, core.forward_launches)
         to.backward.add(core.backward, core.backward_launches)
+        to.forward.expose(core.exposed_forward)
+        to.core.expose(core.exposed_forward)
+        to.backward.expose(core.exposed_backward)
 
     def _elementwise(self, op: Elementwise, to: LayerCost) -> None:
         split = self.table.tp if op.region is Region.TENSOR else self.table.sequence_split

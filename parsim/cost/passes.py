@@ -79,13 +79,15 @@ class Pass:
 class LayerCost:
     """Forward and backward of one layer and one micro-batch.
 
-    `core` is the forward of its attention core alone, `products` that of its matrix products.
+    `core` is the forward of its attention core alone, `products` that of its matrix products,
+    `crowded` those products beside a collective (`cost/crowding.py`).
     """
 
     forward: Pass
     backward: Pass
     core: Pass
     products: Pass
+    crowded: Pass
 
     @classmethod
     def zero(cls, rows: int) -> LayerCost:
@@ -95,6 +97,7 @@ class LayerCost:
             backward=Pass.zero(rows),
             core=Pass.zero(rows),
             products=Pass.zero(rows),
+            crowded=Pass.zero(rows),
         )
 
     def take(self, rows: NDArray[np.int64]) -> LayerCost:
@@ -104,6 +107,7 @@ class LayerCost:
             backward=self.backward.take(rows),
             core=self.core.take(rows),
             products=self.products.take(rows),
+            crowded=self.crowded.take(rows),
         )
 
     def scaled(self, forward: Array, backward: Array) -> LayerCost:
@@ -113,6 +117,7 @@ class LayerCost:
             backward=self.backward.scaled(backward),
             core=self.core.scaled(forward),
             products=self.products.scaled(forward),
+            crowded=self.crowded.scaled(forward),
         )
 
     def recomputed(self, table: PlanTable, half_products: bool) -> Pass:

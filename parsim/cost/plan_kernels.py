@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsim.cost.attention import FLASH_BACKWARD
+from parsim.cost.attention import FLASH_BACKWARD, attention_times
+from parsim.cost.context import on_ring, slowest_share
 from parsim.cost.job import Job
 from parsim.cost.kernels import flash_attention_time, gemm_time, memory_time
 from parsim.cost.layers import FORWARD_SHARE
+from parsim.cost.quantized import cast_time, product_time, quantization_of, weight_cast_time
 from parsim.cost.stages import even_cut, layer_counts, per_rank, stage_parameters
 from parsim.model.operators import (
     Attention,
@@ -89,6 +91,7 @@ class _Pricer:
     def __init__(self, job: Job, plan: Plan) -> None:
         self.job, self.plan = job, plan
         self.numbers = precision(plan.precision)
+        self.table = PlanTable.of([plan])
         self.tokens = plan.microbatch_size * job.model.seq_len / plan.cp
 
     def runs(self, layers: float, *, repeated: bool) -> _Run:
@@ -105,14 +108,25 @@ class _Pricer:
             rest=once * (1.0 + full + half),
         )
 
-    def product(self, count: float, m: float, n: float, k: float,
-                *, batch: float = 1.0, extra: float = 0.0) -> PlanKernel:  # fmt: skip
-        """One matrix product."""
-        seconds = gemm_time(
-            self.job.device, self.numbers.compute, m=m, n=n, k=k, batch=batch,
-            value=self.numbers.activation, extra_bytes=extra,
-        )  # fmt: skip
-        return _kernel(GEMM, (m * batch, n, k), seconds, count)
+    def product(self, layer: Layer, count: float, m: float, n: float, k: float,
+                extra: float = 0.0) -> PlanKernel:  # fmt: skip
+        """One matrix product, in the precision of its layer."""
+        how = quantization_of(self.job.model, layer, self.numbers)
+        m_, n_, k_ = (np.asarray(x, dtype=np.float64) for x in (m, n, k))
+        seconds = product_time(self.job.device, self.numbers, how, m=m_, n=n_, k=k_,
+                               extra_bytes=extra)  # fmt: skip
+        return _kernel(GEMM, (m, n, k), seconds, count)
+
+    def casts(self, layer: Layer, runs: _Run, m: float, n: float, k: float) -> Iterator[PlanKernel]:
+        """Quantising the input, the output's gradient, and weights as they are gathered."""
+        how = quantization_of(self.job.model, layer, self.numbers)
+        if how is None:
+            return
+        weight = weight_cast_time(self.job, how, self.table, np.asarray(n * k))
+        for count, values in ((runs.rest, m * k), (runs.backward, m * n)):
+            seconds, _ = cast_time(self.job.device, how, np.asarray(values))
+            yield _kernel("cast", (values,), seconds, count)
+            yield _kernel("cast", (n * k,), np.max(weight), count)
 
     def moved(self, count: float, size: float, launches: float, kind: str) -> PlanKernel:
         """One memory-bound kernel."""
@@ -137,12 +151,14 @@ def _all(price: _Pricer) -> Iterator[PlanKernel]:
 
 def _layer(price: _Pricer, layer: Layer, runs: _Run) -> Iterator[PlanKernel]:
     for op in layer.operators:
-        yield from (one for one in _operator(price, op, runs) if one.count > 0 and one.seconds > 0)
+        yield from (
+            one for one in _operator(price, layer, op, runs) if one.count > 0 and one.seconds > 0
+        )
 
 
-def _operator(price: _Pricer, op: Operator, runs: _Run) -> Iterator[PlanKernel]:
+def _operator(price: _Pricer, layer: Layer, op: Operator, runs: _Run) -> Iterator[PlanKernel]:
     if isinstance(op, Linear):
-        yield from _linear(price, op, runs)
+        yield from _linear(price, layer, op, runs)
     elif isinstance(op, Attention):
         yield from (_flash if op.fused else _unfused)(price, op, runs)
     elif isinstance(op, Elementwise):
@@ -153,40 +169,53 @@ def _operator(price: _Pricer, op: Operator, runs: _Run) -> Iterator[PlanKernel]:
         yield from _loss(price, op, runs)
 
 
-def _linear(price: _Pricer, op: Linear, runs: _Run) -> Iterator[PlanKernel]:
+def _linear(price: _Pricer, layer: Layer, op: Linear, runs: _Run) -> Iterator[PlanKernel]:
     plan, software = price.plan, price.job.software
     m = float(plan.microbatch_size) if op.per_sequence else price.tokens
     n = op.outputs / (plan.tp if op.split is Split.COLUMN else 1)
     k = op.inputs / (plan.tp if op.split is Split.ROW else 1)
     wide, fused = plan.gradient_precision == "fp32", software.fused_gradient_accumulation
-    yield price.product(runs.products, m, n, k)
-    yield price.product(runs.backward, m, k, n)
-    yield price.product(runs.backward, k, n, m, extra=fused * (8.0 if wide else 4.0) * n * k)
+    extra = fused * (8.0 if wide else 4.0) * n * k
+    yield price.product(layer, runs.products, m, n, k)
+    yield price.product(layer, runs.backward, m, k, n)
+    yield price.product(layer, runs.backward, k, n, m, extra)
+    yield from price.casts(layer, runs, m, n, k)
     if not fused:
         yield price.moved(runs.backward, (10.0 if wide else 6.0) * n * k, 1, "accumulate")
 
 
 def _flash(price: _Pricer, op: Attention, runs: _Run) -> Iterator[PlanKernel]:
-    job, length = price.job, float(price.job.model.seq_len)
-    heads = op.heads / price.plan.tp
-    flops = 4.0 * price.tokens * length * heads * op.head_dim * (0.5 if op.causal else 1.0)
-    speeds = job.software.attention_speed(job.device.id)
-    for kind, count, factor, speed in (
-        (FORWARD, runs.core, 1.0, speeds[0]),
-        (BACKWARD, runs.backward, FLASH_BACKWARD, speeds[1]),
+    """The kernels of a ring's blocks (one without a ring), and what adds their results up."""
+    job, plan, length = price.job, price.plan, float(price.job.model.seq_len)
+    flops = 4.0 * price.tokens * length * op.heads * op.head_dim / plan.tp
+    flops *= (0.5 if op.causal else 1.0) * float(np.max(slowest_share(job, price.table, op)))
+    blocks = float(plan.cp if on_ring(job) else 1)
+    core, speeds = (
+        attention_times(job, price.table, op),
+        job.software.attention_speed(job.device.id),
+    )
+    for kind, count, factor, speed, whole in (
+        (FORWARD, runs.core, 1.0, speeds[0], core.forward),
+        (BACKWARD, runs.backward, FLASH_BACKWARD, speeds[1], core.backward),
     ):
+        where = factor * flops / blocks, length / blocks
         seconds = flash_attention_time(
-            job.device, price.numbers.compute, flops=factor * flops, seq_len=length,
-            backward=kind == BACKWARD, efficiency=speed,
+            job.device, price.numbers.compute, flops=where[0], seq_len=where[1],
+            backward=kind == BACKWARD, efficiency=speed, head_dim=op.head_dim,
         )  # fmt: skip
-        yield _kernel(kind, (factor * flops, length), seconds, count)
+        yield _kernel(kind, where, seconds, count * blocks)
+        if blocks > 1:
+            rest = float(whole[0]) - blocks * float(np.asarray(seconds))
+            yield _kernel("merge", (flops,), rest, count)
 
 
 def _unfused(price: _Pricer, op: Attention, runs: _Run) -> Iterator[PlanKernel]:
     s, d, value = float(price.job.model.seq_len), float(op.head_dim), price.numbers.activation
     rows, batch = s / price.plan.cp, price.plan.microbatch_size * op.heads / price.plan.tp
     for n, k in ((s, d), (d, s)):
-        yield price.product(runs.core + 2.0 * runs.backward, rows, n, k, batch=batch)
+        seconds = gemm_time(price.job.device, price.numbers.compute, m=rows, n=n, k=k,
+                            batch=batch, value=value)  # fmt: skip
+        yield _kernel(GEMM, (rows * batch, n, k), seconds, runs.core + 2.0 * runs.backward)
     scores, drop = batch * rows * s * price.job.software.traffic, 1 if op.dropout else 0
     ahead, behind = (scores * (x * value + drop * (2 * value + 1)) for x in (2, 3))
     yield price.moved(runs.core, ahead, 1 + drop, "")

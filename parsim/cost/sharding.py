@@ -1,6 +1,9 @@
 """Data-parallel communication: gradient reduction, parameter gathering, optimizer step.
 
 Per stage and plan, arrays of shape (S, B). `dp_shard` holds ZeRO shards, `dp_replicate` copies.
+Context-parallel ranks hold the same parameters and different gradients, like replicas: ZeRO shards
+over dp_shard x cp, as Megatron-Core and torchtitan do; without ZeRO the all-reduce spans
+dp_replicate x cp.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from numpy.typing import NDArray
 from parsim.cost.collectives import Groups, Kind, collective_time, groups
 from parsim.cost.job import Job
 from parsim.cost.kernels import memory_time
+from parsim.cost.quantized import gathered_size
 from parsim.plan import PlanTable
 
 Array = NDArray[np.float64]
@@ -31,17 +35,20 @@ class DataParallel:
     @classmethod
     def of(cls, job: Job, table: PlanTable) -> DataParallel:
         """Place the shard, replicate and world groups."""
-        world = table.world_size
+        world, sharded = table.world_size, table.zero_stage > 0
         return cls(
             job=job,
             table=table,
             shard=groups(
-                job.system, size=table.dp_shard, stride=table.stride("dp_shard"), world=world
+                job.system,
+                size=table.shards,
+                stride=_stride(table, "dp_shard", sharded),
+                world=world,
             ),
             replicate=groups(
                 job.system,
-                size=table.dp_replicate,
-                stride=table.stride("dp_replicate"),
+                size=table.dp_replicate * np.where(sharded, 1, table.cp),
+                stride=_stride(table, "dp_replicate", ~sharded),
                 world=world,
             ),
             world=groups(job.system, size=world, stride=np.ones_like(world), world=world),
@@ -49,15 +56,15 @@ class DataParallel:
 
     @property
     def shards(self) -> Array:
-        """Ranks that share optimizer states: dp_shard with ZeRO, else 1."""
-        return np.where(self.table.zero_stage > 0, self.table.dp_shard, 1).astype(np.float64)
+        """Ranks that share optimizer states: dp_shard x cp with ZeRO, else 1."""
+        return self.table.shards.astype(np.float64)
 
     def _time(self, kind: Kind, size: Array, where: Groups) -> Array:
         return collective_time(self.job.system, kind, size, where)
 
     def gather(self, parameters: Array) -> Array:
         """All-gather of parameters over the shard group, seconds."""
-        size = parameters * self.table.precision.gathered
+        size = parameters * gathered_size(self.job, self.table.precision)
         return self._time("all_gather", size, self.shard) + self._staged(size)
 
     def scatter(self, parameters: Array) -> Array:
@@ -115,12 +122,15 @@ class DataParallel:
     def _calls(self, layers: Array) -> Array:
         return np.maximum(layers, 1.0) * self.job.software.gathers_per_layer
 
-    def final_gather(self, parameters: Array) -> Array:
-        """Parameter all-gather after the update: ZeRO-1 and 2, the part that nothing hides."""
+    def final_gather(self, parameters: Array, speed: Array) -> Array:
+        """Parameter all-gather after the update: ZeRO-1 and 2, the part that nothing hides.
+
+        Beside it compute keeps the share `speed` (B,); what that costs is counted here.
+        """
         stage = self.table.zero_stage
         whole = np.where((stage == 1) | (stage == 2), self.gather(parameters), 0.0)
         hidden = self.job.software.overlap if self.table.common.overlap_param_gather else 0.0
-        return np.asarray(whole * (1.0 - hidden * (1.0 - self.job.system.interference)))
+        return np.asarray(whole * (1.0 - hidden * speed))
 
     def optimizer(self, parameters: Array) -> Array:
         """Optimizer step: bytes per local parameter over memory bandwidth, plus host time.
@@ -138,21 +148,36 @@ class DataParallel:
         return 2.0 * self._time("all_reduce", np.full(len(self.table), 4.0), self.world)
 
 
+def _stride(table: PlanTable, axis: str, joined: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Distance of neighbours in the group of an axis, where `joined` together with cp.
+
+    The rules keep cp beside the axis it joins, so that both make one evenly spaced group.
+    """
+    own, cp, degree = table.stride(axis), table.stride("cp"), getattr(table, axis)
+    both = np.where(degree > 1, np.minimum(own, cp), cp)
+    return np.where(joined & (table.cp > 1), both, own)
+
+
 def reduced_bytes(table: PlanTable) -> float:
     """Bytes per gradient element on the wire."""
     wide = table.common.reduce_precision == "fp32"
     return 4.0 if wide else float(table.precision.gathered)
 
 
-def overlapped(compute: Array, communication: Array, layers: Array, *, overlap: float) -> Array:
-    """Time of a chunk whose collectives of `layers` layers hide under its compute.
+def overlapped(
+    compute: Array, communication: Array, layers: Array, *, share: float, speed: Array
+) -> Array:
+    """Time of a chunk whose collectives of `layers` layers run beside its compute.
 
-    max(C, G) + (1 - overlap) min(C, G) + G / layers: the first (or last) layer's collective has
-    nothing to hide under, and what hides still slows the other by the stack's overlap share.
+    Beside a collective compute keeps `speed` v of its own, so C and G together take
+    T = max(G, C + (1 - v) G), plus G / layers, because the first (or last) layer's collective has
+    nothing to run beside. The software runs the `share` of the collectives so, the rest in line:
+    share (T + G / layers) + (1 - share)(C + G), and never more than C + G.
 
-    Source: two-stage pipeline of equal layers, exact for overlap = 1.
+    Source: two-stage pipeline of equal layers, exact for v = 1.
     Leaves out: prefetch across the border of two actions.
     """
-    base = np.maximum(compute, communication)
-    base = base + (1.0 - overlap) * np.minimum(compute, communication)
-    return np.asarray(base + communication / np.maximum(layers, 1.0))
+    inline = compute + communication
+    beside = np.maximum(communication, compute + (1.0 - speed) * communication)
+    beside = np.minimum(beside + communication / np.maximum(layers, 1.0), inline)
+    return np.asarray(share * beside + (1.0 - share) * inline)

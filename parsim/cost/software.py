@@ -26,12 +26,20 @@ class Software:
     is host seconds per kernel launch, `microbatch_overhead` host seconds per micro-batch.
     `attention_factor` maps the start of a device id (or "default") to how fast the stack's fused
     attention runs beside the vendor's best kernel there, forward and backward.
-    `selective` says what selective recomputation repeats: "attention" or "half-products".
+    `selective` says what selective recomputation repeats: "attention" or "half-products", and
+    `keeps_output` whether the latter keeps a layer's output that nothing needs (eager PyTorch).
+    `quantized_gather` says that sharded parameters of 8-bit products are gathered in 8 bit.
+    `context_exchange` is how context-parallel ranks exchange keys and values, "ring" or "gather";
+    `context_balanced` that each gets one piece from either end of a causal sequence.
     `loss_bytes` is moved, `loss_kept` live at the peak and `loss_saved` from there to backward, per
-    logit. `eager` says that tensors live as eager autograd has them (`parsim/sim/peaks.py`).
-    `overlap` is the share of a hidden collective that really hides, `tp_overlap` the share of
-    tensor-parallel collectives that hide under GEMMs, `tp_overlap_backward` the share that a
-    backward GEMM hides of the collective beside it. `gathers_per_layer` is how many collectives
+    logit. `reserved_share` is what the allocator reserves above the allocated bytes, and
+    `prints_reserved` says that the stack's own figure of its peak is the reserved one.
+    `fp32_shards` says that what ZeRO-3 shards is the fp32 copy, gathered in 16 bit.
+    `eager` says that tensors live as eager autograd has them (`parsim/sim/peaks.py`).
+    `overlap` is the share of data-parallel collectives that are issued beside compute, `tp_overlap`
+    the share of tensor-parallel collectives that hide under GEMMs, `tp_overlap_backward` the share
+    of those in backward that are issued beside a GEMM; what they take from compute is the
+    hardware's (`cost/crowding.py`). `gathers_per_layer` is how many collectives
     ZeRO-3 needs for a layer's parameters. `staging` is moved per byte that a sharded collective
     carries, between its flat buffer and the tensors; `lookup_gradient` bytes per value of the token
     table by each backward. `optimizer_bytes` is moved per local parameter by a step.
@@ -45,10 +53,17 @@ class Software:
     attention_factor: Mapping[str, tuple[float, float]]
     fused_attention: bool
     selective: str
+    keeps_output: bool
     fused_gradient_accumulation: bool
+    quantized_gather: bool
+    context_exchange: str
+    context_balanced: bool
     loss_bytes: float
     loss_kept: float
     loss_saved: float
+    fp32_shards: bool
+    prints_reserved: bool
+    reserved_share: float
     eager: bool
     overlap: float
     tp_overlap: float

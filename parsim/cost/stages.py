@@ -73,7 +73,15 @@ class LayerTable:
             kinds=costs,
             recomputed=tuple(cost.recomputed(table, half) for cost in costs),
             kept=tuple(
-                kept_bytes(layer, table, seq, width, half_products=half) for layer in model.kinds
+                kept_bytes(
+                    layer,
+                    table,
+                    seq,
+                    width,
+                    half_products=half,
+                    keeps_output=job.software.keeps_output,
+                )
+                for layer in model.kinds
             ),
             whole=tuple(whole_bytes(layer, table, seq) for layer in model.kinds),
             embedding=coster.cost(model.embedding),
@@ -148,6 +156,13 @@ def _chunk(job: Job, total: Pass, again: Pass | None) -> ChunkTimes:
         part = again.kernels + again.exposed
         repeated = time * np.divide(part, device, out=np.zeros_like(device), where=device > 0)
     return ChunkTimes(time=time, exposed=share * time, recomputed=repeated)
+
+
+def host_share(job: Job, layers: LayerTable) -> Array:
+    """Host seconds of launching a layer's forward over the device's seconds of it, (B,)."""
+    first = layers.kinds[0].forward
+    host = first.launches * job.software.launch_cost * job.device.launch_factor
+    return np.asarray(host / np.maximum(first.seconds, 1e-30))
 
 
 def stage_parameters(model: Model, table: PlanTable, counts: Array) -> Array:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from parsim.cluster.placement import hop_crosses
 from parsim.cost.collectives import Groups, collective_time, groups, p2p_time
+from parsim.cost.crowding import speed_beside
 from parsim.cost.job import Job
 from parsim.cost.residuals import measured_factor
 from parsim.cost.sharding import DataParallel, overlapped, reduced_bytes
@@ -39,8 +40,9 @@ class StepCosts:
     `forward`, `backward` (S, B) are whole actions; the `exposed_` and `recomputed` parts are
     inside them. `hop` (S, B) is the time of the message between stage s and s + 1 (last row 0).
     `buckets` and `bucket_time` (S, B) describe the reduction after a stage's last backward.
-    `tied`, `norm` (B,), `optimizer` and `gather` (p, B) follow. `straggler` (B,) is the share by
-    which the whole step grows. `parameters` (S, B) counts local parameters of one rank.
+    `tied`, `norm` (B,), `optimizer` and `gather` (p, B) follow. `late` (B,) is what the last
+    backwards lose to the reduction beside them. `straggler` (B,) is the share by which the whole
+    step grows. `parameters` (S, B) counts local parameters of one rank.
     """
 
     forward: Array
@@ -55,6 +57,7 @@ class StepCosts:
     norm: Array
     optimizer: Array
     gather: Array
+    late: Array
     straggler: Array
     parameters: Array
     blocking_p2p: bool
@@ -102,10 +105,14 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
     measured = job.system.residuals
     gathers = gathers * measured_factor(measured, "sharded_forward", gathers)
     reduced = reduced * measured_factor(measured, "sharded_backward", reduced)
-    ahead = _sharded(job, table.common.overlap_param_gather, forward, gathers, num_layers)
-    behind = _sharded(job, table.common.overlap_grad_reduce, backward, reduced, num_layers)
+    common, speed = table.common, speed_beside(job.system, data.shard, layers.kinds)
+    ahead = _sharded(job, common.overlap_param_gather, forward, gathers, num_layers, speed)
+    behind = _sharded(job, common.overlap_grad_reduce, backward, reduced, num_layers, speed)
     buckets, bucket_time = data.bucketed_reduction(parameters)
     by_rank = per_rank(parameters, int(table.pp[0]))
+    # compute that loses more than half of a collective's time gains nothing from it beside
+    beside = table.common.overlap_grad_reduce and (job.system.interference or 0.0) < 0.5
+    hidden = np.minimum((buckets - 1.0) * bucket_time, behind.time * (1.0 - 1.0 / buckets))
     return StepCosts(
         forward=ahead.time,
         backward=behind.time,
@@ -118,23 +125,27 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         tied=_tied(job, table),
         norm=data.gradient_norm(),
         optimizer=data.optimizer(by_rank),
-        gather=data.final_gather(by_rank),
+        gather=data.final_gather(by_rank, speed),
         straggler=_straggler(job, table),
         parameters=parameters,
         blocking_p2p=not table.common.overlap_p2p,
-        # compute that loses more than half of a collective's time gains nothing from it beside
-        overlap_reduce=table.common.overlap_grad_reduce and job.system.interference < 0.5,
+        overlap_reduce=beside,
+        late=((1.0 - speed) * hidden).max(axis=0) * beside,
     )
 
 
 def _sharded(
-    job: Job, overlap: bool, chunk: ChunkTimes, communication: Array, num_layers: Array
+    job: Job,
+    overlap: bool,
+    chunk: ChunkTimes,
+    communication: Array,
+    num_layers: Array,
+    speed: Array,
 ) -> ChunkTimes:
     """Add the collectives of sharded parameters and gradients to each action."""
     if overlap:
-        hidden = overlapped(chunk.time, communication, num_layers, overlap=job.software.overlap)
-        lost = job.system.interference
-        time = (1.0 - lost) * hidden + lost * (chunk.time + communication)
+        share = job.software.overlap
+        time = overlapped(chunk.time, communication, num_layers, share=share, speed=speed)
     else:
         time = chunk.time + communication
     return replace(chunk, time=time, exposed=chunk.exposed + time - chunk.time)

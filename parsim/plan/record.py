@@ -28,12 +28,34 @@ class Recompute(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quantization:
+    """How the matrix products of layers run in 8 bit or less; all else keeps the 16-bit precision.
+
+    `peak` names the device peak of those products and `rate` the share of that peak's usual rate
+    that the recipe's kernels reach. `operand` is the size of a quantised value with its share of
+    the scales, `kept` that of a product's input between forward and backward. `moved` is what
+    quantising one value of an activation or gradient reads and writes, both orientations together
+    (the weight gradient needs the other one), `moved_weight` the same for a weight, which is
+    quantised once a step, or in each pass where it is gathered for the pass (ZeRO-3).
+    """
+
+    peak: str
+    operand: float
+    kept: float
+    moved: float
+    moved_weight: float
+    rate: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
     """Bytes per parameter of each kind, and the precision that kernels run in.
 
     `compute` names the device peak used by matrix products. `activation` is the size of one
     activation value. `master` is 0 where the parameters themselves are the fp32 copy. `gathered`
     is the size of a parameter while it is communicated or used (autocast gathers 2 bytes of 4).
+    `quantization` is how the products of layers differ from that, None where they do not:
+    attention core, embedding, head and loss always run in `compute`.
     """
 
     name: str
@@ -43,7 +65,33 @@ class Precision:
     gathered: int
     master: int
     optimizer: int
+    quantization: Quantization | None = None
 
+    @property
+    def products(self) -> str:
+        """The device peak of the layers' matrix products."""
+        return self.quantization.peak if self.quantization else self.compute
+
+
+DELAYED = Quantization(peak="fp8", operand=1.0, kept=1.0, moved=3.0, moved_weight=4.0)
+"""Transformer Engine, one scale a tensor: a cast reads 2 bytes and writes 1; the transposed copy
+that Hopper's products need is written by the same kernel or folded into the norm before it.
+Weights are held in 8 bit with their transpose, 2 bytes as before, and made once a step."""
+
+ROWWISE = Quantization(peak="fp8", operand=1.0, kept=2.0, moved=10.0, moved_weight=10.0, rate=0.46)
+"""torchao, a scale a row: for either orientation one pass for the maxima (2) and a cast (2 + 1);
+autograd keeps the 16-bit input. The rate is fitted to the two torchtitan rows of June 2025, whose
+page calls the recipe slow (torchtitan issue 1207)."""
+
+MXFP8 = Quantization(peak="mxfp8", operand=33 / 32, kept=33 / 32, moved=4.1, moved_weight=4.1)
+"""Blackwell, a scale byte for each 32 values: one kernel reads 2 and writes both orientations."""
+
+NVFP4 = Quantization(
+    peak="nvfp4", operand=9 / 16, kept=9 / 16, moved=5.1, moved_weight=5.1, rate=0.78
+)
+"""Blackwell, 4 bits and a scale byte for each 16 values under a scale a tensor: one pass for the
+tensor's maximum (2), one that reads 2 and writes both orientations. The rate is fitted to the
+Megatron-Bridge rows, whose recipe may also keep some layers in 16 bit."""
 
 PRECISIONS = {
     # Adam keeps two fp32 moments: 8 bytes
@@ -68,8 +116,36 @@ PRECISIONS = {
         master=0,
         optimizer=8,
     ),
+    **{
+        name: Precision(
+            name=name,
+            compute="bf16",
+            activation=2,
+            parameter=2,
+            gathered=2,
+            master=4,
+            optimizer=8,
+            quantization=quantization,
+        )
+        for name, quantization in (
+            ("fp8", DELAYED),
+            ("fp8_rowwise", ROWWISE),
+            ("mxfp8", MXFP8),
+            ("nvfp4", NVFP4),
+        )
+    },
+    "fp8_amp": Precision(
+        name="fp8_amp",
+        compute="bf16",
+        activation=2,
+        parameter=4,
+        gathered=2,
+        master=0,
+        optimizer=8,
+        quantization=DELAYED,
+    ),
 }
-"""bf16 and fp16 keep an fp32 master copy; bf16_amp is autocast over fp32 parameters."""
+"""bf16 and fp16 keep an fp32 master copy; the _amp ones are autocast over fp32 parameters."""
 
 
 def precision(name: str) -> Precision:
@@ -92,7 +168,8 @@ class Plan:
 
     `v` is the number of chunks (virtual stages) per pipeline rank. `stage_layers` gives the layer
     count of each of the pp*v stages (None: as even as possible, see `cost/stages.py`).
-    `zero_stage` shards optimizer states (1), gradients (2), parameters (3) over `dp_shard`.
+    `zero_stage` shards optimizer states (1), gradients (2), parameters (3) over `dp_shard` x `cp`
+    (ranks of a context-parallel group hold the same parameters, so they share them out too).
     `gradient_precision` is what gradients are accumulated in, `reduce_precision` what is sent:
     "fp32" or "same" (as the parameters). `bucket_bytes` is the size of one gradient bucket.
     `scatter_p2p` sends 1/tp of a stage boundary per rank and gathers it inside the node.
@@ -172,7 +249,9 @@ class Plan:
 
     def label(self) -> str:
         """A short name for tables: `tp8 pp8 dp16 mb1 m96 1f1b full`."""
-        parts = [f"tp{self.tp}", f"pp{self.pp}", f"dp{self.dp}", f"mb{self.microbatch_size}"]
+        parts = [f"tp{self.tp}", f"pp{self.pp}", f"dp{self.dp}"]
+        parts += [f"cp{self.cp}"] if self.cp > 1 else []
+        parts += [f"mb{self.microbatch_size}"]
         schedule = self.schedule if self.actions is None else PurePath(self.schedule).name
         parts += [f"m{self.num_microbatches}", schedule if self.pp > 1 else "no-pipeline"]
         parts += [f"v{self.v}"] if self.v > 1 else []

@@ -8,7 +8,7 @@ and builds its space so that only the arithmetic rules remain (search/space.py).
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import gcd
+from math import gcd, lcm
 
 from parsim.cluster.hardware import Cluster
 from parsim.errors import PlanError, did_you_mean
@@ -44,8 +44,6 @@ def _degrees(plan: Plan, model: Model, cluster: Cluster) -> str | None:
 
 
 def _not_yet(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    if plan.cp > 1:
-        return f"cp={plan.cp}: context parallelism is not yet simulated; use cp=1"
     if plan.ep > 1:
         return f"ep={plan.ep}: expert parallelism is not yet simulated; use ep=1"
     return None
@@ -68,7 +66,7 @@ def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
             f"rank_order={'-'.join(plan.rank_order)} must name each of {', '.join(AXES)} once, "
             f"outermost first"
         )
-    if PRECISIONS[plan.precision].compute not in cluster.device.peak_flops:
+    if not _has_peaks(plan.precision, cluster):
         return (
             f"precision={plan.precision!r} has no peak on device {cluster.device.id}; "
             f"allowed: {', '.join(_supported(cluster))}"
@@ -77,7 +75,12 @@ def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
 
 
 def _supported(cluster: Cluster) -> list[str]:
-    return [n for n, p in PRECISIONS.items() if p.compute in cluster.device.peak_flops]
+    return [name for name in PRECISIONS if _has_peaks(name, cluster)]
+
+
+def _has_peaks(name: str, cluster: Cluster) -> bool:
+    used = PRECISIONS[name]
+    return {used.compute, used.products} <= cluster.device.peak_flops.keys()
 
 
 def _world(plan: Plan, model: Model, cluster: Cluster) -> str | None:
@@ -122,6 +125,39 @@ def _tensor(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         return (
             f"sequence_parallel=true: tp={plan.tp} does not divide seq_len={model.seq_len}; "
             f"allowed: {_listed(divisors(model.seq_len, 1024))}"
+        )
+    return None
+
+
+def _context(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    """What context parallelism cuts: two pieces a rank of a causal sequence, from either end."""
+    if plan.cp == 1:
+        return None
+    attention = model.attention
+    if attention is None or not attention.fused:
+        what = "no attention" if attention is None else "unfused attention"
+        return (
+            f"cp={plan.cp}: context parallelism needs fused attention, whose blocks can be merged, "
+            f"but {model.name} has {what}; use cp=1"
+        )
+    pieces = plan.cp * lcm(2 if attention.causal else 1, plan.tp if plan.sequence_parallel else 1)
+    if model.seq_len % pieces:
+        return (
+            f"cp={plan.cp} cuts seq_len={model.seq_len} into {pieces} equal pieces, which it "
+            f"cannot be cut into; use a seq_len that is a multiple of {pieces}, or a smaller cp"
+        )
+    return _beside(plan)
+
+
+def _beside(plan: Plan) -> str | None:
+    """Gradients are summed over dp and cp at once: one group of evenly spaced ranks."""
+    order = [axis for axis in plan.rank_order if plan.degree(axis) > 1]
+    data = "dp_shard" if plan.dp_shard > 1 else "dp_replicate"
+    if data in order and abs(order.index(data) - order.index("cp")) != 1:
+        return (
+            f"rank_order={'-'.join(plan.rank_order)} puts other axes between "
+            f"{data}={plan.degree(data)} and cp={plan.cp}, whose ranks reduce gradients together; "
+            f"put cp beside {data}"
         )
     return None
 
@@ -194,7 +230,7 @@ def _sharding(plan: Plan, model: Model, cluster: Cluster) -> str | None:
             f"zero_stage=0 shards nothing, but dp_shard={plan.dp_shard}; use "
             f"dp_replicate={plan.dp} or zero_stage 1, 2 or 3"
         )
-    if plan.zero_stage > 0 and plan.dp_shard == 1:
+    if plan.zero_stage > 0 and plan.dp_shard * plan.cp == 1:
         return (
             f"zero_stage={plan.zero_stage} has nothing to shard over with dp_shard=1; "
             f"use zero_stage=0 or dp_shard > 1"
@@ -214,7 +250,7 @@ def _size(plan: Plan, model: Model, cluster: Cluster) -> str | None:
 
 
 RULES: tuple[Rule, ...] = (
-    _degrees, _not_yet, _names, _sharding, _tensor, _schedule, _stages, _world, _size,
+    _degrees, _not_yet, _names, _sharding, _tensor, _context, _schedule, _stages, _world, _size,
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from parsim.plan.record import Plan, Recompute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSpace:
-    """Values that a search may try; None means every legal value.
+    """Values that a search may try; None means every legal value, cp is 1 unless values are given.
 
     The data-parallel degree follows from the others and the cluster's size, the number of
     micro-batches from the global batch. `common` gives the fields that are not searched
@@ -21,6 +21,7 @@ class PlanSpace:
     global_batch_size: int
     tp: tuple[int, ...] | None = None
     pp: tuple[int, ...] | None = None
+    cp: tuple[int, ...] = (1,)
     microbatch_size: tuple[int, ...] | None = None
     v: tuple[int, ...] | None = None
     schedule: tuple[str, ...] = ("naive", "gpipe", "1f1b", "interleaved_1f1b")

@@ -71,6 +71,11 @@ class PlanTable:
         return self.dp_replicate * self.dp_shard
 
     @property
+    def shards(self) -> Ints:
+        """Ranks that ZeRO shares states out to: those of dp_shard and cp, 1 without ZeRO."""
+        return np.where(self.zero_stage > 0, self.dp_shard * self.cp, 1)
+
+    @property
     def world_size(self) -> Ints:
         """Ranks per plan."""
         return self.pp * self.dp * self.cp * self.tp

@@ -1,47 +1,62 @@
-"""`reports/accuracy.md`: every shipped measured row against its prediction, as Markdown."""
+"""`reports/accuracy.md`: how far predictions are from measured rows, every way it can be cut.
+
+Summaries are over all rows; of each table the ten worst rows are shown, and every row stands in
+the CSV beside the report (`accuracy_rows.py`).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from statistics import mean, median
 
-from parsim.report.text import percent
+from parsim.report.text import percent, ranking_cells
 from parsim.validation.assumptions import explain
-from parsim.validation.compare import Comparison, Summary, Validation
+from parsim.validation.compare import Comparison, Summary, Validation, summarise
+from parsim.validation.fitting.rows import cells, is_fitted
+
+WORST = 10
+"""Rows shown of each table."""
 
 
-def accuracy_report(found: Validation, *, command: str) -> str:
-    """The whole report; `command` repeats it."""
-    return "\n".join(_lines(found, command)) + "\n"
+def accuracy_report(found: Validation, *, command: str, beside: str = "accuracy") -> str:
+    """The whole report; `command` repeats it, `beside` is the name of the CSV and the picture."""
+    return "\n".join(_lines(found, command, beside)) + "\n"
 
 
-def _lines(found: Validation, command: str) -> Iterator[str]:
+def _lines(found: Validation, command: str, beside: str) -> Iterator[str]:
     yield "# Accuracy: predictions against published measurements"
     yield ""
     yield f"Written by `{command}`; do not edit. Errors are (predicted - measured) / measured, over"
     yield "all rows that state what a prediction needs; skipped rows are counted by reason."
     yield "One set of constants per device, system and software stack (their sources stand beside"
     yield "them in `parsim/cluster/catalog/` and `parsim/cost/software.yaml`), none per row."
+    yield f"Every row: [{beside}.csv]({beside}.csv). What the constants were fitted to: `make fit`"
+    yield "([fit.md](fit.md)). What each effect is worth, and sources left out of the fit:"
+    yield "`make ablation` ([ablation.md](ablation.md))."
     yield ""
-    yield "## Step time"
-    yield ""
-    yield from summary_lines(found, memory=False)
-    yield ""
-    yield "## Peak memory"
-    yield ""
-    yield from summary_lines(found, memory=True)
+    yield f"![predicted against measured step time]({beside}.png)"
+    for title, body in _sections(found):
+        lines = list(body)
+        if lines:
+            yield from ("", f"## {title}", "", *lines)
     for name in found.tables:
-        yield ""
-        yield f"## {name}"
-        yield ""
-        yield from _table(found.of(name))
-    yield ""
-    yield "## Assumptions where the tables are silent"
-    yield ""
-    yield "```"
-    for stack in sorted({row.stack for row in found.rows if row.stack}):
+        yield from ("", f"## {name}", "", *_table(found.of(name)))
+    yield from ("", "## Assumptions where the tables are silent", "", "```")
+    for stack in found.stacks:
         yield from explain(stack)
     yield "```"
+
+
+def _sections(found: Validation) -> Iterator[tuple[str, Iterator[str]]]:
+    yield "Step time", summary_lines(found, memory=False)
+    yield "Rows that the fit used, and the others", _fit_lines(found)
+    yield "Step time by stack, device and precision", _grouped(found, _setting)
+    yield "Step time by GPU type, all sources", _grouped(found, _chip)
+    yield "Configuration cells", _cell_lines(found)
+    yield "Choice of plans", _ranking_lines(found)
+    yield "80 % intervals", _interval_lines(found)
+    yield "Peak memory", summary_lines(found, memory=True)
 
 
 def summary_lines(found: Validation, *, memory: bool) -> Iterator[str]:
@@ -58,18 +73,135 @@ def _summary(tables: dict[str, Summary]) -> Iterator[str]:
     yield "| table | n | skipped | mean | median | p90 | max | bias |"
     yield "|---|--:|--:|--:|--:|--:|--:|--:|"
     for name, one in tables.items():
-        cells = [percent(one.mean_abs_error), percent(one.median_abs_error),
-                 percent(one.p90_abs_error), percent(one.max_abs_error),
-                 percent(one.bias, signed=True)]  # fmt: skip
-        yield f"| {name} | {one.n} | {one.n_skipped} | {' | '.join(cells)} |"
+        yield f"| {name} | {one.n} | {one.n_skipped} | {' | '.join(_cells(one))} |"
+
+
+def _cells(one: Summary) -> list[str]:
+    """Mean, median, 90th percentile, largest, bias."""
+    sizes = (one.mean_abs_error, one.median_abs_error, one.p90_abs_error, one.max_abs_error)
+    return [*(percent(size) for size in sizes), percent(one.bias, signed=True)]
+
+
+def _fit_lines(found: Validation) -> Iterator[str]:
+    """Each table with rows in a fit, these rows and the others apart."""
+    chosen = [name for name in found.tables if any(is_fitted(row) for row in found.of(name))]
+    if not chosen:
+        return
+    yield "The constants have seen the rows marked `fit` in the CSV; `test` rows they have not."
+    yield ""
+    yield "| table | rows | n | mean | median | p90 | max | bias |"
+    yield "|---|---|--:|--:|--:|--:|--:|--:|"
+    parts = [(name, found.of(name)) for name in chosen] + [("all of these", _rows(found, chosen))]
+    for name, rows in parts:
+        for said, wanted in (("fit", True), ("test", False)):
+            one = _errors([row for row in rows if is_fitted(row) is wanted])
+            yield f"| {name} | {said} | {one.n} | {' | '.join(_cells(one))} |"
+
+
+def _rows(found: Validation, tables: list[str]) -> tuple[Comparison, ...]:
+    return tuple(row for row in found.rows if row.table in tables)
+
+
+def _errors(rows: list[Comparison]) -> Summary:
+    errors = [row.error for row in rows if row.error is not None]
+    return summarise(errors, len(rows) - len(errors))
+
+
+def _setting(row: Comparison) -> str:
+    return f"{row.stack or '-'}, {row.device or '-'}, {row.precision or 'not stated'}"
+
+
+def _chip(row: Comparison) -> str:
+    return row.device.split("-")[0] or "not stated"
+
+
+def _grouped(found: Validation, key: Callable[[Comparison], str]) -> Iterator[str]:
+    """All rows by a key, predicted or skipped, with the commonest reason of the skipped ones."""
+    groups: dict[str, list[Comparison]] = {}
+    for row in found.rows:
+        groups.setdefault(key(row), []).append(row)
+    yield "| group | n | skipped | mean | median | p90 | max | bias | skipped most for |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|---|"
+    for name, rows in sorted(groups.items()):
+        one = _errors(rows)
+        reasons = Counter(row.reason for row in rows if row.skipped).most_common(1)
+        why = "".join(f"{count} x {_cell(reason)}" for reason, count in reasons)
+        cells = [_cell(name), one.n, one.n_skipped, *_cells(one), why]
+        yield f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def _cell_lines(found: Validation) -> Iterator[str]:
+    """Tables whose rows repeat few configurations: each cell counts once."""
+    known = cells()
+    for name in found.tables:
+        groups: dict[str, list[float]] = {}
+        for row in found.of(name):
+            if row.error is not None and (name, row.row_id) in known:
+                groups.setdefault(known[name, row.row_id], []).append(row.error)
+        if groups:
+            yield from _cells_of(name, groups)
+
+
+def _cells_of(name: str, groups: dict[str, list[float]]) -> Iterator[str]:
+    means = {cell: mean(abs(error) for error in errors) for cell, errors in groups.items()}
+    sizes = sorted(means.values())
+    yield (f"{name}: {len(sizes)} cells, mean over cells {percent(mean(sizes))}, median "
+           f"{percent(median(sizes))}, largest {percent(sizes[-1])}.")  # fmt: skip
+    yield ""
+    yield "| cell | n | mean | bias |"
+    yield "|---|--:|--:|--:|"
+    for cell, errors in sorted(groups.items()):
+        bias = percent(mean(errors), signed=True)
+        yield f"| {cell} | {len(errors)} | {percent(means[cell])} | {bias} |"
+
+
+def _ranking_lines(found: Validation) -> Iterator[str]:
+    """Rank agreement within groups of plans for one model, batch and device count."""
+    tables = {name: found.ranking(name) for name in found.tables}
+    if not any(one.groups for one in tables.values()):
+        return
+    yield "Groups of at least four plans of the same model, number of devices and global batch on"
+    yield "one system. Regret: how much slower the best of the first 1 or 3 plans is than the best"
+    yield "of the group; ties of predictions count against them."
+    yield ""
+    yield "| table | groups | Spearman mean | min | regret@1 mean | max | regret@3 mean | max |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|"
+    for name, one in tables.items():
+        if one.groups:
+            yield f"| {name} | {one.groups} | {' | '.join(ranking_cells(one))} |"
+
+
+def _interval_lines(found: Validation) -> Iterator[str]:
+    """Coverage and width of the intervals, per table and over all rows."""
+    yield "Half width: half of the interval over the prediction, median. A normal error and 80 %"
+    yield "would give a half width of 1.9 median errors. The quantiles come from these very rows;"
+    yield "those of a device and software with few rows lean on all rows."
+    yield ""
+    yield from interval_table(found)
+
+
+def interval_table(found: Validation) -> Iterator[str]:
+    """One line for each table that has an interval and a measurement, and one for all."""
+    yield "| table | of | n | inside | half width | median error | half width / error |"
+    yield "|---|---|--:|--:|--:|--:|--:|"
+    for what, of in (("step time", found.coverage), ("peak memory", found.memory_coverage)):
+        for name in (*found.tables, None):
+            one = of(name)
+            if one.n:
+                ratio = "-" if one.ratio is None else f"{one.ratio:.1f}"
+                shares = (percent(x) for x in (one.covered, one.half_width, one.error))
+                yield f"| {name or 'all'} | {what} | {one.n} | {' | '.join(shares)} | {ratio} |"
 
 
 def _table(rows: tuple[Comparison, ...]) -> Iterator[str]:
-    done = [row for row in rows if not row.skipped]
+    done = sorted((row for row in rows if not row.skipped), key=_badness, reverse=True)
     if done:
+        if len(done) > WORST:
+            yield f"The {WORST} worst of {len(done)} rows."
+            yield ""
         yield "| row | model | plan | predicted s | measured s | error | memory error |"
         yield "|---|---|---|--:|--:|--:|--:|"
-    for row in done:
+    for row in done[:WORST]:
         measured = "-" if row.measured_step is None else f"{row.measured_step:.4g}"
         name = _cell(row.row_id.removeprefix(f"{row.table}-"))
         yield (
@@ -81,6 +213,13 @@ def _table(rows: tuple[Comparison, ...]) -> Iterator[str]:
     if reasons:
         yield ""
         yield "Skipped: " + "; ".join(f"{count} x {reason}" for reason, count in reasons.items())
+
+
+def _badness(row: Comparison) -> tuple[bool, float]:
+    """Rows with a step time first, by the size of its error; then by that of the memory error."""
+    if row.error is not None:
+        return True, abs(row.error)
+    return False, abs(row.memory_error or 0.0)
 
 
 def _cell(text: str) -> str:

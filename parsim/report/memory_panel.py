@@ -29,6 +29,7 @@ def draw_memory(axes: Axes, curves: Sequence[MemoryCurve], grid: Grid) -> None:
         _draw_each(axes, curves, grid)
     else:
         _draw_range(axes, curves, grid)
+    _draw_static(axes, curves, grid)
     axes.set_ylim(0.0, 1.08 * max(max(curve.bytes) for curve in curves) / _GIB)
     axes.set_ylabel("allocated [GiB]")
     axes.spines[["top", "right"]].set_visible(False)
@@ -41,6 +42,15 @@ def _draw_each(axes: Axes, curves: Sequence[MemoryCurve], grid: Grid) -> None:
     ramp = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.9, len(curves)))
     for curve, colour in zip(curves, ramp, strict=True):
         _draw_curve(axes, curve, grid, f"rank {curve.rank}", colour)
+
+
+def _draw_static(axes: Axes, curves: Sequence[MemoryCurve], grid: Grid) -> None:
+    """What of the highest curve stays for the whole run; above it are activations and buffers."""
+    worst = max(curves, key=lambda curve: max(curve.bytes))
+    if worst.activations:
+        level = [worst.static / _GIB] * 2
+        label = f"static (rank {worst.rank})"
+        axes.plot([0.0, grid.end], level, color="#707070", ls=":", linewidth=1.0, label=label)
 
 
 def _draw_range(axes: Axes, curves: Sequence[MemoryCurve], grid: Grid) -> None:

@@ -10,12 +10,14 @@ import sys
 from pathlib import Path
 
 from parsim.errors import InputError
-from parsim.report.accuracy import summary_lines
+from parsim.report.accuracy import interval_table, summary_lines
 from parsim.scenario import load_scenario
 from parsim.search import search
+from parsim.sim.interval import shipped_errors
 from parsim.units import format_bytes, format_seconds
 from parsim.validation.compare import Validation, shipped_tables, validate
 from parsim.validation.evidence import evidence_text
+from parsim.validation.intervals import errors_text, gather_errors, residuals
 
 MAIN_SCENARIO = "scenarios/gpt3-175b-dgx-a100.yaml"
 
@@ -60,13 +62,23 @@ def accuracy_block(found: Validation) -> str:
                       "Peak memory:", "", *summary_lines(found, memory=True)])  # fmt: skip
 
 
-def main(readme: Path, evidence: Path) -> None:
-    """Fill the blocks of the README and write what predictions cite as evidence."""
+def intervals_block(found: Validation) -> str:
+    """Coverage and width of the intervals over all shipped rows."""
+    return "\n".join(interval_table(found))
+
+
+def main(readme: Path, evidence: Path, intervals: Path, reports: Path) -> None:
+    """Fill the blocks of the README; write what predictions cite as evidence and interval."""
+    runs = residuals(shipped_tables())
+    errors = gather_errors(runs, sorted(reports.glob("*/report.json")))
+    intervals.write_text(errors_text(errors), encoding="utf-8")
+    shipped_errors.cache_clear()
     found = validate(shipped_tables())
     evidence.write_text(evidence_text(found), encoding="utf-8")
     text = fill(readme.read_text(encoding="utf-8"), "search", search_block())
-    readme.write_text(fill(text, "accuracy", accuracy_block(found)), encoding="utf-8")
+    text = fill(text, "accuracy", accuracy_block(found))
+    readme.write_text(fill(text, "intervals", intervals_block(found)), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(*(Path(word) for word in sys.argv[1:5]))

@@ -9,10 +9,16 @@ from rich.table import Table
 from rich.text import Text
 
 from parsim.search.search import SearchResult
+from parsim.sim.interval import Interval
 from parsim.sim.prediction import BUBBLE_DEFINITION, Prediction
 from parsim.units import format_bytes, format_seconds
 from parsim.validation.compare import Comparison, Summary, Validation
+from parsim.validation.ranking import Ranking
 
+TIED = (
+    "1= marks {} plans in one another's 80 % interval with the fastest: measure them to tell them "
+    "apart (parsim run), or choose among them by memory"
+)
 BAR = 28
 """Width of the share bars, characters."""
 
@@ -41,8 +47,10 @@ def prediction_view(found: Prediction, *, usable: float, evidence: str = "") -> 
         _shares(f"memory at the peak of pipeline rank {found.worst_rank}", found.memory,
                 format_bytes),
         Text(""),
+        _shares("activations among it, by what keeps them", found.activations, format_bytes),
+        Text(""),
         Text(BUBBLE_DEFINITION, style="dim"),
-        *(Text(f"note: {note}", style="dim") for note in found.notes),
+        *(Text(f"note: {note}", style="dim") for note in (*found.notes, *found.memory_notes)),
     )  # fmt: skip
 
 
@@ -51,15 +59,27 @@ def _headline(found: Prediction, usable: float) -> Iterable[tuple[str, str]]:
     fits = "fits" if peak <= usable else f"does NOT fit, {format_bytes(peak - usable)} too much"
     yield ("memory", f"{format_bytes(peak)} of {format_bytes(usable)} on rank "
                      f"{found.worst_rank}: {fits}")  # fmt: skip
+    low, high = found.peak_interval
+    yield ("", f"allocated (what must fit), 80 % {format_bytes(low)} to {format_bytes(high)}; "
+               f"reserved by the allocator {format_bytes(max(found.peak_reserved))}, context "
+               f"{format_bytes(found.context)}")  # fmt: skip
     yield ("step time", f"{format_seconds(found.step_time)}  "
                         f"(pipeline phase {format_seconds(found.pipeline_time)}, longest "
                         f"device span {format_seconds(found.device_span)})")  # fmt: skip
+    yield ("80 % interval", f"{between(found.interval)}: {found.interval.basis}")
     yield ("tokens/s", f"{found.tokens_per_second:,.0f}")
     yield ("MFU / HFU", f"{100 * found.mfu:.1f} % / {100 * found.hfu:.1f} %  of "
                         f"{found.peak_flops / 1e12:.4g} TFLOP/s dense "
                         f"{found.plan.precision}")  # fmt: skip
     yield ("bubble", f"{100 * found.bubble_fraction:.1f} % of the pipeline phase "
                      f"({100 * found.bubble_overhead:.1f} % over busy time)")  # fmt: skip
+
+
+def between(interval: Interval) -> str:
+    """An interval as text: 39.942 to 46.240 s, one unit where both have the same."""
+    low, high = format_seconds(interval.low), format_seconds(interval.high)
+    number, _, unit = low.rpartition(" ")
+    return f"{number if high.endswith(f' {unit}') else low} to {high}"
 
 
 def _shares(title: str, parts: Mapping[str, float], form: object) -> Table:
@@ -80,17 +100,20 @@ def search_view(result: SearchResult, *, usable: float, evidence: str = "") -> R
         "#",
         "plan",
         "step time",
+        "80 % interval",
         "tokens/s",
         "MFU",
         "bubble",
         "peak memory",
-        right=(0, 2, 3, 4, 5, 6),
+        right=(0, 2, 3, 4, 5, 6, 7),
     )
+    ties = sum(entry.tied for entry in result.plans)
     for i, entry in enumerate(result.plans, start=1):
         made.add_row(
-            str(i),
+            "1=" if entry.tied and ties > 1 else str(i),
             entry.plan.label(),
             format_seconds(entry.step_time),
+            between(entry.interval),
             f"{entry.tokens_per_second:,.0f}",
             f"{100 * entry.mfu:.1f} %",
             f"{100 * entry.bubble_fraction:.1f} %",
@@ -103,6 +126,8 @@ def search_view(result: SearchResult, *, usable: float, evidence: str = "") -> R
         f"{counts['evaluated']:,} ranked"
     )
     lines = [Text(said), *([Text(f"evidence: {evidence}")] if evidence else [])]
+    if ties > 1:
+        lines.append(Text(TIED.format(ties)))
     return Group(made, Text(""), *lines, Text(result.optimality, style="dim"))
 
 
@@ -125,6 +150,9 @@ def validation_view(found: Validation, *, rows: bool) -> RenderableType:
     if any(one.n for one in memory.values()):
         kept = {name: one for name, one in memory.items() if one.n}
         parts += [Text(""), _summary_table("peak memory", kept)]
+    rankings = {name: found.ranking(name) for name in found.tables}
+    if any(one.groups for one in rankings.values()):
+        parts += [Text(""), _ranking_table({k: one for k, one in rankings.items() if one.groups})]
     return Group(*parts)
 
 
@@ -162,6 +190,22 @@ def _summary_table(title: str, tables: Mapping[str, Summary]) -> Table:
             percent(one.bias, signed=True),
         )
     return made
+
+
+def _ranking_table(tables: Mapping[str, Ranking]) -> Table:
+    title = "choice among plans of one model, batch and device count (regret: slower than the best)"
+    made = table("table", "groups", "Spearman mean", "min", "regret@1 mean", "max", "regret@3 mean",
+                 "max", title=title, right=range(1, 8))  # fmt: skip
+    for name, one in tables.items():
+        made.add_row(name, str(one.groups), *ranking_cells(one))
+    return made
+
+
+def ranking_cells(one: Ranking) -> list[str]:
+    """Spearman mean and least, regret@1 and regret@3 mean and largest, as text."""
+    agreement = ["-" if x is None else f"{x:.3f}" for x in (one.spearman_mean, one.spearman_min)]
+    regrets = (one.regret_at_1_mean, one.regret_at_1_max, one.regret_at_3_mean, one.regret_at_3_max)
+    return [*agreement, *(percent(x) for x in regrets)]
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -5,7 +5,7 @@
     positions.py  YAML to plain data that remembers file:line:column
     schema.py     which keys a file may have (pydantic)
     messages.py   what pydantic found wrong, in words
-    build.py      blocks to the model, cluster and plan records
+    build.py      blocks to the model, cluster, plan and jitter records
     write.py      a scenario and a plan back to YAML
 
 pydantic and ruamel.yaml are imported when a scenario is read, not before.

@@ -6,6 +6,7 @@ from parsim.cost.job import Job
 from parsim.cost.software import GENERIC, Software, software
 from parsim.model.transformer import build_transformer
 from parsim.scenario.hardware import build_cluster, catalog_files
+from parsim.scenario.jitter import build_jitter
 from parsim.scenario.model import build_spec
 from parsim.scenario.plan import build_plan, build_space
 from parsim.scenario.positions import Tree
@@ -43,6 +44,7 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
         global_batch_size=file.training.global_batch_size,
         notes=tuple(notes),
         catalog=catalog_files(tree, file.cluster),
+        jitter=build_jitter(tree, file, plan),
     )
 
 

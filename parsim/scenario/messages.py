@@ -105,6 +105,7 @@ _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "tuple_type": _fixed("a list"),
     "too_short": _fixed("a list of at least one value"),
     "model_type": _BLOCK,
+    "dict_type": _BLOCK,
     "model_attributes_type": _BLOCK,
     "greater_than_equal": lambda context: f"at least {_number(context['ge'])}",
     "greater_than": lambda context: f"above {_number(context['gt'])}",

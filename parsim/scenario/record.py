@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.errors import InputError
 from parsim.model.transformer import TransformerSpec
@@ -17,7 +18,7 @@ class Scenario:
 
     `job` holds model, cluster and software; `spec` is what the model was built from. `notes` says
     in one line each what was assumed because the file does not state it. `catalog` lists the
-    user's own device and system files, absolute.
+    user's own device and system files, absolute. `jitter` is how ranks differ, where one asks.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Scenario:
     global_batch_size: int
     notes: tuple[str, ...]
     catalog: tuple[Path, ...] = ()
+    jitter: Jitter = field(default_factory=Jitter)
 
     def fixed_plan(self) -> Plan:
         """The plan of the file.

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from parsim.cluster.hardware import Fabric
+from parsim.cluster.hardware import Fabric, Generation
 from parsim.errors import UnitError, did_you_mean
 from parsim.model.transformer import Head
 from parsim.plan.rules import SCHEDULE_NAMES
@@ -115,6 +115,7 @@ class IntraBlock(Block):
     latency: Duration = UNSET
     efficiency: Share = UNSET
     nvls: Flag = UNSET
+    generation: Generation = UNSET
 
 
 class NetworkBlock(Block):
@@ -126,6 +127,7 @@ class NetworkBlock(Block):
     efficiency: Share = UNSET
     oversubscription: Ratio = UNSET
     nodes_per_leaf: Count = UNSET
+    sharp: Flag = UNSET
 
 
 class ClusterBlock(Block):
@@ -185,10 +187,11 @@ class PlanBlock(SharedBlock):
 
 
 class SearchBlock(Block):
-    """The values a search may try; an absent key means every legal one."""
+    """The values a search may try; an absent key means every legal one (of cp: only 1)."""
 
     tp: Counts = UNSET
     pp: Counts = UNSET
+    cp: Counts = UNSET
     microbatch_size: Counts = UNSET
     v: Counts = UNSET
     schedule: Annotated[
@@ -211,6 +214,21 @@ class SearchBlock(Block):
     common: SharedBlock = SharedBlock()
 
 
+Spread = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
+Factor = Annotated[float, Field(strict=True, gt=0, le=1000, allow_inf_nan=False)]
+
+
+class JitterBlock(Block):
+    """How ranks and steps differ: the fields of `parsim.cost.jitter.Jitter`."""
+
+    speed_spread: Spread = UNSET
+    noise: Spread = UNSET
+    hiccups: Annotated[float, Field(strict=True, ge=0, le=1000, allow_inf_nan=False)] = UNSET
+    hiccup_length: Duration = UNSET
+    slow_ranks: dict[str, Factor] = UNSET
+    clusters: Count = UNSET
+
+
 class ScenarioFile(Block):
     """A whole scenario file."""
 
@@ -221,6 +239,7 @@ class ScenarioFile(Block):
     training: TrainingBlock
     plan: PlanBlock | None = None
     search: SearchBlock | None = None
+    jitter: JitterBlock = JitterBlock()
 
 
 BLOCKS: dict[tuple[str, ...], type[Block]] = {
@@ -233,5 +252,6 @@ BLOCKS: dict[tuple[str, ...], type[Block]] = {
     ("plan",): PlanBlock,
     ("search",): SearchBlock,
     ("search", "common"): SharedBlock,
+    ("jitter",): JitterBlock,
 }
 """Every block by its path, for hints about misspelt and misplaced keys."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from parsim.cluster.hardware import IntraNode, Network, System
 from parsim.cluster.reader import load_catalog
+from parsim.cost.jitter import Jitter
 from parsim.model.reader import load_model_catalog
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
@@ -46,6 +47,7 @@ def scenario_text(scenario: Scenario, plan: Plan) -> str:
             "precision": plan.precision,
         },
         "plan": _plan(plan),
+        **_jitter(scenario.jitter),
     }
     yaml, text = YAML(), StringIO()
     yaml.width = 100
@@ -99,6 +101,16 @@ def _plan(plan: Plan) -> dict[str, Any]:
     if values.pop("actions") is not None:
         values["schedule"] = str(Path(plan.schedule).resolve())
     return {key: value for key, value in values.items() if value is not None}
+
+
+def _jitter(jitter: Jitter) -> dict[str, Any]:
+    """What the file stated; the rest has defaults."""
+    values = {name: getattr(jitter, name) for name in sorted(jitter.stated)}
+    if "slow_ranks" in values:
+        values["slow_ranks"] = dict(jitter.slow_ranks)
+    if "hiccup_length" in values:
+        values["hiccup_length"] = _quantity(jitter.hiccup_length, "time", "s")
+    return {"jitter": values} if values else {}
 
 
 def _changes(

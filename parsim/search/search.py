@@ -20,6 +20,7 @@ from parsim.search.relax import nearest_miss_message
 from parsim.search.space import Enumeration, check_space, enumerate_plans
 from parsim.sim.evaluate import bubble_fraction, pipeline, shapes
 from parsim.sim.graph import compact_graph
+from parsim.sim.interval import Interval, step_interval
 from parsim.sim.own_costs import own_costs
 from parsim.sim.peaks import least_peak, peak_memory
 from parsim.sim.tail import tail
@@ -32,10 +33,16 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
-    """One plan of the result, seconds and bytes."""
+    """One plan of the result, seconds and bytes.
+
+    `tied` says that this plan and the best one lie in one another's interval: published runs do
+    not tell which of the two is faster.
+    """
 
     plan: Plan
     step_time: float
+    interval: Interval
+    tied: bool
     tokens_per_second: float
     mfu: float
     bubble_fraction: float
@@ -46,6 +53,8 @@ class Ranked:
         return {
             "plan": self.plan.to_json(),
             "step_time_s": self.step_time,
+            "step_time_interval_s": self.interval.to_json(),
+            "tied_with_best": self.tied,
             "tokens_per_s": self.tokens_per_second,
             "mfu": self.mfu,
             "bubble_fraction": self.bubble_fraction,
@@ -130,7 +139,7 @@ def search(
     order = np.lexsort((found.peak, found.step))[: min(top, int(fits.sum()))]
     evaluated = int(fits.sum())
     return SearchResult(
-        plans=tuple(_ranked(job, listed.table, found, int(i)) for i in order),
+        plans=tuple(_ranked(job, listed.table, found, int(i), best=int(order[0])) for i in order),
         counts={
             "enumerated": listed.enumerated,
             "illegal": listed.illegal,
@@ -222,14 +231,18 @@ def _evaluate_shape(
     found.bubble[members[fits]] = bubble_fraction(graph, kept, result)
 
 
-def _ranked(job: Job, table: PlanTable, found: _Found, row: int) -> Ranked:
+def _ranked(job: Job, table: PlanTable, found: _Found, row: int, *, best: int) -> Ranked:
     plan = table.plan(row)
-    step = float(found.step[row])
-    peak = job.device.peak(table.precision.compute)
+    step, least = float(found.step[row]), float(found.step[best])
+    interval = step_interval(job, plan, step)
+    tied = interval.low <= least and step <= step_interval(job, table.plan(best), least).high
+    peak = job.device.peak(table.precision.products)
     flops = job.model.step_flops(plan.global_batch_size)
     return Ranked(
         plan=plan,
         step_time=step,
+        interval=interval,
+        tied=tied,
         tokens_per_second=plan.global_batch_size * job.model.seq_len / step,
         mfu=flops / (step * peak * plan.world_size),
         bubble_fraction=float(found.bubble[row]),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -34,6 +35,7 @@ class Enumeration:
 class _Shape:
     tp: int
     pp: int
+    cp: int
     dp: int
     microbatch_size: int
     v: int
@@ -55,7 +57,7 @@ def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
     enumerated = illegal = 0
     reasons: dict[str, int] = {}
     for shape in dict.fromkeys(_shapes(job, space)):  # a value may be listed twice
-        options = list(dict.fromkeys(_options(space, shape)))
+        options = list(dict.fromkeys(_options(space, shape, job.model.seq_len)))
         enumerated += len(options)
         message = violation(_plan(space, shape), job.model, job.cluster)
         if message is not None:
@@ -76,11 +78,11 @@ def _shapes(job: Job, space: PlanSpace) -> Iterator[_Shape]:
     world, layers = job.cluster.num_devices, job.model.num_layers
     heads = max(tensor_splits(job.model).values(), default=world)
     own = (space.common.pp,) if space.common.actions is not None else None
-    for tp in space.tp or divisors(world, heads):
+    for tp, cp in product(space.tp or divisors(world, heads), space.cp):
         for pp in own or space.pp or divisors(world, layers):
-            if world % (tp * pp):
+            if world % (tp * pp * cp):
                 continue
-            dp = world // (tp * pp)
+            dp = world // (tp * pp * cp)
             if space.global_batch_size % dp:
                 continue
             count = space.global_batch_size // dp
@@ -88,7 +90,7 @@ def _shapes(job: Job, space: PlanSpace) -> Iterator[_Shape]:
                 if count % size or not _has_microbatches(space, count // size):
                     continue
                 for schedule, v in _chunks(space, pp, layers):
-                    yield _Shape(tp, pp, dp, size, v, schedule)
+                    yield _Shape(tp, pp, cp, dp, size, v, schedule)
 
 
 def _has_microbatches(space: PlanSpace, count: int) -> bool:
@@ -126,13 +128,16 @@ def chunk_counts(layers: int, pp: int) -> list[int]:
     return sorted({min(-(-layers // (pp * size)), most) for size in range(1, most + 1)})
 
 
-def _options(space: PlanSpace, shape: _Shape) -> Iterator[tuple[int, Recompute, bool]]:
+def _options(
+    space: PlanSpace, shape: _Shape, seq_len: int
+) -> Iterator[tuple[int, Recompute, bool]]:
+    whole = shape.cp == 1 or seq_len % (shape.cp * shape.tp) == 0
     for stage in space.zero_stage:
-        if stage and shape.dp == 1:
+        if stage and shape.dp * shape.cp == 1:
             continue
         for recompute in space.recompute:
             for sequence in space.sequence_parallel:
-                if sequence and shape.tp == 1:
+                if sequence and (shape.tp == 1 or not whole):
                     continue
                 yield (stage, recompute, sequence)
 
@@ -145,6 +150,7 @@ def _plan(space: PlanSpace, shape: _Shape) -> Plan:
         pp=shape.pp,
         dp_replicate=shape.dp,
         dp_shard=1,
+        cp=shape.cp,
         zero_stage=0,
         microbatch_size=shape.microbatch_size,
         num_microbatches=microbatches,
@@ -159,19 +165,19 @@ def _row(space: PlanSpace, shape: _Shape, option: tuple[int, Recompute, bool]) -
     stage, recompute, sequence = option
     replicate, shard = (1, shape.dp) if stage else (shape.dp, 1)
     microbatches = space.global_batch_size // (shape.dp * shape.microbatch_size)
-    return (shape.tp, shape.pp, replicate, shard, shape.microbatch_size, microbatches, shape.v,
-            stage, int(sequence), int(recompute))  # fmt: skip
+    return (shape.tp, shape.pp, replicate, shard, shape.cp, shape.microbatch_size, microbatches,
+            shape.v, stage, int(sequence), int(recompute))  # fmt: skip
 
 
 def _table(space: PlanSpace, rows: list[tuple[int, ...]], names: list[str]) -> PlanTable:
     columns = np.array(rows, dtype=np.int64).T
-    tp, pp, replicate, shard, size, count, v, stage, sequence, recompute = columns
+    tp, pp, replicate, shard, cp, size, count, v, stage, sequence, recompute = columns
     return PlanTable(
         tp=tp,
         pp=pp,
         dp_replicate=replicate,
         dp_shard=shard,
-        cp=np.ones_like(tp),
+        cp=cp,
         microbatch_size=size,
         num_microbatches=count,
         v=v,
@@ -193,7 +199,8 @@ def check_space(job: Job, space: PlanSpace) -> None:
         if stage not in (0, 1, 2, 3):
             raise PlanError(f"zero_stage={stage} is unknown; allowed: 0, 1, 2, 3")
     probe = replace(
-        space.common, tp=1, pp=1, dp_replicate=job.cluster.num_devices, dp_shard=1, zero_stage=0,
-        v=1, schedule="1f1b", actions=None, sequence_parallel=False, stage_layers=None,
+        space.common, tp=1, pp=1, cp=1, dp_replicate=job.cluster.num_devices, dp_shard=1,
+        zero_stage=0, v=1, schedule="1f1b", actions=None, sequence_parallel=False,
+        stage_layers=None,
     )  # fmt: skip
     check_plan(probe, job.model, job.cluster)

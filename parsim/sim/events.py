@@ -189,6 +189,7 @@ class EventSimulation:
             yield self.env.timeout(tied)
             self.record.reduced[first] = self.record.reduced[last] = self.env.now
         yield self.env.all_of(done)
+        yield self.env.timeout(float(self.costs.late[0]))
         yield self.env.timeout(float(self.costs.norm[0]))
         update = self.costs.optimizer[:, 0] + self.costs.gather[:, 0]
         yield self.env.timeout(float(update.max()))

@@ -85,22 +85,27 @@ def fold(
 
 
 def mesh_links(
-    pp: int, dp: int, tp: int, *, wrap: bool = False
+    pp: int, dp: int, tp: int, *, cp: int = 1, wrap: bool = False
 ) -> tuple[tuple[Communicator, ...], tuple[Edge, ...]]:
-    """Communicators and messages of a mesh: rank = (pp index x dp + dp index) x tp + tp index.
+    """Communicators and messages of a mesh, in the default order of ranks: tp, cp, dp, pp.
+
+    Gradients are reduced over dp and cp together, so that "dp" communicators span both.
 
     Args:
         pp: pipeline ranks.
         dp: replicas.
         tp: tensor-parallel ranks.
+        cp: context-parallel ranks, which exchange keys and values too.
         wrap: whether the last pipeline rank also sends to the first (several chunks a rank).
     """
-    mesh = np.arange(pp * dp * tp).reshape(pp, dp, tp)
+    mesh = np.arange(pp * dp * cp * tp).reshape(pp, dp * cp, tp)
     rows = {
         "tp": mesh.reshape(-1, tp),
-        "dp": mesh.transpose(0, 2, 1).reshape(-1, dp),
+        "dp": mesh.transpose(0, 2, 1).reshape(-1, dp * cp),
         "world": mesh.reshape(1, -1),
     }
+    if cp > 1:
+        rows["cp"] = mesh.transpose(0, 2, 1).reshape(-1, cp)
     communicators = tuple(
         Communicator(kind, tuple(row)) for kind, table in rows.items() for row in table.tolist()
     )

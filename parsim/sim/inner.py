@@ -1,7 +1,7 @@
 """Draws the communication inside actions that nothing hides, apart by stream.
 
     compute  |///////////  3F0  ///////|: exposed :|
-    tp                                 |---|           exchanges of activations
+    tp                                 |---|           exchanges of activations (cp's too)
     dp                                     |-------|   sharded parameters and gradients
 
 Where in an action its collectives really are is not known: their exposed parts are put at its end,
@@ -30,7 +30,7 @@ _ROUNDING = 1e-9
 def tensor_parts(
     job: Job, plan: Plan, layers: LayerTable, costs: StepCosts
 ) -> Mapping[str, NDArray[np.float64]]:
-    """Seconds of each kind of action that are exposed exchanges of tensor ranks, (S,).
+    """Seconds of each kind of action that are exposed exchanges of tensor and context ranks, (S,).
 
     Of a backward in two they are in I, as far as it has exposed parts at all.
     """

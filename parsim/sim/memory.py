@@ -1,12 +1,12 @@
 """Bytes on each pipeline rank by category, at the peak, for B plans of one shape.
 
 static (parameters, gradients, optimizer states) + activations in flight at the worst moment +
-logits + temporary buffers + communication buffers + gathered parameters. The parts' own peaks are
-added, which is an upper bound of the true peak and within a few percent of measured ones.
+what the highest moment of a backward adds (`parsim/sim/buffers.py`): logits, temporary and
+communication buffers, gathered parameters. An upper bound where moments do not coincide, as with
+chunks of interleaved schedules; otherwise within a percent of measured peaks.
 
-Source: Korthikanti et al. 2022 for activations, Rajbhandari et al. 2020 (ZeRO) for shards; the
-transient of five weight gradients of the widest matrix is from 31 measured B200 runs (SimuMax).
-Leaves out: allocator fragmentation (peak_reserved is 2 to 10 % above), the CUDA context.
+Source: Korthikanti et al. 2022 for activations, Rajbhandari et al. 2020 (ZeRO) for shards.
+Leaves out: allocator rounding and fragmentation (`parsim/sim/reserved.py`), the CUDA context.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.cost.job import Job
-from parsim.cost.sharding import reduced_bytes
-from parsim.cost.stages import (
-    LayerTable,
-    largest_layer_parameters,
-    layer_counts,
-    per_rank,
-)
+from parsim.cost.stages import LayerTable, layer_counts, per_rank
 from parsim.cost.step import StepCosts, stage_cut
-from parsim.model.operators import Linear, Split
-from parsim.plan import PlanTable, Recompute
+from parsim.plan import PlanTable
 from parsim.schedule import Schedule
 from parsim.schedule.inflight import inflight_counts
+from parsim.sim.buffers import (
+    communication_bytes,
+    embedding_moment,
+    gathered_bytes,
+    head_moment,
+    layer_moment,
+    placeholder_bytes,
+)
 from parsim.sim.own_costs import on_ranks
 
 Array = NDArray[np.float64]
@@ -38,13 +39,10 @@ CATEGORIES = (
     "communication", "gathered",
 )  # fmt: skip
 
-TRANSIENT_MATRICES = 5.0
-"""Weight gradients of the widest matrix alive at once in backward (fit, SimuMax B200)."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
-    """Bytes per category, each (p, B)."""
+    """Bytes per category, each (p, B); `in_flight` micro-batches per stage at the peak, (S, B)."""
 
     parameters: Array
     gradients: Array
@@ -54,6 +52,7 @@ class MemoryUse:
     temporary: Array
     communication: Array
     gathered: Array
+    in_flight: Array
 
     @property
     def peak(self) -> Array:
@@ -76,47 +75,53 @@ def memory_use(
     """Bytes of every category on every pipeline rank."""
     by_rank = on_ranks(costs.parameters, schedule)
     parameters, gradients, optimizer = static_bytes(job, table, by_rank)
-    counts = layer_counts(job.model, stage_cut(job, table))
-    zero = np.zeros_like(by_rank)
-    logits = zero.copy()
-    logits[schedule.stage_rank[-1]] = logit_bytes(job, table)
+    kept = stage_kept(layers, layer_counts(job.model, stage_cut(job, table)))
+    held = held_at_peak(kept, schedule)
+    logits, temporary = buffer_bytes(job, table, layers, schedule, kept[0], held[-1])
+    ends = (schedule.stage_rank[0], schedule.stage_rank[-1])
     return MemoryUse(
         parameters=parameters,
         gradients=gradients,
         optimizer=optimizer,
-        activations=activations_in_flight(stage_kept(layers, counts), schedule),
+        activations=on_ranks(held * kept, schedule),
         logits=logits,
-        temporary=zero + temporary_bytes(job, table, layers),
-        communication=zero + communication_bytes(table, layers, by_rank),
-        gathered=zero + gathered_bytes(job, table),
+        temporary=temporary,
+        communication=communication_bytes(job, table, layers, by_rank),
+        gathered=gathered_bytes(job, table, ends, schedule.pp),
+        in_flight=held,
     )
 
 
 def least_memory(job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts) -> Array:
     """A lower bound of the peak that needs no schedule, (p, B).
 
-    Static bytes, temporary buffers and one micro-batch in flight on each chunk's stage alone.
+    Static bytes, a layer's backward and one micro-batch in flight on each chunk's stage alone.
     For stages where named schedules put them: stage s on rank s % pp.
     """
     pp = int(table.pp[0])
     static = sum(static_bytes(job, table, per_rank(costs.parameters, pp)))
     kept = stage_kept(layers, layer_counts(job.model, stage_cut(job, table)))
     one = kept.reshape(kept.shape[0] // pp, pp, -1).max(axis=0)
-    return np.asarray(static + one + temporary_bytes(job, table, layers))
+    return np.asarray(static + one + lasting_bytes(job, table) + layer_moment(job, table, layers))
 
 
 def static_bytes(job: Job, table: PlanTable, by_rank: Array) -> tuple[Array, Array, Array]:
     """Parameters, gradients and optimizer states under ZeRO, (p, B) each.
 
     Mixed precision: 2 P + 4 P + 12 P with fp32 gradients; stage 1 shards the 12, 2 the 4, 3 the 2.
+    Ranks of a context-parallel group hold the same parameters, so shards are over dp_shard x cp.
     """
     p, stage = table.precision, table.zero_stage
-    shards = table.dp_shard.astype(np.float64)
+    shards = table.shards.astype(np.float64)
     grad = 4.0 if table.common.gradient_precision == "fp32" else float(p.parameter)
+    # FSDP's shards are the fp32 copy itself: 16-bit parameters exist only while gathered
+    alone = (stage >= 3) & (job.software.fp32_shards and p.master > 0)
     return (
-        by_rank * p.parameter / np.where(stage >= 3, shards, 1.0),
-        by_rank * grad / np.where(stage >= 2, shards, 1.0),
-        by_rank * (p.master + p.optimizer) / np.where(stage >= 1, shards, 1.0),
+        by_rank * np.where(alone, p.master, p.parameter) / np.where(stage >= 3, shards, 1.0),
+        by_rank * np.where(alone, 4.0, grad) / np.where(stage >= 2, shards, 1.0),
+        by_rank
+        * (np.where(alone, 0.0, p.master) + p.optimizer)
+        / np.where(stage >= 1, shards, 1.0),
     )
 
 
@@ -130,49 +135,47 @@ def stage_kept(layers: LayerTable, counts: Array) -> Array:
 
 def activations_in_flight(kept: Array, schedule: Schedule) -> Array:
     """Largest sum over a rank's chunks of micro-batches in flight times their bytes, (p, B)."""
-    out = []
+    return on_ranks(held_at_peak(kept, schedule) * kept, schedule)
+
+
+def held_at_peak(kept: Array, schedule: Schedule) -> Array:
+    """Micro-batches in flight on each stage when its rank keeps the most bytes, (S, B)."""
+    held = np.zeros_like(kept)
     for rank, moments in enumerate(inflight_counts(schedule)):
         stages = list(schedule.stages_on(rank))
-        weights = np.array(moments, dtype=np.float64)
-        out.append((weights @ kept[stages]).max(axis=0))
-    return np.stack(out)
+        counts = np.array(moments, dtype=np.float64)
+        held[stages] = counts[(counts @ kept[stages]).argmax(axis=0)].T
+    return held
 
 
-def logit_bytes(job: Job, table: PlanTable) -> Array:
-    """Logits and the loss's copies of them on the last stage, (B,)."""
-    tokens = table.microbatch_size * job.model.seq_len / table.cp
-    return np.asarray(tokens * job.model.vocab_size / table.tp * job.software.loss_kept)
+def buffer_bytes(
+    job: Job,
+    table: PlanTable,
+    layers: LayerTable,
+    schedule: Schedule,
+    first: Array,
+    at_end: Array,
+) -> tuple[Array, Array]:
+    """(logits, temporary) of each rank's highest moment, (p, B).
+
+    `first` are the bytes that stage 0 keeps of a micro-batch, `at_end` the micro-batches in flight
+    on the last stage: the softmaxes of all but the one at work wait beside it.
+    """
+    layer = layer_moment(job, table, layers)
+    temporary = np.tile(layer, (schedule.pp, 1))
+    start, end = schedule.stage_rank[0], schedule.stage_rank[-1]
+    temporary[start] = np.maximum(layer, embedding_moment(job, table) - first)
+    scores = table.microbatch_size * job.model.seq_len / table.cp
+    scores = scores * job.model.vocab_size / table.tp
+    head, at_loss = head_moment(job, table), scores * job.software.loss_kept
+    higher = head + at_loss >= temporary[end]
+    waiting = np.maximum(at_end - 1.0, 0.0)
+    logits = np.zeros_like(temporary)
+    logits[end] = waiting * scores * job.software.loss_saved + np.where(higher, at_loss, 0.0)
+    temporary[end] = np.where(higher, head, temporary[end])
+    return logits, temporary + lasting_bytes(job, table)
 
 
-def temporary_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
-    """Recomputed activations of one layer, weight-gradient transients and workspaces, (B,)."""
-    whole = np.max(np.stack(layers.whole), axis=0)
-    kept = np.max(np.stack(layers.kept), axis=0)
-    again = np.where(table.recompute == Recompute.NONE, 0.25 * whole, whole - kept)
-    widest = max(
-        (
-            op.inputs * op.outputs
-            for layer in job.model.kinds
-            for op in layer.operators
-            if isinstance(op, Linear) and op.split is not Split.NONE
-        ),
-        default=0,
-    )
-    transient = TRANSIENT_MATRICES * table.precision.activation * widest / table.tp
-    fused = job.software.fused_gradient_accumulation
-    return np.asarray(again + (0.2 if fused else 1.0) * transient + job.software.workspace)
-
-
-def communication_bytes(table: PlanTable, layers: LayerTable, by_rank: Array) -> Array:
-    """Staging of a gradient bucket and of messages to both neighbours, (p, B)."""
-    bucket = np.minimum(table.common.bucket_bytes, by_rank * reduced_bytes(table))
-    staged = np.where(table.dp > 1, bucket, 0.0)
-    messages = np.where(table.pp > 1, 4.0 * layers.boundary, 0.0)
-    return np.asarray(staged + messages)
-
-
-def gathered_bytes(job: Job, table: PlanTable) -> Array:
-    """Two gathered layers and one layer's unsharded gradient under ZeRO-3, (B,)."""
-    layer = largest_layer_parameters(job.model, table)
-    both = layer * (2.0 * table.precision.gathered + reduced_bytes(table))
-    return np.where(table.zero_stage == 3, both, 0.0)
+def lasting_bytes(job: Job, table: PlanTable) -> Array:
+    """Temporary buffers that stay: workspaces and placeholders of weight gradients, (B,)."""
+    return np.asarray(placeholder_bytes(job, table) + job.software.workspace)

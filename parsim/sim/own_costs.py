@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from parsim.cost.crowding import speed_beside
 from parsim.cost.job import Job
 from parsim.cost.kernels import memory_time
 from parsim.cost.passes import Pass
@@ -25,7 +26,7 @@ from parsim.cost.stages import LayerTable, layer_counts, per_rank
 from parsim.cost.step import StepCosts, stage_cut
 from parsim.model.operators import Layer, Linear, Split
 from parsim.plan import PlanTable
-from parsim.schedule import Schedule
+from parsim.schedule import Kind, Schedule
 
 Array = NDArray[np.float64]
 
@@ -50,6 +51,17 @@ def exposed_parts(costs: StepCosts) -> tuple[Array, Array]:
     """
     inner = np.minimum(costs.exposed_backward, costs.backward - weight_times(costs))
     return inner, costs.exposed_backward - inner
+
+
+def compute_seconds(costs: StepCosts) -> dict[Kind, Array]:
+    """An action's time without exposed traffic, which a slow rank stretches; (S, B) by kind."""
+    weight, (inner, outer) = weight_times(costs), exposed_parts(costs)
+    return {
+        Kind.F: costs.forward - costs.exposed_forward,
+        Kind.B: costs.backward - costs.exposed_backward,
+        Kind.I: costs.backward - weight - inner,
+        Kind.W: weight - outer,
+    }
 
 
 def on_ranks(stages: Array, schedule: Schedule) -> Array:
@@ -79,7 +91,8 @@ def own_costs(
     if not is_looped(schedule):
         data, held = DataParallel.of(job, table), on_ranks(costs.parameters, schedule)
         values["hop"] = _hops(costs.hop, schedule)
-        values["optimizer"], values["gather"] = data.optimizer(held), data.final_gather(held)
+        speed = speed_beside(job.system, data.shard, layers.kinds)
+        values["optimizer"], values["gather"] = data.optimizer(held), data.final_gather(held, speed)
         if schedule.stage_rank[0] == schedule.stage_rank[-1]:
             values["tied"] = np.zeros_like(costs.tied)
     return OwnCosts(**values)

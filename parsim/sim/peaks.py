@@ -159,7 +159,7 @@ def gathered_bytes(job: Job, table: PlanTable) -> tuple[Array, Array]:
         for part in (job.model.embedding, job.model.head)
     )
     three, two = table.zero_stage == 3, table.zero_stage == 2
-    shards = job.model.parameters / table.tp / table.dp_shard * table.precision.parameter
+    shards = job.model.parameters / table.tp / table.shards * table.precision.parameter
     at_loss = np.where(three, ends * gathered, np.where(two, shards, 0.0))
     backward = np.where(three, 3.0 * gathered * layer, np.where(two, 2.0 * reduced * layer, 0.0))
     return backward + at_loss, at_loss
@@ -219,9 +219,12 @@ def peak_memory(
         for rank in range(schedule.pp)
     ]
     parameters, _, optimizer = static_bytes(job, table, by_rank)
+    held = np.zeros_like(kept)
+    for rank, one in enumerate(ranks):
+        held[list(schedule.stages_on(rank))] = one.pop("held")
     found = {name: np.stack([rank[name] for rank in ranks]) for name in ranks[0]}
     zero = np.zeros_like(by_rank)
-    return MemoryUse(parameters=parameters, optimizer=optimizer + zero, **found)
+    return MemoryUse(parameters=parameters, optimizer=optimizer + zero, in_flight=held, **found)
 
 
 def least_peak(job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts) -> Array:
@@ -261,6 +264,7 @@ def _highest(
             "gathered": gathered,
         }
         total = np.sum(list(now.values()), axis=0)
+        now["held"] = np.tile(held[:, None], (1, len(table)))
         better = total > highest
         highest = np.where(better, total, highest)
         best = {name: np.where(better, now[name], best.get(name, now[name])) for name in now}

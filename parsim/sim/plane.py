@@ -24,7 +24,7 @@ from parsim.errors import InputError
 from parsim.schedule import Kind, Schedule
 from parsim.sim.graph import KINDS, Graph, build_graph
 from parsim.sim.maxplus import ClassTimes
-from parsim.sim.own_costs import exposed_parts, weight_times
+from parsim.sim.own_costs import compute_seconds
 from parsim.sim.tail import chunk_order, last_backwards, tied_owners
 
 Array = NDArray[np.float64]
@@ -45,7 +45,7 @@ class PlaneRun:
     step_time: float
 
 
-class _Pipeline(NamedTuple):
+class PipelineEnds(NamedTuple):
     """Times of the pipeline phase.
 
     `clock` (pp, dp, tp) is the end of each rank's last action, `made` (S, dp, tp) when a stage's
@@ -72,13 +72,13 @@ def run_planes(schedule: Schedule | Graph, costs: StepCosts, slowdown: Array) ->
     Raises:
         InputError: the slowdowns have another shape or sign, or the costs are of many plans.
     """
-    graph = _whole_graph(schedule)
+    graph = whole_graph(schedule)
     slowdown = np.asarray(slowdown, dtype=np.float64)
     _check(graph, costs, slowdown)
     done = _pipeline(graph, costs, slowdown)
-    reduced = np.maximum(done.clock, _reduce(graph, costs, done))
-    reduced = _add_tied(reduced, float(costs.tied[0]), tied_owners(graph))
-    barrier = reduced.max()
+    reduced = np.maximum(done.clock, reduce_gradients(graph, costs, done))
+    reduced = add_tied(reduced, float(costs.tied[0]), tied_owners(graph))
+    barrier = reduced.max() + costs.late[0]
     update = barrier + costs.norm[0] + costs.optimizer[:, 0, None, None] * slowdown
     updated = update.max(axis=1, keepdims=True) + costs.gather[:, 0, None, None]
     step_time = updated.max() * (1.0 + costs.straggler[0])
@@ -96,7 +96,8 @@ def step_time_with_slowdown(schedule: Schedule | Graph, costs: StepCosts, slowdo
     return run_planes(schedule, costs, slowdown).step_time
 
 
-def _whole_graph(schedule: Schedule | Graph) -> Graph:
+def whole_graph(schedule: Schedule | Graph) -> Graph:
+    """The graph of every action, none of them folded by repetition."""
     if isinstance(schedule, Schedule):
         return build_graph(schedule)
     return schedule if schedule.repeats == 1 else build_graph(schedule.schedule)
@@ -129,20 +130,13 @@ def _added(graph: Graph, costs: StepCosts, slowdown: Array) -> dict[Kind, list[A
     rounded anew.
     """
     more, rank_of = slowdown - 1.0, graph.schedule.stage_rank
-    weight, (inner, outer) = weight_times(costs), exposed_parts(costs)
-    seconds = {
-        Kind.F: costs.forward - costs.exposed_forward,
-        Kind.B: costs.backward - costs.exposed_backward,
-        Kind.I: costs.backward - weight - inner,
-        Kind.W: weight - outer,
-    }
     return {
         kind: [one * more[rank] for one, rank in zip(values[:, 0], rank_of, strict=True)]
-        for kind, values in seconds.items()
+        for kind, values in compute_seconds(costs).items()
     }
 
 
-def _messages(graph: Graph) -> tuple[list[int], list[bool]]:
+def messages(graph: Graph) -> tuple[list[int], list[bool]]:
     """Per action: the action on another rank that it hears from (-1: none), and if it is heard.
 
     Inputs from the same rank need no message, the rank's own clock has passed them.
@@ -154,13 +148,13 @@ def _messages(graph: Graph) -> tuple[list[int], list[bool]]:
     return needs.tolist(), sends.tolist()
 
 
-def _pipeline(graph: Graph, costs: StepCosts, slowdown: Array) -> _Pipeline:
+def _pipeline(graph: Graph, costs: StepCosts, slowdown: Array) -> PipelineEnds:
     """Walk the actions in the graph's order; a message waits in a box for its one receiver."""
     times = ClassTimes.of(graph, costs)
     times = times.blocking() if costs.blocking_p2p else times
     duration, hop = times.duration[:, 0].tolist(), times.hop[:, 0].tolist()
     added = _added(graph, costs, slowdown)
-    needs, sends = _messages(graph)
+    needs, sends = messages(graph)
     final = set(graph.last_backward.tolist())
     clock = list(np.zeros_like(slowdown))
     box: dict[int, Array] = {}
@@ -186,17 +180,17 @@ def _backwards_done(
     clock: list[Array],
     ends: dict[int, Array],
     added: dict[Kind, list[Array]],
-) -> _Pipeline:
+) -> PipelineEnds:
     """Take the blocking send off the end of each stage's last backward; its group's length."""
     lengths, sent = last_backwards(graph, costs)
     made = np.stack([ends[place] for place in graph.last_backward.tolist()]) - sent[:, :, None]
     kinds = (graph.duration_class[graph.last_backward] % KINDS).tolist()
     late = [added[Kind(kind)][stage] for stage, kind in enumerate(kinds)]
     slowest = np.stack(late).max(axis=2, keepdims=True)
-    return _Pipeline(np.stack(clock), made, lengths[:, :, None] + slowest)
+    return PipelineEnds(np.stack(clock), made, lengths[:, :, None] + slowest)
 
 
-def _reduce(graph: Graph, costs: StepCosts, done: _Pipeline) -> Array:
+def reduce_gradients(graph: Graph, costs: StepCosts, done: PipelineEnds) -> Array:
     """End of each rank's gradient reduction; see `tail.reduce_gradients`.
 
     A bucket starts when the slowest replica has made it. Replicas make their buckets at an even
@@ -218,7 +212,7 @@ def _reduce(graph: Graph, costs: StepCosts, done: _Pipeline) -> Array:
     return out
 
 
-def _add_tied(reduced: Array, tied: float, owners: tuple[int, int]) -> Array:
+def add_tied(reduced: Array, tied: float, owners: tuple[int, int]) -> Array:
     """All-reduce of the tied embedding between the two pipeline ranks that hold it."""
     first, last = owners
     if first != last and tied > 0:

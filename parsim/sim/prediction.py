@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from parsim.plan import Plan
+from parsim.sim.interval import COVERAGE, Interval
+from parsim.sim.reserved import PRESSED
 from parsim.timeline import Timeline
 
 SCHEMA_VERSION = 1
@@ -21,13 +23,18 @@ BUBBLE_DEFINITION = (
 class Prediction:
     """One simulated step; seconds and bytes.
 
-    `breakdown` sums to `step_time`. `peak_allocated` has one entry per pipeline rank, `memory` is
-    the breakdown of the rank with the highest peak. `capacity` is the device's memory.
+    `interval` is to hold the measured step time in 80 % of cases. `breakdown` sums to `step_time`.
+    `peak_allocated` has one entry per pipeline rank, and so have
+    `peak_reserved`, what the allocator takes for it, and `memory_by_rank`, its parts; `memory` are
+    those of the rank with the highest peak, and `activations` the parts of its activations.
+    `peak_interval` holds the highest peak in 80 % of cases, by `memory_evidence`. `context` is what
+    the driver keeps beside, `capacity` the device's memory.
     `notes` say where device or system constants come from the catalog alone.
     """
 
     plan: Plan
     step_time: float
+    interval: Interval
     pipeline_time: float
     tokens_per_second: float
     mfu: float
@@ -38,7 +45,13 @@ class Prediction:
     device_span: float
     breakdown: Mapping[str, float]
     peak_allocated: tuple[float, ...]
+    peak_reserved: tuple[float, ...]
     memory: Mapping[str, float]
+    memory_by_rank: tuple[Mapping[str, float], ...]
+    activations: Mapping[str, float]
+    peak_interval: tuple[float, float]
+    memory_evidence: str
+    context: float
     capacity: float
     notes: tuple[str, ...]
     timeline: Timeline | None = None
@@ -48,12 +61,26 @@ class Prediction:
         """Pipeline rank with the highest memory peak."""
         return max(range(len(self.peak_allocated)), key=self.peak_allocated.__getitem__)
 
+    @property
+    def memory_notes(self) -> tuple[str, ...]:
+        """A warning where reserved memory and context come near the device's memory."""
+        share = (max(self.peak_reserved) + self.context) / self.capacity
+        if share <= PRESSED:
+            return ()
+        return (
+            f"peak memory (reserved and context) is above {100 * PRESSED:.0f} % of the device's: "
+            "it may be slower than predicted (allocator retries)",
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The document that `parsim simulate --json` prints."""
         return {
             "schema_version": SCHEMA_VERSION,
             "plan": self.plan.to_json(),
             "step_time_s": self.step_time,
+            "step_time_interval_s": self.interval.to_json(),
+            "interval_coverage": COVERAGE,
+            "interval_basis": self.interval.basis,
             "pipeline_time_s": self.pipeline_time,
             "device_span_s": self.device_span,
             "tokens_per_s": self.tokens_per_second,
@@ -64,8 +91,14 @@ class Prediction:
             "bubble_overhead": self.bubble_overhead,
             "bubble_definition": BUBBLE_DEFINITION,
             "peak_allocated_bytes": list(self.peak_allocated),
+            "peak_allocated_interval_bytes": list(self.peak_interval),
+            "peak_memory_evidence": self.memory_evidence,
+            "peak_reserved_bytes": list(self.peak_reserved),
+            "context_bytes": self.context,
             "device_memory_bytes": self.capacity,
             "breakdown_s": dict(self.breakdown),
             "memory_bytes": dict(self.memory),
-            "notes": list(self.notes),
+            "memory_by_rank_bytes": [dict(parts) for parts in self.memory_by_rank],
+            "activations_by_layer_bytes": dict(self.activations),
+            "notes": [*self.notes, *self.memory_notes],
         }

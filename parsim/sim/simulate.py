@@ -13,10 +13,14 @@ from parsim.errors import ParsimError
 from parsim.model.operators import Attention
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.plan.rules import check_plan
+from parsim.sim.activation_parts import activation_parts
 from parsim.sim.evaluate import Evaluation, evaluate
 from parsim.sim.events import simulate_events
+from parsim.sim.interval import step_interval
 from parsim.sim.maxplus import ClassTimes
+from parsim.sim.memory_spread import memory_spread
 from parsim.sim.prediction import Prediction
+from parsim.sim.reserved import reserved_bytes
 from parsim.sim.trace import build_timeline
 
 Tier = Literal["evaluate", "events"]
@@ -50,7 +54,7 @@ def simulate(
     if tier == "events":
         _check_tiers(found)
     drawn = build_timeline(job, plan, layers, found) if timeline else None
-    return _prediction(job, plan, found, drawn)
+    return _prediction(job, plan, layers, found, drawn)
 
 
 def plan_shape(plan: Plan) -> tuple[str, int, int, int]:
@@ -75,17 +79,23 @@ def _check_tiers(found: Evaluation) -> None:
         )
 
 
-def _prediction(job: Job, plan: Plan, found: Evaluation, drawn: object) -> Prediction:
+def _prediction(
+    job: Job, plan: Plan, layers: LayerTable, found: Evaluation, drawn: object
+) -> Prediction:
     step = float(found.step_time[0])
-    peak = job.device.peak(PlanTable.of([plan]).precision.compute)
+    peak = job.device.peak(PlanTable.of([plan]).precision.products)
     model_flops = float(job.model.step_flops(plan.global_batch_size))
     hardware = model_flops + recomputed_flops(job, plan)
     capable = step * peak * plan.world_size
     bubble = float(found.bubble_fraction[0])
     memory = found.memory.peak[:, 0]
+    worst, schedule = int(np.argmax(memory)), found.graph.schedule
+    parts = tuple(found.memory.at(rank, 0) for rank in range(len(memory)))
+    spread = memory_spread(job.software, plan.recompute)
     return Prediction(
         plan=plan,
         step_time=step,
+        interval=step_interval(job, plan, step),
         pipeline_time=float(found.pipeline_time[0]),
         tokens_per_second=plan.global_batch_size * job.model.seq_len / step,
         mfu=model_flops / capable,
@@ -96,7 +106,15 @@ def _prediction(job: Job, plan: Plan, found: Evaluation, drawn: object) -> Predi
         device_span=float(device_span(found)),
         breakdown=breakdown(found),
         peak_allocated=tuple(float(x) for x in memory),
-        memory=found.memory.at(int(np.argmax(memory)), 0),
+        peak_reserved=tuple(float(x) for x in reserved_bytes(job.software, memory)),
+        memory=parts[worst],
+        memory_by_rank=parts,
+        activations=activation_parts(
+            job, PlanTable.of([plan]), layers, found.memory, schedule, worst
+        ),
+        peak_interval=spread.interval(float(memory[worst])),
+        memory_evidence=spread.evidence,
+        context=job.device.context_memory,
         capacity=job.device.memory,
         notes=(*notes(job), *coverage_notes(job, plan)),
         timeline=drawn,  # type: ignore[arg-type]

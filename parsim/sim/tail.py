@@ -25,9 +25,9 @@ Array = NDArray[np.float64]
 class Tail:
     """Times of the step's last part, seconds.
 
-    `reduced` (p, B) is the end of each rank's gradient reduction, `barrier` (B,) when the slowest
-    rank is reduced, `updated` (B,) the end of the last update, `step_time` (B,) that with the
-    straggler allowance.
+    `reduced` (p, B) is the end of each rank's gradient reduction; `barrier` (B,) when the slowest
+    rank is reduced and what its compute lost beside the reduction is made up; `updated` (B,) the
+    end of the last update; `step_time` (B,) that with the straggler allowance.
     """
 
     reduced: Array
@@ -40,7 +40,7 @@ def tail(graph: Graph, costs: StepCosts, result: Run) -> Tail:
     """Finish the step after the pipeline phase."""
     reduced = np.maximum(result.clock, reduce_gradients(graph, costs, result))
     reduced = add_tied(reduced, costs.tied, tied_owners(graph))
-    barrier = reduced.max(axis=0)
+    barrier = reduced.max(axis=0) + costs.late
     updated = (barrier + costs.norm + costs.optimizer + costs.gather).max(axis=0)
     return Tail(
         reduced=reduced,

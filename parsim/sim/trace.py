@@ -250,7 +250,13 @@ def _memory_curves(
         buffers = float(peak[rank] - static[rank] - held.max())
         on_top = np.where(times < times[-1], buffers, 0.0)
         level = float(static[rank]) + held + on_top
-        yield MemoryCurve(rank=rank, times=tuple(times.tolist()), bytes=tuple(level.tolist()))
+        yield MemoryCurve(
+            rank=rank,
+            times=tuple(times.tolist()),
+            bytes=tuple(level.tolist()),
+            static=float(static[rank]),
+            activations=tuple(held.tolist()),
+        )
 
 
 def _in_flight(

@@ -58,7 +58,7 @@ def build_case(run: MeasuredRun) -> Case:
 
 def _software(stack: Software, run: MeasuredRun) -> Software:
     if run.torch_compile is False and stack.id == "torchtitan":
-        stack = replace(stack, traffic=stack.traffic * ELEMENTWISE_EAGER)
+        stack = replace(stack, traffic=stack.traffic * ELEMENTWISE_EAGER, keeps_output=True)
     if run.overlap is not None and "tp" not in run.overlap:
         stack = replace(stack, tp_overlap=0.0)
     return stack
@@ -168,6 +168,7 @@ def _plan(run: MeasuredRun, assumed: Assumptions, stack: Software) -> Plan:
         pp=run.pp,
         dp_replicate=replicate,
         dp_shard=shard,
+        cp=run.cp,
         microbatch_size=run.microbatch_size,
         num_microbatches=run.num_microbatches,
         schedule=_schedule(run),
@@ -194,7 +195,7 @@ def _zero_stage(run: MeasuredRun, assumed: Assumptions) -> int:
     stage = assumed.zero_stage if run.zero_stage is None else run.zero_stage
     if run.fsdp_size > 1:
         stage = 3
-    return stage if run.dp > 1 else 0
+    return stage if run.dp * run.cp > 1 else 0
 
 
 def _shards(run: MeasuredRun) -> tuple[int, int]:

@@ -11,16 +11,23 @@ from statistics import mean, median
 from typing import Any
 
 from parsim.errors import PlanError
-from parsim.sim import simulate
-from parsim.validation.build import build_case
-from parsim.validation.schema import RowSkipped, parse_row, read_table
+from parsim.sim import Prediction, simulate
+from parsim.validation.build import Case, build_case
+from parsim.validation.coverage import Coverage, coverage
+from parsim.validation.ranking import Ranking, rank
+from parsim.validation.schema import MeasuredRun, RowSkipped, parse_row, read_table
 
 SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One row; errors are (predicted - measured) / measured, None where nothing is measured."""
+    """One row; errors are (predicted - measured) / measured, None where nothing is measured.
+
+    Of a skipped row `stack`, `device` and `precision` are as its cells say.
+    `decision` is equal in rows that differ in the plan alone (see `validation/ranking.py`).
+    `predicted_reserved` is set where the stack prints reserved memory, which `measured_peak` is.
+    """
 
     table: str
     row_id: str
@@ -30,12 +37,17 @@ class Comparison:
     stack: str = ""
     device: str = ""
     software: str = ""
+    precision: str = ""
     plan: str = ""
+    decision: tuple[str | int, ...] = ()
     notes: tuple[str, ...] = ()
     predicted_step: float | None = None
     measured_step: float | None = None
     predicted_peak: float | None = None
     measured_peak: float | None = None
+    predicted_reserved: float | None = None
+    step_interval: tuple[float, float] | None = None
+    peak_interval: tuple[float, float] | None = None
 
     @property
     def skipped(self) -> bool:
@@ -49,8 +61,8 @@ class Comparison:
 
     @property
     def memory_error(self) -> float | None:
-        """Signed peak-memory error."""
-        return _error(self.predicted_peak, self.measured_peak)
+        """Signed peak-memory error: of reserved memory where the stack prints that."""
+        return _error(self.predicted_reserved or self.predicted_peak, self.measured_peak)
 
     def to_json(self) -> dict[str, Any]:
         """One entry of `validate --json`."""
@@ -62,9 +74,12 @@ class Comparison:
             "predicted_step_time_s": self.predicted_step,
             "measured_step_time_s": self.measured_step,
             "error": self.error,
+            "step_time_interval_s": self.step_interval and list(self.step_interval),
             "predicted_peak_allocated_bytes": self.predicted_peak,
+            "predicted_peak_reserved_bytes": self.predicted_reserved,
             "measured_peak_memory_bytes": self.measured_peak,
             "memory_error": self.memory_error,
+            "peak_interval_bytes": self.peak_interval and list(self.peak_interval),
         }
 
 
@@ -124,7 +139,14 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         case = build_case(run)
         found = simulate(case.job, case.plan)
     except (RowSkipped, PlanError) as reason:
-        return Comparison(table=table, row_id=row_id, reason=str(reason))
+        return Comparison(
+            table=table,
+            row_id=row_id,
+            reason=str(reason),
+            stack=row.get("stack", ""),
+            device=row.get("gpu_type", ""),
+            precision=row.get("precision", ""),
+        )
     return Comparison(
         table=table,
         row_id=row_id,
@@ -133,13 +155,41 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         stack=run.stack,
         device=case.job.device.id,
         software=case.job.software.id,
+        precision=case.plan.precision,
         plan=case.plan.label(),
-        notes=case.notes,
+        decision=_decision(case),
+        notes=(*case.notes, *found.memory_notes, *_unstated(run)),
         predicted_step=found.step_time,
         measured_step=run.step_time,
         predicted_peak=max(found.peak_allocated),
-        measured_peak=run.peak_memory,
+        measured_peak=run.peak_memory if run.recompute else None,
+        predicted_reserved=max(found.peak_reserved) if case.job.software.prints_reserved else None,
+        step_interval=(found.interval.low, found.interval.high),
+        peak_interval=_peak_interval(case, found),
     )
+
+
+def _peak_interval(case: Case, found: Prediction) -> tuple[float, float]:
+    """The peak's interval, of reserved memory where the stack prints that."""
+    low, high = found.peak_interval
+    scale = 1.0
+    if case.job.software.prints_reserved:
+        scale = max(found.peak_reserved) / max(found.peak_allocated)
+    return scale * low, scale * high
+
+
+def _decision(case: Case) -> tuple[str | int, ...]:
+    """What is given when a plan is chosen; the model's sizes stand in its name and depth."""
+    run = case.run
+    return (run.stack, run.system, case.job.device.id, case.plan.precision, run.model, run.n_layers,
+            run.seq_len, run.n_gpus, run.global_batch_size)  # fmt: skip
+
+
+def _unstated(run: MeasuredRun) -> tuple[str, ...]:
+    """Peaks differ several times over between recompute modes: one is not compared with a guess."""
+    if run.peak_memory is None or run.recompute:
+        return ()
+    return (f"{run.row_id}: peak memory is not compared: recompute is not stated",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +202,11 @@ class Validation:
     def tables(self) -> tuple[str, ...]:
         """Table names in order."""
         return tuple(dict.fromkeys(row.table for row in self.rows))
+
+    @property
+    def stacks(self) -> list[str]:
+        """Software stacks of the predicted rows."""
+        return sorted({row.stack for row in self.rows if row.stack and not row.skipped})
 
     def of(self, table: str) -> tuple[Comparison, ...]:
         """Rows of one table."""
@@ -169,6 +224,37 @@ class Validation:
         errors = [row.memory_error for row in rows if row.memory_error is not None]
         return summarise(errors, len(rows) - len(errors))
 
+    def ranking(self, table: str) -> Ranking:
+        """Rank agreement and regret within the table's groups of plans.
+
+        A plan that a table repeats (releases of the software) counts once, with its mean time.
+        """
+        plans: dict[tuple[tuple[str | int, ...], str], list[tuple[float, float]]] = {}
+        for row in self.of(table):
+            if row.predicted_step is not None and row.measured_step is not None:
+                key = (row.decision, row.plan)
+                plans.setdefault(key, []).append((row.predicted_step, row.measured_step))
+        return rank(
+            (decision, mean(p for p, _ in times), mean(m for _, m in times))
+            for (decision, _), times in plans.items()
+        )
+
+    def coverage(self, table: str | None = None) -> Coverage:
+        """Coverage of step intervals, of one table or of all."""
+        return coverage(
+            (row.predicted_step, row.measured_step, row.step_interval)
+            for row in (self.rows if table is None else self.of(table))
+            if row.predicted_step and row.measured_step and row.step_interval
+        )
+
+    def memory_coverage(self, table: str | None = None) -> Coverage:
+        """Coverage of the intervals of peak memory."""
+        return coverage(
+            (row.predicted_reserved or row.predicted_peak, row.measured_peak, row.peak_interval)
+            for row in (self.rows if table is None else self.of(table))
+            if row.predicted_peak and row.measured_peak and row.peak_interval
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The document that `parsim validate --json` prints."""
         return {
@@ -176,6 +262,9 @@ class Validation:
             "rows": [row.to_json() for row in self.rows],
             "summary": {table: self.summary(table).to_json() for table in self.tables},
             "memory_summary": {t: self.memory_summary(t).to_json() for t in self.tables},
+            "ranking": {table: self.ranking(table).to_json() for table in self.tables},
+            "intervals": {t: self.coverage(t).to_json() for t in self.tables},
+            "memory_intervals": {t: self.memory_coverage(t).to_json() for t in self.tables},
         }
 
 

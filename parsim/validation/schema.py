@@ -67,6 +67,7 @@ class MeasuredRun:
     pp: int
     v: int
     dp: int
+    cp: int
     zero_stage: int | None
     fsdp_size: int
     microbatch_size: int
@@ -204,6 +205,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         pp=cells.need("pp"),
         v=max(cells.integer("vpp", 1) or 1, 1),
         dp=cells.need("dp"),
+        cp=max(cells.integer("cp", 1) or 1, 1),
         zero_stage=cells.integer("zero_stage"),
         fsdp_size=cells.integer("fsdp_size", 0) or 0,
         microbatch_size=cells.need("micro_batch_size"),
@@ -230,18 +232,18 @@ def _in_scope(cells: _Cells) -> None:
         raise RowSkipped(f"task {task!r} is out of scope (only pretrain)")
     if cells.integer("n_experts"):
         raise RowSkipped("mixture of experts is not yet simulated")
-    for name in ("cp", "ep"):
-        degree = cells.integer(name)
-        if degree is not None and degree > 1:
-            raise RowSkipped(f"{name}={degree} is not yet simulated")
+    experts = cells.integer("ep")
+    if experts is not None and experts > 1:
+        raise RowSkipped(f"ep={experts} is not yet simulated")
 
 
 def _arithmetic(run: MeasuredRun) -> None:
     if run.hidden_size % run.n_heads:
         raise RowSkipped(f"n_heads={run.n_heads} does not divide hidden_size={run.hidden_size}")
-    world = run.tp * run.pp * run.dp
+    world = run.tp * run.pp * run.dp * run.cp
     if world != run.n_gpus:
-        raise RowSkipped(f"tp x pp x dp = {world} differs from n_gpus = {run.n_gpus}")
+        product = "tp x pp x dp x cp" if run.cp > 1 else "tp x pp x dp"
+        raise RowSkipped(f"{product} = {world} differs from n_gpus = {run.n_gpus}")
     batch = run.microbatch_size * run.num_microbatches * run.dp
     if batch != run.global_batch_size:
         raise RowSkipped(

@@ -6,14 +6,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from parsim.cost.jitter import Jitter
 from parsim.cost.step import StepCosts
 from parsim.schedule import build_schedule
+from parsim.sim.draws import Ranks
 from parsim.sim.evaluate import pipeline
 from parsim.sim.events import simulate_events
 from parsim.sim.folding import fold, mesh_links
 from parsim.sim.graph import graph_for
 from parsim.sim.maxplus import ClassTimes
 from parsim.sim.maxplus import run as run_plans
+from parsim.sim.monte_carlo import Study
 from parsim.sim.plane import run_planes
 from parsim.sim.tail import tail
 from tests.benchmarks.measure import Benchmark, cpu_seconds
@@ -41,6 +44,7 @@ def random_costs(pp: int, v: int, plans: int = 1) -> StepCosts:
         norm=np.zeros(plans),
         optimizer=ranks,
         gather=ranks,
+        late=np.zeros(plans),
         straggler=np.zeros(plans),
         parameters=zero,
         blocking_p2p=False,
@@ -88,6 +92,20 @@ def planes(shape: tuple[str, int, int, int]) -> float:
     return cpu_seconds(lambda: run_planes(graph, costs, slowdown), runs=5)
 
 
+def late_steps(shape: tuple[str, int, int, int]) -> float:
+    """1,000 steps of pp x 128 x 8 = 16,384 ranks that differ in all ways; and why they are late."""
+    graph, costs = graph_for(*shape), random_costs(shape[1], shape[3])
+    ranks, jitter = Ranks(pp=shape[1], groups=128, members=8), Jitter()
+    study = Study(graph=graph, costs=costs, ranks=ranks, steps=1000, seed=0)
+    base = float(tail(graph, costs, pipeline(graph, costs)).updated[0])
+
+    def once() -> None:
+        study.losses(jitter, study.times(jitter))
+        study.alone(jitter, base)
+
+    return cpu_seconds(once, runs=1)
+
+
 def folding() -> float:
     """Classes of 16,384 ranks of which one is slow."""
     links = mesh_links(16, 128, 8)
@@ -129,5 +147,13 @@ def engines() -> Iterator[Benchmark]:
             demand=0.5,
             unit="s",
             measure=lambda shape=shape: planes(shape),  # type: ignore[misc]
+        )
+    for label, shape in (("PP16 m64", ("1f1b", 16, 64, 1)),
+                         ("PP16 v4 m64", ("interleaved_1f1b", 16, 64, 4))):  # fmt: skip
+        yield Benchmark(
+            name=f"jitter, 1,000 steps of 16,384 ranks, {label}",
+            demand=180,
+            unit="s",
+            measure=lambda shape=shape: late_steps(shape),  # type: ignore[misc]
         )
     yield Benchmark(name="folding, 16,384 ranks", demand=2.0, unit="s", measure=folding)

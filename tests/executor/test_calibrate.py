@@ -74,7 +74,8 @@ def link_samples(system: System) -> list[Sample]:
 
 def known_device(base: Device) -> Device:
     return replace(
-        base, gemm_efficiency=0.7, gemm_k_half=12.0, kernel_latency=4e-6,
+        base, gemm_efficiency=0.7, gemm_k_half=12.0, gemm_latency=6e-6, kernel_latency=4e-6,
+        gemm_sustained=1.0, attention_sustained=1.0,
         memory_efficiency=0.8, attention_forward_efficiency=0.3,
         attention_backward_efficiency=0.4,
     )  # fmt: skip
@@ -96,9 +97,25 @@ def test_the_fit_finds_the_constants_of_kernels(id: str, kind: str) -> None:
     assert found.gemm_efficiency == pytest.approx(known.gemm_efficiency, rel=0.01)
     assert found.memory_efficiency == pytest.approx(known.memory_efficiency, rel=0.01)
     assert found.kernel_latency == pytest.approx(known.kernel_latency, rel=0.02)
+    assert found.gemm_latency == pytest.approx(known.gemm_latency, rel=0.15)
     assert found.gemm_k_half == pytest.approx(known.gemm_k_half, rel=0.1)
     for name in ("attention_forward_efficiency", "attention_backward_efficiency"):
         assert getattr(found, name) == pytest.approx(getattr(known, name), rel=0.01)
+
+
+def test_a_machine_faster_than_the_catalogs_raises_the_scale(tmp_path: Path) -> None:
+    chosen = setting(CPU, None)
+    fast = replace(known_device(chosen.device), gemm_efficiency=2.6, memory_efficiency=1.9)
+    measured = Measured(kernels=kernel_samples(fast, cases(chosen)), links=(), reference=(1.0,),
+                        notes=())  # fmt: skip
+    (tmp_path / "device.yaml").write_text(conclude(chosen, measured)[0])
+    found = load_catalog([tmp_path / "device.yaml"]).device("my-cpu")
+    assert found.gemm_efficiency == pytest.approx(1.0, rel=0.01)
+    assert found.peak("fp32") == pytest.approx(2.6 * fast.peak("fp32"), rel=0.01)
+    assert found.memory_bandwidth == pytest.approx(1.9 * fast.memory_bandwidth, rel=0.02)
+    for sample in measured.kernels:
+        modelled = KERNELS.time(found, sample.kind, sample.shape)
+        assert modelled == pytest.approx(sample.seconds, rel=1e-4 if sample.kind == "gemm" else 0.1)
 
 
 def test_checks_do_not_move_the_fit() -> None:

@@ -32,6 +32,14 @@ REFUSED: dict[str, tuple[Plan, str]] = {
         "precision='fp16': small fp16 gradients become zero without loss scaling, which is not "
         "done here; use precision='bf16' or 'bf16_amp'",
     ),
+    **{
+        name: (
+            replace(BASE, precision=name),
+            f"precision={name!r}: products of 8 bit or less are predicted but cannot be run here; "
+            f"use precision='bf16' or 'bf16_amp'",
+        )
+        for name in ("fp8", "fp8_rowwise", "fp8_amp", "mxfp8", "nvfp4")
+    },
     "nobody averages": (
         replace(BASE, dp_shard=2),
         "zero_stage=0 with dp_shard=2: nothing would average the gradients over dp_shard; use "

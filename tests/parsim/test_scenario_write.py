@@ -79,6 +79,22 @@ def test_clusters(tmp_path: Path, cluster: str) -> None:
     assert_same_again(load(tmp_path / "s.yaml", text), tmp_path / "other")
 
 
+@pytest.mark.parametrize("precision", ["fp8", "fp8_rowwise", "fp8_amp", "mxfp8", "nvfp4"])
+def test_precisions_of_8_bit_and_context_parallelism(tmp_path: Path, precision: str) -> None:
+    text = (
+        "cluster: {system: gb300-nvl72, nodes: 1, devices_per_node: 8}\n"
+        "model: {name: llama3-8b}\nsoftware: megatron-bridge\n"
+        "training: {global_batch_size: 16, precision: bf16}\n"
+        f"plan: {{cp: 2, zero_stage: 3, precision: {precision}}}\n"
+    )
+    first = load(tmp_path / "s.yaml", text)
+    assert first.plan is not None
+    assert (first.plan.precision, first.plan.cp) == (precision, 2)
+    document = first.plan.to_json()
+    assert (document["precision"], document["cp"]) == (precision, 2)
+    assert_same_again(first, tmp_path / "other")
+
+
 def test_another_plan_than_the_scenario_s_own(tmp_path: Path) -> None:
     first = load(tmp_path / "s.yaml", f"{HEAD}model: {{name: gpt2}}\nsearch: {{}}\n")
     better = load_scenario(

@@ -185,3 +185,20 @@ def test_a_part_that_is_missing(tmp_path: Path, part: str) -> None:
     del document[part]
     path = written(tmp_path / "t.json", json.dumps(document))
     assert refused(path).startswith(f"{path}: {part} must be ")
+
+
+def test_parts_of_a_memory_curve_are_loaded(tmp_path: Path) -> None:
+    curve = MemoryCurve(
+        rank=0, times=(0.0, 1.0), bytes=(7.0, 5.0), static=5.0, activations=(1.5, 0.0)
+    )
+    assert curve.buffers == (0.5, 0.0)
+    Timeline(spans=(), memory=(curve,)).save(tmp_path / "t.json")
+    assert load_timeline(tmp_path / "t.json").memory == (curve,)
+
+
+def test_parts_that_are_too_few_are_refused(tmp_path: Path) -> None:
+    curve = MemoryCurve(rank=0, times=(0.0, 1.0), bytes=(7.0, 5.0), activations=(1.5,))
+    Timeline(spans=(), memory=(curve,)).save(tmp_path / "t.json")
+    assert refused(tmp_path / "t.json").endswith(
+        "memory[0] has 2 times_s and 1 activations_bytes; give as many"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -10,19 +11,26 @@ from typing import Any
 import pytest
 
 from parsim.cluster.entries import DEVICE_FIELDS, FIELDS, SYSTEM_FIELDS
+from parsim.cluster.hardware import Device
 from parsim.cluster.reader import load_catalog
 from parsim.errors import CatalogError
 
 DEVICES = [
     *("v100-sxm-16gb", "v100-sxm-32gb", "a100-sxm-40gb", "a100-sxm-80gb", "a100-pcie-80gb"),
     *("h100-sxm-80gb", "h100-sxm-96gb-500w", "h100-pcie-80gb", "h200-sxm", "b200-sxm", "gb200"),
+    *("gb300", "b300-sxm"),
     *("l4", "t4", "cpu"),
 ]
 SYSTEMS = [
     *("dgx-1v", "dgx-a100", "dgx-h100", "hgx-h200", "dgx-b200", "gb200-nvl72"),
+    *("aws-p6-b200", "gcp-a4", "gcp-a3-mega", "gcp-a3-high"),
+    *("a100-nvlink-pairs", "h100-nvlink-pairs", "gb300-nvl72", "dgx-b300"),
     *("a100-pcie-node", "cpu"),
 ]
-UNSOURCED_KINDS = ("text", "flag", "fabric", "residuals")
+UNSOURCED_KINDS = (
+    *("text", "flag", "fabric", "generation", "library", "tiles"),
+    *("residuals", "curves"),
+)
 
 
 def shipped(section: str) -> str:
@@ -61,8 +69,12 @@ def test_every_number_of_a_device_has_a_source(id: str) -> None:
     device = load_catalog().device(id)
     peaks = {f"peak_flops.{precision}" for precision in device.peak_flops}
     plain = {field for field, kind in DEVICE_FIELDS.items() if kind not in UNSOURCED_KINDS}
+    if not {"fp8", "mxfp8", "nvfp4"} & device.peak_flops.keys():
+        plain -= {"fp8_efficiency"}
     expected = {field for field in plain if "." not in field} | peaks
-    assert set(device.sources) == expected
+    # a factor of 1 or a time of 0 says nothing and needs no source
+    neutral = {one.name for one in fields(Device) if getattr(device, one.name) == one.default}
+    assert set(device.sources) | neutral >= expected >= set(device.sources)
     assert "devices.yaml" not in device.sources.values()
 
 
@@ -73,7 +85,9 @@ def test_every_number_of_a_system_has_a_source(id: str) -> None:
         field
         for field, kind in SYSTEM_FIELDS.items()
         if kind not in UNSOURCED_KINDS
-        and (field != "interference" or system.interference > 0)  # 0 where copy engines do it
+        and (
+            field != "interference" or (system.interference or 0) > 0
+        )  # 0 where copy engines do it
         and (system.network is not None or not field.startswith("network."))
     }
     assert set(system.sources) == expected
@@ -105,6 +119,7 @@ def test_peaks_are_dense_not_sparse() -> None:
     peaks = {name: load_catalog().device(name).peak_flops for name in DEVICES}
     assert peaks["h100-sxm-80gb"]["bf16"] == 989e12
     assert peaks["b200-sxm"]["fp8"] == 4500e12
+    assert peaks["gb300"]["nvfp4"] == 15e15
     assert peaks["l4"]["fp16"] == 121e12
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from parsim.cluster.entries import DEVICE_FIELDS
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.errors import ScenarioError
 
@@ -102,15 +103,48 @@ CASES = {
     "misspelt field": (
         "devices:\n  mine:\n    from: t4\n    memoryy: 80GiB\n",
         "my.yaml:4:5 devices.mine.memoryy unknown field 'memoryy' (did you mean 'memory'?); "
-        "allowed: from, name, memory, memory_bandwidth, peak_flops, sm_count, gemm_efficiency, "
-        "gemm_k_half, gemm_wave_loss, memory_efficiency, attention_forward_efficiency, "
-        "attention_backward_efficiency, kernel_latency, launch_factor, context_memory, residuals, "
-        "calibrated",
+        f"allowed: from, {', '.join(dict.fromkeys(x.split('.')[0] for x in DEVICE_FIELDS))}",
+    ),
+    "field of an older file": (
+        "devices:\n  mine: {from: t4, gemm_wave_loss: 0.2}\n",
+        "my.yaml:2:20 devices.mine.gemm_wave_loss is no longer a field; write "
+        "gemm_wave_quantisation (0 to 1, see parsim/cost/gemm.py) instead",
+    ),
+    "efficiency that no kernel reaches": (
+        "devices:\n  mine: {from: t4, gemm_efficiency: 1.31}\n",
+        "my.yaml:2:37 devices.mine.gemm_efficiency '1.31' is above 1.3, which no kernel reaches; "
+        "check the peak",
+    ),
+    "negative efficiency": (
+        "devices:\n  mine: {from: t4, memory_efficiency: -0.5}\n",
+        "my.yaml:2:39 devices.mine.memory_efficiency '-0.5' must be a plain number of at least 0",
+    ),
+    "no number": (
+        "devices:\n  mine: {from: t4, gemm_sustained: .nan}\n",
+        "my.yaml:2:36 devices.mine.gemm_sustained '.nan' must be a plain number of at least 0",
+    ),
+    "negative latency": (
+        "devices:\n  mine: {from: t4, gemm_latency: -1us}\n",
+        "my.yaml:2:34 devices.mine.gemm_latency '-1us' is not a time: it must be finite and at "
+        "least 0",
+    ),
+    "more than one whole wave": (
+        "devices:\n  mine: {from: t4, gemm_wave_quantisation: 1.5}\n",
+        "my.yaml:2:44 devices.mine.gemm_wave_quantisation '1.5' must be a number from 0 to 1",
+    ),
+    "a clock that rises with time": (
+        "devices:\n  mine: {from: t4, gemm_clock_drop: 0.9}\n",
+        "my.yaml:2:37 devices.mine.gemm_clock_drop '0.9' must be a factor of at least 1",
+    ),
+    "unknown tiles": (
+        "devices:\n  mine: {from: t4, gemm_tiles: hoper}\n",
+        "my.yaml:2:32 devices.mine.gemm_tiles unknown set of tiles 'hoper' (did you mean "
+        "'hopper'?); allowed: core, ampere, hopper, blackwell",
     ),
     "misspelt inner field": (
         "systems:\n  mine:\n    from: cpu\n    intra: {latncy: 5us}\n",
         "my.yaml:4:13 systems.mine.intra.latncy unknown field 'latncy' (did you mean 'latency'?); "
-        "allowed: fabric, bandwidth, latency, efficiency, nvls",
+        "allowed: fabric, bandwidth, latency, efficiency, nvls, generation",
     ),
     "misspelt section": (
         "device:\n  mine: {from: t4}\n",
@@ -203,7 +237,7 @@ CASES = {
     "no peak": (
         "devices:\n  mine: {from: t4, peak_flops: null}\n",
         "my.yaml:2:3 devices.mine lacks peak_flops; give at least one of fp32, tf32, fp16, bf16, "
-        "fp8",
+        "fp8, mxfp8, nvfp4",
     ),
     "unknown device of a system": (
         "systems:\n  mine: {from: cpu, device: t5}\n",

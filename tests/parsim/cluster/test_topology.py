@@ -87,6 +87,12 @@ def test_dgx1_two_hops_take_the_wider_way() -> None:
     assert [link.bandwidth for link in path] == [50e9, 50e9]
 
 
+def test_a_bridged_pair_has_all_links_between_its_cards() -> None:
+    graph = topology("a100-nvlink-pairs", 2)
+    assert [link.bandwidth for link in graph.path(2, 3)] == [300e9]
+    assert stops(graph.path(0, 3))[::4] == ["gpu:0", "gpu:3"]
+
+
 def test_dgx1_in_a_second_node() -> None:
     assert stops(topology("dgx-1v", 2).path(8, 15)) == ["gpu:8", "gpu:12", "gpu:15"]
     assert topology("dgx-1v", 2).path(8, 12)[0].bandwidth == 50e9
@@ -186,5 +192,5 @@ def test_mesh_of_another_size() -> None:
         build_topology(Cluster(system=system, num_nodes=1))
     assert str(error.value) == (
         "system dgx-1v: fabric nvlink-mesh with devices_per_node=4 is not known; "
-        "allowed: 8 (the DGX-1)"
+        "allowed: 2 (a bridged pair), 8 (the DGX-1)"
     )

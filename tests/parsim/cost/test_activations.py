@@ -4,12 +4,13 @@ Transformer Models" (arXiv:2205.05198): equations 1, 2 and 4, figures 1 and 7.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from parsim.cost.activations import kept_bytes, whole_bytes
+from parsim.cost.activations import kept_bytes, kept_parts, whole_bytes, whole_parts
 from parsim.model.model import Model
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec, build_transformer, with_options
@@ -140,3 +141,52 @@ def test_parameters_and_optimizer_on_the_first_stage(paper: Paper, gib: float) -
     count = layer.split_parameters / paper.t + layer.repeated_parameters
     found = 18 * count * model.num_layers / paper.p
     assert found / GIB == pytest.approx(gib, rel=0.002)
+
+
+@pytest.mark.parametrize("name", ["megatron-22b", "gpt3-175b", "llama3-8b", "llama3-70b"])
+@pytest.mark.parametrize("recompute", [NONE, SELECTIVE, FULL])
+def test_parts_are_the_whole(name: str, recompute: Recompute) -> None:
+    spec = model_spec(name)
+    layer = build_transformer(spec).layers[0]
+    table = PlanTable.of([Plan(tp=4, sequence_parallel=True, recompute=recompute)])
+    for half in (False, True):
+        parts = kept_parts(layer, table, spec.seq_len, spec.hidden_size, half_products=half)
+        whole = kept_bytes(layer, table, spec.seq_len, spec.hidden_size, half_products=half)
+        assert sum(float(part[0]) for part in parts.values()) == float(whole[0])
+
+
+def test_parts_of_korthikanti_s_layer() -> None:
+    """Section 4.1: attention 11 s b h + 5 a s^2 b, MLP 19 s b h, norms 4 s b h; masks apart."""
+    spec = of_2022("megatron-22b")
+    s, h, a = spec.seq_len, spec.hidden_size, spec.num_attention_heads
+    found = whole_parts(build_transformer(spec).layers[0], PlanTable.of([Plan()]), s)
+    assert {name: float(part[0]) for name, part in found.items()} == {
+        "norms": 4 * s * h,
+        "attention": 10 * s * h,
+        "attention_scores": 5 * a * s * s,
+        "mlp": 18 * s * h,
+        "dropout_masks": 2 * s * h,
+    }
+
+
+def test_products_that_are_kept_in_8_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs of the four products take a byte a value; a fused kernel keeps its 16-bit output."""
+    spec = model_spec("llama3-8b")
+    layer, table = build_transformer(spec).layers[0], PlanTable.of([Plan()])
+    s, h, f, kv = spec.seq_len, 4096, 14336, 1024
+    wide = whole_parts(layer, table, s)
+    quantized = SimpleNamespace(activation=2, quantization=SimpleNamespace(kept=1.0))
+    monkeypatch.setattr(PlanTable, "precision", property(lambda table: quantized))
+    found = whole_parts(layer, table, s)
+    assert found["attention"][0] == s * (h + 2 * (h + 2 * kv) + 2 * h + h)
+    assert found["mlp"][0] == s * (h + 2 * 2 * f + f)
+    assert found["norms"][0] == wide["norms"][0]
+
+
+def test_context_parallelism_keeps_the_attention_s_output_twice() -> None:
+    spec = model_spec("llama3-8b")
+    layer = build_transformer(spec).layers[0]
+    whole, ring = (
+        whole_bytes(layer, PlanTable.of([Plan(cp=cp)]), spec.seq_len)[0] for cp in (1, 4)
+    )
+    assert ring == whole / 4 + 2 * spec.seq_len / 4 * 4096

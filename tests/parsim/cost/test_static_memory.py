@@ -76,3 +76,21 @@ def test_distributed_optimizer(dp: int) -> None:
 )
 def test_precisions(precision: str, total: float) -> None:
     assert sum(static(1.0, Plan(precision=precision))) == total
+
+
+@pytest.mark.parametrize("gradients", ["fp32", "same"])
+def test_fsdp_over_fp32_parameters(gradients: str) -> None:
+    """4 + 4 + 8: the shards are the master copy, whatever the plan says of 16-bit gradients."""
+    titan = replace(job(), software=software("torchtitan"))
+    plan = replace(sharded(3, 8), gradient_precision=gradients)
+    table, ones = PlanTable.of([plan]), np.array([[1.0]])
+    assert [float(part[0, 0]) for part in static_bytes(titan, table, ones)] == [0.5, 0.5, 1.0]
+    whole = PlanTable.of([Plan()])
+    assert sum(float(part[0, 0]) for part in static_bytes(titan, whole, ones)) == 18.0
+
+
+@pytest.mark.parametrize("zero_stage", [1, 2, 3])
+def test_context_parallel_ranks_share_states_out(zero_stage: int) -> None:
+    table = PlanTable.of([Plan(zero_stage=zero_stage, dp_shard=2, cp=4)])
+    found = sum(float(x[0, 0]) for x in static_bytes(job(), table, np.array([[1.0]])))
+    assert found == sum(static(1.0, sharded(zero_stage, 8)))

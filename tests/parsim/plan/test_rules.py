@@ -43,7 +43,24 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
         for name in ("tp", "pp", "dp_replicate", "dp_shard", "cp", "ep", "microbatch_size",
                      "num_microbatches", "v")
     },
-    "context": ({"cp": 2}, "cp=2: context parallelism is not yet simulated; use cp=1"),
+    "context": (
+        {"cp": 4, "tp": 1, "sequence_parallel": False},
+        "cp=4 cuts seq_len=4100 into 8 equal pieces, which it cannot be cut into; use a seq_len "
+        "that is a multiple of 8, or a smaller cp",
+    ),
+    "context and sequence": (
+        {"cp": 2},
+        "cp=2 cuts seq_len=4100 into 8 equal pieces, which it cannot be cut into; use a seq_len "
+        "that is a multiple of 8, or a smaller cp",
+    ),
+    "context away from data": (
+        {
+            "cp": 2, "tp": 2, "sequence_parallel": False,
+            "rank_order": ("pp", "dp_replicate", "dp_shard", "tp", "cp"),
+        },
+        "rank_order=pp-dp_replicate-dp_shard-tp-cp puts other axes between dp_replicate=2 and "
+        "cp=2, whose ranks reduce gradients together; put cp beside dp_replicate",
+    ),
     "experts": ({"ep": 4}, "ep=4: expert parallelism is not yet simulated; use ep=1"),
     "schedule": (
         {"schedule": "interleaved"},
@@ -51,8 +68,14 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
         "gpipe, 1f1b, interleaved_1f1b",
     ),
     "precision": (
+        {"precision": "fp9"},
+        "precision='fp9' is unknown (did you mean 'fp8'?); allowed: fp32, tf32, bf16, fp16, "
+        "bf16_amp, fp8, fp8_rowwise, mxfp8, nvfp4, fp8_amp",
+    ),
+    "no peak of 8 bit": (
         {"precision": "fp8"},
-        "precision='fp8' is unknown; allowed: fp32, tf32, bf16, fp16, bf16_amp",
+        "precision='fp8' has no peak on device a100-sxm-80gb; allowed: fp32, tf32, bf16, fp16, "
+        "bf16_amp",
     ),
     "gradients": (
         {"gradient_precision": "sam"},

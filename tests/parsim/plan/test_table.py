@@ -155,7 +155,8 @@ def test_labels(plan: Plan, label: str) -> None:
 def test_bytes_of_training_in_each_precision() -> None:
     """A parameter with its master copy and Adam's moments, gradients aside."""
     held = {name: p.parameter + p.master + p.optimizer for name, p in PRECISIONS.items()}
-    assert held == {"fp32": 12, "tf32": 12, "bf16": 14, "fp16": 14, "bf16_amp": 12}
+    quantized = {"fp8": 14, "fp8_rowwise": 14, "mxfp8": 14, "nvfp4": 14, "fp8_amp": 12}
+    assert held == {"fp32": 12, "tf32": 12, "bf16": 14, "fp16": 14, "bf16_amp": 12, **quantized}
 
 
 def test_an_unknown_precision() -> None:
@@ -163,5 +164,5 @@ def test_an_unknown_precision() -> None:
         precision("bf61")
     assert str(caught.value) == (
         "precision='bf61' is unknown (did you mean 'bf16'?); "
-        "allowed: fp32, tf32, bf16, fp16, bf16_amp"
+        "allowed: fp32, tf32, bf16, fp16, bf16_amp, fp8, fp8_rowwise, mxfp8, nvfp4, fp8_amp"
     )

@@ -1,14 +1,25 @@
-"""`reports/accuracy.md`: every table, every predicted row, every reason with its count."""
+"""`reports/accuracy.md`: every table, every cut of the errors, every reason with its count."""
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
+from io import StringIO
+from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.collections import PathCollection
 
+from parsim.errors import InputError
 from parsim.report.accuracy import accuracy_report
+from parsim.report.accuracy_files import check_report, write_accuracy
+from parsim.report.accuracy_rows import accuracy_rows
+from parsim.report.scatter import draw_scatter
 from parsim.validation.assumptions import explain
 from parsim.validation.compare import Comparison, Validation
+from parsim.validation.schema import read_table
+from tests.parsim.validation.conftest import shipped
 
 DONE = Comparison(
     table="one",
@@ -96,3 +107,134 @@ def test_the_file_ends_with_one_line_end() -> None:
     text = accuracy_report(Validation(rows=ROWS), command="x")
     assert text.endswith("```\n")
     assert not text.endswith("\n\n")
+
+
+# --------------------------------------------------------------------------- cuts
+
+
+def test_only_the_worst_rows_are_shown() -> None:
+    rows = tuple(
+        replace(DONE, row_id=f"one-{i:04}", predicted_step=1.0 + i / 100 * (-1) ** i)
+        for i in range(1, 31)
+    )
+    text = accuracy_report(Validation(rows=rows), command="x")
+    told = section(text.splitlines(), "one")
+    assert told[0] == "The 10 worst of 30 rows."
+    shown = [line.split(" | ")[0].removeprefix("| ") for line in told[3:]]
+    assert shown == [f"{i:04}" for i in range(30, 20, -1)]
+    assert told[3].endswith("| +30.0 % | -10.0 % |")
+    assert told[4].endswith("| -29.0 % | -10.0 % |")
+
+
+def test_groups_by_stack_device_and_precision() -> None:
+    made = replace(DONE, device="a100-sxm-80gb", precision="bf16")
+    skipped = replace(SKIPPED, stack="nemo", device="h100-sxm-80gb", precision="fp8")
+    rows = (made, replace(made, predicted_step=0.8), replace(made, precision="fp16"), skipped)
+    lines = accuracy_report(Validation(rows=rows), command="x").splitlines()
+    assert section(lines, "Step time by stack, device and precision")[2:] == [
+        "| megatron-2021, a100-sxm-80gb, bf16 | 2 | 0 | 15.0 % | 15.0 % | 20.0 % | 20.0 % "
+        "| -5.0 % |  |",
+        "| megatron-2021, a100-sxm-80gb, fp16 | 1 | 0 | 10.0 % | 10.0 % | 10.0 % | 10.0 % "
+        "| +10.0 % |  |",
+        "| nemo, h100-sxm-80gb, fp8 | 0 | 1 | - | - | - | - | - | 1 x cp=2 is not yet simulated |",
+    ]
+    by_chip = section(lines, "Step time by GPU type, all sources")[2:]
+    assert [line.split(" | ")[:3] for line in by_chip] == [
+        ["| a100", "3", "0"], ["| h100", "0", "1"],
+    ]  # fmt: skip
+
+
+def test_plans_are_ranked_where_there_are_groups(lines: list[str]) -> None:
+    assert "## Choice of plans" not in lines
+    rows = [
+        replace(DONE, row_id=str(i), predicted_step=float(i), measured_step=float(5 - i))
+        for i in range(1, 5)
+    ]
+    text = accuracy_report(Validation(rows=tuple(rows)), command="x").splitlines()
+    told = section(text, "Choice of plans")
+    assert told[-1] == "| one | 1 | -1.000 | -1.000 | 300.0 % | 300.0 % | 100.0 % | 100.0 % |"
+
+
+@pytest.fixture(scope="module")
+def published() -> Validation:
+    """All rows of a table of cells, predicted 10 % slow without simulating."""
+    rows = []
+    for cells in read_table(shipped("vtrain_single")):
+        seconds = float(cells["step_time_s"])
+        made = replace(DONE, table="vtrain_single_node_layers_12_20", row_id=cells["row_id"])
+        rows.append(replace(made, measured_step=seconds, predicted_step=1.1 * seconds))
+    return Validation(rows=tuple(rows))
+
+
+def test_rows_of_the_fit_are_told_apart(published: Validation) -> None:
+    lines = accuracy_report(published, command="x").splitlines()
+    fit, test, *_ = section(lines, "Rows that the fit used, and the others")[3:]
+    counts = [int(line.split(" | ")[2]) for line in (fit, test)]
+    assert sum(counts) == 720
+    assert 0 < counts[0] < 100
+    assert accuracy_rows(published).count(",fit,") == counts[0]
+
+
+def test_a_table_of_the_same_name_with_other_times_is_not_of_the_fit(
+    published: Validation,
+) -> None:
+    other = [replace(row, measured_step=2.0 * (row.measured_step or 0)) for row in published.rows]
+    text = accuracy_report(Validation(rows=tuple(other)), command="x")
+    assert "Rows that the fit used" not in text
+
+
+def test_cells_count_once_each(published: Validation) -> None:
+    told = section(accuracy_report(published, command="x").splitlines(), "Configuration cells")
+    assert told[0] == (
+        "vtrain_single_node_layers_12_20: 32 cells, mean over cells 10.0 %, median 10.0 %, "
+        "largest 10.0 %."
+    )
+    counts = [int(line.split(" | ")[1]) for line in told[3:]]
+    assert (len(counts), sum(counts)) == (32, 720)
+
+
+# --------------------------------------------------------------------------- files
+
+
+def test_every_row_is_in_the_csv() -> None:
+    rows = list(csv.DictReader(StringIO(accuracy_rows(Validation(rows=ROWS)))))
+    assert [(row["table"], row["row_id"]) for row in rows] == [(r.table, r.row_id) for r in ROWS]
+    assert float(rows[0]["error"]) == pytest.approx(0.1)
+    assert (rows[0]["status"], rows[0]["used"], rows[0]["notes"]) == ("ok", "test", "")
+    skipped = rows[2]
+    assert (skipped["status"], skipped["used"]) == ("skipped", "")
+    assert skipped["notes"] == "cp=2 is not yet simulated"
+    assert rows[-1]["model"] == "a|b\nc"
+
+
+def test_the_report_links_what_is_written_beside_it(tmp_path: Path) -> None:
+    write_accuracy(Validation(rows=ROWS), tmp_path / "mine.md", command="x")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.csv", "mine.md", "mine.png"]
+    text = (tmp_path / "mine.md").read_text("utf-8")
+    assert "(mine.csv)" in text
+    assert "(mine.png)" in text
+
+
+def test_a_report_replaces_no_table(tmp_path: Path) -> None:
+    table = tmp_path / "mine.csv"
+    with pytest.raises(InputError, match="would replace the table"):
+        check_report(tmp_path / "mine.md", [table])
+    with pytest.raises(InputError, match=r"name it .*mine\.md"):
+        check_report(table, [])
+    check_report(tmp_path / "other.md", [table])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_picture_has_a_point_for_every_row_with_a_measured_time() -> None:
+    figure = draw_scatter(Validation(rows=ROWS))
+    both, errors = figure.axes
+    for axes in (both, errors):
+        (dots,) = [one for one in axes.collections if isinstance(one, PathCollection)]
+        assert np.shape(dots.get_offsets()) == (2, 2)
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["within ±10 %", "one (2)"]
+    assert (both.get_xscale(), both.get_yscale(), errors.get_yscale()) == ("log", "log", "linear")
+
+
+def test_a_picture_of_no_rows_is_empty() -> None:
+    assert len(draw_scatter(Validation(rows=())).axes) == 2

@@ -35,3 +35,17 @@ def test_a_curve_holds_its_last_value_to_the_end() -> None:
     (line,) = draw_timeline(timeline, memory=True).axes[1].lines
     assert list(line.get_xdata()) == [0.0, 1.0, 4.0]  # type: ignore[arg-type]
     assert list(line.get_ydata()) == [1.0, 3.0, 3.0]  # type: ignore[arg-type]
+
+
+def test_the_static_bytes_of_the_highest_rank_are_a_line() -> None:
+    gib = 2.0**30
+    curves = tuple(
+        MemoryCurve(
+            rank=i, times=(0.0, 1.0), bytes=((3 + i) * gib, gib), static=gib, activations=(gib, 0.0)
+        )
+        for i in range(2)
+    )
+    timeline = Timeline(spans=(Span(0, "compute", "F", 0.0, 4.0, 0, 0),), memory=curves)
+    lines = draw_timeline(timeline, memory=True).axes[1].lines
+    assert [line.get_label() for line in lines] == ["rank 0", "rank 1", "static (rank 1)"]
+    assert list(lines[-1].get_ydata()) == [1.0, 1.0]  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from parsim.report.text import console, percent, prediction_view, search_view, v
 from parsim.scenario import load_scenario
 from parsim.search import Ranked, SearchResult
 from parsim.sim import simulate
+from parsim.sim.interval import Interval
 from parsim.sim.prediction import BUBBLE_DEFINITION, Prediction
 from parsim.validation.compare import Comparison, Validation
 
@@ -106,20 +107,23 @@ def test_shares_and_bars(shown: Shown, prediction: Prediction) -> None:
 
 def test_a_search(shown: Shown) -> None:
     entry = Ranked(
-        plan=Plan(pp=2, num_microbatches=4), step_time=0.5, tokens_per_second=2e6, mfu=0.456,
+        plan=Plan(pp=2, num_microbatches=4), step_time=0.5,
+        interval=Interval(low=0.4, high=0.6, basis=""), tied=True, tokens_per_second=2e6, mfu=0.456,
         bubble_fraction=0.125, peak_allocated=10 * GIB,
     )  # fmt: skip
     result = SearchResult(
-        plans=(entry, replace(entry, step_time=0.75)),
+        plans=(entry, replace(entry, step_time=0.75, tied=False)),
         counts={"enumerated": 12345, "illegal": 300, "out_of_memory": 45, "evaluated": 12000},
         illegal_reasons={},
         optimality="exhaustive: [all] of it",
         seconds=1.0,
     )
     assert shown(search_view(result, usable=75 * GIB)) == [
-        "# plan step time tokens/s MFU bubble peak memory",
-        "1 tp1 pp2 dp1 mb1 m4 1f1b 500.000 ms 2,000,000 45.6 % 12.5 % 10.0 GiB",
-        "2 tp1 pp2 dp1 mb1 m4 1f1b 750.000 ms 2,000,000 45.6 % 12.5 % 10.0 GiB",
+        "# plan step time 80 % interval tokens/s MFU bubble peak memory",
+        "1 tp1 pp2 dp1 mb1 m4 1f1b 500.000 ms 400.000 to 600.000 ms "
+        "2,000,000 45.6 % 12.5 % 10.0 GiB",
+        "2 tp1 pp2 dp1 mb1 m4 1f1b 750.000 ms 400.000 to 600.000 ms "
+        "2,000,000 45.6 % 12.5 % 10.0 GiB",
         "",
         "12,345 plans: 300 illegal, 45 out of memory (limit 75.0 GiB), 12,000 ranked",
         "exhaustive: [all] of it",

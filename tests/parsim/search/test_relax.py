@@ -37,8 +37,8 @@ def test_the_message(job: Job) -> None:
 
 
 def test_the_fastest_of_the_single_changes(job: Job) -> None:
-    """With room for all but the whole, nothing that keeps it running fast is given up."""
-    have = need(job, PLAN) * 0.9999
+    """With room for all but one byte, nothing that keeps it running fast is given up."""
+    have = need(job, PLAN) - 1.0
     told = shortage_message(with_memory(job, have), PLAN)
     step = re.search(r"\(step ([\d.e-]+) s\)$", told)
     assert step is not None

@@ -10,6 +10,8 @@ import pytest
 
 from parsim.cost.job import Job
 from parsim.errors import PlanError
+from parsim.model.reader import model_spec
+from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.plan.rules import violation
 from parsim.search.space import Enumeration, check_space, enumerate_plans
@@ -136,9 +138,9 @@ def test_a_batch_that_replicas_cannot_share(job: Job, space: PlanSpace) -> None:
     ("changes", "message"),
     [
         ({"zero_stage": (0, 5)}, "zero_stage=5 is unknown; allowed: 0, 1, 2, 3"),
-        ({"common": Plan(cp=2)}, "cp=2: context parallelism is not yet simulated; use cp=1"),
-        ({"common": Plan(precision="fp8")}, "precision='fp8' is unknown; allowed: fp32, tf32, "
-         "bf16, fp16, bf16_amp"),
+        ({"common": Plan(ep=2)}, "ep=2: expert parallelism is not yet simulated; use ep=1"),
+        ({"common": Plan(precision="fp8")}, "precision='fp8' has no peak on device a100-sxm-80gb; "
+         "allowed: fp32, tf32, bf16, fp16, bf16_amp"),
     ],
 )  # fmt: skip
 def test_spaces_without_a_possible_plan(
@@ -147,3 +149,33 @@ def test_spaces_without_a_possible_plan(
     with pytest.raises(PlanError) as caught:
         check_space(job, replace(space, **changes))  # type: ignore[arg-type]
     assert str(caught.value) == message
+
+
+def test_context_parallelism_is_tried_where_the_space_says_so(job: Job, space: PlanSpace) -> None:
+    """4 devices: cp takes from the replicas; zero_stage shards over both; fused attention only."""
+    fused = replace(
+        job, model=build_transformer(replace(model_spec("llama3-8b"), num_layers=4, seq_len=256))
+    )
+    found = enumerate_plans(fused, replace(space, cp=(1, 2, 4))).table
+    assert found is not None
+    plans = [found.plan(row) for row in range(len(found))]
+    assert {plan.cp for plan in plans} == {1, 2, 4}
+    assert all(plan.world_size == 4 for plan in plans)
+    assert any(plan.cp == 4 and plan.zero_stage == 3 for plan in plans)
+    assert [violation(plan, fused.model, fused.cluster) for plan in plans] == [None] * len(plans)
+    alone = enumerate_plans(fused, space).table
+    assert alone is not None
+    assert {plan for plan in plans if plan.cp == 1} == {
+        alone.plan(row) for row in range(len(alone))
+    }
+
+
+def test_sequences_that_context_parallelism_cannot_cut(job: Job, space: PlanSpace) -> None:
+    """12 tokens: two pieces for each of 2 ranks, but not for each of 4."""
+    odd = replace(
+        job, model=build_transformer(replace(model_spec("llama3-8b"), num_layers=4, seq_len=12))
+    )
+    listed = enumerate_plans(odd, replace(space, cp=(2, 4), tp=(1, 2)))
+    assert listed.table is not None
+    assert set(listed.table.cp.tolist()) == {2}
+    assert any(message.startswith("cp=4 cuts seq_len=12 into 8") for message in listed.reasons)

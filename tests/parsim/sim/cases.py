@@ -38,6 +38,7 @@ def make_costs(
     norm: float = 0.0,
     optimizer: Number = 0.0,
     gather: Number = 0.0,
+    late: float = 0.0,
     straggler: float = 0.0,
     blocking: bool = False,
     overlap: bool = True,
@@ -62,6 +63,7 @@ def make_costs(
         norm=np.array([norm]),
         optimizer=column(optimizer, pp),
         gather=column(gather, pp),
+        late=np.array([late]),
         straggler=np.array([straggler]),
         parameters=column(0.0),
         blocking_p2p=blocking,
@@ -111,6 +113,7 @@ def random_costs(schedule: Schedule, rng: random.Random, *, dyadic: bool = True)
         norm=times(1, 50)[0],
         optimizer=times(pp, 500),
         gather=times(pp, 500),
+        late=times(1, 50)[0],
         blocking=rng.random() < 0.5,
         overlap=rng.random() < 0.5,
     )

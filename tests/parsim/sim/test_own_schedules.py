@@ -15,6 +15,7 @@ from parsim.cost.layers import LayerCoster
 from parsim.cost.software import software
 from parsim.cost.stages import LayerTable
 from parsim.plan import Plan, PlanTable, Recompute
+from parsim.plan.record import Quantization
 from parsim.schedule import Action, Kind, Schedule, schedule_of
 from parsim.schedule.lowering import lower
 from parsim.sim import simulate
@@ -230,7 +231,7 @@ def test_recomputation_is_no_part_of_w(job: Job) -> None:
 class WithoutWeights(LayerCoster):
     """Prices layers as if weight gradients cost nothing."""
 
-    def _weight_gradient(self, m: Array, n: Array, k: Array) -> Array:
+    def _weight_gradient(self, how: Quantization | None, m: Array, n: Array, k: Array) -> Array:
         return np.zeros(np.broadcast(m, n, k).shape)
 
 

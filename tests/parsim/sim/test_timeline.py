@@ -154,6 +154,17 @@ def test_memory_peaks_at_the_prediction(timeline: Timeline, found: Evaluation) -
         assert max(curve.bytes) == pytest.approx(predicted, rel=1e-9)
 
 
+def test_memory_over_time_has_parts(timeline: Timeline, found: Evaluation) -> None:
+    """Static, activations and buffers; those in flight peak at the predicted activations."""
+    for curve in timeline.memory:
+        parts = zip(curve.activations, curve.buffers, strict=True)
+        whole = [curve.static + held + above for held, above in parts]
+        assert whole == pytest.approx(curve.bytes, rel=1e-12)
+        most = float(found.memory.activations[curve.rank, 0])
+        assert max(curve.activations) == pytest.approx(most, rel=1e-12)
+        assert curve.activations[-1] == curve.buffers[-1] == 0.0
+
+
 def test_buckets_are_drawn_until_the_reduction_ends(timeline: Timeline, found: Evaluation) -> None:
     for rank in timeline.ranks:
         spans = [s for s in timeline.on(rank, "dp") if s.kind == "REDUCE_GRAD"]

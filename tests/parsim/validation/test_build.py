@@ -9,6 +9,7 @@ from parsim.cost.software import software
 from parsim.plan import Recompute
 from parsim.validation.assumptions import ASSUMPTIONS, SAME_AS, assumptions_for, explain
 from parsim.validation.build import Case, build_case, model_family
+from parsim.validation.compare import compare_row
 from parsim.validation.schema import RowSkipped, parse_row
 from tests.parsim.validation.conftest import MakeRow
 
@@ -238,7 +239,7 @@ def test_overlap(row: MakeRow, cell: str, data: bool, hops: bool) -> None:
     ("changes", "told"),
     [
         ({"recompute": "some"}, "recompute='some' is unknown; allowed: none, selective, full"),
-        ({"precision": "fp8"}, "precision 'fp8' is not yet simulated"),
+        ({"precision": "int8"}, "precision 'int8' is not yet simulated"),
         ({"schedule": "zbv"}, "schedule zbv is not yet simulated"),
         ({"schedule": "1f1b", "vpp": "2"}, "schedule 1f1b contradicts vpp=2"),
         ({"fsdp_size": "3"}, "fsdp_size=3 does not divide dp=32"),
@@ -246,3 +247,30 @@ def test_overlap(row: MakeRow, cell: str, data: bool, hops: bool) -> None:
 )
 def test_plans_that_cannot_be_built(row: MakeRow, changes: dict[str, str], told: str) -> None:
     assert reason(row, **changes) == told
+
+
+# --------------------------------------------------------------------------- context and 8 bit
+
+CP2 = {"dp": "16", "cp": "2", "n_micro_batches": "2"}
+H100 = {"system": "dgx-h100", "gpu_type": "h100-sxm-80gb", "stack": "nemo"}
+
+
+def test_context_parallel_ranks_share_the_states_of_their_replicas(row: MakeRow) -> None:
+    plan = case(row, **H100, **CP2).plan
+    assert (plan.cp, plan.dp_replicate, plan.dp_shard, plan.zero_stage) == (2, 1, 16, 1)
+    assert plan.world_size == 32
+    alone = case(row, **H100, dp="1", cp="32", micro_batch_size="1", n_micro_batches="512",
+                 seq_len="8192").plan  # fmt: skip
+    assert (alone.cp, alone.dp_shard, alone.zero_stage) == (32, 1, 1)
+
+
+@pytest.mark.parametrize("precision", ["fp8", "fp8_amp", "fp8_rowwise"])
+def test_precisions_of_8_bit(row: MakeRow, precision: str) -> None:
+    assert case(row, **H100, precision=precision).plan.precision == precision
+
+
+def test_an_8_bit_row_of_a_device_without_it_is_skipped(row: MakeRow) -> None:
+    told = compare_row("mine", row(precision="fp8", stack="nemo")).reason
+    assert told.startswith("precision='fp8' has no peak on device a100-sxm-80gb; allowed: fp32")
+    blocks = compare_row("mine", row(**H100, precision="nvfp4")).reason
+    assert blocks.startswith("precision='nvfp4' has no peak on device h100-sxm-80gb; allowed: ")

@@ -105,7 +105,7 @@ def test_flags(row: MakeRow, name: str) -> None:
     [
         ({"task": "sft"}, "task 'sft' is out of scope (only pretrain)"),
         ({"n_experts": "8"}, "mixture of experts is not yet simulated"),
-        ({"cp": "2"}, "cp=2 is not yet simulated"),
+        ({"cp": "2"}, "tp x pp x dp x cp = 64 differs from n_gpus = 32"),
         ({"ep": "4"}, "ep=4 is not yet simulated"),
         ({"overlap": "dp+pp"}, "overlap='pp' is unknown; allowed: none, dp, fsdp, tp, p2p, "
          "p2p_scatter_gather"),

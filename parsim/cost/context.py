@@ -1,0 +1,103 @@
+"""Context parallelism: what exchanging keys and values adds to the attention core of each rank.
+
+A sequence is cut over cp ranks; every query needs all keys and values before it. On a ring, rank r
+computes with the block it has while the next one arrives from its neighbour:
+
+    rank 0   q0 k0 | q0 k3 | q0 k2 | q0 k1        each | is a message, hidden under a block
+    rank 1   q1 k1 | q1 k0 | q1 k3 | q1 k2
+
+Causal blocks above the diagonal are empty, so a plain cut leaves the last rank with (2 - 1/cp) of
+the mean work. Balanced stacks give each rank one piece from either end of the sequence instead.
+
+Source: ring attention (arXiv:2310.01889), its causal balance (arXiv:2311.09431), Transformer
+Engine's `cp_comm_type`; the all-gather variant as in the Llama 3 report (arXiv:2407.21783, 3.3.2).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.cost.collectives import Groups, collective_time, groups, p2p_time
+from parsim.cost.job import Job
+from parsim.cost.kernels import memory_time
+from parsim.model.operators import Attention
+from parsim.plan import PlanTable
+
+Array = NDArray[np.float64]
+
+MERGE_FIRST, MERGE = 4.0, 6.0
+"""Bytes a value to put the first block's result in place (2 + 2) and to add another (2 + 2 + 2), in
+16 bit, as Transformer Engine's fused corrections do."""
+
+
+def slowest_share(job: Job, table: PlanTable, op: Attention) -> Array:
+    """Attention work of the slowest rank over the mean, (B,): 1, or 2 - 1/cp of a plain cut.
+
+    Rank r sees r whole blocks and half of its own: (r + 1/2) / cp of the keys, 1/2 on average.
+
+    Source: see the module.
+    Leaves out: that faster ranks wait at the next collective and not in the attention.
+    """
+    if not op.causal or job.software.context_balanced:
+        return np.ones(len(table))
+    return np.asarray(2.0 - 1.0 / table.cp)
+
+
+def on_ring(job: Job) -> bool:
+    """Whether blocks go round a ring, or all keys and values are gathered first."""
+    return job.software.context_exchange == "ring"
+
+
+def merging(job: Job, table: PlanTable, op: Attention) -> tuple[Array, Array]:
+    """Seconds of adding up the blocks' results, forward and backward, (B,).
+
+    cp blocks of tokens x width / tp values: outputs forward; gradients of queries, keys and values
+    backward. Nothing without a ring of two or more.
+
+    Source: Transformer Engine's corrections of outputs, one fused kernel for each block.
+    Leaves out: that later ranks' blocks of a balanced cut touch only half of their queries.
+    """
+    each = np.where((table.cp > 1) & on_ring(job), MERGE_FIRST + MERGE * (table.cp - 1), 0.0)
+    tokens = table.microbatch_size * job.model.seq_len / table.cp
+    moved = each * tokens * op.head_dim / table.tp
+    ahead, behind = moved * op.heads, moved * (op.heads + 2 * op.kv_heads)
+    return memory_time(job.device, ahead, 0), memory_time(job.device, behind, 0)
+
+
+def exposed_exchange(
+    job: Job, table: PlanTable, op: Attention, core: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    """Seconds of the exchange that show, forward and backward, (B,).
+
+    Ring, forward: cp - 1 messages of b (s/cp) 2 (kv heads/tp) d values, each beside the block of
+    core/cp seconds: (cp - 1) max(message - core/cp, 0). Backward sends keys, values and their
+    gradients, twice the bytes, and the gradients take one more hop home, beside nothing.
+    Gathered: an all-gather of keys and values forward, again backward, and a reduce-scatter of
+    their gradients; nothing hides them.
+
+    Source: see the module.
+    Leaves out: the multiprocessors that messages take from the blocks beside them.
+    """
+    where = groups(job.system, size=table.cp, stride=table.stride("cp"), world=table.world_size)
+    tokens = table.microbatch_size * job.model.seq_len / table.cp
+    width = 2.0 * op.kv_heads / table.tp * op.head_dim * table.precision.activation
+    if on_ring(job):
+        return _ring(job, table, where, tokens * width, core)
+    whole = tokens * table.cp * width
+    gather = collective_time(job.system, "all_gather", whole, where)
+    return gather, gather + collective_time(job.system, "reduce_scatter", whole, where)
+
+
+def _ring(
+    job: Job, table: PlanTable, where: Groups, size: Array, core: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    def message(bytes_sent: Array) -> Array:
+        crosses = where.nodes > 1
+        return p2p_time(job.system, bytes_sent, crosses=crosses, sharing=where.sharing)
+
+    steps, ahead, behind = table.cp - 1.0, core[0] / table.cp, core[1] / table.cp
+    forward = steps * np.maximum(message(size) - ahead, 0.0)
+    backward = steps * np.maximum(message(2.0 * size) - behind, 0.0)
+    home = np.where(table.cp > 1, message(size), 0.0)
+    return np.asarray(forward), np.asarray(backward + home)

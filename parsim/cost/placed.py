@@ -1,0 +1,69 @@
+"""Where the ranks of communicators lie, and the bandwidth that reaches them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.cluster.hardware import System
+from parsim.cluster.placement import group_shape
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """Placement of one communicator per plan, columns of shape (B,).
+
+    `per_node` ranks of a group share a node, `nodes` is how many nodes a group touches, `sharing`
+    how many groups leave one node together and so share its network interfaces.
+    """
+
+    size: Array
+    per_node: Array
+    nodes: Array
+    sharing: Array
+    leaves: NDArray[np.bool_]
+
+
+def groups(system: System, *, size: NDArray[np.int64], stride: NDArray[np.int64],
+           world: NDArray[np.int64]) -> Groups:  # fmt: skip
+    """Place groups of ranks base + i stride, i < size, on nodes; each distinct case once."""
+    cases = np.stack([size, stride, world], axis=1)
+    distinct, back = np.unique(cases, axis=0, return_inverse=True)
+    nodes_per_leaf = system.network.nodes_per_leaf if system.network else 1
+    shapes = [
+        group_shape(size=int(n), stride=int(q), devices_per_node=system.devices_per_node,
+                    world_size=int(w), nodes_per_leaf=nodes_per_leaf)
+        for n, q, w in distinct
+    ]  # fmt: skip
+    table = np.array(
+        [(s.size, s.ranks_per_node, s.num_nodes, s.sharing, s.spans_leaves) for s in shapes],
+        dtype=np.float64,
+    )[back.reshape(-1)]
+    return Groups(size=table[:, 0], per_node=table[:, 1], nodes=table[:, 2],
+                  sharing=table[:, 3], leaves=table[:, 4] > 0)  # fmt: skip
+
+
+def one_group(system: System, ranks: int, stride: int = 1) -> Groups:
+    """The placement of neighbouring groups of `ranks` ranks, one column."""
+    size, step = np.array([ranks], dtype=np.int64), np.array([stride], dtype=np.int64)
+    return groups(system, size=size, stride=step, world=size * step)
+
+
+def inter_bandwidth(system: System, where: Groups) -> Array:
+    """Bandwidth that one group gets out of each node, bytes/s; endless without a network.
+
+    Groups that leave a node together share its interfaces; a group with few ranks in a node
+    reaches only the interfaces beside them. A spine divides by its oversubscription.
+    """
+    network = system.network
+    if network is None:
+        return np.full(where.size.shape, np.inf)
+    share = network.node_bandwidth / np.maximum(where.sharing, 1.0)
+    beside = where.per_node * network.node_bandwidth / system.devices_per_node
+    reach = np.minimum(share, np.maximum(network.nic_bandwidth, beside))
+    spine = np.where(where.leaves, network.oversubscription, 1.0)
+    return np.asarray(reach * network.efficiency / spine)

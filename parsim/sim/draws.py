@@ -1,0 +1,240 @@
+"""Random lateness of one block of steps: what each action takes longer than its cost says.
+
+Ranks that run the same actions form a stripe (members, replicas, steps). In every action the
+members, ranks of a tensor-parallel group, wait for the slowest of them:
+
+    seconds added = max over members of (compute x speed x noise + hiccup) - compute
+
+Sources draw from streams of their own, so that switching one off leaves the others as they were.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.cost.jitter import Jitter
+from parsim.sim.graph import Graph, Index
+from parsim.sim.normal import Pairs, exponentials, largest_of, upper_quantile
+
+Array = NDArray[np.float64]
+Floats = NDArray[np.floating[Any]]
+
+DIRECT_FROM = 3
+"""Smallest group of equal members whose slowest is drawn at once instead of member by member."""
+
+_SPEED, _NOISE, _HICCUPS, _TIES = range(4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """A plan's ranks as an array: `groups` (dp) replicas, each of `members` (tp x cp), `pp` times.
+
+    `slow` lists (pipeline rank, replica, member, factor). `meet_forward` and `meet_backward` are
+    how many neighbouring replicas exchange shards within every forward and every backward.
+    """
+
+    pp: int
+    groups: int
+    members: int
+    slow: tuple[tuple[int, int, int, float], ...] = ()
+    meet_forward: int = 1
+    meet_backward: int = 1
+
+    @property
+    def world_size(self) -> int:
+        """All ranks."""
+        return self.pp * self.groups * self.members
+
+    def differ(self, jitter: Jitter) -> frozenset[int]:
+        """Pipeline ranks whose members are not alike, and so must be drawn one by one."""
+        if jitter.speed_spread > 0:
+            return frozenset(range(self.pp))
+        return frozenset(row for row, *_ in self.slow) if jitter.slow_ranks else frozenset()
+
+
+def stream(seed: int, source: int, number: int) -> np.random.Generator:
+    """The numbers of one source for one block (or cluster), whatever else is drawn."""
+    return np.random.Generator(np.random.SFC64(np.random.SeedSequence([seed, source, number])))
+
+
+def speeds(ranks: Ranks, jitter: Jitter, seed: int, cluster: int) -> Array:
+    """Logarithm of each rank's factor on one cluster, (pp, members, groups)."""
+    shape = (ranks.pp, ranks.members, ranks.groups)
+    drawn = stream(seed, _SPEED, cluster).standard_normal(shape) * jitter.speed_spread
+    if jitter.slow_ranks:
+        for row, group, member, factor in ranks.slow:
+            drawn[row, member, group] += np.log(factor)
+    return drawn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stops:
+    """Hiccups within one action: which member of which column, and how long."""
+
+    member: Index
+    column: Index
+    seconds: Array
+
+
+class Block:
+    """Draws for some consecutive steps; ask for every action once, in the graph's order.
+
+    Columns are replicas x steps.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        ranks: Ranks,
+        jitter: Jitter,
+        clusters: Index,
+        *,
+        seed: int,
+        number: int,
+        one_by_one: frozenset[int],
+    ) -> None:
+        """Draw what is known before the first action: speeds and hiccups.
+
+        Args:
+            graph: the schedule's actions.
+            ranks: who there is.
+            jitter: how they differ.
+            clusters: the cluster of each step.
+            seed: of the whole run.
+            number: of this block.
+            one_by_one: pipeline ranks whose members are drawn one by one.
+        """
+        self.jitter, self.ranks, self.one_by_one = jitter, ranks, one_by_one
+        self.shape = (ranks.groups, len(clusters))
+        self._noise = stream(seed, _NOISE, number)
+        self._ties = stream(seed, _TIES, number)
+        self._speed = self._speeds(seed, clusters)
+        self._pairs = Pairs((ranks.members, *self.shape))
+        self._stops = _hiccups(graph, ranks, jitter, self.shape, stream(seed, _HICCUPS, number))
+        self._constant: dict[int, Array] = {}
+
+    def _speeds(self, seed: int, clusters: Index) -> Floats | None:
+        """(pp, members, groups, steps); None where all ranks are alike."""
+        if not self.ranks.differ(self.jitter):
+            return None
+        distinct, back = np.unique(clusters, return_inverse=True)
+        each = [speeds(self.ranks, self.jitter, seed, int(cluster)) for cluster in distinct]
+        found = np.stack(each, axis=-1)[..., back]
+        return found.astype(np.float32) if self.jitter.noise > 0 else found
+
+    def late(self, place: int, rank: int, seconds: float) -> Array | float:
+        """What the slowest members add to an action of so many compute seconds, (groups, steps)."""
+        stops = self._stops.get(place)
+        if self.jitter.noise == 0:
+            return self._steady(rank, seconds, stops)
+        if rank not in self.one_by_one:
+            return self._alike(seconds, stops)
+        factors = self.factors(rank)
+        added = _longer(seconds, factors.max(axis=0))
+        if stops is not None:
+            own = factors.reshape(self.ranks.members, -1)[stops.member, stops.column]
+            _stop(added, stops, seconds, own.astype(np.float64))
+        return added
+
+    def factors(self, rank: int) -> Floats:
+        """Logarithm of every member's factor in one action, (members, groups, steps)."""
+        drawn = self._pairs.normal(self._noise)
+        drawn *= np.float32(self.jitter.noise)
+        if self._speed is not None:
+            drawn += self._speed[rank]
+        return drawn
+
+    def _alike(self, seconds: float, stops: _Stops | None) -> Array:
+        """The same for members that are alike, from one draw a group."""
+        n, noise = self.ranks.members, self.jitter.noise
+        exponential = exponentials(self._noise, self.shape)
+        added = _longer(seconds, np.float32(noise) * largest_of(n, exponential))
+        if stops is not None:
+            own = self._given_largest(exponential.reshape(-1).astype(np.float64), stops)
+            _stop(added, stops, seconds, noise * own)
+        return added
+
+    def _given_largest(self, exponential: Array, stops: _Stops) -> Array:
+        """Draws of single members when the largest of their group is known.
+
+        Each member is the largest with probability 1 / n; any other is uniform below it.
+        """
+        n, columns = self.ranks.members, stops.column
+        distinct, back = np.unique(columns, return_inverse=True)
+        first = self._ties.integers(n, size=len(distinct))[back]
+        below = self._ties.random(len(columns))
+        top = np.exp(exponential[columns] / -n)
+        share = np.where(first == stops.member, 1.0, below)
+        return np.asarray(upper_quantile(np.maximum(1.0 - share * top, 1e-300)))
+
+    def _steady(self, rank: int, seconds: float, stops: _Stops | None) -> Array | float:
+        """Without noise a rank adds the same share to each of its actions."""
+        if self._speed is None and stops is None:
+            return 0.0
+        if rank not in self._constant:
+            best = 0.0 if self._speed is None else self._speed[rank].max(axis=0)
+            self._constant[rank] = np.broadcast_to(np.expm1(best), self.shape)
+        added = seconds * self._constant[rank]
+        if stops is not None:
+            own = np.zeros(len(stops.column))
+            if self._speed is not None:
+                flat = self._speed[rank].reshape(self.ranks.members, -1)
+                own = flat[stops.member, stops.column].astype(np.float64)
+            _stop(added, stops, seconds, own)
+        return added
+
+    def late_update(self, rank: int, seconds: float) -> Array | float:
+        """What the slowest of all replicas and members adds to the optimizer step, (steps,)."""
+        if self.jitter.noise == 0:
+            added = self._steady(rank, seconds, None)
+            return added if isinstance(added, float) else np.asarray(added.max(axis=0))
+        if rank in self.one_by_one:
+            most = self.factors(rank).max(axis=(0, 1)).astype(np.float64)
+        else:
+            drawn = self._noise.standard_exponential(self.shape[1])
+            n = self.ranks.members * self.ranks.groups
+            most = self.jitter.noise * largest_of(n, drawn)
+        return np.asarray(seconds * np.expm1(most))
+
+
+def _longer(seconds: float, factors: Floats) -> Array:
+    """Seconds that a factor's logarithm adds."""
+    return np.multiply(np.expm1(factors), seconds, dtype=np.float64)
+
+
+def _stop(added: Array, stops: _Stops, seconds: float, own: Array) -> None:
+    """Let members that stopped be the slowest where they are."""
+    stopped = seconds * np.expm1(own) + stops.seconds
+    np.maximum.at(added.reshape(-1), stops.column, stopped)
+
+
+def _hiccups(
+    graph: Graph, ranks: Ranks, jitter: Jitter, shape: tuple[int, int], rng: np.random.Generator
+) -> dict[int, _Stops]:
+    """Poisson many a rank and step, each within one of the rank's actions; by action."""
+    found: dict[int, _Stops] = {}
+    columns = shape[0] * shape[1]
+    if "hiccups" not in jitter.active:
+        return found
+    for row in range(ranks.pp):
+        count = rng.poisson(jitter.hiccups * columns * ranks.members)
+        own = np.flatnonzero(graph.rank == row)
+        where = np.stack([
+            own[rng.integers(len(own), size=count)],
+            rng.integers(ranks.members, size=count),
+            rng.integers(columns, size=count),
+        ])  # fmt: skip
+        where, times = np.unique(where, axis=1, return_counts=True)
+        bounds = np.flatnonzero(np.diff(where[0], prepend=-1, append=-1))
+        for low, high in pairwise(bounds.tolist()):
+            found[int(where[0, low])] = _Stops(
+                member=where[1, low:high],
+                column=where[2, low:high],
+                seconds=np.float64(jitter.hiccup_length) * times[low:high],
+            )
+    return found

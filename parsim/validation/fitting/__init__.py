@@ -1,0 +1,1 @@
+"""Fits of hardware and software constants to a documented minority of the measured steps."""

@@ -1,0 +1,65 @@
+"""How far the constants carry: each source predicted by constants that have not seen it.
+
+For each family and each source with rows in the fit, the family is fitted again from its textbook
+values to the other sources' rows. A constant that only the left-out source identifies then stays
+near its textbook value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from parsim.validation.compare import Summary, summarise
+from parsim.validation.fitting.families import Family
+from parsim.validation.fitting.fit import Fitted, Rows, Values, fit, textbook
+from parsim.validation.fitting.rows import SourceCases
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Errors of all predictable rows of one source under three sets of constants."""
+
+    family: str
+    source: str
+    textbook: Summary
+    fitted: Summary
+    left_out: Summary
+
+
+def leave_out(
+    family: Family,
+    sources: list[SourceCases],
+    whole: Fitted,
+    known: Values,
+    told: Callable[[str], None] = lambda _: None,
+) -> list[LeftOut]:
+    """Each source of a family left out once; nothing where only one source has rows in the fit.
+
+    Args:
+        family: its constants.
+        sources: its rows.
+        whole: the fit to all of them.
+        known: constants of families fitted before.
+        told: is called with what is done next.
+    """
+    fitted = [source for source in sources if source.fitted]
+    out = []
+    for source in fitted if len(fitted) > 1 else ():
+        told(f"{family.name}: fit without {source.source.name}")
+        again = fit(family, [one for one in fitted if one is not source], known)
+        rows = Rows(source.cases)
+        found = [
+            errors_under(rows, {**known, **values})
+            for values in (textbook(family), whole.values, again.values)
+        ]
+        out.append(LeftOut(family=family.name, source=source.source.name,
+                           textbook=found[0], fitted=found[1], left_out=found[2]))  # fmt: skip
+    return out
+
+
+def errors_under(rows: Rows, values: Values) -> Summary:
+    """Summary of the rows' errors with these constants."""
+    return summarise([float(error) for error in np.expm1(rows.errors(values))], 0)

@@ -1,0 +1,90 @@
+"""Do predictions choose the right plan? Rank agreement and regret within groups of plans.
+
+A group is one decision: runs of the same model, sequence length, batch and number of devices, on
+one system under one stack and precision, that differ in the plan. Groups of fewer than four plans
+say nothing.
+
+    predicted order     d  a  c  b           regret@1 = measured(d) / best - 1
+    measured seconds    4  3  5  6           regret@3 = min(4, 3, 5) / 3 - 1 = 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any
+
+SMALLEST = 4
+"""Plans that a group needs."""
+
+Pair = tuple[float, float]
+"""Predicted and measured seconds of a plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """Rank agreement over the groups of a table; None where there is no group (or no order)."""
+
+    groups: int
+    spearman_mean: float | None
+    spearman_min: float | None
+    regret_at_1_mean: float | None
+    regret_at_1_max: float | None
+    regret_at_3_mean: float | None
+    regret_at_3_max: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names are the JSON contract."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def rank(rows: Iterable[tuple[Hashable, float, float]]) -> Ranking:
+    """Judge (group, predicted, measured) rows."""
+    groups: dict[Hashable, list[Pair]] = {}
+    for key, predicted, measured in rows:
+        groups.setdefault(key, []).append((predicted, measured))
+    kept = [pairs for pairs in groups.values() if len(pairs) >= SMALLEST]
+    agreement = [found for pairs in kept if (found := spearman(pairs)) is not None]
+    first, third = [regret(pairs, 1) for pairs in kept], [regret(pairs, 3) for pairs in kept]
+    return Ranking(
+        groups=len(kept),
+        spearman_mean=mean(agreement) if agreement else None,
+        spearman_min=min(agreement, default=None),
+        regret_at_1_mean=mean(first) if kept else None,
+        regret_at_1_max=max(first, default=None),
+        regret_at_3_mean=mean(third) if kept else None,
+        regret_at_3_max=max(third, default=None),
+    )
+
+
+def spearman(pairs: Sequence[Pair]) -> float | None:
+    """Correlation of the ranks, ties sharing their mean rank.
+
+    None where all measured times are equal (every order is right); 0 where all predicted ones are.
+    """
+    predicted = _ranks([one for one, _ in pairs])
+    measured = _ranks([one for _, one in pairs])
+    middle = (len(pairs) + 1) / 2.0
+    across = sum((x - middle) * (y - middle) for x, y in zip(predicted, measured, strict=True))
+    own = sum((x - middle) ** 2 for x in predicted)
+    other = sum((y - middle) ** 2 for y in measured)
+    if other == 0.0:
+        return None
+    return float(across / (own * other) ** 0.5) if own > 0.0 else 0.0
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """1 for the smallest; equal values share the mean of their places."""
+    order = sorted(values)
+    first = {value: order.index(value) for value in set(values)}
+    return [first[value] + (order.count(value) + 1) / 2.0 for value in values]
+
+
+def regret(pairs: Sequence[Pair], k: int) -> float:
+    """How much slower the best of the k plans predicted fastest is than the best of all.
+
+    Plans predicted equally fast are taken slowest first: a tie is no merit.
+    """
+    chosen = sorted(pairs, key=lambda pair: (pair[0], -pair[1]))[:k]
+    return min(one for _, one in chosen) / min(one for _, one in pairs) - 1.0

@@ -1,0 +1,81 @@
+"""Measured curves: exact for their group, scaled for others in the node, moved with the links."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parsim.cluster.hardware import Curve, System
+from parsim.cluster.reader import load_catalog
+from parsim.cost.placed import one_group
+from parsim.cost.shape import MIB, measured, modelled, shape
+
+CURVE = Curve(
+    collective="all_reduce", ranks=8, nodes=1, latency=40e-6, bandwidth=100e9, ramp=50e-6,
+    link=300e9, node_bandwidth=None, least=1024.0, most=1e9, source="made up",
+)  # fmt: skip
+FOUR_NODES = replace(CURVE, ranks=32, nodes=4, latency=1e-3, node_bandwidth=200e9)
+
+
+def system(*curves: Curve) -> System:
+    return replace(load_catalog().system("dgx-a100"), curves=curves)
+
+
+@given(size=st.floats(1.0, 1e11))
+def test_a_curve_is_what_its_group_takes(size: float) -> None:
+    on = system(CURVE)
+    took = shape(on, "all_reduce", one_group(on, 8)).seconds(size)[0]
+    assert took == pytest.approx(40e-6 + size / 100e9 + 50e-6 * np.sqrt(size / MIB))
+
+
+def test_other_ranks_in_the_node_scale_as_the_model_does() -> None:
+    on = system(CURVE)
+    for ranks in (2, 4, 6):
+        found, bare = (f(on, "all_reduce", one_group(on, ranks)) for f in (shape, modelled))
+        own = modelled(on, "all_reduce", one_group(on, 8))
+        assert found.latency / bare.latency == pytest.approx(40e-6 / own.latency)
+        assert found.bandwidth / bare.bandwidth == pytest.approx(100e9 / own.bandwidth)
+        assert found.ramp / bare.ramp == pytest.approx(50e-6 / own.ramp)
+
+
+def test_the_nearest_curve_serves() -> None:
+    on = system(CURVE, replace(CURVE, ranks=2, latency=7e-6))
+    found = [shape(on, "all_reduce", one_group(on, n)).latency[0] for n in (2, 3, 8)]
+    assert found[0] == pytest.approx(7e-6)
+    assert found[1] < 10e-6
+    assert found[2] == pytest.approx(40e-6)
+
+
+def test_a_curve_across_nodes_serves_its_own_group_only() -> None:
+    on = system(CURVE, FOUR_NODES)
+    assert shape(on, "all_reduce", one_group(on, 32)).latency[0] == pytest.approx(1e-3)
+    for where in (one_group(on, 16), one_group(on, 64), one_group(on, 32, stride=8)):
+        bare = modelled(on, "all_reduce", where)
+        assert shape(on, "all_reduce", where).latency[0] == bare.latency[0]
+        assert not measured(on, "all_reduce", where)[0]
+    assert measured(on, "all_reduce", one_group(on, 32))[0]
+
+
+def test_other_collectives_are_not_touched() -> None:
+    on = system(CURVE)
+    where = one_group(on, 8)
+    assert shape(on, "all_gather", where) == modelled(on, "all_gather", where)
+
+
+@pytest.mark.parametrize(("ranks", "field"), [(8, "link"), (32, "nic")])
+def test_a_curve_moves_with_the_links_of_a_scenario(ranks: int, field: str) -> None:
+    """It was measured at rates that it states; twice the rate that binds is twice the bandwidth."""
+    on = system(CURVE, FOUR_NODES)
+    assert on.network is not None
+    better = replace(on, intra=replace(on.intra, bandwidth=600e9))
+    if field == "nic":
+        better = replace(on, network=replace(on.network, nic_bandwidth=50e9))
+    where = one_group(on, ranks)
+    slow, fast = (shape(one, "all_reduce", where) for one in (on, better))
+    expected = 2.0 if field == "link" else 246.0 / 192.0  # then the links bind
+    assert fast.bandwidth / slow.bandwidth == pytest.approx(expected, rel=1e-6)
+    assert fast.latency == slow.latency

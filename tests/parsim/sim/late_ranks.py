@@ -1,0 +1,148 @@
+"""A plain simulation of late ranks, one by one: the reference for blocks of late steps.
+
+Every rank has its own clock and its own draws for each action; it knows its peers and nothing of
+the others. Slow and simple on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.cost.step import StepCosts
+from parsim.schedule import Kind
+from parsim.sim.draws import Block, Ranks
+from parsim.sim.graph import KINDS, Graph
+from parsim.sim.maxplus import ClassTimes
+from parsim.sim.own_costs import compute_seconds
+
+Array = NDArray[np.float64]
+
+
+class RecordedBlock(Block):
+    """A block that keeps every member's lateness, by action; the optimizer's by -1 - rank."""
+
+    def record(self) -> None:
+        self.kept: dict[int, NDArray[np.float64]] = {}
+        self.place = 0
+
+    def late(self, place: int, rank: int, seconds: float) -> Array | float:
+        self.place = place
+        return super().late(place, rank, seconds)
+
+    def late_update(self, rank: int, seconds: float) -> Array | float:
+        self.place = -1 - rank
+        return super().late_update(rank, seconds)
+
+    def factors(self, rank: int) -> NDArray[np.float32]:
+        found = super().factors(rank)
+        self.kept[self.place] = found.astype(np.float64)
+        return found
+
+    def stopped(self, place: int) -> Array:
+        """Hiccups of every member within an action."""
+        found = np.zeros((self.ranks.members, *self.shape))
+        stops = self._stops.get(place)
+        if stops is not None:
+            for member, column, seconds in zip(
+                stops.member, stops.column, stops.seconds, strict=True
+            ):
+                found.reshape(self.ranks.members, -1)[member, column] += seconds
+        return found
+
+
+class Action(NamedTuple):
+    """One action of one rank of one step: when it ended, and how long it took there."""
+
+    end: float
+    length: float
+
+
+def step_time(
+    graph: Graph, costs: StepCosts, ranks: Ranks, block: RecordedBlock, step: int
+) -> float:
+    """Seconds of one step of the block, from each member's own draws."""
+    times = ClassTimes.of(graph, costs)
+    times = times.blocking() if costs.blocking_p2p else times
+    compute = compute_seconds(costs)
+    clock = np.zeros((ranks.pp, ranks.groups, ranks.members))
+    ended: dict[int, list[list[Action]]] = {}
+    for place in range(graph.num_actions):
+        row, what = int(graph.rank[place]), int(graph.duration_class[place])
+        stage, kind = divmod(what, KINDS)
+        before, source = int(graph.before[place]) - 1, int(graph.source[place]) - 1
+        own, hiccups = block.kept[place], block.stopped(place)
+        whole, part = float(times.duration[what, 0]), float(compute[Kind(kind)][stage, 0])
+        begun = np.zeros((ranks.groups, ranks.members))
+        took = np.zeros_like(begun)
+        for group in range(ranks.groups):
+            for member in range(ranks.members):
+                start = ended[before][group][member].end if before >= 0 else 0.0
+                if source >= 0:
+                    hop = float(times.hop[int(graph.duration_class[source]), 0])
+                    if int(graph.rank[source]) == row:
+                        hop = 0.0
+                    start = max(start, ended[source][group][member].end + hop)
+                factor = np.exp(own[member, group, step])
+                begun[group, member] = start
+                took[group, member] = part * factor + hiccups[member, group, step] + whole - part
+        ended[place] = _met(begun, took, _replicas(ranks, kind))
+        clock[row] = [[one.end for one in group] for group in ended[place]]
+    reduced = np.maximum(clock, _reduced(graph, costs, clock, ended))
+    first, last = graph.schedule.stage_rank[0], graph.schedule.stage_rank[-1]
+    if first != last and costs.tied[0] > 0:
+        reduced[first] = reduced[last] = np.maximum(reduced[first], reduced[last]) + costs.tied[0]
+    barrier = float(reduced.max()) + float(costs.late[0]) + float(costs.norm[0])
+    updates = [
+        barrier
+        + float(costs.optimizer[row, 0]) * float(np.exp(block.kept[-1 - row][..., step].max()))
+        + float(costs.gather[row, 0])
+        for row in range(ranks.pp)
+    ]
+    return max(updates)
+
+
+def _replicas(ranks: Ranks, kind: int) -> int:
+    meets: Mapping[int, int] = {
+        Kind.F: ranks.meet_forward,
+        Kind.B: max(ranks.meet_forward, ranks.meet_backward),
+    }
+    return meets[kind]
+
+
+def _met(begun: Array, took: Array, replicas: int) -> list[list[Action]]:
+    """Members of a group end together, and so do replicas that exchange shards."""
+    alone = (begun + took).max(axis=1)
+    length = took.max(axis=1)
+    found = []
+    for group in range(len(begun)):
+        low = group // replicas * replicas
+        end = float(alone[low : low + replicas].max())
+        found.append([Action(end, float(length[group]))] * begun.shape[1])
+    return found
+
+
+def _reduced(
+    graph: Graph, costs: StepCosts, clock: Array, ended: Mapping[int, list[list[Action]]]
+) -> Array:
+    """Buckets one by one: each waits for the stream and for the last replica to have made it."""
+    schedule = graph.schedule
+    out = np.zeros_like(clock)
+    for row in range(schedule.pp):
+        order = sorted(schedule.stages_on(row), key=lambda s: int(graph.last_backward[s]))
+        free = 0.0
+        for stage in order:
+            count, each = int(costs.buckets[stage, 0]), float(costs.bucket_time[stage, 0])
+            send = 0.0
+            if costs.blocking_p2p and stage and schedule.stage_rank[stage - 1] != row:
+                send = float(costs.hop[stage - 1, 0])
+            done = [group[0] for group in ended[int(graph.last_backward[stage])]]
+            for bucket in range(1, count + 1):
+                made = [one.end - send - (one.length - send) * (1 - bucket / count) for one in done]
+                ready = max(made) if costs.overlap_reduce else float(clock[row].max())
+                free = max(free, ready) + each
+        out[row] = free
+    return out

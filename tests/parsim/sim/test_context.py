@@ -1,0 +1,81 @@
+"""Whole steps of plans with context parallelism and 8-bit products: tiers, timelines, folding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from parsim.cluster.hardware import Cluster
+from parsim.cluster.reader import load_catalog
+from parsim.cost.job import Job
+from parsim.cost.software import software
+from parsim.model.reader import model_spec
+from parsim.model.transformer import build_transformer
+from parsim.plan import Plan
+from parsim.sim import simulate
+from parsim.sim.folding import fold, mesh_links
+
+PLANS = {
+    "data": Plan(cp=2, dp_replicate=8, num_microbatches=3),
+    "tensor": Plan(cp=2, tp=4, dp_shard=2, zero_stage=1, sequence_parallel=True),
+    "pipeline": Plan(cp=4, pp=4, num_microbatches=8, schedule="1f1b"),
+    "interleaved": Plan(
+        cp=2, pp=2, v=2, tp=2, dp_shard=2, zero_stage=2, num_microbatches=4,
+        schedule="interleaved_1f1b",
+    ),
+    "sharded": Plan(cp=16, zero_stage=3, num_microbatches=2),
+    "copies": Plan(cp=2, dp_replicate=2, dp_shard=4, zero_stage=3, precision="fp8"),
+    "fp8": Plan(cp=2, tp=2, pp=2, dp_replicate=2, num_microbatches=4, precision="fp8"),
+    "rowwise": Plan(dp_shard=16, zero_stage=3, precision="fp8_rowwise"),
+    "amp": Plan(dp_shard=16, zero_stage=3, precision="fp8_amp"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def job() -> Job:
+    spec = replace(model_spec("llama3-8b"), num_layers=8, seq_len=4096)
+    return Job(
+        model=build_transformer(spec),
+        cluster=Cluster(system=load_catalog().system("dgx-h100"), num_nodes=2),
+        software=software("nemo"),
+    )
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_events_and_recurrence_agree(job: Job, name: str) -> None:
+    assert simulate(job, PLANS[name], tier="events") == simulate(job, PLANS[name])
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_timeline_is_as_long_as_the_step(job: Job, name: str) -> None:
+    found = simulate(job, PLANS[name], timeline=True)
+    assert found.timeline is not None
+    last = max(span.end for span in found.timeline.spans)
+    assert last <= found.step_time * (1 + 1e-12)
+    assert last == pytest.approx(found.step_time, rel=0.02)  # less the stragglers' share
+
+
+def test_a_longer_ring_does_less_work_and_shows_more_of_its_messages(job: Job) -> None:
+    """The same 16 devices: each of cp ranks has 1/cp of a sequence, and of those cp times more."""
+    steps = {
+        cp: simulate(job, Plan(cp=cp, dp_replicate=16 // cp, num_microbatches=cp))
+        for cp in (1, 2, 4, 8)
+    }
+    exposed = [steps[cp].breakdown["exposed_communication"] for cp in steps]
+    assert exposed == sorted(exposed)
+    assert exposed[0] == 0.0
+    times = [steps[cp].step_time for cp in steps]
+    assert times == sorted(times)
+
+
+def test_context_ranks_fold_like_replicas() -> None:
+    """4 stages x dp 2 x cp 4 x tp 2, all alike: the stages; a slow rank splits its groups off."""
+    links = mesh_links(4, 2, 2, cp=4)
+    stages = [rank // 16 for rank in range(64)]
+    assert fold(stages, *links).num_classes == 4
+    slow = [(stage, rank == 0) for rank, stage in enumerate(stages)]
+    folding = fold(slow, *links)
+    assert 4 < folding.num_classes < 64
+    # the slow rank, its tensor partner, its ring's other ranks and theirs, the other replica's
+    assert folding.class_of[0] not in folding.class_of[1:]

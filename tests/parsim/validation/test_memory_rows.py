@@ -1,0 +1,103 @@
+"""Measured peaks as bounds of the predicted ones: every row that states a peak, by stack."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from statistics import mean
+
+import pytest
+
+from parsim.cost.software import software
+from parsim.plan import Recompute
+from parsim.sim import simulate
+from parsim.sim.memory_spread import memory_spread
+from parsim.validation.build import Case, build_case
+from parsim.validation.compare import Comparison, compare_row, shipped_tables
+from parsim.validation.schema import RowSkipped, parse_row, read_table
+
+GIB = 2**30
+TABLES = {path.stem: path for path in shipped_tables()}
+
+
+@cache
+def compared(table: str) -> tuple[Comparison, ...]:
+    """Rows of a table whose peaks are compared."""
+    found = [compare_row(table, row) for row in read_table(TABLES[table])]
+    return tuple(row for row in found if row.memory_error is not None)
+
+
+@pytest.mark.parametrize(
+    ("table", "rows", "largest_mean", "largest"),
+    [("simumax_b200_real_vs_sim", 24, 0.002, 0.006), ("torchtitan_public_8b", 4, 0.03, 0.06)],
+)
+def test_errors_of_measured_peaks(
+    table: str, rows: int, largest_mean: float, largest: float
+) -> None:
+    """More rows may become predictable; those that are stay within the bounds."""
+    errors = [abs(row.memory_error or 0.0) for row in compared(table)]
+    assert len(errors) >= rows
+    assert mean(errors) <= largest_mean
+    assert max(errors) <= largest
+
+
+def case_of(table: str, row_id: str) -> Case:
+    return next(
+        build_case(parse_row(row)) for row in read_table(TABLES[table]) if row["row_id"] == row_id
+    )
+
+
+@pytest.mark.parametrize(("number", "gib"), [("0001", (66.55, 62.97)), ("0025", (86.61, 87.08))])
+def test_both_ranks_of_a_pipeline(number: str, gib: tuple[float, float]) -> None:
+    """Where SimuMax prints the peak of every rank."""
+    case = case_of("simumax_b200_real_vs_sim", f"simumax_b200_real_vs_sim-{number}")
+    found = simulate(case.job, case.plan).peak_allocated
+    assert [x / GIB for x in found] == pytest.approx(gib, rel=0.003)
+
+
+def test_a_peak_of_an_unstated_mode_is_not_compared() -> None:
+    row = read_table(TABLES["simumax_b200_real_vs_sim"])[0]
+    found = compare_row("t", {**row, "recompute": ""})
+    assert found.memory_error is None
+    assert (
+        found.notes[-1] == f"{row['row_id']}: peak memory is not compared: recompute is not stated"
+    )
+    assert compare_row("t", row).memory_error is not None
+
+
+def test_torchtitan_s_figures_are_compared_with_reserved_memory() -> None:
+    for row in compared("torchtitan_public_8b"):
+        assert row.predicted_reserved is not None
+        assert row.predicted_peak is not None
+        assert row.predicted_reserved > row.predicted_peak
+    assert all(row.predicted_reserved is None for row in compared("simumax_b200_real_vs_sim"))
+
+
+@pytest.mark.parametrize("table", ["simumax_b200_real_vs_sim", "torchtitan_public_8b"])
+def test_intervals_cover_what_was_measured(table: str) -> None:
+    """At least the 80 % that they promise."""
+    hits = []
+    for row in compared(table):
+        assert row.measured_peak is not None
+        modes = [mode for mode in Recompute if f"recompute-{mode.name.lower()}" in row.plan]
+        mode = modes[0] if modes else Recompute.NONE
+        spread = memory_spread(software(row.software), mode)
+        low, high = spread.interval(row.predicted_reserved or row.predicted_peak or 0.0)
+        hits.append(low <= row.measured_peak <= high)
+    assert mean(hits) >= 0.8
+
+
+def test_published_runs_fit_their_devices() -> None:
+    """They ran. Where a plan is predicted not to fit, the source leaves out what it did."""
+    misfits: Counter[tuple[str, str]] = Counter()
+    for path in TABLES.values():
+        for row in read_table(path):
+            try:
+                case = build_case(parse_row(row))
+            except RowSkipped:
+                continue
+            if case.job.software.id not in ("mpt-fsdp-2023", "megatron-te-2025", "torchtitan"):
+                continue
+            if max(simulate(case.job, case.plan).peak_allocated) > case.job.device.usable_memory:
+                misfits[path.stem, case.job.software.id] += 1
+    assert misfits == {}
