@@ -21,15 +21,20 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
+from executor.calibration.candidates import LEAST_SECONDS, choice
+from executor.calibration.choose import Choice
 from executor.calibration.conclude import Measured, Setting, conclude
+from executor.calibration.file import hardware_name
 from executor.calibration.fit import Kernels, Sample
 from executor.calibration.kernels import Bench
 from executor.calibration.layers import LayerBench, LayerSample
-from executor.calibration.links import interference, link_samples
+from executor.calibration.links import interference, link_choice, link_samples
+from executor.calibration.merge import compatible, read_calibration
+from executor.calibration.said import achieved, announced
+from executor.calibration.targets import Target, of_scenario, of_workloads, whole_layers
 from executor.calibration.workloads import (
     GEMM,
     Case,
-    Workload,
     distinct_cases,
     memory_cases,
     spread,
@@ -37,7 +42,6 @@ from executor.calibration.workloads import (
 from executor.faults import end_with_parent
 from executor.mesh import DeviceReport, probe, rank_device
 from executor.train import process_group
-from parsim.cluster.hardware import Device
 from parsim.cluster.reader import load_catalog
 from parsim.cost.software import software
 from parsim.errors import InputError, ParsimError
@@ -48,6 +52,10 @@ REFERENCE = {"cpu": 512, "cuda": 4096}
 """Edge of the square product that is timed at start, middle and end."""
 PATIENCE = 2.0
 """Times its seconds after which a part of the calibration leaves out what is left."""
+LINK_MEMORY = 0.1
+"""Of a device's memory for the arrays of one collective."""
+MORE_SECONDS = 0.1
+"""A shape is repeated longer by at most so much where there is time."""
 SHARES = {"kernels": 0.4, "layers": 0.25, "links": 0.15}
 """Of the seconds given; the rest is for starting the ranks, making inputs, and the fit."""
 
@@ -95,54 +103,83 @@ def setting(report: DeviceReport, scenario: Path | None) -> Setting:
     catalog = load_catalog()
     base = base_device(report, tuple(catalog.devices))
     system = next((one for one in catalog.systems.values() if one.device.id == base), None)
-    own: tuple[Workload, ...] = ()
+    device, own = catalog.device(base), tuple[Target, ...]()
     used, stack = "fp32" if report.kind == "cpu" else "bf16", f"executor-{report.kind}"
     if scenario is not None:
         found = load_scenario(scenario)
-        plan = found.fixed_plan()
-        own = (Workload(spec=found.spec, plan=plan),)
-        used, stack = plan.precision, found.job.software.id
-    numbers = precision(used)
+        own = of_scenario(found, device)
+        if not own:
+            raise InputError(f"{scenario}: no plan of its space is legal; see `parsim search`")
+        used, stack = own[0].plan.precision, found.job.software.id
+    numbers, usual = precision(used), spread(report.kind, used)
     kernels = Kernels(precision=numbers.compute, value=numbers.activation, software=software(stack))
+    layered = whole_layers(own, device)
+    own = own or of_workloads(usual, system or catalog.system("cpu"), device, kernels.software)
     return Setting(
-        report=report, device=catalog.device(base), system=system, kernels=kernels,
-        workloads=(*own, *spread(report.kind, used)),
+        report=report, device=device, system=system, kernels=kernels,
+        workloads=(*layered, *usual), targets=own,
     )  # fmt: skip
 
 
 def cases(chosen: Setting) -> tuple[Case, ...]:
-    """All kernels to time, each once."""
+    """The kernels of all workloads, and sizes that have no layer, each once."""
     software = chosen.kernels.software
     small = chosen.report.kind == "cpu"
     alone = memory_cases(small, chosen.kernels.value, software)
     return (*alone, *distinct_cases(chosen.workloads, software))
 
 
-def measure(bench: Bench, listed: Sequence[Case], base: Device, seconds: float,
-            kernels: Kernels) -> tuple[list[Sample], tuple[float, ...], list[str]]:  # fmt: skip
-    """Time the cases on this rank, those left out that would take more than their share.
+def choice_for(chosen: Setting, seconds: float) -> Choice:
+    """Which kernels are timed in a calibration of so many seconds."""
+    return choice(chosen.targets, cases(chosen), chosen.kernels, chosen.device,
+                  kind=chosen.report.kind, seconds=SHARES["kernels"] * seconds)  # fmt: skip
+
+
+def links_for(chosen: Setting, seconds: float) -> Choice:
+    """Which collectives and messages between two ranks are timed."""
+    system = chosen.system or load_catalog().system("cpu")
+    memory = LINK_MEMORY * chosen.device.memory
+    cpu = chosen.report.kind == "cpu"
+    return link_choice(system, memory=memory, seconds=SHARES["links"] * seconds, cpu=cpu)
+
+
+def measure(
+    bench: Bench, listed: Sequence[Case], seconds: float, expected: float
+) -> tuple[list[Sample], tuple[float, ...], list[str]]:
+    """Time the cases on this rank in their order, as far as the time reaches.
+
+    What they are `expected` to leave of the time goes to longer repeating.
 
     Returns:
         The samples, the reference product at start, middle and end, and notes.
     """
-    share = seconds / (len(listed) + 3)
     end = time.perf_counter() + PATIENCE * seconds
+    left = (seconds - expected) / max(len(listed), 1)
+    share = LEAST_SECONDS[bench.device.type] + min(max(left, 0.0), MORE_SECONDS)
     clock = _Clock(bench, share)
     clock.tick()
-    samples, dropped = [], 0
+    samples: list[Sample] = []
     for i, case in enumerate(listed):
-        long = 5.0 * kernels.time(base, case.kind, case.shape) > 5.0 * share + 0.02 * seconds
-        if long or time.perf_counter() > end:
-            dropped += 1
-        else:
-            samples.append(bench.sample(case, share))
+        if time.perf_counter() > end:
+            break
+        samples.append(bench.sample(case, share))
         if i == len(listed) // 2:
             clock.tick()
     clock.tick()
-    notes = (
-        [f"{dropped} of {len(listed)} shapes were too long for the time given"] if dropped else []
-    )
+    dropped = len(listed) - len(samples)
+    notes = [f"{dropped} of {len(listed)} chosen shapes took longer than expected and were left "
+             f"out"] if dropped else []  # fmt: skip
     return samples, tuple(clock.moments), notes
+
+
+def mergeable(old: Path, chosen: Setting) -> list[str]:
+    """Notes on an earlier calibration, if what is measured now can be merged with it.
+
+    Raises:
+        InputError: another device or precision, or no calibration.
+    """
+    name = hardware_name(chosen.report)
+    return compatible(read_calibration(old), name, chosen.kernels.precision, torch.__version__)
 
 
 def measure_layers(bench: Bench, chosen: Setting, seconds: float) -> list[LayerSample]:
@@ -169,18 +206,19 @@ def calibrate(chosen: Setting, out: Path, seconds: float) -> None:
     with process_group(chosen.report.backend, max(300.0, 10.0 * seconds)):
         bench = Bench(device, chosen.kernels.precision)
         several = dist.get_world_size() > 1
-        links = list(link_samples(bench, SHARES["links"] * seconds)) if several else []
+        wired = links_for(chosen, seconds)
+        links = list(link_samples(bench, wired, SHARES["links"] * seconds)) if several else []
         lost = interference(bench) if several else None
         limit = SHARES["kernels"] * seconds
-        samples, moments, notes = measure(
-            bench, cases(chosen), chosen.device, limit, chosen.kernels
-        )
+        picked = choice_for(chosen, seconds)
+        samples, moments, notes = measure(bench, picked.cases, limit, picked.cost)
         dist.barrier()
         layers = measure_layers(bench, chosen, SHARES["layers"] * seconds)
         if dist.get_rank() == 0:
             measured = Measured(kernels=samples, layers=layers, links=links, interference=lost,
                                 reference=moments, notes=tuple(notes))  # fmt: skip
             text, document = conclude(chosen, measured)
+            document |= achieved(picked, wired, chosen, measured)
             (out / "device.yaml").write_text(text, encoding="utf-8")
             (out / "calibration.json").write_text(json.dumps(document), encoding="utf-8")
 
@@ -192,6 +230,7 @@ def main() -> int:
     parser.add_argument("--scenario", type=Path)
     parser.add_argument("--seconds", type=float, default=55.0)
     parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--merge", type=Path, help="a calibration that must fit to this one")
     options = parser.parse_args()
     if "RANK" in os.environ:
         end_with_parent()
@@ -199,7 +238,10 @@ def main() -> int:
         report = probe(options.device)
         chosen = setting(report, options.scenario)
         if "RANK" not in os.environ:
+            for said in mergeable(options.merge, chosen) if options.merge else ():
+                sys.stderr.write(f"note: {said}\n")
             sys.stdout.write(f"{ranks_wanted(report)}\n")
+            sys.stderr.write(announced(choice_for(chosen, options.seconds)))
         else:
             calibrate(chosen, options.out, options.seconds)
         return 0

@@ -132,20 +132,31 @@ def _draw_loss(document: dict[str, Any], found: Scenario, warmup: int, path: Pat
 
 def calibrate(
     out: Annotated[
-        Path, typer.Option(help="catalog file to write, for cluster.catalog of a scenario")
-    ] = Path("device.yaml"),
+        Path | None,
+        typer.Option(
+            help="catalog file to write, for --device or cluster.catalog of a scenario; "
+            "default: device.yaml, or the file to merge"
+        ),
+    ] = None,
     scenario: Annotated[
-        Path | None, typer.Option(help="measure the shapes of this scenario's plan too")
+        Path | None, typer.Option(help="measure what carries this scenario's plan, or its space")
     ] = None,
     seconds: Annotated[float, typer.Option(min=1.0, help="about how long to measure")] = 55.0,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: what is there")] = None,
+    merge: Annotated[
+        Path | None,
+        typer.Option(metavar="OLD.yaml", help="keep this earlier calibration's points too"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure this machine and write the device and system that the simulator reads."""
     from parsim.launch import calibrate as measure
 
+    out = out or merge or Path("device.yaml")
+    if merge is None and out.exists():
+        note(f"note: {out} is there and will be replaced; --merge {out} would keep its points")
     with progress("measuring"):
-        document = measure(out, scenario=scenario, seconds=seconds, device=device)
+        document = measure(out, scenario=scenario, seconds=seconds, device=device, merge=merge)
     if as_json:
         print_json(document)
         return
@@ -154,5 +165,22 @@ def calibrate(
     show(residuals_view(document))
     for said in document["device"]["notes"]:
         note(f"note: {said}")
+    note(f"note: {_interval(document)}")
+    if merge is not None:
+        points = document["merged"]["points"]
+        note(f"note: {points['older']} and {points['newer']} points were merged to "
+             f"{points['merged']}; {'; '.join(document['merged']['sources'])}")  # fmt: skip
     names = [document[part]["id"] for part in ("device", "system") if document[part]]
     note(f"{' and '.join(names)} written to {out}")
+
+
+def _interval(document: dict[str, Any]) -> str:
+    """How sure a calibration has made a step's kernel time."""
+    count = sum(one["measured"] for one in document["chosen"].values())
+    before, expected, after = (
+        f"±{100 * document['interval'][key]:.1f} %" for key in ("before", "expected", "after")
+    )
+    return (
+        f"{count} shapes were measured: 80 % interval of a step's kernel time {before} -> {after} "
+        f"(expected {expected})"
+    )

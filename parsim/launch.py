@@ -109,7 +109,12 @@ def run_plan(scenario: Path, world_size: int, options: RunOptions) -> dict[str, 
 
 @ended_by_signals()
 def calibrate(
-    out: Path, *, scenario: Path | None = None, seconds: float = 55.0, device: str | None = None
+    out: Path,
+    *,
+    scenario: Path | None = None,
+    seconds: float = 55.0,
+    device: str | None = None,
+    merge: Path | None = None,
 ) -> dict[str, Any]:
     """Measure this machine, write its catalog file, and return the document of the fit.
 
@@ -118,9 +123,11 @@ def calibrate(
         scenario: its plan's shapes and precision are measured too.
         seconds: about how long to measure.
         device: "cpu" or "cuda"; default: what is there.
+        merge: an earlier file of this device, whose points are kept beside the new ones.
 
     Raises:
-        InputError: torch is missing, a file cannot be written, or the catalog has no such GPU.
+        InputError: torch is missing, a file cannot be written, the catalog has no such GPU, or
+            the file to merge is of another device or precision.
         RunError: ranks failed while measuring; the log is kept.
     """
     _require_torch("calibration")
@@ -130,21 +137,37 @@ def calibrate(
     words = [f"--out={folder}", f"--seconds={seconds}"]
     words += [f"--scenario={scenario}"] if scenario else []
     words += [f"--device={device}"] if device else []
+    words += [f"--merge={merge}"] if merge else []
     _measure(words, folder)
     document: dict[str, Any] = json.loads((folder / "calibration.json").read_text("utf-8"))
+    if merge:
+        document = _merged(document, merge, folder / "device.yaml")
     write_text(out, (folder / "device.yaml").read_text(encoding="utf-8"))
     shutil.rmtree(folder)
     return {**document, "seconds": time.perf_counter() - began}
+
+
+def _merged(document: dict[str, Any], old: Path, new: Path) -> dict[str, Any]:
+    """Merge an earlier calibration into the new file; the document with the merged constants."""
+    done = _ask("executor.calibration.merge", [str(old), str(new), f"--out={new}"])
+    found = json.loads(done.stdout)
+    for part in ("device", "system"):
+        if document[part] and found[part]:
+            document[part] |= found[part]
+    residuals = {**document["residuals"], **found["residuals"]}
+    return {**document, "residuals": residuals, "merged": {"with": str(old), **found["merged"]}}
 
 
 def _measure(words: list[str], folder: Path) -> None:
     """Ask the executor how many ranks a calibration takes, and start them."""
     module, log = "executor.calibrate", folder / "log.txt"
     try:
-        ranks = int(_ask(module, words).stdout)
+        asked = _ask(module, words)
+        ranks = int(asked.stdout)
     except InputError:
         shutil.rmtree(folder)
         raise
+    sys.stderr.write("".join(x + "\n" for x in asked.stderr.splitlines() if x.startswith("note: ")))
     layout = ONE_NODE.torchrun_words(ranks, name=module, timeout=0.0)
     code = _torchrun(layout, [module, *words], log, lambda process: process.wait())
     if code or not (folder / "calibration.json").exists():

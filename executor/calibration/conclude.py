@@ -30,6 +30,7 @@ from executor.calibration.fit import (
     system_constants,
 )
 from executor.calibration.layers import SHARDED, LayerSample
+from executor.calibration.targets import Target
 from executor.calibration.workloads import Workload
 from executor.mesh import DeviceReport
 from parsim.cluster.hardware import Cluster, Device, System
@@ -62,13 +63,17 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What is calibrated: the entries it starts from, the workloads, and how they are priced."""
+    """What is calibrated: the entries it starts from, the workloads, and how they are priced.
+
+    `targets` are the plans that the calibration is for, `workloads` those whose layers are timed.
+    """
 
     report: DeviceReport
     device: Device
     system: System | None
     kernels: Kernels
     workloads: tuple[Workload, ...]
+    targets: tuple[Target, ...]
 
     @property
     def names(self) -> tuple[str, str]:

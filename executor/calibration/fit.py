@@ -24,7 +24,8 @@ from executor.calibration.workloads import (
 )
 from parsim.cluster.entries import MOST
 from parsim.cluster.hardware import Device, Measured, System
-from parsim.cluster.residuals import LIMIT
+from parsim.cluster.plausible import MOST_EFFICIENCY
+from parsim.cluster.residuals import LIMIT, WHOLE_LIMIT
 from parsim.cost.collectives import Groups, collective_time, groups, p2p_time
 from parsim.cost.kernels import flash_attention_time, gemm_time, memory_time
 from parsim.cost.software import Software
@@ -198,7 +199,9 @@ def fit_system(system: System, samples: Sequence[Sample]) -> System:
         found = made(values)
         return np.array([link_time(found, where, one.kind, one.shape) for one in samples])
 
-    return replace(made(least_squares(predict, start, _seconds(samples))), calibrated=True)
+    found = made(least_squares(predict, start, _seconds(samples)))
+    share = min(found.intra.efficiency, MOST_EFFICIENCY)
+    return replace(found, calibrated=True, intra=replace(found.intra, efficiency=share))
 
 
 def system_constants(system: System) -> dict[str, float]:
@@ -269,7 +272,7 @@ def lines(samples: Sequence[Sample]) -> Measured:
         fixed, slope = _line(modelled, _seconds(own))
         low, high = float(modelled.min()) / SPAN, float(modelled.max()) * SPAN
         grid = np.geomspace(low, high, round(np.log2(high / low)) * 4 + 1)
-        ratios = np.clip(fixed / grid + slope, 1.0 / LIMIT, LIMIT)
+        ratios = np.clip(fixed / grid + slope, 1.0 / WHOLE_LIMIT, WHOLE_LIMIT)
         found[kind] = tuple(zip(grid.tolist(), ratios.tolist(), strict=True))
     return found
 

@@ -2,33 +2,77 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from statistics import median
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.calibration.fit import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, SEND_RECV, Sample
+from executor.calibration.choose import Candidate, Choice, choose
+from executor.calibration.fit import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    REDUCE_SCATTER,
+    SEND_RECV,
+    Sample,
+    link_time,
+    pair,
+)
 from executor.calibration.kernels import Bench
+from executor.calibration.workloads import Case
 from executor.parallel import buckets
+from parsim.cluster.hardware import System
 
-SIZES = (4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = (4 * KIB, 64 * KIB, 512 * KIB, 2 * MIB, 8 * MIB, 32 * MIB, 128 * MIB, 1024 * MIB)
+"""Of the whole array, bytes: 4 or 5 fit the constants, the others their residuals."""
 KINDS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, SEND_RECV)
 ROUNDS = 5
+REPEATS = 20
+ARRAYS = 3.0
+"""Arrays of a size that a collective holds at once: input, output, and the library's own."""
+LATE = 2.0
+FIXED = 0.005
+"""Seconds that a collective costs beside its repeats."""
 
 
-def link_samples(bench: Bench, seconds: float) -> Iterator[Sample]:
-    """Median times of every kind and size; to be called on two ranks."""
-    share = seconds / (len(SIZES) * len(KINDS))
-    for size in SIZES:
+def link_choice(system: System, *, memory: float, seconds: float, cpu: bool) -> Choice:
+    """Kinds and sizes to time between two ranks, within a time and a memory; alike on all ranks."""
+    where = pair(system)
+    candidates = []
+    for kind in KINDS:
+        for size in SIZES:
+            shape = {"bytes": float(size)}
+            once = link_time(system, where, kind, shape) * (2.0 if kind == SEND_RECV else 1.0)
+            cost = FIXED + REPEATS * once if ARRAYS * size <= memory else math.inf
+            case = Case(kind, shape)
+            candidates.append(Candidate(shape=(kind, (float(size),)), case=case, cost=cost))
+    weights = np.full((1, len(candidates)), 1.0 / len(candidates))
+    return choose(candidates, weights, seconds, cpu=cpu)
+
+
+def link_samples(bench: Bench, chosen: Choice, seconds: float) -> Iterator[Sample]:
+    """Median times of the chosen kinds and sizes; to be called on two ranks.
+
+    All ranks stop together where it takes twice the time.
+    """
+    end = time.perf_counter() + LATE * seconds
+    for case in chosen.cases:
+        late = torch.tensor(float(time.perf_counter() > end), device=bench.device)
+        dist.broadcast(late, 0)
+        if late:
+            return
+        size = int(case.shape["bytes"])
         data = torch.zeros(size // 4, device=bench.device)
         part = torch.zeros(data.numel() // dist.get_world_size(), device=bench.device)
-        for kind in KINDS:
-            lasted = bench.typical(_work(kind, data, part), share)
-            halves = 2.0 if kind == SEND_RECV else 1.0
-            yield Sample(kind=kind, shape={"bytes": float(size)}, seconds=lasted / halves)
+        share = seconds / len(chosen.cases)
+        lasted = bench.typical(_work(case.kind, data, part), share)
+        halves = 2.0 if case.kind == SEND_RECV else 1.0
+        yield Sample(kind=case.kind, shape=case.shape, seconds=lasted / halves)
 
 
 def _work(kind: str, data: Tensor, part: Tensor) -> Callable[[], object]:

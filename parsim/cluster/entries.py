@@ -15,6 +15,7 @@ from typing import get_args
 from parsim.cluster.curves import read_curves
 from parsim.cluster.document import Document, Node, is_null, is_text
 from parsim.cluster.hardware import Curve, Fabric, Generation, Library, Measured, Tiles
+from parsim.cluster.plausible import check_plausible
 from parsim.cluster.residuals import read_residuals
 from parsim.errors import ScenarioError, UnitError, did_you_mean
 from parsim.units import parse_quantity
@@ -198,7 +199,9 @@ def _read_field(
         expected = "one value or [value, source]" if source else "one value"
         raise document.error(node, f"{where}.{field}", f"must be {expected}, not a {node.id}")
     try:
-        return Reading(_convert(str(node.value), kind, is_text(node)), source)
+        value = _convert(str(node.value), kind, is_text(node))
+        check_plausible(field, value)
+        return Reading(value, source)
     except (ValueError, UnitError) as error:
         raise document.error(node, f"{where}.{field}", str(error)) from None
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from parsim.cost.coverage import coverage_notes
 from parsim.cost.job import Job
 from parsim.cost.stages import LayerTable
 from parsim.errors import ParsimError
@@ -115,7 +116,7 @@ def _prediction(
         memory_evidence=spread.evidence,
         context=job.device.context_memory,
         capacity=job.device.memory,
-        notes=notes(job),
+        notes=(*notes(job), *coverage_notes(job, plan)),
         timeline=drawn,  # type: ignore[arg-type]
     )
 

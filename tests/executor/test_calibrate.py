@@ -261,7 +261,11 @@ def test_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     words = ["calibrate", "--out", str(out), "--scenario", str(scenario(tmp_path))]
     assert main([*words, "--seconds", "5", "--device", "cpu", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert set(document) == {"schema_version", "device", "system", "residuals", "seconds"}
+    assert set(document) == {
+        "schema_version", "device", "system", "residuals", "seconds", "chosen", "interval"
+    }  # fmt: skip
+    assert 0 < document["interval"]["expected"] < document["interval"]["before"]
+    assert document["chosen"]["gemm"]["measured"] == document["residuals"]["kernels"]["gemm"]["n"]
     assert document["residuals"]["kernels"]["gemm"]["n"] >= 10
     device = load_catalog([out]).device(document["device"]["id"])
     assert device.gemm_efficiency == pytest.approx(document["device"]["gemm_efficiency"], rel=1e-4)

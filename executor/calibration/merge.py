@@ -1,0 +1,310 @@
+"""Joins two calibrations of one device into one: all their measured points, constants fitted anew.
+
+A file holds no times but ratios, so a time is ratio x what the file's own constants model. Where
+both measured the same shape, the newer file counts: by its latest day, on equal days the one that
+is named last (it need not be the better one, but it is the machine as it is now). What whole layers
+add is written as lines; the merged line is fitted through both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from executor.calibration.file import catalog_text, with_units
+from executor.calibration.fit import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    DEVICE_CONSTANTS,
+    REDUCE_SCATTER,
+    SEND_RECV,
+    SPAN,
+    Kernels,
+    Sample,
+    fit_device,
+    fit_system,
+    lines,
+    link_time,
+    pair,
+    points,
+    residuals,
+    system_constants,
+)
+from executor.calibration.layers import SHARDED
+from executor.calibration.workloads import (
+    BACKWARD,
+    FORWARD,
+    GEMM,
+    distinct_cases,
+    memory_cases,
+    spread,
+)
+from parsim.cluster.document import read_document
+from parsim.cluster.entries import read_entry
+from parsim.cluster.hardware import Device, Measured, System
+from parsim.cluster.reader import load_catalog
+from parsim.cluster.residuals import WHOLE_LIMIT
+from parsim.cost.software import software
+from parsim.errors import InputError, ParsimError
+from parsim.plan.record import precision
+
+LINKS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, SEND_RECV)
+NAMES = {GEMM: ("m", "n", "k"), FORWARD: ("flops", "seq_len"), BACKWARD: ("flops", "seq_len")}
+"""Coordinates by kind; the others have bytes."""
+_SOURCE = re.compile(
+    r"measured (?P<day>\d{4}-\d\d-\d\d) by parsim calibrate on (?P<name>.+?), (?P<used>[^,]+), "
+    r"torch (?P<torch>[^,;]+)[^;]*"
+)
+_LAYERS = re.compile(r"(split_|sequence_)?(block|embedding|head)_(forward|backward)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """One file: its entries, the ids that they start from, and where its numbers come from."""
+
+    file: str
+    device: Device
+    system: System | None
+    base: tuple[str, str]
+    sources: tuple[str, ...]
+
+    @property
+    def latest(self) -> str:
+        """Day of the newest measurement."""
+        return max(_part(one, "day") for one in self.sources)
+
+    def only(self, part: str) -> str:
+        """What all its sources agree in: name or used (the precision)."""
+        return _part(self.sources[0], part)
+
+
+def _part(source: str, part: str) -> str:
+    found = _SOURCE.fullmatch(source)
+    return found[part] if found else ""
+
+
+def read_calibration(file: Path) -> Calibration:
+    """Read a file of `parsim calibrate`.
+
+    Raises:
+        ScenarioError: it is no catalog file, or holds impossible numbers.
+        InputError: it holds no calibrated device, or does not say how it was measured.
+    """
+    known, found = load_catalog(), load_catalog([file])
+    own = [name for name in found.devices if name not in known.devices]
+    if len(own) != 1 or not found.devices[own[0]].calibrated:
+        raise InputError(f"{file} holds no calibrated device; give a file that `parsim calibrate "
+                         f"--out` wrote")  # fmt: skip
+    device = found.devices[own[0]]
+    systems = [one for name, one in found.systems.items()
+               if name not in known.systems and one.device.id == device.id]  # fmt: skip
+    text = device.sources.get(DEVICE_CONSTANTS[0], "")
+    sources = tuple(one.group(0).strip() for one in _SOURCE.finditer(text))
+    if not sources:
+        raise InputError(
+            f"{file}: {device.id}.{DEVICE_CONSTANTS[0]} does not say when and on what it was "
+            f"measured; give a file that `parsim calibrate --out` wrote"
+        )
+    system = systems[0] if systems else None
+    ids = {"devices": device.id, "systems": system.id if system else ""}
+    return Calibration(file=str(file), device=device, system=system, sources=sources,
+                       base=_parents(file, ids))  # fmt: skip
+
+
+def _parents(file: Path, ids: Mapping[str, str]) -> tuple[str, str]:
+    """What the entries of a file start from."""
+    document, found = read_document(file), {"devices": "", "systems": ""}
+    for section, _, node in document.items(document.root, ""):
+        for name, key, value in document.items(node, section):
+            if name == ids[section]:
+                found[section] = read_entry(document, section, name, key, value).parent or ""
+    return found["devices"], found["systems"]
+
+
+def compatible(old: Calibration, name: str, used: str, version: str) -> list[str]:
+    """Notes on what differs between a file and another measurement.
+
+    Raises:
+        InputError: another device or precision: their times do not belong together.
+    """
+    if old.only("name") != name:
+        raise InputError(f"{old.file} was measured on {old.only('name')}, this is {name}; only "
+                         f"calibrations of one device can be merged")  # fmt: skip
+    if old.only("used") != used:
+        raise InputError(f"{old.file} was measured in {old.only('used')}, this is {used}; only "
+                         f"calibrations of one precision can be merged")  # fmt: skip
+    others = sorted({_part(one, "torch") for one in old.sources} - {version})
+    return [f"{old.file} was measured with torch {', '.join(others)}, this is {version}: kernels "
+            f"may differ"] if others else []  # fmt: skip
+
+
+def merge(first: Calibration, second: Calibration) -> tuple[str, dict[str, Any]]:
+    """The merged file's text, and a document of its constants, residuals and points.
+
+    Raises:
+        InputError: the calibrations do not belong together.
+    """
+    notes: list[str] = []
+    for source in second.sources:
+        notes += compatible(first, _part(source, "name"), _part(source, "used"),
+                            _part(source, "torch"))  # fmt: skip
+    old, new = (first, second) if first.latest <= second.latest else (second, first)
+    kernels = _kernels(new)
+    launches = _launches(kernels)
+    samples = _joined(_kernel_samples(old, kernels, launches),
+                      _kernel_samples(new, kernels, launches))  # fmt: skip
+    base = load_catalog().device(new.base[0])
+    device = fit_device(base, samples, kernels)
+    device = replace(device, id=new.device.id, name=new.device.name)
+    modelled = [kernels.time(device, x.kind, x.shape) for x in samples]
+    own = {**points(samples, modelled), **_merged_lines(old.device, new.device)}
+    device = replace(device, residuals=own)
+    system, links = _merged_system(old, new, device)
+    sources = sorted({*old.sources, *new.sources})
+    text = catalog_text(device, system, new.base, "; ".join(sources))
+    return text, {
+        "device": with_units({name: getattr(device, name) for name in DEVICE_CONSTANTS}),
+        "system": system and {"intra.bandwidth_bytes_per_s": system.intra.bandwidth,
+                              **with_units(system_constants(system)),
+                              "interference": system.interference},
+        "residuals": {"kernels": residuals(samples, modelled), **links},
+        "merged": {
+            "sources": sources,
+            "points": {"older": _count(old), "newer": _count(new),
+                       "merged": sum(map(len, own.values()))},
+        },
+        "notes": list(dict.fromkeys(notes)),
+    }  # fmt: skip
+
+
+def _count(one: Calibration) -> int:
+    return sum(map(len, one.device.residuals.values()))
+
+
+def _kernels(one: Calibration) -> Kernels:
+    """How the file's kernels are priced: its precision; the bytes are in the points."""
+    used = one.only("used")
+    value = precision(used).activation
+    return Kernels(precision=used, value=value, software=software("executor-cpu"))
+
+
+def _launches(kernels: Kernels) -> dict[str, float]:
+    """Launches of a kind: the file has only bytes."""
+    found: dict[str, float] = {}
+    for small in (True, False):
+        workloads = spread("cpu" if small else "cuda", "fp32")
+        alone = memory_cases(small, kernels.value, kernels.software)
+        for case in (*alone, *distinct_cases(workloads, kernels.software)):
+            found.setdefault(case.kind, case.shape.get("launches", 1.0))
+    return found
+
+
+def _kernel_samples(
+    one: Calibration, kernels: Kernels, launches: Mapping[str, float]
+) -> list[Sample]:
+    """Times of a file's kernels: ratio x model under its own constants."""
+    bare = replace(one.device, residuals={})
+    found = []
+    for kind, rows in one.device.residuals.items():
+        if _LAYERS.match(kind):
+            continue
+        for *where, ratio in rows:
+            shape = dict(zip(NAMES.get(kind, ("bytes",)), where, strict=True))
+            if kind not in NAMES:
+                shape["launches"] = launches.get(kind, 1.0)
+            seconds = ratio * kernels.time(bare, kind, shape)
+            found.append(Sample(kind=kind, shape=shape, seconds=seconds))
+    return found
+
+
+def _joined(old: Iterable[Sample], new: Iterable[Sample]) -> list[Sample]:
+    """All samples, of equal shapes the newer one, in an order that does not depend on the files."""
+    found = {(one.kind, tuple(one.shape.values())): one for one in (*old, *new)}
+    return [found[key] for key in sorted(found)]
+
+
+def _merged_lines(old: Device | System, new: Device | System) -> Measured:
+    """Lines of whole layers through the measured range of both files."""
+    kinds = [kind for kind in (*old.residuals, *new.residuals)
+             if _LAYERS.match(kind) or kind.startswith(SHARDED)]  # fmt: skip
+    samples = [
+        Sample(kind=kind, shape={"seconds": x}, seconds=ratio * x)
+        for kind in sorted(set(kinds))
+        for x, ratio in _core(old.residuals.get(kind, ()), new.residuals.get(kind, ()))
+    ]
+    return lines(samples) if samples else {}
+
+
+def _core(*files: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
+    """Points of lines without what was added at both ends (see `lines`).
+
+    The written points lie on ratio = fixed / x + slope, so that is known but for rounding.
+    """
+    found = []
+    for rows in files:
+        if rows:
+            inside = [row for row in rows if 1.0 / WHOLE_LIMIT < row[1] < WHOLE_LIMIT]
+            table = np.array(inside or rows)
+            columns = np.stack([1.0 / table[:, 0], np.ones(len(table))], axis=1)
+            (fixed, slope), *_ = np.linalg.lstsq(columns, table[:, 1], rcond=None)
+            low, high = rows[0][0] * SPAN, rows[-1][0] / SPAN
+            at = [low, *(x for x, _ in rows if low < x < high), high]
+            found += [(x, float(fixed / x + slope)) for x in at]
+    return sorted(found)
+
+
+def _merged_system(
+    old: Calibration, new: Calibration, device: Device
+) -> tuple[System | None, dict[str, Any]]:
+    """The links of both; the system of the only one that has them, or None."""
+    held = [one.system for one in (old, new) if one.system is not None]
+    if not held:
+        return None, {"collectives": {}}
+    samples = _joined(*(_link_samples(held[0]), _link_samples(held[-1])))
+    base = load_catalog().system((new if new.system else old).base[1])
+    system = replace(
+        fit_system(base, samples), id=held[-1].id, name=held[-1].name, device=device,
+        devices_per_node=held[-1].devices_per_node, interference=held[-1].interference,
+    )  # fmt: skip
+    where = pair(system)
+    modelled = [link_time(system, where, x.kind, x.shape) for x in samples]
+    own = {**points(samples, modelled), **_merged_lines(held[0], held[-1])}
+    return replace(system, residuals=own), {"collectives": residuals(samples, modelled)}
+
+
+def _link_samples(system: System) -> list[Sample]:
+    bare = replace(system, residuals={})
+    where = pair(bare)
+    return [
+        Sample(kind=kind, shape={"bytes": size},
+               seconds=ratio * link_time(bare, where, kind, {"bytes": size}))
+        for kind in LINKS for size, ratio in system.residuals.get(kind, ())
+    ]  # fmt: skip
+
+
+def main() -> int:
+    """Merge two files into a third and print the document."""
+    parser = argparse.ArgumentParser(prog="python -m executor.calibration.merge")
+    parser.add_argument("files", type=Path, nargs=2, help="files of `parsim calibrate`")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    try:
+        text, document = merge(*(read_calibration(file) for file in options.files))
+    except ParsimError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    options.out.write_text(text, encoding="utf-8")
+    sys.stdout.write(json.dumps(document))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

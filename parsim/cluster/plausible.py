@@ -1,0 +1,28 @@
+"""What no device can be: numbers that a broken measurement or a slip of the pen writes down."""
+
+from __future__ import annotations
+
+MOST_EFFICIENCY = 1.3
+"""Share of the quoted rate that a kernel may reach: parts boost above the clock their peak is
+quoted at (a fit to H100 products found 1.10); beyond this the peak or the measurement is wrong."""
+LONGEST = 1.0
+"""Seconds that a latency or a call's overhead may have; real ones are microseconds."""
+
+
+def check_plausible(field: str, value: object) -> None:
+    """Refuse an impossible number in a field of a device or a system.
+
+    Raises:
+        ValueError: what is wrong with it and what is allowed.
+    """
+    if not isinstance(value, float):
+        return
+    if field.endswith("efficiency") and value > MOST_EFFICIENCY:
+        raise ValueError(
+            f"{value:g} is more than any kernel or transfer reaches; allowed: above 0, at most "
+            f"{MOST_EFFICIENCY:g} (check the peak or bandwidth that it is a share of)"
+        )
+    if field.endswith(("latency", "overhead", "per_rank")) and not 0.0 <= value <= LONGEST:
+        raise ValueError(f"{value:g} s cannot be; allowed: 0 s to {LONGEST:g} s")
+    if field == "interference" and value > 1.0:
+        raise ValueError(f"{value:g} is more than all of the time; allowed: 0 to 1")

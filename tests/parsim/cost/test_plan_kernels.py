@@ -1,0 +1,110 @@
+"""The kernels of a step add up to its layers, and what no calibration measured of them is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from parsim.cluster.hardware import Measured
+from parsim.cost.coverage import coverage_notes, outside
+from parsim.cost.job import Job
+from parsim.cost.plan_kernels import plan_kernels
+from parsim.cost.software import software
+from parsim.cost.stages import LayerTable
+from parsim.plan import Plan, PlanTable, Recompute
+from parsim.scenario import load_scenario
+from parsim.sim import simulate
+
+SCENARIOS = sorted(
+    path for path in Path("scenarios").glob("*.yaml") if "plan:" in path.read_text("utf-8")
+)
+
+
+def layers_seconds(job: Job, plan: Plan) -> float:
+    """What the simulator prices: all layers, embedding and head of all micro-batches."""
+    layers = LayerTable.of(job, PlanTable.of([plan]))
+    total = 0.0
+    for kind, cost, again in zip(job.model.kinds, layers.kinds, layers.recomputed, strict=True):
+        number = sum(one is kind for one in job.model.layers)
+        passes = cost.forward.kernels[0] + cost.backward.kernels[0] + again.kernels[0]
+        total += number * float(passes)
+    for cost in (layers.embedding, layers.head):
+        total += float(cost.forward.kernels[0] + cost.backward.kernels[0])
+    return total * plan.num_microbatches / plan.pp
+
+
+def kernel_seconds(job: Job, plan: Plan) -> float:
+    return sum(one.weight for one in plan_kernels(job, plan) if one.kind != "optimizer")
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_kernels_add_up_to_the_layers(path: Path) -> None:
+    found = load_scenario(path)
+    plan = found.fixed_plan()
+    assert kernel_seconds(found.job, plan) == pytest.approx(
+        layers_seconds(found.job, plan), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("recompute", Recompute)
+@pytest.mark.parametrize("stack", ["generic", "executor-cpu", "megatron-2021", "torchtitan"])
+def test_recomputed_kernels_run_again(recompute: Recompute, stack: str) -> None:
+    found = load_scenario(Path("scenarios/gpt2-small-cpu.yaml"))
+    job = replace(found.job, software=software(stack))
+    plan = replace(found.fixed_plan(), tp=2, pp=1, recompute=recompute)
+    assert kernel_seconds(job, plan) == pytest.approx(layers_seconds(job, plan), rel=1e-9)
+
+
+def test_the_optimizer_updates_all_parameters() -> None:
+    found = load_scenario(Path("scenarios/gpt2-small-cpu.yaml"))
+    job, plan = found.job, replace(found.fixed_plan(), pp=1)
+    (update,) = [one for one in plan_kernels(job, plan) if one.kind == "optimizer"]
+    assert update.where[0] == job.model.parameters * job.software.optimizer_bytes
+    assert update.count == 1.0
+
+
+def measured_job(residuals: Measured, *, calibrated: bool = True) -> tuple[Job, Plan]:
+    found = load_scenario(Path("scenarios/gpt2-small-cpu.yaml"))
+    job, plan = found.job, found.fixed_plan()
+    device = replace(job.device, calibrated=calibrated, residuals=residuals)
+    system = replace(job.system, device=device)
+    return replace(job, cluster=replace(job.cluster, system=system)), plan
+
+
+def all_points(factor: float) -> Measured:
+    """A point beside every kernel of the plan, each size so many times as large."""
+    job, plan = measured_job({})
+    found: dict[str, dict[tuple[float, ...], float]] = {}
+    for one in plan_kernels(job, plan):
+        found.setdefault(one.kind, {})[tuple(factor * x for x in one.where)] = 1.0
+    return {kind: tuple((*at, 1.0) for at in rows) for kind, rows in found.items()}
+
+
+def test_a_plan_that_was_measured_has_no_note() -> None:
+    for factor in (1.0, 1.5):
+        assert coverage_notes(*measured_job(all_points(factor))) == ()
+
+
+def test_without_measured_points_nothing_is_said() -> None:
+    assert coverage_notes(*measured_job({})) == ()
+    assert coverage_notes(*measured_job(all_points(1e4), calibrated=False)) == ()
+
+
+def test_far_shapes_are_outside() -> None:
+    shares = outside(*measured_job(all_points(1e4)))
+    assert sum(shares.values()) == pytest.approx(1.0)
+
+
+def test_a_kind_without_points_is_outside() -> None:
+    points = {kind: rows for kind, rows in all_points(1.0).items() if kind != "gemm"}
+    job, plan = measured_job(points)
+    shares = outside(job, plan)
+    assert set(shares) == {"gemm"}
+    kernels = plan_kernels(job, plan)
+    products = sum(one.weight for one in kernels if one.kind == "gemm")
+    assert shares["gemm"] == pytest.approx(products / sum(one.weight for one in kernels))
+    (said,) = coverage_notes(job, plan)
+    assert said.startswith(f"{100 * shares['gemm']:.0f} % of the step's kernel time are kernels")
+    assert said in simulate(job, plan).notes
