@@ -124,7 +124,7 @@ def times(one: Calibration) -> dict[tuple[object, ...], float]:
     bare = replace(one.device, residuals={})
     points = {(kind, row[:-1]): row[-1] for kind, rows in one.device.residuals.items()
               for row in rows}  # fmt: skip
-    found = {}
+    found: dict[tuple[object, ...], float] = {}
     for case in CASES:
         where = tuple(float(f"{x:.6g}") for n, x in case.shape.items() if n != "launches")
         if (case.kind, where) in points:
