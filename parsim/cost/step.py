@@ -15,10 +15,9 @@ from parsim.cluster.placement import hop_crosses
 from parsim.cost.collectives import Groups, collective_time, groups, p2p_time
 from parsim.cost.crowding import speed_beside
 from parsim.cost.job import Job
-from parsim.cost.residuals import measured_factor
-from parsim.cost.sharding import DataParallel, overlapped, reduced_bytes
+from parsim.cost.sharded import Sharded
+from parsim.cost.sharding import DataParallel, reduced_bytes
 from parsim.cost.stages import (
-    ChunkTimes,
     LayerTable,
     backward_times,
     even_cut,
@@ -99,15 +98,11 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
     parameters = stage_parameters(job.model, table, counts)
     forward = forward_times(job, layers, counts)
     backward = backward_times(job, layers, counts)
-    num_layers = counts.sum(axis=1, keepdims=True)
-    gathers = data.per_pass_gather(parameters, num_layers)
-    reduced = gathers + data.per_backward(parameters, num_layers)
-    measured = job.system.residuals
-    gathers = gathers * measured_factor(measured, "sharded_forward", gathers)
-    reduced = reduced * measured_factor(measured, "sharded_backward", reduced)
-    common, speed = table.common, speed_beside(job.system, data.shard, layers.kinds)
-    ahead = _sharded(job, common.overlap_param_gather, forward, gathers, num_layers, speed)
-    behind = _sharded(job, common.overlap_grad_reduce, backward, reduced, num_layers, speed)
+    speed = speed_beside(job.system, data.shard, layers.kinds)
+    sharded = Sharded(
+        job=job, layers=layers, counts=counts, data=data, parameters=parameters, speed=speed
+    )
+    ahead, behind = sharded.passes(forward, backward)
     buckets, bucket_time = data.bucketed_reduction(parameters)
     by_rank = per_rank(parameters, int(table.pp[0]))
     # compute that loses more than half of a collective's time gains nothing from it beside
@@ -132,23 +127,6 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         overlap_reduce=beside,
         late=((1.0 - speed) * hidden).max(axis=0) * beside,
     )
-
-
-def _sharded(
-    job: Job,
-    overlap: bool,
-    chunk: ChunkTimes,
-    communication: Array,
-    num_layers: Array,
-    speed: Array,
-) -> ChunkTimes:
-    """Add the collectives of sharded parameters and gradients to each action."""
-    if overlap:
-        share = job.software.overlap
-        time = overlapped(chunk.time, communication, num_layers, share=share, speed=speed)
-    else:
-        time = chunk.time + communication
-    return replace(chunk, time=time, exposed=chunk.exposed + time - chunk.time)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
