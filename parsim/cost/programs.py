@@ -40,7 +40,10 @@ class Unit:
 
 @dataclass(slots=True, kw_only=True)
 class _Program:
-    """Tasks in issue order; `kernels` are the compute tasks, `middles` those that stand for more."""
+    """Tasks in issue order.
+
+    `kernels` are the compute tasks, `middles` the places of those that stand for more, and how many.
+    """
 
     tasks: list[Task] = field(default_factory=list)
     kernels: list[int] = field(default_factory=list)

@@ -26,17 +26,43 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """Seconds of one kind of collective in a pass: each kind's layer (K, S, B), root, all (S, B)."""
+    """Seconds of ZeRO-3's gathers or reduce-scatters in one pass.
+
+    `layers` (K, S, B) for a layer of each kind, `root` and `whole` (S, B) for the parameters that
+    are in no layer (embedding and head) and for all.
+    """
 
     layers: Array
     root: Array
     whole: Array
 
+    @classmethod
+    def of(
+        cls,
+        data: DataParallel,
+        collective: Callable[[Array], Array],
+        counts: Array,
+        parameters: Array,
+    ) -> Wire:
+        """One collective of a layer, or as many as the stack needs, and one of the root.
+
+        Args:
+            data: communicators, and the plans.
+            collective: seconds of one, of the parameters that it carries.
+            counts: layers of each kind on each stage, (S, K).
+            parameters: of each stage on a rank, (S, B).
+        """
+        on, calls = data.table.zero_stage == 3, data.job.software.gathers_per_layer
+        kinds = np.stack([rank_parameters(one, data.table) for one in data.job.model.kinds])
+        layers = np.where(on, calls * collective(kinds / calls), 0.0)
+        held = np.maximum(parameters - counts @ kinds, 0.0)
+        root = np.where(on & (held > 0.0), collective(held), 0.0)
+        each = np.broadcast_to(layers[:, None, :], (len(kinds), *root.shape))
+        return cls(layers=each, root=root, whole=counts @ layers + root)
+
     def scaled(self, factor: Array | float) -> Wire:
         """All of them multiplied."""
-        return Wire(
-            layers=self.layers * factor, root=self.root * factor, whole=self.whole * factor
-        )
+        return Wire(layers=self.layers * factor, root=self.root * factor, whole=self.whole * factor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +103,11 @@ class Sharded:
         beside = pipelined(chunk.time, whole, count, self.speed)
         return self._mixed(chunk, beside, whole, self.table.common.overlap_grad_reduce)
 
-    def _by_layer(
-        self, forward: ChunkTimes, backward: ChunkTimes
-    ) -> tuple[ChunkTimes, ChunkTimes]:
+    def _by_layer(self, forward: ChunkTimes, backward: ChunkTimes) -> tuple[ChunkTimes, ChunkTimes]:
         """Both passes with gathers and reduce-scatters of layers and root."""
-        gather, scatter = self._wire(self.data.gather), self._wire(self.data.scatter)
+        kinds = (self.counts, self.parameters)
+        gather = Wire.of(self.data, self.data.gather, *kinds)
+        scatter = Wire.of(self.data, self.data.scatter, *kinds)
         both = self._factor("sharded_backward", gather.whole + scatter.whole)
         ahead = gather.scaled(self._factor("sharded_forward", gather.whole))
         gather, scatter = gather.scaled(both), scatter.scaled(both)
@@ -93,20 +119,6 @@ class Sharded:
         return (
             self._mixed(forward, first, ahead.whole, common.overlap_param_gather),
             self._mixed(backward, second, gather.whole + scatter.whole, common.overlap_grad_reduce),
-        )
-
-    def _wire(self, collective: Callable[[Array], Array]) -> Wire:
-        """Collectives of ZeRO-3; a layer's may be several, the root's is one."""
-        on = self.table.zero_stage == 3
-        calls = self.job.software.gathers_per_layer
-        kinds = [rank_parameters(kind, self.table) for kind in self.job.model.kinds]
-        layers = np.stack([calls * np.where(on, collective(one / calls), 0.0) for one in kinds])
-        held = np.maximum(self.parameters - self.counts @ np.stack(kinds), 0.0)
-        root = np.where(on & (held > 0.0), collective(held), 0.0)
-        return Wire(
-            layers=np.broadcast_to(layers[:, None, :], (len(kinds), *root.shape)),
-            root=root,
-            whole=self.counts @ layers + root,
         )
 
     def _alike(self) -> Iterator[tuple[NDArray[np.int64], int]]:

@@ -140,7 +140,7 @@ class _Walk:
         return now + left
 
     def _busy(self) -> list[tuple[Array, Array]]:
-        """Intervals in which a collective runs, by their start; those of one stream are in order."""
+        """Intervals in which a collective runs, by their start; a stream's own are in order."""
         spans = [(self.start[i], self.end[i]) for i in self.beside]
         if len({self.program[i].stream for i in self.beside}) < 2:
             return spans
@@ -168,7 +168,7 @@ class _Walk:
         )
 
 
-def pipelined(compute: Array, wire: Array, pieces: Array, speed: Array) -> Array:
+def pipelined(compute: Array, wire: Array, pieces: Array, speed: Array | float) -> Array:
     """Duration of K equal kernels with K equal collectives, one ahead or one behind each.
 
     Either each collective precedes its kernel (gathers, prefetched one ahead) or follows it
