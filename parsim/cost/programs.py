@@ -42,7 +42,8 @@ class Unit:
 class _Program:
     """Tasks in issue order.
 
-    `kernels` are the compute tasks, `middles` the places of those that stand for more, and how many.
+    `kernels` are the compute tasks; `middles` the places among these of layers that stand for more,
+    and for how many.
     """
 
     tasks: list[Task] = field(default_factory=list)

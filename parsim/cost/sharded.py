@@ -112,10 +112,12 @@ class Sharded:
         ahead = gather.scaled(self._factor("sharded_forward", gather.whole))
         gather, scatter = gather.scaled(both), scatter.scaled(both)
         first, second = forward.time.copy(), backward.time.copy()
-        for stages, at in self._alike():
-            first[stages] = self._forward(forward, ahead, at)
-            second[stages] = self._backward(backward, gather, scatter, at)
         common = self.table.common
+        for stages, at in self._alike():
+            if self._share(common.overlap_param_gather):
+                first[stages] = self._forward(forward, ahead, at)
+            if self._share(common.overlap_grad_reduce):
+                second[stages] = self._backward(backward, gather, scatter, at)
         return (
             self._mixed(forward, first, ahead.whole, common.overlap_param_gather),
             self._mixed(backward, second, gather.whole + scatter.whole, common.overlap_grad_reduce),
@@ -170,9 +172,12 @@ class Sharded:
     def _factor(self, kind: str, seconds: Array) -> Array | float:
         return measured_factor(self.job.system.residuals, kind, seconds)
 
+    def _share(self, overlap: bool) -> float:
+        return self.job.software.overlap if overlap else 0.0
+
     def _mixed(self, chunk: ChunkTimes, beside: Array, wire: Array, overlap: bool) -> ChunkTimes:
         """The software's share beside compute, the rest in line."""
-        share = self.job.software.overlap if overlap else 0.0
+        share = self._share(overlap)
         inline = chunk.time + wire
         time = inline + share * (np.where(wire > 0.0, beside, inline) - inline)
         return replace(chunk, time=time, exposed=chunk.exposed + time - chunk.time)

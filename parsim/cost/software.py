@@ -41,8 +41,9 @@ class Software:
     `tp_overlap_backward` is the share of those in backward that are issued beside a whole GEMM;
     what they take from compute is the hardware's (`cost/crowding.py`). `gathers_per_layer` is how
     many collectives ZeRO-3 needs for a layer's parameters. `staging` is moved per byte that a
-    sharded collective carries, between its flat buffer and the tensors; `lookup_gradient` bytes per value of the token
-    table by each backward. `optimizer_bytes` is moved per local parameter by a step.
+    sharded collective carries, between its flat buffer and the tensors; `lookup_gradient` bytes per
+    value of the token table by each backward. `optimizer_bytes` is moved per local parameter by a
+    step.
     """
 
     id: str
