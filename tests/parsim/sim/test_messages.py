@@ -10,6 +10,7 @@ from parsim.cost.job import Job
 from parsim.plan import Plan
 from parsim.schedule import build_schedule
 from parsim.sim import simulate
+from parsim.sim.prediction import Prediction
 
 SHAPE = Plan(pp=4, dp_replicate=4, num_microbatches=8)
 NAMED = {
@@ -28,6 +29,12 @@ PLANS = NAMED | {
 }
 
 
+def sends(found: Prediction) -> list[float]:
+    """What each message holds up its sender."""
+    assert found.timeline is not None
+    return [span.exposed for span in found.timeline.spans if span.stream == "send"]
+
+
 @pytest.mark.parametrize("name", PLANS)
 def test_sends_beside_compute_hold_nobody_up(name: str, job: Job) -> None:
     beside, blocking = (
@@ -36,12 +43,7 @@ def test_sends_beside_compute_hold_nobody_up(name: str, job: Job) -> None:
     )
     assert beside.step_time < blocking.step_time or name.endswith(("naive", "gpipe"))
     assert beside.step_time <= blocking.step_time
-    assert beside.timeline is not None
-    assert blocking.timeline is not None
-    free, held = (
-        [span.exposed for span in found.timeline.spans if span.stream == "send"]
-        for found in (beside, blocking)
-    )
+    free, held = sends(beside), sends(blocking)
     assert free
     assert not any(free)
     assert all(held)
