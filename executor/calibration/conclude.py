@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from executor.calibration.file import catalog_text, hardware_name, source_text, with_units
@@ -36,7 +35,9 @@ from executor.mesh import DeviceReport
 from parsim.cluster.hardware import Cluster, Device, System
 from parsim.cost.job import Job
 from parsim.cost.layers import LayerCoster, split_of
+from parsim.cost.sharded import Wire
 from parsim.cost.sharding import DataParallel
+from parsim.cost.stages import layer_counts, stage_parameters
 from parsim.plan import PlanTable
 
 SCHEMA_VERSION = 1
@@ -170,10 +171,10 @@ def layer_times(
 
 def sharding_times(job: Job, table: PlanTable) -> list[float]:
     """Seconds that the simulator gives ZeRO-3's collectives in one forward and one backward."""
-    data, layers = DataParallel.of(job, table), np.array([[job.model.num_layers]], dtype=np.float64)
-    parameters = np.array([[job.model.parameters]], dtype=np.float64)
-    gathered = data.per_pass_gather(parameters, layers)
-    reduced = data.per_backward(parameters, layers)
+    data, counts = DataParallel.of(job, table), layer_counts(job.model, (job.model.num_layers,))
+    parameters = stage_parameters(job.model, table, counts)
+    gathered = Wire.of(data, data.gather, counts, parameters).whole
+    reduced = Wire.of(data, data.scatter, counts, parameters).whole
     return [float(gathered[0, 0]), float((gathered + reduced)[0, 0])]
 
 

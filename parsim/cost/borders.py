@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from parsim.cost.collectives import Groups, Kind, collective_time, groups
 from parsim.cost.crowding import crowded_device
 from parsim.cost.job import Job
+from parsim.cost.streams import pipelined
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable
 from parsim.plan.record import Quantization
@@ -83,9 +84,8 @@ class Borders:
         return np.where(sequence, scatter, whole), np.where(sequence, gather, 0.0)
 
     def time(self, kind: Kind, size: Array) -> Array:
-        """Seconds of one collective that the software cannot hide."""
-        shown = 1.0 - self.job.software.tp_overlap
-        return shown * collective_time(self.job.system, kind, size, self.where)
+        """Seconds of one collective."""
+        return collective_time(self.job.system, kind, size, self.where)
 
     def beside(self, collective: Array, kernel: Array) -> Array:
         """What shows of a collective that runs beside a backward GEMM.
@@ -93,6 +93,28 @@ class Borders:
         The stack's share of the shorter of the two hides, less what the kernel loses to the
         collective's multiprocessors.
         """
-        kept = crowded_device(self.job.system).sm_count / self.job.device.sm_count
-        hidden = self.job.software.tp_overlap_backward * kept * np.minimum(collective, kernel)
+        hidden = self.job.software.tp_overlap_backward * self.kept * np.minimum(collective, kernel)
         return np.asarray(collective - hidden)
+
+    def chunked(self, collective: Array, kernel: Array, chunk: Array) -> Array:
+        """What shows of a collective that runs in tp chunks beside the chunks of its GEMM, (B,).
+
+        The product of m rows becomes tp products of m / tp rows (`chunk` seconds each), and each
+        chunk's share of the collective runs beside the next one's product, which keeps the
+        multiprocessors that the collective leaves: a pipeline of tp pieces, less the `kernel`
+        seconds of the product in one. At most the collective itself, because a stack switches off
+        what does not pay; and all of it without sequence parallelism, which chunks need.
+
+        Source: user buffers of Transformer Engine (ring exchange and pipelined reduce-scatter).
+        Leaves out: copy engines, which take no multiprocessors; the first chunk of a gather, which
+        is there already; bulk overlap of fewer, larger pieces.
+        """
+        tp = self.table.tp.astype(np.float64)
+        shown = pipelined(tp * chunk, collective, tp, self.kept) - kernel
+        on = self.table.sequence_parallel & (self.table.tp > 1)
+        return np.where(on, np.clip(shown, 0.0, collective), collective)
+
+    @property
+    def kept(self) -> float:
+        """Share of the multiprocessors that a collective leaves to a product."""
+        return crowded_device(self.job.system).sm_count / self.job.device.sm_count

@@ -105,7 +105,8 @@ class LayerCoster:
         """Three GEMMs: output, input gradient, weight gradient; and the casts of quantised ones.
 
         Backward, sequence parallelism gathers the input again beside the input gradient, and the
-        collective of the input gradient runs beside the weight gradient.
+        collective of the input gradient runs beside the weight gradient. Where the stack cuts
+        GEMMs into chunks, the other collectives run beside those.
         """
         tokens = self.table.microbatch_size if op.per_sequence else self.tokens
         m = np.asarray(tokens, dtype=np.float64)
@@ -119,9 +120,13 @@ class LayerCoster:
         to.backward.add(inward + weight, 2 + op.bias)
         self._casts(how, m, n, k, to)
         border = self.borders.around(op, how)
-        to.forward.expose(border.entering_forward + border.leaving_forward)
-        beside_weight = self.borders.beside(border.entering_backward, weight)
-        to.backward.expose(beside_weight + border.leaving_backward)
+        around, behind = border.entering_forward + border.leaving_forward, border.leaving_backward
+        if self.job.software.tp_overlap and op.split is not Split.NONE:
+            rows = m / self.table.tp
+            around = self.borders.chunked(around, ahead, self._gemm(how, rows, n, k))
+            behind = self.borders.chunked(behind, inward, self._gemm(how, rows, k, n))
+        to.forward.expose(around)
+        to.backward.expose(self.borders.beside(border.entering_backward, weight) + behind)
         to.backward.expose(self.borders.beside(border.entering_forward, inward))
 
     def _casts(self, how: Quantization | None, m: Array, n: Array, k: Array, to: LayerCost) -> None:

@@ -17,6 +17,7 @@ from parsim.cost.collectives import Groups, Kind, collective_time, groups
 from parsim.cost.job import Job
 from parsim.cost.kernels import memory_time
 from parsim.cost.quantized import gathered_size
+from parsim.cost.streams import pipelined
 from parsim.plan import PlanTable
 
 Array = NDArray[np.float64]
@@ -100,37 +101,19 @@ class DataParallel:
         count = self.buckets(parameters)
         return count, self.final_reduction(parameters / count)
 
-    def per_backward(self, parameters: Array, layers: Array) -> Array:
-        """Gradient reduce-scatter in each backward, seconds.
+    def final_gather(self, parameters: Array, forward: Array, speed: Array) -> Array:
+        """Parameter all-gather after the update, ZeRO-1 and 2: what shows of it, (p, B) seconds.
 
-        ZeRO-2 by buckets, ZeRO-3 by layers.
+        Bucket by bucket beside a rank's first forwards, which take `forward` seconds, (p, B), and
+        keep the share `speed` (B,) of their speed; the rest of the stack's `overlap` in line.
+
+        Leaves out: the bubble in which later ranks wait for their first micro-batch.
         """
-        stage, calls = self.table.zero_stage, self._calls(layers)
-        by_bucket = self.buckets(parameters)
-        pieces = np.where(stage == 3, calls, by_bucket)
-        return np.where(stage >= 2, pieces * self.scatter(parameters / pieces), 0.0)
-
-    def per_pass_gather(self, parameters: Array, layers: Array) -> Array:
-        """Parameter all-gather in each forward and each backward: ZeRO-3, seconds.
-
-        One collective per layer, or as many as the stack needs; each pays its latency.
-        """
-        calls = self._calls(layers)
-        whole = calls * self.gather(parameters / calls)
-        return np.where(self.table.zero_stage == 3, whole, 0.0)
-
-    def _calls(self, layers: Array) -> Array:
-        return np.maximum(layers, 1.0) * self.job.software.gathers_per_layer
-
-    def final_gather(self, parameters: Array, speed: Array) -> Array:
-        """Parameter all-gather after the update: ZeRO-1 and 2, the part that nothing hides.
-
-        Beside it compute keeps the share `speed` (B,); what that costs is counted here.
-        """
-        stage = self.table.zero_stage
+        stage, count = self.table.zero_stage, self.buckets(parameters)
         whole = np.where((stage == 1) | (stage == 2), self.gather(parameters), 0.0)
-        hidden = self.job.software.overlap if self.table.common.overlap_param_gather else 0.0
-        return np.asarray(whole * (1.0 - hidden * speed))
+        share = self.job.software.overlap if self.table.common.overlap_param_gather else 0.0
+        shown = pipelined(forward, whole, count, speed) - forward
+        return np.asarray(whole + share * np.where(whole > 0.0, shown - whole, 0.0))
 
     def optimizer(self, parameters: Array) -> Array:
         """Optimizer step: bytes per local parameter over memory bandwidth, plus host time.
@@ -162,22 +145,3 @@ def reduced_bytes(table: PlanTable) -> float:
     """Bytes per gradient element on the wire."""
     wide = table.common.reduce_precision == "fp32"
     return 4.0 if wide else float(table.precision.gathered)
-
-
-def overlapped(
-    compute: Array, communication: Array, layers: Array, *, share: float, speed: Array
-) -> Array:
-    """Time of a chunk whose collectives of `layers` layers run beside its compute.
-
-    Beside a collective compute keeps `speed` v of its own, so C and G together take
-    T = max(G, C + (1 - v) G), plus G / layers, because the first (or last) layer's collective has
-    nothing to run beside. The software runs the `share` of the collectives so, the rest in line:
-    share (T + G / layers) + (1 - share)(C + G), and never more than C + G.
-
-    Source: two-stage pipeline of equal layers, exact for v = 1.
-    Leaves out: prefetch across the border of two actions.
-    """
-    inline = compute + communication
-    beside = np.maximum(communication, compute + (1.0 - speed) * communication)
-    beside = np.minimum(beside + communication / np.maximum(layers, 1.0), inline)
-    return np.asarray(share * beside + (1.0 - share) * inline)

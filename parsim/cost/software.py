@@ -37,12 +37,13 @@ class Software:
     `fp32_shards` says that what ZeRO-3 shards is the fp32 copy, gathered in 16 bit.
     `eager` says that tensors live as eager autograd has them (`parsim/sim/peaks.py`).
     `overlap` is the share of data-parallel collectives that are issued beside compute, `tp_overlap`
-    the share of tensor-parallel collectives that hide under GEMMs, `tp_overlap_backward` the share
-    of those in backward that are issued beside a GEMM; what they take from compute is the
-    hardware's (`cost/crowding.py`). `gathers_per_layer` is how many collectives
-    ZeRO-3 needs for a layer's parameters. `staging` is moved per byte that a sharded collective
-    carries, between its flat buffer and the tensors; `lookup_gradient` bytes per value of the token
-    table by each backward. `optimizer_bytes` is moved per local parameter by a step.
+    says that GEMMs are cut into chunks beside which their collectives run (`cost/borders.py`),
+    `tp_overlap_backward` is the share of those in backward that are issued beside a whole GEMM;
+    what they take from compute is the hardware's (`cost/crowding.py`). `gathers_per_layer` is how
+    many collectives ZeRO-3 needs for a layer's parameters. `staging` is moved per byte that a
+    sharded collective carries, between its flat buffer and the tensors; `lookup_gradient` bytes per
+    value of the token table by each backward. `optimizer_bytes` is moved per local parameter by a
+    step.
     """
 
     id: str
@@ -66,7 +67,7 @@ class Software:
     reserved_share: float
     eager: bool
     overlap: float
-    tp_overlap: float
+    tp_overlap: bool
     tp_overlap_backward: float
     gathers_per_layer: int
     staging: float

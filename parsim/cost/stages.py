@@ -108,11 +108,15 @@ class LayerTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkTimes:
-    """Seconds of one forward or backward per stage, (S, B): whole, exposed, recomputed."""
+    """Seconds of one forward or backward per stage, (S, B): whole, exposed, recomputed.
+
+    `pace` is the whole over the device's seconds: more than 1 where the host is slower.
+    """
 
     time: Array
     exposed: Array
     recomputed: Array
+    pace: Array
 
 
 def forward_times(job: Job, layers: LayerTable, counts: Array) -> ChunkTimes:
@@ -150,12 +154,11 @@ def _chunk(job: Job, total: Pass, again: Pass | None) -> ChunkTimes:
     device = total.kernels + total.exposed
     host = total.launches * job.software.launch_cost * job.device.launch_factor
     time = smooth_max(device, host, 8.0) + 0.5 * job.software.microbatch_overhead
-    share = np.divide(total.exposed, device, out=np.zeros_like(device), where=device > 0)
+    pace = np.divide(time, device, out=np.zeros_like(device), where=device > 0)
     repeated = np.zeros_like(device)
     if again is not None:
-        part = again.kernels + again.exposed
-        repeated = time * np.divide(part, device, out=np.zeros_like(device), where=device > 0)
-    return ChunkTimes(time=time, exposed=share * time, recomputed=repeated)
+        repeated = again.seconds * pace
+    return ChunkTimes(time=time, exposed=total.exposed * pace, recomputed=repeated, pace=pace)
 
 
 def host_share(job: Job, layers: LayerTable) -> Array:
@@ -170,10 +173,10 @@ def stage_parameters(model: Model, table: PlanTable, counts: Array) -> Array:
 
     With tied embeddings and more than one stage the last stage holds a second copy of the table.
     """
-    per_kind = np.stack([_rank_parameters(layer, table) for layer in model.kinds])
+    per_kind = np.stack([rank_parameters(layer, table) for layer in model.kinds])
     rows: Array = counts @ per_kind
-    rows[0] += _rank_parameters(model.embedding, table)
-    rows[-1] += _rank_parameters(model.head, table)
+    rows[0] += rank_parameters(model.embedding, table)
+    rows[-1] += rank_parameters(model.head, table)
     if model.tied_embeddings and len(counts) > 1:
         rows[-1] += tied_parameters(model, table)
     return rows
@@ -189,10 +192,11 @@ def tied_parameters(model: Model, table: PlanTable) -> Array:
     return np.asarray(np.ceil(model.vocab_size / table.tp) * model.hidden_size)
 
 
-def _rank_parameters(layer: Layer, table: PlanTable) -> Array:
+def rank_parameters(layer: Layer, table: PlanTable) -> Array:
+    """Parameters of one layer on one tensor-parallel rank, (B,)."""
     return np.asarray(np.ceil(layer.split_parameters / table.tp) + layer.repeated_parameters)
 
 
 def largest_layer_parameters(model: Model, table: PlanTable) -> Array:
     """Parameters of the largest single layer on one rank, (B,): what FSDP gathers at once."""
-    return np.asarray(np.max([_rank_parameters(layer, table) for layer in model.kinds], axis=0))
+    return np.asarray(np.max([rank_parameters(layer, table) for layer in model.kinds], axis=0))

@@ -92,7 +92,9 @@ def own_costs(
         data, held = DataParallel.of(job, table), on_ranks(costs.parameters, schedule)
         values["hop"] = _hops(costs.hop, schedule)
         speed = speed_beside(job.system, data.shard, layers.kinds)
-        values["optimizer"], values["gather"] = data.optimizer(held), data.final_gather(held, speed)
+        first = on_ranks(costs.forward, schedule)
+        values["optimizer"] = data.optimizer(held)
+        values["gather"] = data.final_gather(held, first, speed)
         if schedule.stage_rank[0] == schedule.stage_rank[-1]:
             values["tied"] = np.zeros_like(costs.tied)
     return OwnCosts(**values)

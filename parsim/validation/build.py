@@ -60,7 +60,7 @@ def _software(stack: Software, run: MeasuredRun) -> Software:
     if run.torch_compile is False and stack.id == "torchtitan":
         stack = replace(stack, traffic=stack.traffic * ELEMENTWISE_EAGER, keeps_output=True)
     if run.overlap is not None and "tp" not in run.overlap:
-        stack = replace(stack, tp_overlap=0.0)
+        stack = replace(stack, tp_overlap=False)
     return stack
 
 

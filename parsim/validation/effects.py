@@ -15,7 +15,7 @@ import numpy as np
 
 from parsim.cluster.hardware import Device, System
 from parsim.cost.job import Job
-from parsim.cost.passes import LayerCost
+from parsim.cost.passes import LayerCost, Pass
 from parsim.cost.stages import LayerTable
 from parsim.cost.step import StepCosts, step_costs
 from parsim.plan import PlanTable
@@ -57,12 +57,8 @@ def _no_traffic(job: Job) -> Job:
     return replace(job, software=replace(job.software, traffic=0.0))
 
 
-def _all_tensor_hides(job: Job) -> Job:
-    return replace(job, software=replace(job.software, tp_overlap=1.0))
-
-
 def _no_tensor_hides(job: Job) -> Job:
-    waits = replace(job.software, tp_overlap=0.0, tp_overlap_backward=0.0)
+    waits = replace(job.software, tp_overlap=False, tp_overlap_backward=0.0)
     return replace(job, software=waits)
 
 
@@ -86,6 +82,24 @@ def _no_straggler(job: Job) -> Job:
 def on_system(job: Job, system: System) -> Job:
     """The job on as many nodes of another system."""
     return replace(job, cluster=replace(job.cluster, system=system))
+
+
+def _no_exchanges(layers: LayerTable) -> LayerTable:
+    return replace(
+        layers,
+        kinds=tuple(_alone(cost) for cost in layers.kinds),
+        recomputed=tuple(_shown(one) for one in layers.recomputed),
+        embedding=_alone(layers.embedding),
+        head=_alone(layers.head),
+    )
+
+
+def _alone(cost: LayerCost) -> LayerCost:
+    return replace(cost, forward=_shown(cost.forward), backward=_shown(cost.backward))
+
+
+def _shown(one: Pass) -> Pass:
+    return replace(one, exposed=np.zeros_like(one.exposed))
 
 
 def _no_ends(layers: LayerTable) -> LayerTable:
@@ -132,8 +146,8 @@ EFFECTS = (
     ),
     Effect(
         name="TP communication",
-        meaning="tensor-parallel collectives cost nothing (tp_overlap = 1)",
-        job=_all_tensor_hides,
+        meaning="tensor-parallel collectives, and exchanges of context ranks, cost nothing",
+        layers=_no_exchanges,
     ),
     Effect(
         name="DP communication",
@@ -178,7 +192,7 @@ EFFECTS = (
 
 OVERLAP = Effect(
     name="overlap",
-    meaning="no communication hides: overlap switches off, tp_overlap = tp_overlap_backward = 0",
+    meaning="no communication hides: overlap switches off, no chunks, tp_overlap_backward = 0",
     job=_no_tensor_hides,
     costs=_nothing_hides,
 )

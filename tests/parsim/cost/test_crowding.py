@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from parsim.cluster.hardware import Cluster, System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.crowding import crowded_device, memory_share, speed_beside
 from parsim.cost.job import Job
-from parsim.cost.sharding import DataParallel, overlapped
+from parsim.cost.sharding import DataParallel
 from parsim.cost.software import software
 from parsim.cost.stages import LayerTable
 from parsim.cost.step import step_costs
@@ -66,25 +65,6 @@ def test_a_slow_network_takes_little_memory_bandwidth() -> None:
 def test_what_was_measured_takes_the_place_of_the_model() -> None:
     system = replace(load_catalog().system("dgx-a100"), interference=0.3)
     assert speed(job_on(system)) == 0.7
-
-
-@pytest.mark.parametrize(
-    ("compute", "wire", "kept", "expected"),
-    [
-        (10.0, 4.0, 1.0, 11.0),  # hidden but for the first of four layers
-        (10.0, 4.0, 0.75, 12.0),  # and a quarter of what ran beside is late
-        (2.0, 8.0, 1.0, 10.0),  # 8 + 2, which is also one after the other
-        (10.0, 4.0, 0.0, 14.0),  # one core does both
-    ],
-)
-def test_overlap_by_hand(compute: float, wire: float, kept: float, expected: float) -> None:
-    arrays = (np.array([x]) for x in (compute, wire, 4.0))
-    assert overlapped(*arrays, share=1.0, speed=np.array([kept]))[0] == expected
-
-
-def test_half_of_the_collectives_in_line() -> None:
-    arrays = (np.array([x]) for x in (10.0, 4.0, 4.0))
-    assert overlapped(*arrays, share=0.5, speed=np.array([1.0]))[0] == 12.5
 
 
 def test_nothing_is_late_without_a_reduction_beside_backward() -> None:

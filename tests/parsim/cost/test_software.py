@@ -10,11 +10,12 @@ from parsim.cost.software import GENERIC, Software, software, software_catalog
 from parsim.errors import CatalogError
 
 STATED = {f.name for f in fields(Software)} - {"id", "description", "reasons"}
-SHARES = ("overlap", "tp_overlap", "tp_overlap_backward")
+SHARES = ("overlap", "tp_overlap_backward")
 AMOUNTS = ("traffic", "launch_cost", "microbatch_overhead", "loss_bytes", "loss_kept",
            "optimizer_bytes", "optimizer_fixed", "workspace")  # fmt: skip
 FLAGS = ("fused_attention", "fused_gradient_accumulation", "overlap_grad_reduce",
-         "overlap_param_gather", "overlap_p2p", "scatter_p2p")  # fmt: skip
+         "overlap_param_gather", "overlap_p2p", "scatter_p2p",
+         "tp_overlap")  # fmt: skip
 
 
 @pytest.fixture(params=sorted(software_catalog()))
@@ -68,7 +69,8 @@ def test_what_the_published_stacks_are_known_for() -> None:
     megatron = software("megatron-2021")
     assert (megatron.fused_attention, megatron.scatter_p2p) == (False, True)
     assert (megatron.overlap_grad_reduce, megatron.reduce_precision) == (False, "same")
-    assert software("nemo").tp_overlap > 0 == software(GENERIC).tp_overlap
+    assert software("nemo").tp_overlap
+    assert not software(GENERIC).tp_overlap
     assert software("torchtitan").fused_attention
 
 

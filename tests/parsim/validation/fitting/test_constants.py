@@ -18,7 +18,7 @@ ATTENTION = Address.parse("device a100-sxm-80gb attention_forward_efficiency")
 NETWORK = Address.parse("system dgx-a100 network.efficiency")
 TRAFFIC = Address.parse("stack megatron-2021 traffic")
 FLASH = Address.parse("stack mpt-fsdp-2023 attention_factor.h100.backward")
-TP_OVERLAP = Address.parse("stack nemo tp_overlap")
+OVERLAP = Address.parse("stack nemo overlap")
 
 
 def job(table: str, **cells: str) -> Job:
@@ -95,18 +95,15 @@ def test_values_go_where_they_belong() -> None:
 
 def test_the_catalogs_values_change_nothing() -> None:
     own = job("megatron_sc21_table1")
-    addresses = (HBM, NETWORK, TRAFFIC, FLASH, TP_OVERLAP)
+    addresses = (HBM, NETWORK, TRAFFIC, FLASH, OVERLAP)
     assert with_values(own, {one: one.catalog_value() for one in addresses}) == own
 
 
 def test_what_a_row_says_of_a_constant_stays_said() -> None:
-    """An eager run moves more than the stack; a run without overlap hides nothing."""
+    """An eager run moves more than the stack."""
     traffic = Address.parse("stack torchtitan traffic")
     eager = job("torchtitan", torch_compile="no")
     ratio = eager.software.traffic / traffic.catalog_value()
     assert ratio > 1.1
     changed = with_values(eager, {traffic: 2.0})
     assert changed.software.traffic == pytest.approx(2.0 * ratio)
-    waits = job("nvidia_dgxc", overlap="dp")
-    assert waits.software.tp_overlap == 0.0
-    assert with_values(waits, {TP_OVERLAP: 0.9}).software.tp_overlap == 0.0
