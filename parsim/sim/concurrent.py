@@ -8,8 +8,8 @@ A collective is one fluid over all links that it crosses: its slowest link holds
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -98,6 +98,14 @@ class Concurrent:
     def of(self, kind: Collective) -> tuple[ConcurrentRow, ...]:
         """Rows of one kind."""
         return tuple(row for row in self.rows if row.alone.collective == kind)
+
+    def beside(self, measured: Mapping[tuple[str, int], float]) -> Concurrent:
+        """The same rows with seconds measured with all groups at once, by kind and size."""
+        rows = tuple(
+            replace(row, measured_together=measured.get((row.alone.collective, row.alone.size)))
+            for row in self.rows
+        )
+        return replace(self, rows=rows)
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` says under `concurrent`."""
