@@ -38,7 +38,7 @@ REPEATS = (5, 40)
 CLOCK_GRAIN = 1e-3
 """Calls are repeated within one timing until they last about this long, seconds."""
 MOST_CALLS = 50
-RESERVE = 4.0
+RESERVE = 5.0
 """Seconds kept for writing and for the ranks to end."""
 BUSY = 0.6
 """Share of a case's time that its timings may take; warm-up and barriers take the rest."""
@@ -158,9 +158,7 @@ class Phase:
     seconds: float
 
 
-def prepared(
-    kind: str, size: int, active: Sequence[Team], device: torch.device
-) -> Phase:
+def prepared(kind: str, size: int, active: Sequence[Team], device: torch.device) -> Phase:
     """A phase after its warm-up, with as many calls a timing as all ranks agree on."""
     own = next((team for team in active if team.own), None)
     work = work_of(kind, size, own, device) if own else None
@@ -265,7 +263,7 @@ def _document(
 def main() -> int:
     """Say what there is to measure on (outside torchrun), or measure (inside it)."""
     parser = argparse.ArgumentParser(prog="python -m executor.collectives", description=__doc__)
-    parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--device")
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=[])
     parser.add_argument("--sizes", type=lambda text: [int(x) for x in text.split(",")], default=[])
     parser.add_argument("--ranks", type=int, default=0)

@@ -17,7 +17,7 @@ from parsim.units import parse_quantity
 if TYPE_CHECKING:
     from parsim.cluster.hardware import System
     from parsim.cost.collectives import Algorithm, Protocol
-    from parsim.sim.collective_sweep import Collective, Sweep
+    from parsim.sim.collective_sweep import Collective, Sweep, Timings
     from parsim.sim.concurrent import Concurrent
     from parsim.sim.group_layout import Layout
 
@@ -275,9 +275,7 @@ def _predict(layout: Layout, chosen: _Chosen) -> Sweep:
         if left := [one for one in COLLECTIVES if one not in kinds]:
             forced = " with ".join(filter(None, (chosen.algorithm, chosen.protocol)))
             note(f"note: {forced} cannot do {', '.join(left)} on this group; left out")
-    return sweep(
-        layout, kinds, chosen.sizes, algorithm=chosen.algorithm, protocol=chosen.protocol
-    )
+    return sweep(layout, kinds, chosen.sizes, algorithm=chosen.algorithm, protocol=chosen.protocol)
 
 
 def _measure(
@@ -300,9 +298,9 @@ def _measure(
         )  # fmt: skip
 
 
-def _times(measured: dict[str, Any], *, groups: int) -> dict[tuple[str, int], float]:
+def _times(measured: dict[str, Any], *, groups: int) -> Timings:
     return {
-        (row["collective"], row["bytes"]): row["time_s"]
+        (row["collective"], row["bytes"]): (row["time_s"], row["mad_s"])
         for row in measured["rows"]
         if row["groups"] == groups
     }

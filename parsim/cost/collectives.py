@@ -115,7 +115,8 @@ def choose(system: System, kind: Kind, size: float, where: Groups, *,
 
     Forcing an algorithm (or protocol), as NCCL_ALGO and NCCL_PROTO do, gives the time of that one:
     its own bandwidth instead of the best one's. Left free, the time is `collective_time`'s, which
-    does not depend on the algorithm that the tables name. gloo has its ring only, all-to-all its messages.
+    does not depend on the algorithm that the tables name.
+    gloo has its ring only; an all-to-all is messages.
 
     Raises:
         PlanError: the algorithm or protocol cannot serve this collective on this group.

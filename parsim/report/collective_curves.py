@@ -140,13 +140,16 @@ def _axes(axes: Axes, found: Sweep, label: str, text: FuncFormatter) -> None:
     sizes = sorted({row.size for row in found.rows})
     axes.set(xscale="log", yscale="log", xlabel="size", ylabel=label)
     edge = 1.25 if any(row.measured is not None for row in found.rows) else 1.0
+    if label != "time":
+        least = _least_rate(found)
+        axes.set_ylim(bottom=least)
+        seen = [row.size for row in found.rows if row.busbw / 1e9 >= least]
+        sizes = [size for size in sizes if size >= min(seen)]
     if len(sizes) > 1:
         axes.set_xlim(sizes[0] / edge, sizes[-1] * edge)
     axes.xaxis.set_major_locator(FixedLocator(_ticks(sizes)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(int(size))))
-    if label != "time":
-        axes.set_ylim(bottom=_least_rate(found))
     low, high = axes.get_ylim()
     close = math.log10(high / low) < 2.0
     axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0) if close else (1.0,)))
@@ -176,12 +179,12 @@ def _name_ends(axes: Axes, found: Sweep) -> None:
     line = (high - low) * LINE_INCHES / (0.72 * SIZE[1])
     right, free = axes.get_xlim()[1], high
     for rate, kinds in ends:
-        text = f"{rate:.3g}  " + "\n".join(kinds)
-        half = 0.5 * line * len(kinds)
-        at = min(math.log10(rate), free - half)
-        free = at - half
-        axes.annotate(text, (right, 10**at), xytext=(5, 0), textcoords="offset points",
-                      va="center", fontsize=8, annotation_clip=False)  # fmt: skip
+        height = line * len(kinds)
+        top = min(math.log10(rate) + height / 2, free)
+        free = top - height
+        for shift, text in ((5, f"{rate:.3g}"), (30, "\n".join(kinds))):
+            axes.annotate(text, (right, 10**top), xytext=(shift, 0), textcoords="offset points",
+                          va="top", fontsize=8, annotation_clip=False)  # fmt: skip
 
 
 def _ticks(sizes: list[int]) -> list[float]:

@@ -52,6 +52,12 @@ def time_text(seconds: float) -> str:
     return f"{seconds * 1e6:.4g} us"
 
 
+def measured_text(median: float, mad: float | None) -> str:
+    """A median with its deviation in percent."""
+    spread = "" if mad is None else f" ± {100 * mad / median:.0f} %"
+    return f"{time_text(median)}{spread}"
+
+
 def rate_text(rate: float) -> str:
     """GB/s with two decimals, small ones with two digits."""
     return f"{rate / 1e9:.2f}" if rate >= 1e7 else f"{rate / 1e9:.2g}"
@@ -82,7 +88,7 @@ def _cells(row: Row) -> Iterator[str]:
 def _measured_cells(row: Row) -> tuple[str, str]:
     if row.measured is None or row.error is None:
         return "-", "-"
-    return time_text(row.measured), percent(row.error, signed=True)
+    return measured_text(row.measured, row.measured_mad), percent(row.error, signed=True)
 
 
 def _rests_on(found: Sweep, kind: Collective) -> Iterator[str]:
@@ -101,7 +107,9 @@ def _rests_on(found: Sweep, kind: Collective) -> Iterator[str]:
     else:
         yield "rests on: links and constants alone; no measured curve of this collective"
     if system.library != "gloo":
-        rates = {name: rate[0] for name, rate in bandwidths(benchmarked(system), kind, where).items()}
+        rates = {
+            name: rate[0] for name, rate in bandwidths(benchmarked(system), kind, where).items()
+        }
         said = ", ".join(f"{name} {rate / 1e9:.1f}" for name, rate in rates.items() if rate > 0)
         yield f"algbw of endless messages by links and constants, GB/s: {said}"
 
@@ -114,10 +122,8 @@ def concurrent_view(found: Concurrent) -> RenderableType:
         said = _shared(found.of(kind))
         parts += [Text(""), Text(f"{kind}: {said}", style="bold"), _concurrent_table(found, kind)]
     if layout.per_device > 1:
-        parts.append(
-            Text(f"oversubscribed: {layout.per_device} groups have ranks on one device and share it",
-                 style="dim")
-        )  # fmt: skip
+        said = f"{layout.per_device} groups have ranks on one device and share it"
+        parts.append(Text(f"oversubscribed: {said}", style="dim"))
     return Group(*parts)
 
 
@@ -146,8 +152,8 @@ def _concurrent_table(found: Concurrent, kind: Collective) -> Table:
 def _measured_together(row: ConcurrentRow) -> tuple[str, str, str]:
     alone, both, slower = row.alone.measured, row.measured_together, row.measured_slowdown
     return (
-        "-" if alone is None else time_text(alone),
-        "-" if both is None else time_text(both),
+        "-" if alone is None else measured_text(alone, row.alone.measured_mad),
+        "-" if both is None else measured_text(both, row.together_mad),
         "-" if slower is None else f"x{slower:.2f}",
     )
 

@@ -35,6 +35,8 @@ COLLECTIVES: tuple[Collective, ...] = (
     "all_to_all",
     "send_recv",
 )
+Timings = Mapping[tuple[str, int], tuple[float, float]]
+"""Kind and size -> median of the measured seconds and its median deviation."""
 Z80 = 1.2816
 """Standard normal deviate of an 80 % interval."""
 
@@ -44,7 +46,8 @@ class Row:
     """One collective of one size: seconds, with their 80 % interval, and what does it.
 
     `size` is counted as nccl-tests does: the whole array for all-gather and reduce-scatter, what
-    one rank sends in all for all-to-all. `bus_share` is busbw over algbw.
+    one rank sends in all for all-to-all. `bus_share` is busbw over algbw. `measured` is a median
+    in seconds, `measured_mad` the median deviation from it.
     """
 
     collective: Collective
@@ -55,6 +58,7 @@ class Row:
     spread: float
     bus_share: float
     measured: float | None = None
+    measured_mad: float | None = None
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -108,12 +112,13 @@ class Sweep:
         """Rows of one kind."""
         return tuple(row for row in self.rows if row.collective == kind)
 
-    def beside(self, measured: Mapping[tuple[str, int], float]) -> Sweep:
-        """The same rows with measured seconds, by kind and size."""
-        rows = tuple(
-            replace(row, measured=measured.get((row.collective, row.size))) for row in self.rows
-        )
-        return replace(self, rows=rows)
+    def beside(self, measured: Timings) -> Sweep:
+        """The same rows with measured seconds."""
+        rows = []
+        for row in self.rows:
+            median, mad = measured.get((row.collective, row.size), (None, None))
+            rows.append(replace(row, measured=median, measured_mad=mad))
+        return replace(self, rows=tuple(rows))
 
     def to_json(self) -> dict[str, Any]:
         """The document of `parsim collectives --json`."""
@@ -138,9 +143,7 @@ def sweep(
     Raises:
         PlanError: the algorithm or protocol cannot serve a kind on this group.
     """
-    rows = tuple(
-        _row(layout, kind, size, algorithm, protocol) for kind in kinds for size in sizes
-    )
+    rows = tuple(_row(layout, kind, size, algorithm, protocol) for kind in kinds for size in sizes)
     return Sweep(layout=layout, rows=rows)
 
 
@@ -150,7 +153,7 @@ def able_kinds(
     """Kinds that a forced algorithm and protocol can do on this group.
 
     Raises:
-        PlanError: none; what an all-reduce could take is said.
+        PlanError: they can do none; says what an all-reduce could take.
     """
     able = []
     for kind in COLLECTIVES:

@@ -8,7 +8,7 @@ A collective is one fluid over all links that it crosses: its slowest link holds
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from parsim.cluster.topology import Link, Topology, build_topology
 from parsim.cost.collectives import GLOO, Algorithm, Protocol
-from parsim.sim.collective_sweep import Collective, Row, Sweep, bus_share, rated
+from parsim.sim.collective_sweep import Collective, Row, Sweep, Timings, bus_share, rated
 from parsim.sim.group_layout import Layout
 
 Array = NDArray[np.float64]
@@ -58,6 +58,7 @@ class ConcurrentRow:
     together: float
     shared: Shared | None
     measured_together: float | None = None
+    together_mad: float | None = None
 
     @property
     def slowdown(self) -> float:
@@ -99,13 +100,13 @@ class Concurrent:
         """Rows of one kind."""
         return tuple(row for row in self.rows if row.alone.collective == kind)
 
-    def beside(self, measured: Mapping[tuple[str, int], float]) -> Concurrent:
-        """The same rows with seconds measured with all groups at once, by kind and size."""
-        rows = tuple(
-            replace(row, measured_together=measured.get((row.alone.collective, row.alone.size)))
-            for row in self.rows
-        )
-        return replace(self, rows=rows)
+    def beside(self, measured: Timings) -> Concurrent:
+        """The same rows with seconds measured with all groups at once."""
+        rows = []
+        for row in self.rows:
+            median, mad = measured.get((row.alone.collective, row.alone.size), (None, None))
+            rows.append(replace(row, measured_together=median, together_mad=mad))
+        return replace(self, rows=tuple(rows))
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` says under `concurrent`."""
