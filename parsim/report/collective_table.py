@@ -95,18 +95,17 @@ def _rests_on(found: Sweep, kind: Collective) -> Iterator[str]:
     """What a kind's numbers come from."""
     layout = found.layout
     system, where = layout.system, layout.alone
-    if kind == "send_recv":
-        yield "rests on: link rates, one hop and NCCL's call; no curve of send/recv"
-        return
     if kind in system.residuals:
         yield "rests on: times that a calibration measured"
+    elif kind == "send_recv":
+        yield "rests on: link rates, one hop and what a call takes; no measured curve"
     elif measured(system, kind, where)[0]:
         yield "rests on: a measured curve of this very group"
     elif any(one.collective == kind for one in system.curves):
         yield "rests on: links and constants, scaled by the nearest measured curve in a node"
     else:
         yield "rests on: links and constants alone; no measured curve of this collective"
-    if system.library != "gloo":
+    if system.library != "gloo" and kind != "send_recv":
         rates = {
             name: rate[0] for name, rate in bandwidths(benchmarked(system), kind, where).items()
         }
