@@ -80,7 +80,7 @@ def test_a_forced_algorithm_is_no_faster_than_the_best() -> None:
     layout = spread_layout(SYSTEMS["dgx-h100"], 1)
     free = sweep(layout, ["all_reduce"], [1 << 30]).rows[0]
     for algorithm in ("ring", "tree", "nvls"):
-        (row,) = sweep(layout, ["all_reduce"], [1 << 30], algorithm=algorithm).rows  # type: ignore[arg-type]
+        (row,) = sweep(layout, ["all_reduce"], [1 << 30], algorithm=algorithm).rows
         assert row.algorithm == algorithm
         assert row.seconds >= free.seconds
 
