@@ -182,7 +182,8 @@ def _rounds(flows: Flows, waiting: Index, rates: Array) -> Array:
 def link_loads(flows: Flows, rates: Array) -> Array:
     """What all flows together carry over each link, (L,)."""
     carried = flows.weight * rates[flows.owner]
-    return np.bincount(flows.links, weights=carried, minlength=len(flows.capacity))
+    loads = np.bincount(flows.links, weights=carried, minlength=len(flows.capacity))
+    return np.asarray(loads, dtype=np.float64)
 
 
 def certify(flows: Flows, rates: Array) -> None:
