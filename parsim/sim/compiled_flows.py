@@ -163,9 +163,7 @@ def wake(
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def admit(
-    begin: Array, now: float, is_active: NDArray[np.bool_], active: Index, alive: int
-) -> int:
+def admit(begin: Array, now: float, is_active: NDArray[np.bool_], active: Index, alive: int) -> int:
     """Flows that begin by now become active; `active` stays in the order of their numbers."""
     came = False
     for flow in range(len(begin)):
