@@ -105,10 +105,11 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """What happened: `start` and `end` of each flow (F,), and of each link (L,) the seconds in
-    which it carried anything (`busy`) or all it can (`saturated`), and its `load` in bytes.
+    """What happened to the flows and on the links.
 
-    `solves` counts how often rates were found.
+    `start` and `end` of each flow (F,); of each link (L,) the seconds in which it carried anything
+    (`busy`) or all it can (`saturated`), and its `load` in bytes. `solves` counts how often rates
+    were found.
     """
 
     start: Array

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,6 +21,7 @@ from parsim.sim.fair_share import (
     fill,
     link_loads,
 )
+from tests.tools.rail_tree import CASES, capacities, paths
 
 
 def test_three_flows_over_two_links() -> None:
@@ -58,7 +64,7 @@ def test_a_flow_without_links_runs_at_its_limit() -> None:
         (lambda: Flows.of([[0]], [1.0], usage=[[1.0, 1.0]]), "2 usages for 1 links"),
     ],
 )
-def test_what_has_no_fair_rates_is_refused(build, said: str) -> None:
+def test_what_has_no_fair_rates_is_refused(build: Callable[[], Flows], said: str) -> None:
     with pytest.raises(InputError, match=said):
         build()
 
@@ -75,7 +81,7 @@ def test_the_certificate_fails_where_rates_are_not_fair(rates: list[float], said
 
 
 @st.composite
-def cases(draw) -> Flows:
+def cases(draw: st.DrawFn) -> Flows:
     """Up to 30 flows of up to 4 of 10 links, with limits, usages and multiplicities."""
     links = draw(st.integers(1, 10))
     path = st.lists(st.integers(0, links - 1), min_size=1, max_size=4, unique=True)
@@ -111,7 +117,7 @@ def test_scaled_capacities_scale_the_rates(flows: Flows, power: int) -> None:
 
 @given(cases(), st.randoms(use_true_random=False))
 @settings(max_examples=50, deadline=None)
-def test_the_order_of_flows_does_not_matter(flows: Flows, random) -> None:
+def test_the_order_of_flows_does_not_matter(flows: Flows, random: Random) -> None:
     order = list(range(len(flows.limit)))
     random.shuffle(order)
     shuffled = fill(flows.take(np.array(order)))
@@ -135,3 +141,13 @@ def test_both_engines_give_the_same_bits(flows: Flows) -> None:
     compiled = pytest.importorskip("parsim.sim.compiled_flows", reason="needs numba")
     found = compiled.rates(flows.bounds, flows.links, flows.weight, flows.limit, flows.capacity)
     assert (found == fill(flows)).all()
+
+
+@pytest.mark.parametrize("count", [64, 256, 1024])
+def test_rates_are_those_of_simgrid(count: int) -> None:
+    """Static flows over a rail-optimised fat tree; made by tests/tools/simgrid_rates.py."""
+    stored = json.loads((Path(__file__).parent / "simgrid_rates.json").read_text("utf-8"))
+    expected = stored["rates_bytes_per_s"][str(count)]
+    assert len(set(expected)) >= 7
+    found = fair_rates(Flows.of(paths(count, CASES[count]), capacities()))
+    assert found == pytest.approx(expected, rel=1e-9)

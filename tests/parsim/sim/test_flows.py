@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsim.errors import InputError
-from parsim.sim.fair_share import Flows
+from parsim.sim.fair_share import Array, Flows
 from parsim.sim.flows import Traffic, carry, carry_by_numpy, carry_compiled
 
 
@@ -65,13 +65,13 @@ def test_a_flow_in_pieces_ends_when_the_whole_does(pieces: int) -> None:
         ({"size": np.ones(2), "after": np.array([1, -1])}, "waits for one that does not come"),
     ],
 )
-def test_traffic_that_cannot_run_is_refused(wrong, said: str) -> None:
+def test_traffic_that_cannot_run_is_refused(wrong: dict[str, Array], said: str) -> None:
     with pytest.raises(InputError, match=said):
         Traffic.of(Flows.of([[0], [0]], [1.0]), **wrong)
 
 
 @st.composite
-def traffics(draw) -> Traffic:
+def traffics(draw: st.DrawFn) -> Traffic:
     """Up to 25 flows on 6 links that start at different times or one after another."""
     path = st.lists(st.integers(0, 5), min_size=1, max_size=3, unique=True)
     paths = draw(st.lists(path, min_size=1, max_size=25))
