@@ -67,11 +67,11 @@ def test_the_document_is_the_contract(cli: Cli) -> None:
 
 
 def test_groups_at_once(cli: Cli) -> None:
-    words = "collectives --system dgx-1v --nodes 2 --kind all_reduce --sizes 1GiB".split()
-    words += ["--group", "tp=8,dp=2"]
+    words = ["collectives", "--system", "dgx-1v", "--nodes", "2", "--group", "tp=8,dp=2"]
+    words += ["--kind", "all_reduce", "--sizes", "1GiB"]
     text = cli(*words).out
     assert "8 groups of 2 ranks at once, 2 x dgx-1v" in text
-    assert "2 groups share nic:0.0 -> leaf:0" in text
+    assert "2 groups share nic:0.0->leaf:0" in text
     document = cli(*words, "--json").document
     check_rows(document["rows"])
     concurrent = document["concurrent"]

@@ -8,24 +8,30 @@ A collective is one fluid over all links that it crosses: its slowest link holds
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from parsim.cluster.topology import Link, Topology, build_topology
+from parsim.cluster.topology import Graph, build_graph
 from parsim.cost.collectives import GLOO, Algorithm, Protocol
-from parsim.sim.collective_sweep import Collective, Row, Sweep, Timings, bus_share, rated
+from parsim.sim.collective_flows import (
+    CollectiveFlow,
+    by_node,
+    pattern,
+    rate_of,
+    scale_to_fit,
+    usage_of,
+)
+from parsim.sim.collective_flows import together as carried_together
+from parsim.sim.collective_sweep import Collective, Row, Sweep, Timings, rated
+from parsim.sim.flows import Carried
 from parsim.sim.group_layout import Layout
 
-Array = NDArray[np.float64]
-ENDLESS = 2.0**70
-"""Bytes beside which latency and ramp are nothing."""
-IN_NODE = ("nvlink", "pcie", "shared-memory")
-FULL = 1.0 - 1e-9
+NOTICED = 1.0 + 1e-6
+"""Together over alone beyond which a link counts as shared."""
 
 
 class Shared(NamedTuple):
@@ -34,20 +40,6 @@ class Shared(NamedTuple):
     name: str
     link_class: str
     groups: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contention:
-    """Share of its rate alone that each group keeps, and where it is lost; None where it is not."""
-
-    kept: tuple[float, ...]
-    shared: tuple[Shared | None, ...]
-
-    @property
-    def worst(self) -> tuple[float, Shared | None]:
-        """The group that loses most."""
-        place = int(np.argmin(self.kept))
-        return self.kept[place], self.shared[place]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,126 +113,84 @@ class Concurrent:
 def together(
     found: Sweep, *, algorithm: Algorithm | None = None, protocol: Protocol | None = None
 ) -> Concurrent:
-    """What the rows of a sweep take where all groups of its layout run them at once.
+    """What the rows of a sweep take where all groups of its layout start them at once.
 
-    T + S / B (1 / kept - 1): the share `kept` of the rate B that a group tends to alone. Latency
-    and ramp stay. Where processors share a core, its calls wait too: T / kept.
+    Fluids that share links max-min fairly (`parsim/sim/collective_flows.py`), latency spent once;
+    the slowest group counts. Where processors share a core, its calls wait as well: groups on a
+    core times the seconds alone.
 
-    Source: max-min fair sharing, network-effective link rates of the system file.
-    Leaves out: contention of small messages, switches that reduce for several groups at once,
-    links inside a switch.
+    Source: max-min fair sharing of the rates that the system file says are reached.
+    Leaves out: contention of small messages, switches that reduce for several groups at once.
     """
     layout = found.layout
-    cores = layout.system.library == GLOO and layout.per_device > 1
+    graph = build_graph(layout.cluster)
     rows: list[ConcurrentRow] = []
     for kind in found.kinds:
-        kept, shared = contention(layout, kind).worst
-        endless = rated(layout, kind, ENDLESS, algorithm, protocol).seconds / ENDLESS
+        least = rated(layout, kind, 1.0, algorithm, protocol).seconds
+        ways: dict[Algorithm, tuple[_Way, ...]] = {}
         for row in found.of(kind):
-            lost = (row.seconds if cores else row.size * endless) * (1.0 / kept - 1.0)
-            rows.append(ConcurrentRow(alone=row, together=row.seconds + lost, shared=shared))
+            if row.algorithm not in ways:
+                ways[row.algorithm] = _ways(layout, graph, kind, row.algorithm)
+            rows.append(_together(layout, graph, row, ways[row.algorithm], least))
     return Concurrent(layout=layout, rows=tuple(rows))
 
 
-def contention(layout: Layout, kind: Collective) -> Contention:
-    """Max-min fair shares of groups that all run one kind of collective.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """Units of one group's collective on each link, and what a unit is of S."""
 
-    use[g, l] is how busy group g alone keeps link l, 1 on the link that it is bound by: alone it
-    runs at the rate of its slowest link, whatever part of it the library reaches.
-    """
-    topology = build_topology(layout.cluster)
-    loads = [_loads(topology, layout, group, kind) for group in layout.groups]
-    links = list(dict.fromkeys(link for load in loads for link in load))
-    place = {link: i for i, link in enumerate(links)}
-    use = np.zeros((len(loads), len(links)))
-    for row, load in zip(use, loads, strict=True):
-        for link, amount in load.items():
-            row[place[link]] = amount / _rate(layout, link)
-        row /= row.max()
-    kept, at = shares(use)
-    crossing = (use > 0).sum(axis=0)
-    shared = [
-        Shared(f"{links[i].source} -> {links[i].target}", links[i].link_class, int(crossing[i]))
-        if i >= 0
-        else None
-        for i in at
-    ]
-    return Contention(kept=tuple(map(float, kept)), shared=tuple(shared))
+    used: dict[int, float]
+    share: float
 
 
-def shares(use: Array) -> tuple[Array, NDArray[np.int64]]:
-    """Progressive filling: all groups grow alike until a link is full, whose groups then stop.
-
-    Args:
-        use: part of each link that a group at its full rate takes, (groups, links).
-
-    Returns:
-        Each group's part of its full rate, and the link that stopped it; -1 for none.
-    """
-    kept = np.zeros(len(use))
-    at = np.full(len(use), -1, dtype=np.int64)
-    growing = np.ones(len(use), dtype=bool)
-    free = np.ones(use.shape[1])
-    while growing.any():
-        demand = use[growing].sum(axis=0)
-        steps = np.where(demand > 0, free / np.maximum(demand, 1e-300), np.inf)
-        step = min(float(steps.min()), 1.0 - float(kept[growing].max()))
-        kept[growing] += step
-        free = free - step * demand
-        whole = growing & (kept >= FULL)
-        full = (demand > 0) & (steps <= step / FULL)
-        stopped = growing & ~whole & (use[:, full] > 0).any(axis=1)
-        for group in np.flatnonzero(stopped):
-            at[group] = np.flatnonzero(full & (use[group] > 0))[0]
-        growing &= ~(whole | stopped)
-    return np.where(at < 0, 1.0, kept), at
+def _ways(layout: Layout, graph: Graph, kind: Collective, algorithm: Algorithm) -> tuple[_Way, ...]:
+    return tuple(_way(layout, graph, kind, algorithm, group) for group in layout.groups)
 
 
-def _rate(layout: Layout, link: Link) -> float:
-    network = layout.system.network
-    inside = link.link_class in IN_NODE or network is None
-    efficiency = layout.system.intra.efficiency if inside or network is None else network.efficiency
-    return link.bandwidth * efficiency
-
-
-def _loads(
-    topology: Topology, layout: Layout, group: Sequence[int], kind: Collective
-) -> dict[Link, float]:
-    """Bytes over each link, per byte of S."""
-    found: dict[Link, float] = {}
-    for sender, receiver, amount in _messages(layout, group, kind):
-        for link in topology.path(sender, receiver):
-            found[link] = found.get(link, 0.0) + amount
-    return found
-
-
-def _messages(
-    layout: Layout, group: Sequence[int], kind: Collective
-) -> Iterator[tuple[int, int, float]]:
-    """Sender, receiver and bytes per byte of S.
-
-    In a node a ring; between nodes each rank sends its part to its neighbour on its own rail (a
-    ring for every rank of a node, each leaving it elsewhere). all-to-all: every pair of a node, and
-    what goes elsewhere over the rank's rail. send/recv: each rank to the next one.
-    """
-    devices = layout.system.devices_per_node
-    nodes: dict[int, list[int]] = {}
-    for rank in group:
-        nodes.setdefault(rank // devices, []).append(rank)
-    held = list(nodes.values())
-    ranks, several = len(group), len(held) > 1
+def _way(
+    layout: Layout, graph: Graph, kind: Collective, algorithm: Algorithm, group: Sequence[int]
+) -> _Way:
+    """Links of a collective; of send/recv each rank's to the next one, as in nccl-tests."""
     if kind == "send_recv":
-        yield from ((a, b, 1.0) for a, b in pairwise([*group, group[0]]))
-        return
-    wire = bus_share(kind, ranks)
-    for here, after in pairwise([*held, held[0]]):
-        if kind == "all_to_all":
-            inside = ((a, b) for a in here for b in here if a != b)
-            part, out = 1.0 / ranks, (ranks - len(here)) / ranks
-        else:
-            inside = ((a, b) for a, b in pairwise([*here, here[0]]) if a != b)
-            part = wire * ((len(here) - 1) / len(here) if several else 1.0)
-            out = wire / len(here)
-        yield from ((a, b, part) for a, b in inside)
-        if several:
-            yield from ((a, after[i % len(after)], out) for i, a in enumerate(here))
+        shift = [(a, b, 1.0) for a, b in pairwise([*group, group[0]])]
+        return _Way(used=usage_of(graph, shift), share=1.0)
+    made = pattern(kind, algorithm, by_node(group, layout.system.devices_per_node))
+    return _Way(used=usage_of(graph, made.edges), share=made.share)
+
+
+def _together(
+    layout: Layout, graph: Graph, row: Row, ways: Sequence[_Way], least: float
+) -> ConcurrentRow:
+    carried = carried_together([_flow(graph, row, way, least) for way in ways], graph)
+    slowest = int(np.argmax(carried.end))
+    seconds = max(float(carried.end[slowest]), row.seconds)
+    if layout.system.library == GLOO:
+        seconds = max(seconds, row.seconds * layout.per_device)
+    if seconds <= row.seconds * NOTICED:
+        return ConcurrentRow(alone=row, together=row.seconds, shared=None)
+    shared = _fullest(graph, ways, slowest, carried)
+    return ConcurrentRow(alone=row, together=seconds, shared=shared)
+
+
+def _flow(graph: Graph, row: Row, way: _Way, least: float) -> CollectiveFlow:
+    """The row's collective as a fluid that takes the row's seconds where nobody is beside it."""
+    unit = way.share * row.size
+    latency, limit = rate_of(row.seconds, least, unit)
+    scale = scale_to_fit(graph, way.used, limit)
+    return CollectiveFlow(
+        links=tuple(way.used),
+        usage=tuple(scale * units for units in way.used.values()),
+        size=unit,
+        limit=limit,
+        latency=latency,
+    )
+
+
+def _fullest(graph: Graph, ways: Sequence[_Way], slowest: int, carried: Carried) -> Shared | None:
+    """The link on the slowest group's way, shared with others, that was full longest."""
+    groups = {link: sum(link in way.used for way in ways) for link in ways[slowest].used}
+    several = [link for link, count in groups.items() if count > 1]
+    if not several:
+        return None
+    link = max(several, key=lambda link: (carried.saturated[link], groups[link], -link))
+    return Shared(graph.names[link], graph.link_class[link], groups[link])
