@@ -35,9 +35,9 @@ from parsim.errors import InputError, ParsimError
 VALUE = 4  # bytes of a float32
 WARMUP = 2
 REPEATS = (5, 40)
-CLOCK_GRAIN = 1e-3
+CLOCK_GRAIN = 5e-3
 """Calls are repeated within one timing until they last about this long, seconds."""
-MOST_CALLS = 50
+LEAST_CALLS, MOST_CALLS = 2, 50
 RESERVE = 5.0
 """Seconds kept for writing and for the ranks to end."""
 BUSY = 0.6
@@ -121,13 +121,17 @@ def work_of(kind: str, size: int, team: Team, device: torch.device) -> Work:
     return shift
 
 
-def elapsed(work: Work, calls: int, device: torch.device) -> float:
-    """Seconds of one call, mean over `calls` in a row."""
+def ran(work: Work, calls: int, device: torch.device) -> tuple[float, float]:
+    """When `calls` in a row began and ended on this rank, seconds.
+
+    Processors share one clock, which tells when the last rank of all ends. A GPU's clock is its
+    own: it begins at 0.
+    """
     if device.type == "cpu":
         began = time.perf_counter()
         for _ in range(calls):
             work()
-        return (time.perf_counter() - began) / calls
+        return began, time.perf_counter()
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize(device)
     start.record()
@@ -135,7 +139,7 @@ def elapsed(work: Work, calls: int, device: torch.device) -> float:
         work()
     end.record()
     torch.cuda.synchronize(device)
-    return float(start.elapsed_time(end)) * 1e-3 / calls
+    return 0.0, float(start.elapsed_time(end)) * 1e-3
 
 
 def slowest(seconds: float, device: torch.device) -> float:
@@ -165,8 +169,9 @@ def prepared(kind: str, size: int, active: Sequence[Team], device: torch.device)
     once = 0.0
     for calls in (1, WARMUP):
         dist.barrier()
-        once = slowest(elapsed(work, calls, device) if work else 0.0, device)
-    calls = min(max(math.ceil(CLOCK_GRAIN / max(once, 1e-7)), 1), MOST_CALLS)
+        began, ended = ran(work, calls, device) if work else (0.0, 0.0)
+        once = slowest((ended - began) / calls, device)
+    calls = min(max(math.ceil(CLOCK_GRAIN / max(once, 1e-7)), LEAST_CALLS), MOST_CALLS)
     return Phase(active=tuple(active), work=work, calls=calls, seconds=once * calls)
 
 
@@ -180,12 +185,12 @@ def timed(
     ready = [prepared(kind, size, active, device) for active in phases]
     lasts = sum(phase.seconds for phase in ready)
     repeats = min(max(int(budget / max(lasts, 1e-6)), REPEATS[0]), REPEATS[1])
-    found: list[list[float]] = [[] for _ in ready]
+    found: list[list[tuple[float, float]]] = [[] for _ in ready]
     for _ in range(repeats):
         for phase, times in zip(ready, found, strict=True):
             dist.barrier()
-            times.append(elapsed(phase.work, phase.calls, device) if phase.work else 0.0)
-    every = torch.zeros((dist.get_world_size(), len(ready), repeats), dtype=torch.float64)
+            times.append(ran(phase.work, phase.calls, device) if phase.work else (0.0, 0.0))
+    every = torch.zeros((dist.get_world_size(), len(ready), repeats, 2), dtype=torch.float64)
     every[dist.get_rank()] = torch.tensor(found, dtype=torch.float64)
     every = every.to(device)
     dist.all_reduce(every)
@@ -193,17 +198,25 @@ def timed(
         return []
     return [
         {"collective": kind, "bytes": size, "groups": len(phase.active),
-         **_summary(every[:, i], phase), "repeats": repeats, "calls": phase.calls}
+         **summary(every[:, i], phase.active, phase.calls), "repeats": repeats,
+         "calls": phase.calls}
         for i, phase in enumerate(ready)
     ]  # fmt: skip
 
 
-def _summary(times: Tensor, phase: Phase) -> dict[str, float]:
-    """Median, deviation and least over repeats and groups of the mean over a group's ranks."""
-    means = [x for team in phase.active for x in times[list(team.ranks)].mean(dim=0).tolist()]
-    middle = median(means)
-    mad = median(abs(x - middle) for x in means)
-    return {"time_s": middle, "mad_s": mad, "least_s": min(means)}
+def summary(times: Tensor, active: Sequence[Team], calls: int) -> dict[str, float]:
+    """Median, deviation and least over repeats of a call's seconds, first start to last end.
+
+    Args:
+        times: start and end by rank and repeat, (ranks, repeats, 2).
+        active: the groups that ran.
+        calls: in each timing.
+    """
+    own = times[[rank for team in active for rank in team.ranks]]
+    lasted = ((own[..., 1].amax(dim=0) - own[..., 0].amin(dim=0)) / calls).tolist()
+    middle = median(lasted)
+    mad = median(abs(x - middle) for x in lasted)
+    return {"time_s": middle, "mad_s": mad, "least_s": min(lasted)}
 
 
 def measure(options: argparse.Namespace, report: DeviceReport) -> None:
