@@ -249,8 +249,15 @@ def _layout(system: System, nodes: int, ranks: int | None, group: str | None,
                 f"--system {system.id} uses {system.library}, this machine {here['backend']}; "
                 f"leave out --system to predict this machine, or --measure"
             )
-        system = replace(system, devices_per_node=max(here["count"], 2))
-        ranks = (2 if here["kind"] == "cpu" else here["count"]) if ranks is None else ranks
+        if here["most_ranks"] < 2:
+            raise InputError(
+                f"--measure: a collective needs two ranks, and this machine has one "
+                f"{here['hardware']}; use --device cpu"
+            )
+        usual = max(here["count"], 2)
+        system = replace(system, devices_per_node=usual)
+        if ranks is None:
+            ranks = 2 if here["kind"] == "cpu" else usual
     return spread_layout(system, nodes, ranks, at_once or 1)
 
 

@@ -165,6 +165,31 @@ def test_measuring_without_torch(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> N
     assert "install it with: pip install parsim[executor]" in done.err
 
 
+@pytest.mark.parametrize(
+    ("words", "changes", "message"),
+    [
+        ("", {"most_ranks": 1}, "a collective needs two ranks"),
+        ("--ranks 2 --concurrent 9", {}, "9 groups of 2 ranks are 18, more than the 16"),
+        ("--ranks 3", {}, "ranks=3 is more than the 2 devices"),
+        ("--system dgx-h100", {}, "--system dgx-h100 uses nccl-2.23, this machine gloo"),
+        ("", {"system": None}, "no system of the catalog has the GPU Some GPU"),
+    ],
+)
+def test_what_cannot_be_measured_here(
+    cli: Cli,
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    changes: dict[str, Any],
+    message: str,
+) -> None:
+    here = {"kind": "cpu", "backend": "gloo", "count": 2, "most_ranks": 16}
+    here |= {"hardware": "Some GPU", "system": "cpu", **changes}
+    monkeypatch.setattr("parsim.launch.collectives_hardware", lambda device: here)
+    done = cli("collectives", "--measure", *words.split())
+    assert done.code == 2
+    assert message in done.err
+
+
 @pytest.mark.distributed
 def test_two_ranks_of_this_machine(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
