@@ -43,6 +43,8 @@ BAND: Final = 0.10
 
 ALIKE: Final = 0.15
 """Logarithms nearer than this are one line in the picture."""
+SAME_END: Final = 1.02
+"""Ends that differ by less are named together."""
 LINE_INCHES: Final = 0.15
 """Height of a line of small text."""
 
@@ -171,7 +173,7 @@ def _name_ends(axes: Axes, found: Sweep) -> None:
     ends: list[tuple[float, list[str]]] = []
     for kind in sorted(found.kinds, key=lambda kind: -found.of(kind)[-1].busbw):
         rate = found.of(kind)[-1].busbw / 1e9
-        if ends and ends[-1][0] / rate < 1.0 + ALIKE / 2:
+        if ends and ends[-1][0] / rate < SAME_END:
             ends[-1][1].append(kind)
         else:
             ends.append((rate, [kind]))
