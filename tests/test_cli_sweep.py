@@ -195,7 +195,7 @@ def test_two_ranks_of_this_machine(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    sizes = ("--sizes", "6B,64KiB,1MiB", "--time-limit", 40)
+    sizes = ("--sizes", "6B,64KiB", "--time-limit", 120)
     done = cli("collectives", "--measure", "--device", "cpu", "--json", *sizes)
     assert done.code == 0
     rows = done.document["rows"]
@@ -203,7 +203,7 @@ def test_two_ranks_of_this_machine(
     assert "1 sizes are no multiple of 8 B" in done.err
     assert all(row["measured_time_s"] is None for row in rows if row["bytes"] == 6)
     timed = [row for row in rows if row["bytes"] > 6]
-    assert len(timed) == 14
+    assert len(timed) == 7
     assert all(1e-6 < row["measured_time_s"] < 10.0 for row in timed)
     measurement = done.document["measurement"]
     assert (measurement["backend"], measurement["world_size"]) == ("gloo", 2)
