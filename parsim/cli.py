@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parsim.cli_collectives import collectives
 from parsim.cli_executor import calibrate, run
 from parsim.errors import InputError, NoFeasiblePlan, ParsimError, ToleranceExceeded
 from parsim.terminal import (
@@ -425,6 +426,7 @@ def _explain(found: Validation, verbose: bool) -> None:
 
 app.command()(run)
 app.command()(calibrate)
+app.command()(collectives)
 
 
 class CatalogKind(StrEnum):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -172,6 +173,61 @@ def _measure(words: list[str], folder: Path) -> None:
     code = _torchrun(layout, [module, *words], log, lambda process: process.wait())
     if code or not (folder / "calibration.json").exists():
         raise RunError(f"the ranks of the calibration failed; see {log}")
+
+
+def collectives_hardware(device: str | None) -> dict[str, Any]:
+    """What collectives would be measured on: kind, backend, count, hardware, system.
+
+    Raises:
+        InputError: torch is missing, or it does not see such a device.
+    """
+    _require_torch("measuring collectives")
+    words = [f"--device={device}"] if device else []
+    found: dict[str, Any] = json.loads(_ask("executor.collectives", words).stdout)
+    return found
+
+
+@ended_by_signals()
+def measure_collectives(
+    kinds: Sequence[str], sizes: Sequence[int], *, ranks: int, groups: int, device: str,
+    until: float,
+) -> dict[str, Any]:  # fmt: skip
+    """Time collectives of one group of this machine's ranks, then of all groups at once.
+
+    Args:
+        kinds: collectives.
+        sizes: bytes, as nccl-tests counts them.
+        ranks: of each group.
+        groups: how many run at once.
+        device: "cpu" or "cuda".
+        until: time of day at which the ranks must have ended, as of `time.time`.
+
+    Raises:
+        RunError: ranks failed, or did not end in time.
+    """
+    words = [f"--kinds={','.join(kinds)}", f"--sizes={','.join(map(str, sizes))}"]
+    words += [f"--ranks={ranks}", f"--groups={groups}", f"--device={device}"]
+    with tempfile.TemporaryDirectory(prefix="parsim-collectives-") as folder:
+        out, log = Path(folder, "collectives.json"), Path(folder, "log.txt")
+        words += [f"--out={out}", f"--until={until}"]
+        words += [f"--load={os.getloadavg()[0]}"] if hasattr(os, "getloadavg") else []
+        layout = ONE_NODE.torchrun_words(ranks * groups, name="collectives", timeout=0.0)
+        limit = max(until - time.time(), 0.0) + GRACE
+        with suppress(subprocess.TimeoutExpired):
+            _torchrun(layout, ["executor.collectives", *words], log,
+                      lambda process: process.wait(timeout=limit))  # fmt: skip
+        if not out.exists():
+            raise RunError(_why_no_collectives(log, until))
+        found: dict[str, Any] = json.loads(out.read_text("utf-8"))
+        return found
+
+
+def _why_no_collectives(log: Path, until: float) -> str:
+    if time.time() >= until:
+        return "the ranks did not end in time; give more with --time-limit, or fewer sizes"
+    told = [line for line in log.read_text("utf-8", errors="replace").splitlines() if line.strip()]
+    errors = [line for line in told if re.match(r"(\[rank\d+\]: )?\w*(Error|Exception)\b", line)]
+    return f"the ranks that measure failed: {(errors or told or ['nothing in their log'])[-1]}"
 
 
 def _require_torch(what: str) -> None:

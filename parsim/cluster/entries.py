@@ -12,15 +12,25 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import get_args
 
+from parsim.cluster.cables import read_cables
 from parsim.cluster.curves import read_curves
 from parsim.cluster.document import Document, Node, is_null, is_text
-from parsim.cluster.hardware import Curve, Fabric, Generation, Library, Measured, Tiles
+from parsim.cluster.hardware import (
+    Cable,
+    Curve,
+    Fabric,
+    Generation,
+    Library,
+    Measured,
+    NetworkFabric,
+    Tiles,
+)
 from parsim.cluster.plausible import check_plausible
 from parsim.cluster.residuals import read_residuals
 from parsim.errors import ScenarioError, UnitError, did_you_mean
 from parsim.units import parse_quantity
 
-Value = str | bool | int | float | Measured | tuple[Curve, ...]
+Value = str | bool | int | float | Measured | tuple[Curve, ...] | tuple[Cable, ...]
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 MOST = 1.3
 """An efficiency beyond this is a mistake: of the peak, of the bandwidth or in the measurement."""
@@ -79,6 +89,7 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "intra.efficiency": "share",
     "intra.nvls": "flag",
     "intra.generation": "generation",
+    "intra.c2c_bandwidth": "bandwidth",
     "network.nics_per_node": "count",
     "network.nic_bandwidth": "bandwidth",
     "network.latency": "time",
@@ -86,6 +97,9 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "network.oversubscription": "share",
     "network.nodes_per_leaf": "count",
     "network.sharp": "flag",
+    "network.fabric": "network fabric",
+    "network.rails": "count",
+    "network.spines": "count",
     "call_overhead": "time",
     "call_overhead_per_rank": "time",
     "straggler": "amount",
@@ -93,6 +107,7 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "interference": "amount",
     "library": "library",
     "curves": "curves",
+    "topology": "cables",
     "residuals": "residuals",
     "calibrated": "flag",
 }
@@ -192,6 +207,8 @@ def _read_field(
         return Reading(read_residuals(document, f"{where}.{field}", node), "")
     if kind == "curves":
         return Reading(read_curves(document, f"{where}.{field}", node), "")
+    if kind == "cables":
+        return Reading(read_cables(document, f"{where}.{field}", node), "")
     source = "" if kind in ("text", "flag", *_WORDS) else document.file
     if node.id == "sequence" and source:
         node, source = _value_and_source(document, f"{where}.{field}", node)
@@ -296,6 +313,7 @@ def _drop(text: str) -> float:
 
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "fabric": get_args(Fabric),
+    "network fabric": get_args(NetworkFabric),
     "tiles": get_args(Tiles),
     "generation": get_args(Generation),
     "library": get_args(Library),

@@ -7,7 +7,7 @@ quoted rate that a long-running kernel or transfer reaches; every number's origi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,6 +17,10 @@ Tiles = Literal["core", "ampere", "hopper", "blackwell"]
 Fabric = Literal["nvswitch", "nvlink-mesh", "pcie", "shared-memory"]
 Generation = Literal["volta", "ampere", "hopper", "blackwell"]
 Library = Literal["nccl-2.23", "nccl-2.19", "nccl-2.18", "gloo"]
+NetworkFabric = Literal["rail-optimised", "fat-tree", "ring", "torus-2d", "torus-3d", "dragonfly"]
+LinkClass = Literal[
+    "nvlink", "c2c", "pcie", "cpu", "shared-memory", "nic", "spine", "cable", "global"
+]
 
 Measured = Mapping[str, tuple[tuple[float, ...], ...]]
 """Kind of kernel or collective -> measured points: coordinates, then measured over modelled."""
@@ -109,6 +113,7 @@ class IntraNode:
     `bandwidth` is what one device can send per second, all its links together. `latency` is one
     hop. `nvls` says the switch can reduce and multicast (Hopper NVSwitch and later). `generation`
     of NVLink names the constants of collectives; None: Hopper's where `nvls`, else Ampere's.
+    `c2c_bandwidth` is NVLink-C2C from a device to its host; None: PCI Express goes there.
     """
 
     fabric: Fabric
@@ -117,6 +122,7 @@ class IntraNode:
     efficiency: float
     nvls: bool = False
     generation: Generation | None = None
+    c2c_bandwidth: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +131,10 @@ class Network:
 
     `nic_bandwidth` is one interface, one direction. `oversubscription` is leaf down-link over
     up-link capacity (1: full bisection). `nodes_per_leaf` counts nodes under one leaf (rail) group.
-    `sharp` says that its switches reduce and that NCCL's CollNet plugin uses them.
+    `sharp` says that its switches reduce and that NCCL's CollNet plugin uses them. `fabric` is how
+    leaves and spines are wired (`topology/fabrics.py`), `rails` how many of a rail-optimised one a
+    node has (None: one for each interface). `spines` is the number of spine switches
+    among which a hash chooses (static ECMP); 1 stands for all of them, as adaptive routing uses.
     """
 
     nics_per_node: int
@@ -135,6 +144,9 @@ class Network:
     oversubscription: float = 1.0
     nodes_per_leaf: int = 32
     sharp: bool = False
+    fabric: NetworkFabric = "fat-tree"
+    rails: int | None = None
+    spines: int = 1
 
     @property
     def node_bandwidth(self) -> float:
@@ -165,6 +177,21 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cable:
+    """A full-duplex link between two parts: bytes/s each way, seconds, share that NCCL reaches.
+
+    Parts are named kind:index, in a catalog file within one node: gpu:0, nvswitch:0, nic:3.
+    """
+
+    source: str
+    target: str
+    link_class: LinkClass
+    bandwidth: float
+    latency: float = 0.0
+    efficiency: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class System:
     """A kind of node and how nodes are joined.
 
@@ -177,7 +204,8 @@ class System:
     `channels` are the multiprocessors that a collective holds while it runs. `interference`, where
     measured, is the share of a collective's time that compute beside it loses: 0 where copy
     engines do the work, 1 where the core that computes also moves the bytes; without it the loss
-    follows from the channels (`cost/crowding.py`). `residuals` are as for a device.
+    follows from the channels (`cost/crowding.py`). `residuals` are as for a device. `topology`,
+    where written, are the cables in a node; otherwise `topology/node_cables.py` makes them.
     """
 
     id: str
@@ -193,6 +221,7 @@ class System:
     interference: float | None = None
     library: Library = "nccl-2.23"
     curves: tuple[Curve, ...] = ()
+    topology: tuple[Cable, ...] = ()
     residuals: Measured = field(default_factory=dict)
     calibrated: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -200,10 +229,16 @@ class System:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """`num_nodes` nodes of one system."""
+    """`num_nodes` nodes of one system.
+
+    `placement` is the device of each rank; None: rank order. `failed` are parts (nic:0.3) and
+    cables (leaf:0.1->spine:0) of the graph that are out of order, so that routes avoid them.
+    """
 
     system: System
     num_nodes: int
+    placement: tuple[int, ...] | None = None
+    failed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.num_nodes < 1:
@@ -213,6 +248,8 @@ class Cluster:
                 f"system {self.system.id} has no network, so nodes={self.num_nodes} cannot be "
                 f"joined; use nodes=1 or a system with a network"
             )
+        if self.placement is not None:
+            check_placement(self.placement, self.num_devices)
 
     @property
     def num_devices(self) -> int:
@@ -223,3 +260,26 @@ class Cluster:
     def device(self) -> Device:
         """The device kind of every node."""
         return self.system.device
+
+
+def check_placement(placement: Sequence[int], devices: int) -> None:
+    """Refuse a map of ranks to devices with a device out of range or twice.
+
+    Raises:
+        CatalogError: the first rank whose device is wrong.
+    """
+    first: dict[int, int] = {}
+    for rank, device in enumerate(placement):
+        if not 0 <= device < devices:
+            raise CatalogError(
+                f"puts rank {rank} on device {device}, which is out of range; "
+                f"allowed: 0 to {devices - 1}"
+            )
+        if device in first:
+            raise CatalogError(
+                f"puts ranks {first[device]} and {rank} on device {device}; "
+                f"each device takes one rank"
+            )
+        first[device] = rank
+    if len(placement) != devices:
+        raise CatalogError(f"places {len(placement)} ranks; the cluster has {devices} devices")

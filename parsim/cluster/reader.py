@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from parsim.cluster.cables import missing_devices
 from parsim.cluster.document import Document, parse_document, read_document
 from parsim.cluster.entries import (
     DEVICE_FIELDS,
@@ -38,12 +39,17 @@ _OPTIONAL = {
     "interference",
     "library",
     "curves",
+    "topology",
     "calibrated",
     "intra.nvls",
     "intra.generation",
+    "intra.c2c_bandwidth",
     "network.oversubscription",
     "network.nodes_per_leaf",
     "network.sharp",
+    "network.fabric",
+    "network.rails",
+    "network.spines",
 }
 _Fields = dict[str, Reading]
 _Found = tuple[Entry, _Fields]
@@ -250,6 +256,7 @@ def _system(entry: Entry, fields: _Fields, devices: Mapping[str, Device]) -> Sys
     device = values.pop("device")
     if device not in devices:
         raise entry.error_at("device", _unknown("device", device, devices))
+    _check_devices(entry, fields)
     if fields["intra.fabric"].value == "shared-memory":  # processors: NCCL is for GPUs
         values.setdefault("library", "gloo")
     return System(
@@ -260,6 +267,22 @@ def _system(entry: Entry, fields: _Fields, devices: Mapping[str, Device]) -> Sys
         sources=_sources(fields),
         **values,
     )
+
+
+def _check_devices(entry: Entry, fields: _Fields) -> None:
+    """A topology that is written out has exactly the devices of the node."""
+    if "topology" not in fields:
+        return
+    cables: Any = fields["topology"].value
+    devices: Any = fields["devices_per_node"].value
+    missing, strange = missing_devices(cables, devices)
+    if missing:
+        more = f" and {len(missing) - 1} more" if missing[1:] else ""
+        message = f"has no cable of {missing[0]}{more}; devices_per_node is {devices}"
+        raise entry.error_at("topology", message)
+    if strange:
+        message = f"names {strange[0]}, but devices_per_node is {devices}"
+        raise entry.error_at("topology", f"{message}; allowed: gpu:0 to gpu:{devices - 1}")
 
 
 def _require(entry: Entry, fields: _Fields, required: Sequence[str]) -> None:

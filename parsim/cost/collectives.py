@@ -115,20 +115,20 @@ def choose(system: System, kind: Kind, size: float, where: Groups, *,
 
     Forcing an algorithm (or protocol), as NCCL_ALGO and NCCL_PROTO do, gives the time of that one:
     its own bandwidth instead of the best one's. Left free, the time is `collective_time`'s, which
-    does not depend on the algorithm that the tables name. gloo has its ring only.
+    does not depend on the algorithm that the tables name.
+    gloo has its ring only; an all-to-all is messages.
 
     Raises:
         PlanError: the algorithm or protocol cannot serve this collective on this group.
         CatalogError: no table of the system's library.
     """
-    if system.library == GLOO:
-        _refuse_other(algorithm, ("ring",), kind, system)
+    if system.library == GLOO or kind == "all_to_all":
+        only: Algorithm = "p2p" if kind == "all_to_all" else "ring"
+        _refuse_other(algorithm, (only,), kind, system)
+        if protocol not in (None, "Simple"):
+            raise PlanError(f"{kind} has no protocol {protocol} on {system.id}; allowed: Simple")
         seconds = float(collective_time(system, kind, size, where)[0])
-        return Choice(library=GLOO, algorithm="ring", protocol="Simple", seconds=seconds)
-    if kind == "all_to_all":
-        _refuse_other(algorithm, ("p2p",), kind, system)
-        seconds = float(collective_time(system, kind, size, where)[0])
-        return Choice(library=system.library, algorithm="p2p", protocol="Simple", seconds=seconds)
+        return Choice(library=system.library, algorithm=only, protocol="Simple", seconds=seconds)
     rates = {name: float(rate[0]) for name, rate in bandwidths(system, kind, where).items()}
     guessed = estimates(system.library, _call(system, kind, size, where))
     able = tuple(dict.fromkeys(name for name, _ in guessed if rates.get(name, 0.0) > 0.0))  # type: ignore[call-overload]

@@ -26,7 +26,27 @@ def build_cluster(tree: Tree, block: ClusterBlock, notes: list[str]) -> Cluster:
         catalog = load_catalog(catalog_files(tree, block))
     system = _overridden(tree, block, _system(tree, block, catalog), notes)
     with tree.located("cluster", "nodes"):
-        return Cluster(system=system, num_nodes=block.nodes)
+        cluster = Cluster(system=system, num_nodes=block.nodes)
+    return _failed(tree, block, _placed(tree, block, cluster))
+
+
+def _placed(tree: Tree, block: ClusterBlock, cluster: Cluster) -> Cluster:
+    if "placement" not in block.given():
+        return cluster
+    with tree.located("cluster", "placement"):
+        return replace(cluster, placement=block.placement)
+
+
+def _failed(tree: Tree, block: ClusterBlock, cluster: Cluster) -> Cluster:
+    """The cluster without its failed parts; its graph is made to see that they exist."""
+    if not block.failed:
+        return cluster
+    from parsim.cluster.topology import build_graph
+
+    with tree.located("cluster", "failed"):
+        found = replace(cluster, failed=block.failed)
+        build_graph(found)
+    return found
 
 
 def _system(tree: Tree, block: ClusterBlock, catalog: Catalog) -> System:

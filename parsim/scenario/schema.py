@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from parsim.cluster.hardware import Fabric, Generation
+from parsim.cluster.hardware import Fabric, Generation, NetworkFabric
 from parsim.errors import UnitError, did_you_mean
 from parsim.model.transformer import Head
 from parsim.plan.rules import SCHEDULE_NAMES
@@ -51,6 +51,7 @@ def _listed(value: object) -> object:
 
 Count = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 Amount = Annotated[int, Field(strict=True, ge=0, le=10**9)]
+Rank = Annotated[int, Field(strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, Field(strict=True, min_length=1)]
 Share = Annotated[float, Field(strict=True, gt=0, le=2, allow_inf_nan=False)]
@@ -116,6 +117,7 @@ class IntraBlock(Block):
     efficiency: Share = UNSET
     nvls: Flag = UNSET
     generation: Generation = UNSET
+    c2c_bandwidth: Rate = UNSET
 
 
 class NetworkBlock(Block):
@@ -128,16 +130,25 @@ class NetworkBlock(Block):
     oversubscription: Ratio = UNSET
     nodes_per_leaf: Count = UNSET
     sharp: Flag = UNSET
+    fabric: NetworkFabric = UNSET
+    rails: Count = UNSET
+    spines: Count = UNSET
 
 
 class ClusterBlock(Block):
-    """A system of the catalog, how many nodes of it, and what differs."""
+    """A system of the catalog, how many nodes of it, and what differs.
+
+    `placement` is the device of each rank, `failed` are parts and cables out of order; both show
+    where links are shared, in the graph of `parsim catalog show`.
+    """
 
     system: Text
     nodes: Count
     device: Text = UNSET
     devices_per_node: Count = UNSET
     catalog: tuple[Text, ...] = ()
+    placement: tuple[Rank, ...] = UNSET
+    failed: tuple[Text, ...] = ()
     intra: IntraBlock = IntraBlock()
     network: NetworkBlock = NetworkBlock()
 

@@ -19,6 +19,7 @@ from parsim.units import parse_quantity
 _DIMENSIONS = {
     "bandwidth": ("bandwidth", "B/s"),
     "nic_bandwidth": ("bandwidth", "B/s"),
+    "c2c_bandwidth": ("bandwidth", "B/s"),
     "latency": ("time", "s"),
     "bucket_bytes": ("bytes", "B"),
 }
@@ -74,6 +75,10 @@ def _cluster(scenario: Scenario) -> dict[str, Any]:
         block["catalog"] = [str(path) for path in scenario.catalog]
     if system.device != base.device:
         block["device"] = system.device.id
+    if cluster.placement is not None:
+        block["placement"] = list(cluster.placement)
+    if cluster.failed:
+        block["failed"] = list(cluster.failed)
     return block | _links(base, system)
 
 

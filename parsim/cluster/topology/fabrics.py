@@ -1,0 +1,178 @@
+"""The cables between nodes: leaves and spines, rings and tori of nodes, a dragonfly.
+
+    rail-optimised   each rail (interface number, modulo `rails`) of a leaf group has its own leaf
+    fat-tree         one leaf holds all interfaces of its leaf group
+    both             the leaves' up-links go to the spines; none where there is one leaf group
+    ring, torus      a router a node, joined to its neighbours
+    dragonfly        routers of `nodes_per_leaf` nodes, all joined in a group; groups joined too
+
+Rates: an interface's cable has its bandwidth. A leaf's up-links have together that of its
+down-links over `oversubscription`, evenly over the spines. Interfaces' efficiency holds for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
+from math import prod
+
+from parsim.cluster.hardware import Cable, LinkClass, Network
+from parsim.errors import CatalogError
+
+Nics = Sequence[Sequence[str]]
+"""Names of each node's interfaces."""
+
+
+def fabric_cables(network: Network, nics: Nics) -> Iterator[Cable]:
+    """All cables between nodes.
+
+    Raises:
+        CatalogError: a torus that the nodes do not fill.
+    """
+    return _FABRICS[network.fabric](network, nics)
+
+
+def _rail_optimised(network: Network, nics: Nics) -> Iterator[Cable]:
+    rails = min(network.rails or len(nics[0]), len(nics[0]))
+    for node, own in enumerate(nics):
+        group = node // network.nodes_per_leaf
+        for place, nic in enumerate(own):
+            yield _port(network, nic, f"leaf:{group}.{place % rails}")
+    ports = -(-len(nics[0]) // rails)
+    yield from _spines(network, len(nics), [f".{rail}" for rail in range(rails)], ports)
+
+
+def _fat_tree(network: Network, nics: Nics) -> Iterator[Cable]:
+    for node, own in enumerate(nics):
+        for nic in own:
+            yield _port(network, nic, f"leaf:{node // network.nodes_per_leaf}")
+    yield from _spines(network, len(nics), [""], len(nics[0]))
+
+
+def _spines(network: Network, nodes: int, leaves: Sequence[str], ports: int) -> Iterator[Cable]:
+    """Up-links of every leaf, `ports` interfaces of each of its nodes, to every spine."""
+    groups = -(-nodes // network.nodes_per_leaf)
+    down = network.nodes_per_leaf * ports * network.nic_bandwidth
+    up = down / network.oversubscription / network.spines
+    for group in range(groups if groups > 1 else 0):
+        for leaf in leaves:
+            for spine in range(network.spines):
+                yield _cable(network, f"leaf:{group}{leaf}", f"spine:{spine}", "spine", up)
+
+
+def _torus(dimensions: int, network: Network, nics: Nics) -> Iterator[Cable]:
+    """Neighbours in each dimension; a node's interfaces are shared evenly by its directions.
+
+    Two nodes in a dimension have one cable of both directions' bandwidth.
+    """
+    yield from _routers(network, nics)
+    shape = torus_shape(len(nics), dimensions)
+    rate = network.node_bandwidth / 2 / dimensions / network.oversubscription
+    for node in range(len(nics)):
+        for axis, size in enumerate(shape):
+            stride = prod(shape[axis + 1 :])
+            place = node // stride % size
+            other = node + ((place + 1) % size - place) * stride
+            if size > 2 or (size == 2 and place == 0):
+                lanes = 2 if size == 2 else 1
+                yield _cable(network, f"router:{node}", f"router:{other}", "cable", rate * lanes)
+
+
+def torus_shape(nodes: int, dimensions: int) -> tuple[int, ...]:
+    """The most even factors of the number of nodes, largest first.
+
+    Raises:
+        CatalogError: more nodes than one, and no two factors above 1 for a torus of more than one.
+    """
+    shape: list[int] = []
+    left = nodes
+    for axis in range(dimensions, 0, -1):
+        root = round(left ** (1 / axis))
+        size = next(one for one in range(max(root, 1), 0, -1) if left % one == 0)
+        shape.append(size)
+        left //= size
+    shape[-1] *= left
+    if dimensions > 1 and nodes > dimensions and sorted(shape)[-2] == 1:
+        raise CatalogError(
+            f"nodes={nodes} does not fill a torus of {dimensions} dimensions; "
+            f"choose a number with factors, e.g. {2**dimensions}, {4**dimensions}, or fabric: ring"
+        )
+    return tuple(sorted(shape, reverse=True))
+
+
+def _ring(network: Network, nics: Nics) -> Iterator[Cable]:
+    return _torus(1, network, nics)
+
+
+def _torus_2d(network: Network, nics: Nics) -> Iterator[Cable]:
+    return _torus(2, network, nics)
+
+
+def _torus_3d(network: Network, nics: Nics) -> Iterator[Cable]:
+    return _torus(3, network, nics)
+
+
+def _routers(network: Network, nics: Nics, per_router: int = 1) -> Iterator[Cable]:
+    for node, own in enumerate(nics):
+        for nic in own:
+            yield _port(network, nic, f"router:{node // per_router}")
+
+
+def _dragonfly(network: Network, nics: Nics) -> Iterator[Cable]:
+    """The balanced dragonfly: p nodes and h = p global ports a router, a = 2p routers a group.
+
+    Every port has the bandwidth of a node. The a h global ports of a group are shared evenly by the
+    other groups, each lane from another router. Source: Kim et al., ISCA 2008, a = 2p = 2h.
+    """
+    per_router = network.nodes_per_leaf
+    yield from _routers(network, nics, per_router)
+    routers = -(-len(nics) // per_router)
+    size = 2 * per_router
+    groups = -(-routers // size)
+    members = [range(g * size, min(routers, (g + 1) * size)) for g in range(groups)]
+    rate = network.node_bandwidth
+    for group in members:
+        for one, two in combinations(group, 2):
+            yield _cable(network, f"router:{one}", f"router:{two}", "cable", rate)
+    ports = size * per_router
+    for one, two in combinations(range(groups), 2):
+        lanes = max(1, min(len(members[one]), len(members[two]), ports // (groups - 1)))
+        each = rate * ports / (groups - 1) / lanes / network.oversubscription
+        for lane in range(lanes):
+            ends = [
+                members[own][((peer - (peer > own)) * lanes + lane) % len(members[own])]
+                for own, peer in ((one, two), (two, one))
+            ]
+            yield _cable(network, f"router:{ends[0]}", f"router:{ends[1]}", "global", each)
+
+
+def _port(network: Network, nic: str, switch: str) -> Cable:
+    """An interface's cable; half of the network's latency, wherever the switch stands."""
+    return Cable(
+        source=nic,
+        target=switch,
+        link_class="nic",
+        bandwidth=network.nic_bandwidth,
+        latency=network.latency / 2,
+        efficiency=network.efficiency,
+    )
+
+
+def _cable(network: Network, one: str, two: str, link_class: LinkClass, rate: float) -> Cable:
+    return Cable(
+        source=one,
+        target=two,
+        link_class=link_class,
+        bandwidth=rate,
+        efficiency=network.efficiency,
+    )
+
+
+_FABRICS: Mapping[str, Callable[[Network, Nics], Iterator[Cable]]] = {
+    "rail-optimised": _rail_optimised,
+    "fat-tree": _fat_tree,
+    "ring": _ring,
+    "torus-2d": _torus_2d,
+    "torus-3d": _torus_3d,
+    "dragonfly": _dragonfly,
+}

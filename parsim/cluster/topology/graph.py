@@ -1,0 +1,275 @@
+"""The record of a graph: directed links as arrays, devices by rank, what-if copies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.cluster.hardware import Cable, LinkClass, check_placement
+from parsim.cluster.topology.routes import Neighbours, shortest
+from parsim.errors import CatalogError, did_you_mean
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+# What a link costs a route, by class. Integers, so that equal routes are exactly equal. NVLink is
+# preferred to PCI Express, and two NVLinks to two spine links: NCCL sends to another rail through
+# the GPU of its own node that sits on that rail (PXN).
+WEIGHTS: Mapping[LinkClass, int] = {
+    "nvlink": 1,
+    "shared-memory": 1,
+    "c2c": 2,
+    "pcie": 2,
+    "cpu": 3,
+    "nic": 4,
+    "spine": 4,
+    "cable": 4,
+    "global": 4,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One direction of a cable: bytes/s as quoted, bytes/s that NCCL reaches, seconds."""
+
+    source: str
+    target: str
+    link_class: LinkClass
+    capacity: float
+    effective: float
+    latency: float
+
+    @property
+    def name(self) -> str:
+        """How the link is written: source->target."""
+        return f"{self.source}->{self.target}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Graph:
+    """Directed links of a cluster; links 2i and 2i + 1 are the two directions of one cable.
+
+    `nodes` are the names of the parts; `source` and `target` index them, (L,). `capacity` is the
+    quoted rate and `effective` what NCCL reaches of it, bytes/s, one direction; `latency` seconds.
+    `devices` is the part that each rank is placed on, (R,). `seed` changes which of several equal
+    routes a pair of devices gets.
+    """
+
+    nodes: tuple[str, ...]
+    source: Indices
+    target: Indices
+    link_class: tuple[LinkClass, ...]
+    capacity: Array
+    effective: Array
+    latency: Array
+    devices: Indices
+    seed: int = 0
+    _routes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, repr=False)
+    _near: list[tuple[Neighbours, Neighbours]] = field(default_factory=list, repr=False)
+
+    @property
+    def num_links(self) -> int:
+        """Directed links."""
+        return len(self.link_class)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the links, source->target."""
+        ends = zip(self.source.tolist(), self.target.tolist(), strict=True)
+        return tuple(f"{self.nodes[a]}->{self.nodes[b]}" for a, b in ends)
+
+    def link(self, index: int) -> Link:
+        """One link with the names of its ends."""
+        return Link(
+            self.nodes[self.source[index]],
+            self.nodes[self.target[index]],
+            self.link_class[index],
+            float(self.capacity[index]),
+            float(self.effective[index]),
+            float(self.latency[index]),
+        )
+
+    def route(self, rank_a: int, rank_b: int) -> tuple[int, ...]:
+        """Links from one rank to another, in order; none from a rank to itself.
+
+        The cheapest by WEIGHTS; among those the one whose narrowest link is widest, then the one
+        that starts on the widest link, then by a hash of the two devices and `seed` (ECMP).
+
+        Raises:
+            CatalogError: there is no such rank, or no way.
+        """
+        return self._route(self._device(rank_a), self._device(rank_b))
+
+    def route_between(self, part_a: str, part_b: str) -> tuple[int, ...]:
+        """As `route`, between any two parts, such as a device and its host.
+
+        Raises:
+            CatalogError: there is no such part, or no way.
+        """
+        return self._route(self._part(part_a), self._part(part_b))
+
+    def _route(self, start: int, end: int) -> tuple[int, ...]:
+        if start == end:
+            return ()
+        found = self._routes.get((start, end))
+        if found is None:
+            leaving, arriving = self._neighbours()
+            found = shortest(leaving, arriving, self.effective, start, end, self.seed)
+            if not found:
+                raise CatalogError(f"there is no way from {self.nodes[start]} to {self.nodes[end]}")
+            self._routes[start, end] = found
+        return found
+
+    def crossed(self, ranks: Sequence[int]) -> Mapping[LinkClass, int]:
+        """Links that a ring over the ranks crosses: class -> number of different links."""
+        ring = [*ranks, *ranks[:1]]
+        links = {link for a, b in pairwise(ring) for link in self.route(a, b)}
+        return dict(Counter(self.link_class[link] for link in sorted(links)))
+
+    def without(self, *names: str) -> Graph:
+        """The graph with parts (nic:0.3) or cables (gpu:0->nvswitch:0, both directions) out of use.
+
+        Raises:
+            CatalogError: there is no such part or cable.
+        """
+        gone = np.zeros(self.num_links, dtype=bool)
+        for name in names:
+            gone |= self._touched(name)
+        keep = np.flatnonzero(~gone)
+        return replace(
+            self,
+            source=self.source[keep],
+            target=self.target[keep],
+            link_class=tuple(self.link_class[i] for i in keep.tolist()),
+            capacity=self.capacity[keep],
+            effective=self.effective[keep],
+            latency=self.latency[keep],
+            _routes={},
+            _near=[],
+        )
+
+    def scaled(self, name: str, factor: float) -> Graph:
+        """The graph with a class of links, a part's links or one cable faster or slower.
+
+        Raises:
+            CatalogError: a factor that is not above 0, or no such class, part or cable.
+        """
+        if not factor > 0.0:
+            raise CatalogError(f"factor={factor} of {name} must be above 0; use without() instead")
+        chosen = np.array([one == name for one in self.link_class])
+        times = np.where(chosen if chosen.any() else self._touched(name), factor, 1.0)
+        return replace(
+            self,
+            capacity=self.capacity * times,
+            effective=self.effective * times,
+            _routes={},
+            _near=[],
+        )
+
+    def placed(self, placement: Sequence[int]) -> Graph:
+        """The graph with rank i on the device that rank placement[i] has now.
+
+        Raises:
+            CatalogError: a device twice or out of range, or another number of ranks.
+        """
+        check_placement(placement, len(self.devices))
+        return replace(self, devices=self.devices[np.asarray(placement, dtype=np.int64)])
+
+    def cut_off(self) -> tuple[str, ...]:
+        """Devices that the first device has no way to."""
+        _, arriving = self._neighbours()
+        leaving, _ = self._neighbours()
+        reached = _reached(leaving, int(self.devices[0])) & _reached(arriving, int(self.devices[0]))
+        return tuple(self.nodes[one] for one in self.devices.tolist() if one not in reached)
+
+    def _touched(self, name: str) -> NDArray[np.bool_]:
+        """Which links belong to a part or a cable."""
+        source, arrow, target = name.partition("->")
+        one = self._part(source)
+        if not arrow:
+            return np.asarray((self.source == one) | (self.target == one))
+        two = self._part(target)
+        found = (self.source == one) & (self.target == two)
+        found |= (self.source == two) & (self.target == one)
+        if not found.any():
+            raise CatalogError(f"no cable joins {source} and {target}")
+        return np.asarray(found)
+
+    def _part(self, name: str) -> int:
+        try:
+            return self.nodes.index(name)
+        except ValueError:
+            hint = did_you_mean(name, self.nodes[:2000])
+            said = f"there is no part '{name}'{hint}; parts are {_examples(self.nodes)}"
+            raise CatalogError(said) from None
+
+    def _device(self, rank: int) -> int:
+        if not 0 <= rank < len(self.devices):
+            last = len(self.devices) - 1
+            raise CatalogError(f"rank={rank} is not in the cluster; allowed: 0 to {last}")
+        return int(self.devices[rank])
+
+    def _neighbours(self) -> tuple[Neighbours, Neighbours]:
+        if not self._near:
+            self._near.append(_adjacency(self))
+        return self._near[0]
+
+
+def make_graph(cables: Iterable[Cable], devices: Iterable[str], seed: int = 0) -> Graph:
+    """Both directions of every cable; parts in the order in which they are first named."""
+    listed = list(cables)
+    names: dict[str, int] = {}
+    for name in devices:
+        names.setdefault(name, len(names))
+    ranks = np.arange(len(names))
+    ends = np.empty((len(listed), 2), dtype=np.int64)
+    for place, one in enumerate(listed):
+        ends[place, 0] = names.setdefault(one.source, len(names))
+        ends[place, 1] = names.setdefault(one.target, len(names))
+    capacity = np.repeat([one.bandwidth for one in listed], 2)
+    return Graph(
+        nodes=tuple(names),
+        source=ends.reshape(-1),
+        target=ends[:, ::-1].reshape(-1),
+        link_class=tuple(name for one in listed for name in (one.link_class, one.link_class)),
+        capacity=capacity,
+        effective=capacity * np.repeat([one.efficiency for one in listed], 2),
+        latency=np.repeat([one.latency for one in listed], 2),
+        devices=ranks,
+        seed=seed,
+    )
+
+
+def _adjacency(graph: Graph) -> tuple[Neighbours, Neighbours]:
+    """Leaving and arriving links of each part: (other end, weight, link)."""
+    leaving: Neighbours = [[] for _ in graph.nodes]
+    arriving: Neighbours = [[] for _ in graph.nodes]
+    ends = zip(graph.source.tolist(), graph.target.tolist(), strict=True)
+    for link, (source, target) in enumerate(ends):
+        weight = WEIGHTS[graph.link_class[link]]
+        leaving[source].append((target, weight, link))
+        arriving[target].append((source, weight, link))
+    return leaving, arriving
+
+
+def _reached(near: Neighbours, start: int) -> set[int]:
+    seen, open_ = {start}, [start]
+    while open_:
+        for other, _, _ in near[open_.pop()]:
+            if other not in seen:
+                seen.add(other)
+                open_.append(other)
+    return seen
+
+
+@lru_cache(maxsize=8)
+def _examples(nodes: tuple[str, ...]) -> str:
+    """One part of each kind."""
+    kinds = {name.partition(":")[0]: name for name in reversed(nodes)}
+    return ", ".join(reversed(kinds.values()))

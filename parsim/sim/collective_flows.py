@@ -1,0 +1,301 @@
+"""A collective as one flow over the links that its algorithm's edges cross.
+
+    ring over 2 nodes of 4     0 > 1 > 2 > 3        a ring for each of the 4 interfaces: an edge
+                               v   v   v   v        between nodes carries one of them, an edge in
+                               4 > 5 > 6 > 7        a node the 3 that do not leave from there
+
+All edges of a collective move at one rate, that of its slowest edge, so the collective is one flow
+whose `usage` of a link counts its edges there. The unit is one edge of the smallest kind, so that
+on a shared link every edge of every collective gets the same.
+
+Idle network: latency + bytes / limit is `collective_time` to the last digits. The latency is that
+of one byte; the limit is the rate at which the rest takes the closed form's seconds. Where that
+rate asks more of a link of the whole network than it has (the closed form is measured, the link
+quoted), the flow's usage of all its links is scaled down to fit; broken links keep that scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.cluster.hardware import System
+from parsim.cost.collectives import Algorithm, Groups, Kind, choose, collective_time, p2p_time
+from parsim.cost.shape import wire_share
+from parsim.errors import InputError
+from parsim.sim.fair_share import Flows
+from parsim.sim.flows import Carried, Traffic, carry
+
+Array = NDArray[np.float64]
+
+LEAST_FLOWING = 1e-6
+"""Least share of a collective's time that its bytes flow; the rest may be latency."""
+
+
+class LinkGraph(Protocol):
+    """What flows need of a topology: links with their effective rates (bytes/s), and routes."""
+
+    @property
+    def effective(self) -> Array:
+        """Bytes/s that NCCL reaches on each link, (L,)."""
+
+    @property
+    def link_class(self) -> Sequence[str]:
+        """Class of each link, (L,)."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Name of each link, (L,)."""
+
+    def route(self, rank_a: int, rank_b: int) -> tuple[int, ...]:
+        """Links from one rank to another."""
+
+
+Edge = tuple[int, int, float]
+"""From rank, to rank, number of unit edges."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pattern:
+    """Edges of a collective, and the bytes that a unit edge carries for each byte of S."""
+
+    edges: tuple[Edge, ...]
+    share: float
+
+
+def pattern(kind: Kind, algorithm: Algorithm, nodes: Sequence[Sequence[int]]) -> Pattern:
+    """What an algorithm sends between the ranks of one group, node by node.
+
+    With k ranks in the fullest node and n in all, a unit edge carries of S
+      ring, PAT     wire share / k (of one node: wire share); k - 1 units inside a node
+      tree          1 / 2k: two trees of nodes, up and down; 4 (k - 1) units inside
+      NVLS          (n + 1) / n inside one node: the switch reduces; joined by trees 2 (k + 1) units
+      CollNet       1 / k: switches between nodes reduce; 2 (k - 1) units inside
+      p2p           1 / n for every pair (all-to-all)
+    Broadcast and reduce are rings without the edge that closes them.
+
+    Source: NCCL's rings (one a channel, each leaving a node by its own interface), its double
+    binary trees, NVLS.
+    Leaves out: which neighbours NCCL's search picks inside a node; here they are in rank order.
+    """
+    full = max(len(node) for node in nodes)
+    count = sum(len(node) for node in nodes)
+    if kind == "all_to_all":
+        ranks = [rank for node in nodes for rank in node]
+        pairs = tuple((a, b, 1.0) for a in ranks for b in ranks if a != b)
+        return Pattern(edges=pairs, share=1.0 / count)
+    closed = kind not in ("broadcast", "reduce")
+    whole = float(wire_share(kind, np.array([float(count)]))[0])
+    if len(nodes) == 1:
+        reduces = algorithm == "nvls"
+        share = (count + 1.0) / count if reduces else whole
+        return Pattern(edges=tuple(_inside(nodes, 1.0, closed)), share=share)
+    if algorithm in ("tree", "nvls_tree"):
+        units = 2.0 * (full + 1) if algorithm == "nvls_tree" else 4.0 * (full - 1)
+        inside = _inside(nodes, units)
+        return Pattern(edges=(*inside, *_trees(nodes, full)), share=0.5 / full)
+    if algorithm == "collnet":
+        edges = (*_inside(nodes, 2.0 * (full - 1)), *_rails(nodes, full, True))
+        return Pattern(edges=edges, share=1.0 / full)
+    edges = (*_inside(nodes, full - 1.0), *_rails(nodes, full, closed))
+    return Pattern(edges=edges, share=whole / full)
+
+
+def _inside(nodes: Sequence[Sequence[int]], units: float, closed: bool = True) -> Iterator[Edge]:
+    """Around each node; a lone rank sends nothing."""
+    for node in nodes:
+        if len(node) > 1 and units > 0.0:
+            last = len(node) if closed or len(nodes) > 1 else len(node) - 1
+            for place in range(last):
+                yield node[place], node[(place + 1) % len(node)], units
+
+
+def _rails(nodes: Sequence[Sequence[int]], full: int, closed: bool) -> Iterator[Edge]:
+    """From every rank of a node to its like in the next one; `full` units leave each node."""
+    for place in range(len(nodes) if closed else len(nodes) - 1):
+        yield from _joined(nodes[place], nodes[(place + 1) % len(nodes)], full)
+
+
+def _joined(here: Sequence[int], there: Sequence[int], full: int) -> Iterator[Edge]:
+    for place, rank in enumerate(here):
+        yield rank, there[place % len(there)], full / len(here)
+
+
+def _trees(nodes: Sequence[Sequence[int]], full: int) -> Iterator[Edge]:
+    """Two binary trees over the nodes, the second one shifted by one, up and down each edge."""
+    count = len(nodes)
+    for shift in (0, 1):
+        for child in range(1, count):
+            parent = _parent(child, count)
+            low, high = nodes[(child + shift) % count], nodes[(parent + shift) % count]
+            yield from _joined(low, high, full)
+            yield from _joined(high, low, full)
+
+
+def _parent(child: int, count: int) -> int:
+    """In NCCL's binary tree: leaves are odd, a node's parent clears its lowest bit, sets the next.
+
+    0 is the root; its only child is the largest power of two below `count`.
+    """
+    bit = child & -child
+    up = (child ^ bit) | (bit << 1)
+    return up if up < count else child ^ bit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveFlow:
+    """One collective: `links` and its `usage` of them, bytes of a unit edge, rate and latency."""
+
+    links: tuple[int, ...]
+    usage: tuple[float, ...]
+    size: float
+    limit: float
+    latency: float
+
+    @property
+    def idle_seconds(self) -> float:
+        """Time when no other traffic is there."""
+        return self.latency + self.size / self.limit
+
+
+def by_node(ranks: Iterable[int], devices_per_node: int) -> tuple[tuple[int, ...], ...]:
+    """Ranks of each node that a group touches, in the order in which the group reaches them."""
+    nodes: dict[int, list[int]] = {}
+    for rank in ranks:
+        nodes.setdefault(rank // devices_per_node, []).append(rank)
+    return tuple(tuple(node) for node in nodes.values())
+
+
+def placed(system: System, ranks: Sequence[int]) -> Groups:
+    """Placement of one group by its ranks; it shares its interfaces with no other."""
+    nodes = by_node(ranks, system.devices_per_node)
+    leaf = system.network.nodes_per_leaf if system.network else 1
+    leaves = {node[0] // system.devices_per_node // leaf for node in nodes}
+    return Groups(
+        size=np.array([float(len(ranks))]),
+        per_node=np.array([float(min(len(node) for node in nodes))]),
+        nodes=np.array([float(len(nodes))]),
+        sharing=np.array([1.0 if len(nodes) > 1 else 0.0]),
+        leaves=np.array([len(leaves) > 1]),
+    )
+
+
+def usage_of(graph: LinkGraph, edges: Iterable[Edge]) -> dict[int, float]:
+    """Unit edges on each link that the edges' routes cross."""
+    used: dict[int, float] = {}
+    for source, target, units in edges:
+        for link in graph.route(source, target):
+            used[link] = used.get(link, 0.0) + units
+    return used
+
+
+def scale_to_fit(graph: LinkGraph, used: Mapping[int, float], limit: float) -> float:
+    """The share of its usage that a flow may count, so that its limit fits the whole network."""
+    most = max((units * limit / graph.effective[link] for link, units in used.items()), default=0)
+    return 1.0 / max(1.0, float(most))
+
+
+def rate_of(seconds: float, least: float, size: float) -> tuple[float, float]:
+    """(latency, limit) of `size` bytes that take `seconds`, of which one byte takes `least`."""
+    latency = min(least, (1.0 - LEAST_FLOWING) * seconds)
+    return latency, size / (seconds - latency)
+
+
+def collective_flow(
+    system: System,
+    graph: LinkGraph,
+    kind: Kind,
+    size: float,
+    ranks: Sequence[int],
+    *,
+    whole: LinkGraph | None = None,
+) -> CollectiveFlow:
+    """One collective of a group of ranks on a graph.
+
+    Args:
+        system: link rates and measured curves for the closed form.
+        graph: the links, broken ones left out.
+        kind: which collective.
+        size: S bytes, nccl-tests convention.
+        ranks: two or more, in the order of the ring.
+        whole: the graph with no link broken, where `graph` is not it.
+
+    Raises:
+        InputError: fewer than two ranks, one twice, or a size that is not above 0.
+    """
+    if len(set(ranks)) < max(2, len(ranks)):
+        raise InputError(f"a collective of ranks {list(ranks)}; give two or more, each once")
+    if not size > 0.0:
+        raise InputError(f"a collective of {size} bytes; the size must be above 0")
+    where = placed(system, ranks)
+    chosen = choose(system, kind, size, where)
+    least = float(collective_time(system, kind, 1.0, where)[0])
+    made = pattern(kind, chosen.algorithm, by_node(ranks, system.devices_per_node))
+    unit = made.share * size
+    latency, limit = rate_of(chosen.seconds, least, unit)
+    scale = scale_to_fit(whole or graph, usage_of(whole or graph, made.edges), limit)
+    used = usage_of(graph, made.edges)
+    return CollectiveFlow(
+        links=tuple(used),
+        usage=tuple(scale * units for units in used.values()),
+        size=unit,
+        limit=limit,
+        latency=latency,
+    )
+
+
+def message_flow(
+    system: System,
+    graph: LinkGraph,
+    size: float,
+    source: int,
+    target: int,
+    *,
+    whole: LinkGraph | None = None,
+) -> CollectiveFlow:
+    """One message from a rank to another, as `collective_flow`; idle it takes `p2p_time`.
+
+    Raises:
+        InputError: a size that is not above 0.
+    """
+    if not size > 0.0:
+        raise InputError(f"a message of {size} bytes; the size must be above 0")
+    crosses = len(by_node((source, target), system.devices_per_node)) > 1
+    seconds, least = (
+        float(p2p_time(system, one, crosses=crosses, sharing=1.0)) for one in (size, 1.0)
+    )
+    latency, limit = rate_of(seconds, least, size)
+    edges = ((source, target, 1.0),)
+    scale = scale_to_fit(whole or graph, usage_of(whole or graph, edges), limit)
+    used = usage_of(graph, edges)
+    return CollectiveFlow(
+        links=tuple(used),
+        usage=tuple(scale * units for units in used.values()),
+        size=size,
+        limit=limit,
+        latency=latency,
+    )
+
+
+def together(
+    flows: Sequence[CollectiveFlow], graph: LinkGraph, starts: Sequence[float] | None = None
+) -> Carried:
+    """Collectives that run at once, each from its start (seconds; 0) to its end."""
+    used = Flows.of(
+        [flow.links for flow in flows],
+        graph.effective,
+        usage=[flow.usage for flow in flows],
+        limit=[flow.limit for flow in flows],
+    )
+    return carry(
+        Traffic.of(
+            used,
+            np.array([flow.size for flow in flows]),
+            delay=None if starts is None else np.array(starts, dtype=np.float64),
+            latency=np.array([flow.latency for flow in flows]),
+        )
+    )

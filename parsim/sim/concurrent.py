@@ -1,0 +1,196 @@
+"""Groups of ranks that communicate at the same time: what each loses to shared links.
+
+A collective is one fluid over all links that it crosses: its slowest link holds back all others.
+
+    alone       a ─▶ nic 0 ─▶        together   a ─▶ nic 0 ─▶   each at 1/2: two rings of a node
+                                                b ─▶              with one interface for two GPUs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from parsim.cluster.topology import Graph, build_graph
+from parsim.cost.collectives import GLOO, Algorithm, Protocol
+from parsim.sim.collective_flows import (
+    CollectiveFlow,
+    by_node,
+    pattern,
+    rate_of,
+    scale_to_fit,
+    usage_of,
+)
+from parsim.sim.collective_flows import together as carried_together
+from parsim.sim.collective_sweep import Collective, Row, Sweep, Timings, rated
+from parsim.sim.flows import Carried
+from parsim.sim.group_layout import Layout
+
+NOTICED = 1.0 + 1e-6
+"""Together over alone beyond which a link counts as shared."""
+
+
+class Shared(NamedTuple):
+    """The link that holds a group back, and how many groups cross it."""
+
+    name: str
+    link_class: str
+    groups: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConcurrentRow:
+    """Seconds of a group alone and beside the others; the slowest group's."""
+
+    alone: Row
+    together: float
+    shared: Shared | None
+    measured_together: float | None = None
+    together_mad: float | None = None
+
+    @property
+    def slowdown(self) -> float:
+        """Together over alone."""
+        return self.together / self.alone.seconds
+
+    @property
+    def measured_slowdown(self) -> float | None:
+        """Together over alone as measured."""
+        if self.alone.measured is None or self.measured_together is None:
+            return None
+        return self.measured_together / self.alone.measured
+
+    def to_json(self) -> dict[str, Any]:
+        """One entry of `concurrent.rows`."""
+        shared = self.shared
+        return {
+            "collective": self.alone.collective,
+            "bytes": self.alone.size,
+            "time_alone_s": self.alone.seconds,
+            "time_together_s": self.together,
+            "slowdown": self.slowdown,
+            "shared_link": shared and shared.name,
+            "shared_class": shared and shared.link_class,
+            "groups_on_link": shared and shared.groups,
+            "measured_alone_s": self.alone.measured,
+            "measured_together_s": self.measured_together,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concurrent:
+    """All rows of a sweep with its groups running at once."""
+
+    layout: Layout
+    rows: tuple[ConcurrentRow, ...]
+
+    def of(self, kind: Collective) -> tuple[ConcurrentRow, ...]:
+        """Rows of one kind."""
+        return tuple(row for row in self.rows if row.alone.collective == kind)
+
+    def beside(self, measured: Timings) -> Concurrent:
+        """The same rows with seconds measured with all groups at once."""
+        rows = []
+        for row in self.rows:
+            median, mad = measured.get((row.alone.collective, row.alone.size), (None, None))
+            rows.append(replace(row, measured_together=median, together_mad=mad))
+        return replace(self, rows=tuple(rows))
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` says under `concurrent`."""
+        return {
+            "groups": len(self.layout.groups),
+            "ranks_per_group": self.layout.num_ranks,
+            "groups_per_device": self.layout.per_device,
+            "rows": [row.to_json() for row in self.rows],
+        }
+
+
+def together(
+    found: Sweep, *, algorithm: Algorithm | None = None, protocol: Protocol | None = None
+) -> Concurrent:
+    """What the rows of a sweep take where all groups of its layout start them at once.
+
+    Fluids that share links max-min fairly (`parsim/sim/collective_flows.py`), latency spent once;
+    the slowest group counts. Where processors share a core, its calls wait as well: groups on a
+    core times the seconds alone.
+
+    Source: max-min fair sharing of the rates that the system file says are reached.
+    Leaves out: contention of small messages, switches that reduce for several groups at once.
+    """
+    layout = found.layout
+    graph = build_graph(layout.cluster)
+    rows: list[ConcurrentRow] = []
+    for kind in found.kinds:
+        least = rated(layout, kind, 1.0, algorithm, protocol).seconds
+        ways: dict[Algorithm, tuple[_Way, ...]] = {}
+        for row in found.of(kind):
+            if row.algorithm not in ways:
+                ways[row.algorithm] = _ways(layout, graph, kind, row.algorithm)
+            rows.append(_together(layout, graph, row, ways[row.algorithm], least))
+    return Concurrent(layout=layout, rows=tuple(rows))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """Units of one group's collective on each link, and what a unit is of S."""
+
+    used: dict[int, float]
+    share: float
+
+
+def _ways(layout: Layout, graph: Graph, kind: Collective, algorithm: Algorithm) -> tuple[_Way, ...]:
+    return tuple(_way(layout, graph, kind, algorithm, group) for group in layout.groups)
+
+
+def _way(
+    layout: Layout, graph: Graph, kind: Collective, algorithm: Algorithm, group: Sequence[int]
+) -> _Way:
+    """Links of a collective; of send/recv each rank's to the next one, as in nccl-tests."""
+    if kind == "send_recv":
+        shift = [(a, b, 1.0) for a, b in pairwise([*group, group[0]])]
+        return _Way(used=usage_of(graph, shift), share=1.0)
+    made = pattern(kind, algorithm, by_node(group, layout.system.devices_per_node))
+    return _Way(used=usage_of(graph, made.edges), share=made.share)
+
+
+def _together(
+    layout: Layout, graph: Graph, row: Row, ways: Sequence[_Way], least: float
+) -> ConcurrentRow:
+    carried = carried_together([_flow(graph, row, way, least) for way in ways], graph)
+    slowest = int(np.argmax(carried.end))
+    seconds = max(float(carried.end[slowest]), row.seconds)
+    if layout.system.library == GLOO:
+        seconds = max(seconds, row.seconds * layout.per_device)
+    if seconds <= row.seconds * NOTICED:
+        return ConcurrentRow(alone=row, together=row.seconds, shared=None)
+    shared = _fullest(graph, ways, slowest, carried)
+    return ConcurrentRow(alone=row, together=seconds, shared=shared)
+
+
+def _flow(graph: Graph, row: Row, way: _Way, least: float) -> CollectiveFlow:
+    """The row's collective as a fluid that takes the row's seconds where nobody is beside it."""
+    unit = way.share * row.size
+    latency, limit = rate_of(row.seconds, least, unit)
+    scale = scale_to_fit(graph, way.used, limit)
+    return CollectiveFlow(
+        links=tuple(way.used),
+        usage=tuple(scale * units for units in way.used.values()),
+        size=unit,
+        limit=limit,
+        latency=latency,
+    )
+
+
+def _fullest(graph: Graph, ways: Sequence[_Way], slowest: int, carried: Carried) -> Shared | None:
+    """The link on the slowest group's way, shared with others, that was full longest."""
+    groups = {link: sum(link in way.used for way in ways) for link in ways[slowest].used}
+    several = [link for link, count in groups.items() if count > 1]
+    if not several:
+        return None
+    link = max(several, key=lambda link: (carried.saturated[link], groups[link], -link))
+    return Shared(graph.names[link], graph.link_class[link], groups[link])

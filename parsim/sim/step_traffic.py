@@ -1,0 +1,266 @@
+"""What a plan sends: for each pipeline rank and axis one kind of traffic over the links.
+
+All groups of an axis on one pipeline rank do the same at the same time (replicas and their members
+are alike), so their collectives are one flow, whose usage of a link counts the edges of all of
+them. So a step has some 10 kinds a pipeline rank, whatever the number of devices, and links that
+all kinds use alike are one link here.
+
+Times are tier B's: a kind's `latency_share` and `limit` say how its idle seconds divide into
+latency and bytes, by the closed form of one typical collective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.cost.collectives import Groups, Kind, choose, collective_time, groups, p2p_time
+from parsim.cost.job import Job
+from parsim.cost.quantized import gathered_size
+from parsim.cost.sharding import DataParallel, reduced_bytes
+from parsim.cost.step import StepCosts
+from parsim.plan import Plan, PlanTable
+from parsim.sim.collective_flows import (
+    Edge,
+    LinkGraph,
+    by_node,
+    pattern,
+    rate_of,
+    scale_to_fit,
+    usage_of,
+)
+from parsim.sim.fair_share import Flows
+
+Array = NDArray[np.float64]
+
+
+class Role(NamedTuple):
+    """What traffic is for: `tp`, `cp`, `shard`, `scatter`, `replicate`, `ahead` or `back`.
+
+    `place` is the stage that it belongs to; of messages the one that sends them.
+    """
+
+    name: str
+    place: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """One kind of traffic: its links, what it takes of them, and how idle seconds divide."""
+
+    usage: dict[int, float]
+    limit: float
+    latency_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTraffic:
+    """All kinds of a step over folded links.
+
+    `number` is the flow of each role, `limit` and `latency_share` (K,) those of the kinds. `names`,
+    `classes` and `folded` of each link (L,): one of the links that it stands for, its class, how
+    many they are.
+    """
+
+    flows: Flows
+    number: dict[Role, int]
+    limit: Array
+    latency_share: Array
+    names: tuple[str, ...]
+    classes: tuple[str, ...]
+    folded: tuple[int, ...]
+
+
+def step_traffic(
+    job: Job,
+    plan: Plan,
+    costs: StepCosts,
+    stage_rank: Sequence[int],
+    graph: LinkGraph,
+    whole: LinkGraph | None = None,
+) -> StepTraffic:
+    """The kinds of traffic of one plan.
+
+    Args:
+        job: model, cluster, software.
+        plan: a legal plan.
+        costs: its prices, of one plan (B = 1).
+        stage_rank: pipeline rank of each stage.
+        graph: the links, broken ones left out.
+        whole: the graph with no link broken, where `graph` is not it.
+    """
+    maker = _Maker(job, plan, costs, graph, whole or graph)
+    found: dict[Role, Sent] = {}
+    for stage, rank in enumerate(stage_rank):
+        for role, sent in maker.of_stage(stage, rank):
+            found[role] = sent
+    for stage in range(len(stage_rank) - 1):
+        if stage_rank[stage] != stage_rank[stage + 1]:
+            ends = stage_rank[stage], stage_rank[stage + 1]
+            found[Role("ahead", stage)] = maker.message(stage, *ends)
+            found[Role("back", stage + 1)] = maker.message(stage, *reversed(ends))
+    return _folded(found, graph)
+
+
+class _Maker:
+    """Makes the kinds of one plan; edges and their links are found once per rank and axis."""
+
+    def __init__(
+        self, job: Job, plan: Plan, costs: StepCosts, graph: LinkGraph, whole: LinkGraph
+    ) -> None:
+        self.job, self.plan, self.costs = job, plan, costs
+        self.graph, self.whole = graph, whole
+        self.table = PlanTable.of([plan])
+        self.data = DataParallel.of(job, self.table)
+        self.known: dict[object, tuple[dict[int, float], dict[int, float], float]] = {}
+
+    def of_stage(self, stage: int, rank: int) -> Iterable[tuple[Role, Sent]]:
+        """The collectives of one stage, those that the plan has."""
+        plan, table = self.plan, self.table
+        activation = plan.microbatch_size * self.job.model.seq_len / plan.cp
+        activation *= self.job.model.hidden_size * table.precision.activation
+        here = float(self.costs.parameters[stage, 0])
+        reduced = here / float(self.costs.buckets[stage, 0]) * reduced_bytes(table)
+        if plan.tp > 1:
+            kind: Kind = "all_gather" if plan.sequence_parallel else "all_reduce"
+            where = self._groups(plan.tp, plan.stride("tp"))
+            yield Role("tp", stage), self._collective(kind, activation, where, rank, ("tp",))
+        if plan.cp > 1:
+            where = self._groups(plan.cp, plan.stride("cp"))
+            blocks = 2.0 * activation * plan.cp / plan.tp
+            yield Role("cp", stage), self._collective("all_gather", blocks, where, rank, ("cp",))
+        sharded = plan.zero_stage > 0
+        inner = ("dp_shard", "cp") if sharded else ()
+        outer = ("dp_replicate",) if sharded else ("dp_replicate", "cp")
+        if sharded and plan.dp_shard * plan.cp > 1:
+            layers = max(self.job.model.num_layers / plan.num_stages, 1.0)
+            size = here / layers * gathered_size(self.job, table.precision)
+            for name, one, bytes_ in (
+                ("shard", "all_gather", size),
+                ("scatter", "reduce_scatter", reduced),
+            ):
+                made = self._collective(one, bytes_, self.data.shard, rank, inner)  # type: ignore[arg-type]
+                yield Role(name, stage), made
+        if float(self.data.replicate.size[0]) > 1:
+            size = reduced / float(self.data.shards[0])
+            made = self._collective("all_reduce", size, self.data.replicate, rank, outer)
+            yield Role("replicate", stage), made
+
+    def message(self, stage: int, source: int, target: int) -> Sent:
+        """All messages from one pipeline rank to another; scattered, each rank sends 1/tp.
+
+        `stage` is the one before the border, whose hop in `costs` they take.
+        """
+        pairs = members(self.plan, ("pp",)).reshape(-1, self.plan.pp)
+        edges = [(int(row[source]), int(row[target]), 1.0) for row in pairs]
+        used, intact, _ = self._links((source, target), lambda: (edges, 1.0))
+        seconds = float(self.costs.hop[stage, 0])
+        crosses = any(len(by_node(edge[:2], self._per_node)) > 1 for edge in edges)
+        least = float(p2p_time(self.job.system, 1.0, crosses=crosses, sharing=1.0))
+        size = self.plan.microbatch_size * self.job.model.seq_len / self.plan.cp
+        size *= self.job.model.hidden_size * self.table.precision.activation
+        if self.plan.scatter_p2p or self.plan.sequence_parallel:
+            size /= self.plan.tp
+        return self._sent(used, intact, size, seconds, least)
+
+    @property
+    def _per_node(self) -> int:
+        return self.job.system.devices_per_node
+
+    def _groups(self, size: int, stride: int) -> Groups:
+        columns = (np.array([value]) for value in (size, stride, self.plan.world_size))
+        size_, stride_, world = columns
+        return groups(self.job.system, size=size_, stride=stride_, world=world)
+
+    def _collective(
+        self, kind: Kind, size: float, where: Groups, rank: int, axes: tuple[str, ...]
+    ) -> Sent:
+        system = self.job.system
+        seconds = float(collective_time(system, kind, size, where)[0])
+        least = float(collective_time(system, kind, 1.0, where)[0])
+        algorithm = choose(system, kind, size, where).algorithm
+
+        def edges() -> tuple[list[Edge], float]:
+            made = [
+                pattern(kind, algorithm, by_node(group, self._per_node))
+                for group in members(self.plan, axes)[rank].tolist()
+            ]
+            return [edge for one in made for edge in one.edges], made[0].share
+
+        used, intact, share = self._links((kind, algorithm, rank, axes), edges)
+        return self._sent(used, intact, share * size, seconds, least)
+
+    def _links(self, key, edges):  # type: ignore[no-untyped-def]
+        if key not in self.known:
+            made, share = edges()
+            used = usage_of(self.graph, made)
+            intact = used if self.whole is self.graph else usage_of(self.whole, made)
+            self.known[key] = used, intact, share
+        return self.known[key]
+
+    def _sent(
+        self,
+        used: dict[int, float],
+        intact: dict[int, float],
+        size: float,
+        seconds: float,
+        least: float,
+    ) -> Sent:
+        latency, limit = rate_of(seconds, least, size)
+        scale = scale_to_fit(self.whole, intact, limit)
+        return Sent(
+            usage={link: scale * units for link, units in used.items()},
+            limit=limit,
+            latency_share=latency / seconds,
+        )
+
+
+def members(plan: Plan, axes: Sequence[str]) -> NDArray[np.int64]:
+    """Ranks of the groups of some axes: (pp, groups, members); of pp itself (1, groups, pp)."""
+    order = plan.rank_order
+    ranks = np.arange(plan.world_size).reshape([plan.degree(axis) for axis in order])
+    inner = [order.index(axis) for axis in order if axis in axes]
+    outer = [] if "pp" in axes else [order.index("pp")]
+    others = [place for place in range(len(order)) if place not in (*inner, *outer)]
+    size = int(np.prod([ranks.shape[place] for place in inner]))
+    first = ranks.shape[outer[0]] if outer else 1
+    return ranks.transpose(*outer, *others, *inner).reshape(first, -1, size)
+
+
+def _folded(found: dict[Role, Sent], graph: LinkGraph) -> StepTraffic:
+    """Links of a class that all kinds use alike become one."""
+    rate, classes, names = graph.effective, graph.link_class, graph.names
+    columns: dict[int, list[tuple[int, float]]] = {}
+    for kind, sent in enumerate(found.values()):
+        for link, units in sent.usage.items():
+            columns.setdefault(link, []).append((kind, units))
+    place: dict[object, int] = {}
+    first: list[int] = []
+    folded: list[int] = []
+    for link in sorted(columns):
+        key = (classes[link], float(rate[link]), tuple(columns[link]))
+        if key not in place:
+            place[key] = len(first)
+            first.append(link)
+            folded.append(0)
+        folded[place[key]] += 1
+    paths: list[list[int]] = [[] for _ in found]
+    usage: list[list[float]] = [[] for _ in found]
+    for new, link in enumerate(first):
+        for kind, units in columns[link]:
+            paths[kind].append(new)
+            usage[kind].append(units)
+    limit = np.array([sent.limit for sent in found.values()])
+    return StepTraffic(
+        flows=Flows.of(paths, rate[first], usage=usage, limit=limit),
+        number={role: kind for kind, role in enumerate(found)},
+        limit=limit,
+        latency_share=np.array([sent.latency_share for sent in found.values()]),
+        names=tuple(names[link] for link in first),
+        classes=tuple(classes[link] for link in first),
+        folded=tuple(folded),
+    )
