@@ -193,10 +193,15 @@ def usage_of(graph: LinkGraph, edges: Iterable[Edge]) -> dict[int, float]:
     return used
 
 
+def slowest(graph: LinkGraph, used: Mapping[int, float]) -> float:
+    """Seconds that a byte of each unit edge takes on the link that it fills first."""
+    rate = graph.effective
+    return max((units / float(rate[link]) for link, units in used.items()), default=0.0)
+
+
 def scale_to_fit(graph: LinkGraph, used: Mapping[int, float], limit: float) -> float:
     """The share of its usage that a flow may count, so that its limit fits the whole network."""
-    most = max((units * limit / graph.effective[link] for link, units in used.items()), default=0)
-    return 1.0 / max(1.0, float(most))
+    return 1.0 / max(1.0, limit * slowest(graph, used))
 
 
 def rate_of(seconds: float, least: float, size: float) -> tuple[float, float]:
