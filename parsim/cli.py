@@ -31,6 +31,9 @@ from parsim.terminal import (
 
 if TYPE_CHECKING:
     from parsim.scenario import Scenario
+    from parsim.search.contended import ContendedOrder
+    from parsim.search.search import SearchResult
+    from parsim.sim.contention import Contention
     from parsim.sim.monte_carlo import JitterResult
     from parsim.validation.compare import Validation
 
@@ -146,7 +149,7 @@ def check(
 
 
 @app.command()
-def simulate(
+def simulate(  # noqa: PLR0913  one parameter an option
     scenario: ScenarioPath,
     overrides: Overrides = None,
     device: CalibratedDevice = None,
@@ -156,6 +159,9 @@ def simulate(
     timeline: Annotated[
         Path | None, typer.Option(help="save the timeline, for compare and timeline: .json")
     ] = None,
+    contention: Annotated[
+        bool, typer.Option("--contention", help="also with links that all traffic shares (tier C)")
+    ] = False,
     jitter_steps: Annotated[
         int | None,
         typer.Option(min=1, help="simulate so many steps with ranks that differ: mean, p50, p99"),
@@ -179,13 +185,19 @@ def simulate(
     usable = found.job.device.usable_memory
     evidence = evidence_for(found.job.device.id, found.job.software.id)
     late = _jitter(found, jitter_steps, seed)
+    shared = _contention(found) if contention else None
     if as_json:
         more = {} if late is None else {"jitter": late.to_json()}
+        more |= {} if shared is None else {"contention": shared.to_json()}
         print_json({**prediction.to_json(), "evidence": evidence and evidence.to_json(), **more})
     else:
         from parsim.report.text import prediction_view
 
         show(prediction_view(prediction, usable=usable, evidence=describe(evidence)))
+    if shared is not None and not as_json:
+        from parsim.report.contention import contention_view
+
+        show(contention_view(shared))
     if late is not None and not as_json:
         from parsim.report.jitter import jitter_view
 
@@ -195,6 +207,13 @@ def simulate(
         note(f"timeline written to {timeline}")
     if max(prediction.peak_allocated) > usable:
         raise NoFeasiblePlan(shortage_message(found.job, plan))
+
+
+def _contention(found: Scenario) -> Contention:
+    from parsim.sim.contention import simulate_contention
+
+    with progress("simulating shared links"):
+        return simulate_contention(found.job, found.fixed_plan())
 
 
 def _jitter(found: Scenario, steps: int | None, seed: int) -> JitterResult | None:
@@ -222,6 +241,10 @@ def search(
     time_limit: Annotated[
         float | None, typer.Option(min=0.0, help="seconds; then print the best so far")
     ] = None,
+    contention: Annotated[
+        bool,
+        typer.Option("--contention", help="run the best 5 with shared links and compare the order"),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate every legal plan of a scenario and rank those that fit."""
@@ -237,16 +260,31 @@ def search(
         check_writable(save)
     with progress("evaluating plans") as step:
         result = find(found.job, space, top=top, progress=step, time_limit=time_limit)
+    shared = _best_contended(found, result) if contention else None
     if as_json:
-        print_json(result.to_json())
+        more = {} if shared is None else {"contention": shared.to_json()}
+        print_json({**result.to_json(), **more})
     else:
         from parsim.report.text import search_view
 
         limit = found.job.device.usable_memory * (1.0 - space.memory_margin)
         show(search_view(result, usable=limit, evidence=describe(evidence)))
+        if shared is not None:
+            from parsim.report.contention import order_view
+
+            show(order_view(shared))
+    if shared is not None and shared.warning:
+        note(f"warning: {shared.warning}")
     if save is not None:
         write_text(save, scenario_text(found, result.plans[0].plan))
         note(f"best plan written to {save}")
+
+
+def _best_contended(found: Scenario, result: SearchResult) -> ContendedOrder:
+    from parsim.search.contended import contended_order
+
+    with progress("simulating shared links") as step:
+        return contended_order(found.job, result, progress=step)
 
 
 @app.command()

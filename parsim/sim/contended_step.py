@@ -30,6 +30,7 @@ import numpy as np
 import simpy
 
 from parsim.cost.job import Job
+from parsim.cost.sharding import DataParallel
 from parsim.cost.stages import LayerTable, backward_times, forward_times, layer_counts
 from parsim.cost.step import StepCosts, stage_cut
 from parsim.plan import Plan, PlanTable
@@ -49,7 +50,7 @@ class Parts:
     `shard` by kind of action: gathers and scatters beside it. `context` is the share of exposed
     exchanges that is between context ranks. `layer` the share of an action that follows its last
     gather; 1 where shards do not overlap compute. `scatter` is the share of a gradient bucket's
-    time that its reduce-scatter takes, `gathered` what the gather after the update takes, (p,).
+    time that its reduce-scatter takes.
     """
 
     shard: dict[Kind, Array]
@@ -60,8 +61,6 @@ class Parts:
 
 def parts_of(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) -> Parts:
     """What of a stage's time is traffic, as the closed forms see it."""
-    from parsim.cost.sharding import DataParallel
-
     table = PlanTable.of([plan])
     counts = layer_counts(job.model, stage_cut(job, table))
     data, here = DataParallel.of(job, table), costs.parameters
@@ -99,21 +98,12 @@ def _share(part: Array, whole: Array) -> Array:
     return np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contended:
-    """A step on shared links, seconds.
-
-    `busy` and `saturated` are those of each folded link, `class_` the same for any link of a class.
-    """
-
-    step_time: float
-    links: SharedLinks
-    classes: tuple[str, ...]
-    events: int
-
-
 class ContendedStep:
-    """One plan's step; `costs` has one plan (B = 1)."""
+    """One plan's step; `costs` has one plan (B = 1).
+
+    After `run`, `step_time` is in seconds, and `links` hold what they carried; `classes` names the
+    classes of links in the order of their account.
+    """
 
     def __init__(
         self,
@@ -145,7 +135,7 @@ class ContendedStep:
         self.final = set(last.values())
         self.step_time = 0.0
 
-    def run(self) -> Contended:
+    def run(self) -> None:
         """Run to the end of the step."""
         env, pp = self.env, self.schedule.pp
         done = [env.process(self._reduce(rank)) for rank in range(pp)]
@@ -153,12 +143,6 @@ class ContendedStep:
             env.process(self._compute(rank))
         env.process(self._finish(done))
         env.run()
-        return Contended(
-            step_time=self.step_time,
-            links=self.links,
-            classes=self.classes,
-            events=self.links.solves,
-        )
 
     def _send(self, role: Role, seconds: float) -> Process:
         """Traffic that takes so many seconds on idle links; without a kind it just takes them."""
@@ -214,7 +198,7 @@ class ContendedStep:
         if until > env.now:
             yield env.timeout(until - env.now)
 
-    def _shards(self, stage: int, seconds: float) -> Process:
+    def _shards(self, stage: int, seconds: float) -> Generator[simpy.Event, Any, float]:
         """Move a stage's shards; the result is when the last one is there."""
         yield from self._send(Role("shard", stage), seconds)
         return self.env.now

@@ -253,7 +253,8 @@ def watched_nodes(job: Job, plan: Plan) -> frozenset[int] | None:
         return None
     firsts = members(plan, ("tp",))[:, 0, 0] // system.devices_per_node // network.nodes_per_leaf
     wide = network.nodes_per_leaf
-    return frozenset(node for leaf in firsts.tolist() for node in range(leaf * wide, (leaf + 1) * wide))
+    leaves = set(firsts.tolist())
+    return frozenset(node for leaf in leaves for node in range(leaf * wide, (leaf + 1) * wide))
 
 
 def members(plan: Plan, axes: Sequence[str]) -> NDArray[np.int64]:

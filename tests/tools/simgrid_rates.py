@@ -1,4 +1,4 @@
-"""Rates that SimGrid gives to static flows: `python -m tests.tools.simgrid_rates FLOWS > FILE.json`.
+"""Rates that SimGrid gives static flows: `python -m tests.tools.simgrid_rates FLOWS > FILE.json`.
 
 Runs where SimGrid's Python module is installed; see reports/decisions/0009-fluid-flows.md. All
 flows start at once with the same latency of 1 s; what has left each of them 1 s later is its rate.
@@ -37,7 +37,9 @@ SIZE, LATENCY = 10**12, 1.0
 def main() -> None:
     """One case a process, because an engine cannot be made twice."""
     count = int(sys.argv[1])
-    engine = Engine(["rates", *(f"--cfg={setting}" for setting in SETTINGS), "--log=root.thres:error"])
+    engine = Engine(
+        ["rates", *(f"--cfg={setting}" for setting in SETTINGS), "--log=root.thres:error"]
+    )
     ways = paths(count, CASES[count])
     pairs = _platform(ways)
     found: list[float] = []
