@@ -77,14 +77,20 @@ class Contention:
 
 
 def simulate_contention(
-    job: Job, plan: Plan, *, graph: Graph | None = None, watch: Watch | None = None
+    job: Job,
+    plan: Plan,
+    *,
+    graph: Graph | None = None,
+    whole: Graph | None = None,
+    watch: Watch | None = None,
 ) -> Contention:
     """Run one plan's step in tier C on the links of its cluster.
 
     Args:
         job: model, cluster, software.
         plan: a legal plan.
-        graph: the cluster's links, where they are already made.
+        graph: the cluster's links, where they are already made or others than the cluster's.
+        whole: the links on which the closed forms hold; those of `graph` with nothing failed.
         watch: called with time and the load of each folded link whenever that changes.
 
     Raises:
@@ -97,9 +103,8 @@ def simulate_contention(
     layers = LayerTable.of(job, table)
     found = evaluate(job, table, plan_shape(plan), layers)
     schedule, costs = found.graph.schedule, found.costs
-    traffic = step_traffic(
-        job, plan, costs, schedule.stage_rank, graph or build_graph(job.cluster), _whole(job)
-    )
+    links = graph or build_graph(job.cluster)
+    traffic = step_traffic(job, plan, costs, schedule.stage_rank, links, whole or _whole(job))
     inside, parts = exchanges(job, plan, layers, costs), parts_of(job, plan, layers, costs)
     step = ContendedStep(schedule, costs, traffic, inside, parts, watch)
     step.run()

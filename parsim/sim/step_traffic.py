@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from parsim.cost.collectives import Groups, Kind, choose, collective_time, groups, p2p_time
+from parsim.cost.collectives import Groups, Kind, collective_time, groups, p2p_time
 from parsim.cost.job import Job
 from parsim.cost.quantized import gathered_size
 from parsim.cost.sharding import DataParallel, reduced_bytes
@@ -29,6 +29,7 @@ from parsim.plan import Plan, PlanTable
 from parsim.sim.collective_flows import (
     Edge,
     LinkGraph,
+    algorithm_of,
     by_node,
     pattern,
     rate_of,
@@ -188,7 +189,7 @@ class _Maker:
         system = self.job.system
         seconds = float(collective_time(system, kind, size, where)[0])
         least = float(collective_time(system, kind, 1.0, where)[0])
-        algorithm = choose(system, kind, size, where).algorithm
+        algorithm = algorithm_of(system, kind, where)
 
         def edges() -> tuple[list[Sequence[Edge]], float]:
             made = [
