@@ -300,6 +300,9 @@ def timeline(
     memory: Annotated[bool, typer.Option("--memory", help="memory curves below")] = False,
     critical: Annotated[bool, typer.Option("--critical", help="overlay the critical path")] = False,
     until: Annotated[float | None, typer.Option(help="draw the first so many seconds")] = None,
+    contention: Annotated[
+        bool, typer.Option("--contention", help="on shared links, with their load (.json only)")
+    ] = False,
 ) -> None:
     """Draw what every pipeline rank does when, and where the bubbles are."""
     from parsim.report.drawable import predicted, saved
@@ -307,6 +310,12 @@ def timeline(
 
     check_suffix(output)
     check_other(output, scenario)
+    if contention:
+        from parsim.report.contention import save_contended
+
+        with progress("simulating shared links"):
+            save_contended(load(scenario, overrides, device), output)
+        return note(f"timeline written to {output}")
     drawn, said = saved(scenario, overrides) or predicted(
         load(scenario, overrides, device), output, note
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from tests.commands import GPT3, LLAMA, SMALL, Cli, runner, settings
@@ -71,3 +74,19 @@ def test_search_runs_its_best_plans_on_shared_links(cli: Cli) -> None:
     assert found["order_changes"] == (found["order"] != sorted(found["order"]))
     assert ("contention changes the order" in shared.err) == found["order_changes"]
     assert plain["plans"] == shared.document["plans"]
+
+
+def test_the_trace_has_a_counter_for_each_class_of_links(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    assert cli("timeline", LLAMA, "-o", path, FLAG).code == 0
+    events = json.loads(path.read_text("utf-8"))["traceEvents"]
+    counters = {event["name"] for event in events if event["ph"] == "C"}
+    found = cli("simulate", LLAMA, FLAG, "--json").document["contention"]
+    assert counters == {one["class"] for one in found["classes"]}
+    assert all(0 <= e["args"]["percent"] <= 100 for e in events if e["ph"] == "C")
+
+
+def test_a_picture_of_contention_is_refused(cli: Cli, tmp_path: Path) -> None:
+    done = cli("timeline", LLAMA, "-o", tmp_path / "x.png", FLAG)
+    assert done.code == 2
+    assert "write a .json" in done.err

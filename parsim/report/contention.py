@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from parsim.errors import InputError
+from parsim.report.save import check_writable
 from parsim.report.text import BAR, table
+from parsim.report.trace import save_trace
+from parsim.scenario import Scenario
 from parsim.search.contended import ContendedOrder
-from parsim.sim.contention import Bottleneck, Contention
+from parsim.sim.contention import Bottleneck, Contention, contended_timeline
 from parsim.units import format_seconds
 
 SHARED = (
@@ -54,6 +60,19 @@ def _classes(found: Contention) -> Table:
             "█" * round(BAR * share),
         )
     return made
+
+
+def save_contended(found: Scenario, path: Path) -> None:
+    """A trace of the step on shared links, with a counter for each class of links.
+
+    Raises:
+        InputError: another form than .json, or a path that cannot be written.
+    """
+    if path.suffix != ".json":
+        raise InputError(f"{path}: --contention is drawn in Perfetto's form only; write a .json")
+    check_writable(path)
+    timeline, links = contended_timeline(found.job, found.fixed_plan())
+    save_trace(timeline, path, links)
 
 
 def order_view(found: ContendedOrder) -> RenderableType:

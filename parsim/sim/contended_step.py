@@ -39,6 +39,7 @@ from parsim.sim.fair_share import Array
 from parsim.sim.own_costs import exposed_parts, weight_times
 from parsim.sim.shared_links import SharedLinks
 from parsim.sim.step_traffic import Role, StepTraffic
+from parsim.timeline import Span
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -102,7 +103,7 @@ class ContendedStep:
     """One plan's step; `costs` has one plan (B = 1).
 
     After `run`, `step_time` is in seconds, and `links` hold what they carried; `classes` names the
-    classes of links in the order of their account.
+    classes of links in the order of their account; `spans` are what each rank did when.
     """
 
     def __init__(
@@ -134,6 +135,7 @@ class ContendedStep:
         last = {a.stage: a for row in schedule.ranks for a in row if a.kind in (Kind.B, Kind.W)}
         self.final = set(last.values())
         self.step_time = 0.0
+        self.spans: list[Span] = []
 
     def run(self) -> None:
         """Run to the end of the step."""
@@ -171,20 +173,28 @@ class ContendedStep:
             elif kind in (Kind.B, Kind.I):
                 yield self._made(min(stage + 1, last), stage == last, microbatch)
             watched = env.process(self._release(rank, action)) if action in self.final else None
-            yield from self._act(action)
+            begin = env.now
+            yield from self._act(rank, action)
+            self._note(rank, "compute", kind.name, begin, stage, microbatch)
             if watched is not None:
                 self._close_buckets(rank, stage)
             if kind != Kind.W:
                 yield from self._pass_on(rank, action)
         self._close(rank)
 
-    def _act(self, action: Action) -> Process:
+    def _note(
+        self, rank: int, stream: str, kind: str, begin: float, stage: int = -1, mb: int = -1
+    ) -> None:
+        """Something that began then ends now."""
+        self.spans.append(Span(rank, stream, kind, begin, self.env.now, stage, mb))
+
+    def _act(self, rank: int, action: Action) -> Process:
         """Compute, exchange, and wait for the shards."""
         stage, kind, _ = action
         whole, inside = self.length[kind][stage], self.inside[kind][stage]
         shard = min(float(self.parts.shard[kind][stage]), whole) if kind in self.parts.shard else 0
         begin, env = self.env.now, self.env
-        shards = env.process(self._shards(stage, shard)) if shard > 0.0 else None
+        shards = env.process(self._shards(rank, stage, shard)) if shard > 0.0 else None
         yield env.timeout(whole - inside)
         context = inside * float(self.parts.context[stage])
         yield from self._send(Role("tp", stage), inside - context)
@@ -198,9 +208,11 @@ class ContendedStep:
         if until > env.now:
             yield env.timeout(until - env.now)
 
-    def _shards(self, stage: int, seconds: float) -> Generator[simpy.Event, Any, float]:
+    def _shards(self, rank: int, stage: int, seconds: float) -> Generator[simpy.Event, Any, float]:
         """Move a stage's shards; the result is when the last one is there."""
+        begin = self.env.now
         yield from self._send(Role("shard", stage), seconds)
+        self._note(rank, "dp", "SHARD", begin, stage)
         return self.env.now
 
     def _pass_on(self, rank: int, action: Action) -> Process:
@@ -213,15 +225,17 @@ class ContendedStep:
         if not leaves or self.schedule.stage_rank[target] == rank:
             made.succeed()
             return
-        role, seconds = Role("ahead" if ahead else "back", stage), self.hop[min(stage, target)]
+        message = self._message(rank, action, self.hop[min(stage, target)], made)
         if self.costs.blocking_p2p:
-            yield from self._send(role, seconds)
-            made.succeed()
+            yield from message
         else:
-            self.env.process(self._message(role, seconds, made))
+            self.env.process(message)
 
-    def _message(self, role: Role, seconds: float, made: simpy.Event) -> Process:
-        yield from self._send(role, seconds)
+    def _message(self, rank: int, action: Action, seconds: float, made: simpy.Event) -> Process:
+        stage, kind, microbatch = action
+        begin, ahead = self.env.now, kind == Kind.F
+        yield from self._send(Role("ahead" if ahead else "back", stage), seconds)
+        self._note(rank, "send", "SEND_F" if ahead else "SEND_B", begin, stage, microbatch)
         made.succeed()
 
     def _release(self, rank: int, action: Action) -> Process:
@@ -256,8 +270,11 @@ class ContendedStep:
             seconds = float(self.costs.bucket_time[stage, 0])
             scatter = seconds * float(self.parts.scatter[stage])
             for _ in range(count):
+                begin = self.env.now
                 yield from self._send(Role("scatter", stage), scatter)
                 yield from self._send(Role("replicate", stage), seconds - scatter)
+                if seconds > 0.0:
+                    self._note(rank, "dp", "REDUCE_GRAD", begin, stage)
 
     def _finish(self, done: list[simpy.Process]) -> Process:
         """Tied table, gradient norm over all ranks, optimizer and parameter gather."""
@@ -274,6 +291,10 @@ class ContendedStep:
         self.step_time = env.now * (1.0 + float(costs.straggler[0]))
 
     def _update(self, rank: int) -> Process:
+        begin, gather = self.env.now, float(self.costs.gather[rank, 0])
         yield self.env.timeout(float(self.costs.optimizer[rank, 0]))
-        stage = self.schedule.stages_on(rank)[0]
-        yield from self._send(Role("shard", stage), float(self.costs.gather[rank, 0]))
+        self._note(rank, "compute", "OPTIMIZER", begin)
+        begin = self.env.now
+        yield from self._send(Role("shard", self.schedule.stages_on(rank)[0]), gather)
+        if gather > 0.0:
+            self._note(rank, "dp", "GATHER_PARAM", begin)

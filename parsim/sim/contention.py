@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from parsim.sim.evaluate import evaluate
 from parsim.sim.fair_share import Array
 from parsim.sim.simulate import plan_shape
 from parsim.sim.step_traffic import StepTraffic, step_traffic
+from parsim.timeline import Timeline, ordered
 
 Watch = Callable[[float, Array], None]
 
@@ -39,6 +40,15 @@ class Bottleneck:
     link_class: str
     saturated: float
     alike: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkCurve:
+    """Share of its rate that the busiest link of a class carries, from each time to the next."""
+
+    link_class: str
+    times: tuple[float, ...]
+    used: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +92,6 @@ def simulate_contention(
     *,
     graph: Graph | None = None,
     whole: Graph | None = None,
-    watch: Watch | None = None,
 ) -> Contention:
     """Run one plan's step in tier C on the links of its cluster.
 
@@ -91,34 +100,75 @@ def simulate_contention(
         plan: a legal plan.
         graph: the cluster's links, where they are already made or others than the cluster's.
         whole: the links on which the closed forms hold; those of `graph` with nothing failed.
-        watch: called with time and the load of each folded link whenever that changes.
 
     Raises:
         PlanError: the plan is not legal.
         CatalogError: the cluster's fabric cannot be built.
         CertificateError: unfair rates (a bug of parsim).
     """
+    ran = _run(job, plan, graph or build_graph(job.cluster), whole or _whole(job))
+    return Contention(
+        plan=plan,
+        alone=ran.alone,
+        step_time=ran.step.step_time,
+        bottleneck=_bottleneck(ran.traffic, ran.step),
+        classes=_class_uses(ran.step),
+    )
+
+
+def contended_timeline(job: Job, plan: Plan) -> tuple[Timeline, tuple[LinkCurve, ...]]:
+    """What every rank does when on shared links, and how much is carried meanwhile.
+
+    Raises:
+        PlanError: the plan is not legal.
+        CatalogError: the cluster's fabric cannot be built.
+    """
+    seen: list[tuple[float, Array]] = []
+    graph = build_graph(job.cluster)
+    ran = _run(job, plan, graph, _whole(job), lambda now, loads: seen.append((now, loads)))
+    times = tuple(now for now, _ in seen)
+    used = np.array([loads for _, loads in seen]) / ran.traffic.flows.capacity
+    of = np.array(ran.traffic.classes)
+    curves = tuple(
+        LinkCurve(link_class=name, times=times, used=tuple(used[:, of == name].max(axis=1)))
+        for name in ran.step.classes
+    )
+    meta = {
+        "model": job.model.name,
+        "system": job.system.name,
+        "plan": plan.label(),
+        "step_time_s": ran.step.step_time,
+        "contention": "tier C on shared links",
+    }
+    return Timeline(spans=ordered(ran.step.spans), meta=meta), curves
+
+
+class _Ran(NamedTuple):
+    alone: float
+    traffic: StepTraffic
+    step: ContendedStep
+
+
+def _run(
+    job: Job, plan: Plan, graph: Graph, whole: Graph | None, watch: Watch | None = None
+) -> _Ran:
     check_plan(plan, job.model, job.cluster)
     table = PlanTable.of([plan])
     layers = LayerTable.of(job, table)
     found = evaluate(job, table, plan_shape(plan), layers)
     schedule, costs = found.graph.schedule, found.costs
-    links = graph or build_graph(job.cluster)
-    traffic = step_traffic(job, plan, costs, schedule.stage_rank, links, whole or _whole(job))
+    traffic = step_traffic(job, plan, costs, schedule.stage_rank, graph, whole)
     inside, parts = exchanges(job, plan, layers, costs), parts_of(job, plan, layers, costs)
     step = ContendedStep(schedule, costs, traffic, inside, parts, watch)
     step.run()
-    return Contention(
-        plan=plan,
-        alone=float(found.step_time[0]),
-        step_time=step.step_time,
-        bottleneck=_bottleneck(traffic, step),
-        classes=tuple(
-            ClassUse(link_class=name, busy=float(busy), saturated=float(full))
-            for name, busy, full in zip(
-                step.classes, step.links.class_busy, step.links.class_saturated, strict=True
-            )
-        ),
+    return _Ran(float(found.step_time[0]), traffic, step)
+
+
+def _class_uses(step: ContendedStep) -> tuple[ClassUse, ...]:
+    columns = (step.classes, step.links.class_busy, step.links.class_saturated)
+    return tuple(
+        ClassUse(link_class=name, busy=float(busy), saturated=float(full))
+        for name, busy, full in zip(*columns, strict=True)
     )
 
 

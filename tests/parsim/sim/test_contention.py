@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,8 +14,7 @@ from parsim.cluster.topology import Graph, build_graph
 from parsim.cost.job import Job
 from parsim.errors import PlanError
 from parsim.plan import Plan
-from parsim.sim.contention import Contention, simulate_contention
-from parsim.sim.fair_share import Array
+from parsim.sim.contention import contended_timeline, simulate_contention
 from parsim.sim.simulate import simulate
 from parsim.sim.step_traffic import members
 from tests.parsim.sim.conftest import PLANS, gpt_job
@@ -142,17 +142,34 @@ def test_which_nodes_hold_the_ranks_does_not_matter(job: Job) -> None:
     assert [x.link_class for x in two.classes] == [x.link_class for x in one.classes]
 
 
-def test_loads_are_watched(job: Job) -> None:
-    seen: list[tuple[float, float]] = []
+def test_the_timeline_holds_all_actions_and_the_load_of_each_class(job: Job) -> None:
+    plan = PLANS["interleaved"]
+    found, (timeline, links) = simulate_contention(job, plan), contended_timeline(job, plan)
+    actions = [span for span in timeline.spans if span.kind in ("F", "B")]
+    assert len(actions) == 2 * plan.num_stages * plan.num_microbatches
+    for one, two in pairwise(timeline.on(0, "compute")):
+        assert one.end <= two.start + 1e-12
+    assert {one.link_class for one in links} == {one.link_class for one in found.classes}
+    for curve in links:
+        assert list(curve.times) == sorted(curve.times)
+        assert curve.used[-1] == 0.0
+        assert 0.0 < max(curve.used) <= 1.0 + 1e-12
 
-    def watch(now: float, loads: Array) -> None:
-        seen.append((now, float(loads.max())))
 
-    found: Contention = simulate_contention(job, PLANS["1f1b"], watch=watch)
-    times = [now for now, _ in seen]
-    assert times == sorted(times)
-    assert times[-1] <= found.step_time
-    assert max(load for _, load in seen) > 0.0
+@pytest.mark.parametrize("spare", [0, 1])
+def test_one_leaf_group_of_each_stage_stands_for_the_others(
+    job: Job, monkeypatch: pytest.MonkeyPatch, spare: int
+) -> None:
+    """32 nodes in leaf groups of 4, all routes and those of 2 x 4 nodes: the same seconds."""
+    plan = Plan(pp=2, tp=8 >> spare, dp_replicate=16 << spare, num_microbatches=6)
+    many = replace(job, cluster=replace(job.cluster, num_nodes=32))
+    many = with_network(many, nodes_per_leaf=4, oversubscription=4.0)
+    whole = simulate_contention(many, plan)
+    monkeypatch.setattr("parsim.sim.step_traffic.FOLDED_FROM", 1)
+    folded = simulate_contention(many, plan)
+    assert whole.slowdown > 1.0 + 1e-5
+    assert folded.step_time == whole.step_time
+    assert folded.classes == whole.classes
 
 
 def test_members_of_each_axis_partition_the_ranks() -> None:
