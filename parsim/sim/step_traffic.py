@@ -40,8 +40,8 @@ from parsim.sim.fair_share import Flows
 
 Array = NDArray[np.float64]
 
-FOLDED_FROM = 4096
-"""Ranks above which one leaf group of each pipeline rank stands for the others."""
+FOLDED_FROM = 2048
+"""Ranks above which two leaf groups of each pipeline rank stand for the others."""
 
 
 class Role(NamedTuple):
@@ -241,10 +241,11 @@ def _sent(used: dict[int, float], peak: float, size: float, seconds: float, leas
 def watched_nodes(job: Job, plan: Plan) -> frozenset[int] | None:
     """Nodes whose links stand for all others in a large tree of switches; None: no node does.
 
-    The leaf group where each pipeline rank begins, with all edges that start or end there: leaf
-    groups of one pipeline rank are alike, so that links of the others carry no more.
+    The leaf groups where each pipeline rank begins and ends, with all edges that start or end
+    there: leaf groups within one pipeline rank are alike, so that links of the others carry no
+    more.
 
-    Leaves out: leaf groups that two pipeline ranks share, where no rank begins.
+    Leaves out: with an order of ranks that interleaves pipeline ranks, what lies between.
     """
     system, placement = job.system, job.cluster.placement
     network = system.network
@@ -252,9 +253,9 @@ def watched_nodes(job: Job, plan: Plan) -> frozenset[int] | None:
         return None
     if network.fabric not in ("fat-tree", "rail-optimised"):
         return None
-    firsts = members(plan, ("tp",))[:, 0, 0] // system.devices_per_node // network.nodes_per_leaf
     wide = network.nodes_per_leaf
-    leaves = set(firsts.tolist())
+    held = members(plan, ("tp",)).reshape(plan.pp, -1) // system.devices_per_node // wide
+    leaves = {*held.min(axis=1).tolist(), *held.max(axis=1).tolist()}
     return frozenset(node for leaf in leaves for node in range(leaf * wide, (leaf + 1) * wide))
 
 
