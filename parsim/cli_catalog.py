@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -103,3 +104,31 @@ def _cluster(system: str, nodes: int, files: list[Path], failed: list[str]) -> C
 
     found = load_catalog(files).system(system)
     return Cluster(system=found, num_nodes=nodes, failed=tuple(failed))
+
+
+@app.command("import")
+def import_file(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="what a machine prints of itself")],
+    name: Annotated[str, typer.Option("--as", metavar="NAME", help="id of the new system")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="catalog file to write; default: stdout")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="ID", help="the devices, where the file does not say")
+    ] = None,
+) -> None:
+    """Make a system of a topology: nvidia-smi topo -m, NCCL's XML, ASTRA-sim's yml."""
+    from parsim.cluster.importers import catalog_text, import_topology
+    from parsim.report.save import check_other, write_text
+
+    if out is not None:
+        check_other(out, file)
+    found = import_topology(file, device)
+    text = catalog_text(found, name)
+    for said in found.notes:
+        note(f"note: {said}")
+    if out is None:
+        sys.stdout.write(text)
+        return
+    write_text(out, text)
+    note(f"system {name} written to {out}; show it: parsim catalog show {name} --catalog {out}")
