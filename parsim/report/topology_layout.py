@@ -12,7 +12,7 @@ NVSwitch     ▭▭▭    ▭▭▭
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,12 +22,13 @@ ROWS: Final[Mapping[str, tuple[str, ...]]] = {
     "NVSwitch": ("nvswitch", "memory"),
     "device": ("gpu", "idle"),
     "PCIe switch": ("pcie", "switch"),
+    "switch above": (),
     "host": ("host",),
     "interface": ("nic",),
     "leaf": ("leaf", "router"),
     "spine": ("spine",),
 }
-"""Rows from below, and the kinds of parts in each."""
+"""Rows from below, and the kinds of parts in each; above are switches that join switches only."""
 ROW_OF: Final = {kind: row for row, kinds in ROWS.items() for kind in kinds}
 NAMES: Final = {"memory": "memory", "router": "router", "switch": "switch"}
 """What a row is called that holds only parts of one of these kinds."""
@@ -43,8 +44,9 @@ _FEW: Final = 48
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A part's box: middle, width, and what is written in it."""
+    """A part's row and box: middle, width, and what is written in it."""
 
+    row: str
     x: float
     y: float
     width: float
@@ -69,20 +71,24 @@ def lay_out(graph: Graph, devices_per_node: int) -> Layout:
     nodes = max(1, _FEW // devices_per_node)
     drawn = sorted(devices)[: nodes * devices_per_node]
     shown = _shown(graph, near, set(drawn), set(devices))
-    rows = _row_heights(graph, shown, len(drawn) * STEP)
+    row_of = _rows(graph, near, shown)
+    rows = _row_heights(row_of, len(drawn) * STEP)
     x = {part: _device_x(place, devices_per_node) for place, part in enumerate(drawn)}
-    for row in ("PCIe switch", "host", "interface", "leaf", "spine", "NVSwitch"):
-        _place_row(graph, near, [part for part in shown if _row(graph, part) == row], row, x)
+    for row in ("PCIe switch", "switch above", "host", "interface", "leaf", "spine", "NVSwitch"):
+        _place_row(near, [part for part in shown if row_of[part] == row], row, x)
+    left = min(x.values())
+    x = {part: value - left for part, value in x.items()}
     width = max(x.values()) + STEP
-    places = {
-        part: Place(
-            x=x[part],
-            y=rows[_row(graph, part)],
-            width=_width(graph, near, part, x),
-            label=_label(graph.nodes[part], width=_width(graph, near, part, x)),
+    places = {}
+    for part in shown:
+        wide = _width(graph.nodes[part], row_of[part], near[part], x)
+        places[part] = Place(
+            row=row_of[part],
+            x=_middle(near[part], x) if wide > 2 * BOX[0] else x[part],
+            y=rows[row_of[part]],
+            width=wide,
+            label=_label(graph.nodes[part], wide),
         )
-        for part in shown
-    }
     return Layout(
         places=places,
         rows=rows,
@@ -102,42 +108,43 @@ def _neighbours(graph: Graph) -> Mapping[int, set[int]]:
 def _shown(
     graph: Graph, near: Mapping[int, set[int]], drawn: set[int], devices: set[int]
 ) -> list[int]:
-    """Drawn devices and what they reach without other devices or interfaces of other nodes."""
+    """Drawn devices and what they reach going up: no other devices, no other nodes' interfaces."""
     seen, open_ = set(drawn), list(drawn)
     while open_:
         part = open_.pop()
         shared = _kind(graph, part) in ("leaf", "router", "spine")
         for other in near[part]:
-            hidden = other in devices or (shared and _kind(graph, other) == "nic")
+            down = shared and _kind(graph, other) in ("nic", "leaf", "router")
+            hidden = other in devices or down
             if other not in seen and not hidden:
                 seen.add(other)
                 open_.append(other)
-    if _row_count(graph, seen, "leaf") <= len(drawn) * 2:
-        return sorted(seen)
-    return sorted(part for part in seen if near[part] & seen or part in drawn)
-
-
-def _row_count(graph: Graph, parts: Iterable[int], row: str) -> int:
-    return sum(_row(graph, part) == row for part in parts)
+    return sorted(seen)
 
 
 def _kind(graph: Graph, part: int) -> str:
     return graph.nodes[part].partition(":")[0]
 
 
-def _row(graph: Graph, part: int) -> str:
-    return ROW_OF[_kind(graph, part)]
+def _rows(graph: Graph, near: Mapping[int, set[int]], shown: Sequence[int]) -> dict[int, str]:
+    """Row of each part by its kind; switches of switches are above the others."""
+    row_of = {part: ROW_OF[_kind(graph, part)] for part in shown}
+    ends = {part for part, row in row_of.items() if row in ("device", "interface")}
+    for part, row in list(row_of.items()):
+        if row == "PCIe switch" and not near[part] & ends:
+            row_of[part] = "switch above"
+    return row_of
 
 
-def _row_heights(graph: Graph, shown: Sequence[int], width: float) -> dict[str, float]:
+def _row_heights(row_of: Mapping[int, str], width: float) -> dict[str, float]:
     """Heights of the rows that have parts; many long cables below a row need more room."""
     heights: dict[str, float] = {}
     height = 0.0
     for row in ROWS:
-        parts = _row_count(graph, shown, row)
+        parts = sum(one == row for one in row_of.values())
         if parts:
             height += ROW_GAP if heights else 0.0
-            crossing = row in ("leaf", "spine") and 1 < parts < len(shown) / 8
+            crossing = row in ("leaf", "spine") and 1 < parts < len(row_of) / 8
             height += min(0.09 * width, 2.5) if crossing else 0.0
             heights[row] = height
     return heights
@@ -148,7 +155,7 @@ def _device_x(place: int, per_node: int) -> float:
 
 
 def _place_row(
-    graph: Graph, near: Mapping[int, set[int]], parts: Sequence[int], row: str, x: dict[int, float]
+    near: Mapping[int, set[int]], parts: Sequence[int], row: str, x: dict[int, float]
 ) -> None:
     """Each part over the middle of what is placed below it, side by side where they would touch."""
     if not parts:
@@ -187,16 +194,22 @@ def _apart(wanted: Sequence[float]) -> list[float]:
     return [total / many + place * least for total, many in groups for place in range(round(many))]
 
 
-def _width(graph: Graph, near: Mapping[int, set[int]], part: int, x: Mapping[int, float]) -> float:
+def _width(name: str, row: str, near: set[int], x: Mapping[int, float]) -> float:
     """A hub is as wide as the devices on it; other boxes hold a number."""
-    if _row(graph, part) != "NVSwitch":
-        return max(BOX[0], 0.075 * len(_number(graph.nodes[part])) + 0.1)
-    below = [x[other] for other in near[part] if other in x]
-    return max(below) - min(below) + BOX[0] if below else BOX[0]
+    below = [x[other] for other in near if other in x]
+    if row == "NVSwitch" and below:
+        return max(below) - min(below) + BOX[0]
+    return max(BOX[0], 0.075 * len(_number(name)) + 0.1)
+
+
+def _middle(near: set[int], x: Mapping[int, float]) -> float:
+    below = [x[other] for other in near if other in x]
+    return (max(below) + min(below)) / 2
 
 
 def _label(name: str, width: float) -> str:
-    return "" if width < BOX[0] else _number(name)
+    """A box's number; a wide one has room for that of its node too."""
+    return name.partition(":")[2] if width > 2 * BOX[0] else _number(name)
 
 
 def _number(name: str) -> str:

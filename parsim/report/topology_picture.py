@@ -18,7 +18,7 @@ from parsim.cluster.topology import Graph
 from parsim.report.gantt import STYLE, check_picture, save_picture
 from parsim.report.legend import head_of
 from parsim.report.topology import cable_rows, summary
-from parsim.report.topology_layout import BOX, NAMES, ROW_OF, Layout, Place, lay_out
+from parsim.report.topology_layout import BOX, NAMES, Layout, Place, lay_out
 
 
 class Stroke(NamedTuple):
@@ -124,7 +124,7 @@ def _draw_cables(axes: Axes, graph: Graph, layout: Layout) -> None:
             continue
         look = STROKES[graph.link_class[link]]
         width = look.width * min(float(graph.capacity[link]) / least[graph.link_class[link]], 3.0)
-        curve = _curve(layout.places[source], layout.places[target], _kind(graph, source))
+        curve = _curve(layout.places[source], layout.places[target])
         axes.add_patch(
             PathPatch(
                 curve,
@@ -139,7 +139,7 @@ def _draw_cables(axes: Axes, graph: Graph, layout: Layout) -> None:
         drawn += 1
 
 
-def _curve(one: Place, two: Place, kind: str) -> Curve:
+def _curve(one: Place, two: Place) -> Curve:
     """A straight line between rows, an arc within one; a hub is met straight below a part."""
     if one.y != two.y:
         wide, other = (one, two) if one.width > two.width else (two, one)
@@ -149,7 +149,7 @@ def _curve(one: Place, two: Place, kind: str) -> Curve:
         edge = BOX[1] / 2 * (1 if other.y > wide.y else -1)
         ends = [(x, wide.y + edge), (other.x, other.y - edge)]
         return Curve(ends, [Curve.MOVETO, Curve.LINETO])
-    depth = _depth(abs(one.x - two.x)) * (-1 if ROW_OF[kind] == "device" else 1)
+    depth = _depth(abs(one.x - two.x)) * (-1 if one.row == "device" else 1)
     start, end = (one.x, one.y), (two.x, two.y)
     bend = [(one.x, one.y + depth * 4 / 3), (two.x, two.y + depth * 4 / 3)]
     return Curve([start, *bend, end], [Curve.MOVETO, *[Curve.CURVE4] * 3])
@@ -168,7 +168,7 @@ def _arc_room(graph: Graph, layout: Layout) -> tuple[float, float]:
         if one is None or two is None or one.y != two.y:
             continue
         depth = _depth(abs(one.x - two.x))
-        if ROW_OF[_kind(graph, source)] == "device":
+        if one.row == "device":
             below = max(below, depth - one.y)
         else:
             above = max(above, depth + one.y - layout.height)
@@ -202,9 +202,8 @@ def _draw_parts(axes: Axes, graph: Graph, layout: Layout) -> None:
 
 def _name_rows(axes: Axes, graph: Graph, layout: Layout) -> None:
     kinds: dict[str, set[str]] = {}
-    for part in layout.places:
-        kind = _kind(graph, part)
-        kinds.setdefault(ROW_OF[kind], set()).add(kind)
+    for part, place in layout.places.items():
+        kinds.setdefault(place.row, set()).add(_kind(graph, part))
     for row, found in kinds.items():
         names: Sequence[str] = sorted({NAMES.get(kind, row) for kind in found})
         axes.text(
