@@ -154,6 +154,27 @@ def test_nccl_rings_give_efficiencies(cli: Cli, tmp_path: Path) -> None:
     assert system.network.efficiency == pytest.approx(8 * 20 / (4 * 50))
 
 
+def test_a_clouds_static_file_has_classes_only(cli: Cli, tmp_path: Path) -> None:
+    pci = '<pci busid="000{}:00:00.0" class="{}" link_speed="16 GT/s" link_width="16"/>'
+    inner = [pci.format(n, "0x030200") + pci.format(n + 4, "0x020700") for n in range(4)]
+    switch = '<pci busid="ffff:ff:0{}.0" class="0x060400" link_speed="16 GT/s" link_width="16">'
+    cpus = [
+        f'<cpu numaid="{n}" arch="x86_64" vendor="AuthenticAMD">{switch.format(n)}'
+        f"{''.join(inner[2 * n : 2 * n + 2])}</pci></cpu>"
+        for n in range(2)
+    ]
+    (tmp_path / "t.xml").write_text(f"<!-- static --><system version='1'>{''.join(cpus)}</system>")
+    system = imported(cli, tmp_path, tmp_path / "t.xml", "--device", "a100-sxm-80gb")
+    assert (system.devices_per_node, system.intra.bandwidth) == (4, 300e9)
+    assert system.network is not None
+    assert (system.network.nics_per_node, system.network.nic_bandwidth) == (4, 25e9)
+    graph = graph_of(system, 2)
+    ways = [stops(graph, rank, 4 + rank) for rank in range(4)]
+    assert [next(s for s in way if s.startswith("nic")) for way in ways] == [
+        f"nic:0.{rank}" for rank in range(4)
+    ]
+
+
 # ---------------------------------------------------------------------------------- ASTRA-sim
 
 
@@ -277,7 +298,8 @@ BAD = {
     "no cpu": ("<system version='1'/>", ":1:1 <system> has no <cpu>"),
     "no gpu": (
         "<system version='1'><cpu numaid='0'/></system>",
-        ":1:1 <system> has no <gpu>; a dump of a running job (NCCL_TOPO_DUMP_FILE) has them",
+        ":1:1 <system> has no <gpu> and no <pci> of class 0x0302; "
+        "a dump of a running job has them",
     ),
     "another XML": ("<html/>", ":1:1 <html> is no topology of NCCL; allowed: system, graphs"),
     "nested too deep": (

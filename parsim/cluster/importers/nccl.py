@@ -10,12 +10,15 @@
 
 A cpu is a host, a pci of class 0x0604 a switch. NVLinks to class 0x0680 go to the NVSwitches, which
 are one part. PCI Express: GT/s x lanes x 128/130 / 8 (8/10 up to 5 GT/s). Interfaces: Mb/s / 8.
+
+Files that clouds ship for NCCL_TOPO_FILE leave gpu, nvlink, nic and net out: then the class of a
+pci says what it is, the order of bus ids which, and the catalog which links its kind has.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,9 +42,11 @@ from parsim.cluster.importers.wires import (
     pcie_cable,
     switched,
 )
+from parsim.cluster.topology.node_cables import MESHES
 from parsim.errors import CatalogError
 
 _SWITCH, _NVSWITCH = "0x0604", "0x0680"
+_DISPLAYS, _NETWORKS = ("0x0302", "0x0300"), ("0x0207", "0x0200")
 _OF_SM = {70: "v100-sxm-32gb", 80: "a100-sxm-80gb", 90: "h100-sxm-80gb", 100: "b200-sxm",
           103: "b300-sxm"}  # fmt: skip
 _PCIE_OF_SM = {80: "a100-pcie-80gb", 90: "h100-pcie-80gb"}
@@ -57,42 +62,66 @@ class _Tree:
     file: str
     parts: list[tuple[str, str, float | None]] = field(default_factory=list)
     hosts: list[Element] = field(default_factory=list)
-    gpus: dict[int, tuple[Element, str]] = field(default_factory=dict)
-    nets: dict[int, Element] = field(default_factory=dict)
+    gpus: dict[str, tuple[Element, str]] = field(default_factory=dict)
+    nets: dict[str, Element] = field(default_factory=dict)
     switches: int = 0
+
+    @property
+    def bare(self) -> bool:
+        """Whether devices are told by their class alone, without their links."""
+        return not any(gpu.name == "gpu" for gpu, _ in self.gpus.values())
 
     def pci(self, one: Element, above: str) -> None:
         """A switch, a device, or an interface, and all below it."""
         rate = _pcie_rate(one, self.file)
-        part = above
-        if one.text(self.file, "class").startswith(_SWITCH):
+        part, kind = above, one.text(self.file, "class")
+        if kind.startswith(_SWITCH):
             part = f"pcie:{self.switches}"
             self.switches += 1
             self.parts.append((part, above, rate))
+        if not one.children and kind.startswith(_DISPLAYS):
+            self.gpu(one, one.text(self.file, "busid"), above, rate)
+        if not one.children and kind.startswith(_NETWORKS):
+            self.net(one, above, rate)
         for child in one.children:
             if child.name == "pci":
                 self.pci(child, part)
             elif child.name == "gpu":
-                self.gpu(child, one.attributes.get("busid", ""))
-                self.parts.append((f"gpu@{int(child.number(self.file, 'dev'))}", above, rate))
+                self.gpu(child, one.attributes.get("busid", ""), above, rate)
             elif child.name == "nic":
                 self.nic(child, above, rate)
 
-    def gpu(self, one: Element, busid: str) -> None:
-        dev = int(one.number(self.file, "dev"))
-        if dev in self.gpus:
-            first = self.gpus[dev][0].line
-            raise one.error(self.file, f'<gpu dev="{dev}"> is there twice; first on line {first}')
-        self.gpus[dev] = one, busid
+    def gpu(self, one: Element, busid: str, above: str, rate: float | None) -> None:
+        key = self.key(one)
+        if key in self.gpus:
+            said = f"is there twice; first on line {self.gpus[key][0].line}"
+            raise one.error(self.file, f"<{one.name} {key}> {said}")
+        self.gpus[key] = one, busid
+        self.parts.append((f"gpu@{key}", above, rate))
 
     def nic(self, one: Element, above: str, rate: float | None) -> None:
         for net in one.all("net"):
-            dev = int(net.number(self.file, "dev"))
-            if dev in self.nets:
-                said = f'<net dev="{dev}"> is there twice; first on line {self.nets[dev].line}'
-                raise net.error(self.file, said)
-            self.nets[dev] = net
-            self.parts.append((f"net@{dev}", above, rate))
+            self.net(net, above, rate)
+
+    def net(self, one: Element, above: str, rate: float | None) -> None:
+        key = self.key(one)
+        if key in self.nets:
+            said = f"is there twice; first on line {self.nets[key].line}"
+            raise one.error(self.file, f"<{one.name} {key}> {said}")
+        self.nets[key] = one
+        self.parts.append((f"net@{key}", above, rate))
+
+    def key(self, one: Element) -> str:
+        """What tells a device or interface: dev, or the bus id of one told by its class."""
+        if one.name == "pci":
+            return f'busid="{one.text(self.file, "busid")}"'
+        return f'dev="{int(one.number(self.file, "dev"))}"'
+
+
+def _order(key: str) -> tuple[int, str]:
+    """By number, or by text for bus ids."""
+    text = key.partition("=")[2].strip('"')
+    return (int(text), "") if text.isdecimal() else (10**9, text)
 
 
 def read_nccl(root: Element, file: str, device: str | None) -> Found:
@@ -103,12 +132,14 @@ def read_nccl(root: Element, file: str, device: str | None) -> Found:
         CatalogError: devices whose kind `device` has to say.
     """
     tree = _walked(root, file)
-    order = sorted(tree.gpus)
+    order = sorted(tree.gpus, key=_order)
     known, notes = _device(tree, file, device)
     made = nvlink_of(known)
-    joined = _nvlinks(tree, order, made)
+    joined = _usual(known, order, made, notes) if tree.bare else _nvlinks(tree, order, made)
     base = base_system(made.base if joined.whole else PCIE_BASE)
     speed, used = _interfaces(tree)
+    if used and not speed:
+        notes.append(f"the speed of interfaces is not stated: taken as that of {base.id}")
     if len(used) < len(tree.nets):
         notes.append(f"{len(tree.nets) - len(used)} interfaces of other speeds are left out")
     names = {f"gpu@{dev}": f"gpu:{place}" for place, dev in enumerate(order)}
@@ -125,7 +156,8 @@ def read_nccl(root: Element, file: str, device: str | None) -> Found:
     fields |= joined.fields(base, source, made)
     if used:
         fields["network.nics_per_node"] = (str(len(used)), source)
-        fields["network.nic_bandwidth"] = (rate_text(speed), source)
+        if speed:
+            fields["network.nic_bandwidth"] = (rate_text(speed), source)
     else:
         fields["network"] = ("null", "")
         notes.append("no interfaces are listed: one node only")
@@ -153,7 +185,8 @@ def _walked(root: Element, file: str) -> _Tree:
         raise root.error(file, "<system> has no <cpu>")
     if not tree.gpus:
         raise root.error(
-            file, "<system> has no <gpu>; a dump of a running job (NCCL_TOPO_DUMP_FILE) has them"
+            file,
+            "<system> has no <gpu> and no <pci> of class 0x0302; a dump of a running job has them",
         )
     return tree
 
@@ -162,6 +195,8 @@ def _device(tree: _Tree, file: str, device: str | None) -> tuple[str, list[str]]
     """As said, else the usual device of the compute capability."""
     if device is not None:
         return device, []
+    if tree.bare:
+        raise CatalogError(f"{file}: names no device; say which it is, e.g. --device h100-sxm-80gb")
     first = next(iter(tree.gpus.values()))[0]
     capability = int(first.number(file, "sm"))
     linked = any(gpu.all("nvlink") for gpu, _ in tree.gpus.values())
@@ -174,7 +209,22 @@ def _device(tree: _Tree, file: str, device: str | None) -> tuple[str, list[str]]
     return known, [f"device taken from sm={capability}; another one: --device ID"]
 
 
-def _nvlinks(tree: _Tree, order: list[int], made: NVLink) -> Joined:
+def _usual(known: str, order: Sequence[str], made: NVLink, notes: list[str]) -> Joined:
+    """The links that such devices usually have: switches, eight V100 the DGX-1's mesh."""
+    base = base_system(made.base)
+    notes.append(f"NVLinks are not stated: taken as those of {base.id}")
+    if "pcie" in known or len(order) < 2:
+        return hub_or_mesh({}, len(order), made, base)
+    if base.intra.fabric == "nvswitch":
+        return switched([made.links] * len(order), made, base)
+    mesh = MESHES.get(len(order), ())
+    share = made.links // sum(mesh[0]) if mesh else 0
+    pairs = {(a, b): w * share for a, row in enumerate(mesh) for b, w in enumerate(row)}
+    pairs = {(a, b): width for (a, b), width in pairs.items() if a < b and width}
+    return hub_or_mesh(pairs, len(order), made, base)
+
+
+def _nvlinks(tree: _Tree, order: Sequence[str], made: NVLink) -> Joined:
     """To switches by the count of each device, else between the devices that targets name."""
     base = base_system(made.base)
     place_of = {tree.gpus[dev][1]: place for place, dev in enumerate(order)}
@@ -198,14 +248,17 @@ def _nvlinks(tree: _Tree, order: list[int], made: NVLink) -> Joined:
     return hub_or_mesh(pairs, len(order), made, base)
 
 
-def _interfaces(tree: _Tree) -> tuple[float, list[int]]:
-    """Speed of most interfaces (the faster of equals), bytes/s, and those that have it."""
-    speeds = {dev: net.number(tree.file, "speed", least=1) for dev, net in tree.nets.items()}
+def _interfaces(tree: _Tree) -> tuple[float, list[str]]:
+    """Speed of most interfaces (the faster of equals, 0 where not stated), and which have it."""
+    speeds = {
+        key: 0.0 if net.name == "pci" else net.number(tree.file, "speed", least=1)
+        for key, net in tree.nets.items()
+    }
     if not speeds:
         return 0.0, []
     counts = Counter(speeds.values())
     most = max(counts, key=lambda speed: (counts[speed], speed))
-    return most * 1e6 / 8, sorted(dev for dev, speed in speeds.items() if speed == most)
+    return most * 1e6 / 8, sorted((key for key in speeds if speeds[key] == most), key=_order)
 
 
 def _pcie_rate(one: Element, file: str) -> float | None:
