@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
-from enum import StrEnum
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parsim.cli_catalog import app as catalog
 from parsim.cli_executor import calibrate, run
 from parsim.errors import InputError, NoFeasiblePlan, ParsimError, ToleranceExceeded
 from parsim.terminal import (
@@ -472,28 +472,4 @@ def _explain(found: Validation, verbose: bool) -> None:
 
 app.command()(run)
 app.command()(calibrate)
-
-
-class CatalogKind(StrEnum):
-    """What the catalog lists."""
-
-    devices = "devices"
-    systems = "systems"
-    models = "models"
-    schedules = "schedules"
-    software = "software"
-
-
-@app.command()
-def catalog(
-    kind: Annotated[CatalogKind, typer.Argument(help="what to list")],
-    as_json: AsJson = False,
-) -> None:
-    """List known devices, systems, models, schedules or software stacks."""
-    from parsim.report.catalog import catalog_rows, catalog_view
-
-    rows = catalog_rows(kind.value)
-    if as_json:
-        print_json({"schema_version": 1, kind.value: rows})
-    else:
-        show(catalog_view(rows))
+app.add_typer(catalog)
