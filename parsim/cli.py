@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
-from enum import StrEnum
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parsim.cli_catalog import app as catalog
 from parsim.cli_collectives import collectives
 from parsim.cli_executor import calibrate, run
 from parsim.errors import InputError, NoFeasiblePlan, ParsimError, ToleranceExceeded
@@ -32,6 +32,9 @@ from parsim.terminal import (
 
 if TYPE_CHECKING:
     from parsim.scenario import Scenario
+    from parsim.search.contended import ContendedOrder
+    from parsim.search.search import SearchResult
+    from parsim.sim.contention import Contention
     from parsim.sim.monte_carlo import JitterResult
     from parsim.validation.compare import Validation
 
@@ -147,7 +150,7 @@ def check(
 
 
 @app.command()
-def simulate(
+def simulate(  # noqa: PLR0913  one parameter an option
     scenario: ScenarioPath,
     overrides: Overrides = None,
     device: CalibratedDevice = None,
@@ -157,6 +160,9 @@ def simulate(
     timeline: Annotated[
         Path | None, typer.Option(help="save the timeline, for compare and timeline: .json")
     ] = None,
+    contention: Annotated[
+        bool, typer.Option("--contention", help="also with links that all traffic shares (tier C)")
+    ] = False,
     jitter_steps: Annotated[
         int | None,
         typer.Option(min=1, help="simulate so many steps with ranks that differ: mean, p50, p99"),
@@ -180,13 +186,19 @@ def simulate(
     usable = found.job.device.usable_memory
     evidence = evidence_for(found.job.device.id, found.job.software.id)
     late = _jitter(found, jitter_steps, seed)
+    shared = _contention(found) if contention else None
     if as_json:
         more = {} if late is None else {"jitter": late.to_json()}
+        more |= {} if shared is None else {"contention": shared.to_json()}
         print_json({**prediction.to_json(), "evidence": evidence and evidence.to_json(), **more})
     else:
         from parsim.report.text import prediction_view
 
         show(prediction_view(prediction, usable=usable, evidence=describe(evidence)))
+    if shared is not None and not as_json:
+        from parsim.report.contention import contention_view
+
+        show(contention_view(shared))
     if late is not None and not as_json:
         from parsim.report.jitter import jitter_view
 
@@ -196,6 +208,13 @@ def simulate(
         note(f"timeline written to {timeline}")
     if max(prediction.peak_allocated) > usable:
         raise NoFeasiblePlan(shortage_message(found.job, plan))
+
+
+def _contention(found: Scenario) -> Contention:
+    from parsim.sim.contention import simulate_contention
+
+    with progress("simulating shared links"):
+        return simulate_contention(found.job, found.fixed_plan())
 
 
 def _jitter(found: Scenario, steps: int | None, seed: int) -> JitterResult | None:
@@ -223,6 +242,10 @@ def search(
     time_limit: Annotated[
         float | None, typer.Option(min=0.0, help="seconds; then print the best so far")
     ] = None,
+    contention: Annotated[
+        bool,
+        typer.Option("--contention", help="run the best 5 with shared links and compare the order"),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate every legal plan of a scenario and rank those that fit."""
@@ -238,16 +261,31 @@ def search(
         check_writable(save)
     with progress("evaluating plans") as step:
         result = find(found.job, space, top=top, progress=step, time_limit=time_limit)
+    shared = _best_contended(found, result) if contention else None
     if as_json:
-        print_json(result.to_json())
+        more = {} if shared is None else {"contention": shared.to_json()}
+        print_json({**result.to_json(), **more})
     else:
         from parsim.report.text import search_view
 
         limit = found.job.device.usable_memory * (1.0 - space.memory_margin)
         show(search_view(result, usable=limit, evidence=describe(evidence)))
+        if shared is not None:
+            from parsim.report.contention import order_view
+
+            show(order_view(shared))
+    if shared is not None and shared.warning:
+        note(f"warning: {shared.warning}")
     if save is not None:
         write_text(save, scenario_text(found, result.plans[0].plan))
         note(f"best plan written to {save}")
+
+
+def _best_contended(found: Scenario, result: SearchResult) -> ContendedOrder:
+    from parsim.search.contended import contended_order
+
+    with progress("simulating shared links") as step:
+        return contended_order(found.job, result, progress=step)
 
 
 @app.command()
@@ -263,6 +301,9 @@ def timeline(
     memory: Annotated[bool, typer.Option("--memory", help="memory curves below")] = False,
     critical: Annotated[bool, typer.Option("--critical", help="overlay the critical path")] = False,
     until: Annotated[float | None, typer.Option(help="draw the first so many seconds")] = None,
+    contention: Annotated[
+        bool, typer.Option("--contention", help="on shared links, with their load (.json only)")
+    ] = False,
 ) -> None:
     """Draw what every pipeline rank does when, and where the bubbles are."""
     from parsim.report.drawable import predicted, saved
@@ -270,6 +311,12 @@ def timeline(
 
     check_suffix(output)
     check_other(output, scenario)
+    if contention:
+        from parsim.report.contention import save_contended
+
+        with progress("simulating shared links"):
+            save_contended(load(scenario, overrides, device), output)
+        return note(f"timeline written to {output}")
     drawn, said = saved(scenario, overrides) or predicted(
         load(scenario, overrides, device), output, note
     )
@@ -427,28 +474,4 @@ def _explain(found: Validation, verbose: bool) -> None:
 app.command()(run)
 app.command()(calibrate)
 app.command()(collectives)
-
-
-class CatalogKind(StrEnum):
-    """What the catalog lists."""
-
-    devices = "devices"
-    systems = "systems"
-    models = "models"
-    schedules = "schedules"
-    software = "software"
-
-
-@app.command()
-def catalog(
-    kind: Annotated[CatalogKind, typer.Argument(help="what to list")],
-    as_json: AsJson = False,
-) -> None:
-    """List known devices, systems, models, schedules or software stacks."""
-    from parsim.report.catalog import catalog_rows, catalog_view
-
-    rows = catalog_rows(kind.value)
-    if as_json:
-        print_json({"schema_version": 1, kind.value: rows})
-    else:
-        show(catalog_view(rows))
+app.add_typer(catalog)

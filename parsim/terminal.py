@@ -62,11 +62,19 @@ def load(path: Path, overrides: list[str] | None, device: Path | None = None) ->
         key, sign, value = text.partition("=")
         if not sign or not key:
             raise InputError(f"--set {text!r} must be KEY=VALUE, e.g. --set plan.tp=4")
-        pairs[key] = value
+        pairs[_whole(key)] = value
     scenario = load_scenario(path, pairs)
     for said in scenario.notes:
         note(f"note: {said}")
     return scenario
+
+
+def _whole(key: str) -> str:
+    """The key in full: network and intra stand in the cluster block, the spine in the network."""
+    head, _, field = key.rpartition(".")
+    if head in ("network.spine", "cluster.network.spine"):
+        head = "network"
+    return f"cluster.{head}.{field}" if head in ("network", "intra") else key
 
 
 def calibrated(file: Path) -> dict[str, str]:

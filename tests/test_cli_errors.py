@@ -241,7 +241,7 @@ def test_a_picture_that_ends_before_it_begins(cli: Cli, tmp_path: Path, until: s
         (["search", SMALL, "--top", "x"], "Invalid value for '--top'"),
         (["search", SMALL, "--time-limit", "-1"], "Invalid value for '--time-limit'"),
         (["timeline", SMALL], "Missing option '-o' / '--output'."),
-        (["catalog", "planets"], "'planets' is not one of"),
+        (["catalog", "planets"], "No such command 'planets'."),
     ],
 )
 def test_words_that_are_not_known(cli: Cli, words: list[str], message: str) -> None:

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from parsim.errors import InputError
 from parsim.timeline import STREAMS, MemoryCurve, Span, Timeline
+
+if TYPE_CHECKING:
+    from parsim.sim.contention import LinkCurve
 
 Event = dict[str, Any]
 
@@ -43,34 +46,40 @@ class _Thread(NamedTuple):
     name: str
 
 
-def to_trace_events(timeline: Timeline) -> dict[str, Any]:
+def to_trace_events(timeline: Timeline, links: Sequence[LinkCurve] = ()) -> dict[str, Any]:
     """The timeline as a trace document: `traceEvents` are the names, then all else by time.
 
     An arrow is left out where it could not point forward in time inside both spans: one of them
     is shorter than a nanosecond, or the target ends before the source starts (clock skew between
-    measured ranks). `otherData` counts those, and holds the timeline's `meta`.
+    measured ranks). `otherData` counts those, and holds the timeline's `meta`. `links` become a
+    counter for each class.
     """
     slices, threads = _place(timeline)
     flows = list(_flows(timeline, slices))
     timed = [_slice_event(span, slices[i]) for i, span in enumerate(timeline.spans)]
     timed += flows
     timed += [event for curve in timeline.memory for event in _counters(curve)]
+    timed += [event for curve in links for event in _link_counters(curve, _links_pid(timeline))]
     timed.sort(key=_order)
     meta = {key: value for key, value in timeline.meta.items() if key != "rank_labels"}
     return {
         "displayTimeUnit": "ms",
         "otherData": {**meta, "flows_left_out": len(timeline.flows) - len(flows) // 2},
-        "traceEvents": [*_names(threads, rank_labels(timeline)), *timed],
+        "traceEvents": [
+            *_names(threads, rank_labels(timeline)),
+            *(_link_names(_links_pid(timeline)) if links else ()),
+            *timed,
+        ],
     }
 
 
-def save_trace(timeline: Timeline, path: Path) -> None:
+def save_trace(timeline: Timeline, path: Path, links: Sequence[LinkCurve] = ()) -> None:
     """Write the trace document as one line of JSON.
 
     Raises:
         InputError: the file cannot be written.
     """
-    text = json.dumps(to_trace_events(timeline), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(to_trace_events(timeline, links), separators=(",", ":"), allow_nan=False)
     try:
         path.write_text(text + "\n", encoding="utf-8")
     except OSError as error:
@@ -190,6 +199,34 @@ def _counters(curve: MemoryCurve) -> Iterator[Event]:
             "tid": _COMPUTE_TID,
             "ts": _microseconds(_nanoseconds(time)),
             "args": {"bytes": round(value)},
+        }
+
+
+def _links_pid(timeline: Timeline) -> int:
+    """The process of the links, below all ranks."""
+    return max(timeline.ranks, default=-1) + 1
+
+
+def _link_names(pid: int) -> Iterator[Event]:
+    where = {"ph": "M", "pid": pid, "tid": _COMPUTE_TID}
+    yield {**where, "name": "process_name", "args": {"name": "links, busiest of each class"}}
+    yield {**where, "name": "process_sort_index", "args": {"sort_index": pid}}
+
+
+def _link_counters(curve: LinkCurve, pid: int) -> Iterator[Event]:
+    """Percent of its rate that the busiest link of a class carries, at every change."""
+    before = -1.0
+    for time, used in zip(curve.times, curve.used, strict=True):
+        if used == before:
+            continue
+        before = used
+        yield {
+            "ph": "C",
+            "name": curve.link_class,
+            "pid": pid,
+            "tid": _COMPUTE_TID,
+            "ts": _microseconds(_nanoseconds(time)),
+            "args": {"percent": round(100.0 * used, 3)},
         }
 
 

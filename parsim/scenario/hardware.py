@@ -27,6 +27,11 @@ def build_cluster(tree: Tree, block: ClusterBlock, notes: list[str]) -> Cluster:
     system = _overridden(tree, block, _system(tree, block, catalog), notes)
     with tree.located("cluster", "nodes"):
         cluster = Cluster(system=system, num_nodes=block.nodes)
+    if "placement" in block.given() or block.failed:
+        notes.append(
+            "cluster.placement and cluster.failed change routes and which links are shared; "
+            "closed forms take rank order and whole nodes"
+        )
     return _failed(tree, block, _placed(tree, block, cluster))
 
 

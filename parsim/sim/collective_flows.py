@@ -8,6 +8,8 @@ All edges of a collective move at one rate, that of its slowest edge, so the col
 whose `usage` of a link counts its edges there. The unit is one edge of the smallest kind, so that
 on a shared link every edge of every collective gets the same.
 
+The algorithm is the one with the most bandwidth, whose bandwidth the closed form takes.
+
 Idle network: latency + bytes / limit is `collective_time` to the last digits. The latency is that
 of one byte; the limit is the rate at which the rest takes the closed form's seconds. Where that
 rate asks more of a link of the whole network than it has (the closed form is measured, the link
@@ -24,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.cluster.hardware import System
-from parsim.cost.collectives import Algorithm, Groups, Kind, choose, collective_time, p2p_time
-from parsim.cost.shape import wire_share
+from parsim.cost.collectives import GLOO, Algorithm, Groups, Kind, collective_time, p2p_time
+from parsim.cost.shape import bandwidths, wire_share
 from parsim.errors import InputError
 from parsim.sim.fair_share import Flows
 from parsim.sim.flows import Carried, Traffic, carry
@@ -193,10 +195,25 @@ def usage_of(graph: LinkGraph, edges: Iterable[Edge]) -> dict[int, float]:
     return used
 
 
+def algorithm_of(system: System, kind: Kind, where: Groups) -> Algorithm:
+    """The algorithm whose bandwidth the closed form of a collective takes; gloo has its ring."""
+    if kind == "all_to_all":
+        return "p2p"
+    if system.library == GLOO:
+        return "ring"
+    rates = bandwidths(system, kind, where)
+    return max(rates, key=lambda name: float(rates[name][0]))
+
+
+def slowest(graph: LinkGraph, used: Mapping[int, float]) -> float:
+    """Seconds that a byte of each unit edge takes on the link that it fills first."""
+    rate = graph.effective
+    return max((units / float(rate[link]) for link, units in used.items()), default=0.0)
+
+
 def scale_to_fit(graph: LinkGraph, used: Mapping[int, float], limit: float) -> float:
     """The share of its usage that a flow may count, so that its limit fits the whole network."""
-    most = max((units * limit / graph.effective[link] for link, units in used.items()), default=0)
-    return 1.0 / max(1.0, float(most))
+    return 1.0 / max(1.0, limit * slowest(graph, used))
 
 
 def rate_of(seconds: float, least: float, size: float) -> tuple[float, float]:
@@ -232,11 +249,11 @@ def collective_flow(
     if not size > 0.0:
         raise InputError(f"a collective of {size} bytes; the size must be above 0")
     where = placed(system, ranks)
-    chosen = choose(system, kind, size, where)
-    least = float(collective_time(system, kind, 1.0, where)[0])
-    made = pattern(kind, chosen.algorithm, by_node(ranks, system.devices_per_node))
+    seconds, least = (float(collective_time(system, kind, s, where)[0]) for s in (size, 1.0))
+    nodes = by_node(ranks, system.devices_per_node)
+    made = pattern(kind, algorithm_of(system, kind, where), nodes)
     unit = made.share * size
-    latency, limit = rate_of(chosen.seconds, least, unit)
+    latency, limit = rate_of(seconds, least, unit)
     scale = scale_to_fit(whole or graph, usage_of(whole or graph, made.edges), limit)
     used = usage_of(graph, made.edges)
     return CollectiveFlow(

@@ -85,7 +85,7 @@ def fill_waiting(  # noqa: C901  the rounds of one loop share all their arrays
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def carry(  # noqa: C901  numba compiles the whole event loop as one
+def carry(  # noqa: C901, PLR0913  numba compiles the whole event loop as one
     bounds: Index,
     links: Index,
     weight: Array,

@@ -1,4 +1,4 @@
-"""Links that the processes of a simulation share: a simpy process sends, and waits until it is over.
+"""Links that the processes of a simulation share: one sends, and waits until its bytes are there.
 
 The kinds of traffic are known from the start (each pipeline rank's groups, each border between
 stages), so that rates depend only on how many of each kind are under way, and a set that comes
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import simpy
 
-from parsim.sim.fair_share import TIGHT, Array, Flows, fair_rates, link_loads
+from parsim.sim.fair_share import TIGHT, Array, Flows, Index, fair_rates, link_loads
 
 DUE = 1e-12
 """Share of the time to the next end within which flows end together."""
@@ -33,12 +33,12 @@ class _Shared:
 
     rates: dict[int, float]
     loads: Array
-    busy: Array
-    full: Array
+    busy: Index
+    full: Index
 
 
 class SharedLinks:
-    """Links under way; `busy` and `saturated` (L,) are seconds, `load` bytes so far."""
+    """Links and their account: `busy` and `saturated` (L,) are seconds, `load` bytes so far."""
 
     def __init__(
         self,

@@ -6,19 +6,21 @@ them. So a step has some 10 kinds a pipeline rank, whatever the number of device
 all kinds use alike are one link here.
 
 Times are tier B's: a kind's `latency_share` and `limit` say how its idle seconds divide into
-latency and bytes, by the closed form of one typical collective.
+latency and bytes, by the closed form of one typical collective. One group alone takes those
+seconds on the whole network, as in `collective_flows`; all of them at once may take more, where
+they meet on links that the closed form does not know (spines, PCIe).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parsim.cost.collectives import Groups, Kind, choose, collective_time, groups, p2p_time
+from parsim.cost.collectives import Groups, Kind, collective_time, groups, p2p_time
 from parsim.cost.job import Job
 from parsim.cost.quantized import gathered_size
 from parsim.cost.sharding import DataParallel, reduced_bytes
@@ -27,15 +29,19 @@ from parsim.plan import Plan, PlanTable
 from parsim.sim.collective_flows import (
     Edge,
     LinkGraph,
+    algorithm_of,
     by_node,
     pattern,
     rate_of,
-    scale_to_fit,
+    slowest,
     usage_of,
 )
 from parsim.sim.fair_share import Flows
 
 Array = NDArray[np.float64]
+
+FOLDED_FROM = 2048
+"""Ranks above which two leaf groups of each pipeline rank stand for the others."""
 
 
 class Role(NamedTuple):
@@ -116,7 +122,8 @@ class _Maker:
         self.graph, self.whole = graph, whole
         self.table = PlanTable.of([plan])
         self.data = DataParallel.of(job, self.table)
-        self.known: dict[object, tuple[dict[int, float], dict[int, float], float]] = {}
+        self.watched = watched_nodes(job, plan) if graph is whole else None
+        self.known: dict[object, tuple[dict[int, float], float, float]] = {}
 
     def of_stage(self, stage: int, rank: int) -> Iterable[tuple[Role, Sent]]:
         """The collectives of one stage, those that the plan has."""
@@ -157,7 +164,7 @@ class _Maker:
         """
         pairs = members(self.plan, ("pp",)).reshape(-1, self.plan.pp)
         edges = [(int(row[source]), int(row[target]), 1.0) for row in pairs]
-        used, intact, _ = self._links((source, target), lambda: (edges, 1.0))
+        used, peak, _ = self._links((source, target), lambda: ([[edge] for edge in edges], 1.0))
         seconds = float(self.costs.hop[stage, 0])
         crosses = any(len(by_node(edge[:2], self._per_node)) > 1 for edge in edges)
         least = float(p2p_time(self.job.system, 1.0, crosses=crosses, sharing=1.0))
@@ -165,7 +172,7 @@ class _Maker:
         size *= self.job.model.hidden_size * self.table.precision.activation
         if self.plan.scatter_p2p or self.plan.sequence_parallel:
             size /= self.plan.tp
-        return self._sent(used, intact, size, seconds, least)
+        return _sent(used, peak, size, seconds, least)
 
     @property
     def _per_node(self) -> int:
@@ -182,41 +189,74 @@ class _Maker:
         system = self.job.system
         seconds = float(collective_time(system, kind, size, where)[0])
         least = float(collective_time(system, kind, 1.0, where)[0])
-        algorithm = choose(system, kind, size, where).algorithm
+        algorithm = algorithm_of(system, kind, where)
 
-        def edges() -> tuple[list[Edge], float]:
+        def edges() -> tuple[list[Sequence[Edge]], float]:
             made = [
                 pattern(kind, algorithm, by_node(group, self._per_node))
                 for group in members(self.plan, axes)[rank].tolist()
             ]
-            return [edge for one in made for edge in one.edges], made[0].share
+            return [one.edges for one in made], made[0].share
 
-        used, intact, share = self._links((kind, algorithm, rank, axes), edges)
-        return self._sent(used, intact, share * size, seconds, least)
+        used, peak, share = self._links((kind, algorithm, rank, axes), edges)
+        return _sent(used, peak, share * size, seconds, least)
 
-    def _links(self, key, edges):  # type: ignore[no-untyped-def]
+    def _links(
+        self, key: object, edges: Callable[[], tuple[Sequence[Sequence[Edge]], float]]
+    ) -> tuple[dict[int, float], float, float]:
+        """Usage of each link by all groups, seconds a byte of the group that is worst placed.
+
+        The latter on the graph with no link broken.
+        """
         if key not in self.known:
             made, share = edges()
-            used = usage_of(self.graph, made)
-            intact = used if self.whole is self.graph else usage_of(self.whole, made)
-            self.known[key] = used, intact, share
+            if self.watched is not None:
+                made = [[edge for edge in one if self._is_watched(edge)] for one in made]
+            used: dict[int, float] = {}
+            peak = 0.0
+            for one in made:
+                alone = usage_of(self.graph, one)
+                intact = alone if self.whole is self.graph else usage_of(self.whole, one)
+                peak = max(peak, slowest(self.whole, intact))
+                for link, units in alone.items():
+                    used[link] = used.get(link, 0.0) + units
+            self.known[key] = used, peak, share
         return self.known[key]
 
-    def _sent(
-        self,
-        used: dict[int, float],
-        intact: dict[int, float],
-        size: float,
-        seconds: float,
-        least: float,
-    ) -> Sent:
-        latency, limit = rate_of(seconds, least, size)
-        scale = scale_to_fit(self.whole, intact, limit)
-        return Sent(
-            usage={link: scale * units for link, units in used.items()},
-            limit=limit,
-            latency_share=latency / seconds,
-        )
+    def _is_watched(self, edge: Edge) -> bool:
+        nodes = edge[0] // self._per_node, edge[1] // self._per_node
+        return self.watched is None or not self.watched.isdisjoint(nodes)
+
+
+def _sent(used: dict[int, float], peak: float, size: float, seconds: float, least: float) -> Sent:
+    latency, limit = rate_of(seconds, least, size)
+    scale = 1.0 / max(1.0, limit * peak)
+    return Sent(
+        usage={link: scale * units for link, units in used.items()},
+        limit=limit,
+        latency_share=latency / seconds,
+    )
+
+
+def watched_nodes(job: Job, plan: Plan) -> frozenset[int] | None:
+    """Nodes whose links stand for all others in a large tree of switches; None: no node does.
+
+    The leaf groups where each pipeline rank begins and ends, with all edges that start or end
+    there: leaf groups within one pipeline rank are alike, so that links of the others carry no
+    more.
+
+    Leaves out: with an order of ranks that interleaves pipeline ranks, what lies between.
+    """
+    system, placement = job.system, job.cluster.placement
+    network = system.network
+    if plan.world_size <= FOLDED_FROM or placement is not None or network is None:
+        return None
+    if network.fabric not in ("fat-tree", "rail-optimised"):
+        return None
+    wide = network.nodes_per_leaf
+    held = members(plan, ("tp",)).reshape(plan.pp, -1) // system.devices_per_node // wide
+    leaves = {*held.min(axis=1).tolist(), *held.max(axis=1).tolist()}
+    return frozenset(node for leaf in leaves for node in range(leaf * wide, (leaf + 1) * wide))
 
 
 def members(plan: Plan, axes: Sequence[str]) -> NDArray[np.int64]:

@@ -17,6 +17,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 from tests.benchmarks.commands import commands  # noqa: E402
 from tests.benchmarks.engines import engines  # noqa: E402
+from tests.benchmarks.flows import flows  # noqa: E402
 from tests.benchmarks.measure import Benchmark, Outcome, run  # noqa: E402
 from tests.benchmarks.runtime import runtime  # noqa: E402
 
@@ -34,7 +35,7 @@ with
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks, print the table, write the report."""
     options = _options(arguments)
-    chosen = [b for b in chain(engines(), commands(), runtime()) if options.only in b.name]
+    chosen = [b for b in chain(engines(), flows(), commands(), runtime()) if options.only in b.name]
     outcomes = []
     for number, benchmark in enumerate(chosen, start=1):
         print(f"{number}/{len(chosen)} {benchmark.name}", file=sys.stderr)

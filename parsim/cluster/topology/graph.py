@@ -72,6 +72,7 @@ class Graph:
     seed: int = 0
     _routes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, repr=False)
     _near: list[tuple[Neighbours, Neighbours]] = field(default_factory=list, repr=False)
+    _places: dict[str, int] = field(default_factory=dict, repr=False)
 
     @property
     def num_links(self) -> int:
@@ -202,12 +203,13 @@ class Graph:
         return np.asarray(found)
 
     def _part(self, name: str) -> int:
-        try:
-            return self.nodes.index(name)
-        except ValueError:
+        if not self._places:
+            self._places.update((one, place) for place, one in enumerate(self.nodes))
+        if name not in self._places:
             hint = did_you_mean(name, self.nodes[:2000])
             said = f"there is no part '{name}'{hint}; parts are {_examples(self.nodes)}"
-            raise CatalogError(said) from None
+            raise CatalogError(said)
+        return self._places[name]
 
     def _device(self, rank: int) -> int:
         if not 0 <= rank < len(self.devices):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsim.errors import InputError
-from parsim.sim.fair_share import Array, Flows
+from parsim.sim.fair_share import Flows
 from parsim.sim.flows import Traffic, carry, carry_by_numpy, carry_compiled
 
 
@@ -65,7 +67,7 @@ def test_a_flow_in_pieces_ends_when_the_whole_does(pieces: int) -> None:
         ({"size": np.ones(2), "after": np.array([1, -1])}, "waits for one that does not come"),
     ],
 )
-def test_traffic_that_cannot_run_is_refused(wrong: dict[str, Array], said: str) -> None:
+def test_traffic_that_cannot_run_is_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         Traffic.of(Flows.of([[0], [0]], [1.0]), **wrong)
 

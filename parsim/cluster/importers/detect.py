@@ -1,0 +1,54 @@
+"""Which format a file has, by its content, and its importer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from parsim.cluster.importers.astra import read_astra
+from parsim.cluster.importers.found import Found
+from parsim.cluster.importers.markup import read_markup
+from parsim.cluster.importers.nccl import read_nccl
+from parsim.cluster.importers.rings import read_rings
+from parsim.cluster.importers.smi import looks_like_table, read_table
+from parsim.errors import ScenarioError
+
+FORMATS = (
+    "text of `nvidia-smi topo -m`, XML of NCCL_TOPO_DUMP_FILE or NCCL_GRAPH_DUMP_FILE, "
+    "or a network yml of ASTRA-sim"
+)
+
+
+def import_topology(path: Path, device: str | None = None) -> Found:
+    """Read a topology in whichever known form it is.
+
+    Args:
+        path: the file.
+        device: id of the devices in the catalog; None: what the file says.
+
+    Raises:
+        ScenarioError: the file cannot be read, is in no known form, or is wrong; the message
+            starts with file:line:column.
+        CatalogError: the catalog has no such device, or one is needed.
+    """
+    text, file = _text(path), str(path)
+    if text.lstrip("\ufeff \t\r\n").startswith("<"):
+        root = read_markup(text, file)
+        if root.name == "system":
+            return read_nccl(root, file, device)
+        if root.name == "graphs":
+            return read_rings(root, file, device)
+        raise root.error(file, f"<{root.name}> is no topology of NCCL; allowed: system, graphs")
+    if looks_like_table(text):
+        return read_table(text, file, device)
+    if "npus_count" in text:
+        return read_astra(text, file, device)
+    raise ScenarioError(f"{file}:1:1 is no known topology; allowed: {FORMATS}")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ScenarioError(f"{path}: is not UTF-8 text") from None
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from None

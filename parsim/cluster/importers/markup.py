@@ -1,0 +1,114 @@
+"""XML as plain elements with their places; document types and entities are refused.
+
+A topology needs neither, and both let a file read others or grow without end. Python's expat with
+handlers that refuse them; nothing is fetched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NoReturn
+from xml.parsers import expat
+
+from parsim.errors import ScenarioError
+
+_DEEPEST = 64
+"""PCI trees of real machines are some ten elements deep."""
+
+
+@dataclass(slots=True)
+class Element:
+    """One element: attributes, children, and its place."""
+
+    name: str
+    attributes: dict[str, str]
+    line: int
+    column: int
+    children: list[Element] = field(default_factory=list)
+
+    def error(self, file: str, message: str) -> ScenarioError:
+        """A ScenarioError at the element."""
+        return ScenarioError(f"{file}:{self.line}:{self.column} {message}")
+
+    def all(self, name: str) -> list[Element]:
+        """Children of a name."""
+        return [one for one in self.children if one.name == name]
+
+    def text(self, file: str, name: str) -> str:
+        """An attribute.
+
+        Raises:
+            ScenarioError: the element has no such attribute.
+        """
+        if name not in self.attributes:
+            raise self.error(file, f"<{self.name}> lacks the attribute {name}")
+        return self.attributes[name]
+
+    def number(self, file: str, name: str, least: float = 0.0) -> float:
+        """An attribute that is a number.
+
+        Raises:
+            ScenarioError: it is missing, no number, or below `least`.
+        """
+        text = self.text(file, name)
+        try:
+            value = float(int(text, 0)) if text.startswith("0x") else float(text)
+        except ValueError:
+            value = float("nan")
+        if not least <= value < float("inf"):
+            said = f"<{self.name}> {name}='{text}' must be a number of at least {least:g}"
+            raise self.error(file, said)
+        return value
+
+
+def read_markup(text: str, file: str) -> Element:
+    """The root element of an XML text.
+
+    Raises:
+        ScenarioError: a document type or entity, elements too deep, or no complete XML.
+    """
+    parser = expat.ParserCreate()
+    top: list[Element] = []
+    open_: list[Element] = []
+
+    def refuse(what: str) -> NoReturn:
+        place = f"{file}:{parser.CurrentLineNumber}:{parser.CurrentColumnNumber + 1}"
+        raise ScenarioError(f"{place} {what}")
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        if len(open_) == _DEEPEST:
+            refuse(f"<{name}> stands within {_DEEPEST} others, which no topology needs")
+        one = Element(name, attributes, parser.CurrentLineNumber, parser.CurrentColumnNumber + 1)
+        (open_[-1].children if open_ else top).append(one)
+        open_.append(one)
+
+    def end(_: str) -> None:
+        open_.pop()
+
+    def doctype(*_: object) -> None:
+        refuse("a document type (<!DOCTYPE) is refused, with all entities in it; remove it")
+
+    def entity(*_: object) -> NoReturn:
+        refuse("an entity (<!ENTITY) is refused; remove it")
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.StartDoctypeDeclHandler = doctype
+    parser.EntityDeclHandler = entity
+    parser.ExternalEntityRefHandler = entity
+    try:
+        parser.Parse(text.encode("utf-8"), True)
+    except expat.ExpatError as error:
+        open_tags = "".join(f"<{one.name}>" for one in open_[-2:])
+        said = expat.ErrorString(error.code)
+        if open_ and error.code == _ENDS_EARLY:
+            said = f"it ends within {open_tags}, so it is cut off"
+        raise ScenarioError(
+            f"{file}:{error.lineno}:{error.offset + 1} is not XML: {said}"
+        ) from None
+    except (LookupError, ValueError) as error:
+        raise ScenarioError(f"{file}:1:1 is not XML: {error}") from None
+    return top[0]
+
+
+_ENDS_EARLY = expat.errors.codes[expat.errors.XML_ERROR_NO_ELEMENTS]

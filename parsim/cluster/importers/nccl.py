@@ -1,0 +1,292 @@
+"""Reads the XML that NCCL writes to NCCL_TOPO_DUMP_FILE.
+
+    <system version="1">
+      <cpu numaid="0" arch="x86_64" vendor="AuthenticAMD" familyid="143" modelid="49">
+        <pci busid="0000:07:00.0" class="0x060400" link_speed="16.0 GT/s PCIe" link_width="16">
+          <pci busid="0000:0b:00.0" class="0x030200" ...>
+            <gpu dev="0" sm="80" rank="0"><nvlink target="..." count="12" tclass="0x068000"/></gpu>
+          </pci>
+          <pci class="0x020700" ...><nic><net name="mlx5_0" dev="0" speed="200000"/></nic></pci>
+
+A cpu is a host, a pci of class 0x0604 a switch. NVLinks to class 0x0680 go to the NVSwitches, which
+are one part. PCI Express: GT/s x lanes x 128/130 / 8 (8/10 up to 5 GT/s). Interfaces: Mb/s / 8.
+
+Files that clouds ship for NCCL_TOPO_FILE leave gpu, nvlink, nic and net out: then the class of a
+pci says what it is, the order of bus ids which, and the catalog which links its kind has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from parsim.cluster.hardware import Cable
+from parsim.cluster.importers.found import (
+    PCIE_BASE,
+    Field,
+    Found,
+    NVLink,
+    base_system,
+    check_cables,
+    nvlink_of,
+    rate_text,
+)
+from parsim.cluster.importers.markup import Element
+from parsim.cluster.importers.wires import (
+    Joined,
+    direct,
+    hub_or_mesh,
+    own_switches,
+    pcie_cable,
+    switched,
+)
+from parsim.cluster.topology.node_cables import MESHES
+from parsim.errors import CatalogError
+
+_SWITCH, _NVSWITCH = "0x0604", "0x0680"
+_DISPLAYS, _NETWORKS = ("0x0302", "0x0300"), ("0x0207", "0x0200")
+_OF_SM = {70: "v100-sxm-32gb", 80: "a100-sxm-80gb", 90: "h100-sxm-80gb", 100: "b200-sxm",
+          103: "b300-sxm"}  # fmt: skip
+_PCIE_OF_SM = {80: "a100-pcie-80gb", 90: "h100-pcie-80gb"}
+# What GPUs reach between sockets, bytes/s: NCCL's figures by maker, for Intel from a model on.
+_CPU_RATES = {"AuthenticAMD": 16e9, "ppc64": 32e9, "arm64": 6e9}
+_INTEL = ((0xCF, 40e9), (0x8F, 22e9), (0x55, 10e9), (0, 6e9))
+
+
+@dataclass(slots=True)
+class _Tree:
+    """What has been met on the way through the file."""
+
+    file: str
+    parts: list[tuple[str, str, float | None]] = field(default_factory=list)
+    hosts: list[Element] = field(default_factory=list)
+    gpus: dict[str, tuple[Element, str]] = field(default_factory=dict)
+    nets: dict[str, Element] = field(default_factory=dict)
+    switches: int = 0
+
+    @property
+    def bare(self) -> bool:
+        """Whether devices are told by their class alone, without their links."""
+        return not any(gpu.name == "gpu" for gpu, _ in self.gpus.values())
+
+    def pci(self, one: Element, above: str) -> None:
+        """A switch, a device, or an interface, and all below it."""
+        rate = _pcie_rate(one, self.file)
+        part, kind = above, one.text(self.file, "class")
+        if kind.startswith(_SWITCH):
+            part = f"pcie:{self.switches}"
+            self.switches += 1
+            self.parts.append((part, above, rate))
+        if not one.children and kind.startswith(_DISPLAYS):
+            self.gpu(one, one.text(self.file, "busid"), above, rate)
+        if not one.children and kind.startswith(_NETWORKS):
+            self.net(one, above, rate)
+        for child in one.children:
+            if child.name == "pci":
+                self.pci(child, part)
+            elif child.name == "gpu":
+                self.gpu(child, one.attributes.get("busid", ""), above, rate)
+            elif child.name == "nic":
+                self.nic(child, above, rate)
+
+    def gpu(self, one: Element, busid: str, above: str, rate: float | None) -> None:
+        key = self.key(one)
+        if key in self.gpus:
+            said = f"is there twice; first on line {self.gpus[key][0].line}"
+            raise one.error(self.file, f"<{one.name} {key}> {said}")
+        self.gpus[key] = one, busid
+        self.parts.append((f"gpu@{key}", above, rate))
+
+    def nic(self, one: Element, above: str, rate: float | None) -> None:
+        for net in one.all("net"):
+            self.net(net, above, rate)
+
+    def net(self, one: Element, above: str, rate: float | None) -> None:
+        key = self.key(one)
+        if key in self.nets:
+            said = f"is there twice; first on line {self.nets[key].line}"
+            raise one.error(self.file, f"<{one.name} {key}> {said}")
+        self.nets[key] = one
+        self.parts.append((f"net@{key}", above, rate))
+
+    def key(self, one: Element) -> str:
+        """What tells a device or interface: dev, or the bus id of one told by its class."""
+        if one.name == "pci":
+            return f'busid="{one.text(self.file, "busid")}"'
+        return f'dev="{int(one.number(self.file, "dev"))}"'
+
+
+def _order(key: str) -> tuple[int, str]:
+    """By number, or by text for bus ids."""
+    text = key.partition("=")[2].strip('"')
+    return (int(text), "") if text.isdecimal() else (10**9, text)
+
+
+def read_nccl(root: Element, file: str, device: str | None) -> Found:
+    """The node that a dump describes.
+
+    Raises:
+        ScenarioError: an element without what it needs, a device twice, or parts not joined.
+        CatalogError: devices whose kind `device` has to say.
+    """
+    tree = _walked(root, file)
+    order = sorted(tree.gpus, key=_order)
+    known, notes = _device(tree, file, device)
+    made = nvlink_of(known)
+    joined = _usual(known, order, made, notes) if tree.bare else _nvlinks(tree, order, made)
+    base = base_system(made.base if joined.whole else PCIE_BASE)
+    speed, used = _interfaces(tree)
+    if used and not speed:
+        notes.append(f"the speed of interfaces is not stated: taken as that of {base.id}")
+    if len(used) < len(tree.nets):
+        notes.append(f"{len(tree.nets) - len(used)} interfaces of other speeds are left out")
+    names = {f"gpu@{dev}": f"gpu:{place}" for place, dev in enumerate(order)}
+    names |= {f"net@{dev}": f"nic:{place}" for place, dev in enumerate(used)}
+    cables = [*joined.cables]
+    for part, above, rate in tree.parts:
+        name = names.get(part, part)
+        if "@" not in name:
+            cables.append(pcie_cable(name, above, made, base, rate))
+    cables = [*own_switches(cables), *_between_hosts(tree)]
+    check_cables(file, cables, len(order))
+    source = f"{Path(file).name}: topology dump of NCCL"
+    fields: dict[str, Field] = {"devices_per_node": (str(len(order)), source)}
+    fields |= joined.fields(base, source, made)
+    if used:
+        fields["network.nics_per_node"] = (str(len(used)), source)
+        if speed:
+            fields["network.nic_bandwidth"] = (rate_text(speed), source)
+    else:
+        fields["network"] = ("null", "")
+        notes.append("no interfaces are listed: one node only")
+    return Found(
+        origin=source,
+        base=base.id,
+        device=known,
+        fields=fields,
+        cables=cables,
+        notes=[*notes, *joined.notes],
+    )
+
+
+def _walked(root: Element, file: str) -> _Tree:
+    tree = _Tree(file)
+    for cpu in root.all("cpu"):
+        host = f"host:{len(tree.hosts)}"
+        tree.hosts.append(cpu)
+        for child in cpu.children:
+            if child.name == "pci":
+                tree.pci(child, host)
+            elif child.name == "nic":
+                tree.nic(child, host, None)
+    if not tree.hosts:
+        raise root.error(file, "<system> has no <cpu>")
+    if not tree.gpus:
+        raise root.error(
+            file,
+            "<system> has no <gpu> and no <pci> of class 0x0302; a dump of a running job has them",
+        )
+    return tree
+
+
+def _device(tree: _Tree, file: str, device: str | None) -> tuple[str, list[str]]:
+    """As said, else the usual device of the compute capability."""
+    if device is not None:
+        return device, []
+    if tree.bare:
+        raise CatalogError(f"{file}: names no device; say which it is, e.g. --device h100-sxm-80gb")
+    first = next(iter(tree.gpus.values()))[0]
+    capability = int(first.number(file, "sm"))
+    linked = any(gpu.all("nvlink") for gpu, _ in tree.gpus.values())
+    known = (_OF_SM if linked else {**_OF_SM, **_PCIE_OF_SM}).get(capability)
+    if known is None:
+        raise CatalogError(
+            f"{file}: devices of sm={capability} are not known; say which they are, "
+            f"e.g. --device h100-sxm-80gb"
+        )
+    return known, [f"device taken from sm={capability}; another one: --device ID"]
+
+
+def _usual(known: str, order: Sequence[str], made: NVLink, notes: list[str]) -> Joined:
+    """The links that such devices usually have: switches, eight V100 the DGX-1's mesh."""
+    base = base_system(made.base)
+    notes.append(f"NVLinks are not stated: taken as those of {base.id}")
+    if "pcie" in known or len(order) < 2:
+        return hub_or_mesh({}, len(order), made, base)
+    if base.intra.fabric == "nvswitch":
+        return switched([made.links] * len(order), made, base)
+    mesh = MESHES.get(len(order), ())
+    share = made.links // sum(mesh[0]) if mesh else 0
+    pairs = {(a, b): w * share for a, row in enumerate(mesh) for b, w in enumerate(row)}
+    pairs = {(a, b): width for (a, b), width in pairs.items() if a < b and width}
+    return hub_or_mesh(pairs, len(order), made, base)
+
+
+def _nvlinks(tree: _Tree, order: Sequence[str], made: NVLink) -> Joined:
+    """To switches by the count of each device, else between the devices that targets name."""
+    base = base_system(made.base)
+    place_of = {tree.gpus[dev][1]: place for place, dev in enumerate(order)}
+    to_switch = [0] * len(order)
+    widths: Counter[tuple[int, int]] = Counter()
+    for place, dev in enumerate(order):
+        for link in tree.gpus[dev][0].all("nvlink"):
+            count = int(link.number(tree.file, "count", least=1))
+            if link.text(tree.file, "tclass").startswith(_NVSWITCH):
+                to_switch[place] += count
+                continue
+            target = link.text(tree.file, "target")
+            if target not in place_of:
+                said = f"<nvlink target='{target}'> is the busid of no <gpu> in the file"
+                raise link.error(tree.file, said)
+            widths[place, place_of[target]] += count
+    if all(to_switch):
+        return switched(to_switch, made, base)
+    pairs = {(a, b): max(n, widths[b, a]) for (a, b), n in widths.copy().items() if a < b}
+    pairs |= {(b, a): n for (a, b), n in widths.items() if b < a and (b, a) not in pairs}
+    return hub_or_mesh(pairs, len(order), made, base)
+
+
+def _interfaces(tree: _Tree) -> tuple[float, list[str]]:
+    """Speed of most interfaces (the faster of equals, 0 where not stated), and which have it."""
+    speeds = {
+        key: 0.0 if net.name == "pci" else net.number(tree.file, "speed", least=1)
+        for key, net in tree.nets.items()
+    }
+    if not speeds:
+        return 0.0, []
+    counts = Counter(speeds.values())
+    most = max(counts, key=lambda speed: (counts[speed], speed))
+    return most * 1e6 / 8, sorted((key for key in speeds if speeds[key] == most), key=_order)
+
+
+def _pcie_rate(one: Element, file: str) -> float | None:
+    """Bytes/s of a PCI Express link; None where its speed or width is left empty."""
+    speed = one.attributes.get("link_speed", "").split()
+    width = one.attributes.get("link_width", "")
+    if not speed or width in ("", "0"):
+        return None
+    lanes = one.number(file, "link_width", least=1)
+    try:
+        transfers = float(speed[0])
+    except ValueError:
+        transfers = -1.0
+    if not 0 < transfers < 1e4:
+        raise one.error(file, f"link_speed='{' '.join(speed)}' must be such as '16.0 GT/s PCIe'")
+    coding = 0.8 if transfers <= 5 else 128 / 130
+    return transfers * 1e9 * lanes * coding / 8
+
+
+def _between_hosts(tree: _Tree) -> Iterator[Cable]:
+    for one in range(len(tree.hosts)):
+        for two in range(one + 1, len(tree.hosts)):
+            yield direct(f"host:{one}", f"host:{two}", "cpu", _cpu_rate(tree.hosts[one], tree.file))
+
+
+def _cpu_rate(host: Element, file: str) -> float:
+    for word in ("vendor", "arch"):
+        if host.attributes.get(word) in _CPU_RATES:
+            return _CPU_RATES[host.attributes[word]]
+    model = host.number(file, "modelid") if "modelid" in host.attributes else 0
+    return next(rate for least, rate in _INTEL if model >= least)

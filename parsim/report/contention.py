@@ -1,0 +1,91 @@
+"""What contention makes of a step, as text for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from parsim.errors import InputError
+from parsim.report.save import check_writable
+from parsim.report.text import BAR, table
+from parsim.report.trace import save_trace
+from parsim.scenario import Scenario
+from parsim.search.contended import ContendedOrder
+from parsim.sim.contention import Bottleneck, Contention, contended_timeline
+from parsim.units import format_seconds
+
+SHARED = (
+    "tier C: collectives and messages of all groups as flows over the cluster's links, max-min fair"
+)
+
+
+def contention_view(found: Contention) -> RenderableType:
+    """Both tiers' step times, the bottleneck, and how long links of each class were used."""
+    head = table("", "", title="contention")
+    head.add_row("alone (tier B)", format_seconds(found.alone))
+    head.add_row("on shared links", f"{format_seconds(found.step_time)}  ({slower(found)})")
+    head.add_row("bottleneck", bottleneck_text(found.bottleneck))
+    return Group(Text(""), head, Text(""), _classes(found), Text(""), Text(SHARED, style="dim"))
+
+
+def slower(found: Contention) -> str:
+    """By how much a step is slower with contention; tiers agree to 1e-9 where nothing contends."""
+    more = found.slowdown - 1.0
+    return "as alone" if abs(more) < 1e-9 else f"{100.0 * more:+.3g} %"
+
+
+def bottleneck_text(worst: Bottleneck | None) -> str:
+    """The link that was full longest, and how many others are like it."""
+    if worst is None:
+        return "none: no rank sends anything"
+    alike = f", as {worst.alike - 1:,} like it" if worst.alike > 1 else ""
+    if worst.saturated <= 0.0:
+        return f"none: no link is ever full ({worst.link} carries most{alike})"
+    return f"{worst.link} ({worst.link_class}), full for {format_seconds(worst.saturated)}{alike}"
+
+
+def _classes(found: Contention) -> Table:
+    made = table("links", "in use", "of the step", "full", "", title="any link of a class",
+                 right=(1, 2, 3))  # fmt: skip
+    for one in found.classes:
+        share = one.busy / found.step_time
+        made.add_row(
+            one.link_class,
+            format_seconds(one.busy),
+            f"{100.0 * share:.1f} %",
+            format_seconds(one.saturated) if one.saturated > 0.0 else "never",
+            "█" * round(BAR * share),
+        )
+    return made
+
+
+def save_contended(found: Scenario, path: Path) -> None:
+    """A trace of the step on shared links, with a counter for each class of links.
+
+    Raises:
+        InputError: another form than .json, or a path that cannot be written.
+    """
+    if path.suffix != ".json":
+        raise InputError(f"{path}: --contention is drawn in Perfetto's form only; write a .json")
+    check_writable(path)
+    timeline, links = contended_timeline(found.job, found.fixed_plan())
+    save_trace(timeline, path, links)
+
+
+def order_view(found: ContendedOrder) -> RenderableType:
+    """The best plans with contention, in the search's order."""
+    made = table("#", "alone", "on shared links", "", "bottleneck", title="contention",
+                 right=(1, 2, 3))  # fmt: skip
+    for place, one in enumerate(found.plans, start=1):
+        made.add_row(
+            str(place),
+            format_seconds(one.alone),
+            format_seconds(one.step_time),
+            slower(one),
+            bottleneck_text(one.bottleneck),
+        )
+    said = "the order stays" if not found.warning else "the order changes, see the warning"
+    return Group(Text(""), made, Text(""), Text(said), Text(SHARED, style="dim"))

@@ -1,0 +1,218 @@
+"""Where the parts of a graph are drawn: rows by kind, devices side by side, node after node.
+
+spine          ┌──┐
+leaf         ┌──┐  ┌──┐
+interface    □ □    □ □
+host          □      □
+PCIe switch  □ □    □ □
+device       □ □    □ □
+NVSwitch     ▭▭▭    ▭▭▭
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from parsim.cluster.topology import Graph
+
+ROWS: Final[Mapping[str, tuple[str, ...]]] = {
+    "NVSwitch": ("nvswitch", "memory"),
+    "device": ("gpu", "idle"),
+    "PCIe switch": ("pcie", "switch"),
+    "switch above": (),
+    "host": ("host",),
+    "interface": ("nic",),
+    "leaf": ("leaf", "router"),
+    "spine": ("spine",),
+}
+"""Rows from below, and the kinds of parts in each; above are switches that join switches only."""
+ROW_OF: Final = {kind: row for row, kinds in ROWS.items() for kind in kinds}
+NAMES: Final = {"memory": "memory", "router": "router", "switch": "switch"}
+"""What a row is called that holds only parts of one of these kinds."""
+
+STEP: Final = 0.42
+"""Between two devices, inches."""
+NODE_GAP: Final = 0.3
+BOX: Final = (0.26, 0.2)
+ROW_GAP: Final = 0.72
+_FEW: Final = 48
+"""As many devices are drawn; more nodes are told in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A part's row and box: middle, width, and what is written in it."""
+
+    row: str
+    x: float
+    y: float
+    width: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Boxes by part, heights of rows by name, the size of it all in inches."""
+
+    places: Mapping[int, Place]
+    rows: Mapping[str, float]
+    width: float
+    height: float
+    drawn: int
+
+
+def lay_out(graph: Graph, devices_per_node: int) -> Layout:
+    """Place the parts of as many nodes as a picture has room for."""
+    near = _neighbours(graph)
+    devices = graph.devices.tolist()
+    nodes = max(1, _FEW // devices_per_node)
+    drawn = sorted(devices)[: nodes * devices_per_node]
+    shown = _shown(graph, near, set(drawn), set(devices))
+    row_of = _rows(graph, near, shown)
+    rows = _row_heights(row_of, len(drawn) * STEP)
+    x = {part: _device_x(place, devices_per_node) for place, part in enumerate(drawn)}
+    for row in ("PCIe switch", "switch above", "host", "interface", "leaf", "spine", "NVSwitch"):
+        _place_row(near, [part for part in shown if row_of[part] == row], row, x)
+    left = min(x.values())
+    x = {part: value - left for part, value in x.items()}
+    width = max(x.values()) + STEP
+    places = {}
+    for part in shown:
+        wide = _width(graph.nodes[part], row_of[part], near[part], x)
+        places[part] = Place(
+            row=row_of[part],
+            x=_middle(near[part], x) if wide > 2 * BOX[0] else x[part],
+            y=rows[row_of[part]],
+            width=wide,
+            label=_label(graph.nodes[part], wide),
+        )
+    return Layout(
+        places=places,
+        rows=rows,
+        width=width,
+        height=max(rows.values()),
+        drawn=len(drawn),
+    )
+
+
+def _neighbours(graph: Graph) -> Mapping[int, set[int]]:
+    near: dict[int, set[int]] = defaultdict(set)
+    for a, b in zip(graph.source.tolist(), graph.target.tolist(), strict=True):
+        near[a].add(b)
+    return near
+
+
+def _shown(
+    graph: Graph, near: Mapping[int, set[int]], drawn: set[int], devices: set[int]
+) -> list[int]:
+    """Drawn devices and what they reach going up: no other devices, no other nodes' interfaces."""
+    seen, open_ = set(drawn), list(drawn)
+    while open_:
+        part = open_.pop()
+        shared = _kind(graph, part) in ("leaf", "router", "spine")
+        for other in near[part]:
+            down = shared and _kind(graph, other) in ("nic", "leaf", "router")
+            hidden = other in devices or down
+            if other not in seen and not hidden:
+                seen.add(other)
+                open_.append(other)
+    return sorted(seen)
+
+
+def _kind(graph: Graph, part: int) -> str:
+    return graph.nodes[part].partition(":")[0]
+
+
+def _rows(graph: Graph, near: Mapping[int, set[int]], shown: Sequence[int]) -> dict[int, str]:
+    """Row of each part by its kind; switches of switches are above the others."""
+    row_of = {part: ROW_OF[_kind(graph, part)] for part in shown}
+    ends = {part for part, row in row_of.items() if row in ("device", "interface")}
+    for part, row in list(row_of.items()):
+        if row == "PCIe switch" and not near[part] & ends:
+            row_of[part] = "switch above"
+    return row_of
+
+
+def _row_heights(row_of: Mapping[int, str], width: float) -> dict[str, float]:
+    """Heights of the rows that have parts; many long cables below a row need more room."""
+    heights: dict[str, float] = {}
+    height = 0.0
+    for row in ROWS:
+        parts = sum(one == row for one in row_of.values())
+        if parts:
+            height += ROW_GAP if heights else 0.0
+            crossing = row in ("leaf", "spine") and 1 < parts < len(row_of) / 8
+            height += min(0.09 * width, 2.5) if crossing else 0.0
+            heights[row] = height
+    return heights
+
+
+def _device_x(place: int, per_node: int) -> float:
+    return place * STEP + place // per_node * NODE_GAP
+
+
+def _place_row(
+    near: Mapping[int, set[int]], parts: Sequence[int], row: str, x: dict[int, float]
+) -> None:
+    """Each part over the middle of what is placed below it, side by side where they would touch."""
+    if not parts:
+        return
+    wanted = {part: _wanted(near, part, x) for part in parts}
+    known = [value for value in wanted.values() if value is not None]
+    middle = sum(known) / len(known) if known else 0.0
+    order = sorted(parts, key=lambda p: (wanted[p] if wanted[p] is not None else middle, p))
+    if row in ("leaf", "spine"):
+        order = sorted(parts)
+        left, right = min(x.values()), max(x.values())
+        step = max((right - left) / len(order), STEP)
+        start = (left + right) / 2 - step * (len(order) - 1) / 2
+        x.update({part: start + step * place for place, part in enumerate(order)})
+        return
+    spread = _apart([wanted[p] if wanted[p] is not None else middle for p in order])  # type: ignore[misc]
+    x.update(zip(order, spread, strict=True))
+
+
+def _wanted(near: Mapping[int, set[int]], part: int, x: Mapping[int, float]) -> float | None:
+    below = [x[other] for other in near[part] if other in x]
+    return sum(below) / len(below) if below else None
+
+
+def _apart(wanted: Sequence[float]) -> list[float]:
+    """Positions at least a box and a gap apart, nearest to the wanted ones, in their order."""
+    least = BOX[0] + 0.06
+    groups: list[list[float]] = []  # [sum of wanted - own offset, members]
+    for one in wanted:
+        groups.append([one, 1.0])
+        while len(groups) > 1:
+            (before, many), (after, few) = groups[-2:]
+            if before / many + many * least <= after / few + 1e-9:
+                break
+            groups[-2:] = [[before + after - few * many * least, many + few]]
+    return [total / many + place * least for total, many in groups for place in range(round(many))]
+
+
+def _width(name: str, row: str, near: set[int], x: Mapping[int, float]) -> float:
+    """A hub is as wide as the devices on it; other boxes hold a number."""
+    below = [x[other] for other in near if other in x]
+    if row == "NVSwitch" and below:
+        return max(below) - min(below) + BOX[0]
+    return max(BOX[0], 0.075 * len(_number(name)) + 0.1)
+
+
+def _middle(near: set[int], x: Mapping[int, float]) -> float:
+    below = [x[other] for other in near if other in x]
+    return (max(below) + min(below)) / 2
+
+
+def _label(name: str, width: float) -> str:
+    """A box's number; a wide one has room for that of its node too."""
+    return name.partition(":")[2] if width > 2 * BOX[0] else _number(name)
+
+
+def _number(name: str) -> str:
+    """What tells a part from others of its row: the index, without the node where there is one."""
+    kind, _, index = name.partition(":")
+    return index if kind in ("gpu", "leaf", "spine", "router") else index.rpartition(".")[2]

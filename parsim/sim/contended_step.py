@@ -1,0 +1,300 @@
+"""Tier C with contention: a step whose collectives and messages share the links of the network.
+
+    compute of rank r   |/// 3F0 ///| tp |          |/// 3B0 ///| tp |
+    shard of stage 3    |--- gather ---|            |--- gather, scatter ---|
+    messages                           |-- ahead --|                  |-- back --|
+    reduction                                               bucket 1 |----|----| bucket 2
+
+Each pipeline rank stands for its replicas, as in `events`; its traffic is that of all of them
+(`step_traffic`). An action computes for its time without exposed exchanges; then come those, of
+tensor and of context ranks, and with them the messages and gradient buckets, over links that all
+share. Without contention every part takes what tier B gives it, so that the step takes what tier B
+says: a test, to 1e-9.
+
+A stage's shards go beside its action. The action ends when its own work has, stretched by its
+exchanges, and not before the shards and what follows the last of them: a layer's compute, or all
+of it where nothing overlaps.
+
+Source: docs of `events` for the order of things; max-min fair sharing in `fair_share`.
+Leaves out: where in an action its exchanges are (here behind its compute, as in the drawing);
+what contention does to the gradient norm and a tied table; that ranks differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import simpy
+
+from parsim.cost.job import Job
+from parsim.cost.sharding import DataParallel
+from parsim.cost.stages import LayerTable, backward_times, forward_times, layer_counts
+from parsim.cost.step import StepCosts, stage_cut
+from parsim.plan import Plan, PlanTable
+from parsim.schedule import Action, Kind, Schedule
+from parsim.sim.fair_share import Array
+from parsim.sim.own_costs import exposed_parts, weight_times
+from parsim.sim.shared_links import SharedLinks
+from parsim.sim.step_traffic import Role, StepTraffic
+from parsim.timeline import Span
+
+Process = Generator[simpy.Event, Any, None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Idle seconds of the traffic inside a stage's actions, (S,).
+
+    `shard` by kind of action: gathers and scatters beside it. `context` is the share of exposed
+    exchanges that is between context ranks. `layer` the share of an action that follows its last
+    gather; 1 where shards do not overlap compute. `scatter` is the share of a gradient bucket's
+    time that its reduce-scatter takes.
+    """
+
+    shard: dict[Kind, Array]
+    context: Array
+    layer: dict[Kind, Array]
+    scatter: Array
+
+
+def parts_of(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) -> Parts:
+    """What of a stage's time is traffic, as the closed forms see it."""
+    table = PlanTable.of([plan])
+    counts = layer_counts(job.model, stage_cut(job, table))
+    data, here = DataParallel.of(job, table), costs.parameters
+    pieces = np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
+    each = here / pieces
+    gather = (pieces * data.gather(each))[:, 0] * (plan.zero_stage == 3)
+    scatter = (pieces * data.scatter(each))[:, 0] * (plan.zero_stage >= 2)
+    bucket = data.scatter(here / costs.buckets)[:, 0] * (plan.zero_stage == 1)
+    seconds = costs.bucket_time[:, 0]
+    exposed = forward_times(job, layers, counts).exposed[:, 0]
+    core = counts @ np.stack([kind.core.exposed[0] for kind in layers.kinds])
+    one = 1.0 / pieces[:, 0]
+    last = np.ones_like(one)
+    return Parts(
+        shard={Kind.F: gather, Kind.B: gather + scatter},
+        context=_share(core, exposed) if plan.tp > 1 else np.full(len(one), float(plan.cp > 1)),
+        layer={
+            Kind.F: one if plan.overlap_param_gather else last,
+            Kind.B: one if plan.overlap_grad_reduce else last,
+        },
+        scatter=np.minimum(_share(bucket, seconds), 1.0),
+    )
+
+
+def exchanges(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) -> dict[Kind, Array]:
+    """Exposed seconds of tensor and context exchanges in each kind of action, (S,)."""
+    counts = layer_counts(job.model, stage_cut(job, PlanTable.of([plan])))
+    ahead = forward_times(job, layers, counts).exposed[:, 0]
+    behind = backward_times(job, layers, counts).exposed[:, 0]
+    inner = np.minimum(behind, exposed_parts(costs)[0][:, 0])
+    return {Kind.F: ahead, Kind.B: behind, Kind.I: inner, Kind.W: np.zeros_like(inner)}
+
+
+def _share(part: Array, whole: Array) -> Array:
+    return np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
+
+
+class ContendedStep:
+    """One plan's step; `costs` has one plan (B = 1).
+
+    After `run`, `step_time` is in seconds, and `links` hold what they carried; `classes` names the
+    classes of links in the order of their account; `spans` are what each rank did when.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        costs: StepCosts,
+        traffic: StepTraffic,
+        inside: dict[Kind, Array],
+        parts: Parts,
+        watch: Callable[[float, Array], None] | None = None,
+    ) -> None:
+        self.env = simpy.Environment()
+        self.schedule, self.costs, self.traffic = schedule, costs, traffic
+        self.parts = parts
+        self.classes = tuple(dict.fromkeys(traffic.classes))
+        groups = [self.classes.index(name) for name in traffic.classes]
+        self.links = SharedLinks(self.env, traffic.flows, groups, watch)
+        weight = weight_times(costs)[:, 0]
+        forward, backward = costs.forward[:, 0], costs.backward[:, 0]
+        length = {Kind.F: forward, Kind.B: backward, Kind.I: backward - weight, Kind.W: weight}
+        self.length = {kind: values.tolist() for kind, values in length.items()}
+        self.inside = {
+            kind: np.minimum(values, length[kind]).tolist() for kind, values in inside.items()
+        }
+        self.hop = costs.hop[:, 0].tolist()
+        self.counts = [int(k) for k in costs.buckets[:, 0]]
+        self.arrived: dict[tuple[int, bool, int], simpy.Event] = {}
+        self.buckets = [simpy.Store(self.env) for _ in schedule.ranks]
+        last = {a.stage: a for row in schedule.ranks for a in row if a.kind in (Kind.B, Kind.W)}
+        self.final = set(last.values())
+        self.step_time = 0.0
+        self.spans: list[Span] = []
+
+    def run(self) -> None:
+        """Run to the end of the step."""
+        env, pp = self.env, self.schedule.pp
+        done = [env.process(self._reduce(rank)) for rank in range(pp)]
+        for rank in range(pp):
+            env.process(self._compute(rank))
+        env.process(self._finish(done))
+        env.run()
+
+    def _send(self, role: Role, seconds: float) -> Process:
+        """Traffic that takes so many seconds on idle links; without a kind it just takes them."""
+        number = self.traffic.number.get(role)
+        if number is None or seconds <= 0.0:
+            yield self.env.timeout(max(seconds, 0.0))
+            return
+        late = seconds * float(self.traffic.latency_share[number])
+        yield self.env.timeout(late)
+        yield self.links.send(number, (seconds - late) * float(self.traffic.limit[number]))
+
+    def _made(self, stage: int, ahead: bool, microbatch: int) -> simpy.Event:
+        """The arrival of a forward's or backward's result where it is needed."""
+        key = (stage, ahead, microbatch)
+        if key not in self.arrived:
+            self.arrived[key] = self.env.event()
+        return self.arrived[key]
+
+    def _compute(self, rank: int) -> Process:
+        """Walk the rank's actions: wait for the input, work, send."""
+        env, last = self.env, self.schedule.num_stages - 1
+        for action in self.schedule.ranks[rank]:
+            stage, kind, microbatch = action
+            if kind == Kind.F and stage:
+                yield self._made(stage - 1, True, microbatch)
+            elif kind in (Kind.B, Kind.I):
+                yield self._made(min(stage + 1, last), stage == last, microbatch)
+            watched = env.process(self._release(rank, action)) if action in self.final else None
+            begin = env.now
+            yield from self._act(rank, action)
+            self._note(rank, "compute", kind.name, begin, stage, microbatch)
+            if watched is not None:
+                self._close_buckets(rank, stage)
+            if kind != Kind.W:
+                yield from self._pass_on(rank, action)
+        self._close(rank)
+
+    def _note(
+        self, rank: int, stream: str, kind: str, begin: float, stage: int = -1, mb: int = -1
+    ) -> None:
+        """Something that began then ends now."""
+        self.spans.append(Span(rank, stream, kind, begin, self.env.now, stage, mb))
+
+    def _act(self, rank: int, action: Action) -> Process:
+        """Compute, exchange, and wait for the shards."""
+        stage, kind, _ = action
+        whole, inside = self.length[kind][stage], self.inside[kind][stage]
+        shard = min(float(self.parts.shard[kind][stage]), whole) if kind in self.parts.shard else 0
+        begin, env = self.env.now, self.env
+        shards = env.process(self._shards(rank, stage, shard)) if shard > 0.0 else None
+        yield env.timeout(whole - inside)
+        context = inside * float(self.parts.context[stage])
+        yield from self._send(Role("tp", stage), inside - context)
+        yield from self._send(Role("cp", stage), context)
+        if shards is None:
+            return
+        stretched = env.now - begin - whole
+        arrived = yield shards
+        tail = min(whole - shard, whole * float(self.parts.layer[kind][stage]))
+        until = max(begin + whole + max(stretched, 0.0), arrived + tail)
+        if until > env.now:
+            yield env.timeout(until - env.now)
+
+    def _shards(self, rank: int, stage: int, seconds: float) -> Generator[simpy.Event, Any, float]:
+        """Move a stage's shards; the result is when the last one is there."""
+        begin = self.env.now
+        yield from self._send(Role("shard", stage), seconds)
+        self._note(rank, "dp", "SHARD", begin, stage)
+        return self.env.now
+
+    def _pass_on(self, rank: int, action: Action) -> Process:
+        """Send the result, on the compute stream or beside it."""
+        stage, kind, microbatch = action
+        ahead = kind == Kind.F
+        target = stage + 1 if ahead else stage - 1
+        made = self._made(stage, ahead, microbatch)
+        leaves = 0 <= target < self.schedule.num_stages
+        if not leaves or self.schedule.stage_rank[target] == rank:
+            made.succeed()
+            return
+        message = self._message(rank, action, self.hop[min(stage, target)], made)
+        if self.costs.blocking_p2p:
+            yield from message
+        else:
+            self.env.process(message)
+
+    def _message(self, rank: int, action: Action, seconds: float, made: simpy.Event) -> Process:
+        stage, kind, microbatch = action
+        begin, ahead = self.env.now, kind == Kind.F
+        yield from self._send(Role("ahead" if ahead else "back", stage), seconds)
+        self._note(rank, "send", "SEND_F" if ahead else "SEND_B", begin, stage, microbatch)
+        made.succeed()
+
+    def _release(self, rank: int, action: Action) -> Process:
+        """A stage's last backward releases its gradient buckets one after another, but the last."""
+        count = self.counts[action.stage]
+        if not self.costs.overlap_reduce:
+            return
+        for _ in range(count - 1):
+            yield self.env.timeout(self.length[action.kind][action.stage] / count)
+            self.buckets[rank].put((action.stage, 1))
+
+    def _close_buckets(self, rank: int, stage: int) -> None:
+        if self.costs.overlap_reduce:
+            self.buckets[rank].put((stage, 1))
+
+    def _close(self, rank: int) -> None:
+        """The rank's last action is done: without overlap its reduction starts now."""
+        queue = self.buckets[rank]
+        if not self.costs.overlap_reduce:
+            for action in self.schedule.ranks[rank]:
+                if action in self.final:
+                    queue.put((action.stage, self.counts[action.stage]))
+        queue.put(None)
+
+    def _reduce(self, rank: int) -> Process:
+        """Data-parallel stream of a rank: one bucket at a time, scattered, then reduced."""
+        while True:
+            item = yield self.buckets[rank].get()
+            if item is None:
+                return
+            stage, count = item
+            seconds = float(self.costs.bucket_time[stage, 0])
+            scatter = seconds * float(self.parts.scatter[stage])
+            for _ in range(count):
+                begin = self.env.now
+                yield from self._send(Role("scatter", stage), scatter)
+                yield from self._send(Role("replicate", stage), seconds - scatter)
+                if seconds > 0.0:
+                    self._note(rank, "dp", "REDUCE_GRAD", begin, stage)
+
+    def _finish(self, done: list[simpy.Process]) -> Process:
+        """Tied table, gradient norm over all ranks, optimizer and parameter gather."""
+        env, costs = self.env, self.costs
+        tied = float(costs.tied[0])
+        first, last = self.schedule.stage_rank[0], self.schedule.stage_rank[-1]
+        if tied and first != last:
+            yield env.all_of([done[first], done[last]])
+            yield env.timeout(tied)
+        yield env.all_of(done)
+        yield env.timeout(float(costs.late[0]))
+        yield env.timeout(float(costs.norm[0]))
+        yield env.all_of([env.process(self._update(rank)) for rank in range(self.schedule.pp)])
+        self.step_time = env.now * (1.0 + float(costs.straggler[0]))
+
+    def _update(self, rank: int) -> Process:
+        begin, gather = self.env.now, float(self.costs.gather[rank, 0])
+        yield self.env.timeout(float(self.costs.optimizer[rank, 0]))
+        self._note(rank, "compute", "OPTIMIZER", begin)
+        begin = self.env.now
+        yield from self._send(Role("shard", self.schedule.stages_on(rank)[0]), gather)
+        if gather > 0.0:
+            self._note(rank, "dp", "GATHER_PARAM", begin)
