@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from parsim.cluster.hardware import Cable
@@ -34,6 +33,7 @@ from parsim.cluster.importers.found import (
     rate_text,
 )
 from parsim.cluster.importers.markup import Element
+from parsim.cluster.importers.tree import Tree, order_of, walk
 from parsim.cluster.importers.wires import (
     Joined,
     direct,
@@ -45,83 +45,13 @@ from parsim.cluster.importers.wires import (
 from parsim.cluster.topology.node_cables import MESHES
 from parsim.errors import CatalogError
 
-_SWITCH, _NVSWITCH = "0x0604", "0x0680"
-_DISPLAYS, _NETWORKS = ("0x0302", "0x0300"), ("0x0207", "0x0200")
+_NVSWITCH = "0x0680"
 _OF_SM = {70: "v100-sxm-32gb", 80: "a100-sxm-80gb", 90: "h100-sxm-80gb", 100: "b200-sxm",
           103: "b300-sxm"}  # fmt: skip
 _PCIE_OF_SM = {80: "a100-pcie-80gb", 90: "h100-pcie-80gb"}
 # What GPUs reach between sockets, bytes/s: NCCL's figures by maker, for Intel from a model on.
 _CPU_RATES = {"AuthenticAMD": 16e9, "ppc64": 32e9, "arm64": 6e9}
 _INTEL = ((0xCF, 40e9), (0x8F, 22e9), (0x55, 10e9), (0, 6e9))
-
-
-@dataclass(slots=True)
-class _Tree:
-    """What has been met on the way through the file."""
-
-    file: str
-    parts: list[tuple[str, str, float | None]] = field(default_factory=list)
-    hosts: list[Element] = field(default_factory=list)
-    gpus: dict[str, tuple[Element, str]] = field(default_factory=dict)
-    nets: dict[str, Element] = field(default_factory=dict)
-    switches: int = 0
-
-    @property
-    def bare(self) -> bool:
-        """Whether devices are told by their class alone, without their links."""
-        return not any(gpu.name == "gpu" for gpu, _ in self.gpus.values())
-
-    def pci(self, one: Element, above: str) -> None:
-        """A switch, a device, or an interface, and all below it."""
-        rate = _pcie_rate(one, self.file)
-        part, kind = above, one.text(self.file, "class")
-        if kind.startswith(_SWITCH):
-            part = f"pcie:{self.switches}"
-            self.switches += 1
-            self.parts.append((part, above, rate))
-        if not one.children and kind.startswith(_DISPLAYS):
-            self.gpu(one, one.text(self.file, "busid"), above, rate)
-        if not one.children and kind.startswith(_NETWORKS):
-            self.net(one, above, rate)
-        for child in one.children:
-            if child.name == "pci":
-                self.pci(child, part)
-            elif child.name == "gpu":
-                self.gpu(child, one.attributes.get("busid", ""), above, rate)
-            elif child.name == "nic":
-                self.nic(child, above, rate)
-
-    def gpu(self, one: Element, busid: str, above: str, rate: float | None) -> None:
-        key = self.key(one)
-        if key in self.gpus:
-            said = f"is there twice; first on line {self.gpus[key][0].line}"
-            raise one.error(self.file, f"<{one.name} {key}> {said}")
-        self.gpus[key] = one, busid
-        self.parts.append((f"gpu@{key}", above, rate))
-
-    def nic(self, one: Element, above: str, rate: float | None) -> None:
-        for net in one.all("net"):
-            self.net(net, above, rate)
-
-    def net(self, one: Element, above: str, rate: float | None) -> None:
-        key = self.key(one)
-        if key in self.nets:
-            said = f"is there twice; first on line {self.nets[key].line}"
-            raise one.error(self.file, f"<{one.name} {key}> {said}")
-        self.nets[key] = one
-        self.parts.append((f"net@{key}", above, rate))
-
-    def key(self, one: Element) -> str:
-        """What tells a device or interface: dev, or the bus id of one told by its class."""
-        if one.name == "pci":
-            return f'busid="{one.text(self.file, "busid")}"'
-        return f'dev="{int(one.number(self.file, "dev"))}"'
-
-
-def _order(key: str) -> tuple[int, str]:
-    """By number, or by text for bus ids."""
-    text = key.partition("=")[2].strip('"')
-    return (int(text), "") if text.isdecimal() else (10**9, text)
 
 
 def read_nccl(root: Element, file: str, device: str | None) -> Found:
@@ -131,8 +61,8 @@ def read_nccl(root: Element, file: str, device: str | None) -> Found:
         ScenarioError: an element without what it needs, a device twice, or parts not joined.
         CatalogError: devices whose kind `device` has to say.
     """
-    tree = _walked(root, file)
-    order = sorted(tree.gpus, key=_order)
+    tree = walk(root, file)
+    order = sorted(tree.gpus, key=order_of)
     known, notes = _device(tree, file, device)
     made = nvlink_of(known)
     joined = _usual(known, order, made, notes) if tree.bare else _nvlinks(tree, order, made)
@@ -171,27 +101,7 @@ def read_nccl(root: Element, file: str, device: str | None) -> Found:
     )
 
 
-def _walked(root: Element, file: str) -> _Tree:
-    tree = _Tree(file)
-    for cpu in root.all("cpu"):
-        host = f"host:{len(tree.hosts)}"
-        tree.hosts.append(cpu)
-        for child in cpu.children:
-            if child.name == "pci":
-                tree.pci(child, host)
-            elif child.name == "nic":
-                tree.nic(child, host, None)
-    if not tree.hosts:
-        raise root.error(file, "<system> has no <cpu>")
-    if not tree.gpus:
-        raise root.error(
-            file,
-            "<system> has no <gpu> and no <pci> of class 0x0302; a dump of a running job has them",
-        )
-    return tree
-
-
-def _device(tree: _Tree, file: str, device: str | None) -> tuple[str, list[str]]:
+def _device(tree: Tree, file: str, device: str | None) -> tuple[str, list[str]]:
     """As said, else the usual device of the compute capability."""
     if device is not None:
         return device, []
@@ -224,7 +134,7 @@ def _usual(known: str, order: Sequence[str], made: NVLink, notes: list[str]) -> 
     return hub_or_mesh(pairs, len(order), made, base)
 
 
-def _nvlinks(tree: _Tree, order: Sequence[str], made: NVLink) -> Joined:
+def _nvlinks(tree: Tree, order: Sequence[str], made: NVLink) -> Joined:
     """To switches by the count of each device, else between the devices that targets name."""
     base = base_system(made.base)
     place_of = {tree.gpus[dev][1]: place for place, dev in enumerate(order)}
@@ -248,7 +158,7 @@ def _nvlinks(tree: _Tree, order: Sequence[str], made: NVLink) -> Joined:
     return hub_or_mesh(pairs, len(order), made, base)
 
 
-def _interfaces(tree: _Tree) -> tuple[float, list[str]]:
+def _interfaces(tree: Tree) -> tuple[float, list[str]]:
     """Speed of most interfaces (the faster of equals, 0 where not stated), and which have it."""
     speeds = {
         key: 0.0 if net.name == "pci" else net.number(tree.file, "speed", least=1)
@@ -258,27 +168,10 @@ def _interfaces(tree: _Tree) -> tuple[float, list[str]]:
         return 0.0, []
     counts = Counter(speeds.values())
     most = max(counts, key=lambda speed: (counts[speed], speed))
-    return most * 1e6 / 8, sorted((key for key in speeds if speeds[key] == most), key=_order)
+    return most * 1e6 / 8, sorted((key for key in speeds if speeds[key] == most), key=order_of)
 
 
-def _pcie_rate(one: Element, file: str) -> float | None:
-    """Bytes/s of a PCI Express link; None where its speed or width is left empty."""
-    speed = one.attributes.get("link_speed", "").split()
-    width = one.attributes.get("link_width", "")
-    if not speed or width in ("", "0"):
-        return None
-    lanes = one.number(file, "link_width", least=1)
-    try:
-        transfers = float(speed[0])
-    except ValueError:
-        transfers = -1.0
-    if not 0 < transfers < 1e4:
-        raise one.error(file, f"link_speed='{' '.join(speed)}' must be such as '16.0 GT/s PCIe'")
-    coding = 0.8 if transfers <= 5 else 128 / 130
-    return transfers * 1e9 * lanes * coding / 8
-
-
-def _between_hosts(tree: _Tree) -> Iterator[Cable]:
+def _between_hosts(tree: Tree) -> Iterator[Cable]:
     for one in range(len(tree.hosts)):
         for two in range(one + 1, len(tree.hosts)):
             yield direct(f"host:{one}", f"host:{two}", "cpu", _cpu_rate(tree.hosts[one], tree.file))
