@@ -1,6 +1,6 @@
 """Rates that SimGrid gives static flows: `python -m tests.tools.simgrid_rates FLOWS > FILE.json`.
 
-Runs where SimGrid's Python module is installed; see reports/decisions/0009-fluid-flows.md. All
+Runs where SimGrid's Python module is installed; see reports/decisions/0010-fluid-flows.md. All
 flows start at once with the same latency of 1 s; what has left each of them 1 s later is its rate.
 """
 
