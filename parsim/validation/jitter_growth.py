@@ -37,7 +37,7 @@ SPREADS = {
 TARGETS = {
     0.005: "H100 of 2024, reported",
     0.0071: "DGX A100 in the catalog, fitted",
-    0.0084: "DGX H100 in the catalog, fitted",
+    0.0081: "DGX H100 in the catalog, fitted",
     0.013: "A100 of 2021, low",
     0.019: "A100 of 2021, high",
 }
