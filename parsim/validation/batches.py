@@ -79,5 +79,8 @@ def _key(case: Case) -> tuple[object, ...]:
 
 def _batch(cases: Sequence[Case], group: list[int]) -> Batch:
     table = PlanTable.of([cases[place].plan for place in group])
-    parts = tuple((graph_for(*shape), rows, table.take(rows)) for shape, rows in shapes(table))
+    times = table.common.action_times
+    parts = tuple(
+        (graph_for(*shape, times=times), rows, table.take(rows)) for shape, rows in shapes(table)
+    )
     return Batch(job=cases[group[0]].job, places=np.array(group), table=table, parts=parts)
