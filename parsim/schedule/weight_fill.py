@@ -93,9 +93,7 @@ def fill(
     return _Filling(order, stage_rank, times, limit, policy).run()
 
 
-def best_fill(
-    order: Rows, stage_rank: Sequence[int], times: ActionTimes, *, limit: int
-) -> Filled:
+def best_fill(order: Rows, stage_rank: Sequence[int], times: ActionTimes, *, limit: int) -> Filled:
     """The policy with the shortest span of a rank, then the earliest end.
 
     Raises:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parsim.schedule.actions import Action, Kind, Schedule, require_positive
-from parsim.schedule.weight_fill import EQUAL, ActionTimes, Filled, Rows, best_fill
+from parsim.schedule.weight_fill import EQUAL, ActionTimes, Filled, best_fill
 
 LOOK = 4
 """A warm-up is chosen on LOOK x pp micro-batches, beyond which more only repeat the middle."""
@@ -51,9 +51,7 @@ def zb_auto(pp: int, num_microbatches: int, times: ActionTimes = EQUAL) -> Sched
     return _searched("zb_auto", pp, num_microbatches, times, limits)
 
 
-def _searched(
-    name: str, pp: int, m: int, times: ActionTimes, limits: tuple[int, ...]
-) -> Schedule:
+def _searched(name: str, pp: int, m: int, times: ActionTimes, limits: tuple[int, ...]) -> Schedule:
     require_positive(pp=pp, num_microbatches=m)
     small = min(m, LOOK * pp)
     tried = [
@@ -90,9 +88,7 @@ def _warmups(pp: int, times: ActionTimes, limit: int) -> Iterator[tuple[int, ...
         yield _until_first_gradient(pp, times, limit, share)
 
 
-def _until_first_gradient(
-    pp: int, times: ActionTimes, limit: int, share: float
-) -> tuple[int, ...]:
+def _until_first_gradient(pp: int, times: ActionTimes, limit: int, share: float) -> tuple[int, ...]:
     """As many forwards as run before the first gradient arrives; one more may end later by `share`.
 
     The first forward is on rank r at r (F + message); each rank's first I ends after the rank's

@@ -19,6 +19,7 @@ from parsim.plan import Plan, PlanTable
 from parsim.plan.table import COLUMNS
 from parsim.sim.evaluate import pipeline, shapes
 from parsim.sim.graph import Graph, graph_for
+from parsim.sim.own_costs import own_costs
 from parsim.sim.tail import tail
 from parsim.validation.build import Case
 from parsim.validation.effects import NOTHING, Effect
@@ -48,7 +49,8 @@ class Batch:
         layers = effect.layers(LayerTable.of(job, self.table))
         out = np.empty(len(self.table))
         for graph, rows, part in self.parts:
-            costs = effect.costs(job, part, layers.take(rows))
+            known = layers.take(rows)
+            costs = own_costs(job, part, known, effect.costs(job, part, known), graph.schedule)
             out[rows] = tail(graph, costs, pipeline(graph, costs)).step_time
         return out
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from parsim.errors import PlanError
 from parsim.sim import Prediction, simulate
+from parsim.validation.bubble import bubble_of
 from parsim.validation.build import Case, build_case
 from parsim.validation.coverage import Coverage, coverage
 from parsim.validation.ranking import Ranking, rank
@@ -48,6 +49,9 @@ class Comparison:
     predicted_reserved: float | None = None
     step_interval: tuple[float, float] | None = None
     peak_interval: tuple[float, float] | None = None
+    measured_bubble: float | None = None
+    predicted_bubble: float | None = None
+    bubble_from_profile: float | None = None
 
     @property
     def skipped(self) -> bool:
@@ -80,6 +84,17 @@ class Comparison:
             "measured_peak_memory_bytes": self.measured_peak,
             "memory_error": self.memory_error,
             "peak_interval_bytes": self.peak_interval and list(self.peak_interval),
+            **self._bubbles(),
+        }
+
+    def _bubbles(self) -> dict[str, float | None]:
+        """Only where the row states a bubble: by parsim's times, and by the row's own."""
+        if self.measured_bubble is None:
+            return {}
+        return {
+            "predicted_bubble_fraction": self.predicted_bubble,
+            "bubble_from_profile": self.bubble_from_profile,
+            "measured_bubble_fraction": self.measured_bubble,
         }
 
 
@@ -138,6 +153,7 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         run = parse_row(row)
         case = build_case(run)
         found = simulate(case.job, case.plan)
+        own, profiled = bubble_of(run, case.job, case.plan)
     except (RowSkipped, PlanError) as reason:
         return Comparison(
             table=table,
@@ -166,6 +182,9 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         predicted_reserved=max(found.peak_reserved) if case.job.software.prints_reserved else None,
         step_interval=(found.interval.low, found.interval.high),
         peak_interval=_peak_interval(case, found),
+        measured_bubble=run.bubble_fraction,
+        predicted_bubble=own,
+        bubble_from_profile=profiled,
     )
 
 
