@@ -1,14 +1,16 @@
 """ZB-V, V-Half and V-Min: two chunks a rank placed as a V, stages s and 2 pp - 1 - s on rank s.
 
-Two ranks, four micro-batches, one slot per action. ZB-V has no gap between a rank's first action
+Two ranks, three micro-batches, one slot per action. ZB-V has no gap between a rank's first action
 and its last, in 1F1B's memory (arXiv 2401.10241, section 6):
 
-ZBVDRAW
+    rank 0 | 0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 3W1 0I0 0W0 3F2 3I2 3W2 0I1 0W1 0I2 0W2 ...
+    rank 1 | ... 1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1I1 2I2 1I2 1W1 2W2 1W2
 
 V-Half and V-Min repeat one block, shifted by the six slots that a micro-batch's F, I and W take on
 a rank, and hold half and a third of that memory (arXiv 2405.15362). V-Half:
 
-VHALFDRAW
+    rank 0 | 0F0 ... ... 3F0 0F1 3I0 3W0 3F1 0F2 0I0 3I1 0W0 3W1 3F2 ... 0I1 3I2 0W1 3W2 0I2 0W2
+    rank 1 | ... 1F0 2F0 ... ... 1F1 2F1 2I0 1I0 2W0 1F2 1W0 2F2 2I1 1I1 2W1 1W1 2I2 1I2 2W2 1W2
 
 A chunk is half of a rank's layers, so that 2 pp chunks in flight are 1F1B's pp micro-batches.
 """

@@ -2,10 +2,12 @@
 
 Each rank warms up with some forwards, then takes I and F in turn, and its W fill the gaps that are
 left. Tried are several warm-ups and three ways to fill (`weight_fill`); kept is what has the
-shortest span of a rank, the measure of arXiv 2401.10241, section 3. Three ranks, six micro-batches
+shortest span of a rank, the measure of arXiv 2401.10241, section 3. Three ranks, five micro-batches
 in 1F1B's memory, one slot per action:
 
-ZB1PDRAW
+    rank 0 | 0F0 0F1 0F2 ... ... 0I0 0W0 0F3 0I1 0W1 0F4 0I2 0W2 0I3 0W3 0I4 0W4
+    rank 1 | ... 1F0 1F1 ... 1I0 1F2 1I1 1W0 1F3 1I2 1W1 1F4 1I3 1W2 1I4 1W3 1W4
+    rank 2 | ... ... 2F0 2I0 2F1 2I1 2F2 2I2 2W0 2F3 2I3 2W1 2F4 2I4 2W2 2W3 2W4
 
 The limit is the same on every rank, in micro-batches from F to W: pp for ZB-1p and 2 pp for ZB-2p.
 """

@@ -2,11 +2,15 @@
 
 Three ranks, four micro-batches, one slot per action. ZB-H1 has the warm-up of 1F1B:
 
-H1DRAW
+    rank 0 | 0F0 0F1 0F2 ... ... 0I0 0W0 0F3 0I1 0W1 0I2 0W2 0I3 0W3
+    rank 1 | ... 1F0 1F1 ... 1I0 1F2 1I1 1W0 1F3 1I2 1W1 1I3 1W2 1W3
+    rank 2 | ... ... 2F0 2I0 2F1 2I1 2F2 2I2 2W0 2F3 2I3 2W1 2W2 2W3
 
-ZB-H2 fills the wait before the first I with more forwards:
+ZB-H2 fills the wait before the first I with more forwards; five micro-batches:
 
-H2DRAW
+    rank 0 | 0F0 0F1 0F2 0F3 0F4 0I0 0W0 0I1 0W1 0I2 0W2 0I3 0W3 0I4 0W4 ... ...
+    rank 1 | ... 1F0 1F1 1F2 1I0 1F3 1I1 1F4 1I2 1W0 1I3 1W1 1I4 1W2 1W3 1W4 ...
+    rank 2 | ... ... 2F0 2I0 2F1 2I1 2F2 2I2 2F3 2I3 2F4 2I4 2W0 2W1 2W2 2W3 2W4
 
 Rank r puts off its weight gradients until r (H2: 2r) more I have run, so that no rank waits for
 the ones below it and every rank holds as much as rank 0: pp micro-batches, with H2 2 pp - 1.

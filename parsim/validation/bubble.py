@@ -46,8 +46,9 @@ def bubble_from_profile(job: Job, plan: Plan, profile: Profile) -> float:
     if plan.schedule in TIMED:
         kept = action_times(job, replace(plan, action_times=None))[4]
         each = (profile.forward, profile.backward_input, profile.backward_weight)
-        chunk = tuple(seconds / plan.v for seconds in each)
-        plan = replace(plan, action_times=(*chunk, profile.message, kept))
+        forward, inputs, weights = (seconds / plan.v for seconds in each)
+        times = (forward, inputs, weights, profile.message, kept)
+        plan = replace(plan, action_times=times)
     table = PlanTable.of([plan])
     layers = LayerTable.of(job, table)
     found = evaluate(job, table, plan_shape(plan), layers)

@@ -34,7 +34,7 @@ SOFTWARE = ", ".join(sorted(software_catalog()))
 SIZES = "allowed units are B, KB, MB, GB, TB, KiB, MiB, GiB, TiB; e.g. '80GiB'"
 START = "a scenario has the blocks model, cluster, training, and plan or search"
 BLOCK = "must be a block of 'key: value' lines"
-SCHEDULES = "naive, gpipe, 1f1b, interleaved_1f1b"
+SCHEDULES = ", ".join(SCHEDULE_NAMES)
 
 
 def keys(*path: str) -> str:
