@@ -20,7 +20,6 @@ from parsim.cost.job import Job
 from parsim.cost.stages import LayerTable, layer_counts, per_rank
 from parsim.cost.step import StepCosts, stage_cut
 from parsim.plan import PlanTable
-from parsim.plan.rules import SPLIT
 from parsim.schedule import Schedule
 from parsim.schedule.inflight import inflight_counts, split_counts
 from parsim.sim.buffers import (
@@ -32,7 +31,7 @@ from parsim.sim.buffers import (
     placeholder_bytes,
 )
 from parsim.sim.own_costs import on_ranks
-from parsim.sim.weight_memory import kept_for_weights, splits_like_torch
+from parsim.sim.weight_memory import frees_before_weights, kept_for_weights
 
 Array = NDArray[np.float64]
 
@@ -147,7 +146,7 @@ def _held(
 
     One that waits for its W only counts as the share that W needs, where I frees the rest.
     """
-    if schedule.name not in SPLIT or splits_like_torch(job, table):
+    if not frees_before_weights(job, table, schedule):
         held = held_at_peak(kept, schedule)
         return held, held
     after = kept_for_weights(job, table, layers)

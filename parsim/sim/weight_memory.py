@@ -17,6 +17,8 @@ from parsim.cost.stages import LayerTable, layer_counts
 from parsim.cost.step import stage_cut
 from parsim.model.operators import Layer, Linear, Split
 from parsim.plan import PlanTable
+from parsim.plan.rules import SPLIT
+from parsim.schedule import Schedule
 
 Array = NDArray[np.float64]
 
@@ -30,6 +32,11 @@ def splits_like_torch(job: Job, table: PlanTable) -> bool:
     """
     own = table.common.actions is not None
     return own or job.software.eager or job.software.id == "torchtitan"
+
+
+def frees_before_weights(job: Job, table: PlanTable, schedule: Schedule) -> bool:
+    """Whether I leaves only what W needs."""
+    return schedule.name in SPLIT and not splits_like_torch(job, table)
 
 
 def kept_for_weights(job: Job, table: PlanTable, layers: LayerTable) -> Array:

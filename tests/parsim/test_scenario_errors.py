@@ -10,6 +10,7 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.software import software_catalog
 from parsim.errors import InputError, PlanError, ScenarioError
 from parsim.model.reader import load_model_catalog
+from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.scenario import load_scenario
 from parsim.scenario.schema import BLOCKS
 
