@@ -66,7 +66,7 @@ CHUNKED = frozenset({"interleaved_1f1b"})
 V_SHAPED = frozenset({"zb_v", "v_half", "v_min"})
 """The schedules that give a rank two chunks."""
 
-TIMED = frozenset({"zb_1p", "zb_2p", "zb_auto"}) | V_SHAPED
+TIMED = frozenset({"zb_1p", "zb_2p", "zb_auto", "zb_v"})
 """The schedules whose order depends on how long actions take."""
 
 
@@ -121,9 +121,9 @@ def build_schedule(
         return SCHEDULES[name](pp, num_microbatches, v)
     if name in V_SHAPED and v != 2:
         raise ScheduleError(f"schedule {name} has two chunks per rank, but v={v}; use v=2")
-    if name in TIMED:
+    if name in TIMED and (v == 1 or name in V_SHAPED):
         return SCHEDULES[name](pp, num_microbatches, _action_times(times))
-    if v != 1:
+    if v != 1 and name not in V_SHAPED:
         raise ScheduleError(
             f"schedule {name} has one chunk per rank, but v={v}; "
             f"use {', '.join(sorted(CHUNKED))} or v=1"

@@ -7,10 +7,10 @@ and its last, in 1F1B's memory (arXiv 2401.10241, section 6):
     rank 1 | ... 1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1I1 2I2 1I2 1W1 2W2 1W2
 
 V-Half and V-Min repeat one block, shifted by the six slots that a micro-batch's F, I and W take on
-a rank, and hold half and a third of that memory (arXiv 2405.15362). V-Half:
+a rank, and hold half and a third of that memory (arXiv 2405.15362, `slots`). V-Half:
 
-    rank 0 | 0F0 ... ... 3F0 0F1 3I0 3W0 3F1 0F2 0I0 3I1 0W0 3W1 3F2 ... 0I1 3I2 0W1 3W2 0I2 0W2
-    rank 1 | ... 1F0 2F0 ... ... 1F1 2F1 2I0 1I0 2W0 1F2 1W0 2F2 2I1 1I1 2W1 1W1 2I2 1I2 2W2 1W2
+    rank 0 | 0F0 0F1 0F2 3F0 3I0 3W0 3F1 ... 0I0 3I1 3W1 3F2 3I2 0I1 3W2 0I2 0W0 0W1 0W2
+    rank 1 | ... 1F0 2F0 1F1 2F1 2I0 2W0 1I0 1W0 1F2 2F2 2I1 1I1 2I2 1I2 2W1 2W2 1W1 1W2
 
 A chunk is half of a rank's layers, so that 2 pp chunks in flight are 1F1B's pp micro-batches.
 """
@@ -20,11 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from parsim.schedule.actions import Action, Kind, Schedule, require_positive
+from parsim.schedule.slots import Offsets, squeezed
 from parsim.schedule.weight_fill import EQUAL, ActionTimes, Rows, best_fill
-
-Offsets = tuple[int, int, int, int]
-"""Slots of a block on one rank: F of the rank's first chunk, F and I of its second, I of the first;
-two of the six are left for W."""
 
 
 def zb_v(pp: int, num_microbatches: int, times: ActionTimes = EQUAL) -> Schedule:
@@ -44,24 +41,22 @@ def zb_v(pp: int, num_microbatches: int, times: ActionTimes = EQUAL) -> Schedule
     return _schedule("zb_v", rows, pp, num_microbatches)
 
 
-def v_half(pp: int, num_microbatches: int, times: ActionTimes = EQUAL) -> Schedule:
+def v_half(pp: int, num_microbatches: int) -> Schedule:
     """Build V-Half: half of 1F1B's memory, (pp + 2) // 2 micro-batches, and half of its bubble.
 
     Raises:
         ScheduleError: a size is below 1.
     """
-    limit = 2 * ((pp + 2) // 2)
-    return _from_blocks("v_half", _half_block, pp, num_microbatches, times, limit)
+    return _from_blocks("v_half", _half_block, pp, num_microbatches)
 
 
-def v_min(pp: int, num_microbatches: int, times: ActionTimes = EQUAL) -> Schedule:
+def v_min(pp: int, num_microbatches: int) -> Schedule:
     """Build V-Min: a third of 1F1B's memory, (pp + 4) // 3 micro-batches, about 2/3 of its bubble.
 
     Raises:
         ScheduleError: a size is below 1.
     """
-    limit = 2 * ((pp + 4) // 3)
-    return _from_blocks("v_min", _min_block, pp, num_microbatches, times, limit)
+    return _from_blocks("v_min", _min_block, pp, num_microbatches)
 
 
 def v_placement(pp: int) -> tuple[int, ...]:
@@ -86,30 +81,9 @@ def _min_block(rank: int, pp: int) -> Offsets:
     return (rank, 2 * pp - 1 - rank, 2 * pp + apart + rank, 4 * pp + apart - 1 - rank)
 
 
-def _from_blocks(
-    name: str,
-    block: Callable[[int, int], Offsets],
-    pp: int,
-    m: int,
-    times: ActionTimes,
-    limit: int,
-) -> Schedule:
+def _from_blocks(name: str, block: Callable[[int, int], Offsets], pp: int, m: int) -> Schedule:
     require_positive(pp=pp, num_microbatches=m)
-    order = tuple(_repeated(block(rank, pp), rank, pp, m) for rank in range(pp))
-    rows = best_fill(order, v_placement(pp), times, limit=limit).rows
-    return _schedule(name, rows, pp, m)
-
-
-def _repeated(offsets: Offsets, rank: int, pp: int, m: int) -> tuple[Action, ...]:
-    """F and I of a rank in the order of their slots, one block every six of them."""
-    low, high = rank, 2 * pp - 1 - rank
-    what = ((low, Kind.F), (high, Kind.F), (high, Kind.I), (low, Kind.I))
-    placed = [
-        (offset + 6 * mb, Action(stage, kind, mb))
-        for mb in range(m)
-        for offset, (stage, kind) in zip(offsets, what, strict=True)
-    ]
-    return tuple(action for _, action in sorted(placed))
+    return _schedule(name, squeezed([block(rank, pp) for rank in range(pp)], m), pp, m)
 
 
 def _handcrafted(rank: int, pp: int, m: int) -> tuple[Action, ...]:

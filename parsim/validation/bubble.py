@@ -17,7 +17,7 @@ from parsim.cost.job import Job
 from parsim.cost.stages import LayerTable
 from parsim.plan import Plan, PlanTable
 from parsim.schedule import TIMED
-from parsim.sim.action_times import action_times
+from parsim.sim.action_times import kept_share
 from parsim.sim.evaluate import Evaluation, evaluate, finish
 from parsim.sim.own_costs import OwnCosts
 from parsim.sim.simulate import device_span, plan_shape
@@ -41,10 +41,10 @@ def bubble_from_profile(job: Job, plan: Plan, profile: Profile) -> float:
     """The bubble of the plan's schedule with given times, all stages alike.
 
     A rank's times are shared out evenly over its chunks. Searched schedules are searched for
-    these times; of the row's memory only the share that W keeps is parsim's.
+    these times, within the papers' count of memory.
     """
     if plan.schedule in TIMED:
-        kept = action_times(job, replace(plan, action_times=None))[4]
+        kept = kept_share(job, PlanTable.of([plan]))
         each = (profile.forward, profile.backward_input, profile.backward_weight)
         forward, inputs, weights = (seconds / plan.v for seconds in each)
         times = (forward, inputs, weights, profile.message, kept)

@@ -52,7 +52,7 @@ def worst(found: list[Any], case: str) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("name", ["two", "four"])
-@pytest.mark.parametrize("schedule", (*STOCK, *SPLIT))
+@pytest.mark.parametrize("schedule", [*STOCK, *SPLIT])
 def test_schedule_trains_as_one_process(suite: Suite, name: str, schedule: str) -> None:
     gradient, loss = worst(suite(name), schedule)
     assert gradient <= EXACT
