@@ -102,8 +102,9 @@ def _earliest(slots: list[Slots], number: int, kind: int, mb: int) -> int:
 
 
 def _fits(rank: Slots, kind: int, mb: int, at: int, peak: int) -> bool:
-    """Whether the rank stays under the peak: a forward holds more, and any move takes the idle
-    slot of a W that has none of its own yet.
+    """Whether the rank stays under the peak.
+
+    A forward holds more, and any move takes the idle slot of a W that has none of its own yet.
     """
     if kind not in (_F_LOW, _F_HIGH) and len(rank) > _W:
         return True

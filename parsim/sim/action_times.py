@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parsim.cost.job import Job
-from parsim.cost.stages import LayerTable
 from parsim.plan import Plan, PlanTable
 from parsim.schedule import TIMED, Times
 from parsim.sim.evaluate import evaluate
@@ -28,23 +26,28 @@ def with_action_times(job: Job, plan: Plan) -> Plan:
 
 
 def action_times(job: Job, plan: Plan) -> Times:
-    """F, I, W and a message of a stage, the median over stages, as shares of F; and what W keeps.
+    """`stage_times` as shares of F, and what W keeps.
 
     Rounded to three digits, so that the last bits of a price do not change a schedule.
     """
-    table = PlanTable.of([plan])
-    layers = LayerTable.of(job, table)
-    costs = evaluate(job, table, plan_shape(plan), layers).costs
-    weight = weight_times(costs)
-    forward, inputs = _median(costs.forward), _median(costs.backward - weight)
-    message = float(costs.hop.max()) / forward
+    forward, inputs, weights, message = stage_times(job, plan)
     return (
         1.0,
         round(inputs / forward, 3),
-        round(_median(weight) / forward, 3),
-        round(message, 3),
-        kept_share(job, table),
+        round(weights / forward, 3),
+        round(message / forward, 3),
+        kept_share(job, PlanTable.of([plan])),
     )
+
+
+def stage_times(job: Job, plan: Plan) -> tuple[float, float, float, float]:
+    """Seconds of F, I, W and a message: the median stage, as the papers' runtime takes it."""
+    table = PlanTable.of([plan])
+    costs = evaluate(job, table, plan_shape(plan)).costs
+    weight = weight_times(costs)
+    each = (costs.forward, costs.backward - weight, weight)
+    forward, inputs, weights = (float(np.median(stages)) for stages in each)
+    return forward, inputs, weights, float(costs.hop.max())
 
 
 def kept_share(job: Job, table: PlanTable) -> float:
@@ -61,7 +64,3 @@ def kept_share(job: Job, table: PlanTable) -> float:
     if splits_like_torch(job, table) or attention is None:
         return 1.0
     return round(32 * hidden / (34 * hidden + 5 * attention.heads * job.model.seq_len), 3)
-
-
-def _median(stages: NDArray[np.float64]) -> float:
-    return float(np.median(stages))

@@ -5,6 +5,10 @@
 with the cost the longest time of a rank between its first and its last action, as arXiv 2401.10241,
 section 5, defines it. `own_bubble` takes every time from parsim's prices. `bubble_from_profile`
 takes those that the row states, so that what is left to be wrong is the order of the actions.
+
+Those papers' runs update without waiting for the norm of all gradients, which is validated after
+the update (section 4 there): ranks that began later end later. `post_validated_step` is a step
+of such runs, one after another.
 """
 
 from __future__ import annotations
@@ -16,11 +20,12 @@ import numpy as np
 from parsim.cost.job import Job
 from parsim.cost.stages import LayerTable
 from parsim.plan import Plan, PlanTable
-from parsim.schedule import TIMED
-from parsim.sim.action_times import kept_share
+from parsim.schedule import TIMED, schedule_of
+from parsim.sim.action_times import kept_share, stage_times
 from parsim.sim.evaluate import Evaluation, evaluate, finish
 from parsim.sim.own_costs import OwnCosts
-from parsim.sim.simulate import device_span, plan_shape
+from parsim.sim.simulate import device_span, first_starts, plan_shape
+from parsim.sim.weight_memory import frees_before_weights
 from parsim.validation.schema import MeasuredRun, Profile
 
 
@@ -32,9 +37,39 @@ def bubble_of(run: MeasuredRun, job: Job, plan: Plan) -> tuple[float | None, flo
     return own_bubble(job, plan), profiled
 
 
+def is_post_validated(job: Job, plan: Plan) -> bool:
+    """Whether a measured run of the plan is taken to update without a barrier over all ranks."""
+    return frees_before_weights(job, PlanTable.of([plan]), schedule_of(plan))
+
+
+def post_validated_step(job: Job, plan: Plan) -> float:
+    """Seconds from one step to the next where no rank waits for others before its update.
+
+    max over ranks of (gradients reduced + norm + update + gather - first action's start): a rank's
+    next step begins as long behind rank 0's as this one did.
+
+    Source: arXiv 2401.10241, section 4. Leaves out: the validation itself, which runs beside.
+    """
+    found = evaluate(job, PlanTable.of([plan]), plan_shape(plan), keep=True)
+    costs = found.costs
+    after = costs.late[0] + costs.norm[0] + costs.optimizer[:, 0] + costs.gather[:, 0]
+    ends = found.tail.reduced[:, 0] + after
+    return float((ends - first_starts(found)).max() * (1.0 + costs.straggler[0]))
+
+
 def own_bubble(job: Job, plan: Plan) -> float:
-    """The bubble by parsim's prices; stages of unequal length count as bubble too."""
-    return _bubble(evaluate(job, PlanTable.of([plan]), plan_shape(plan), keep=True))
+    """The bubble with parsim's times of the median stage, as the papers compute theirs.
+
+    So the unequal stages of a cut, which no schedule can help, do not count as bubble.
+    """
+    forward, inputs, weights, message = stage_times(job, plan)
+    profile = Profile(
+        forward=forward * plan.v,
+        backward_input=inputs * plan.v,
+        backward_weight=weights * plan.v,
+        message=message,
+    )
+    return bubble_from_profile(job, plan, profile)
 
 
 def bubble_from_profile(job: Job, plan: Plan, profile: Profile) -> float:

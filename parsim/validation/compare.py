@@ -12,7 +12,7 @@ from typing import Any
 
 from parsim.errors import PlanError
 from parsim.sim import Prediction, simulate
-from parsim.validation.bubble import bubble_of
+from parsim.validation.bubble import bubble_of, is_post_validated, post_validated_step
 from parsim.validation.build import Case, build_case
 from parsim.validation.coverage import Coverage, coverage
 from parsim.validation.ranking import Ranking, rank
@@ -154,6 +154,7 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         case = build_case(run)
         found = simulate(case.job, case.plan)
         own, profiled = bubble_of(run, case.job, case.plan)
+        step, said = _step(case, found)
     except (RowSkipped, PlanError) as reason:
         return Comparison(
             table=table,
@@ -174,18 +175,33 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         precision=case.plan.precision,
         plan=case.plan.label(),
         decision=_decision(case),
-        notes=(*case.notes, *found.memory_notes, *_unstated(run)),
-        predicted_step=found.step_time,
+        notes=(*case.notes, *found.memory_notes, *_unstated(run), *said),
+        predicted_step=step,
         measured_step=run.step_time,
         predicted_peak=max(found.peak_allocated),
         measured_peak=run.peak_memory if run.recompute else None,
         predicted_reserved=max(found.peak_reserved) if case.job.software.prints_reserved else None,
-        step_interval=(found.interval.low, found.interval.high),
+        step_interval=_scaled(found, step),
         peak_interval=_peak_interval(case, found),
         measured_bubble=run.bubble_fraction,
         predicted_bubble=own,
         bubble_from_profile=profiled,
     )
+
+
+def _step(case: Case, found: Prediction) -> tuple[float, tuple[str, ...]]:
+    """The step time, and what is assumed of it."""
+    if not is_post_validated(case.job, case.plan):
+        return found.step_time, ()
+    said = "the norm of gradients is validated after the update (arXiv 2401.10241, section 4)"
+    return post_validated_step(case.job, case.plan), (f"schedule {case.plan.schedule}: {said}",)
+
+
+def _scaled(found: Prediction, step: float) -> tuple[float, float]:
+    """The interval of the step time; its relative width is that of the simulated one."""
+    if step == found.step_time:
+        return found.interval.low, found.interval.high
+    return found.interval.low / found.step_time * step, found.interval.high / found.step_time * step
 
 
 def _peak_interval(case: Case, found: Prediction) -> tuple[float, float]:
