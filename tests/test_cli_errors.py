@@ -34,8 +34,8 @@ WRONG = {
         ":24:3 plan.microbatchsize is an unknown key (did you mean 'microbatch_size'?); "
         "allowed: gradient_precision, reduce_precision, bucket_size, overlap_grad_reduce, "
         "overlap_param_gather, overlap_p2p, scatter_p2p, rank_order, tp, pp, dp, dp_replicate, "
-        "dp_shard, cp, ep, microbatch_size, num_microbatches, schedule, v, stage_layers, "
-        "zero_stage, sequence_parallel, recompute, precision",
+        "dp_shard, cp, ep, microbatch_size, num_microbatches, schedule, action_times, v, "
+        "stage_layers, zero_stage, sequence_parallel, recompute, precision",
     ),
     "wrong unit": (
         "nodes: 1", "nodes: 1\n  intra: {latency: 5GB}",
@@ -101,7 +101,8 @@ def test_a_folder(cli: Cli, tmp_path: Path) -> None:
          "pp x v <= 12 (with --set plan.pp=16)"),
         (SMALL, ["plan.schedule=1f1c"],
          "--set plan.schedule=1f1c plan schedule='1f1c' is unknown (did you mean '1f1b'?); "
-         "allowed: naive, gpipe, 1f1b, interleaved_1f1b"),
+         "allowed: naive, gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_h2, zb_1p, zb_2p, zb_auto, "
+         "zb_v, v_half, v_min"),
         (SMALL, ["plan.pp=1", "plan.cp=2", "model.fused_attention=false"],
          "--set plan.cp=2 plan cp=2: context parallelism needs fused attention, whose blocks can "
          "be merged, but gpt2 has unfused attention; use cp=1 (with --set plan.pp=1, --set "

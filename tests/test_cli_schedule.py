@@ -177,8 +177,9 @@ def test_files_that_are_wrong(cli: Cli, folder: Path, command: str, case: str) -
         (["search.pp=1"], "--set search.pp=1 search.pp leaves out 2, that of the plan's own "
          "schedule inside/own.csv; add it, or name schedules to search, e.g. 'schedule: 1f1b'"),
         (["search.schedule=own.csv"], "--set search.schedule=own.csv search.schedule.0 'own.csv' "
-         "is unknown; allowed: naive, gpipe, 1f1b, interleaved_1f1b; a file belongs in "
-         "plan.schedule, and a search without 'schedule' keeps it"),
+         "is unknown; allowed: naive, gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_h2, zb_1p, zb_2p, "
+         "zb_auto, zb_v, v_half, v_min; a file belongs in plan.schedule, and a search without "
+         "'schedule' keeps it"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_it(cli: Cli, folder: Path, pairs: list[str], message: str) -> None:

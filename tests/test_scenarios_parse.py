@@ -19,6 +19,7 @@ SHIPPED = {
     ),
     "gpt2-small-cpu": (2, 0.124, "tp1 pp2 dp1 mb1 m4 1f1b"),
     "gpt2-zero-bubble-cpu": (2, 0.124, "tp1 pp2 dp1 mb1 m4 gpt2-zero-bubble-cpu.csv"),
+    "gpt2-zb-v-cpu": (2, 0.124, "tp1 pp2 dp1 mb1 m8 zb_v v2"),
     "gpt3-175b-dgx-a100": (
         1024, 175, "tp8 pp8 dp16 mb1 m96 interleaved_1f1b v3 sp recompute-selective",
     ),

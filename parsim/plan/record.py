@@ -178,6 +178,10 @@ class Plan:
     text and no `Schedule`, so that a plan still holds all that decides its step, compares and
     hashes like its other fields, and needs nothing of the schedule layer above it;
     `parsim.schedule.schedule_of` reads it, once for all plans that share it.
+
+    `action_times` are what a zero-bubble schedule is searched for: F, I, W and a message in any
+    unit, and the share of activations that W needs (None: 1, 1, 1, 0 and 1). They are part of the
+    plan because the order of its actions follows from them.
     """
 
     tp: int = 1
@@ -190,6 +194,7 @@ class Plan:
     num_microbatches: int = 1
     schedule: str = "1f1b"
     actions: str | None = None
+    action_times: tuple[float, float, float, float, float] | None = None
     v: int = 1
     stage_layers: tuple[int, ...] | None = None
     zero_stage: int = 0
@@ -238,10 +243,11 @@ class Plan:
         return stride
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, enums by name; `recompute: "full"`; `actions` only where there are any."""
+        """Plain data, enums by name; `actions` and `action_times` only where there are any."""
         document = {field.name: getattr(self, field.name) for field in fields(self)}
-        if self.actions is None:
-            del document["actions"]
+        for name in ("actions", "action_times"):
+            if document[name] is None:
+                del document[name]
         document["recompute"] = self.recompute.name.lower()
         document["rank_order"] = list(self.rank_order)
         document["stage_layers"] = list(self.stage_layers) if self.stage_layers else None

@@ -16,8 +16,17 @@ from parsim.model.model import Model
 from parsim.model.operators import Linear, Split
 from parsim.plan.record import AXES, PRECISIONS, Plan
 
-SCHEDULE_NAMES = ("naive", "gpipe", "1f1b", "interleaved_1f1b")
+SCHEDULE_NAMES = (
+    "naive", "gpipe", "1f1b", "interleaved_1f1b",
+    "zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto", "zb_v", "v_half", "v_min",
+)  # fmt: skip
 """Schedules a plan may name; `parsim.schedule.SCHEDULES` holds their generators."""
+
+V_SHAPED = frozenset({"zb_v", "v_half", "v_min"})
+"""Those with two chunks a rank, placed as a V."""
+
+SPLIT = frozenset({"zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto"}) | V_SHAPED
+"""Those whose backward is in two actions, I and W."""
 
 MAX_ACTIONS = 4_000_000
 """Largest schedule that is simulated: a table of 32 MB per plan, some seconds."""
@@ -187,6 +196,8 @@ def _stages(plan: Plan, model: Model, cluster: Cluster) -> str | None:
 def _schedule(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     if plan.actions is not None:
         return _own_schedule(plan)
+    if plan.schedule in SPLIT:
+        return _zero_bubble(plan)
     if plan.v > 1 and plan.schedule != "interleaved_1f1b":
         return (
             f"v={plan.v} needs schedule='interleaved_1f1b', but schedule={plan.schedule!r} has "
@@ -204,6 +215,16 @@ def _schedule(plan: Plan, model: Model, cluster: Cluster) -> str | None:
             f"schedule='interleaved_1f1b': pp={plan.pp} does not divide "
             f"num_microbatches={plan.num_microbatches}; allowed: multiples of {plan.pp}"
         )
+    return None
+
+
+def _zero_bubble(plan: Plan) -> str | None:
+    chunks = 2 if plan.schedule in V_SHAPED else 1
+    if plan.pp < 2:
+        return f"schedule={plan.schedule!r} needs pp >= 2, but pp={plan.pp}; use schedule='1f1b'"
+    if plan.v != chunks:
+        said = "two chunks per rank, placed as a V" if chunks == 2 else "one chunk per rank"
+        return f"schedule={plan.schedule!r} has {said}, but v={plan.v}; use v={chunks}"
     return None
 
 
@@ -239,7 +260,8 @@ def _sharding(plan: Plan, model: Model, cluster: Cluster) -> str | None:
 
 
 def _size(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    actions = 2 * plan.num_stages * plan.num_microbatches
+    each = 3 if plan.schedule in SPLIT else 2
+    actions = each * plan.num_stages * plan.num_microbatches
     if actions <= MAX_ACTIONS:
         return None
     return (

@@ -83,12 +83,13 @@ def _models() -> list[Row]:
 
 
 def _schedules() -> list[Row]:
-    from parsim.schedule import CHUNKED, SCHEDULES
+    from parsim.schedule import CHUNKED, SCHEDULES, V_SHAPED
 
+    chunks = dict.fromkeys(CHUNKED, "v >= 2") | dict.fromkeys(V_SHAPED, "v = 2")
     return [
         {
             "id": name,
-            "chunks": "v >= 2" if name in CHUNKED else "v = 1",
+            "chunks": chunks.get(name, "v = 1"),
             "what": (builder.__doc__ or "").strip().splitlines()[0],
         }
         for name, builder in SCHEDULES.items()

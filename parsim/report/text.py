@@ -144,6 +144,8 @@ def validation_view(found: Validation, *, rows: bool) -> RenderableType:
     if rows:
         for name in found.tables:
             parts += [_rows_table(name, found.of(name)), Text("")]
+            bubbles = [row for row in found.of(name) if row.measured_bubble is not None]
+            parts += [_bubble_table(name, bubbles), Text("")] if bubbles else []
     steps = {name: found.summary(name) for name in found.tables}
     memory = {name: found.memory_summary(name) for name in found.tables}
     parts.append(_summary_table("step time, (predicted - measured) / measured", steps))
@@ -185,6 +187,16 @@ def _rows_table(name: str, rows: tuple[Comparison, ...]) -> Table:
             percent(row.error, signed=True),
             percent(row.memory_error, signed=True),
         )
+    return made
+
+
+def _bubble_table(name: str, rows: list[Comparison]) -> Table:
+    made = table("row", "plan", "by parsim's times", "by the row's", "measured",
+                 title=f"{name}: bubble over a rank's span", right=(2, 3, 4))  # fmt: skip
+    for row in rows:
+        shares = (row.predicted_bubble, row.bubble_from_profile, row.measured_bubble)
+        cells = ("-" if one is None else f"{100.0 * one:.2f} %" for one in shares)
+        made.add_row(row.row_id, row.plan, *cells)
     return made
 
 

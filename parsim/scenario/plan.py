@@ -11,7 +11,7 @@ from parsim.cost.job import Job
 from parsim.cost.software import Software
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanSpace, Recompute
-from parsim.plan.rules import check_plan, microbatches_for
+from parsim.plan.rules import V_SHAPED, check_plan, microbatches_for
 from parsim.scenario.positions import Tree
 from parsim.scenario.schedule import read_schedule
 from parsim.scenario.schema import PlanBlock, ScenarioFile, SharedBlock
@@ -36,6 +36,8 @@ def build_plan(tree: Tree, file: ScenarioFile, job: Job, notes: list[str]) -> Pl
     values |= {key: value for key, value in file.plan.given().items() if key in _own_fields()}
     if "recompute" in values:
         values["recompute"] = Recompute[values["recompute"].upper()]
+    if values.get("schedule") in V_SHAPED:
+        values.setdefault("v", 2)  # which is all that it can be
     own = read_schedule(tree, file.plan, notes)
     if own is not None:
         values |= {"schedule": own.name, "actions": own.to_csv().replace("\r\n", "\n")}

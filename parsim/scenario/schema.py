@@ -52,6 +52,7 @@ def _listed(value: object) -> object:
 Count = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 Amount = Annotated[int, Field(strict=True, ge=0, le=10**9)]
 Rank = Annotated[int, Field(strict=True)]
+Time = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Flag = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, Field(strict=True, min_length=1)]
 Share = Annotated[float, Field(strict=True, gt=0, le=2, allow_inf_nan=False)]
@@ -189,6 +190,7 @@ class PlanBlock(SharedBlock):
     microbatch_size: Count = UNSET
     num_microbatches: Count = UNSET
     schedule: Text = UNSET
+    action_times: Annotated[tuple[Time, ...], Field(min_length=5, max_length=5)] = UNSET
     v: Count = UNSET
     stage_layers: tuple[Amount, ...] | None = UNSET
     zero_stage: Amount = UNSET

@@ -17,16 +17,27 @@ from parsim.schedule.interleaved import interleaved_1f1b
 from parsim.schedule.naive import naive
 from parsim.schedule.one_f_one_b import one_f_one_b
 from parsim.schedule.own import check_shape, own_schedule
+from parsim.schedule.v_shape import v_half, v_min, zb_v
+from parsim.schedule.weight_fill import EQUAL, ActionTimes
+from parsim.schedule.zb_auto import zb_1p, zb_2p, zb_auto
+from parsim.schedule.zero_bubble import zb_h1, zb_h2
 
 if TYPE_CHECKING:
     from parsim.plan import Plan
 
+Times = tuple[float, float, float, float, float]
+"""F, I, W, a message, and the share of activations that W needs: `ActionTimes` as a plan has it."""
+
 __all__ = [
     "CHUNKED",
     "SCHEDULES",
+    "TIMED",
+    "V_SHAPED",
     "Action",
+    "ActionTimes",
     "Kind",
     "Schedule",
+    "Times",
     "build_schedule",
     "own_schedule",
     "schedule_of",
@@ -37,11 +48,26 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "gpipe": gpipe,
     "1f1b": one_f_one_b,
     "interleaved_1f1b": interleaved_1f1b,
+    "zb_h1": zb_h1,
+    "zb_h2": zb_h2,
+    "zb_1p": zb_1p,
+    "zb_2p": zb_2p,
+    "zb_auto": zb_auto,
+    "zb_v": zb_v,
+    "v_half": v_half,
+    "v_min": v_min,
 }
-"""Name to builder; a builder takes pp, num_microbatches and, if it is in `CHUNKED`, v."""
+"""Name to builder; a builder takes pp, num_microbatches and, if it is in `CHUNKED`, v; if it is in
+`TIMED`, the times to search for."""
 
 CHUNKED = frozenset({"interleaved_1f1b"})
-"""The schedules that give a rank more than one chunk."""
+"""The schedules that give a rank any number of chunks above one."""
+
+V_SHAPED = frozenset({"zb_v", "v_half", "v_min"})
+"""The schedules that give a rank two chunks."""
+
+TIMED = frozenset({"zb_1p", "zb_2p", "zb_auto", "zb_v"})
+"""The schedules whose order depends on how long actions take."""
 
 
 def schedule_of(plan: Plan) -> Schedule:
@@ -56,18 +82,27 @@ def schedule_of(plan: Plan) -> Schedule:
     if pp == 1:
         return build_schedule("1f1b", pp=1, num_microbatches=m)
     if plan.actions is None:
-        return build_schedule(plan.schedule, pp=pp, num_microbatches=m, v=v)
+        return build_schedule(
+            plan.schedule, pp=pp, num_microbatches=m, v=v, times=plan.action_times
+        )
     own = own_schedule(plan.schedule, plan.actions)
     check_shape(own, pp=pp, num_microbatches=m, v=v)
     return own
 
 
 def build_schedule(
-    name: str, *, pp: int, num_microbatches: int, v: int = 1, actions: str | None = None
+    name: str,
+    *,
+    pp: int,
+    num_microbatches: int,
+    v: int = 1,
+    actions: str | None = None,
+    times: Times | None = None,
 ) -> Schedule:
     """Build the named schedule for pp ranks with v chunks each: compute actions only.
 
     With `actions`, the CSV of a user's own schedule, it is that one and the name is only a name.
+    `times` are a plan's `action_times`; without them F, I and W count as equally long.
 
     Raises:
         ScheduleError: the name is unknown, a size is not allowed, v > 1 with a schedule that has
@@ -84,9 +119,26 @@ def build_schedule(
         )
     if name in CHUNKED:
         return SCHEDULES[name](pp, num_microbatches, v)
-    if v != 1:
+    if name in V_SHAPED and v != 2:
+        raise ScheduleError(f"schedule {name} has two chunks per rank, but v={v}; use v=2")
+    if name in TIMED and (v == 1 or name in V_SHAPED):
+        return SCHEDULES[name](pp, num_microbatches, _action_times(times))
+    if v != 1 and name not in V_SHAPED:
         raise ScheduleError(
             f"schedule {name} has one chunk per rank, but v={v}; "
             f"use {', '.join(sorted(CHUNKED))} or v=1"
         )
     return SCHEDULES[name](pp, num_microbatches)
+
+
+def _action_times(times: Times | None) -> ActionTimes:
+    if times is None:
+        return EQUAL
+    forward, inputs, weights, message, kept = times
+    return ActionTimes(
+        forward=forward,
+        backward_input=inputs,
+        backward_weight=weights,
+        message=message,
+        kept=kept,
+    )

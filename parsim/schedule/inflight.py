@@ -28,6 +28,32 @@ def inflight_counts(schedule: Schedule) -> tuple[tuple[Counts, ...], ...]:
     return tuple(_maximal(_peaks(r, schedule.stages_on(i))) for i, r in enumerate(rows))
 
 
+def split_counts(schedule: Schedule) -> tuple[tuple[Counts, ...], ...]:
+    """The Pareto-maximal counts (from F to I, from I to W) for each pipeline rank.
+
+    A vector has the micro-batches of each chunk whose I has not run, then those of each chunk
+    that wait for their W only. A whole backward ends both. For weights of either kind the peak
+    of a rank is the largest weighted sum over `result[r]`.
+    """
+    found = []
+    for rank, row in enumerate(schedule.ranks):
+        stages = schedule.stages_on(rank)
+        number = {stage: chunk for chunk, stage in enumerate(stages)}
+        held, seen = [0] * (2 * len(stages)), set()
+        for stage, kind, _ in row:
+            chunk = number[stage]
+            if kind == Kind.F:
+                held[chunk] += 1
+            elif kind in (Kind.B, Kind.I):
+                held[chunk] -= 1
+                held[len(stages) + chunk] += kind == Kind.I
+            elif kind == Kind.W:
+                held[len(stages) + chunk] -= 1
+            seen.add(tuple(held))
+        found.append(_maximal(np.array(sorted(seen), dtype=np.int64)))
+    return tuple(found)
+
+
 def _peaks(row: NDArray[np.int64], stages: tuple[int, ...]) -> NDArray[np.int64]:
     """The distinct counts at every local maximum: after an F before the next release."""
     stage, kind = row[:, 0], row[:, 1]

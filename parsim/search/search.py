@@ -15,7 +15,7 @@ from parsim.cost.stages import LayerTable
 from parsim.cost.step import step_costs
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace, PlanTable
-from parsim.schedule import build_schedule
+from parsim.schedule import V_SHAPED, build_schedule
 from parsim.search.relax import nearest_miss_message
 from parsim.search.space import Enumeration, check_space, enumerate_plans
 from parsim.sim.evaluate import bubble_fraction, pipeline, shapes
@@ -216,9 +216,17 @@ def _evaluate_shape(
     costs = step_costs(job, group, known)
     found.peak[members] = least = least_peak(job, group, known, costs).max(axis=0)
     own = table.common.actions
-    if own is None and (least > capacity).all():
+    looped = own is None and name not in V_SHAPED  # the bound is for stage s on rank s % pp
+    if looped and (least > capacity).all():
         return
-    schedule = build_schedule(name, pp=pp, num_microbatches=microbatches, v=v, actions=own)
+    schedule = build_schedule(
+        name,
+        pp=pp,
+        num_microbatches=microbatches,
+        v=v,
+        actions=own,
+        times=table.common.action_times,
+    )
     costs = own_costs(job, group, known, costs, schedule)
     peak = peak_memory(job, group, known, costs, schedule).peak.max(axis=0)
     found.peak[members] = peak

@@ -15,7 +15,7 @@ import numpy as np
 from parsim.cost.job import Job
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
-from parsim.plan.rules import check_plan, divisors, tensor_splits, violation
+from parsim.plan.rules import V_SHAPED, check_plan, divisors, tensor_splits, violation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +107,10 @@ def _chunks(space: PlanSpace, pp: int, layers: int) -> Iterator[tuple[str, int]]
         yield ("1f1b", 1)
         return
     for schedule in space.schedule:
+        if schedule in V_SHAPED:
+            if space.v is None or 2 in space.v:
+                yield (schedule, 2)
+            continue
         if schedule != "interleaved_1f1b":
             if space.v is None or 1 in space.v:
                 yield (schedule, 1)
@@ -200,7 +204,7 @@ def check_space(job: Job, space: PlanSpace) -> None:
             raise PlanError(f"zero_stage={stage} is unknown; allowed: 0, 1, 2, 3")
     probe = replace(
         space.common, tp=1, pp=1, cp=1, dp_replicate=job.cluster.num_devices, dp_shard=1,
-        zero_stage=0, v=1, schedule="1f1b", actions=None, sequence_parallel=False,
-        stage_layers=None,
+        zero_stage=0, v=1, schedule="1f1b", actions=None, action_times=None,
+        sequence_parallel=False, stage_layers=None,
     )  # fmt: skip
     check_plan(probe, job.model, job.cluster)

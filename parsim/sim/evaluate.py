@@ -100,7 +100,7 @@ def evaluate(
         keep: also keep every action's finish time (for timelines).
     """
     layers = layers or LayerTable.of(job, table)
-    graph = graph_for(*shape, actions=table.common.actions)
+    graph = graph_for(*shape, actions=table.common.actions, times=table.common.action_times)
     costs = own_costs(job, table, layers, step_costs(job, table, layers), graph.schedule)
     return finish(job, table, layers, graph, costs, keep=keep)
 

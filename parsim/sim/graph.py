@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.errors import DeadlockError
-from parsim.schedule import Kind, Schedule, build_schedule
+from parsim.schedule import Kind, Schedule, Times, build_schedule
 from parsim.schedule.check import check_schedule
 
 Index = NDArray[np.int64]
@@ -163,9 +163,16 @@ def compact_graph(schedule: Schedule) -> Graph:
 
 @lru_cache(maxsize=64)
 def graph_for(
-    name: str, pp: int, num_microbatches: int, v: int, actions: str | None = None
+    name: str,
+    pp: int,
+    num_microbatches: int,
+    v: int,
+    actions: str | None = None,
+    times: Times | None = None,
 ) -> Graph:
     """The compiled graph of a named schedule, or of a user's own, cached by its shape."""
     return build_graph(
-        build_schedule(name, pp=pp, num_microbatches=num_microbatches, v=v, actions=actions)
+        build_schedule(
+            name, pp=pp, num_microbatches=num_microbatches, v=v, actions=actions, times=times
+        )
     )

@@ -21,7 +21,7 @@ from parsim.cost.stages import LayerTable, layer_counts, per_rank
 from parsim.cost.step import StepCosts, stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
-from parsim.schedule.inflight import inflight_counts
+from parsim.schedule.inflight import inflight_counts, split_counts
 from parsim.sim.buffers import (
     communication_bytes,
     embedding_moment,
@@ -31,6 +31,7 @@ from parsim.sim.buffers import (
     placeholder_bytes,
 )
 from parsim.sim.own_costs import on_ranks
+from parsim.sim.weight_memory import frees_before_weights, kept_for_weights
 
 Array = NDArray[np.float64]
 
@@ -76,8 +77,8 @@ def memory_use(
     by_rank = on_ranks(costs.parameters, schedule)
     parameters, gradients, optimizer = static_bytes(job, table, by_rank)
     kept = stage_kept(layers, layer_counts(job.model, stage_cut(job, table)))
-    held = held_at_peak(kept, schedule)
-    logits, temporary = buffer_bytes(job, table, layers, schedule, kept[0], held[-1])
+    held, whole = _held(job, table, layers, kept, schedule)
+    logits, temporary = buffer_bytes(job, table, layers, schedule, kept[0], whole[-1])
     ends = (schedule.stage_rank[0], schedule.stage_rank[-1])
     return MemoryUse(
         parameters=parameters,
@@ -136,6 +137,27 @@ def stage_kept(layers: LayerTable, counts: Array) -> Array:
 def activations_in_flight(kept: Array, schedule: Schedule) -> Array:
     """Largest sum over a rank's chunks of micro-batches in flight times their bytes, (p, B)."""
     return on_ranks(held_at_peak(kept, schedule) * kept, schedule)
+
+
+def _held(
+    job: Job, table: PlanTable, layers: LayerTable, kept: Array, schedule: Schedule
+) -> tuple[Array, Array]:
+    """(micro-batches in flight, those of them that wait for their I) at the peak, (S, B).
+
+    One that waits for its W only counts as the share that W needs, where I frees the rest.
+    """
+    if not frees_before_weights(job, table, schedule):
+        held = held_at_peak(kept, schedule)
+        return held, held
+    after = kept_for_weights(job, table, layers)
+    whole, rest = np.zeros_like(kept), np.zeros_like(kept)
+    for rank, moments in enumerate(split_counts(schedule)):
+        stages = list(schedule.stages_on(rank))
+        counts = np.array(moments, dtype=np.float64)
+        both = np.concatenate([kept[stages], after[stages]])
+        highest = counts[(counts @ both).argmax(axis=0)].T
+        whole[stages], rest[stages] = np.split(highest, 2)
+    return whole + rest * after / kept, whole
 
 
 def held_at_peak(kept: Array, schedule: Schedule) -> Array:

@@ -1,9 +1,10 @@
-"""What a step costs where the schedule is the user's own: stages on any rank, backward in two.
+"""What a step costs where stages are on any rank or the backward is in two.
 
-`cost` knows no schedules. It prices stages as all named schedules place them, stage s on rank
-s % pp, and a backward as a whole. Here, where the two meet, prices follow the schedule:
+So it is with the zero-bubble schedules and with the user's own. `cost` knows no schedules: it
+prices stages as the other named ones place them, stage s on rank s % pp, and a backward as a
+whole. Here, where the two meet, prices follow the schedule:
 
-    stage on rank    0 1 2 3 0 1 2 3    named           0 1 2 3 3 2 1 0    a V
+    stage on rank    0 1 2 3 0 1 2 3    looped          0 1 2 3 3 2 1 0    a V
     hop behind it    > > > > > > >                      > > > . > > >      . is none: same rank
     tied table       all-reduce 0, 3                    nothing to send: both copies on rank 0
 
@@ -26,14 +27,16 @@ from parsim.cost.stages import LayerTable, layer_counts, per_rank
 from parsim.cost.step import StepCosts, stage_cut
 from parsim.model.operators import Layer, Linear, Split
 from parsim.plan import PlanTable
+from parsim.plan.rules import SPLIT
 from parsim.schedule import Kind, Schedule
+from parsim.sim.weight_memory import splits_like_torch
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnCosts(StepCosts):
-    """Costs of plans with a schedule of the user's own; `weight` (S, B) are the seconds of a W."""
+    """Costs of plans whose backward may be in two; `weight` (S, B) are the seconds of a W."""
 
     weight: Array
 
@@ -83,8 +86,8 @@ def is_looped(schedule: Schedule) -> bool:
 def own_costs(
     job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts, schedule: Schedule
 ) -> StepCosts:
-    """Make `cost`'s prices those of the table's own schedule; of a named one they stay."""
-    if table.common.actions is None:
+    """Make `cost`'s prices those of the schedule; of one with whole backwards they stay."""
+    if table.common.actions is None and schedule.name not in SPLIT:
         return costs
     values = {field.name: getattr(costs, field.name) for field in fields(costs)}
     values["weight"] = costs.backward * _weight_share(job, table, layers)
@@ -122,8 +125,8 @@ def _weight_share(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     W is the weight gradients of the matrix products and their accumulation. A product's weight
     gradient has the 2 m n k FLOPs of its forward, so W = forward seconds of the stage's products +
     seconds of adding to their gradients. I = B - W: recomputation, attention and norms are in I.
-    Host time and sharded collectives are shared out in proportion. On stage 0 all is W, as in
-    PyTorch's runtime: nobody needs the gradient of the model's input.
+    Host time and sharded collectives are shared out in proportion. On stage 0 all is W in
+    PyTorch's runtime (`splits_like_torch`): nobody needs the gradient of the model's input.
 
     Source: arXiv 2401.10241, section 2, splits the backward there; `LayerCoster` prices the parts.
     Leaves out: that a weight gradient has other tiles than the forward; norms' own gradients.
@@ -140,7 +143,8 @@ def _weight_share(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     behind = [kind.backward.plus(again) for kind, again in pairs]
     whole = _stages(counts, behind, layers.embedding.backward, layers.head.backward)
     share = np.divide(weights, whole, out=np.zeros_like(whole), where=whole > 0)
-    share[0] = 1.0
+    if splits_like_torch(job, table):
+        share[0] = 1.0
     return np.minimum(share, 1.0)
 
 

@@ -153,6 +153,17 @@ def device_span(found: Evaluation) -> float:
     return max(spans)
 
 
+def first_starts(found: Evaluation) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """When each rank's first action starts, seconds, (p,); `found` keeps its finish times."""
+    if found.run.finish is None:
+        raise SimulatorError("the finish times were not kept")
+    times = ClassTimes.of(found.graph, found.costs)
+    durations = (times.blocking() if found.costs.blocking_p2p else times).duration
+    lengths = [len(row) for row in found.graph.schedule.ranks]
+    first = found.graph.position[np.cumsum([0, *lengths[:-1]])]
+    return np.asarray(found.run.finish[first, 0] - durations[found.graph.duration_class[first], 0])
+
+
 def breakdown(found: Evaluation, row: int = 0) -> dict[str, float]:
     """Parts of the step that sum to `step_time`, mean over pipeline ranks, seconds.
 

@@ -19,6 +19,7 @@ from parsim.sim.maxplus import ClassTimes
 from parsim.sim.memory import stage_kept
 from parsim.sim.own_costs import exposed_parts, weight_times
 from parsim.sim.tail import chunk_order, last_backwards, reduce_gradients, tied_owners
+from parsim.sim.weight_memory import frees_before_weights, kept_for_weights
 from parsim.timeline import Flow, MemoryCurve, Span, Timeline, ordered
 
 
@@ -235,7 +236,7 @@ def _flows(
 def _memory_curves(
     job: Job, plan: Plan, layers: LayerTable, found: Evaluation, placed: list[Placed]
 ) -> Iterator[MemoryCurve]:
-    """Static bytes, plus what each forward keeps until its backward ends.
+    """Static bytes, plus what each forward keeps until its backward ends; of I, what W needs.
 
     Logits, temporary and communication buffers stand on top while actions run, so that the
     highest point is the predicted peak and the end is back at the static bytes.
@@ -243,10 +244,13 @@ def _memory_curves(
     table = PlanTable.of([plan])
     kept = stage_kept(layers, layer_counts(job.model, stage_cut(job, table)))[:, 0]
     peak, static = found.memory.peak[:, 0], found.memory.static[:, 0]
+    frees = frees_before_weights(job, table, found.graph.schedule)
+    after = kept_for_weights(job, table, layers)[:, 0] if frees else kept
     for rank in range(plan.pp):
-        stages = found.graph.schedule.stages_on(rank)
-        times, counts = _in_flight([item for item in placed if item.rank == rank], stages)
-        held = counts @ kept[list(stages)]
+        stages = list(found.graph.schedule.stages_on(rank))
+        mine = [item for item in placed if item.rank == rank]
+        times, counts = _in_flight(mine, stages, frees=frees)
+        held = counts @ np.concatenate([kept[stages], after[stages]])
         buffers = float(peak[rank] - static[rank] - held.max())
         on_top = np.where(times < times[-1], buffers, 0.0)
         level = float(static[rank]) + held + on_top
@@ -260,24 +264,28 @@ def _memory_curves(
 
 
 def _in_flight(
-    placed: list[Placed], stages: tuple[int, ...]
+    placed: list[Placed], stages: list[int], *, frees: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Micro-batches in flight on each stage over time, zero before the first action.
 
-    Whole numbers, so that nothing is left over at the end; what ends at a moment is freed before
-    what starts then.
+    Behind the stages' columns are those of micro-batches that wait for their W only, where I frees
+    what W does not need. Whole numbers, so that nothing is left over at the end; what ends at a
+    moment is freed before what starts then.
     """
-    changes = [
-        (item.start, 1, item.action.stage)
-        if item.action.kind == Kind.F
-        else (item.end, -1, item.action.stage)
-        for item in placed
-        if item.action.kind != Kind.I
-    ]
+    changes: list[tuple[float, int, int]] = []
+    for item in placed:
+        kind, chunk = item.action.kind, stages.index(item.action.stage)
+        waiting = len(stages) + chunk
+        if kind == Kind.F:
+            changes.append((item.start, 1, chunk))
+        elif kind == Kind.I and frees:
+            changes += [(item.end, -1, chunk), (item.end, 1, waiting)]
+        elif kind != Kind.I:
+            changes.append((item.end, -1, waiting if kind == Kind.W and frees else chunk))
     changes.sort()
-    steps = np.zeros((len(changes) + 1, len(stages)))
-    for i, (_, change, stage) in enumerate(changes, start=1):
-        steps[i, stages.index(stage)] = change
+    steps = np.zeros((len(changes) + 1, 2 * len(stages)))
+    for i, (_, change, column) in enumerate(changes, start=1):
+        steps[i, column] = change
     times = np.array([0.0, *(time for time, _, _ in changes)])
     return times, steps.cumsum(axis=0)
 

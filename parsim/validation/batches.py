@@ -19,6 +19,7 @@ from parsim.plan import Plan, PlanTable
 from parsim.plan.table import COLUMNS
 from parsim.sim.evaluate import pipeline, shapes
 from parsim.sim.graph import Graph, graph_for
+from parsim.sim.own_costs import own_costs
 from parsim.sim.tail import tail
 from parsim.validation.build import Case
 from parsim.validation.effects import NOTHING, Effect
@@ -48,7 +49,8 @@ class Batch:
         layers = effect.layers(LayerTable.of(job, self.table))
         out = np.empty(len(self.table))
         for graph, rows, part in self.parts:
-            costs = effect.costs(job, part, layers.take(rows))
+            known = layers.take(rows)
+            costs = own_costs(job, part, known, effect.costs(job, part, known), graph.schedule)
             out[rows] = tail(graph, costs, pipeline(graph, costs)).step_time
         return out
 
@@ -79,5 +81,8 @@ def _key(case: Case) -> tuple[object, ...]:
 
 def _batch(cases: Sequence[Case], group: list[int]) -> Batch:
     table = PlanTable.of([cases[place].plan for place in group])
-    parts = tuple((graph_for(*shape), rows, table.take(rows)) for shape, rows in shapes(table))
+    times = table.common.action_times
+    parts = tuple(
+        (graph_for(*shape, times=times), rows, table.take(rows)) for shape, rows in shapes(table)
+    )
     return Batch(job=cases[group[0]].job, places=np.array(group), table=table, parts=parts)

@@ -12,6 +12,8 @@ from parsim.errors import InputError
 from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.plan import Plan, Recompute
 from parsim.plan.record import PRECISIONS
+from parsim.plan.rules import SCHEDULE_NAMES, SPLIT, V_SHAPED, violation
+from parsim.sim.action_times import with_action_times
 from parsim.validation.assumptions import (
     GPT_VOCABULARY,
     VOCABULARY,
@@ -47,13 +49,20 @@ def build_case(run: MeasuredRun) -> Case:
         model = build_transformer(_spec(run, assumed, stack))
     except InputError as reason:
         raise RowSkipped(str(reason)) from None
-    plan = _plan(run, assumed, stack)
+    job = Job(model=model, cluster=cluster, software=stack)
     return Case(
         run=run,
-        job=Job(model=model, cluster=cluster, software=stack),
-        plan=plan,
+        job=job,
+        plan=_timed(job, _plan(run, assumed, stack)),
         notes=(*notes, *said),
     )
+
+
+def _timed(job: Job, plan: Plan) -> Plan:
+    """Searched schedules are searched for parsim's own times; an illegal plan is told later."""
+    if violation(plan, job.model, job.cluster) is not None:
+        return plan
+    return with_action_times(job, plan)
 
 
 def _software(stack: Software, run: MeasuredRun) -> Software:
@@ -172,7 +181,7 @@ def _plan(run: MeasuredRun, assumed: Assumptions, stack: Software) -> Plan:
         microbatch_size=run.microbatch_size,
         num_microbatches=run.num_microbatches,
         schedule=_schedule(run),
-        v=run.v if run.pp > 1 else 1,
+        v=_chunks(run),
         zero_stage=zero,
         sequence_parallel=run.tp > 1
         and (assumed.sequence_parallel if run.sequence_parallel is None else run.sequence_parallel),
@@ -211,9 +220,18 @@ def _schedule(run: MeasuredRun) -> str:
         return "interleaved_1f1b" if run.v > 1 and run.pp > 1 else "1f1b"
     if stated == "1f1b" and run.v > 1:
         raise RowSkipped(f"schedule 1f1b contradicts vpp={run.v}")
-    if stated not in ("1f1b", "interleaved_1f1b", "gpipe", "naive"):
+    if stated not in SCHEDULE_NAMES:
         raise RowSkipped(f"schedule {stated} is not yet simulated")
+    if (stated in V_SHAPED and run.v > 2) or (stated in SPLIT - V_SHAPED and run.v > 1):
+        raise RowSkipped(f"schedule {stated} contradicts vpp={run.v}")
     return stated if run.pp > 1 else "1f1b"
+
+
+def _chunks(run: MeasuredRun) -> int:
+    """Chunks of a rank; those of a V are two, whether the row says so or not."""
+    if run.pp == 1:
+        return 1
+    return 2 if run.schedule in V_SHAPED else run.v
 
 
 def _recompute(run: MeasuredRun, assumed: Assumptions) -> Recompute:

@@ -12,6 +12,7 @@ from typing import Any
 
 from parsim.errors import PlanError
 from parsim.sim import Prediction, simulate
+from parsim.validation.bubble import bubble_of, is_post_validated, post_validated_step
 from parsim.validation.build import Case, build_case
 from parsim.validation.coverage import Coverage, coverage
 from parsim.validation.ranking import Ranking, rank
@@ -48,6 +49,9 @@ class Comparison:
     predicted_reserved: float | None = None
     step_interval: tuple[float, float] | None = None
     peak_interval: tuple[float, float] | None = None
+    measured_bubble: float | None = None
+    predicted_bubble: float | None = None
+    bubble_from_profile: float | None = None
 
     @property
     def skipped(self) -> bool:
@@ -80,6 +84,17 @@ class Comparison:
             "measured_peak_memory_bytes": self.measured_peak,
             "memory_error": self.memory_error,
             "peak_interval_bytes": self.peak_interval and list(self.peak_interval),
+            **self._bubbles(),
+        }
+
+    def _bubbles(self) -> dict[str, float | None]:
+        """Only where the row states a bubble: by parsim's times, and by the row's own."""
+        if self.measured_bubble is None:
+            return {}
+        return {
+            "predicted_bubble_fraction": self.predicted_bubble,
+            "bubble_from_profile": self.bubble_from_profile,
+            "measured_bubble_fraction": self.measured_bubble,
         }
 
 
@@ -138,6 +153,8 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         run = parse_row(row)
         case = build_case(run)
         found = simulate(case.job, case.plan)
+        own, profiled = bubble_of(run, case.job, case.plan)
+        step, said = _step(case, found)
     except (RowSkipped, PlanError) as reason:
         return Comparison(
             table=table,
@@ -158,15 +175,33 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         precision=case.plan.precision,
         plan=case.plan.label(),
         decision=_decision(case),
-        notes=(*case.notes, *found.memory_notes, *_unstated(run)),
-        predicted_step=found.step_time,
+        notes=(*case.notes, *found.memory_notes, *_unstated(run), *said),
+        predicted_step=step,
         measured_step=run.step_time,
         predicted_peak=max(found.peak_allocated),
         measured_peak=run.peak_memory if run.recompute else None,
         predicted_reserved=max(found.peak_reserved) if case.job.software.prints_reserved else None,
-        step_interval=(found.interval.low, found.interval.high),
+        step_interval=_scaled(found, step),
         peak_interval=_peak_interval(case, found),
+        measured_bubble=run.bubble_fraction,
+        predicted_bubble=own,
+        bubble_from_profile=profiled,
     )
+
+
+def _step(case: Case, found: Prediction) -> tuple[float, tuple[str, ...]]:
+    """The step time, and what is assumed of it."""
+    if not is_post_validated(case.job, case.plan):
+        return found.step_time, ()
+    said = "the norm of gradients is validated after the update (arXiv 2401.10241, section 4)"
+    return post_validated_step(case.job, case.plan), (f"schedule {case.plan.schedule}: {said}",)
+
+
+def _scaled(found: Prediction, step: float) -> tuple[float, float]:
+    """The interval of the step time; its relative width is that of the simulated one."""
+    if step == found.step_time:
+        return found.interval.low, found.interval.high
+    return found.interval.low / found.step_time * step, found.interval.high / found.step_time * step
 
 
 def _peak_interval(case: Case, found: Prediction) -> tuple[float, float]:

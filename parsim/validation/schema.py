@@ -30,6 +30,9 @@ OPTIONAL = (
     "t_p2p_ms", "task", "note",
 )  # fmt: skip
 
+TIMES = ("t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms")
+"""Milliseconds of a pipeline rank and micro-batch, its chunks together."""
+
 OVERLAPS = ("none", "dp", "fsdp", "tp", "p2p", "p2p_scatter_gather")
 """What a cell of `overlap` may list, with + between."""
 
@@ -41,6 +44,16 @@ LARGEST = 10**9
 
 class RowSkipped(Exception):
     """This row cannot be predicted; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Seconds of F, I and W of a pipeline rank and micro-batch, and of a message."""
+
+    forward: float
+    backward_input: float
+    backward_weight: float
+    message: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +94,8 @@ class MeasuredRun:
     torch_compile: bool | None
     step_time: float | None
     peak_memory: float | None
+    bubble_fraction: float | None = None
+    profile: Profile | None = None
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
@@ -156,6 +171,35 @@ class _Cells:
             raise RowSkipped(f"{name}={cell!r} must be a positive finite number")
         return value
 
+    def fraction(self, name: str) -> float | None:
+        cell = self.text(name)
+        if cell is None:
+            return None
+        try:
+            value = float(cell)
+        except ValueError:
+            raise RowSkipped(f"{name}={cell!r} is not a number") from None
+        if not 0.0 <= value < 1.0:
+            raise RowSkipped(f"{name}={cell!r} must be at least 0 and below 1")
+        return value
+
+    def profile(self) -> Profile | None:
+        """All of F, I and W, or none; a message that is not stated takes no time."""
+        stated = {name: self.number(name) for name in TIMES}
+        message = 0.0 if self.text("t_p2p_ms") in ("0", "0.0") else self.number("t_p2p_ms")
+        missing = [name for name, value in stated.items() if value is None]
+        if len(missing) == len(TIMES) and message is None:
+            return None
+        if missing:
+            raise RowSkipped(f"{', '.join(TIMES)} belong together, but {missing[0]} is not stated")
+        forward, inputs, weights = (1e-3 * (value or 0.0) for value in stated.values())
+        return Profile(
+            forward=forward,
+            backward_input=inputs,
+            backward_weight=weights,
+            message=1e-3 * (message or 0.0),
+        )
+
     def flag(self, name: str) -> bool | None:
         cell = self.text(name)
         if cell is None:
@@ -219,9 +263,11 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         torch_compile=cells.flag("torch_compile"),
         step_time=cells.number("step_time_s"),
         peak_memory=None if memory is None else memory * GIB,
+        bubble_fraction=cells.fraction("bubble_fraction"),
+        profile=cells.profile(),
     )
     _arithmetic(run)
-    if run.step_time is None and run.peak_memory is None:
+    if run.step_time is None and run.peak_memory is None and run.bubble_fraction is None:
         raise RowSkipped("neither step_time_s nor peak_memory_gib is stated")
     return run
 

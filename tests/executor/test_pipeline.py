@@ -22,7 +22,8 @@ EXACT = 1e-6  # fp32: 2**-23 = 1.2e-7, and a few sums in another order
 
 STOCK = ("naive", "gpipe", "1f1b", "interleaved_1f1b")
 RANKS = {"two": 2, "three": 3, "four": 4}
-TIMELINES = [("two", f"timeline of {name}", 2) for name in (*STOCK, "random 11")]
+SPLIT = ("zb_h1", "zb_2p", "zb_v", "v_half", "v_min")
+TIMELINES = [("two", f"timeline of {name}", 2) for name in (*STOCK, *SPLIT, "random 11")]
 TIMELINES.append(("four", "2x2 timeline", 2))
 
 pytestmark = pytest.mark.distributed
@@ -51,7 +52,7 @@ def worst(found: list[Any], case: str) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("name", ["two", "four"])
-@pytest.mark.parametrize("schedule", STOCK)
+@pytest.mark.parametrize("schedule", [*STOCK, *SPLIT])
 def test_schedule_trains_as_one_process(suite: Suite, name: str, schedule: str) -> None:
     gradient, loss = worst(suite(name), schedule)
     assert gradient <= EXACT
@@ -89,6 +90,7 @@ def test_random_schedules_train_as_one_process(suite: Suite) -> None:
     "case",
     [
         *(f"2x2 reduce_grad, {name}" for name in ("naive", "gpipe", "1f1b", "interleaved_1f1b")),
+        *(f"2x2 reduce_grad, {name}" for name in SPLIT),
         "2x2 reduce_grad, random 5",
         "2x2 ddp, 1f1b",
         "2x2 ddp, interleaved_1f1b",

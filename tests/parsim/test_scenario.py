@@ -261,6 +261,7 @@ def test_every_field_of_a_plan_can_be_written(tmp_path: Path) -> None:
     written: dict[str, Any] = {
         "tp": 2, "pp": 2, "dp_replicate": 1, "dp_shard": 2, "cp": 1, "ep": 1,
         "microbatch_size": 2, "num_microbatches": 4, "schedule": "interleaved_1f1b", "v": 2,
+        "action_times": [1.0, 0.9, 0.8, 0.05, 0.5],
         "stage_layers": [2, 4, 4, 2], "zero_stage": 1, "sequence_parallel": True,
         "recompute": "full", "precision": "fp16", "gradient_precision": "same",
         "reduce_precision": "same", "bucket_size": "25MB", "overlap_grad_reduce": False,
@@ -269,6 +270,7 @@ def test_every_field_of_a_plan_can_be_written(tmp_path: Path) -> None:
     }  # fmt: skip
     renamed = {"bucket_size": "bucket_bytes"}
     values = {renamed.get(key, key): value for key, value in written.items()}
+    values["action_times"] = (1.0, 0.9, 0.8, 0.05, 0.5)
     values |= {"stage_layers": (2, 4, 4, 2), "recompute": Recompute.FULL, "bucket_bytes": 25e6}
     values["rank_order"] = tuple(written["rank_order"])
     assert set(values) == {field.name for field in fields(Plan)} - {"actions"}  # read from a file

@@ -10,6 +10,7 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.software import software_catalog
 from parsim.errors import InputError, PlanError, ScenarioError
 from parsim.model.reader import load_model_catalog
+from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.scenario import load_scenario
 from parsim.scenario.schema import BLOCKS
 
@@ -34,7 +35,7 @@ SOFTWARE = ", ".join(sorted(software_catalog()))
 SIZES = "allowed units are B, KB, MB, GB, TB, KiB, MiB, GiB, TiB; e.g. '80GiB'"
 START = "a scenario has the blocks model, cluster, training, and plan or search"
 BLOCK = "must be a block of 'key: value' lines"
-SCHEDULES = "naive, gpipe, 1f1b, interleaved_1f1b"
+SCHEDULES = ", ".join(SCHEDULE_NAMES)
 
 
 def keys(*path: str) -> str:

@@ -65,7 +65,19 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
     "schedule": (
         {"schedule": "interleaved"},
         "schedule='interleaved' is unknown (did you mean 'interleaved_1f1b'?); allowed: naive, "
-        "gpipe, 1f1b, interleaved_1f1b",
+        "gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_h2, zb_1p, zb_2p, zb_auto, zb_v, v_half, v_min",
+    ),
+    "no pipeline to fill": (
+        {"schedule": "zb_h1", "pp": 1, "dp_replicate": 4},
+        "schedule='zb_h1' needs pp >= 2, but pp=1; use schedule='1f1b'",
+    ),
+    "a V of one chunk": (
+        {"schedule": "zb_v", "pp": 2},
+        "schedule='zb_v' has two chunks per rank, placed as a V, but v=1; use v=2",
+    ),
+    "two chunks without a V": (
+        {"schedule": "zb_2p", "pp": 2, "v": 2},
+        "schedule='zb_2p' has one chunk per rank, but v=2; use v=1",
     ),
     "precision": (
         {"precision": "fp9"},

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from parsim.errors import ScheduleError
-from parsim.schedule import SCHEDULES, build_schedule
+from parsim.schedule import SCHEDULES, V_SHAPED, build_schedule
 from parsim.schedule.check import check_schedule
 from parsim.schedule.lowering import lower
 
@@ -15,6 +15,13 @@ GOLDEN = {
     "gpipe_p4_m4": ("gpipe", 4, 4, 1),
     "1f1b_p4_m8": ("1f1b", 4, 8, 1),
     "interleaved_p4_m8_v2": ("interleaved_1f1b", 4, 8, 2),
+    "zb_h1_p4_m8": ("zb_h1", 4, 8, 1),
+    "zb_h2_p4_m8": ("zb_h2", 4, 8, 1),
+    "zb_1p_p4_m8": ("zb_1p", 4, 8, 1),
+    "zb_2p_p4_m8": ("zb_2p", 4, 8, 1),
+    "zb_v_p4_m8": ("zb_v", 4, 8, 2),
+    "v_half_p4_m8": ("v_half", 4, 8, 2),
+    "v_min_p4_m8": ("v_min", 4, 8, 2),
 }
 
 
@@ -32,8 +39,8 @@ def test_golden_staircase(golden: Callable[[str], bytes], name: str) -> None:
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("pp", range(1, 7))
 def test_every_size_is_complete_and_finishes(name: str, pp: int) -> None:
-    v = 3 if name == "interleaved_1f1b" else 1
-    for m in (m for m in range(1, 15) if v == 1 or accepts(pp, m)):
+    v = 3 if name == "interleaved_1f1b" else 2 if name in V_SHAPED else 1
+    for m in (m for m in range(1, 15) if v < 3 or accepts(pp, m)):
         schedule = build_schedule(name, pp=pp, num_microbatches=m, v=v)
         check_schedule(schedule)
         check_schedule(lower(schedule), sends="rendezvous")
@@ -60,7 +67,8 @@ def test_interleaving_divides_the_bubble() -> None:
         (
             {"name": "1f1", "pp": 2, "num_microbatches": 2},
             "unknown schedule '1f1' (did you mean '1f1b'?); "
-            "allowed: naive, gpipe, 1f1b, interleaved_1f1b",
+            "allowed: naive, gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_h2, zb_1p, zb_2p, zb_auto, "
+            "zb_v, v_half, v_min",
         ),
         (
             {"name": "gpipe", "pp": 2, "num_microbatches": 2, "v": 2},

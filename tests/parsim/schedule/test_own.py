@@ -121,12 +121,12 @@ def test_the_communication_is_run_but_not_simulated(
     if bare.pp == 1 or bare.num_stages % bare.pp:
         return
     text = lower(bare, unshard=True, reduce_grad=True).to_csv()
-    sizes = {
+    sizes: dict[str, Any] = {
         "pp": bare.pp,
         "v": bare.num_stages // bare.pp,
         "num_microbatches": bare.num_microbatches,
     }
-    plan = replace(PLAN, actions=text, **sizes)  # type: ignore[arg-type]
+    plan = replace(PLAN, actions=text, **sizes)
     assert schedule_of(plan).to_csv() == text
     assert build_schedule("a.csv", actions=text, **sizes).ranks == bare.ranks
     assert bare.compute_only() is bare

@@ -126,6 +126,15 @@ def test_interleaved(pp: int, m: int, v: int) -> None:
     assert our_text(lowered) == as_text(made.pipeline_order_with_comms)
 
 
+@pytest.mark.parametrize("pp", [2, 3, 4, 5, 8])
+@pytest.mark.parametrize("m", [1, 2, 5, 8, 16, 20])
+def test_zb_v(pp: int, m: int) -> None:
+    made = theirs.ScheduleZBVZeroBubble([stage(pp, 2) for _ in range(2)], m)
+    ours = build_schedule("zb_v", pp=pp, num_microbatches=m, v=2)
+    assert our_text(ours) == as_text(made.pipeline_order)
+    assert dict(enumerate(ours.stage_rank)) == made.stage_index_to_group_rank
+
+
 def test_interleaved_refuses_what_torch_refuses() -> None:
     with pytest.raises(ValueError, match="multiple of the number of rounds"):
         theirs.ScheduleInterleaved1F1B([stage(4, 2), stage(4, 2)], 11)
