@@ -147,7 +147,9 @@ def test_groups_by_stack_device_and_precision() -> None:
 def test_plans_are_ranked_where_there_are_groups(lines: list[str]) -> None:
     assert "## Choice of plans" not in lines
     rows = [
-        replace(DONE, row_id=str(i), predicted_step=float(i), measured_step=float(5 - i))
+        replace(
+            DONE, row_id=str(i), plan=f"tp{i}", predicted_step=float(i), measured_step=float(5 - i)
+        )
         for i in range(1, 5)
     ]
     text = accuracy_report(Validation(rows=tuple(rows)), command="x").splitlines()

@@ -89,7 +89,9 @@ def test_a_decision_is_what_a_plan_does_not_change(row: MakeRow) -> None:
 
 def test_tables_say_how_they_rank() -> None:
     rows = [
-        Comparison(table="t", row_id=str(i), predicted_step=float(i), measured_step=float(i))
+        Comparison(
+            table="t", row_id=str(i), plan=f"tp{i}", predicted_step=float(i), measured_step=float(i)
+        )
         for i in range(1, 5)
     ]
     skipped = Comparison(table="u", row_id="1", reason="cp=2 is not yet simulated")
