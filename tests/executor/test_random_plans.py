@@ -61,7 +61,9 @@ def test_the_sample_holds_every_kind_of_plan() -> None:
     assert {plan.pp for plan in plans} == {1, 2, 4}
     assert {plan.tp for plan in plans} == {1, 2, 4}
     assert {plan.recompute for plan in plans} == {0, 1, 2}
-    assert len({plan.schedule for plan in plans if plan.pp > 1}) == 5
+    names = {plan.schedule for plan in plans if plan.pp > 1}
+    assert names >= {"naive", "gpipe", "1f1b", "interleaved_1f1b", "own.csv"}
+    assert len(names) > 8  # some of the zero-bubble ones too
     assert any(plan.sequence_parallel and plan.pp > 1 and plan.dp > 1 for plan in plans)
     assert any(plan.dp_replicate > 1 and plan.dp_shard > 1 and plan.pp > 1 for plan in plans)
     assert any(0 in (plan.stage_layers or ()) for plan in plans)
