@@ -33,16 +33,18 @@ LARGEST = 1e12
 """No size or time of a kernel is larger; a typing mistake is."""
 
 _FAMILIES = {
-    "gb200": "gb200", "b200": "b200-sxm", "h200": "h200-sxm", "h100": "h100-sxm-80gb",
-    "a100": "a100-sxm-80gb", "v100": "v100-sxm-32gb", "l4": "l4", "t4": "t4",
+    "gb300": "gb300", "b300": "b300-sxm", "gb200": "gb200", "b200": "b200-sxm",
+    "h200": "h200-sxm", "h100": "h100-sxm-80gb", "a100": "a100-sxm-80gb",
+    "v100": "v100-sxm-32gb", "l4": "l4", "t4": "t4",
 }  # fmt: skip
 _FORMS = {
     ("h100", "pcie"): "h100-pcie-80gb", ("a100", "pcie"): "a100-pcie-80gb",
     ("a100", "40gb"): "a100-sxm-40gb", ("v100", "16gb"): "v100-sxm-16gb",
     ("h100", "96gb"): "h100-sxm-96gb-500w",
 }  # fmt: skip
-_SIZES = {"gb200": "", "b200": "180gb 192gb", "h200": "141gb", "h100": "80gb 96gb", "l4": "24gb",
-          "a100": "40gb 80gb", "v100": "16gb 32gb", "t4": "16gb"}  # fmt: skip
+_SIZES = {"gb300": "", "b300": "270gb 288gb", "gb200": "", "b200": "180gb 192gb", "h200": "141gb",
+          "h100": "80gb 96gb", "l4": "24gb", "a100": "40gb 80gb", "v100": "16gb 32gb",
+          "t4": "16gb"}  # fmt: skip
 _ADORNMENTS = frozenset(
     ("nvidia", "tesla", "sxm", "sxm2", "sxm3", "sxm4", "sxm5", "sxm6", "hgx", "dgx", "gpu", "pcie")
 )
