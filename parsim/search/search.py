@@ -139,7 +139,7 @@ def search(
     order = np.lexsort((found.peak, found.step))[: min(top, int(fits.sum()))]
     evaluated = int(fits.sum())
     return SearchResult(
-        plans=tuple(_ranked(job, listed.table, found, int(i), best=int(order[0])) for i in order),
+        plans=_ranked(job, listed.table, found, order),
         counts={
             "enumerated": listed.enumerated,
             "illegal": listed.illegal,
@@ -239,11 +239,24 @@ def _evaluate_shape(
     found.bubble[members[fits]] = bubble_fraction(graph, kept, result)
 
 
-def _ranked(job: Job, table: PlanTable, found: _Found, row: int, *, best: int) -> Ranked:
-    plan = table.plan(row)
-    step, least = float(found.step[row]), float(found.step[best])
-    interval = step_interval(job, plan, step)
-    tied = interval.low <= least and step <= step_interval(job, table.plan(best), least).high
+def _ranked(
+    job: Job, table: PlanTable, found: _Found, order: NDArray[np.int64]
+) -> tuple[Ranked, ...]:
+    """The rows of an order, best first."""
+    rows = [int(row) for row in order]
+    intervals = [step_interval(job, table.plan(row), float(found.step[row])) for row in rows]
+    least, highest = float(found.step[rows[0]]), intervals[0].high
+    return tuple(
+        _entry(job, table, found, row, interval,
+               tied=interval.low <= least and float(found.step[row]) <= highest)
+        for row, interval in zip(rows, intervals, strict=True)
+    )  # fmt: skip
+
+
+def _entry(
+    job: Job, table: PlanTable, found: _Found, row: int, interval: Interval, *, tied: bool
+) -> Ranked:
+    plan, step = table.plan(row), float(found.step[row])
     peak = job.device.peak(table.precision.products)
     flops = job.model.step_flops(plan.global_batch_size)
     return Ranked(

@@ -126,9 +126,12 @@ def distance(sizes: Sizes, ranges: Mapping[str, Range]) -> float:
     return hypot(*outside)
 
 
-def bound_of(job: Job, plan: Plan) -> str:
-    """Whether a plan's layers keep the host or the device busy longer."""
-    layers = LayerTable.of(job, PlanTable.of([plan]))
+def bound_of(job: Job, plan: Plan, layers: LayerTable | None = None) -> str:
+    """Whether a plan's layers keep the host or the device busy longer.
+
+    `layers` are those of this plan alone, where they are already priced.
+    """
+    layers = layers or LayerTable.of(job, PlanTable.of([plan]))
     return HOST if float(host_share(job, layers)[0]) > HOST_BOUND else DEVICE
 
 

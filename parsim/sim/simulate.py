@@ -16,7 +16,7 @@ from parsim.plan.rules import check_plan
 from parsim.sim.activation_parts import activation_parts
 from parsim.sim.evaluate import Evaluation, evaluate
 from parsim.sim.events import simulate_events
-from parsim.sim.interval import step_interval
+from parsim.sim.interval import bound_of, step_interval
 from parsim.sim.maxplus import ClassTimes
 from parsim.sim.memory_spread import memory_spread
 from parsim.sim.prediction import Prediction
@@ -95,7 +95,7 @@ def _prediction(
     return Prediction(
         plan=plan,
         step_time=step,
-        interval=step_interval(job, plan, step),
+        interval=step_interval(job, plan, step, bound=bound_of(job, plan, layers)),
         pipeline_time=float(found.pipeline_time[0]),
         tokens_per_second=plan.global_batch_size * job.model.seq_len / step,
         mfu=model_flops / capable,

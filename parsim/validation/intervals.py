@@ -50,7 +50,7 @@ PAIRS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residual:
-    """One run: log(measured / predicted), its sizes, and the case that was predicted.
+    """One run: log(measured / predicted), measured seconds, sizes, and the predicted case.
 
     `cell` names what repeats: runs of one cell (a model under one tensor-parallel degree and
     micro-batch) count together as one, as tables repeat some cells a hundred times.
@@ -62,6 +62,7 @@ class Residual:
     software: str
     bound: str
     error: float
+    measured: float
     sizes: Sizes
     case: Case
 
@@ -74,13 +75,13 @@ def residuals(tables: Iterable[Path]) -> list[Residual]:
             try:
                 case = build_case(parse_row(row))
                 if case.run.step_time is not None:
-                    found.append(_residual(table.stem, case))
+                    found.append(_residual(table.stem, case, case.run.step_time))
             except (RowSkipped, PlanError):
                 continue
     return found
 
 
-def _residual(table: str, case: Case) -> Residual:
+def _residual(table: str, case: Case, measured: float) -> Residual:
     plan, job = case.plan, case.job
     cell = f"{table}/{job.model.name}/{job.model.hidden_size}/{plan.tp}/{plan.microbatch_size}"
     return Residual(
@@ -89,15 +90,15 @@ def _residual(table: str, case: Case) -> Residual:
         device=job.device.id,
         software=job.software.id,
         bound=bound_of(job, plan),
-        error=_log_error(case, job),
+        error=_log_error(case, job, measured),
+        measured=measured,
         sizes=sizes_of(job, plan),
         case=case,
     )
 
 
-def _log_error(case: Case, job: Job) -> float:
-    assert case.run.step_time is not None
-    return log(case.run.step_time / simulate(job, case.plan).step_time)
+def _log_error(case: Case, job: Job, measured: float) -> float:
+    return log(measured / simulate(job, case.plan).step_time)
 
 
 def weights(runs: Sequence[Residual]) -> NDArray[np.float64]:
@@ -211,7 +212,7 @@ def added(runs: Sequence[Residual], changed: Callable[[Job], Job | None]) -> flo
         job = changed(run.case.job)
         if job is not None:
             try:
-                pairs.append((run.error, _log_error(run.case, job)))
+                pairs.append((run.error, _log_error(run.case, job, run.measured)))
             except PlanError:
                 continue
     squares = np.minimum(np.array(pairs, dtype=np.float64) ** 2, 0.25).mean(axis=0)
@@ -240,12 +241,12 @@ def as_relative(job: Job) -> Job | None:
 
 def calibrated_groups(reports: Iterable[Path]) -> list[Group]:
     """Errors of runs on calibrated machines, from the hardware suite's `report.json` files."""
-    errors = sorted(
+    errors = [
         log(case["step_time_s"]["measured"] / case["step_time_s"]["predicted"])
         for path in reports
         for case in json.loads(path.read_text(encoding="utf-8"))["cases"]
         if case["counted"]
-    )
+    ]
     if not errors:
         return []
     tail = (1.0 - COVERAGE) / 2.0
