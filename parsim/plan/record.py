@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from pathlib import PurePath
 from typing import Any
@@ -93,57 +93,50 @@ NVFP4 = Quantization(
 tensor's maximum (2), one that reads 2 and writes both orientations. The rate is fitted to the
 Megatron-Bridge rows, whose recipe may also keep some layers in 16 bit."""
 
+MOMENTS = 8
+"""Bytes of Adam's two fp32 moments."""
+
+
+def _whole(name: str) -> Precision:
+    """Everything in 4 bytes."""
+    return Precision(
+        name=name, compute=name, activation=4, parameter=4, gathered=4, master=0, optimizer=MOMENTS
+    )
+
+
+def _mixed(name: str, compute: str = "bf16", how: Quantization | None = None) -> Precision:
+    """16-bit parameters beside an fp32 master copy."""
+    return Precision(
+        name=name,
+        compute=compute,
+        activation=2,
+        parameter=2,
+        gathered=2,
+        master=4,
+        optimizer=MOMENTS,
+        quantization=how,
+    )
+
+
+def _autocast(name: str, how: Quantization | None = None) -> Precision:
+    """16-bit compute over fp32 parameters, which are their own master copy."""
+    return replace(_mixed(name, how=how), parameter=4, master=0)
+
+
 PRECISIONS = {
-    # Adam keeps two fp32 moments: 8 bytes
-    "fp32": Precision(
-        name="fp32", compute="fp32", activation=4, parameter=4, gathered=4, master=0, optimizer=8
-    ),
-    "tf32": Precision(
-        name="tf32", compute="tf32", activation=4, parameter=4, gathered=4, master=0, optimizer=8
-    ),
-    "bf16": Precision(
-        name="bf16", compute="bf16", activation=2, parameter=2, gathered=2, master=4, optimizer=8
-    ),
-    "fp16": Precision(
-        name="fp16", compute="fp16", activation=2, parameter=2, gathered=2, master=4, optimizer=8
-    ),
-    "bf16_amp": Precision(
-        name="bf16_amp",
-        compute="bf16",
-        activation=2,
-        parameter=4,
-        gathered=2,
-        master=0,
-        optimizer=8,
-    ),
-    **{
-        name: Precision(
-            name=name,
-            compute="bf16",
-            activation=2,
-            parameter=2,
-            gathered=2,
-            master=4,
-            optimizer=8,
-            quantization=quantization,
-        )
-        for name, quantization in (
-            ("fp8", DELAYED),
-            ("fp8_rowwise", ROWWISE),
-            ("mxfp8", MXFP8),
-            ("nvfp4", NVFP4),
-        )
-    },
-    "fp8_amp": Precision(
-        name="fp8_amp",
-        compute="bf16",
-        activation=2,
-        parameter=4,
-        gathered=2,
-        master=0,
-        optimizer=8,
-        quantization=DELAYED,
-    ),
+    one.name: one
+    for one in (
+        _whole("fp32"),
+        _whole("tf32"),
+        _mixed("bf16"),
+        _mixed("fp16", "fp16"),
+        _autocast("bf16_amp"),
+        _mixed("fp8", how=DELAYED),
+        _mixed("fp8_rowwise", how=ROWWISE),
+        _mixed("mxfp8", how=MXFP8),
+        _mixed("nvfp4", how=NVFP4),
+        _autocast("fp8_amp", DELAYED),
+    )
 }
 """bf16 and fp16 keep an fp32 master copy; the _amp ones are autocast over fp32 parameters."""
 

@@ -7,11 +7,9 @@ cannot be predicted raises RowSkipped with the reason.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +19,7 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.placed import Groups
 from parsim.errors import TableError
 from parsim.validation.schema import RowSkipped
+from parsim.validation.table_file import read_rows
 
 REQUIRED = ("row_id", "gpu_type", "n_nodes", "gpus_per_node", "collective", "message_bytes")
 TIMES = ("time_us", "busbw_gb_per_s", "algbw_gb_per_s")
@@ -88,27 +87,12 @@ def read_collectives(path: Path) -> list[dict[str, str]]:
     Raises:
         TableError: it cannot be read, has no rows, or lacks columns.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as reason:
-        said = reason.strerror if isinstance(reason, OSError) else "not UTF-8 text"
-        raise TableError(f"{path}: cannot read: {said}") from None
-    reader = csv.reader(StringIO(text, newline=""))
-    try:
-        lines = [[cell.strip() for cell in cells] for cells in reader if cells]
-    except csv.Error as reason:
-        raise TableError(f"{path}:{reader.line_num}: not CSV: {reason}") from None
-    if not lines:
-        raise TableError(f"{path}: empty file; expected a header with {', '.join(REQUIRED)}")
-    header, *rows = lines
-    _check_header(path, header)
-    if not rows:
-        raise TableError(f"{path}: no rows below the header")
-    blank = dict.fromkeys(header, "")
-    return [blank | dict(zip(header, row, strict=False)) for row in rows]
+    return read_rows(path, _check_header)
 
 
 def _check_header(path: Path, header: list[str]) -> None:
+    if not header:
+        raise TableError(f"{path}: empty file; expected a header with {', '.join(REQUIRED)}")
     if set(PARAMETERS) <= set(header):
         return
     missing = [name for name in REQUIRED if name not in header]

@@ -7,13 +7,11 @@ with `peak_tflops_used`). A row that cannot be priced is skipped with its reason
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import as_file, files
-from io import StringIO
 from pathlib import Path
 
 from parsim.cluster.hardware import Device
@@ -21,6 +19,7 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.attention import FLASH_BACKWARD
 from parsim.errors import TableError
 from parsim.validation.schema import RowSkipped
+from parsim.validation.table_file import read_rows
 
 NEEDED = ("row_id", "gpu_type", "op")
 """Columns that every table of kernels has."""
@@ -74,26 +73,16 @@ def read_kernel_table(path: Path) -> list[dict[str, str]]:
     Raises:
         TableError: missing file, not text, empty, no rows, or columns missing.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as reason:
-        said = reason.strerror if isinstance(reason, OSError) else "not UTF-8 text"
-        raise TableError(f"{path}: cannot read: {said}") from None
-    try:
-        lines = list(csv.reader(StringIO(text, newline=""), strict=True))
-    except csv.Error as reason:
-        raise TableError(f"{path}: not CSV: {reason}") from None
-    header, *rows = [[cell.strip() for cell in line] for line in lines if line] or [[]]
+    return read_rows(path, _check_header, strict=True)
+
+
+def _check_header(path: Path, header: list[str]) -> None:
     missing = [name for name in NEEDED if name not in header]
     if missing:
         raise TableError(
             f"{path}: columns missing: {', '.join(missing)}; a table of kernels has "
             f"{', '.join(NEEDED)}, a shape and a time"
         )
-    if not rows:
-        raise TableError(f"{path}: no rows below the header")
-    blank = dict.fromkeys(header, "")
-    return [blank | dict(zip(header, row, strict=False)) for row in rows]
 
 
 def parse_kernel(row: Mapping[str, str]) -> Kernel:

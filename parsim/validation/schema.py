@@ -6,13 +6,12 @@ not say. A row that cannot be used raises RowSkipped with the reason; it is neve
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 
 from parsim.errors import TableError
+from parsim.validation.table_file import read_rows
 
 REQUIRED = (
     "row_id", "stack", "system", "gpu_type", "gpus_per_node", "n_gpus", "model", "n_layers",
@@ -104,30 +103,15 @@ def read_table(path: Path) -> list[dict[str, str]]:
     Raises:
         TableError: missing file, not text, empty, no rows, or columns missing.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as reason:
-        said = reason.strerror if isinstance(reason, OSError) else "not UTF-8 text"
-        raise TableError(f"{path}: cannot read: {said}") from None
-    if not text.strip():
+    return read_rows(path, _check_header)
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    if not header:
         raise TableError(f"{path}: empty file; expected a header with {', '.join(REQUIRED)}")
-    header, *rows = _records(path, text)
     missing = [name for name in REQUIRED if name not in header]
     if missing:
         raise TableError(f"{path}: columns missing: {', '.join(missing)}")
-    if not rows:
-        raise TableError(f"{path}: no rows below the header")
-    blank = dict.fromkeys(header, "")
-    return [blank | dict(zip(header, row, strict=False)) for row in rows]
-
-
-def _records(path: Path, text: str) -> list[list[str]]:
-    """The lines of CSV text that are not blank, the header first."""
-    reader = csv.reader(StringIO(text, newline=""))
-    try:
-        return [[cell.strip() for cell in cells] for cells in reader if cells]
-    except csv.Error as reason:
-        raise TableError(f"{path}:{reader.line_num}: not CSV: {reason}") from None
 
 
 class _Cells:
@@ -159,28 +143,23 @@ class _Cells:
             raise RowSkipped(f"{name}={value} must be at least 1")
         return value
 
-    def number(self, name: str) -> float | None:
+    def _float(self, name: str) -> float | None:
         cell = self.text(name)
-        if cell is None:
-            return None
         try:
-            value = float(cell)
+            return None if cell is None else float(cell)
         except ValueError:
             raise RowSkipped(f"{name}={cell!r} is not a number") from None
-        if not 0.0 < value < float("inf"):
-            raise RowSkipped(f"{name}={cell!r} must be a positive finite number")
+
+    def number(self, name: str) -> float | None:
+        value = self._float(name)
+        if value is not None and not 0.0 < value < float("inf"):
+            raise RowSkipped(f"{name}={self.text(name)!r} must be a positive finite number")
         return value
 
     def fraction(self, name: str) -> float | None:
-        cell = self.text(name)
-        if cell is None:
-            return None
-        try:
-            value = float(cell)
-        except ValueError:
-            raise RowSkipped(f"{name}={cell!r} is not a number") from None
-        if not 0.0 <= value < 1.0:
-            raise RowSkipped(f"{name}={cell!r} must be at least 0 and below 1")
+        value = self._float(name)
+        if value is not None and not 0.0 <= value < 1.0:
+            raise RowSkipped(f"{name}={self.text(name)!r} must be at least 0 and below 1")
         return value
 
     def profile(self) -> Profile | None:
