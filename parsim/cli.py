@@ -17,7 +17,8 @@ import typer
 from parsim.cli_catalog import app as catalog
 from parsim.cli_collectives import collectives
 from parsim.cli_executor import calibrate, run
-from parsim.errors import InputError, NoFeasiblePlan, ParsimError, ToleranceExceeded
+from parsim.cli_validate import validate
+from parsim.errors import NoFeasiblePlan, ParsimError, ToleranceExceeded
 from parsim.terminal import (
     AsJson,
     CalibratedDevice,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from parsim.search.search import SearchResult
     from parsim.sim.contention import Contention
     from parsim.sim.monte_carlo import JitterResult
-    from parsim.validation.compare import Validation
 
 INTERRUPTED = 130
 """The shell's code for what Ctrl-C ends: 128 + SIGINT."""
@@ -195,19 +195,23 @@ def simulate(  # noqa: PLR0913  one parameter an option
         from parsim.report.text import prediction_view
 
         show(prediction_view(prediction, usable=usable, evidence=describe(evidence)))
-    if shared is not None and not as_json:
-        from parsim.report.contention import contention_view
-
-        show(contention_view(shared))
-    if late is not None and not as_json:
-        from parsim.report.jitter import jitter_view
-
-        show(jitter_view(late))
+        _show_more(shared, late)
     if timeline is not None and prediction.timeline is not None:
         save_own_form(prediction.timeline, timeline)
         note(f"timeline written to {timeline}")
     if max(prediction.peak_allocated) > usable:
         raise NoFeasiblePlan(shortage_message(found.job, plan))
+
+
+def _show_more(shared: Contention | None, late: JitterResult | None) -> None:
+    if shared is not None:
+        from parsim.report.contention import contention_view
+
+        show(contention_view(shared))
+    if late is not None:
+        from parsim.report.jitter import jitter_view
+
+        show(jitter_view(late))
 
 
 def _contention(found: Scenario) -> Contention:
@@ -360,117 +364,7 @@ def compare(
         raise ToleranceExceeded(found.verdict)
 
 
-@app.command()
-def validate(
-    tables: Annotated[
-        list[Path] | None, typer.Argument(metavar="TABLE.csv", help="default: shipped tables")
-    ] = None,
-    verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="every row, and the assumptions per stack")
-    ] = False,
-    report: Annotated[
-        Path | None, typer.Option(help="write a Markdown report, with a CSV and a picture beside")
-    ] = None,
-    kernels: Annotated[
-        bool, typer.Option("--kernels", help="the tables hold times of single kernels")
-    ] = False,
-    collectives: Annotated[
-        bool, typer.Option("--collectives", help="tables of timed collectives instead of steps")
-    ] = False,
-    uncalibrated: Annotated[
-        bool, typer.Option("--uncalibrated", help="collectives without the measured curves")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Predict measured runs (or kernels, or collectives) and print signed errors."""
-    _check_validation(kernels, collectives, uncalibrated, report)
-    if kernels:
-        return _validate_kernels(tables, verbose, as_json)
-    if collectives:
-        return _validate_collectives(tables, uncalibrated, verbose, as_json)
-    from parsim.validation.compare import shipped_tables
-    from parsim.validation.compare import validate as compare
-
-    if report is not None:
-        from parsim.report.accuracy_files import check_report
-
-        check_report(report, tables or [])
-    with progress("predicting rows") as step:
-        found = compare(tables or shipped_tables(), progress=step)
-    if as_json:
-        print_json(found.to_json())
-    else:
-        from parsim.report.text import validation_view
-
-        show(validation_view(found, rows=verbose or bool(tables)))
-        _explain(found, verbose)
-    if report is not None:
-        from parsim.report.accuracy_files import write_accuracy
-
-        words = " ".join(str(path) for path in tables or [])
-        command = " ".join(f"parsim validate {words} --report {report}".split())
-        write_accuracy(found, report, command=command)
-        note(f"report written to {report}")
-
-
-def _check_validation(
-    kernels: bool, collectives: bool, uncalibrated: bool, report: Path | None
-) -> None:
-    if kernels and collectives:
-        raise InputError("--kernels and --collectives are for different tables; use one")
-    if uncalibrated and not collectives:
-        raise InputError("--uncalibrated is for collectives; add --collectives")
-    for given, target in ((kernels, "fit-kernels"), (collectives, "fit-collectives")):
-        if given and report is not None:
-            raise InputError(f"--report is for runs; that report comes from make {target}")
-
-
-def _validate_kernels(tables: list[Path] | None, verbose: bool, as_json: bool) -> None:
-    from parsim.validation.kernel_tables import shipped_kernel_tables
-    from parsim.validation.kernels import validate_kernels
-
-    with progress("predicting kernels") as step:
-        found = validate_kernels(tables or shipped_kernel_tables(), progress=step)
-    if as_json:
-        print_json(found.to_json())
-        return
-    from parsim.report.kernels import kernels_view
-
-    show(kernels_view(found, rows=verbose))
-
-
-def _validate_collectives(
-    tables: list[Path] | None, uncalibrated: bool, rows: bool, as_json: bool
-) -> None:
-    from parsim.validation.collectives import MODES, shipped_collectives, validate_collectives
-
-    with progress("predicting collectives") as step:
-        found = validate_collectives(
-            tables or shipped_collectives(),
-            modes=MODES[1:] if uncalibrated else MODES,
-            progress=step,
-        )
-    if as_json:
-        print_json(found.to_json())
-        return
-    from parsim.report.collectives import collectives_view
-
-    show(collectives_view(found, rows=rows))
-    for said in sorted({said for row in found.rows for said in row.notes}):
-        note(f"note: {said}")
-
-
-def _explain(found: Validation, verbose: bool) -> None:
-    from parsim.validation.assumptions import explain
-
-    notes = sorted({note for row in found.rows for note in row.notes})
-    for said in notes:
-        note(f"note: {said}")
-    if verbose:
-        for stack in found.stacks:
-            sys.stdout.write("\n".join(explain(stack)) + "\n")
-
-
+app.command()(validate)
 app.command()(run)
 app.command()(calibrate)
 app.command()(collectives)
