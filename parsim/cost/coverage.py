@@ -66,8 +66,8 @@ def coverage_notes(job: Job, plan: Plan) -> tuple[str, ...]:
     named = ", ".join(f"{kind or 'scores'} {_percent(found[kind])}" for kind in most[:3])
     return (
         f"{_percent(share)} of the step's kernel time are kernels outside of what was measured on "
-        f"device {job.device.id} ({named}): model instead of measurement, interval wider; "
-        f"`parsim calibrate --scenario` measures this plan's shapes",
+        f"device {job.device.id} ({named}): model instead of measurement, which the interval "
+        f"does not count; `parsim calibrate --scenario` measures this plan's shapes",
     )
 
 
