@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import get_args
 
 from parsim.cluster.document import Document, Node
 from parsim.cluster.hardware import Cable, LinkClass
-from parsim.errors import UnitError, did_you_mean
+from parsim.errors import did_you_mean
 from parsim.units import parse_quantity
 
 KINDS = ("gpu", "nvswitch", "pcie", "host", "nic", "memory", "switch")
@@ -80,17 +80,7 @@ def missing_devices(cables: Sequence[Cable], devices: int) -> tuple[list[str], l
 
 
 def _cable(document: Document, where: str, node: Node) -> Cable:
-    values: dict[str, Any] = {}
-    for word, key, value in document.items(node, where):
-        if word not in _KNOWN:
-            message = f"unknown field '{word}'{did_you_mean(word, _KNOWN)}; allowed: "
-            raise document.error(key, f"{where}.{word}", message + ", ".join(_KNOWN))
-        if value.id != "scalar":
-            raise document.error(value, f"{where}.{word}", f"must be one value, not a {value.id}")
-        try:
-            values[word] = _value(word, str(value.value))
-        except (ValueError, UnitError) as error:
-            raise document.error(value, f"{where}.{word}", str(error)) from None
+    values = document.values(node, where, _KNOWN, _value)
     if missing := [word for word in _NEEDED if word not in values]:
         raise document.error(node, where, f"has a cable without {', '.join(missing)}")
     if values["from"] == values["to"]:

@@ -10,11 +10,8 @@ rates at which it was measured.
 
 from __future__ import annotations
 
-from typing import Any
-
 from parsim.cluster.document import Document, Node
 from parsim.cluster.hardware import Curve
-from parsim.errors import UnitError, did_you_mean
 from parsim.units import parse_quantity
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
@@ -52,15 +49,7 @@ def read_curves(document: Document, where: str, node: Node) -> tuple[Curve, ...]
 
 
 def _curve(document: Document, where: str, node: Node) -> Curve:
-    values: dict[str, Any] = {}
-    for word, key, value in document.items(node, where):
-        if word not in _NEEDED:
-            message = f"unknown field '{word}'{did_you_mean(word, _NEEDED)}; allowed: "
-            raise document.error(key, f"{where}.{word}", message + ", ".join(_NEEDED))
-        try:
-            values[word] = _value(word, str(value.value))
-        except (ValueError, UnitError) as error:
-            raise document.error(value, f"{where}.{word}", str(error)) from None
+    values = document.values(node, where, _NEEDED, _value)
     missing = [word for word in _NEEDED if word not in values]
     if values.get("nodes") == 1:
         missing = [word for word in missing if word != "node_bandwidth"]

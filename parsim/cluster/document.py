@@ -6,12 +6,12 @@ scalars stay text until a reader that knows the field's unit takes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from parsim.errors import ScenarioError
+from parsim.errors import ScenarioError, UnitError, did_you_mean
 
 _TEXT_TAG = "tag:yaml.org,2002:str"
 _NULL_TAG = "tag:yaml.org,2002:null"
@@ -57,6 +57,29 @@ class Document:
                 raise self.error(key, inner, f"is written twice; first on line {line}")
             first[name] = key
             yield name, key, value
+
+    def values(
+        self, node: Node, field: str, known: Sequence[str], convert: Callable[[str, str], Any]
+    ) -> dict[str, Any]:
+        """A mapping node of single values: word to what `convert(word, text)` makes of its text.
+
+        Raises:
+            ScenarioError: a word that is not known, a list or mapping, or text that does not
+                convert (ValueError or UnitError).
+        """
+        values = {}
+        for word, key, value in self.items(node, field):
+            where = f"{field}.{word}"
+            if word not in known:
+                message = f"unknown field '{word}'{did_you_mean(word, known)}; allowed: "
+                raise self.error(key, where, message + ", ".join(known))
+            if value.id != "scalar":
+                raise self.error(value, where, f"must be one value, not a {value.id}")
+            try:
+                values[word] = convert(word, str(value.value))
+            except (ValueError, UnitError) as error:
+                raise self.error(value, where, str(error)) from None
+        return values
 
 
 def is_null(node: Node) -> bool:

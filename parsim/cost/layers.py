@@ -58,7 +58,9 @@ class LayerCoster:
         self.table = table
         self.tokens: Array = table.microbatch_size * job.model.seq_len / table.cp
         self.borders = Borders.of(job, table, self.tokens)
-        self.crowded = crowded_device(job.system)
+        # where the loss beside a collective is measured, nothing reads crowded products
+        measured = job.system.interference is not None
+        self.crowded = job.device if measured else crowded_device(job.system)
 
     def cost(self, layer: Layer) -> LayerCost:
         """Sum a layer's operators."""
@@ -116,7 +118,8 @@ class LayerCoster:
         weight = self._weight_gradient(how, m, n, k)
         to.forward.add(ahead, 1)
         to.products.add(ahead, 1)
-        to.crowded.add(self._gemm(how, m, n, k, device=self.crowded), 1)
+        same = self.crowded is self.job.device
+        to.crowded.add(ahead if same else self._gemm(how, m, n, k, device=self.crowded), 1)
         to.backward.add(inward + weight, 2 + op.bias)
         self._casts(how, m, n, k, to)
         border = self.borders.around(op, how)

@@ -252,17 +252,7 @@ def collective_flow(
     seconds, least = (float(collective_time(system, kind, s, where)[0]) for s in (size, 1.0))
     nodes = by_node(ranks, system.devices_per_node)
     made = pattern(kind, algorithm_of(system, kind, where), nodes)
-    unit = made.share * size
-    latency, limit = rate_of(seconds, least, unit)
-    scale = scale_to_fit(whole or graph, usage_of(whole or graph, made.edges), limit)
-    used = usage_of(graph, made.edges)
-    return CollectiveFlow(
-        links=tuple(used),
-        usage=tuple(scale * units for units in used.values()),
-        size=unit,
-        limit=limit,
-        latency=latency,
-    )
+    return _flow(graph, whole or graph, made.edges, made.share * size, (seconds, least))
 
 
 def message_flow(
@@ -285,9 +275,19 @@ def message_flow(
     seconds, least = (
         float(p2p_time(system, one, crosses=crosses, sharing=1.0)) for one in (size, 1.0)
     )
-    latency, limit = rate_of(seconds, least, size)
-    edges = ((source, target, 1.0),)
-    scale = scale_to_fit(whole or graph, usage_of(whole or graph, edges), limit)
+    return _flow(graph, whole or graph, ((source, target, 1.0),), size, (seconds, least))
+
+
+def _flow(
+    graph: LinkGraph,
+    whole: LinkGraph,
+    edges: Sequence[Edge],
+    size: float,
+    seconds: tuple[float, float],
+) -> CollectiveFlow:
+    """Edges of `size` bytes each that take `seconds` idle: all of them, and of one byte."""
+    latency, limit = rate_of(*seconds, size)
+    scale = scale_to_fit(whole, usage_of(whole, edges), limit)
     used = usage_of(graph, edges)
     return CollectiveFlow(
         links=tuple(used),
