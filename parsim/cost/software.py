@@ -23,7 +23,8 @@ class Software:
     """One software stack.
 
     `traffic` scales the bytes of memory-bound kernels (1: each value moved once). `launch_cost`
-    is host seconds per kernel launch, `microbatch_overhead` host seconds per micro-batch.
+    is host seconds per kernel launch, `host_spread` the relative standard deviation of it between
+    ranks, `microbatch_overhead` host seconds per micro-batch.
     `attention_factor` maps the start of a device id (or "default") to how fast the stack's fused
     attention runs beside the vendor's best kernel there, forward and backward.
     `selective` says what selective recomputation repeats: "attention" or "half-products", and
@@ -50,6 +51,7 @@ class Software:
     description: str
     traffic: float
     launch_cost: float
+    host_spread: float
     microbatch_overhead: float
     attention_factor: Mapping[str, tuple[float, float]]
     fused_attention: bool
