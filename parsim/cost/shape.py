@@ -34,11 +34,12 @@ class Constants:
 
     `call` is what a call of two ranks takes inside a node, `hop` the latency of a ring's step (LL),
     `across` what each doubling of the node count adds, seconds. `ring_hop` and `ring_across` are
-    the steps, inside and between nodes, of a ring that nothing replaces (LL128). `ramp` is the square-root term of
-    an all-reduce of 8 ranks at 1 MiB, `ramp_across` its factor with several nodes. `nvls` is the
-    bandwidth of an NVLS all-reduce over the ring's, `nvls_ranks` from how many GPUs on NCCL uses
-    it, `nvls_nodes` what two or more nodes leave of it. `collnet`: SHARP over the ring's in-node.
-    `message` and `message_across` are what a point-to-point message takes beyond its hop.
+    the steps, inside and between nodes, of a ring that nothing replaces (LL128). `ramp` is the
+    square-root term of an all-reduce of 8 ranks at 1 MiB, `ramp_across` its factor with several
+    nodes. `nvls` is the bandwidth of an NVLS all-reduce over the ring's, `nvls_ranks` from how many
+    GPUs on NCCL uses it, `nvls_nodes` what two or more nodes leave of it. `collnet`: SHARP over the
+    ring's in-node. `message` and `message_across` are what a point-to-point message takes beyond
+    its hop.
     """
 
     call: float = 18.6e-6
