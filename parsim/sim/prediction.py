@@ -8,6 +8,7 @@ from typing import Any
 
 from parsim.plan import Plan
 from parsim.sim.interval import COVERAGE, Interval
+from parsim.sim.known_errors import Standing
 from parsim.sim.reserved import PRESSED
 from parsim.timeline import Timeline
 
@@ -23,7 +24,8 @@ BUBBLE_DEFINITION = (
 class Prediction:
     """One simulated step; seconds and bytes.
 
-    `interval` is to hold the measured step time in 80 % of cases. `breakdown` sums to `step_time`.
+    `interval` is to hold the measured step time in 80 % of cases; it follows from `standing`.
+    `breakdown` sums to `step_time`.
     `peak_allocated` has one entry per pipeline rank, and so have
     `peak_reserved`, what the allocator takes for it, and `memory_by_rank`, its parts; `memory` are
     those of the rank with the highest peak, and `activations` the parts of its activations.
@@ -35,6 +37,7 @@ class Prediction:
     plan: Plan
     step_time: float
     interval: Interval
+    standing: Standing
     pipeline_time: float
     tokens_per_second: float
     mfu: float

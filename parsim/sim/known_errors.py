@@ -1,0 +1,171 @@
+"""What measured runs say about the errors of predictions: the figures of `interval.json`.
+
+Errors are log(measured / predicted), in units of a scale that says how hard a plan is to predict:
+
+    scale^2 = sum over parts of (weight x share)^2      parts as in `sim/step_parts.py`
+
+The scale's weights are one set for all runs; a group's quantiles say how well its device and
+software are known. Computed from every shipped run (`validation/intervals.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from math import hypot, log
+from typing import Any
+
+from parsim.sim.step_parts import Parts
+
+ANY = "any"
+"""Device or software of the figures over all of them."""
+CALIBRATED = "calibrated"
+"""Device of the figures of machines that were calibrated before they were predicted."""
+SLOWER = ("skew", "pressed")
+"""Parts that make steps longer and never shorter: they widen the upper half alone."""
+
+Sizes = Mapping[str, float]
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Scaled errors of the measured runs of one device and software.
+
+    `low` and `high` are the 10 % and 90 % quantiles, drawn to include 0 and corrected for few runs;
+    those of CALIBRATED are plain log errors. `ranges` of each size frame the runs, `systems` are
+    theirs.
+    """
+
+    device: str
+    software: str
+    n: int
+    low: float
+    high: float
+    ranges: Mapping[str, Range]
+    systems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What an interval needs to know of a plan on a machine.
+
+    `device`, `software` and `system` name what its constants are for; `generic` says that nobody
+    described the software. `kernels` and `exchange` are standard deviations of the logarithm of the
+    step by kernels that a calibration has not measured and by collectives that nobody measured.
+    """
+
+    device: str
+    software: str
+    system: str
+    calibrated: bool
+    network_calibrated: bool
+    generic: bool
+    sizes: Sizes
+    parts: Parts
+    kernels: float = 0.0
+    exchange: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """The nearest measured group, and what of the plan at hand it has seen.
+
+    `software` is "measured" here, "elsewhere" (described, no run on this device) or "generic".
+    """
+
+    group: Group
+    device: bool
+    software: str
+    system: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """All groups, the scale's weights, and the log errors that each kind of distance adds.
+
+    `unknown_device` and `unknown_software` are what predicting the runs with another device's or
+    with the generic stack's constants added, `unseen_software` what fitting a described stack's
+    constants without its runs did; `reach` is per factor e outside of the ranges. All are halves of
+    80 % intervals.
+    """
+
+    groups: Mapping[tuple[str, str], Group]
+    unknown_device: float
+    unknown_software: float
+    unseen_software: float
+    reach: float
+    weights: Mapping[str, float] = field(default_factory=lambda: {"kernels": 1.0})
+
+    def scale(self, parts: Parts, *, slower: bool) -> float:
+        """How hard a plan is to predict: of its upper half (`slower`) or its lower one."""
+        return hypot(
+            *(
+                weight * parts.value(name)
+                for name, weight in self.weights.items()
+                if slower or name not in SLOWER
+            )
+        )
+
+    def nearest(self, where: Standing) -> Known:
+        """The group of this device under this software, else of one of them, else of all."""
+        if where.calibrated and (CALIBRATED, ANY) in self.groups:
+            group = self.groups[CALIBRATED, ANY]
+            return Known(group=group, device=True, software="measured", system=True)
+        elsewhere = "generic" if where.generic else "elsewhere"
+        for key, device, software in (
+            ((where.device, where.software), True, "measured"),
+            ((where.device, ANY), True, elsewhere),
+            ((ANY, where.software), False, "measured"),
+        ):
+            if key in self.groups:
+                return self._known(self.groups[key], where, device, software)
+        return self._known(self.groups[ANY, ANY], where, False, elsewhere)
+
+    def _known(self, group: Group, where: Standing, device: bool, software: str) -> Known:
+        seen = where.system in group.systems
+        return Known(group=group, device=device, software=software, system=seen)
+
+    def software(self, how: str) -> float:
+        """What is added for software that was not measured; generic is never the surer one."""
+        unseen = {"measured": 0.0, "elsewhere": self.unseen_software}
+        return unseen.get(how, max(self.unknown_software, self.unseen_software))
+
+
+def distance(sizes: Sizes, ranges: Mapping[str, Range]) -> float:
+    """Ln of the factors by which sizes lie outside of their ranges, root of the sum of squares."""
+    return hypot(*(log(factor) for factor in outside(sizes, ranges).values()))
+
+
+def outside(sizes: Sizes, ranges: Mapping[str, Range]) -> dict[str, float]:
+    """The factor, above 1, by which each size lies outside of its range."""
+    factors = {
+        name: max(low / sizes[name], sizes[name] / high) for name, (low, high) in ranges.items()
+    }
+    return {name: factor for name, factor in factors.items() if factor > 1.0}
+
+
+@cache
+def shipped_errors() -> Errors:
+    """The figures of `interval.json`."""
+    text = (files("parsim.sim") / "interval.json").read_text(encoding="utf-8")
+    return read_errors(json.loads(text))
+
+
+def read_errors(document: Mapping[str, Any]) -> Errors:
+    """What `interval.json` holds."""
+    groups = {}
+    for entry in document["groups"]:
+        ranges = {name: (float(a), float(b)) for name, (a, b) in entry["ranges"].items()}
+        group = Group(**{**entry, "ranges": ranges, "systems": tuple(entry["systems"])})
+        groups[group.device, group.software] = group
+    added = {name: float(document[name]) for name in ADDED}
+    weights = {name: float(value) for name, value in document["weights"].items()}
+    return Errors(groups=groups, weights=weights, **added)
+
+
+ADDED = ("unknown_device", "unknown_software", "unseen_software", "reach")
+"""Names of the figures that stand alone."""

@@ -1,0 +1,181 @@
+"""Quantiles of scaled errors per device and software, and the growth of errors with distance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.sim.interval import COVERAGE
+from parsim.sim.known_errors import ANY, Errors, Group, Sizes, Standing
+from parsim.validation.build import Case
+
+Array = NDArray[np.float64]
+Key = tuple[str, str]
+Bounds = tuple[float, float]
+Cell = tuple[float, Array]
+
+SHRINK = 5.0
+"""A group of so many independent runs counts half, the usual bounds the other half."""
+LEAST = 0.01
+"""No half of a calibrated interval is narrower: repeats of a step scatter by a percent."""
+LEAST_SCALED = 0.3
+"""The same of scaled errors, whose scale is 0.03 at the least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residual:
+    """One run: log(measured / predicted), measured seconds, and the predicted case.
+
+    `cell` names what repeats: runs of one cell (a model under one tensor-parallel degree and
+    micro-batch) count together as the root of their number, and so do the cells of one table, as
+    tables repeat some cells a hundred times, and one cluster and release all of its cells.
+    """
+
+    table: str
+    cell: str
+    error: float
+    measured: float
+    standing: Standing
+    case: Case
+
+    @property
+    def device(self) -> str:
+        """Id of the device."""
+        return self.standing.device
+
+    @property
+    def software(self) -> str:
+        """Id of the software."""
+        return self.standing.software
+
+    @property
+    def sizes(self) -> Sizes:
+        """Sizes that say how far it is from others."""
+        return self.standing.sizes
+
+
+def weights(runs: Sequence[Residual]) -> Array:
+    """Each cell counts as the root of its runs, each table as the root of its cells' sum."""
+    _, cell, counts = np.unique([run.cell for run in runs], return_inverse=True, return_counts=True)
+    each = 1.0 / np.sqrt(counts[cell])
+    _, table = np.unique([run.table for run in runs], return_inverse=True)
+    return np.asarray(each / np.sqrt(np.bincount(table, each)[table]))
+
+
+def weighted_quantile(values: Array, each: Array, share: float) -> float:
+    """Weighted quantile, between neighbours linear."""
+    order = np.argsort(values)
+    at = (np.cumsum(each[order]) - 0.5 * each[order]) / each.sum()
+    return float(np.interp(share, at, values[order]))
+
+
+def independent(each: Array) -> float:
+    """How many equally weighted runs say as much: (sum w)^2 / sum w^2."""
+    return float(each.sum() ** 2 / np.sum(each**2))
+
+
+def bounds(runs: Sequence[Residual], scale: Mapping[str, float]) -> Bounds:
+    """Scaled 10 % and 90 % quantiles, the level corrected for few runs as in split conformal
+    prediction: (n + 1) / n of the share, at most the largest error seen."""
+    each = weights(runs)
+    count = independent(each)
+    share = min((1.0 + COVERAGE) / 2.0 * (count + 1.0) / count, 1.0)
+    errors = np.array([run.error for run in runs])
+    known = Errors(groups={}, unknown_device=0.0, unknown_software=0.0, unseen_software=0.0,
+                   reach=0.0, weights=scale)  # fmt: skip
+    low, high = (
+        np.array([known.scale(run.standing.parts, slower=side) for run in runs])
+        for side in (False, True)
+    )
+    return (
+        max(weighted_quantile(-errors / low, each, share), LEAST_SCALED),
+        max(weighted_quantile(errors / high, each, share), LEAST_SCALED),
+    )
+
+
+def groups(runs: Sequence[Residual], scale: Mapping[str, float]) -> list[Group]:
+    """All runs, then per device, per software, per both.
+
+    Small groups lean on the usual bounds, the median over devices and software: few runs see few
+    of the errors there are.
+    """
+    both = _by(runs, lambda run: (run.device, run.software))
+    usual_low, usual_high = np.median([bounds(members, scale) for _, members in both], axis=0)
+    usual = float(usual_low), float(usual_high)
+    found = [
+        *_by(runs, lambda run: (ANY, ANY)),
+        *_by(runs, lambda run: (run.device, ANY)),
+        *_by(runs, lambda run: (ANY, run.software)),
+        *both,
+    ]
+    return [_group(key, members, scale, usual) for key, members in found]
+
+
+def _group(
+    key: Key, runs: Sequence[Residual], scale: Mapping[str, float], usual: Bounds
+) -> Group:
+    count = independent(weights(runs))
+    low, high = (
+        (count * mine + SHRINK * theirs) / (count + SHRINK)
+        for mine, theirs in zip(bounds(runs, scale), usual, strict=True)
+    )
+    ranges = {
+        size: (min(run.sizes[size] for run in runs), max(run.sizes[size] for run in runs))
+        for size in runs[0].sizes
+    }
+    return Group(
+        device=key[0],
+        software=key[1],
+        n=len(runs),
+        low=low,
+        high=high,
+        ranges=ranges,
+        systems=tuple(sorted({name for run in runs for name in _systems(run)})),
+    )
+
+
+def _systems(run: Residual) -> tuple[str, str]:
+    """The run's own system, and the one whose constants predicted it."""
+    return run.standing.system, run.case.job.system.id
+
+
+def _by(
+    runs: Sequence[Residual], key: Callable[[Residual], Key]
+) -> list[tuple[Key, list[Residual]]]:
+    found: dict[Key, list[Residual]] = {}
+    for run in runs:
+        found.setdefault(key(run), []).append(run)
+    return sorted(found.items())
+
+
+def reach(runs: Sequence[Residual]) -> float:
+    """Log error per factor e of distance: sqrt of w in (e_i - e_j)^2 / 2 = c + w d^2.
+
+    e and d between cells of one device and software; w is the mean over devices and software of
+    the slopes, none counted below 0.
+    """
+    slopes = []
+    for _, members in _by(runs, lambda run: (run.device, run.software)):
+        cells = [_cell(group) for _, group in _by(members, lambda run: (run.cell, ANY))]
+        if len(cells) > 2:
+            slopes.append(max(_slope(cells), 0.0))
+    return float(np.sqrt(np.mean(slopes))) if slopes else 0.0
+
+
+def _cell(runs: Sequence[Residual]) -> Cell:
+    """Mean error of a cell, and the mean of its sizes' logarithms."""
+    logs = np.log([list(run.sizes.values()) for run in runs])
+    return float(np.mean([run.error for run in runs])), logs.mean(axis=0)
+
+
+def _slope(cells: Sequence[Cell]) -> float:
+    pairs = list(combinations(cells, 2))
+    distances = np.array([float(np.sum((a[1] - b[1]) ** 2)) for a, b in pairs])
+    squares = np.minimum([0.5 * (a[0] - b[0]) ** 2 for a, b in pairs], 0.02)
+    spread = float(distances.var())
+    both = float(((distances - distances.mean()) * (squares - squares.mean())).mean())
+    return both / spread if spread > 0.0 else 0.0
