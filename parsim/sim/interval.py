@@ -2,7 +2,7 @@
 
     low, high = t (exp(-z_low), exp(z_high)),   z = sqrt( (q scale)^2 + sum of added^2 )
 
-q are the quantiles of the nearest group that was measured: this device under this software, else
+q is the 80 % quantile of the errors' size in the nearest group that was measured: this device under this software, else
 the device under any software, else the software on any device, else all runs. `scale` says how hard
 the plan is to predict: what the host paces, what collectives expose, 8-bit products, memory near
 its limit. What the plan at hand has beyond that group is added: an unmeasured device, software or
@@ -98,8 +98,8 @@ def step_interval(where: Standing, step_time: float, errors: Errors | None = Non
     more = hypot(*_added(where, known, errors).values())
     own = known.group.device == CALIBRATED
     low, high = (
-        hypot(bound * (1.0 if own else errors.scale(where.parts, slower=slower)), more)
-        for bound, slower in ((known.group.low, False), (known.group.high, True))
+        hypot(known.group.half * (1.0 if own else errors.scale(where.parts, slower=side)), more)
+        for side in (False, True)
     )
     basis = "; ".join(_basis(where, known, errors))
     return Interval(low=step_time * exp(-low), high=step_time * exp(high), basis=basis)
@@ -111,6 +111,7 @@ def _added(where: Standing, known: Known, errors: Errors) -> dict[str, float]:
     return {
         "device": 0.0 if known.device else errors.unknown_device,
         "software": errors.software(known.software),
+        "release": 0.0 if known.release else errors.other_release,
         "system": 0.0 if measured_links else Z80 * where.exchange,
         "kernels": Z80 * where.kernels,
         "sizes": errors.reach * distance(where.sizes, known.group.ranges),
@@ -125,13 +126,16 @@ def _basis(where: Standing, known: Known, errors: Errors) -> Iterator[str]:
     else:
         of = "any device" if group.device == ANY else group.device
         under = "any software" if group.software == ANY else group.software
-        yield f"{group.n} published runs of {of} under {under}"
+        release = "" if group.release == ANY else f" {group.release}"
+        yield f"{group.n} published runs of {of} under {under}{release}"
     if not known.device:
         yield f"none of {where.device}"
     if known.software == "elsewhere":
         yield f"none of it under {where.software}"
     if known.software == "generic":
         yield f"software {where.software}: generic assumptions"
+    if not known.release:
+        yield f"none of release {where.release}"
     yield from _distant(where, known, errors)
 
 

@@ -29,22 +29,23 @@ SLOWER = ("skew", "pressed")
 
 Sizes = Mapping[str, float]
 Range = tuple[float, float]
+Key = tuple[str, str, str]
+"""Device, software and release of a group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Scaled errors of the measured runs of one device and software.
+    """Scaled errors of the measured runs of one device and software, maybe of one release.
 
-    `low` and `high` are the 10 % and 90 % quantiles, drawn to include 0 and corrected for few runs;
-    those of CALIBRATED are plain log errors. `ranges` of each size frame the runs, `systems` are
-    theirs.
+    `half` is the 80 % quantile of their size, corrected for few runs; that of CALIBRATED is of
+    plain log errors. `ranges` of each size frame the runs, `systems` are theirs.
     """
 
     device: str
     software: str
+    release: str = ANY
     n: int
-    low: float
-    high: float
+    half: float
     ranges: Mapping[str, Range]
     systems: tuple[str, ...] = ()
 
@@ -56,11 +57,13 @@ class Standing:
     `device`, `software` and `system` name what its constants are for; `generic` says that nobody
     described the software. `kernels` and `exchange` are standard deviations of the logarithm of the
     step by kernels that a calibration has not measured and by collectives that nobody measured.
+    `release` is the software's, where it is known.
     """
 
     device: str
     software: str
     system: str
+    release: str = ""
     calibrated: bool
     network_calibrated: bool
     generic: bool
@@ -75,12 +78,14 @@ class Known:
     """The nearest measured group, and what of the plan at hand it has seen.
 
     `software` is "measured" here, "elsewhere" (described, no run on this device) or "generic".
+    `release` is False only where one is stated and the software's runs are of other ones.
     """
 
     group: Group
     device: bool
     software: str
     system: bool
+    release: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,14 +94,15 @@ class Errors:
 
     `unknown_device` and `unknown_software` are what predicting the runs with another device's or
     with the generic stack's constants added, `unseen_software` what fitting a described stack's
-    constants without its runs did; `reach` is per factor e outside of the ranges. All are halves of
-    80 % intervals.
+    constants without its runs did, `other_release` what releases of one software differ by; `reach`
+    is per factor e outside of the ranges. All are halves of 80 % intervals.
     """
 
-    groups: Mapping[tuple[str, str], Group]
+    groups: Mapping[Key, Group]
     unknown_device: float
     unknown_software: float
     unseen_software: float
+    other_release: float
     reach: float
     weights: Mapping[str, float] = field(default_factory=lambda: {"kernels": 1.0})
 
@@ -112,22 +118,25 @@ class Errors:
 
     def nearest(self, where: Standing) -> Known:
         """The group of this device under this software, else of one of them, else of all."""
-        if where.calibrated and (CALIBRATED, ANY) in self.groups:
-            group = self.groups[CALIBRATED, ANY]
+        if where.calibrated and (CALIBRATED, ANY, ANY) in self.groups:
+            group = self.groups[CALIBRATED, ANY, ANY]
             return Known(group=group, device=True, software="measured", system=True)
         elsewhere = "generic" if where.generic else "elsewhere"
         for key, device, software in (
-            ((where.device, where.software), True, "measured"),
-            ((where.device, ANY), True, elsewhere),
-            ((ANY, where.software), False, "measured"),
+            ((where.device, where.software, where.release), True, "measured"),
+            ((where.device, where.software, ANY), True, "measured"),
+            ((where.device, ANY, ANY), True, elsewhere),
+            ((ANY, where.software, ANY), False, "measured"),
         ):
             if key in self.groups:
                 return self._known(self.groups[key], where, device, software)
-        return self._known(self.groups[ANY, ANY], where, False, elsewhere)
+        return self._known(self.groups[ANY, ANY, ANY], where, False, elsewhere)
 
     def _known(self, group: Group, where: Standing, device: bool, software: str) -> Known:
         seen = where.system in group.systems
-        return Known(group=group, device=device, software=software, system=seen)
+        released = {key[2] for key in self.groups if key[1] == where.software} - {ANY}
+        same = not where.release or not released or where.release in released
+        return Known(group=group, device=device, software=software, system=seen, release=same)
 
     def software(self, how: str) -> float:
         """What is added for software that was not measured; generic is never the surer one."""
@@ -161,11 +170,11 @@ def read_errors(document: Mapping[str, Any]) -> Errors:
     for entry in document["groups"]:
         ranges = {name: (float(a), float(b)) for name, (a, b) in entry["ranges"].items()}
         group = Group(**{**entry, "ranges": ranges, "systems": tuple(entry["systems"])})
-        groups[group.device, group.software] = group
+        groups[group.device, group.software, group.release] = group
     added = {name: float(document[name]) for name in ADDED}
     weights = {name: float(value) for name, value in document["weights"].items()}
     return Errors(groups=groups, weights=weights, **added)
 
 
-ADDED = ("unknown_device", "unknown_software", "unseen_software", "reach")
+ADDED = ("unknown_device", "unknown_software", "unseen_software", "other_release", "reach")
 """Names of the figures that stand alone."""

@@ -165,6 +165,7 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         run = parse_row(row)
         case = build_case(run)
         found = simulate(case.job, case.plan)
+        where = replace(found.standing, release=run.release)
         own, profiled = bubble_of(run, case.job, case.plan)
         step, said = _step(case, found)
     except (RowSkipped, PlanError) as reason:
@@ -193,13 +194,13 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         predicted_peak=max(found.peak_allocated),
         measured_peak=run.peak_memory if run.recompute else None,
         predicted_reserved=max(found.peak_reserved) if case.job.software.prints_reserved else None,
-        step_interval=_interval(found, step),
+        step_interval=_interval(where, step),
         peak_interval=_peak_interval(case, found),
         measured_bubble=run.bubble_fraction,
         predicted_bubble=own,
         bubble_from_profile=profiled,
         case=case,
-        standing=found.standing,
+        standing=where,
     )
 
 
@@ -211,9 +212,9 @@ def _step(case: Case, found: Prediction) -> tuple[float, tuple[str, ...]]:
     return post_validated_step(case.job, case.plan), (f"schedule {case.plan.schedule}: {said}",)
 
 
-def _interval(found: Prediction, step: float) -> tuple[float, float]:
+def _interval(where: Standing, step: float) -> tuple[float, float]:
     """The interval of the step time, which may be another than the simulated one."""
-    interval = step_interval(found.standing, step)
+    interval = step_interval(where, step)
     return interval.low, interval.high
 
 

@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.sim.interval import COVERAGE
-from parsim.sim.known_errors import ANY, Errors, Group, Sizes, Standing
+from parsim.sim.known_errors import ADDED, ANY, Errors, Group, Key, Sizes, Standing
 from parsim.validation.build import Case
 
 Array = NDArray[np.float64]
-Key = tuple[str, str]
-Bounds = tuple[float, float]
 Cell = tuple[float, Array]
 
 SHRINK = 5.0
@@ -78,51 +76,48 @@ def independent(each: Array) -> float:
     return float(each.sum() ** 2 / np.sum(each**2))
 
 
-def bounds(runs: Sequence[Residual], scale: Mapping[str, float]) -> Bounds:
-    """Scaled 10 % and 90 % quantiles, the level corrected for few runs as in split conformal
-    prediction: (n + 1) / n of the share, at most the largest error seen."""
+def scaled(runs: Sequence[Residual], scale: Mapping[str, float]) -> Array:
+    """Sizes of the errors in units of the scale of their side."""
+    known = Errors(groups={}, weights=scale, **dict.fromkeys(ADDED, 0.0))
+    sides = [known.scale(run.standing.parts, slower=run.error > 0.0) for run in runs]
+    return np.abs([run.error for run in runs]) / np.array(sides)
+
+
+def half(runs: Sequence[Residual], scale: Mapping[str, float]) -> float:
+    """The 80 % quantile of scaled errors, its level corrected for few runs as in split conformal
+    prediction: (n + 1) / n of the share. With fewer than four that is the largest error seen."""
     each = weights(runs)
     count = independent(each)
-    share = min((1.0 + COVERAGE) / 2.0 * (count + 1.0) / count, 1.0)
-    errors = np.array([run.error for run in runs])
-    known = Errors(groups={}, unknown_device=0.0, unknown_software=0.0, unseen_software=0.0,
-                   reach=0.0, weights=scale)  # fmt: skip
-    low, high = (
-        np.array([known.scale(run.standing.parts, slower=side) for run in runs])
-        for side in (False, True)
-    )
-    return (
-        max(weighted_quantile(-errors / low, each, share), LEAST_SCALED),
-        max(weighted_quantile(errors / high, each, share), LEAST_SCALED),
-    )
+    share = min(COVERAGE * (count + 1.0) / count, 1.0)
+    return max(weighted_quantile(scaled(runs, scale), each, share), LEAST_SCALED)
 
 
 def groups(runs: Sequence[Residual], scale: Mapping[str, float]) -> list[Group]:
-    """All runs, then per device, per software, per both.
+    """All runs, then per device, per software, per both, and these per stated release.
 
-    Small groups lean on the usual bounds, the median over devices and software: few runs see few
-    of the errors there are.
+    Small groups lean on the usual one, the median over devices and software (releases on all of
+    theirs), where they are narrower: few runs see few of the errors there are.
     """
-    both = _by(runs, lambda run: (run.device, run.software))
-    usual_low, usual_high = np.median([bounds(members, scale) for _, members in both], axis=0)
-    usual = float(usual_low), float(usual_high)
+    both = _by(runs, lambda run: (run.device, run.software, ANY))
+    usual = float(np.median([half(members, scale) for _, members in both]))
     found = [
-        *_by(runs, lambda run: (ANY, ANY)),
-        *_by(runs, lambda run: (run.device, ANY)),
-        *_by(runs, lambda run: (ANY, run.software)),
+        *_by(runs, lambda run: (ANY, ANY, ANY)),
+        *_by(runs, lambda run: (run.device, ANY, ANY)),
+        *_by(runs, lambda run: (ANY, run.software, ANY)),
         *both,
     ]
-    return [_group(key, members, scale, usual) for key, members in found]
+    made = [_group(key, members, scale, usual) for key, members in found]
+    whole = {(one.device, one.software): one.half for one in made}
+    released = _by([run for run in runs if run.standing.release], _released)
+    return made + [_group(key, found, scale, whole[key[:2]]) for key, found in released]
 
 
-def _group(
-    key: Key, runs: Sequence[Residual], scale: Mapping[str, float], usual: Bounds
-) -> Group:
-    count = independent(weights(runs))
-    low, high = (
-        (count * mine + SHRINK * theirs) / (count + SHRINK)
-        for mine, theirs in zip(bounds(runs, scale), usual, strict=True)
-    )
+def _released(run: Residual) -> Key:
+    return run.device, run.software, run.standing.release
+
+
+def _group(key: Key, runs: Sequence[Residual], scale: Mapping[str, float], usual: float) -> Group:
+    count, mine = independent(weights(runs)), half(runs, scale)
     ranges = {
         size: (min(run.sizes[size] for run in runs), max(run.sizes[size] for run in runs))
         for size in runs[0].sizes
@@ -130,12 +125,31 @@ def _group(
     return Group(
         device=key[0],
         software=key[1],
+        release=key[2],
         n=len(runs),
-        low=low,
-        high=high,
+        half=max(mine, (count * mine + SHRINK * usual) / (count + SHRINK)),
         ranges=ranges,
         systems=tuple(sorted({name for run in runs for name in _systems(run)})),
     )
+
+
+def other_release(runs: Sequence[Residual]) -> float:
+    """Half of an 80 % interval that another release of the same software adds.
+
+    Z80 sd sqrt(2) / sqrt(2): of two releases' errors of one cell (model, device, precision, tp,
+    micro-batch), the 80 % quantile of |difference| over sqrt 2 is that of one release around the
+    mean of them.
+    """
+    cells = _by([run for run in runs if run.standing.release], lambda run: (run.cell, run.device,
+                run.case.plan.precision))  # fmt: skip
+    differences = []
+    for _, members in cells:
+        means = [
+            float(np.mean([run.error for run in same]))
+            for _, same in _by(members, lambda run: (run.standing.release, ANY, ANY))
+        ]
+        differences += [abs(a - b) for a, b in combinations(means, 2)]
+    return float(np.quantile(differences, COVERAGE) / np.sqrt(2.0)) if differences else 0.0
 
 
 def _systems(run: Residual) -> tuple[str, str]:
@@ -159,8 +173,8 @@ def reach(runs: Sequence[Residual]) -> float:
     the slopes, none counted below 0.
     """
     slopes = []
-    for _, members in _by(runs, lambda run: (run.device, run.software)):
-        cells = [_cell(group) for _, group in _by(members, lambda run: (run.cell, ANY))]
+    for _, members in _by(runs, lambda run: (run.device, run.software, ANY)):
+        cells = [_cell(group) for _, group in _by(members, lambda run: (run.cell, ANY, ANY))]
         if len(cells) > 2:
             slopes.append(max(_slope(cells), 0.0))
     return float(np.sqrt(np.mean(slopes))) if slopes else 0.0

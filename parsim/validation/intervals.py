@@ -28,6 +28,7 @@ from parsim.validation.interval_groups import (
     LEAST,
     Residual,
     groups,
+    other_release,
     reach,
     weighted_quantile,
     weights,
@@ -74,12 +75,13 @@ def _residual(row: Comparison) -> Residual | None:
 
 def gather_errors(runs: Sequence[Residual], reports: Iterable[Path] = ()) -> Errors:
     """All figures of some runs, and of the hardware suite's reports."""
-    calibrated = {(one.device, one.software): one for one in calibrated_groups(reports)}
+    calibrated = {(one.device, one.software, one.release): one for one in calibrated_groups(reports)}
     whole = Errors(
         groups={},
         unknown_device=added(runs, as_relative),
         unknown_software=added(runs, as_generic),
         unseen_software=UNSEEN_SOFTWARE,
+        other_release=other_release(runs),
         reach=0.0,
     )
     found = figures(runs, whole)
@@ -89,7 +91,7 @@ def gather_errors(runs: Sequence[Residual], reports: Iterable[Path] = ()) -> Err
 def figures(runs: Sequence[Residual], whole: Errors) -> Errors:
     """Scale, groups and reach of some runs; what unknown things add is that of `whole`."""
     scale = fit_scale(_observed(runs))
-    found = {(one.device, one.software): one for one in groups(runs, scale)}
+    found = {(one.device, one.software, one.release): one for one in groups(runs, scale)}
     return replace(whole, groups=found, reach=reach(runs), weights=scale)
 
 
@@ -155,18 +157,8 @@ def calibrated_groups(reports: Iterable[Path]) -> list[Group]:
     ]
     if not errors:
         return []
-    tail = (1.0 - COVERAGE) / 2.0
-    low, high = (float(np.quantile(errors, share)) for share in (tail, 1.0 - tail))
-    return [
-        Group(
-            device=CALIBRATED,
-            software=ANY,
-            n=len(errors),
-            low=max(-low, LEAST),
-            high=max(high, LEAST),
-            ranges={},
-        )
-    ]
+    half = max(float(np.quantile(np.abs(errors), COVERAGE)), LEAST)
+    return [Group(device=CALIBRATED, software=ANY, n=len(errors), half=half, ranges={})]
 
 
 def errors_text(errors: Errors) -> str:
@@ -174,7 +166,7 @@ def errors_text(errors: Errors) -> str:
 
     def rounded(group: Group) -> Mapping[str, object]:
         entry = asdict(group)
-        return {**entry, "low": round(group.low, 4), "high": round(group.high, 4)}
+        return {**entry, "half": round(group.half, 4)}
 
     document = {
         "schema_version": 2,
