@@ -2,10 +2,10 @@
 
     low, high = t (exp(-z_low), exp(z_high)),   z = sqrt( (q scale)^2 + sum of added^2 )
 
-q is the 80 % quantile of the errors' size in the nearest group that was measured: this device under this software, else
-the device under any software, else the software on any device, else all runs. `scale` says how hard
-the plan is to predict: what the host paces, what collectives expose, 8-bit products, memory near
-its limit. What the plan at hand has beyond that group is added: an unmeasured device, software or
+q is the 80 % quantile of the errors' size in the nearest group that was measured: this device
+under this software (of this release, where one is stated), else the device under any software, else
+the software on any device, else all runs. `scale` says how hard the plan is to predict: what the
+host paces, what collectives expose, 8-bit products, memory near its limit. What the plan at hand has beyond that group is added: an unmeasured device, software or
 system, sizes outside of the measured ones, and on a calibrated machine the kernels and collectives
 that its calibration left to the model. All figures: `sim/known_errors.py`.
 
@@ -26,8 +26,8 @@ from parsim.cost.software import GENERIC
 from parsim.cost.stages import LayerTable
 from parsim.plan import Plan
 from parsim.sim.known_errors import (
-    CALIBRATED,
     ANY,
+    CALIBRATED,
     Errors,
     Known,
     Standing,

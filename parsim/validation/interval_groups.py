@@ -80,12 +80,16 @@ def scaled(runs: Sequence[Residual], scale: Mapping[str, float]) -> Array:
     """Sizes of the errors in units of the scale of their side."""
     known = Errors(groups={}, weights=scale, **dict.fromkeys(ADDED, 0.0))
     sides = [known.scale(run.standing.parts, slower=run.error > 0.0) for run in runs]
-    return np.abs([run.error for run in runs]) / np.array(sides)
+    errors = np.array([run.error for run in runs])
+    return np.asarray(np.abs(errors) / np.array(sides))
 
 
 def half(runs: Sequence[Residual], scale: Mapping[str, float]) -> float:
-    """The 80 % quantile of scaled errors, its level corrected for few runs as in split conformal
-    prediction: (n + 1) / n of the share. With fewer than four that is the largest error seen."""
+    """The 80 % quantile of scaled errors, its level (n + 1) / n of that for n independent runs.
+
+    The correction is that of split conformal prediction: with fewer than four runs it asks for the
+    largest error seen.
+    """
     each = weights(runs)
     count = independent(each)
     share = min(COVERAGE * (count + 1.0) / count, 1.0)

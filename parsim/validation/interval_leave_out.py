@@ -15,7 +15,8 @@ from math import exp
 from parsim.sim.interval import step_interval
 from parsim.sim.known_errors import CALIBRATED, Errors
 from parsim.validation.coverage import Coverage, coverage
-from parsim.validation.intervals import Residual, figures
+from parsim.validation.interval_groups import Residual
+from parsim.validation.intervals import figures
 
 Judged = tuple[float, float, tuple[float, float]]
 

@@ -22,7 +22,7 @@ from parsim.cost.software import GENERIC, software
 from parsim.errors import PlanError
 from parsim.sim import simulate
 from parsim.sim.interval import COVERAGE, step_interval
-from parsim.sim.known_errors import ADDED, ANY, CALIBRATED, Errors, Group
+from parsim.sim.known_errors import ADDED, ANY, CALIBRATED, Errors, Group, Key
 from parsim.validation.compare import Comparison, Validation, validate
 from parsim.validation.interval_groups import (
     LEAST,
@@ -75,7 +75,7 @@ def _residual(row: Comparison) -> Residual | None:
 
 def gather_errors(runs: Sequence[Residual], reports: Iterable[Path] = ()) -> Errors:
     """All figures of some runs, and of the hardware suite's reports."""
-    calibrated = {(one.device, one.software, one.release): one for one in calibrated_groups(reports)}
+    calibrated = keyed(calibrated_groups(reports))
     whole = Errors(
         groups={},
         unknown_device=added(runs, as_relative),
@@ -91,8 +91,12 @@ def gather_errors(runs: Sequence[Residual], reports: Iterable[Path] = ()) -> Err
 def figures(runs: Sequence[Residual], whole: Errors) -> Errors:
     """Scale, groups and reach of some runs; what unknown things add is that of `whole`."""
     scale = fit_scale(_observed(runs))
-    found = {(one.device, one.software, one.release): one for one in groups(runs, scale)}
-    return replace(whole, groups=found, reach=reach(runs), weights=scale)
+    return replace(whole, groups=keyed(groups(runs, scale)), reach=reach(runs), weights=scale)
+
+
+def keyed(found: Iterable[Group]) -> dict[Key, Group]:
+    """Groups by what `Errors` looks them up by."""
+    return {(one.device, one.software, one.release): one for one in found}
 
 
 def _observed(runs: Sequence[Residual]) -> Observed:
