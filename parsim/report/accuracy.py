@@ -181,7 +181,7 @@ def _interval_lines(found: Validation, left_out: LeftOut) -> Iterator[str]:
     yield "Half width: half of the interval over the prediction, median. A normal error and 80 %"
     yield "would give a half width of 1.9 median errors. The figures behind the intervals come from"
     yield "these very rows; `left out` judges each table's rows by figures from the other tables"
-    yield "alone (the constants have seen them: reports/ablation.md has those fitted without)."
+    yield "alone (the constants have seen them: [ablation.md](ablation.md) leaves them out there)."
     yield ""
     yield from interval_table(found, left_out)
 

@@ -5,9 +5,10 @@
 q is the 80 % quantile of the errors' size in the nearest group that was measured: this device
 under this software (of this release, where one is stated), else the device under any software, else
 the software on any device, else all runs. `scale` says how hard the plan is to predict: what the
-host paces, what collectives expose, 8-bit products, memory near its limit. What the plan at hand has beyond that group is added: an unmeasured device, software or
-system, sizes outside of the measured ones, and on a calibrated machine the kernels and collectives
-that its calibration left to the model. All figures: `sim/known_errors.py`.
+host paces, what collectives expose, 8-bit products, memory near its limit. What the plan at hand
+has beyond that group is added: an unmeasured device, software, release or system, sizes outside of
+the measured ones, and on a calibrated machine the kernels and collectives that its calibration left
+to the model. All figures: `sim/known_errors.py`.
 
 Leaves out: that errors of plans for one model and machine go together, so that the difference of
 two plans is surer than either.
