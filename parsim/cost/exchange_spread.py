@@ -1,4 +1,4 @@
-"""How sure a step is of its collectives where nobody measured the system's links."""
+"""How much of a step's error its collectives make up: by their exposed share and their spread."""
 
 from __future__ import annotations
 
@@ -52,10 +52,12 @@ def _in_layers(job: Job, plan: Plan, table: PlanTable) -> Iterator[Exchange]:
     """Activations over tensor- and context-parallel ranks, parameters over shards."""
     numbers = precision(plan.precision)
     tokens = plan.microbatch_size * job.model.seq_len / plan.cp
-    for axis, degree in (("tp", plan.tp), ("cp", plan.cp)):
-        if degree > 1:
-            size = tokens * job.model.hidden_size * numbers.activation
-            yield "all_gather", size, _groups(job, table, axis, degree)
+    size = tokens * job.model.hidden_size * numbers.activation
+    if plan.tp > 1:
+        kind: Kind = "all_gather" if plan.sequence_parallel else "all_reduce"
+        yield kind, size, _groups(job, table, "tp", plan.tp)
+    if plan.cp > 1:
+        yield "all_gather", size, _groups(job, table, "cp", plan.cp)
     if plan.zero_stage == 3 and plan.dp_shard > 1:
         layer = float(largest_layer_parameters(job.model, table)[0]) * numbers.gathered
         yield "all_gather", layer, _groups(job, table, "dp_shard", plan.dp_shard)
@@ -65,9 +67,10 @@ def _after(job: Job, plan: Plan, table: PlanTable) -> Iterator[Exchange]:
     """Gradients over replicas and shards."""
     layer = float(largest_layer_parameters(job.model, table)[0])
     size = layer * precision(plan.precision).gathered * job.model.num_layers / plan.pp
+    kind: Kind = "reduce_scatter" if plan.zero_stage else "all_reduce"
     for axis, degree in (("dp_shard", plan.dp_shard), ("dp_replicate", plan.dp_replicate)):
         if degree > 1:
-            yield "all_reduce", size, _groups(job, table, axis, degree)
+            yield kind, size, _groups(job, table, axis, degree)
 
 
 def _groups(job: Job, table: PlanTable, axis: str, degree: int) -> Groups:

@@ -7,8 +7,8 @@ under this software (of this release, where one is stated), else the device unde
 the software on any device, else all runs. `scale` says how hard the plan is to predict: what the
 host paces, what collectives expose, 8-bit products, memory near its limit. What the plan at hand
 has beyond that group is added: an unmeasured device, software, release or system, sizes outside of
-the measured ones, and on a calibrated machine the kernels and collectives that its calibration left
-to the model. All figures: `sim/known_errors.py`.
+the measured ones, and on a calibrated machine what its calibration left open in the kernels and
+collectives of this very plan. All figures: `sim/known_errors.py`.
 
 Leaves out: that errors of plans for one model and machine go together, so that the difference of
 two plans is surer than either.
@@ -83,7 +83,6 @@ def standing(
         software=job.software.id,
         system=job.system.stands_for or job.system.id,
         calibrated=job.device.calibrated,
-        network_calibrated=job.system.calibrated,
         generic=job.software.id == GENERIC,
         sizes=sizes_of(job, plan),
         parts=parts,
@@ -108,12 +107,12 @@ def step_interval(where: Standing, step_time: float, errors: Errors | None = Non
 
 def _added(where: Standing, known: Known, errors: Errors) -> dict[str, float]:
     """Halves of 80 % intervals, ln, by what the nearest group has not seen."""
-    measured_links = known.system and (not where.calibrated or where.network_calibrated)
+    links_known = known.system and not where.calibrated
     return {
         "device": 0.0 if known.device else errors.unknown_device,
         "software": errors.software(known.software),
         "release": 0.0 if known.release else errors.other_release,
-        "system": 0.0 if measured_links else Z80 * where.exchange,
+        "system": 0.0 if links_known else Z80 * where.exchange,
         "kernels": Z80 * where.kernels,
         "sizes": errors.reach * distance(where.sizes, known.group.ranges),
     }
@@ -145,8 +144,8 @@ def _distant(where: Standing, known: Known, errors: Errors) -> Iterator[str]:
     added = _added(where, known, errors)
     if added["system"] > 0.0 and not known.system:
         yield f"no run on system {where.system}: its links add {_percent(added['system'])}"
-    elif added["system"] > 0.0:
-        yield f"links of system {where.system} are not calibrated: {_percent(added['system'])}"
+    elif added["system"] > 0.01:
+        yield f"its collectives add {_percent(added['system'])}"
     if added["kernels"] > 0.01:
         yield f"kernels away from the calibrated ones add {_percent(added['kernels'])}"
     far = outside(where.sizes, known.group.ranges)

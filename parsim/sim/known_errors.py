@@ -56,7 +56,7 @@ class Standing:
 
     `device`, `software` and `system` name what its constants are for; `generic` says that nobody
     described the software. `kernels` and `exchange` are standard deviations of the logarithm of the
-    step by kernels that a calibration has not measured and by collectives that nobody measured.
+    step by what a calibration has left open in kernels, and by how sure collectives are.
     `release` is the software's, where it is known.
     """
 
@@ -65,7 +65,6 @@ class Standing:
     system: str
     release: str = ""
     calibrated: bool
-    network_calibrated: bool
     generic: bool
     sizes: Sizes
     parts: Parts

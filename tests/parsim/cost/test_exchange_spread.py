@@ -48,6 +48,16 @@ def test_inside_and_after_are_independent() -> None:
     assert both == pytest.approx((one**2 + other**2) ** 0.5)
 
 
+def test_calibrated_collectives_are_surer() -> None:
+    before = exchange_spread(job(), Plan(tp=8), within=0.3, after=0.0)
+    known = job()
+    system = replace(known.system, residuals={"all_reduce": ((1e6, 1.0), (1e8, 1.0))})
+    known = replace(known, cluster=replace(known.cluster, system=system))
+    after = exchange_spread(known, Plan(tp=8), within=0.3, after=0.0)
+    assert after == pytest.approx(0.3 * SPREAD["measured"][2])
+    assert after < before
+
+
 def test_shards_gather_inside_layers() -> None:
     plan = Plan(dp_shard=8, zero_stage=3)
     assert exchange_spread(job(), plan, within=0.3, after=0.0) > 0.0
