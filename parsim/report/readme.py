@@ -20,7 +20,7 @@ from parsim.units import format_bytes, format_seconds
 from parsim.validation.compare import Validation, shipped_tables, validate
 from parsim.validation.evidence import evidence_text
 from parsim.validation.interval_leave_out import leave_sources_out
-from parsim.validation.intervals import errors_text, gather_errors, residuals_of
+from parsim.validation.intervals import errors_text, gather_errors, peaks_of, residuals_of
 
 MAIN_SCENARIO = "scenarios/gpt3-175b-dgx-a100.yaml"
 
@@ -80,7 +80,8 @@ def main(
     """
     rows = validate(shipped_tables())
     runs = residuals_of(rows)
-    figures = errors_text(gather_errors(runs, sorted(reports.glob("*/report.json"))))
+    suites = sorted(reports.glob("*/report.json"))
+    figures = errors_text(gather_errors(runs, suites, peaks_of(rows)))
     intervals.write_text(figures, encoding="utf-8")
     shipped_errors.cache_clear()
     errors = read_errors(json.loads(figures))

@@ -51,6 +51,20 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryGroup:
+    """Errors of measured peaks of one software in one recompute mode, log(measured / predicted).
+
+    `half` is as of a `Group`, of plain log errors; `ranges` frame the sizes of the runs.
+    """
+
+    software: str
+    recompute: str
+    n: int
+    half: float
+    ranges: Mapping[str, Range]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """What an interval needs to know of a plan on a machine.
 
@@ -94,7 +108,8 @@ class Errors:
     `unknown_device` and `unknown_software` are what predicting the runs with another device's or
     with the generic stack's constants added, `unseen_software` what fitting a described stack's
     constants without its runs did, `other_release` what releases of one software differ by; `reach`
-    is per factor e outside of the ranges. All are halves of 80 % intervals.
+    is per factor e outside of the ranges, `memory_reach` that of peaks. All are halves of 80 %
+    intervals.
     """
 
     groups: Mapping[Key, Group]
@@ -103,6 +118,8 @@ class Errors:
     unseen_software: float
     other_release: float
     reach: float
+    memory_reach: float = 0.0
+    memory: Mapping[tuple[str, str], MemoryGroup] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=lambda: {"kernels": 1.0})
 
     def scale(self, parts: Parts, *, slower: bool) -> float:
@@ -167,13 +184,26 @@ def read_errors(document: Mapping[str, Any]) -> Errors:
     """What `interval.json` holds."""
     groups = {}
     for entry in document["groups"]:
-        ranges = {name: (float(a), float(b)) for name, (a, b) in entry["ranges"].items()}
-        group = Group(**{**entry, "ranges": ranges, "systems": tuple(entry["systems"])})
+        systems = tuple(entry["systems"])
+        group = Group(**{**entry, "ranges": _ranges(entry), "systems": systems})
         groups[group.device, group.software, group.release] = group
     added = {name: float(document[name]) for name in ADDED}
     weights = {name: float(value) for name, value in document["weights"].items()}
-    return Errors(groups=groups, weights=weights, **added)
+    peaks = [MemoryGroup(**{**one, "ranges": _ranges(one)}) for one in document["memory"]]
+    memory = {(one.software, one.recompute): one for one in peaks}
+    return Errors(groups=groups, weights=weights, memory=memory, **added)
 
 
-ADDED = ("unknown_device", "unknown_software", "unseen_software", "other_release", "reach")
+def _ranges(entry: Mapping[str, Any]) -> dict[str, Range]:
+    return {name: (float(a), float(b)) for name, (a, b) in entry["ranges"].items()}
+
+
+ADDED = (
+    "unknown_device",
+    "unknown_software",
+    "unseen_software",
+    "other_release",
+    "reach",
+    "memory_reach",
+)
 """Names of the figures that stand alone."""

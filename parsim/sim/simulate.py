@@ -91,9 +91,9 @@ def _prediction(
     memory = found.memory.peak[:, 0]
     worst, schedule = int(np.argmax(memory)), found.graph.schedule
     parts = tuple(found.memory.at(rank, 0) for rank in range(len(memory)))
-    spread = memory_spread(job.software, plan.recompute)
     parts_s = breakdown(found)
     where = standing(job, plan, layers, parts_s, float(memory[worst]))
+    spread = memory_spread(job.software, plan.recompute, where.sizes)
     return Prediction(
         plan=plan,
         step_time=step,
@@ -117,6 +117,7 @@ def _prediction(
         ),
         peak_interval=spread.interval(float(memory[worst])),
         memory_evidence=spread.evidence,
+        memory_basis=spread.basis,
         context=job.device.context_memory,
         capacity=job.device.memory,
         notes=(*notes(job), *coverage_notes(job, plan)),

@@ -14,6 +14,7 @@ from parsim.errors import PlanError
 from parsim.sim import Prediction, simulate
 from parsim.sim.interval import step_interval
 from parsim.sim.known_errors import Errors, Standing
+from parsim.sim.memory_spread import memory_spread
 from parsim.validation.bubble import bubble_of, is_post_validated, post_validated_step
 from parsim.validation.build import Case, build_case
 from parsim.validation.coverage import Coverage, coverage
@@ -74,11 +75,16 @@ class Comparison:
         return _error(self.predicted_reserved or self.predicted_peak, self.measured_peak)
 
     def with_errors(self, errors: Errors) -> Comparison:
-        """The row with its interval by other figures; the prediction stays."""
-        if self.standing is None or self.predicted_step is None:
+        """The row with its intervals by other figures; the prediction stays."""
+        peak = self.predicted_reserved or self.predicted_peak
+        if self.standing is None or self.case is None or not self.predicted_step or not peak:
             return self
-        found = step_interval(self.standing, self.predicted_step, errors)
-        return replace(self, step_interval=(found.low, found.high))
+        step = step_interval(self.standing, self.predicted_step, errors)
+        software, recompute = self.case.job.software, self.case.plan.recompute
+        spread = memory_spread(software, recompute, self.standing.sizes, errors)
+        return replace(
+            self, step_interval=(step.low, step.high), peak_interval=spread.interval(peak)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """One entry of `validate --json`."""

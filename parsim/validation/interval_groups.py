@@ -90,10 +90,13 @@ def half(runs: Sequence[Residual], scale: Mapping[str, float]) -> float:
     The correction is that of split conformal prediction: with fewer than four runs it asks for the
     largest error seen.
     """
-    each = weights(runs)
+    return max(quantile(scaled(runs, scale), weights(runs)), LEAST_SCALED)
+
+
+def quantile(sizes: Array, each: Array) -> float:
+    """The corrected 80 % quantile of weighted errors' sizes."""
     count = independent(each)
-    share = min(COVERAGE * (count + 1.0) / count, 1.0)
-    return max(weighted_quantile(scaled(runs, scale), each, share), LEAST_SCALED)
+    return weighted_quantile(sizes, each, min(COVERAGE * (count + 1.0) / count, 1.0))
 
 
 def groups(runs: Sequence[Residual], scale: Mapping[str, float]) -> list[Group]:
@@ -122,17 +125,13 @@ def _released(run: Residual) -> Key:
 
 def _group(key: Key, runs: Sequence[Residual], scale: Mapping[str, float], usual: float) -> Group:
     count, mine = independent(weights(runs)), half(runs, scale)
-    ranges = {
-        size: (min(run.sizes[size] for run in runs), max(run.sizes[size] for run in runs))
-        for size in runs[0].sizes
-    }
     return Group(
         device=key[0],
         software=key[1],
         release=key[2],
         n=len(runs),
         half=max(mine, (count * mine + SHRINK * usual) / (count + SHRINK)),
-        ranges=ranges,
+        ranges=ranges_of(runs),
         systems=tuple(sorted({name for run in runs for name in _systems(run)})),
     )
 
@@ -154,6 +153,14 @@ def other_release(runs: Sequence[Residual]) -> float:
         ]
         differences += [abs(a - b) for a, b in combinations(means, 2)]
     return float(np.quantile(differences, COVERAGE) / np.sqrt(2.0)) if differences else 0.0
+
+
+def ranges_of(runs: Sequence[Residual]) -> dict[str, tuple[float, float]]:
+    """Least and largest of each size."""
+    return {
+        size: (min(run.sizes[size] for run in runs), max(run.sizes[size] for run in runs))
+        for size in runs[0].sizes
+    }
 
 
 def _systems(run: Residual) -> tuple[str, str]:

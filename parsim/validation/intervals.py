@@ -22,7 +22,7 @@ from parsim.cost.software import GENERIC, software
 from parsim.errors import PlanError
 from parsim.sim import simulate
 from parsim.sim.interval import COVERAGE, step_interval
-from parsim.sim.known_errors import ADDED, ANY, CALIBRATED, Errors, Group, Key
+from parsim.sim.known_errors import ADDED, ANY, CALIBRATED, Errors, Group, Key, MemoryGroup
 from parsim.validation.compare import Comparison, Validation, validate
 from parsim.validation.interval_groups import (
     LEAST,
@@ -33,6 +33,7 @@ from parsim.validation.interval_groups import (
     weighted_quantile,
     weights,
 )
+from parsim.validation.interval_memory import memory_groups, memory_reach
 from parsim.validation.interval_scale import Observed, fit_scale
 
 NEAREST_RELATIVE = {"a100": "h100-sxm-80gb", "h100": "a100-sxm-80gb", "b200": "h100-sxm-80gb"}
@@ -54,27 +55,39 @@ def residuals(tables: Iterable[Path]) -> list[Residual]:
 
 def residuals_of(found: Validation) -> list[Residual]:
     """The errors of rows that are already predicted."""
-    return [one for one in map(_residual, found.rows) if one is not None]
+    made = (_residual(row, row.predicted_step, row.measured_step) for row in found.rows)
+    return [one for one in made if one is not None]
 
 
-def _residual(row: Comparison) -> Residual | None:
+def peaks_of(found: Validation) -> list[Residual]:
+    """The errors of peaks of memory, bytes for seconds."""
+    made = (
+        _residual(row, row.predicted_reserved or row.predicted_peak, row.measured_peak)
+        for row in found.rows
+    )
+    return [one for one in made if one is not None]
+
+
+def _residual(row: Comparison, predicted: float | None, measured: float | None) -> Residual | None:
     case = row.case
-    if not row.measured_step or not row.predicted_step or case is None or row.standing is None:
+    if not predicted or not measured or case is None or row.standing is None:
         return None
     plan, model = case.plan, case.job.model
     cell = (row.table, model.name, model.hidden_size, plan.tp, plan.microbatch_size)
     return Residual(
         table=row.table,
         cell="/".join(map(str, cell)),
-        error=log(row.measured_step / row.predicted_step),
-        measured=row.measured_step,
+        error=log(measured / predicted),
+        measured=measured,
         standing=row.standing,
         case=case,
     )
 
 
-def gather_errors(runs: Sequence[Residual], reports: Iterable[Path] = ()) -> Errors:
-    """All figures of some runs, and of the hardware suite's reports."""
+def gather_errors(
+    runs: Sequence[Residual], reports: Iterable[Path] = (), peaks: Sequence[Residual] = ()
+) -> Errors:
+    """All figures of some runs, of the hardware suite's reports, and of measured peaks."""
     calibrated = keyed(calibrated_groups(reports))
     whole = Errors(
         groups={},
@@ -83,6 +96,8 @@ def gather_errors(runs: Sequence[Residual], reports: Iterable[Path] = ()) -> Err
         unseen_software=UNSEEN_SOFTWARE,
         other_release=other_release(runs),
         reach=0.0,
+        memory_reach=memory_reach(peaks),
+        memory={(one.software, one.recompute): one for one in memory_groups(peaks)},
     )
     found = figures(runs, whole)
     return replace(found, groups={**found.groups, **calibrated})
@@ -168,7 +183,7 @@ def calibrated_groups(reports: Iterable[Path]) -> list[Group]:
 def errors_text(errors: Errors) -> str:
     """What `interval.json` holds."""
 
-    def rounded(group: Group) -> Mapping[str, object]:
+    def rounded(group: Group | MemoryGroup) -> Mapping[str, object]:
         entry = asdict(group)
         return {**entry, "half": round(group.half, 4)}
 
@@ -177,6 +192,7 @@ def errors_text(errors: Errors) -> str:
         "coverage": COVERAGE,
         "weights": {name: round(value, 4) for name, value in errors.weights.items()},
         **{name: round(getattr(errors, name), 4) for name in ADDED},
+        "memory": [rounded(group) for group in errors.memory.values()],
         "groups": [rounded(group) for group in errors.groups.values()],
     }
     return json.dumps(document, indent=1) + "\n"
