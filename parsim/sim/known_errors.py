@@ -124,13 +124,7 @@ class Errors:
 
     def scale(self, parts: Parts, *, slower: bool) -> float:
         """How hard a plan is to predict: of its upper half (`slower`) or its lower one."""
-        return hypot(
-            *(
-                weight * parts.value(name)
-                for name, weight in self.weights.items()
-                if slower or name not in SLOWER
-            )
-        )
+        return scale(self.weights, parts, slower=slower)
 
     def nearest(self, where: Standing) -> Known:
         """The group of this device under this software, else of one of them, else of all."""
@@ -158,6 +152,12 @@ class Errors:
         """What is added for software that was not measured; generic is never the surer one."""
         unseen = {"measured": 0.0, "elsewhere": self.unseen_software}
         return unseen.get(how, max(self.unknown_software, self.unseen_software))
+
+
+def scale(weights: Mapping[str, float], parts: Parts, *, slower: bool) -> float:
+    """Sqrt of the sum over parts of (weight x share)^2."""
+    shares = ((name, weight) for name, weight in weights.items() if slower or name not in SLOWER)
+    return hypot(*(weight * parts.value(name) for name, weight in shares))
 
 
 def distance(sizes: Sizes, ranges: Mapping[str, Range]) -> float:

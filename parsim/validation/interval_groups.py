@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.sim.interval import COVERAGE
-from parsim.sim.known_errors import ADDED, ANY, Errors, Group, Key, Sizes, Standing
+from parsim.sim.known_errors import ANY, Group, Key, Sizes, Standing, scale
 from parsim.validation.build import Case
 
 Array = NDArray[np.float64]
@@ -76,21 +76,20 @@ def independent(each: Array) -> float:
     return float(each.sum() ** 2 / np.sum(each**2))
 
 
-def scaled(runs: Sequence[Residual], scale: Mapping[str, float]) -> Array:
+def scaled(runs: Sequence[Residual], hard: Mapping[str, float]) -> Array:
     """Sizes of the errors in units of the scale of their side."""
-    known = Errors(groups={}, weights=scale, **dict.fromkeys(ADDED, 0.0))
-    sides = [known.scale(run.standing.parts, slower=run.error > 0.0) for run in runs]
+    sides = [scale(hard, run.standing.parts, slower=run.error > 0.0) for run in runs]
     errors = np.array([run.error for run in runs])
     return np.asarray(np.abs(errors) / np.array(sides))
 
 
-def half(runs: Sequence[Residual], scale: Mapping[str, float]) -> float:
+def half(runs: Sequence[Residual], hard: Mapping[str, float]) -> float:
     """The 80 % quantile of scaled errors, its level (n + 1) / n of that for n independent runs.
 
     The correction is that of split conformal prediction: with fewer than four runs it asks for the
     largest error seen.
     """
-    return max(quantile(scaled(runs, scale), weights(runs)), LEAST_SCALED)
+    return max(quantile(scaled(runs, hard), weights(runs)), LEAST_SCALED)
 
 
 def quantile(sizes: Array, each: Array) -> float:
@@ -99,32 +98,32 @@ def quantile(sizes: Array, each: Array) -> float:
     return weighted_quantile(sizes, each, min(COVERAGE * (count + 1.0) / count, 1.0))
 
 
-def groups(runs: Sequence[Residual], scale: Mapping[str, float]) -> list[Group]:
+def groups(runs: Sequence[Residual], hard: Mapping[str, float]) -> list[Group]:
     """All runs, then per device, per software, per both, and these per stated release.
 
     Small groups lean on the usual one, the median over devices and software (releases on all of
     theirs), where they are narrower: few runs see few of the errors there are.
     """
     both = _by(runs, lambda run: (run.device, run.software, ANY))
-    usual = float(np.median([half(members, scale) for _, members in both]))
+    usual = float(np.median([half(members, hard) for _, members in both]))
     found = [
         *_by(runs, lambda run: (ANY, ANY, ANY)),
         *_by(runs, lambda run: (run.device, ANY, ANY)),
         *_by(runs, lambda run: (ANY, run.software, ANY)),
         *both,
     ]
-    made = [_group(key, members, scale, usual) for key, members in found]
+    made = [_group(key, members, hard, usual) for key, members in found]
     whole = {(one.device, one.software): one.half for one in made}
     released = _by([run for run in runs if run.standing.release], _released)
-    return made + [_group(key, found, scale, whole[key[:2]]) for key, found in released]
+    return made + [_group(key, found, hard, whole[key[:2]]) for key, found in released]
 
 
 def _released(run: Residual) -> Key:
     return run.device, run.software, run.standing.release
 
 
-def _group(key: Key, runs: Sequence[Residual], scale: Mapping[str, float], usual: float) -> Group:
-    count, mine = independent(weights(runs)), half(runs, scale)
+def _group(key: Key, runs: Sequence[Residual], hard: Mapping[str, float], usual: float) -> Group:
+    count, mine = independent(weights(runs)), half(runs, hard)
     return Group(
         device=key[0],
         software=key[1],
