@@ -14,6 +14,9 @@ import pytest
 from parsim.cost.job import Job
 from parsim.sim.known_errors import ANY, CALIBRATED, Errors, read_errors, shipped_errors
 from parsim.validation.compare import Validation, shipped_tables, validate
+from parsim.validation.fitting.constants import Address
+from parsim.validation.fitting.families import families
+from parsim.validation.fitting.rows import load_source
 from parsim.validation.interval_groups import (
     Residual,
     groups,
@@ -24,7 +27,7 @@ from parsim.validation.interval_groups import (
     weighted_quantile,
     weights,
 )
-from parsim.validation.interval_leave_out import leave_sources_out, without
+from parsim.validation.interval_leave_out import leave_sources_out, refitted, without
 from parsim.validation.intervals import (
     added,
     calibrated_groups,
@@ -189,6 +192,21 @@ def test_intervals_hold_for_sources_that_they_have_not_seen() -> None:
     for table, one in left_out.items():
         if one.n >= 5 and table != "megatron_sc21_table2_and_text":
             assert (one.covered or 0.0) >= 0.6, table
+
+
+def test_a_source_is_judged_by_constants_that_have_not_seen_it() -> None:
+    """With the catalog's constants that is its table left out; slower ones move its rows."""
+    table = "simumax_b200_real_vs_sim"
+    whole = figures(runs(), shipped_errors())
+    listed = [source for family in families() for source in family.sources]
+    (source,) = [load_source(one) for one in listed if one.table == table]
+    judge = refitted(runs(), whole)
+    same = judge(source, [source], {})
+    assert same == leave_sources_out(runs(), whole)[table]
+    slow = Address.parse("device b200-sxm memory_efficiency")
+    moved = judge(source, [source], {slow: 0.2})
+    assert (moved.error or 0.0) > 2.0 * (same.error or 0.0)
+    assert moved.half_width == same.half_width
 
 
 def test_shipped_intervals_cover_what_they_say() -> None:
