@@ -14,7 +14,8 @@ from parsim.report.text import BAR, table
 from parsim.report.trace import save_trace
 from parsim.scenario import Scenario
 from parsim.search.contended import ContendedOrder
-from parsim.sim.contention import Bottleneck, Contention, contended_timeline
+from parsim.sim.contention import Contention, contended_timeline
+from parsim.sim.link_use import Bottleneck
 from parsim.units import format_seconds
 
 SHARED = (

@@ -83,6 +83,15 @@ class SharedLinks:
         self._ask()
         return sending.done
 
+    def left(self, kind: int) -> float:
+        """Bytes (of usage 1) that are still to be sent of a kind."""
+        self._advance()
+        return sum(max(one.left, 0.0) for one in self._sending if one.kind == kind)
+
+    def settle(self) -> None:
+        """Account for all that was carried until now."""
+        self._advance()
+
     def _ask(self) -> None:
         """Share anew when all that happens at this moment has happened."""
         if not self._asked:
@@ -118,6 +127,8 @@ class SharedLinks:
         rates = self._shared.rates
         needed = [max(one.left, 0.0) / rates[one.kind] for one in self._sending]
         least = min(needed)
+        if np.isinf(least):  # what is under way has no end
+            return
         due = [
             one
             for one, seconds in zip(self._sending, needed, strict=True)

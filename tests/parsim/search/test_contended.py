@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from parsim.plan import Plan
 from parsim.search.contended import ContendedOrder
-from parsim.sim.contention import Bottleneck, Contention
+from parsim.sim.contention import Contention
+from parsim.sim.link_use import Bottleneck
 
 
 def plans(*seconds: float) -> ContendedOrder:
