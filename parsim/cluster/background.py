@@ -1,4 +1,4 @@
-"""Traffic beside a training step: checkpoints to storage, batches from there, copies to the host."""
+"""Traffic beside a training step: checkpoints to storage, batches, copies to the host."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A job's steps one after another on shared links, with its background streams beside them.
 
-    steps        |─── step ───|─── step ───|─── step ───|
-    each step    |─ batches ─|  |─ batches ─|  ...           a step ends when they have, too
-    rate         |───────────────────────────────────────    all the time
-    every 50     |────── checkpoint ──────|                  begins with a step, and may outlast it
+steps        |─── step ───|─── step ───|─── step ───|
+each step    |─ batches ─|  |─ batches ─|  ...           a step ends when they have, too
+rate         |───────────────────────────────────────    all the time
+every 50     |────── checkpoint ──────|                  begins with a step, and may outlast it
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ MOST_STEPS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamCost:
-    """A stream beside the steps: seconds of one transfer (None: it never ends), steps that it lasts.
+    """A stream beside steps: seconds of one transfer (None: it never ends), steps it lasts.
 
     `cost` is by how much it makes the mean step longer, seconds; of streams that run in every step
     that is in the step time already. `overdue`: it takes longer than the steps between two of it,
@@ -117,6 +117,4 @@ def _narrowest(graph: Graph, sent: Sent, seconds: float) -> Bottleneck:
     worst = max(share, key=lambda link: (share[link], -link))
     alike = sum(abs(value / share[worst] - 1.0) < 1e-9 for value in share.values())
     found = graph.link(worst)
-    return Bottleneck(
-        link=found.name, link_class=found.link_class, saturated=seconds, alike=alike
-    )
+    return Bottleneck(link=found.name, link_class=found.link_class, saturated=seconds, alike=alike)

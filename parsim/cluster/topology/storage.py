@@ -1,13 +1,14 @@
 """Storage on the fabric, and the ways of background traffic from devices, hosts and storage.
 
-    gpu:0 ── pcie:0.0 ── host:0.0                                   device to host
-    host:0.0 ── pcie:0.0 ── nic:0.0 ── leaf:0.0 ─┐                  host to storage, evenly over
-    host:0.0 ── pcie:0.1 ── nic:0.1 ── leaf:0.1 ─┴ storage ── disks the interfaces of the node
+gpu:0 ── pcie:0.0 ── host:0.0                                   device to host
+host:0.0 ── pcie:0.0 ── nic:0.0 ── leaf:0.0 ─┐                  host to storage, evenly over
+host:0.0 ── pcie:0.1 ── nic:0.1 ── leaf:0.1 ─┴ storage ── disks the interfaces of the node
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from parsim.cluster.background import Place, Stream
 from parsim.cluster.hardware import Cable
@@ -53,7 +54,7 @@ def stream_links(graph: Graph, stream: Stream, devices: Sequence[int], per_node:
     """
     used: dict[int, float] = {}
     for parts, share in _ways(graph, (stream.source, stream.target), devices, per_node):
-        for one, two in zip(parts, parts[1:], strict=False):
+        for one, two in pairwise(parts):
             for link in graph.route_between(one, two):
                 used[link] = used.get(link, 0.0) + share
     return used
