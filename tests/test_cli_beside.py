@@ -1,4 +1,4 @@
-"""`simulate --beside`, `timeline --beside`, background streams and slow ranks on the command line."""
+"""`simulate` and `timeline --beside`, background streams and slow ranks on the command line."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_trace_has_both_jobs(cli: Cli, file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words,said",
+    ("words", "said"),
     [
         (("--on", "0,2"), "name a job with --beside"),
         (("--beside", f"{LLAMA}"), "nodes of one system"),

@@ -98,14 +98,32 @@ def _called(system: System, kind: Kind, size: Array, where: Groups, seconds: Arr
 
 
 def _gloo(system: System, kind: Kind, size: Array, where: Groups) -> Array:
-    """A ring without NCCL's latencies: its calls cost the system's call overhead alone.
+    """What gloo does, without NCCL's latencies: its calls cost the system's call overhead alone.
 
-    wire share x S / min(link, interfaces). Source: the measured figures of the system `cpu`.
-    Leaves out: gloo's other algorithms for small messages.
+    share x S / min(link, interfaces), n ranks:
+      all-reduce      2 (n - 1) / n     ring
+      reduce-scatter  2 (n - 1) / n     torch all-reduces a copy and keeps its part
+      reduce          2 (n - 1) / n     ring reduce-scatter, then all parts to the root
+      broadcast       ceil(log2 n)      binomial tree: the root sends S so many times
+      others          (n - 1) / n
+
+    Source: gloo/reduce.cc and gloo/broadcast.cc; reduce_scatter_tensor_coalesced in torch's
+    ProcessGroupGloo.cpp; the measured figures of the system `cpu`.
+    Leaves out: copies between flat and separate tensors (all-gather), other algorithms for small
+    messages.
     """
     link = system.intra.bandwidth * system.intra.efficiency
     out = np.where(where.nodes > 1, inter_bandwidth(system, where), np.inf)
-    return np.asarray(wire_share(kind, where.size) * size / np.minimum(link, out))
+    return np.asarray(_gloo_share(kind, where.size) * size / np.minimum(link, out))
+
+
+def _gloo_share(kind: Kind, ranks: Array) -> Array:
+    """Bytes of S that pass the busiest rank's link one after another."""
+    if kind == "broadcast":
+        return np.asarray(np.ceil(np.log2(np.maximum(ranks, 1.0))))
+    if kind in ("reduce", "reduce_scatter"):
+        return wire_share("all_reduce", ranks)
+    return wire_share(kind, ranks)
 
 
 def choose(system: System, kind: Kind, size: float, where: Groups, *,

@@ -33,7 +33,8 @@ class Constants:
     """Constants of NCCL systems, by link generation where links decide.
 
     `call` is what a call of two ranks takes inside a node, `hop` the latency of a ring's step (LL),
-    `across` what each doubling of the node count adds, seconds. `ramp` is the square-root term of
+    `across` what each doubling of the node count adds on a network of `usual` latency, to which
+    `crossings` times what the network has beyond it is added, seconds. `ramp` is the square-root term of
     an all-reduce of 8 ranks at 1 MiB, `ramp_across` its factor with several nodes. `nvls` is the
     bandwidth of an NVLS all-reduce over the ring's, `nvls_ranks` from how many GPUs on NCCL uses
     it, `nvls_nodes` what two or more nodes leave of it. `collnet`: SHARP over the ring's in-node.
@@ -43,6 +44,8 @@ class Constants:
     call: float = 18.6e-6
     hop: float = 0.6e-6
     across: float = 60e-6
+    usual: float = 2e-6
+    crossings: float = 4.0
     ramp: Mapping[str, float] = field(
         default_factory=lambda: {
             "volta": 26.6e-6,
@@ -64,7 +67,9 @@ class Constants:
 
 
 CONSTANTS = Constants()
-"""Fitted by `make fit-collectives` (call, ramp, nvls); hop: NCCL's LL step over NVLink; nvls_ranks:
+"""Fitted by `make fit-collectives` (call, ramp, nvls); hop: NCCL's LL step over NVLink;
+usual: InfiniBand; crossings: NCCL's tree goes up and down, and its Simple protocol counts the
+latency of the interface twice a hop, for the flush (src/graph/tuning.cc); nvls_ranks:
 what NCCL took on H200 and B200; collnet: 110 GB/s on DGX A100 (nccl issue 320); tree: NCCL's 0.92
 of a ring's channels; all_to_all: SimuMax B200, 0.597 of the link where all-gather has 0.674;
 message: send/recv below 1 MiB takes 5 to 9 us on H100, 8 to 17 on A100, 17 to 20 between nodes of
@@ -175,13 +180,15 @@ def _modelled_where_measured(system: System, kind: Kind, one: Curve, constants: 
 def modelled(system: System, kind: Kind, where: Groups, constants: Constants = CONSTANTS) -> Shape:
     """The shape from links and constants alone, best algorithm of a large message.
 
-    latency = call + hop steps + across log2(nodes); steps = 2 (r - 1) of an all-reduce over r ranks
-    in a node, half of that else. ramp = ramp of the generation sqrt(r / 8), half for collectives
+    latency = call + hop steps + (across + crossings (network - usual)) log2(nodes), network the
+    latency of the system's; steps = 2 (r - 1) of an all-reduce over r ranks in a node, half else. ramp = ramp of the generation sqrt(r / 8), half for collectives
     of n - 1 steps.
     """
     steps = 2.0 if kind == "all_reduce" else 1.0
     latency = constants.call + constants.hop * steps * (where.per_node - 1.0)
-    latency = latency + constants.across * np.log2(np.maximum(where.nodes, 1.0))
+    network = system.network.latency if system.network else constants.usual
+    doubling = constants.across + constants.crossings * (network - constants.usual)
+    latency = latency + doubling * np.log2(np.maximum(where.nodes, 1.0))
     ramp = constants.ramp[generation(system)] * np.sqrt(where.per_node / RANKS) * steps / 2.0
     ramp = ramp * np.where(where.nodes > 1, constants.ramp_across, 1.0)
     best = np.max(np.stack(list(bandwidths(system, kind, where, constants).values())), axis=0)

@@ -31,15 +31,16 @@ from parsim.sim.flows import Carried
 from parsim.sim.group_layout import Layout
 
 NOTICED = 1.0 + 1e-6
-"""Together over alone beyond which a link counts as shared."""
+"""Together over alone beyond which a group counts as slower: less is rounding."""
 
 
 class Shared(NamedTuple):
-    """The link that holds a group back, and how many groups cross it."""
+    """The link of several groups that was full longest, how many cross it, and those seconds."""
 
     name: str
     link_class: str
     groups: int
+    saturated: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,7 @@ class ConcurrentRow:
             "shared_link": shared and shared.name,
             "shared_class": shared and shared.link_class,
             "groups_on_link": shared and shared.groups,
+            "link_saturated_s": shared and shared.saturated,
             "measured_alone_s": self.alone.measured,
             "measured_together_s": self.measured_together,
         }
@@ -167,7 +169,7 @@ def _together(
     if layout.system.library == GLOO:
         seconds = max(seconds, row.seconds * layout.per_device)
     if seconds <= row.seconds * NOTICED:
-        return ConcurrentRow(alone=row, together=row.seconds, shared=None)
+        seconds = row.seconds
     shared = _fullest(graph, ways, slowest, carried)
     return ConcurrentRow(alone=row, together=seconds, shared=shared)
 
@@ -193,4 +195,5 @@ def _fullest(graph: Graph, ways: Sequence[_Way], slowest: int, carried: Carried)
     if not several:
         return None
     link = max(several, key=lambda link: (carried.saturated[link], groups[link], -link))
-    return Shared(graph.names[link], graph.link_class[link], groups[link])
+    full = float(carried.saturated[link])
+    return Shared(graph.names[link], graph.link_class[link], groups[link], full)

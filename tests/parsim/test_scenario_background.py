@@ -60,7 +60,7 @@ def test_it_is_written_and_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text,said",
+    ("text", "said"),
     [
         ("background: {streams: {x: {from: devices, to: hosts}}}", "either size"),
         ("background: {streams: {x: {from: devices, to: disk, size: 1GB}}}", "'disk' is unknown"),

@@ -50,7 +50,7 @@ def test_a_copy_alone_takes_its_bytes_over_the_narrowest_link(job: Job) -> None:
     assert found.streams[0].bottleneck.link_class == "pcie"
 
 
-@pytest.mark.parametrize("source,target", [("devices", "hosts"), ("hosts", "devices")])
+@pytest.mark.parametrize(("source", "target"), [("devices", "hosts"), ("hosts", "devices")])
 def test_copies_share_pcie_with_gradients_of_their_direction(
     job: Job, source: str, target: str
 ) -> None:
@@ -142,7 +142,7 @@ def test_the_trace_begins_with_the_checkpoint(job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong,said",
+    ("wrong", "said"),
     [
         (stream("hosts", "hosts"), "two different ones"),
         (stream(rate=1e9), "either size"),
