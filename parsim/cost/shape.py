@@ -24,6 +24,7 @@ Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduc
 Algorithm = Literal["ring", "tree", "nvls", "nvls_tree", "collnet", "pat", "p2p"]
 
 MIB = 2.0**20
+ONE = np.ones(1)
 RANKS = 8.0
 """The ramp constants are those of 8 ranks in a node."""
 
@@ -34,11 +35,11 @@ class Constants:
 
     `call` is what a call of two ranks takes inside a node, `hop` the latency of a ring's step (LL),
     `across` what each doubling of the node count adds on a network of `usual` latency, to which
-    `crossings` times what the network has beyond it is added, seconds. `ramp` is the square-root term of
-    an all-reduce of 8 ranks at 1 MiB, `ramp_across` its factor with several nodes. `nvls` is the
-    bandwidth of an NVLS all-reduce over the ring's, `nvls_ranks` from how many GPUs on NCCL uses
-    it, `nvls_nodes` what two or more nodes leave of it. `collnet`: SHARP over the ring's in-node.
-    `message` and `message_across` are what a point-to-point message takes beyond its hop.
+    `crossings` times what the network has beyond it is added, seconds. `ramp` is the square-root
+    term of an all-reduce of 8 ranks at 1 MiB, `ramp_across` its factor with several nodes. `nvls`
+    is the bandwidth of an NVLS all-reduce over the ring's, `nvls_ranks` from how many GPUs on NCCL
+    uses it, `nvls_nodes` what two or more nodes leave of it. `collnet`: SHARP over the ring's in-
+    node. `message` and `message_across` are what a point-to-point message takes beyond its hop.
     """
 
     call: float = 18.6e-6
@@ -181,8 +182,8 @@ def modelled(system: System, kind: Kind, where: Groups, constants: Constants = C
     """The shape from links and constants alone, best algorithm of a large message.
 
     latency = call + hop steps + (across + crossings (network - usual)) log2(nodes), network the
-    latency of the system's; steps = 2 (r - 1) of an all-reduce over r ranks in a node, half else. ramp = ramp of the generation sqrt(r / 8), half for collectives
-    of n - 1 steps.
+    system's latency; steps = 2 (r - 1) of an all-reduce over r ranks in a node, half of that else.
+    ramp = ramp of the generation sqrt(r / 8), half for collectives of n - 1 steps.
     """
     steps = 2.0 if kind == "all_reduce" else 1.0
     latency = constants.call + constants.hop * steps * (where.per_node - 1.0)
@@ -207,7 +208,10 @@ def bandwidths(
     link = system.intra.bandwidth * system.intra.efficiency
     out = np.where(where.nodes > 1, inter_bandwidth(system, where), np.inf)
     if kind == "all_to_all":
-        return {"p2p": _all_to_all(constants.all_to_all * link, out, where)}
+        every = np.where(
+            where.nodes > 1, inter_bandwidth(system, replace(where, crossing=ONE)), np.inf
+        )
+        return {"p2p": _all_to_all(constants.all_to_all * link, every, where)}
     slowest = np.minimum(link, out)
     found: dict[Algorithm, Array] = {"ring": slowest / wire_share(kind, np.maximum(where.size, 2))}
     if kind in ("all_gather", "reduce_scatter"):

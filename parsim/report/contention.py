@@ -51,9 +51,11 @@ def bottleneck_text(worst: Bottleneck | None) -> str:
     if worst is None:
         return "none: no rank sends anything"
     alike = f", as {worst.alike - 1:,} like it" if worst.alike > 1 else ""
+    name = f"{worst.link} ({worst.link_class})"
     if worst.saturated <= 0.0:
-        return f"none: no link is ever full ({worst.link} carries most{alike})"
-    return f"{worst.link} ({worst.link_class}), full for {format_seconds(worst.saturated)}{alike}"
+        used = f"{100.0 * worst.used:.0f} % of its rate for {format_seconds(worst.busy)}"
+        return f"no link is ever full; {name} is nearest: {used}{alike}"
+    return f"{name}, full for {format_seconds(worst.saturated)}{alike}"
 
 
 def _streams(streams: Sequence[StreamCost]) -> Table:

@@ -17,14 +17,7 @@ import numpy as np
 
 from parsim.cluster.topology import Graph, build_graph
 from parsim.cost.collectives import GLOO, Algorithm, Protocol
-from parsim.sim.collective_flows import (
-    CollectiveFlow,
-    by_node,
-    pattern,
-    rate_of,
-    scale_to_fit,
-    usage_of,
-)
+from parsim.sim.collective_flows import by_node, pattern, timed_flow, usage_of
 from parsim.sim.collective_flows import together as carried_together
 from parsim.sim.collective_sweep import Collective, Row, Sweep, Timings, rated
 from parsim.sim.flows import Carried
@@ -163,7 +156,10 @@ def _way(
 def _together(
     layout: Layout, graph: Graph, row: Row, ways: Sequence[_Way], least: float
 ) -> ConcurrentRow:
-    carried = carried_together([_flow(graph, row, way, least) for way in ways], graph)
+    carried = carried_together(
+        [timed_flow(graph, way.used, way.share * row.size, row.seconds, least) for way in ways],
+        graph,
+    )
     slowest = int(np.argmax(carried.end))
     seconds = max(float(carried.end[slowest]), row.seconds)
     if layout.system.library == GLOO:
@@ -172,20 +168,6 @@ def _together(
         seconds = row.seconds
     shared = _fullest(graph, ways, slowest, carried)
     return ConcurrentRow(alone=row, together=seconds, shared=shared)
-
-
-def _flow(graph: Graph, row: Row, way: _Way, least: float) -> CollectiveFlow:
-    """The row's collective as a fluid that takes the row's seconds where nobody is beside it."""
-    unit = way.share * row.size
-    latency, limit = rate_of(row.seconds, least, unit)
-    scale = scale_to_fit(graph, way.used, limit)
-    return CollectiveFlow(
-        links=tuple(way.used),
-        usage=tuple(scale * units for units in way.used.values()),
-        size=unit,
-        limit=limit,
-        latency=latency,
-    )
 
 
 def _fullest(graph: Graph, ways: Sequence[_Way], slowest: int, carried: Carried) -> Shared | None:

@@ -14,7 +14,7 @@ from parsim.sim.fair_share import Array
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassUse:
-    """Seconds in which any link of a class carried something, and all that it can."""
+    """Seconds in which any link of a class carried something, and was full."""
 
     link_class: str
     busy: float
@@ -27,12 +27,18 @@ class ClassUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
-    """The link that was full longest, seconds; `alike` links carry the same traffic."""
+    """The link that holds traffic back; `alike` links carry the same.
+
+    `saturated` are the seconds in which it was full (from `shared_links.FULL` of its rate on),
+    `busy` those in which it carried anything, `used` is the share of its rate that it did then.
+    """
 
     link: str
     link_class: str
     saturated: float
     alike: int
+    busy: float
+    used: float
 
     def to_json(self) -> dict[str, Any]:
         """The object `bottleneck`."""
@@ -41,6 +47,8 @@ class Bottleneck:
             "class": self.link_class,
             "saturated_s": self.saturated,
             "links_alike": self.alike,
+            "busy_s": self.busy,
+            "used_while_busy": self.used,
         }
 
 
@@ -64,21 +72,24 @@ def class_uses(fabric: Fabric) -> tuple[ClassUse, ...]:
 
 
 def bottleneck(fabric: Fabric, among: Sequence[int] | None = None) -> Bottleneck | None:
-    """The link that was full longest; among equals the one that carried most for its rate.
+    """The link that held traffic back longest, or was full longest where none did.
 
-    `among` are the folded links that count; all where it is left out.
+    Among equals the one that carried most for its rate. `among` are the folded links that count; all where it is left out.
     """
     links, traffic = fabric.links, fabric.traffic
     chosen = np.arange(len(links.busy)) if among is None else np.asarray(among, dtype=np.int64)
     if not len(chosen):
         return None
     used = (links.load / traffic.flows.capacity)[chosen]
-    worst = int(chosen[np.lexsort((used, links.saturated[chosen]))[-1]])
+    order = np.lexsort((used, links.saturated[chosen], links.limiting[chosen]))
+    worst = int(chosen[order[-1]])
     return Bottleneck(
         link=traffic.names[worst],
         link_class=traffic.classes[worst],
         saturated=float(links.saturated[worst]),
         alike=traffic.folded[worst],
+        busy=float(links.busy[worst]),
+        used=float(links.load[worst] / (traffic.flows.capacity[worst] * links.busy[worst])),
     )
 
 

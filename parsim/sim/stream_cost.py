@@ -117,4 +117,5 @@ def _narrowest(graph: Graph, sent: Sent, seconds: float) -> Bottleneck:
     worst = max(share, key=lambda link: (share[link], -link))
     alike = sum(abs(value / share[worst] - 1.0) < 1e-9 for value in share.values())
     found = graph.link(worst)
-    return Bottleneck(link=found.name, link_class=found.link_class, saturated=seconds, alike=alike)
+    return Bottleneck(link=found.name, link_class=found.link_class, saturated=seconds, alike=alike,
+                      busy=seconds, used=1.0)  # fmt: skip

@@ -12,7 +12,8 @@ from parsim.report.together import node_list
 
 
 @pytest.mark.parametrize(
-    ("text", "nodes"), [("3", (3,)), ("0-3,8", (0, 1, 2, 3, 8)), (" 5 , 1-2", (5, 1, 2)), ("7-7", (7,))]
+    ("text", "nodes"),
+    [("3", (3,)), ("0-3,8", (0, 1, 2, 3, 8)), (" 5 , 1-2", (5, 1, 2)), ("7-7", (7,))],
 )
 def test_a_list_is_read(text: str, nodes: tuple[int, ...]) -> None:
     assert read_nodes(text) == nodes
