@@ -52,7 +52,7 @@ class Constants:
             "volta": 26.6e-6,
             "ampere": 26.6e-6,
             "hopper": 6.3e-6,
-            "blackwell": 10.4e-6,
+            "blackwell": 10.2e-6,
             "pcie": 2e-6,
         }
     )

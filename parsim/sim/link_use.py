@@ -74,7 +74,8 @@ def class_uses(fabric: Fabric) -> tuple[ClassUse, ...]:
 def bottleneck(fabric: Fabric, among: Sequence[int] | None = None) -> Bottleneck | None:
     """The link that held traffic back longest, or was full longest where none did.
 
-    Among equals the one that carried most for its rate. `among` are the folded links that count; all where it is left out.
+    Among equals the one that carried most for its rate. `among` are the folded links that count;
+    all where it is left out.
     """
     links, traffic = fabric.links, fabric.traffic
     chosen = np.arange(len(links.busy)) if among is None else np.asarray(among, dtype=np.int64)
