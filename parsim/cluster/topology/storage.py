@@ -84,12 +84,13 @@ def _turned(parts: tuple[str, ...], turned: bool) -> tuple[str, ...]:
 
 
 class _Ends:
-    """Parts of each node by kind."""
+    """Parts of each node by kind, those that cables lead to."""
 
     def __init__(self, graph: Graph, per_node: int) -> None:
         self.graph, self.per_node = graph, per_node
         self.parts: dict[tuple[str, int], list[str]] = {}
-        for name in graph.nodes:
+        joined = set(graph.source.tolist())
+        for name in (graph.nodes[part] for part in sorted(joined)):
             kind, _, place = name.partition(":")
             node = place.partition(".")[0]
             if kind in ("host", "nic") and node.isdigit():

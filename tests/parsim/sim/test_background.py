@@ -167,3 +167,11 @@ def test_storage_needs_a_bandwidth_and_a_network(job: Job) -> None:
         beside(cpu, one, plan=Plan(dp_replicate=2, precision="fp32"))
     with pytest.raises(CatalogError, match="has no part host"):
         beside(cpu, stream(), plan=Plan(dp_replicate=2, precision="fp32"))
+
+
+def test_a_failed_interface_leaves_its_share_to_the_others(job: Job) -> None:
+    broken = build_graph(replace(job.cluster, failed=("nic:0.3",)))
+    graph = with_storage(broken, 1e11)
+    used = stream_links(graph, stream("hosts", "storage"), range(16), 8)
+    nics = [units for i, units in used.items() if graph.link_class[i] == "nic"]
+    assert sorted(nics) == pytest.approx([1 / 8] * 8 + [1 / 7] * 7)
