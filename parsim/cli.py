@@ -240,7 +240,7 @@ def _contention(found: Scenario, *, asked: bool, slow: bool) -> Contention | Non
     if found.needs_links and not asked:
         why_contended()
     slow = slow and bool(found.jitter.slow_ranks)
-    return contended(found, slow=slow) if asked or found.needs_links or slow else None
+    return contended(found) if asked or found.needs_links or slow else None
 
 
 def _jitter(found: Scenario, steps: int | None, seed: int) -> JitterResult | None:

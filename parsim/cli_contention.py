@@ -33,16 +33,18 @@ _AT_NODES = re.compile(r"(?P<file>.+)@(?P<nodes>[\d,\-\s]+)")
 Placed = tuple["Scenario", "tuple[int, ...] | None"]
 
 
-def contended(found: Scenario, *, slow: bool) -> Contention:
-    """The scenario's step on shared links, with its slow ranks where they are asked for."""
+def contended(found: Scenario) -> Contention:
+    """The scenario's step on shared links, with its listed slow ranks."""
     from parsim.sim.contention import simulate_contention
 
+    if found.jitter.slow_ranks:
+        note("note: on shared links the listed slow ranks compute so much longer, and no other")
     with progress("simulating shared links"):
         return simulate_contention(
             found.job,
             found.fixed_plan(),
             background=found.background,
-            slow=dict(found.jitter.slow_ranks) if slow else None,
+            slow=dict(found.jitter.slow_ranks),
         )
 
 
@@ -85,6 +87,8 @@ def simulate_together(jobs: Sequence[Placed]) -> JobsTogether:
     from parsim.scenario.beside import shared_jobs
     from parsim.sim.jobs_together import jobs_together
 
+    if any(each.every > 1 for one, _ in jobs for each in one.background.streams):
+        note("note: streams that come every so many steps are left out beside other jobs")
     placed, system = shared_jobs(jobs)
     first = jobs[0][0]
     with progress("simulating jobs on shared links"):

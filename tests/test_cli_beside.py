@@ -132,3 +132,28 @@ def test_a_system_without_hosts_says_so(cli: Cli) -> None:
     done = cli("simulate", SMALL, *words)
     assert done.code == 2
     assert "no part host" in done.err
+
+
+def test_the_trace_of_a_slow_rank_is_longer(cli: Cli, file: Path, tmp_path: Path) -> None:
+    ends = []
+    for words in ((), ("--set", "jitter.slow_ranks={3: 1.5}")):
+        path = tmp_path / "t.json"
+        assert cli("timeline", file, "--contention", "-o", path, *words).code == 0
+        events = json.loads(path.read_text("utf-8"))["traceEvents"]
+        ends.append(max(e["ts"] + e["dur"] for e in events if e["ph"] == "X"))
+    assert ends[1] > 1.2 * ends[0]
+
+
+def test_a_long_list_of_nodes_is_cut_short(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(SCENARIO.replace("nodes: 2", "nodes: 24").replace("dp: 16", "dp: 192")
+                    .replace("size: 16", "size: 192"), encoding="utf-8")  # fmt: skip
+    odd = ",".join(str(2 * i + 1) for i in range(24))
+    even = ",".join(str(2 * i) for i in range(24))
+    said = cli("simulate", path, "--on", even, "--beside", f"{path}@{odd}").out
+    assert "1 ... 47 (24)" in said
+
+
+def test_periodic_streams_are_left_out_beside_others_and_said(cli: Cli, file: Path) -> None:
+    done = cli("simulate", file, "--beside", file, "--json", *STREAMS)
+    assert "left out beside other jobs" in done.err

@@ -113,7 +113,12 @@ def save_contended(found: Scenario, path: Path) -> None:
         InputError: another form than .json, or a path that cannot be written.
     """
     check_trace(path)
-    timeline, links = contended_timeline(found.job, found.fixed_plan(), background=found.background)
+    timeline, links = contended_timeline(
+        found.job,
+        found.fixed_plan(),
+        background=found.background,
+        slow=dict(found.jitter.slow_ranks),
+    )
     save_trace(timeline, path, links)
 
 

@@ -11,6 +11,9 @@ from parsim.report.text import table
 from parsim.sim.jobs_together import JobBeside, JobsTogether
 from parsim.units import format_seconds
 
+_LONGEST = 30
+"""Letters of a list of nodes that a column shows."""
+
 
 def together_view(found: JobsTogether) -> RenderableType:
     """Each job's step alone and beside the others, and the link that they fight for."""
@@ -33,13 +36,19 @@ def _jobs(found: JobsTogether) -> Table:
         made.add_row(
             one.name,
             one.plan.label(),
-            node_list(one.nodes),
+            _short(one.nodes),
             format_seconds(one.alone),
             format_seconds(one.together),
             slower_text(one),
             str(one.steps),
         )
     return made
+
+
+def _short(nodes: tuple[int, ...]) -> str:
+    """The list, or its ends where it is long."""
+    text = node_list(nodes)
+    return text if len(text) <= _LONGEST else f"{nodes[0]} ... {nodes[-1]} ({len(nodes):,})"
 
 
 def slower_text(one: JobBeside) -> str:

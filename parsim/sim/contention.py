@@ -134,7 +134,11 @@ def _steady(fabric: Fabric, steps: RepeatedSteps, place: int, step: float) -> St
 
 
 def contended_timeline(
-    job: Job, plan: Plan, *, background: Background = NOTHING
+    job: Job,
+    plan: Plan,
+    *,
+    background: Background = NOTHING,
+    slow: Mapping[int, float] | None = None,
 ) -> tuple[Timeline, tuple[LinkCurve, ...]]:
     """What every rank does when on shared links, and how much is carried meanwhile.
 
@@ -146,7 +150,7 @@ def contended_timeline(
     """
     seen: list[tuple[float, Array]] = []
     graph = _links(job, build_graph(job.cluster), background)
-    ready = ready_step(job, plan, graph, intact(job, background))
+    ready = ready_step(job, plan, graph, intact(job, background), slow)
     kinds = stream_kinds(
         graph, background.streams, _devices(job, graph), job.system.devices_per_node
     )
