@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 
 from parsim.errors import InputError
 
-MOST_NODES = 1_000_000
+MOST_NODES = 16_384
+"""The largest cluster whose graph is made here: all nodes up to the last one that a job takes."""
+
+_LETTERS = 7
 
 
 def read_nodes(text: str) -> tuple[int, ...]:
     """Numbers from a list of nodes and ranges, in the order in which they are written.
 
     Raises:
-        InputError: no list of nodes, one twice, or a range that goes down.
+        InputError: no list of nodes, one twice or too large, or a range that goes down.
     """
     found: list[int] = []
     for word in text.split(","):
@@ -22,6 +25,8 @@ def read_nodes(text: str) -> tuple[int, ...]:
             raise InputError(f"nodes {text!r}: {word!r} is no node and no range; e.g. 0-3,8")
         if dash and int(last) < int(first):
             raise InputError(f"nodes {text!r}: {word!r} goes down; write the smaller one first")
+        if int(last or first) >= MOST_NODES:
+            raise InputError(f"nodes {text!r}: allowed are nodes 0 to {MOST_NODES - 1}")
         found += range(int(first), int(last or first) + 1)
     if len(set(found)) < len(found):
         twice = next(node for place, node in enumerate(found) if node in found[:place])
@@ -30,7 +35,7 @@ def read_nodes(text: str) -> tuple[int, ...]:
 
 
 def _is_number(word: str) -> bool:
-    return word.isascii() and word.isdigit() and int(word) < MOST_NODES
+    return word.isascii() and word.isdigit() and len(word) <= _LETTERS
 
 
 def free_devices(

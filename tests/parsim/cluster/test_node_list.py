@@ -34,6 +34,8 @@ def test_what_is_printed_is_read_again(nodes: list[int]) -> None:
         ("3-1", "goes down"),
         ("0-3,2", "node 2 stands there twice"),
         ("99999999999", "no node"),
+        ("16384", "0 to 16383"),
+        ("0-9999999", "0 to 16383"),
     ],
 )
 def test_what_is_no_list_is_refused(text: str, said: str) -> None:
