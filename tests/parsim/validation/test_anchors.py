@@ -14,7 +14,7 @@ def test_anchors_are_within_ten_percent_or_say_what_is_known() -> None:
     assert len(found) >= 30
     assert all(one.remark for one in far)
     assert {(one.system, one.ranks, round(one.size / 2**20)) for one in far} == {
-        ("dgx-a100", 2, 4096),
+        ("a100-nvlink-pairs", 2, 8192),
         ("aws-p6-b200", 32, 128),
         ("aws-p6-b200", 32, 256),
         ("h100-nvlink-pairs", 2, 4096),
