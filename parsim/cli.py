@@ -23,7 +23,6 @@ from parsim.cli_contention import (
     placed_jobs,
     save_together,
     simulate_together,
-    why_contended,
 )
 from parsim.cli_executor import calibrate, run
 from parsim.cli_validate import validate
@@ -237,8 +236,6 @@ def _show_more(
 
 def _contention(found: Scenario, *, asked: bool, slow: bool) -> Contention | None:
     """Tier C where it is asked for, and where tier B alone would leave out what was."""
-    if found.needs_links and not asked:
-        why_contended()
     slow = slow and bool(found.jitter.slow_ranks)
     return contended(found) if asked or found.needs_links or slow else None
 
@@ -287,8 +284,6 @@ def search(
         check_writable(save)
     with progress("evaluating plans") as step:
         result = find(found.job, space, top=top, progress=step, time_limit=time_limit)
-    if found.needs_links and not contention:
-        why_contended()
     shared = _best_contended(found, result) if contention or found.needs_links else None
     if as_json:
         more = {} if shared is None else {"contention": shared.to_json()}

@@ -48,14 +48,6 @@ def contended(found: Scenario) -> Contention:
         )
 
 
-def why_contended() -> None:
-    """Say why links are simulated that nobody asked for."""
-    note(
-        "note: failed parts, a map of ranks and background streams show on shared links only, so "
-        "they are simulated (tier C)"
-    )
-
-
 def placed_jobs(found: Scenario, on: str | None, beside: Sequence[str] | None) -> list[Placed]:
     """The scenario and those beside it, each with its nodes where they are said.
 

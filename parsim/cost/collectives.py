@@ -240,17 +240,19 @@ def collective_spread(system: System, kind: Kind, size: Array | float, where: Gr
 
 
 def p2p_time(system: System, size: Array | float, *, crosses: NDArray[np.bool_] | bool,
-             sharing: Array | float) -> Array:  # fmt: skip
+             sharing: Array | float, spine: Array | float = 1.0) -> Array:  # fmt: skip
     """Time of one message between two ranks.
 
-    latency + S / bandwidth; across nodes the senders of one node share its interfaces. NCCL adds
-    what its call takes; gloo's is all in the system's overhead.
+    latency + S / bandwidth; across nodes the senders of one node share its interfaces, and those
+    of a leaf group its up-links. NCCL adds what its call takes; gloo's is all in the system's
+    overhead.
 
     Args:
         system: link rates.
         size: bytes of the message.
         crosses: whether the message leaves the node.
         sharing: how many ranks of a node send at the same time.
+        spine: what the up-links leave of an interface's bandwidth, as a divisor (`spine_divisor`).
 
     Source: alpha-beta model; one hop from the system file, NCCL's call from `CONSTANTS`.
     Leaves out: protocol switch of small messages, other traffic on the same links.
@@ -265,6 +267,6 @@ def p2p_time(system: System, size: Array | float, *, crosses: NDArray[np.bool_] 
         across = np.full(size.shape, np.inf)
     else:
         lane = np.minimum(network.nic_bandwidth, network.node_bandwidth / np.maximum(sharing, 1.0))
-        across = far + network.latency + size / (lane * network.efficiency)
+        across = far + network.latency + size / (lane * network.efficiency / spine)
     seconds = np.where(crosses, across, inside) + system.call_overhead
     return np.where(size > 0, seconds * measured_factor(system.residuals, "send_recv", size), 0.0)

@@ -81,6 +81,11 @@ def inter_bandwidth(system: System, where: Groups) -> Array:
     share = network.node_bandwidth / np.maximum(where.sharing, 1.0)
     beside = where.per_node * network.node_bandwidth / system.devices_per_node
     reach = np.minimum(share, np.maximum(network.nic_bandwidth, beside))
-    shared = np.maximum(network.oversubscription * where.crossing, 1.0)
-    spine = np.where(where.leaves, shared, 1.0)
+    spine = np.where(where.leaves, spine_divisor(system, where.crossing), 1.0)
     return np.asarray(reach * network.efficiency / spine)
+
+
+def spine_divisor(system: System, crossing: Array) -> Array:
+    """By how much up-links narrow what crosses them: oversubscription x crossing, at least 1."""
+    network = system.network
+    return np.maximum((network.oversubscription if network else 1.0) * crossing, 1.0)

@@ -30,7 +30,7 @@ def build_cluster(tree: Tree, block: ClusterBlock, notes: list[str]) -> Cluster:
     if "placement" in block.given() or block.failed:
         notes.append(
             "cluster.placement and cluster.failed change routes and which links are shared: "
-            "closed forms take rank order and whole nodes, tier C (contention) has them"
+            "closed forms take rank order and whole nodes, so that links are simulated too (tier C)"
         )
     return _failed(tree, block, _placed(tree, block, cluster))
 

@@ -352,3 +352,12 @@ def test_gloo_reduces_a_copy_to_scatter_it() -> None:
     assert slope["reduce"] == pytest.approx(slope["all_reduce"])
     assert slope["broadcast"] / slope["all_reduce"] == pytest.approx(3 / (2 * part))
     assert slope["all_gather"] / slope["all_reduce"] == pytest.approx(0.5)
+
+
+def test_messages_of_all_replicas_share_the_up_links() -> None:
+    on = system("dgx-h100")
+    plain, thin = (
+        float(p2p_time(on, 1e9, crosses=True, sharing=1.0, spine=divisor)) for divisor in (1.0, 4.0)
+    )
+    alone = float(p2p_time(on, 1.0, crosses=True, sharing=1.0))
+    assert (thin - alone) / (plain - alone) == pytest.approx(4.0, rel=1e-6)
