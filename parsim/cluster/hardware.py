@@ -19,7 +19,7 @@ Generation = Literal["volta", "ampere", "hopper", "blackwell"]
 Library = Literal["nccl-2.23", "nccl-2.19", "nccl-2.18", "gloo"]
 NetworkFabric = Literal["rail-optimised", "fat-tree", "ring", "torus-2d", "torus-3d", "dragonfly"]
 LinkClass = Literal[
-    "nvlink", "c2c", "pcie", "cpu", "shared-memory", "nic", "spine", "cable", "global"
+    "nvlink", "c2c", "pcie", "cpu", "shared-memory", "nic", "spine", "cable", "global", "storage"
 ]
 
 Measured = Mapping[str, tuple[tuple[float, ...], ...]]

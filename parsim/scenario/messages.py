@@ -64,7 +64,8 @@ def _words(path: KeyPath, item: dict[str, Any]) -> str:
 
 def _unknown_key(path: KeyPath) -> str:
     block, key = tuple(map(str, path[:-1])), str(path[-1])
-    allowed = list(BLOCKS[block].model_fields)
+    known = BLOCKS.get(block) or BLOCKS[*block[:-1], "*"]
+    allowed = [field.alias or name for name, field in known.model_fields.items()]
     hint = did_you_mean(key, allowed) or _elsewhere(key)
     return f"is an unknown key{hint}; allowed: {', '.join(allowed)}"
 
