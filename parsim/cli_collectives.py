@@ -199,7 +199,7 @@ def _check_together(concurrent: int | None, group: str | None, ranks: int | None
 
 
 def _hardware(device: str | None) -> dict[str, Any]:
-    from parsim.launch import collectives_hardware
+    from parsim.measuring import collectives_hardware
 
     return collectives_hardware(None if device is None or _is_file(device) else device)
 
@@ -288,7 +288,7 @@ def _predict(layout: Layout, chosen: _Chosen) -> Sweep:
 def _measure(
     layout: Layout, chosen: _Chosen, here: dict[str, Any], *, until: float
 ) -> dict[str, Any]:
-    from parsim.launch import measure_collectives
+    from parsim.measuring import measure_collectives
     from parsim.sim.collective_sweep import COLLECTIVES
 
     groups, ranks = len(layout.groups), layout.num_ranks

@@ -150,7 +150,7 @@ def calibrate(
     as_json: AsJson = False,
 ) -> None:
     """Measure this machine and write the device and system that the simulator reads."""
-    from parsim.launch import calibrate as measure
+    from parsim.measuring import calibrate as measure
 
     out = out or merge or Path("device.yaml")
     if merge is None and out.exists():

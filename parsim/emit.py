@@ -19,8 +19,9 @@ from typing import Final
 
 from parsim.cluster.hardware import System
 from parsim.errors import InputError, did_you_mean
-from parsim.launch import RunOptions, meeting_of, settings
+from parsim.launch import RunOptions, meeting_of
 from parsim.nodes import Nodes, meeting_words
+from parsim.ranks import settings
 from parsim.scenario import Scenario
 
 _TORCHRUN: Final = Template("""\

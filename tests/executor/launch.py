@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import atexit
 import json
+import subprocess
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from parsim.nodes import ONE_NODE
+from parsim.ranks import settings
 from tests.executor.forkserver import Server, die_with_parent
 
-__all__ = ["LaunchError", "die_with_parent", "launch", "results", "server"]
+__all__ = ["LaunchError", "die_with_parent", "fork_runs", "launch", "results", "server"]
 
 
 class LaunchError(Exception):
@@ -48,6 +54,35 @@ def launch(worker: Path, *args: str, ranks: int, folder: Path, timeout: float) -
     if silent:
         raise LaunchError(f"not written: {', '.join(silent)}\n{text}")
     return [json.loads(file.read_text()) for file in files]
+
+
+def fork_runs(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let `parsim run` in this process fork its ranks, and the check before, without torchrun."""
+    environment = settings(ONE_NODE, linux=True)
+
+    def ask(module: str, words: list[str]) -> subprocess.CompletedProcess[str]:
+        said, errors = folder / "said.txt", folder / "errors.txt"
+        for file in (said, errors):
+            file.write_text("")
+        ended = server().run(
+            ["-m", module, *words], ranks=0, output=said, errors=errors, timeout=120.0,
+            environment=environment,
+        )  # fmt: skip
+        return subprocess.CompletedProcess(words, ended.code, said.read_text(), errors.read_text())
+
+    def torchrun(
+        layout: list[str], words: list[str], log: Path, _wait: object,
+        also: Mapping[str, str] | None = None,
+    ) -> int:  # fmt: skip
+        ranks = int(layout[-1].removeprefix("--nproc-per-node="))
+        ended = server().run(
+            ["-m", *words], ranks=ranks, output=log, timeout=240.0,
+            environment={**environment, **(also or {})},
+        )  # fmt: skip
+        return ended.code
+
+    monkeypatch.setattr("parsim.ranks.python", ask)
+    monkeypatch.setattr("parsim.launch.torchrun", torchrun)
 
 
 def results(folder: str, rank: int, found: object) -> None:

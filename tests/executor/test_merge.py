@@ -27,7 +27,7 @@ from executor.calibration.fit import (
 from executor.calibration.layers import LayerSample
 from executor.calibration.merge import Calibration, merge, read_calibration
 from executor.mesh import DeviceReport
-from parsim import launch
+from parsim import measuring
 from parsim.cli import main
 from parsim.cluster.hardware import Device, System
 from parsim.cluster.reader import load_catalog
@@ -209,7 +209,7 @@ def test_on_the_command_line(
         (folder / "device.yaml").write_text((tmp_path / "new.yaml").read_text())
         (folder / "calibration.json").write_text(json.dumps(document))
 
-    monkeypatch.setattr(launch, "_measure", measure)
+    monkeypatch.setattr(measuring, "_measure", measure)
     words = ["calibrate", "--merge", str(tmp_path / "old.yaml"), "--device", "cpu"]
     assert main([*words, "--out", str(tmp_path / "both.yaml")]) == 0
     said = capsys.readouterr().err

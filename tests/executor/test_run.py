@@ -14,6 +14,7 @@ from executor.measure import Spread
 from executor.run import bubble_fraction
 from parsim.cli import main
 from parsim.timeline import Span, Timeline
+from tests.executor.launch import fork_runs
 from tests.executor.running import SCENARIO
 
 
@@ -37,9 +38,15 @@ def test_bubble_of_a_recorded_step() -> None:
 @pytest.mark.distributed
 @pytest.mark.parametrize("change", ["plan.pp=2", "plan.pp=1"])
 def test_the_document_of_a_run(
-    scenario: Path, change: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    scenario: Path,
+    change: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / "out"
+    if change == "plan.pp=1":
+        fork_runs(monkeypatch, tmp_path)
     words = ["run", str(scenario), "--set", change, "--out", str(out), "--steps", "3"]
     assert main([*words, "--warmup", "1", "--verify", "--json"]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -78,7 +85,7 @@ def test_more_ranks_than_devices(
 def test_without_torch(
     scenario: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("parsim.launch.find_spec", lambda name: None)
+    monkeypatch.setattr("parsim.ranks.find_spec", lambda name: None)
     assert main(["run", str(scenario)]) == 2
     assert capsys.readouterr().err.endswith(
         "error: running a plan needs torch, which is not installed; "
