@@ -9,7 +9,7 @@ import pytest
 from executor.checkpoint_folder import whole
 from parsim.cli import main
 from tests.executor.launch import fork_runs
-from tests.executor.running import SCENARIO, Run, Start
+from tests.executor.running import SCENARIO, Start
 
 
 @pytest.mark.distributed
@@ -36,14 +36,16 @@ def test_a_disk_that_is_full_while_checkpointing(start: Start) -> None:
 
 @pytest.mark.distributed
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
-def test_a_disk_that_is_full(tmp_path: Path) -> None:
+def test_a_disk_that_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("torch")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "timeline.json").symlink_to("/dev/full")
-    run = Run(tmp_path, "--steps", "1")
-    code, told = run.end(timeout=180.0)
-    assert code == 2
-    assert f"cannot write {run.out / 'timeline.json'}: No space left on device" in told[-1]
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "timeline.json").symlink_to("/dev/full")
+    assert run_forked(tmp_path, monkeypatch, "--steps", "1", "--warmup", "0") == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert f"cannot write {out / 'timeline.json'}: No space left on device" in told
 
 
 @pytest.mark.distributed
@@ -51,9 +53,15 @@ def test_a_folder_that_cannot_be_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")
-    fork_runs(monkeypatch, tmp_path)
     out = tmp_path / "out"
     out.write_text("a file")
-    (tmp_path / "tiny.yaml").write_text(SCENARIO)
-    assert main(["run", str(tmp_path / "tiny.yaml"), "--out", str(out)]) == 2
+    assert run_forked(tmp_path, monkeypatch) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: cannot write {out}: ")
+
+
+def run_forked(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    """The exit code of a run into the folder `out`."""
+    fork_runs(monkeypatch, folder)
+    path = folder / "tiny.yaml"
+    path.write_text(SCENARIO)
+    return main(["run", str(path), "--out", str(folder / "out"), *words])

@@ -95,8 +95,7 @@ def test_it_trains_as_one_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text, ranks, batch, settings = RUNS[case]
-    if ranks > 2:  # those on two start as everywhere, with torchrun
-        fork_runs(monkeypatch, folder)
+    fork_runs(monkeypatch, folder)
     assert main(words(folder, text, ranks=ranks, batch=batch, settings=settings)) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert document["verify"]["max_gradient_error"] <= 1e-6
