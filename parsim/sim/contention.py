@@ -10,9 +10,9 @@ import numpy as np
 
 from parsim.cluster.topology import Graph, build_graph
 from parsim.cost.job import Job
+from parsim.cost.legal import check_legal
 from parsim.cost.stages import LayerTable
 from parsim.plan import Plan, PlanTable
-from parsim.plan.rules import check_plan
 from parsim.sim.contended_step import ContendedStep, exchanges, parts_of
 from parsim.sim.evaluate import evaluate
 from parsim.sim.fair_share import Array
@@ -152,7 +152,7 @@ class _Ran(NamedTuple):
 def _run(
     job: Job, plan: Plan, graph: Graph, whole: Graph | None, watch: Watch | None = None
 ) -> _Ran:
-    check_plan(plan, job.model, job.cluster)
+    check_legal(job, plan)
     table = PlanTable.of([plan])
     layers = LayerTable.of(job, table)
     found = evaluate(job, table, plan_shape(plan), layers)
