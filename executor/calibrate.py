@@ -8,6 +8,7 @@ them has the machine to itself; the figures are rank 0's.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import re
@@ -21,16 +22,18 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
+from executor.calibration.belief import Shape
 from executor.calibration.candidates import LEAST_SECONDS, choice
 from executor.calibration.choose import Choice
 from executor.calibration.conclude import Measured, Setting, conclude
+from executor.calibration.earlier import compatible, read_calibration
 from executor.calibration.file import hardware_name
-from executor.calibration.fit import Kernels, Sample
+from executor.calibration.held import held_shapes
 from executor.calibration.kernels import Bench
 from executor.calibration.layers import LayerBench, LayerSample
 from executor.calibration.links import interference, link_choice, link_samples
-from executor.calibration.merge import compatible, read_calibration
 from executor.calibration.said import achieved, announced
+from executor.calibration.sample import Kernels, Sample
 from executor.calibration.targets import Target, of_scenario, of_workloads, whole_layers
 from executor.calibration.workloads import (
     GEMM,
@@ -129,18 +132,26 @@ def cases(chosen: Setting) -> tuple[Case, ...]:
     return (*alone, *distinct_cases(chosen.workloads, software))
 
 
-def choice_for(chosen: Setting, seconds: float) -> Choice:
+def held_by(old: Path | None) -> frozenset[Shape]:
+    """What an earlier calibration has measured and the merge will keep."""
+    earlier = None if old is None else read_calibration(old)
+    return held_shapes(earlier, torch.__version__, datetime.date.today())
+
+
+def choice_for(chosen: Setting, seconds: float, held: frozenset[Shape] = frozenset()) -> Choice:
     """Which kernels are timed in a calibration of so many seconds."""
     return choice(chosen.targets, cases(chosen), chosen.kernels, chosen.device,
-                  kind=chosen.report.kind, seconds=SHARES["kernels"] * seconds)  # fmt: skip
+                  kind=chosen.report.kind, seconds=SHARES["kernels"] * seconds,
+                  held=held)  # fmt: skip
 
 
-def links_for(chosen: Setting, seconds: float) -> Choice:
+def links_for(chosen: Setting, seconds: float, held: frozenset[Shape] = frozenset()) -> Choice:
     """Which collectives and messages between two ranks are timed."""
     system = chosen.system or load_catalog().system("cpu")
     memory = LINK_MEMORY * chosen.device.memory
     cpu = chosen.report.kind == "cpu"
-    return link_choice(system, memory=memory, seconds=SHARES["links"] * seconds, cpu=cpu)
+    share = SHARES["links"] * seconds
+    return link_choice(system, memory=memory, seconds=share, cpu=cpu, held=held)
 
 
 def measure(
@@ -200,17 +211,17 @@ def measure_layers(bench: Bench, chosen: Setting, seconds: float) -> list[LayerS
     return found
 
 
-def calibrate(chosen: Setting, out: Path, seconds: float) -> None:
+def calibrate(chosen: Setting, out: Path, seconds: float, held: frozenset[Shape]) -> None:
     """One rank's part; rank 0 writes `device.yaml` and `calibration.json` into `out`."""
     device = rank_device(chosen.report)
     with process_group(chosen.report.backend, max(300.0, 10.0 * seconds)):
         bench = Bench(device, chosen.kernels.precision)
         several = dist.get_world_size() > 1
-        wired = links_for(chosen, seconds)
+        wired = links_for(chosen, seconds, held)
         links = list(link_samples(bench, wired, SHARES["links"] * seconds)) if several else []
         lost = interference(bench) if several else None
         limit = SHARES["kernels"] * seconds
-        picked = choice_for(chosen, seconds)
+        picked = choice_for(chosen, seconds, held)
         samples, moments, notes = measure(bench, picked.cases, limit, picked.cost)
         dist.barrier()
         layers = measure_layers(bench, chosen, SHARES["layers"] * seconds)
@@ -241,9 +252,10 @@ def main() -> int:
             for said in mergeable(options.merge, chosen) if options.merge else ():
                 sys.stderr.write(f"note: {said}\n")
             sys.stdout.write(f"{ranks_wanted(report)}\n")
-            sys.stderr.write(announced(choice_for(chosen, options.seconds)))
+            picked = choice_for(chosen, options.seconds, held_by(options.merge))
+            sys.stderr.write(announced(picked))
         else:
-            calibrate(chosen, options.out, options.seconds)
+            calibrate(chosen, options.out, options.seconds, held_by(options.merge))
         return 0
     except ParsimError as error:
         sys.stderr.write(f"error: {error}\n")

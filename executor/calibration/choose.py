@@ -77,14 +77,15 @@ class Candidate:
 class Choice:
     """Candidates, what share of each plan's step they are (P, N), and which are measured.
 
-    `priors` say how uncertain each kind is before.
-    `measured` are indices in the order of measuring, most needed first.
+    `priors` say how uncertain each kind is before. `held` are candidates whose times an earlier
+    calibration has. `measured` are indices in the order of measuring, most needed first.
     """
 
     candidates: tuple[Candidate, ...]
     weights: Array
     measured: tuple[int, ...]
     priors: Mapping[str, Prior]
+    held: tuple[int, ...] = ()
 
     @property
     def cases(self) -> tuple[Case, ...]:
@@ -99,8 +100,11 @@ class Choice:
 
     @property
     def before(self) -> float:
-        """Half width of the 80 % interval of a step's kernel time, as a share of it: unmeasured."""
-        return interval(self.weights, covariance(self._shapes, self.priors))
+        """Half width of the 80 % interval of a step's kernel time, as a share of it: unmeasured.
+
+        But for what is held.
+        """
+        return interval(self.weights, after(covariance(self._shapes, self.priors), self.held))
 
     @property
     def expected(self) -> float:
@@ -110,7 +114,8 @@ class Choice:
     @property
     def expected_of_plans(self) -> Array:
         """That of each plan, (P,)."""
-        return intervals(self.weights, after(covariance(self._shapes, self.priors), self.measured))
+        known = (*self.held, *self.measured)
+        return intervals(self.weights, after(covariance(self._shapes, self.priors), known))
 
     def achieved(self, scatter: Mapping[str, tuple[float, int]], done: Sequence[Shape],
                  drift: float) -> float:  # fmt: skip
@@ -126,8 +131,8 @@ class Choice:
             kind: self.priors[kind].measured(max(sd, NOISE), count)
             for kind, (sd, count) in scatter.items()
         }}  # fmt: skip
-        held = set(done)
-        rows = [i for i, one in enumerate(self.candidates) if one.shape in held]
+        new = set(done)
+        rows = [i for i, one in enumerate(self.candidates) if one.shape in new or i in self.held]
         noise = float(np.hypot(NOISE, drift))
         left = after(covariance(self._shapes, known), rows, noise)
         return float(np.hypot(interval(self.weights, left), QUANTILE * drift))
@@ -155,7 +160,10 @@ def interval(weights: Array, belief: Array) -> float:
     return float(np.sqrt((intervals(weights, belief) ** 2).mean()))
 
 
-def choose(candidates: Sequence[Candidate], weights: Array, seconds: float, *, cpu: bool) -> Choice:
+def choose(
+    candidates: Sequence[Candidate], weights: Array, seconds: float, *, cpu: bool,
+    held: tuple[int, ...] = (),
+) -> Choice:  # fmt: skip
     """Choose within a time.
 
     Args:
@@ -163,21 +171,27 @@ def choose(candidates: Sequence[Candidate], weights: Array, seconds: float, *, c
         weights: (P, N), each plan's shares of its step.
         seconds: what measuring may cost.
         cpu: whether the device is a CPU, of which the catalog knows little.
+        held: candidates that an earlier calibration measured: known, and not measured again.
     """
     costs = np.array([one.cost if one.case is not None else np.inf for one in candidates])
     shapes = [one.shape for one in candidates]
     priors = {kind: prior(kind, cpu=cpu) for kind, _ in shapes}
-    belief = covariance(shapes, priors)
+    belief = after(covariance(shapes, priors), held)
+    costs[list(held)] = np.inf
     few = seconds < ENOUGH * float(np.median(costs[np.isfinite(costs)]))
     time = seconds if few else BY_WEIGHT * seconds
     found = _greedy(belief, weights, costs, time, least=NEGLIGIBLE)
     left = seconds - float(costs[found].sum())
-    found += _within(_spread(candidates, weights.max(axis=0), found), costs, left)
+    found += _within(_spread(candidates, weights.max(axis=0), (*held, *found)), costs, left)
     left = seconds - float(costs[found].sum())
     costs[found] = np.inf
     found += _greedy(after(belief, found), weights, costs, left)
     return Choice(
-        candidates=tuple(candidates), weights=weights, measured=tuple(found), priors=priors
+        candidates=tuple(candidates),
+        weights=weights,
+        measured=tuple(found),
+        priors=priors,
+        held=held,
     )
 
 

@@ -13,22 +13,17 @@ from typing import Any
 
 import torch
 
+from executor.calibration.deviations import lines, points, residuals
 from executor.calibration.file import catalog_text, hardware_name, source_text, with_units
 from executor.calibration.fit import (
     CHECKS,
     DEVICE_CONSTANTS,
-    Kernels,
-    Sample,
     fit_device,
     fit_system,
-    lines,
-    link_time,
-    pair,
-    points,
-    residuals,
     system_constants,
 )
 from executor.calibration.layers import SHARDED, LayerSample
+from executor.calibration.sample import Kernels, Sample, link_time, pair
 from executor.calibration.targets import Target
 from executor.calibration.workloads import Workload
 from executor.mesh import DeviceReport

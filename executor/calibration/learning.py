@@ -24,9 +24,11 @@ from numpy.typing import NDArray
 from executor.calibration.belief import Shape
 from executor.calibration.candidates import rounded, shape_of
 from executor.calibration.choose import Candidate, choose
-from executor.calibration.fit import Kernels, Sample, fit_device, points
+from executor.calibration.deviations import points
+from executor.calibration.fit import fit_device
 from executor.calibration.kernels import Bench
 from executor.calibration.operators import Call
+from executor.calibration.sample import Kernels, Sample
 from executor.calibration.targets import Target
 from executor.calibration.workloads import Case, Workload, distinct_cases, kernel_cases
 from parsim.cluster.hardware import Device

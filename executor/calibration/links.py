@@ -12,8 +12,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from executor.calibration.belief import Shape
 from executor.calibration.choose import Candidate, Choice, choose
-from executor.calibration.fit import (
+from executor.calibration.held import held_rows
+from executor.calibration.kernels import Bench
+from executor.calibration.sample import (
     ALL_GATHER,
     ALL_REDUCE,
     REDUCE_SCATTER,
@@ -22,7 +25,6 @@ from executor.calibration.fit import (
     link_time,
     pair,
 )
-from executor.calibration.kernels import Bench
 from executor.calibration.workloads import Case
 from executor.parallel import buckets
 from parsim.cluster.hardware import System
@@ -40,7 +42,10 @@ FIXED = 0.005
 """Seconds that a collective costs beside its repeats."""
 
 
-def link_choice(system: System, *, memory: float, seconds: float, cpu: bool) -> Choice:
+def link_choice(
+    system: System, *, memory: float, seconds: float, cpu: bool,
+    held: frozenset[Shape] = frozenset(),
+) -> Choice:  # fmt: skip
     """Kinds and sizes to time between two ranks, within a time and a memory; alike on all ranks."""
     where = pair(system)
     candidates = []
@@ -52,7 +57,7 @@ def link_choice(system: System, *, memory: float, seconds: float, cpu: bool) -> 
             case = Case(kind, shape)
             candidates.append(Candidate(shape=(kind, (float(size),)), case=case, cost=cost))
     weights = np.full((1, len(candidates)), 1.0 / len(candidates))
-    return choose(candidates, weights, seconds, cpu=cpu)
+    return choose(candidates, weights, seconds, cpu=cpu, held=held_rows(candidates, held))
 
 
 def link_samples(bench: Bench, chosen: Choice, seconds: float) -> Iterator[Sample]:

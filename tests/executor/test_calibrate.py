@@ -13,20 +13,10 @@ pytest.importorskip("torch")
 
 from executor.calibrate import base_device, cases, ranks_wanted, setting
 from executor.calibration.conclude import Measured, Setting, conclude, layer_times
-from executor.calibration.fit import (
-    ALL_REDUCE,
-    CHECKS,
-    SEND_RECV,
-    Kernels,
-    Sample,
-    fit_device,
-    fit_system,
-    lines,
-    link_time,
-    pair,
-    residuals,
-)
+from executor.calibration.deviations import lines, residuals
+from executor.calibration.fit import CHECKS, fit_device, fit_system
 from executor.calibration.layers import LayerSample
+from executor.calibration.sample import ALL_REDUCE, SEND_RECV, Kernels, Sample, link_time, pair
 from executor.calibration.workloads import Case, Workload, distinct_cases
 from executor.mesh import DeviceReport
 from parsim.cli import main

@@ -15,23 +15,18 @@ pytest.importorskip("torch")
 from executor.calibrate import cases, setting
 from executor.calibration import merge as module
 from executor.calibration.conclude import Measured, conclude, layer_times
-from executor.calibration.fit import (
-    ALL_REDUCE,
-    DEVICE_CONSTANTS,
-    SEND_RECV,
-    Sample,
-    link_time,
-    pair,
-    system_constants,
-)
+from executor.calibration.earlier import Calibration, read_calibration
+from executor.calibration.fit import DEVICE_CONSTANTS, system_constants
 from executor.calibration.layers import LayerSample
-from executor.calibration.merge import Calibration, merge, read_calibration
+from executor.calibration.merge import merge
+from executor.calibration.sample import ALL_REDUCE, SEND_RECV, Sample, link_time, pair
 from executor.mesh import DeviceReport
 from parsim import measuring
 from parsim.cli import main
 from parsim.cluster.hardware import Device, System
 from parsim.cluster.reader import load_catalog
 from parsim.errors import InputError
+from tests.executor.launch import fork_runs
 
 CPU = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)
 SETTING = setting(CPU, None)
@@ -210,6 +205,7 @@ def test_on_the_command_line(
         (folder / "calibration.json").write_text(json.dumps(document))
 
     monkeypatch.setattr(measuring, "_measure", measure)
+    fork_runs(monkeypatch, tmp_path)
     words = ["calibrate", "--merge", str(tmp_path / "old.yaml"), "--device", "cpu"]
     assert main([*words, "--out", str(tmp_path / "both.yaml")]) == 0
     said = capsys.readouterr().err
