@@ -16,6 +16,7 @@ from executor.calibration.conclude import Measured, Setting, conclude, layer_tim
 from executor.calibration.deviations import lines, residuals
 from executor.calibration.fit import CHECKS, fit_device, fit_system
 from executor.calibration.layers import LayerSample
+from executor.calibration.links import lost, products_beside
 from executor.calibration.sample import ALL_REDUCE, SEND_RECV, Kernels, Sample, link_time, pair
 from executor.calibration.workloads import Case, Workload, distinct_cases
 from executor.mesh import DeviceReport
@@ -278,3 +279,18 @@ def test_a_line_is_never_below_zero() -> None:
     samples = [Sample(kind="head_forward", shape={"seconds": x}, seconds=y) for x, y in times]
     ratios = [ratio for _, ratio in lines(samples)["head_forward"]]
     assert min(ratios) == max(ratios) == pytest.approx(1.135, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("alone", "wire", "together", "share"),
+    [(1.0, 1.0, 1.0, 0.0), (1.0, 1.0, 2.0, 1.0), (2.0, 1.0, 2.5, 0.5), (1.0, 4.0, 3.9, 0.0),
+     (1.0, 1.0, 9.0, 1.0)],
+)  # fmt: skip
+def test_what_compute_loses_beside_a_collective(
+    alone: float, wire: float, together: float, share: float
+) -> None:
+    assert lost(alone, wire, together) == pytest.approx(share)
+
+
+def test_products_are_about_as_long_as_the_collective() -> None:
+    assert [products_beside(wire, 2.0) for wire in (0.1, 2.9, 20.0, 1e6)] == [1, 1, 10, 200]
