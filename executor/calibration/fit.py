@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from executor.calibration.sample import SEND_RECV, Kernels, Sample, link_time, pair, seconds_of
+from executor.calibration.sample import SEND_RECV, Kernels, Sample, link_times, seconds_of
 from executor.calibration.workloads import (
     ACCUMULATE,
     BACKWARD,
@@ -110,8 +110,7 @@ def _fitted(
         return replace(device, **named)  # type: ignore[arg-type]
 
     def predict(values: Array) -> Array:
-        found = made(values)
-        return np.array([kernels.time(found, one.kind, one.shape) for one in samples])
+        return kernels.times(made(values), samples)
 
     return made(least_squares(predict, start, seconds_of(samples))) if samples else device
 
@@ -126,7 +125,6 @@ def fit_system(system: System, samples: Sequence[Sample]) -> System:
     rates = [one.shape["bytes"] / one.seconds for one in samples if one.kind == SEND_RECV]
     fastest = max(rates, default=system.intra.bandwidth)
     base = replace(system, curves=(), intra=replace(system.intra, bandwidth=fastest))
-    where = pair(base)
     start = np.array([max(float(value), LEAST_CALL) for value in system_constants(base).values()])
 
     def made(values: Array) -> System:
@@ -139,8 +137,7 @@ def fit_system(system: System, samples: Sequence[Sample]) -> System:
         )
 
     def predict(values: Array) -> Array:
-        found = made(values)
-        return np.array([link_time(found, where, one.kind, one.shape) for one in samples])
+        return link_times(made(values), samples)
 
     found = made(least_squares(predict, start, seconds_of(samples)))
     share = min(found.intra.efficiency, MOST_EFFICIENCY)

@@ -135,7 +135,7 @@ def _calibrated(record: Record, cases: Sequence[Case]) -> Device:
         Sample(kind=one.kind, shape=one.shape, seconds=record.times[shape_of(one)]) for one in cases
     ]
     device = fit_device(record.device, samples, record.kernels)
-    modelled = [record.kernels.time(device, one.kind, one.shape) for one in samples]
+    modelled = list(map(float, record.kernels.times(device, samples)))
     return replace(device, residuals=points(samples, modelled))
 
 

@@ -23,7 +23,6 @@ from executor.calibration.sample import (
     SEND_RECV,
     Sample,
     link_time,
-    pair,
 )
 from executor.calibration.workloads import Case
 from executor.parallel import buckets
@@ -50,12 +49,11 @@ def link_choice(
     held: frozenset[Shape] = frozenset(),
 ) -> Choice:  # fmt: skip
     """Kinds and sizes to time between two ranks, within a time and a memory; alike on all ranks."""
-    where = pair(system)
     candidates = []
     for kind in KINDS:
         for size in SIZES:
             shape = {"bytes": float(size)}
-            once = link_time(system, where, kind, shape) * (2.0 if kind == SEND_RECV else 1.0)
+            once = link_time(system, kind, shape) * (2.0 if kind == SEND_RECV else 1.0)
             cost = FIXED + REPEATS * once if ARRAYS * size <= memory else math.inf
             case = Case(kind, shape)
             candidates.append(Candidate(shape=(kind, (float(size),)), case=case, cost=cost))

@@ -32,7 +32,7 @@ from executor.calibration.sample import (
     Kernels,
     Sample,
     link_time,
-    pair,
+    link_times,
 )
 from executor.calibration.workloads import (
     BACKWARD,
@@ -73,7 +73,7 @@ def merge(first: Calibration, second: Calibration) -> tuple[str, dict[str, Any]]
     base = load_catalog().device(new.base[0])
     device = fit_device(base, samples, kernels)
     device = replace(device, id=new.device.id, name=new.device.name)
-    modelled = [kernels.time(device, x.kind, x.shape) for x in samples]
+    modelled = list(map(float, kernels.times(device, samples)))
     own = {**points(samples, modelled), **_merged_lines(old.device, new.device)}
     device = replace(device, residuals=own)
     system, links = _merged_system(old, new, device)
@@ -183,18 +183,16 @@ def _merged_system(
         fit_system(base, samples), id=held[-1].id, name=held[-1].name, device=device,
         devices_per_node=held[-1].devices_per_node, interference=held[-1].interference,
     )  # fmt: skip
-    where = pair(system)
-    modelled = [link_time(system, where, x.kind, x.shape) for x in samples]
+    modelled = list(map(float, link_times(system, samples)))
     own = {**points(samples, modelled), **_merged_lines(held[0], held[-1])}
     return replace(system, residuals=own), {"collectives": residuals(samples, modelled)}
 
 
 def _link_samples(system: System) -> list[Sample]:
     bare = replace(system, residuals={})
-    where = pair(bare)
     return [
         Sample(kind=kind, shape={"bytes": size},
-               seconds=ratio * link_time(bare, where, kind, {"bytes": size}))
+               seconds=ratio * link_time(bare, kind, {"bytes": size}))
         for kind in LINKS for size, ratio in system.residuals.get(kind, ())
     ]  # fmt: skip
 

@@ -17,7 +17,7 @@ from executor.calibration.deviations import lines, residuals
 from executor.calibration.fit import CHECKS, fit_device, fit_system
 from executor.calibration.layers import LayerSample
 from executor.calibration.links import lost, products_beside
-from executor.calibration.sample import ALL_REDUCE, SEND_RECV, Kernels, Sample, link_time, pair
+from executor.calibration.sample import ALL_REDUCE, SEND_RECV, Kernels, Sample, link_time, pairs
 from executor.calibration.workloads import Case, Workload, distinct_cases
 from executor.mesh import DeviceReport
 from parsim.cli import main
@@ -59,8 +59,7 @@ def kernel_samples(device: Device, cases: Iterable[Case]) -> list[Sample]:
 
 def link_samples(system: System) -> list[Sample]:
     shapes = [(k, {"bytes": 4.0**i}) for k in (ALL_REDUCE, SEND_RECV) for i in range(6, 14)]
-    where = pair(system)
-    return [Sample(kind=k, shape=s, seconds=link_time(system, where, k, s)) for k, s in shapes]
+    return [Sample(kind=k, shape=s, seconds=link_time(system, k, s)) for k, s in shapes]
 
 
 def known_device(base: Device) -> Device:
@@ -181,7 +180,7 @@ def test_the_file_is_a_catalog_that_a_scenario_uses(tmp_path: Path) -> None:
     assert system.device.calibrated
     assert system.device.gemm_efficiency == pytest.approx(0.7, rel=0.01)
     assert "torch" in system.device.sources["gemm_efficiency"]
-    where = pair(system)
+    where = pairs(system, 1)
     expected = collective_time(known_system(), "all_reduce", 1e6, where)
     assert collective_time(system, "all_reduce", 1e6, where) == pytest.approx(expected, rel=0.03)
     path = scenario(tmp_path, "my-cpu-node", ", catalog: [device.yaml]")

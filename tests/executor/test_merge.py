@@ -19,7 +19,7 @@ from executor.calibration.earlier import Calibration, read_calibration
 from executor.calibration.fit import DEVICE_CONSTANTS, system_constants
 from executor.calibration.layers import LayerSample
 from executor.calibration.merge import merge
-from executor.calibration.sample import ALL_REDUCE, SEND_RECV, Sample, link_time, pair
+from executor.calibration.sample import ALL_REDUCE, SEND_RECV, Sample, link_time
 from executor.mesh import DeviceReport
 from parsim import measuring
 from parsim.cli import main
@@ -53,11 +53,9 @@ def calibrated(start: int, step: int, slower: float) -> tuple[str, str]:
         for i, x in enumerate(CASES)
     ]  # fmt: skip
     system = load_catalog().system("cpu")
-    where = pair(system)
     shapes = [(k, {"bytes": 4.0**i}) for k in (ALL_REDUCE, SEND_RECV) for i in range(6, 14)]
     links = [
-        Sample(kind=k, shape=s, seconds=2 * slower * link_time(system, where, k, s))
-        for k, s in shapes
+        Sample(kind=k, shape=s, seconds=2 * slower * link_time(system, k, s)) for k, s in shapes
     ]
     layers = [LayerSample(one, "block", 0.0, 0.0) for one in SETTING.workloads]
     times = layer_times(system, SETTING.device, SETTING, layers)
