@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.calibration.belief import Shape
-from executor.calibration.choose import Candidate, Choice, choose
+from executor.calibration.choose import Choice, choose
 from executor.calibration.held import held_rows
 from executor.calibration.sample import Kernels
+from executor.calibration.spread import Candidate
 from executor.calibration.targets import Target
 from executor.calibration.workloads import (
     BACKWARD,

@@ -10,8 +10,8 @@ import datetime
 from collections.abc import Sequence
 
 from executor.calibration.belief import Shape
-from executor.calibration.choose import Candidate
 from executor.calibration.earlier import Calibration, part_of
+from executor.calibration.spread import Candidate
 from parsim.cluster.hardware import Measured
 
 FRESH_DAYS = 30

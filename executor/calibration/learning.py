@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 
 from executor.calibration.belief import Shape
 from executor.calibration.candidates import rounded, shape_of
-from executor.calibration.choose import Candidate, choose
+from executor.calibration.choose import choose
 from executor.calibration.deviations import points
 from executor.calibration.fit import fit_device
 from executor.calibration.kernels import Bench
 from executor.calibration.operators import Call
 from executor.calibration.sample import Kernels, Sample
+from executor.calibration.spread import Candidate
 from executor.calibration.targets import Target
 from executor.calibration.workloads import Case, Workload, distinct_cases, kernel_cases
 from parsim.cluster.hardware import Device

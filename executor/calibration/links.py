@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.calibration.belief import Shape
-from executor.calibration.choose import Candidate, Choice, choose
+from executor.calibration.choose import Choice, choose
 from executor.calibration.held import held_rows
 from executor.calibration.kernels import Bench
 from executor.calibration.sample import (
@@ -24,6 +24,7 @@ from executor.calibration.sample import (
     Sample,
     link_time,
 )
+from executor.calibration.spread import Candidate
 from executor.calibration.workloads import Case
 from executor.parallel import buckets
 from parsim.cluster.hardware import System

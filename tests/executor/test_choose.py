@@ -15,12 +15,13 @@ pytest.importorskip("torch")
 
 from executor.calibrate import choice_for, links_for, setting
 from executor.calibration.belief import LINK_KINDS, NOISE, after, covariance, prior
-from executor.calibration.choose import Candidate, Choice, choose
+from executor.calibration.choose import Choice, choose
 from executor.calibration.earlier import Calibration
 from executor.calibration.held import as_written, held_shapes
 from executor.calibration.learning import Record, read, replay
 from executor.calibration.links import SIZES, link_choice
 from executor.calibration.said import announced
+from executor.calibration.spread import Candidate
 from executor.calibration.workloads import GEMM, Case
 from executor.mesh import DeviceReport
 from parsim.cluster.reader import load_catalog
