@@ -99,7 +99,9 @@ def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
         shared = lines([x for x in whole if x.kind.startswith(SHARDED)])
         system = replace(system, device=device, residuals={**system.residuals, **shared})
     base = chosen.device.id, chosen.system.id if chosen.system else ""
-    text = catalog_text(device, system, base, source_text(name, chosen.kernels.precision))
+    text = catalog_text(
+        device, system, base, source_text(name, chosen.kernels.precision, measured.drift)
+    )
     return text, {
         "schema_version": SCHEMA_VERSION,
         "device": _device_document(device, base[0], measured),

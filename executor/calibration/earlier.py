@@ -16,7 +16,7 @@ from parsim.errors import InputError
 
 _SOURCE = re.compile(
     r"measured (?P<day>\d{4}-\d\d-\d\d) by parsim calibrate on (?P<name>.+?), (?P<used>[^,]+), "
-    r"torch (?P<torch>[^,;]+)[^;]*"
+    r"torch (?P<torch>[^,;]+)(?:, CUDA [^,;]+)?(?:, drift (?P<drift>[\d.]+) %)?[^;]*"
 )
 
 
@@ -41,9 +41,12 @@ class Calibration:
 
 
 def part_of(source: str, part: str) -> str:
-    """A part of what a file says of its source: day, name, used (the precision), torch."""
+    """What a file says of its source: day, name, used (the precision), torch, drift (percent).
+
+    Empty where it says nothing.
+    """
     found = _SOURCE.fullmatch(source)
-    return found[part] if found else ""
+    return (found[part] or "") if found else ""
 
 
 def read_calibration(file: Path) -> Calibration:

@@ -1,7 +1,8 @@
 """What an earlier calibration holds already, so that another one measures something new.
 
 A time that is held counts as measured: the merge keeps it. It does not where the kernels may have
-changed since: another release of torch, or a file older than FRESH_DAYS.
+changed since (another release of torch, a file older than FRESH_DAYS), nor where the machine was so
+restless that the calibration itself asked for another one, or does not say.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import datetime
 from collections.abc import Sequence
 
 from executor.calibration.belief import Shape
+from executor.calibration.conclude import DRIFT
 from executor.calibration.earlier import Calibration, part_of
 from executor.calibration.spread import Candidate
 from parsim.cluster.hardware import Measured
@@ -47,7 +49,8 @@ def _fresh(earlier: Calibration, version: str, today: datetime.date) -> bool:
     released = {part_of(one, "torch") for one in earlier.sources}
     oldest = min(part_of(one, "day") for one in earlier.sources)
     age = today - datetime.date.fromisoformat(oldest)
-    return released == {version} and age.days <= FRESH_DAYS
+    steady = all(float(part_of(one, "drift") or "inf") <= 100 * DRIFT for one in earlier.sources)
+    return released == {version} and age.days <= FRESH_DAYS and steady
 
 
 def _shapes(points: Measured) -> set[Shape]:

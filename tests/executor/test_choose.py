@@ -185,10 +185,12 @@ def test_what_is_held_is_not_measured_again() -> None:
 
 
 def earlier(
-    points: dict[str, tuple[tuple[float, ...], ...]], day: str = "2026-11-01"
+    points: dict[str, tuple[tuple[float, ...], ...]],
+    day: str = "2026-11-01",
+    drift: str = ", drift 2.1 %",
 ) -> Calibration:
     device = replace(load_catalog().device("cpu"), residuals=points)
-    source = f"measured {day} by parsim calibrate on one core, fp32, torch 2.13.0"
+    source = f"measured {day} by parsim calibrate on one core, fp32, torch 2.13.0{drift}"
     return Calibration(file="old.yaml", device=device, system=None, base=("cpu", "cpu"),
                        sources=(source,))  # fmt: skip
 
@@ -211,11 +213,18 @@ def test_a_second_calibration_measures_something_new() -> None:
 
 
 @pytest.mark.parametrize(
-    ("day", "torch", "count"),
-    [("2026-11-01", "2.13.0", 1), ("2026-09-01", "2.13.0", 0), ("2026-11-01", "2.14.0", 0)],
+    ("day", "torch", "drift", "count"),
+    [
+        ("2026-11-01", "2.13.0", ", drift 2.1 %", 1),
+        ("2026-11-01", "2.13.0", ", CUDA 13.0, drift 2.1 %", 1),
+        ("2026-09-01", "2.13.0", ", drift 2.1 %", 0),
+        ("2026-11-01", "2.14.0", ", drift 2.1 %", 0),
+        ("2026-11-01", "2.13.0", ", drift 3.1 %", 0),
+        ("2026-11-01", "2.13.0", "", 0),
+    ],
 )
-def test_what_may_have_changed_is_not_held(day: str, torch: str, count: int) -> None:
-    old = earlier({"gemm": ((64.0, 64.0, 64.0, 1.2),)}, day)
+def test_what_may_have_changed_is_not_held(day: str, torch: str, drift: str, count: int) -> None:
+    old = earlier({"gemm": ((64.0, 64.0, 64.0, 1.2),)}, day, drift)
     assert len(held_shapes(old, torch, datetime.date(2026, 11, 21))) == count
     assert held_shapes(None, torch, datetime.date(2026, 11, 21)) == frozenset()
 
