@@ -29,8 +29,9 @@ run: $(CORE) ## search plans for GPT-3 175B on 1,024 A100s, draw the best, compa
 	@echo "The best plan:              $(BEST)"
 	@echo "A picture of its timeline:  $(PICTURE)"
 
-# Real ranks: gradients of every kind of plan, and faults; the other launches are in test-all.
-RANKS := $(addprefix tests/executor/test_,parallel.py pipeline.py random_plans.py fault_processes.py)
+# Real ranks: gradients of every kind of plan, checkpoints and faults; the rest is in test-all.
+RANKS := $(patsubst %,tests/executor/test_%.py,parallel pipeline train random_plans run \
+           run_schedule checkpoint fault_processes full_disk restarts)
 
 test: $(DEV) $(TORCH) ## run the tests
 	$(BIN)/python -m pytest -n 2

@@ -98,7 +98,7 @@ def collectives(  # noqa: PLR0913 - one argument per option
 
 
 def _hardware(device: str | None) -> dict[str, Any]:
-    from parsim.launch import collectives_hardware
+    from parsim.measuring import collectives_hardware
 
     return collectives_hardware(None if device is None or _is_file(device) else device)
 
@@ -175,7 +175,7 @@ def _predict(layout: Layout, chosen: Asked) -> Sweep:
 def _measure(
     layout: Layout, chosen: Asked, here: dict[str, Any], *, until: float
 ) -> dict[str, Any]:
-    from parsim.launch import measure_collectives
+    from parsim.measuring import measure_collectives
     from parsim.sim.collective_sweep import COLLECTIVES
 
     groups, ranks = len(layout.groups), layout.num_ranks

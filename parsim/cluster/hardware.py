@@ -195,7 +195,8 @@ class Cable:
 class System:
     """A kind of node and how nodes are joined.
 
-    `devices_per_node` shares one NVLink domain (72 for NVL72, whose trays hold 4).
+    `devices_per_node` shares one NVLink domain, `devices_per_host` one operating system, which is
+    what a launcher starts ranks on (NVL72: 72 and, in a compute tray, 4); 0: the node is the host.
     `call_overhead` is what one collective call costs in a training step beyond a benchmark of
     collectives, `call_overhead_per_rank` what each further rank of the group adds (seconds).
     `library` and its release do the collectives; `curves` are its measured ones. `straggler` is
@@ -218,6 +219,7 @@ class System:
     call_overhead: float
     call_overhead_per_rank: float
     straggler: float
+    devices_per_host: int = 0
     channels: int = 0
     interference: float | None = None
     library: Library = "nccl-2.23"
@@ -227,6 +229,11 @@ class System:
     calibrated: bool = False
     stands_for: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def launched_together(self) -> int:
+        """Devices of the machine that one launcher starts ranks on."""
+        return min(self.devices_per_host or self.devices_per_node, self.devices_per_node)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

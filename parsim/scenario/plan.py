@@ -8,6 +8,7 @@ from typing import Any
 
 from parsim.cluster.hardware import Cluster
 from parsim.cost.job import Job
+from parsim.cost.legal import check_legal
 from parsim.cost.software import Software
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanSpace, Recompute
@@ -119,7 +120,7 @@ def _with_microbatches(plan: Plan, batch: int, stated: int | None, job: Job) -> 
             f"num_microbatches={count} or leave it out"
         )
     plan = replace(plan, num_microbatches=count)
-    check_plan(plan, job.model, job.cluster)
+    check_legal(job, plan)
     return plan
 
 

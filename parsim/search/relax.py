@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from parsim.cost.job import Job
+from parsim.cost.legal import illegal
 from parsim.plan import Plan, Recompute
-from parsim.plan.rules import violation
 from parsim.sim import simulate
 from parsim.units import format_bytes
 
@@ -46,7 +46,7 @@ def _advice(job: Job, plan: Plan, have: float) -> str:
         working = [
             (found.step_time, text)
             for text, other in changes
-            if violation(other, job.model, job.cluster) is None
+            if illegal(job, other) is None
             and max((found := simulate(job, other)).peak_allocated) <= have
         ]
         if working:
@@ -64,7 +64,7 @@ def _more_devices(job: Job, plan: Plan, have: float) -> str:
             plan, dp_replicate=1, dp_shard=plan.dp * factor, zero_stage=3,
             recompute=Recompute.FULL,
         )  # fmt: skip
-        if bigger.system.network is None or violation(shard, job.model, cluster):
+        if bigger.system.network is None or illegal(bigger, shard):
             continue
         if max(simulate(bigger, shard).peak_allocated) <= have:
             return (

@@ -15,6 +15,7 @@ import numpy as np
 from parsim.cost.job import Job
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
+from parsim.plan.executor_rules import unrunnable
 from parsim.plan.rules import V_SHAPED, check_plan, divisors, tensor_splits, violation
 
 
@@ -42,6 +43,10 @@ class _Shape:
     schedule: str
 
 
+_Option = tuple[int, Recompute, bool]
+"""ZeRO stage, recomputation, sequence parallelism."""
+
+
 def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
     """Every legal plan of a space.
 
@@ -64,6 +69,11 @@ def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
             illegal += len(options)
             reasons[message] = reasons.get(message, 0) + len(options)
             continue
+        if job.software.executor:
+            options, refused = _runnable(job, space, shape, options)
+            for message in refused:
+                illegal += 1
+                reasons[message] = reasons.get(message, 0) + 1
         rows += [_row(space, shape, option) for option in options]
         names += [shape.schedule] * len(options)
     return Enumeration(
@@ -72,6 +82,24 @@ def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
         illegal=illegal,
         reasons=reasons,
     )
+
+
+def _runnable(
+    job: Job, space: PlanSpace, shape: _Shape, options: list[_Option]
+) -> tuple[list[_Option], list[str]]:
+    """The options of a shape that parsim's executor runs, and why it refuses each other one."""
+    judged = [(one, unrunnable(_chosen(space, shape, one), job.model)) for one in options]
+    refused = [message for _, message in judged if message is not None]
+    return [option for option, message in judged if message is None], refused
+
+
+def _chosen(space: PlanSpace, shape: _Shape, option: _Option) -> Plan:
+    stage, recompute, sequence = option
+    replicate, shard = (1, shape.dp) if stage else (shape.dp, 1)
+    return replace(
+        _plan(space, shape), zero_stage=stage, recompute=recompute, sequence_parallel=sequence,
+        dp_replicate=replicate, dp_shard=shard,
+    )  # fmt: skip
 
 
 def _shapes(job: Job, space: PlanSpace) -> Iterator[_Shape]:
@@ -132,10 +160,8 @@ def chunk_counts(layers: int, pp: int) -> list[int]:
     return sorted({min(-(-layers // (pp * size)), most) for size in range(1, most + 1)})
 
 
-def _options(
-    space: PlanSpace, shape: _Shape, seq_len: int
-) -> Iterator[tuple[int, Recompute, bool]]:
-    whole = shape.cp == 1 or seq_len % (shape.cp * shape.tp) == 0
+def _options(space: PlanSpace, shape: _Shape, seq_len: int) -> Iterator[_Option]:
+    whole = seq_len % (shape.cp * shape.tp) == 0
     for stage in space.zero_stage:
         if stage and shape.dp * shape.cp == 1:
             continue
@@ -165,7 +191,7 @@ def _plan(space: PlanSpace, shape: _Shape) -> Plan:
     )
 
 
-def _row(space: PlanSpace, shape: _Shape, option: tuple[int, Recompute, bool]) -> tuple[int, ...]:
+def _row(space: PlanSpace, shape: _Shape, option: _Option) -> tuple[int, ...]:
     stage, recompute, sequence = option
     replicate, shard = (1, shape.dp) if stage else (shape.dp, 1)
     microbatches = space.global_batch_size // (shape.dp * shape.microbatch_size)

@@ -9,11 +9,11 @@ import numpy as np
 
 from parsim.cluster.topology import Graph
 from parsim.cost.job import Job
+from parsim.cost.legal import check_legal
 from parsim.cost.sharding import DataParallel
 from parsim.cost.stages import LayerTable, backward_times, forward_times, layer_counts
 from parsim.cost.step import StepCosts, stage_cut
 from parsim.plan import Plan, PlanTable
-from parsim.plan.rules import check_plan
 from parsim.schedule import Kind, Schedule
 from parsim.sim.evaluate import evaluate
 from parsim.sim.fair_share import Array
@@ -115,7 +115,7 @@ def ready_step(
     Raises:
         PlanError: the plan is not legal.
     """
-    check_plan(plan, job.model, job.cluster)
+    check_legal(job, plan)
     table = PlanTable.of([plan])
     layers = LayerTable.of(job, table)
     found = evaluate(job, table, plan_shape(plan), layers)

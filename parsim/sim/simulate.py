@@ -8,11 +8,11 @@ import numpy as np
 
 from parsim.cost.coverage import coverage_notes
 from parsim.cost.job import Job
+from parsim.cost.legal import check_legal
 from parsim.cost.stages import LayerTable
 from parsim.errors import ParsimError
 from parsim.model.operators import Attention
 from parsim.plan import Plan, PlanTable, Recompute
-from parsim.plan.rules import check_plan
 from parsim.sim.activation_parts import activation_parts
 from parsim.sim.evaluate import Evaluation, evaluate
 from parsim.sim.events import simulate_events
@@ -37,7 +37,7 @@ def simulate(
 
     Args:
         job: model, cluster, software.
-        plan: a legal plan; see `parsim.plan.rules.check_plan`.
+        plan: a legal plan; see `parsim.cost.legal.check_legal`.
         timeline: also build the timeline (times of every action, memory curves, critical path).
         tier: "evaluate" is the max-plus recurrence; "events" also runs the step in simpy and
             refuses to answer where the two differ.
@@ -46,7 +46,7 @@ def simulate(
         PlanError: the plan is not legal.
         SimulatorError: a guard found a bug of parsim.
     """
-    check_plan(plan, job.model, job.cluster)
+    check_legal(job, plan)
     table = PlanTable.of([plan])
     layers = LayerTable.of(job, table)
     found = evaluate(job, table, plan_shape(plan), layers, keep=True)
