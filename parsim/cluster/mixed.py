@@ -133,3 +133,12 @@ def rank_groups(cluster: Cluster, order: Order = None) -> Index:
     if cluster.placement is not None:
         found = found[list(cluster.placement)]
     return found
+
+
+def in_groups(cluster: Cluster) -> Cluster:
+    """The cluster as groups of nodes: one, where all are alike."""
+    if cluster.groups:
+        return cluster
+    system = cluster.system
+    one = NodeGroup(name=system.id, system=system, num_nodes=cluster.num_nodes)
+    return mixed_cluster([one], cluster.placement)

@@ -13,12 +13,14 @@ With equal nodes the arithmetic is that of `maxplus` and `tail`, to the last bit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from parsim.cluster.mixed import in_groups
 from parsim.cost.job import Job
 from parsim.cost.stages import LayerTable
 from parsim.cost.step import StepCosts
@@ -101,6 +103,7 @@ def evaluate_mixed(
         replicas: their classes; None: folded as far as they are alike.
         keep: also keep every action's finish time (for timelines).
     """
+    job = replace(job, cluster=in_groups(job.cluster))
     slots = Slots.of(job.cluster, plan)
     replicas = replicas or fold_replicas(slots)
     table = PlanTable.of([plan])
@@ -195,12 +198,14 @@ def mixed_tail(
     the last bucket decides (as in `plane.reduce_gradients`).
     """
     clock = np.concatenate([run.clock for run in runs], axis=1)
-    reduced = np.maximum(clock, _reduced(graphs, costs, runs, clock)[:, None])
+    ends = np.zeros((len(clock), 1))
+    for one in reductions(graphs, costs, runs):
+        ends[one.rank] = one.end
+    reduced = np.maximum(clock, ends)
     reduced = add_tied(reduced, costs.tied, tied_owners(graphs[0]))
     barrier = reduced.max() + costs.late[:1]
     update = barrier + costs.norm + costs.optimizer
-    latest = np.where(meets, update[:, None, :], -np.inf).max(axis=2)
-    updated = (latest + costs.gather).max(keepdims=True).reshape(1)
+    updated = (latest_update(update, meets) + costs.gather).max(keepdims=True).reshape(1)
     return Tail(
         reduced=reduced,
         barrier=barrier,
@@ -209,24 +214,38 @@ def mixed_tail(
     )
 
 
-def _reduced(
-    graphs: tuple[Graph, ...], costs: StepCosts, runs: tuple[Run, ...], clock: Array
-) -> Array:
-    """End of each pipeline rank's gradient reduction, which all replicas do together, (p,)."""
+class Reduction(NamedTuple):
+    """When the replicas of a pipeline rank reduce a stage's gradients, seconds."""
+
+    rank: int
+    stage: int
+    start: float
+    end: float
+
+
+def reductions(
+    graphs: tuple[Graph, ...], costs: StepCosts, runs: tuple[Run, ...]
+) -> Iterator[Reduction]:
+    """Every stage's, in the order of each rank's data-parallel stream."""
+    clock = np.concatenate([run.clock for run in runs], axis=1)
     both = [last_backwards(graph, costs) for graph in graphs]
     length = np.stack([lengths[:, c] for c, (lengths, _) in enumerate(both)], axis=1)
     sent = np.stack([sends[:, c] for c, (_, sends) in enumerate(both)], axis=1)
     made = np.concatenate([run.last_end for run in runs], axis=1) - sent
-    ends = np.zeros(len(clock))
     for rank, stages in enumerate(chunk_order(graphs[0])):
         free = 0.0
         for stage in stages:
             count, each = float(costs.buckets[stage, 0]), float(costs.bucket_time[stage, 0])
             if costs.overlap_reduce:
                 first = float((made[stage] - length[stage] + length[stage] / count).max())
-                last = float(made[stage].max())
-                free = max(max(free, first) + count * each, last + each)
+                start = max(free, first)
+                free = max(start + count * each, float(made[stage].max()) + each)
             else:
-                free = max(free, float(clock[rank].max())) + count * each
-        ends[rank] = free
-    return ends
+                start = max(free, float(clock[rank].max()))
+                free = start + count * each
+            yield Reduction(rank, stage, start, free)
+
+
+def latest_update(update: Array, meets: Flags) -> Array:
+    """When the slowest of those that share a rank's parameters has updated them, (p, C)."""
+    return np.asarray(np.where(meets, update[:, None, :], -np.inf).max(axis=2))
