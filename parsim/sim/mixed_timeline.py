@@ -16,7 +16,7 @@ from parsim.sim.mixed import MixedEvaluation, latest_update, reductions
 from parsim.sim.mixed_costs import members
 from parsim.sim.tail import Tail, tied_owners
 from parsim.sim.trace import build_timeline
-from parsim.timeline import Flow, MemoryCurve, Span, Timeline
+from parsim.timeline import Flow, MemoryCurve, Span, Timeline, lane_order
 
 Array = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ def mixed_timeline(job: Job, plan: Plan, found: MixedEvaluation) -> Timeline:
         if span.kind not in _TOGETHER
     ]
     spans += [(span, -1, -1) for span in _together(plan, found)]
-    spans.sort(key=lambda item: (item[0].rank, item[0].stream, item[0].start, item[0].end))
+    spans.sort(key=lambda item: lane_order(item[0]))
     place = {(c, number): i for i, (_, c, number) in enumerate(spans)}
     return Timeline(
         spans=tuple(span for span, _, _ in spans),
