@@ -93,6 +93,7 @@ def evaluate_mixed(
     layers: Sequence[LayerTable] = (),
     replicas: Replicas | None = None,
     keep: bool = False,
+    memory: bool = True,
 ) -> MixedEvaluation:
     """Simulate one plan on a mixed cluster.
 
@@ -102,6 +103,7 @@ def evaluate_mixed(
         layers: layer costs on each group's nodes, where known.
         replicas: their classes; None: folded as far as they are alike.
         keep: also keep every action's finish time (for timelines).
+        memory: also count bytes.
     """
     job = replace(job, cluster=in_groups(job.cluster))
     slots = Slots.of(job.cluster, plan)
@@ -122,7 +124,7 @@ def evaluate_mixed(
         graphs=own,
         runs=runs,
         tail=mixed_tail(own, costs, runs, replicas.meets),
-        memory={count: _memory(pricing, graph, slots) for count, graph in graphs.items()},
+        memory={count: _memory(pricing, graph, slots) for count, graph in graphs.items() if memory},
     )
 
 

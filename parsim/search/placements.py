@@ -1,0 +1,204 @@
+"""Ways to lay a plan on a mixed cluster: order of nodes, of axes, layers by speed, batch by speed.
+
+    order    which group of nodes ranks fill first
+    axes     pp outermost (a stage a kind) or innermost (a replica a kind)
+    cut      layers in equal parts, or so many that the slowest pipeline rank is as fast as can be
+    batch    micro-batches in equal parts, or so many that the slowest replica is
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, permutations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.cluster.hardware import Cluster
+from parsim.cluster.mixed import order_problem
+from parsim.cost.stages import LayerTable, even_cut, layer_counts
+from parsim.model.model import Model
+from parsim.plan import Plan
+from parsim.plan.record import RANK_ORDER
+from parsim.plan.rules import V_SHAPED
+from parsim.sim.mixed_costs import members
+from parsim.sim.slots import Slots
+
+Array = NDArray[np.float64]
+
+MOST_ORDERS = 24
+"""Orders of groups that are tried: all of up to four groups."""
+
+INSIDE = ("dp_replicate", "dp_shard", "pp", "cp", "tp")
+"""Axes with the pipeline inside of the replicas, so that a replica fills nodes of one kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speeds:
+    """Least seconds of a plan's parts on each group's nodes; arrays (G, ...).
+
+    `layers` (G, K, 2) forward and backward of a layer of each kind, `ends` (G, 2, 2) of embedding
+    and head: kernels and exposed tensor-parallel collectives, without what host, sharding and
+    messages add.
+    """
+
+    layers: Array
+    ends: Array
+
+    @classmethod
+    def of(cls, tables: Sequence[LayerTable], row: int) -> Speeds:
+        """Of one plan of tables that price it on each group's nodes."""
+        layers = [
+            [
+                (kind.forward.seconds[row], kind.backward.plus(again).seconds[row])
+                for kind, again in zip(table.kinds, table.recomputed, strict=True)
+            ]
+            for table in tables
+        ]
+        ends = [
+            [(end.forward.seconds[row], end.backward.seconds[row])
+             for end in (table.embedding, table.head)]
+            for table in tables
+        ]  # fmt: skip
+        return cls(layers=np.array(layers), ends=np.array(ends))
+
+    def stages(self, counts: Array) -> Array:
+        """Forward and backward of each stage on each group's nodes, (G, S, 2)."""
+        found = np.einsum("sk,gkd->gsd", counts, self.layers)
+        found[:, 0] += self.ends[:, 0]
+        found[:, -1] += self.ends[:, 1]
+        return found
+
+    def slots(self, counts: Array, slots: Slots, rank_of: Sequence[int]) -> Array:
+        """The same on the slowest kind of each replica's slot, (S, dp, 2)."""
+        stages, bits = self.stages(counts), slots.kinds[list(rank_of)]
+        found = np.zeros((*bits.shape, 2))
+        for group in members(int(slots.world)):
+            held = (bits >> group & 1)[:, :, None]
+            found = np.maximum(found, held * stages[group][:, None, :])
+        return found
+
+
+def stage_ranks(plan: Plan) -> list[int]:
+    """The pipeline rank of each stage of a schedule that parsim builds."""
+    looped = [stage % plan.pp for stage in range(plan.num_stages)]
+    return looped if plan.schedule not in V_SHAPED else [*range(plan.pp), *range(plan.pp)[::-1]]
+
+
+def orders(cluster: Cluster) -> list[tuple[str, ...]]:
+    """Orders of the groups that differ in the nodes that ranks meet."""
+    systems = {one.name: (one.system, one.num_nodes) for one in cluster.groups}
+    seen: list[list[object]] = []
+    found = []
+    for order in islice(permutations(systems), 120):
+        kinds: list[object] = [systems[name] for name in order]
+        if kinds not in seen and order_problem(cluster, order) is None:
+            seen.append(kinds)
+            found.append(order)
+    return found[:MOST_ORDERS]
+
+
+def placements(plan: Plan, cluster: Cluster, model: Model, speeds: Speeds) -> Iterator[Plan]:
+    """Every way to lay a plan with equal parts; each one once."""
+    for order in orders(cluster):
+        for axes in _axes(plan):
+            laid = replace(plan, node_order=order, rank_order=axes)
+            slots = Slots.of(cluster, laid)
+            yield from _divided(laid, model, speeds, slots)
+
+
+def _axes(plan: Plan) -> list[tuple[str, ...]]:
+    """The plan's order of axes; of the default one also that with the pipeline inside."""
+    if plan.rank_order != RANK_ORDER or plan.pp == 1 or plan.dp == 1:
+        return [plan.rank_order]
+    return [RANK_ORDER, INSIDE]
+
+
+def _divided(plan: Plan, model: Model, speeds: Speeds, slots: Slots) -> Iterator[Plan]:
+    even = even_cut(model.num_layers, plan.num_stages)
+    fast = balanced_cut(plan, model, speeds, slots)
+    for cut in dict.fromkeys((even, fast)):
+        cut_plan = replace(plan, stage_layers=None if cut == even else cut)
+        yield cut_plan
+        counts = balanced_batches(cut_plan, model, speeds, slots, cut)
+        if len(set(counts)) > 1:
+            yield replace(
+                cut_plan, replica_microbatches=counts, num_microbatches=max(counts)
+            )
+
+
+def balanced_cut(plan: Plan, model: Model, speeds: Speeds, slots: Slots) -> tuple[int, ...]:
+    """Layers per stage whose slowest pipeline rank is as fast as can be.
+
+    One layer after another goes to the rank that is then the least late; of a rank's stages to the
+    one with the fewest. Best for equal layers; for layers of several kinds their mean counts.
+    """
+    rank_of = stage_ranks(plan)
+    share = np.array([model.layers.count(kind) for kind in model.kinds], dtype=np.float64)
+    share /= share.sum()
+    none = np.zeros((plan.num_stages, len(share)))
+    empty = speeds.slots(none, slots, rank_of).sum(axis=2).max(axis=1)
+    each = speeds.slots(none + share, slots, rank_of).sum(axis=2).max(axis=1) - empty
+    load, cut = np.zeros(plan.pp), [0] * plan.num_stages
+    np.add.at(load, rank_of, empty)
+    stages = [[s for s, rank in enumerate(rank_of) if rank == r] for r in range(plan.pp)]
+    queue = [(load[r] + each[stages[r][0]], r) for r in range(plan.pp)]
+    heapq.heapify(queue)
+    for _ in range(model.num_layers):
+        late, rank = heapq.heappop(queue)
+        stage = min(stages[rank], key=lambda s: (cut[s], s))
+        cut[stage] += 1
+        heapq.heappush(queue, (late + each[stage], rank))
+    return tuple(cut) if min(cut) > 0 else even_cut(model.num_layers, plan.num_stages)
+
+
+def balanced_batches(
+    plan: Plan, model: Model, speeds: Speeds, slots: Slots, cut: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Micro-batches per replica whose slowest replica is as fast as can be.
+
+    A replica takes m times its slowest pipeline rank, and the others' once. Interleaved schedules
+    want multiples of pp; replicas that exchange shards in every pass want equally many.
+    """
+    unit = plan.pp if plan.schedule == "interleaved_1f1b" else 1
+    total = plan.num_microbatches * plan.dp
+    same = plan.dp_shard if plan.zero_stage >= 2 else 1
+    if plan.dp == same or total % (unit * same) or total < unit * plan.dp:
+        return plan.microbatches
+    rank_of = stage_ranks(plan)
+    stages = speeds.slots(layer_counts(model, cut), slots, rank_of).sum(axis=2)
+    ranks = np.zeros((plan.pp, plan.dp))
+    np.add.at(ranks, rank_of, stages)
+    pace = ranks.max(axis=0).reshape(-1, same).max(axis=1)
+    rest = (ranks.sum(axis=0) - ranks.max(axis=0)).reshape(-1, same).max(axis=1)
+    counts = np.full(len(pace), unit)
+    queue = [(float(rest[i] + 2 * unit * pace[i]), i) for i in range(len(pace))]
+    heapq.heapify(queue)
+    for _ in range(total // (unit * same) - len(pace)):
+        late, group = heapq.heappop(queue)
+        counts[group] += unit
+        heapq.heappush(queue, (late + unit * float(pace[group]), group))
+    return tuple(int(count) for count in np.repeat(counts, same))
+
+
+def lower_bound(plan: Plan, model: Model, speeds: Speeds, slots: Slots) -> float:
+    """Seconds that no step of a plan can be shorter than.
+
+    max over replicas and pipeline ranks r of  m x (work of r) + sum of F + B of stages before r
+
+    the work of r is that of its stages on the kind of node that they lie on. Before r's first
+    forward a micro-batch has passed the stages before it, and behind its last backward it passes
+    them again; where the backward is in two, only the forward's part counts. With less seconds than
+    `Speeds` no action is priced, and what follows the pipeline only adds.
+    """
+    rank_of = stage_ranks(plan)
+    cut = plan.stage_layers or even_cut(model.num_layers, plan.num_stages)
+    stages = speeds.slots(layer_counts(model, cut), slots, rank_of)
+    work = np.zeros((plan.pp, plan.dp))
+    np.add.at(work, rank_of, stages.sum(axis=2))
+    whole = plan.schedule in ("naive", "gpipe", "1f1b", "interleaved_1f1b") and plan.actions is None
+    ends = stages[: plan.pp].sum(axis=2) if whole else stages[: plan.pp, :, 0]
+    before = np.cumsum(ends, axis=0) - ends
+    return float((work * slots.microbatches + before).max())
