@@ -161,8 +161,9 @@ def search_view(
             format_bytes(entry.peak_allocated),
         )
     counts = result.counts
+    placed = f"{counts['placed']:,} placements, of these " if "placed" in counts else ""
     said = (
-        f"{counts['enumerated']:,} plans: {counts['illegal']:,} illegal, "
+        f"{counts['enumerated']:,} plans: {counts['illegal']:,} illegal, {placed}"
         f"{counts['out_of_memory']:,} out of memory (limit {limits}), "
         f"{counts['evaluated']:,} ranked"
     )

@@ -1,24 +1,27 @@
-"""Search on a mixed cluster: plans and their placements, best first under a lower bound.
+"""Search on a mixed cluster: plans and their placements, best first under lower bounds.
 
-    1  every legal plan with equal parts, as on equal nodes (`space.py`)
-    2  its placements: order of nodes, of axes, cut and batch by speed (`placements.py`)
-    3  bytes, of all plans of one shape and cut at once; what does not fit leaves
-    4  a bound for each, and in its order the exact step (tier B), until no bound is below the worst
-       of the best
-    5  single moves of a layer or of micro-batches from the best plan, as long as one is faster
+    1  every legal plan with equal parts, as on equal nodes (`space.py`), with a bound that holds
+       for each of its placements
+    2  plan by plan, that with the least bound first: its placements, which are order of nodes, of
+       axes, cut and batch by speed (`placements.py`), their bytes, and a bound for each that fits
+    3  the exact step (tier B) of the placement with the least bound, until no bound of a placement
+       or a plan is below the slowest of the best
+    4  single moves of a layer or of micro-batches from the best, as long as one is faster
 
-so that 1 to 4 give the best of all placements without pricing most of them.
+so that 1 to 3 give the best of all placements without pricing most of them.
 """
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from parsim.cluster.mixed import rank_groups
 from parsim.cost.job import Job
 from parsim.cost.stages import LayerTable, even_cut
 from parsim.cost.step import step_costs
@@ -26,7 +29,7 @@ from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.plan.rules import violation
 from parsim.schedule import build_schedule
-from parsim.search.placements import Speeds, lower_bound, placements
+from parsim.search.placements import Speeds, lower_bound, orders, placements, shared_bound
 from parsim.search.relax import nearest_miss_message
 from parsim.search.result import Progress, Ranked, SearchResult
 from parsim.search.space import check_space, enumerate_plans, nothing_legal
@@ -63,26 +66,37 @@ class _Search:
         self.job, self.space, self.table = job, space, table
         systems = job.cluster.systems
         self.layers = [LayerTable.of(job.on(system), table) for system in systems]
-        self.straggler = max(system.straggler for system in systems)
+        self.laid = {order: rank_groups(job.cluster, order) for order in orders(job.cluster)}
+        doublings = max(float(np.log2(job.cluster.num_devices / 8.0)), 0.0)
+        straggler = max(system.straggler for system in systems)
+        self.growth = (1.0 + straggler * doublings) * (1.0 - ROUNDING)
         usable = [system.device.usable_memory for system in systems]
         self.usable = np.array(usable) * (1.0 - space.memory_margin)
 
-    def candidates(self) -> Iterator[_Candidate]:
-        """Every placement of every legal plan, with its bound."""
-        for row in range(len(self.table)):
-            speeds = Speeds.of(self.layers, row)
-            for plan in placements(self.table.plan(row), self.job.cluster, self.job.model, speeds):
-                if plan.replica_microbatches and violation(plan, self.job.model, self.job.cluster):
-                    continue
-                yield self.candidate(plan, row, speeds)
+    def bounds(self) -> Array:
+        """Of every plan, whatever its placement, seconds."""
+        groups = self.job.cluster.groups
+        devices = [one.num_nodes * one.system.devices_per_node for one in groups]
+        shared = shared_bound(self.layers, self.table, self.job.model, devices)
+        return shared * self.growth
 
-    def candidate(self, plan: Plan, row: int, speeds: Speeds) -> _Candidate:
+    def placed(self, rows: Sequence[int]) -> list[_Candidate]:
+        """Every placement of some plans, with what it needs and its bound."""
+        found = []
+        for row in rows:
+            speeds, plan = Speeds.of(self.layers, row), self.table.plan(row)
+            for one, slots in placements(plan, self.laid, self.job.model, speeds):
+                uneven = one.replica_microbatches is not None
+                if uneven and violation(one, self.job.model, self.job.cluster):
+                    continue
+                found.append(self.candidate(one, row, speeds, slots))
+        self.weigh(found)
+        return found
+
+    def candidate(self, plan: Plan, row: int, speeds: Speeds, slots: Slots) -> _Candidate:
         """One placement with its bound."""
-        slots = Slots.of(self.job.cluster, plan)
         found = _Candidate(plan=plan, row=row, slots=slots)
-        doublings = max(float(np.log2(plan.world_size / 8.0)), 0.0)
-        growth = (1.0 + self.straggler * doublings) * (1.0 - ROUNDING)
-        found.bound = lower_bound(plan, self.job.model, speeds, slots) * growth
+        found.bound = lower_bound(plan, self.job.model, speeds, slots) * self.growth
         return found
 
     def weigh(self, found: Sequence[_Candidate]) -> None:
@@ -158,57 +172,97 @@ def search_mixed(
     if listed.table is None:
         raise NoFeasiblePlan(nothing_legal(listed))
     work = _Search(job, space, listed.table)
-    every = list(work.candidates())
-    work.weigh(every)
-    fitting = [one for one in every if one.fits]
-    if not fitting:
-        nearest = min(every, key=lambda one: one.peak)
-        raise NoFeasiblePlan(nearest_miss_message(job, nearest.plan, space.memory_margin))
     limit = np.inf if time_limit is None else begin + time_limit
-    best, stopped = _best_first(work, fitting, top, limit, progress)
-    refined = [] if stopped else _refined(work, best[0])
-    counted = [one for one in fitting if np.isfinite(one.step)]
-    ranked = sorted([*best, *refined], key=lambda one: (one.step, one.peak))[:top]
+    ran = _best_first(work, top, limit, progress)
+    if not ran.best:
+        raise NoFeasiblePlan(_nothing_fits(work, ran))
+    refined = [] if ran.stopped else _refined(work, ran.best[0])
+    ranked = sorted([*ran.best, *refined], key=_rank)[:top]
     return SearchResult(
         plans=_ranked(job, ranked),
         counts={
-            "enumerated": len(every) + listed.illegal,
+            "enumerated": listed.enumerated,
             "illegal": listed.illegal,
-            "out_of_memory": len(every) - len(fitting),
-            "evaluated": len(counted),
-            "bounded": len(fitting) - len(counted),
+            "placed": ran.placed,
+            "out_of_memory": ran.too_large,
+            "evaluated": ran.evaluated,
         },
         illegal_reasons=listed.reasons,
-        optimality=_optimality(stopped, len(counted), len(fitting)),
+        optimality=_optimality(ran),
         seconds=time.perf_counter() - begin,
     )
 
 
-def _best_first(
-    work: _Search,
-    fitting: list[_Candidate],
-    top: int,
-    limit: float,
-    progress: Progress | None,
-) -> tuple[list[_Candidate], bool]:
-    """The `top` fastest candidates, and whether time ran out before that was sure."""
-    queue = sorted(fitting, key=lambda one: one.bound)
-    best: list[_Candidate] = []
+@dataclass(slots=True)
+class _Run:
+    """How far a search went: the best so far, fastest first, and what happened to the others."""
+
+    best: list[_Candidate] = field(default_factory=list)
+    nearest: _Candidate | None = None
+    placed: int = 0
+    too_large: int = 0
+    evaluated: int = 0
+    stopped: str = ""
+
+
+CHUNK = 32
+"""Plans that are placed at once, so that their bytes are counted together."""
+
+
+def _rank(one: _Candidate) -> tuple[float, float]:
+    return (one.step, one.peak)
+
+
+def _best_first(work: _Search, top: int, limit: float, progress: Progress | None) -> _Run:
+    """The `top` fastest placements; plans are placed when their bound is the least of all."""
+    ran, queue, bounds = _Run(), [], work.bounds()
+    waiting = np.argsort(bounds, kind="stable").tolist()[::-1]
+    number = 0
     try:
-        for done, one in enumerate(queue):
-            if len(best) == top and one.bound >= best[-1].step:
+        while waiting or queue:
+            least = float(bounds[waiting[-1]]) if waiting else np.inf
+            worst = ran.best[-1].step if len(ran.best) == top else np.inf
+            if min(least, queue[0][0] if queue else np.inf) >= worst:
                 break
-            work.run(one)
-            best = sorted([*best, one], key=lambda x: (x.step, x.peak))[:top]
+            if not queue or least <= queue[0][0]:
+                rows = [waiting.pop() for _ in range(min(CHUNK, len(waiting)))]
+                for one in _noted(ran, work.placed(rows)):
+                    number += 1
+                    heapq.heappush(queue, (one.bound, number, one))
+            else:
+                one = heapq.heappop(queue)[2]
+                work.run(one)
+                ran.evaluated += 1
+                ran.best = sorted([*ran.best, one], key=_rank)[:top]
             if progress:
-                progress(done + 1, len(queue))
+                progress(len(bounds) - len(waiting), len(bounds))
             if time.perf_counter() > limit:
-                return best, True
+                ran.stopped = "stopped by time limit"
+                break
     except KeyboardInterrupt:
-        if not best:
-            raise
-        return best, True
-    return best, False
+        ran.stopped = "interrupted"
+    return ran
+
+
+def _noted(ran: _Run, found: list[_Candidate]) -> list[_Candidate]:
+    """Those that fit; the others are counted."""
+    fitting = [one for one in found if one.fits]
+    ran.placed += len(found)
+    ran.too_large += len(found) - len(fitting)
+    known = [ran.nearest] if ran.nearest else []
+    ran.nearest = min([*known, *found], key=lambda one: one.peak, default=None)
+    return fitting
+
+
+def _nothing_fits(work: _Search, ran: _Run) -> str:
+    if ran.stopped:
+        return (
+            f"{ran.stopped} after {ran.placed:,} placed plans, and none of those was priced; give "
+            f"it more time, or a smaller space"
+        )
+    if ran.nearest is None:
+        raise RuntimeError("no plan was placed")
+    return nearest_miss_message(work.job, ran.nearest.plan, work.space.memory_margin)
 
 
 def _refined(work: _Search, best: _Candidate) -> list[_Candidate]:
@@ -216,7 +270,10 @@ def _refined(work: _Search, best: _Candidate) -> list[_Candidate]:
     found: list[_Candidate] = []
     speeds = Speeds.of(work.layers, best.row)
     while True:
-        near = [work.candidate(plan, best.row, speeds) for plan in _moves(work.job, best.plan)]
+        near = [
+            work.candidate(plan, best.row, speeds, Slots.of(work.job.cluster, plan))
+            for plan in _moves(work.job, best.plan)
+        ]
         work.weigh(near)
         for one in near:
             if one.fits and one.bound < best.step:
@@ -283,11 +340,11 @@ def _entry(job: Job, one: _Candidate, interval: object, *, tied: bool) -> Ranked
     )
 
 
-def _optimality(stopped: bool, counted: int, fitting: int) -> str:
-    if stopped:
-        return f"stopped after {counted:,} of {fitting:,} placed plans: best so far"
+def _optimality(ran: _Run) -> str:
+    if ran.stopped:
+        return f"{ran.stopped} after {ran.evaluated:,} priced placements: best so far"
     return (
-        "proven: no other placed plan (order of nodes, pp outside or inside of dp, layers and "
-        "micro-batches in equal parts or by speed) can be faster, by its bound or by its step "
+        "proven: no other placement (order of nodes, pp outside or inside of dp, layers and "
+        "micro-batches in equal parts or by speed) is faster, by its bound or by its step "
         "(tier B); then single moves of layers and micro-batches from the best"
     )

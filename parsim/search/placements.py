@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, permutations
 
@@ -20,11 +20,11 @@ from parsim.cluster.hardware import Cluster
 from parsim.cluster.mixed import order_problem
 from parsim.cost.stages import LayerTable, even_cut, layer_counts
 from parsim.model.model import Model
-from parsim.plan import Plan
+from parsim.plan import Plan, PlanTable
 from parsim.plan.record import RANK_ORDER
 from parsim.plan.rules import V_SHAPED
 from parsim.sim.mixed_costs import members
-from parsim.sim.slots import Slots
+from parsim.sim.slots import Index, Slots
 
 Array = NDArray[np.float64]
 
@@ -100,13 +100,18 @@ def orders(cluster: Cluster) -> list[tuple[str, ...]]:
     return found[:MOST_ORDERS]
 
 
-def placements(plan: Plan, cluster: Cluster, model: Model, speeds: Speeds) -> Iterator[Plan]:
-    """Every way to lay a plan with equal parts; each one once."""
-    for order in orders(cluster):
+Placed = tuple[Plan, Slots]
+"""A plan and where its ranks lie."""
+
+
+def placements(
+    plan: Plan, laid: Mapping[tuple[str, ...], Index], model: Model, speeds: Speeds
+) -> Iterator[Placed]:
+    """Every way to lay a plan with equal parts, each once; `laid` are the groups of the ranks."""
+    for order, groups in laid.items():
         for axes in _axes(plan):
-            laid = replace(plan, node_order=order, rank_order=axes)
-            slots = Slots.of(cluster, laid)
-            yield from _divided(laid, model, speeds, slots)
+            one = replace(plan, node_order=order, rank_order=axes)
+            yield from _divided(one, model, speeds, Slots.on(groups, one))
 
 
 def _axes(plan: Plan) -> list[tuple[str, ...]]:
@@ -116,17 +121,18 @@ def _axes(plan: Plan) -> list[tuple[str, ...]]:
     return [RANK_ORDER, INSIDE]
 
 
-def _divided(plan: Plan, model: Model, speeds: Speeds, slots: Slots) -> Iterator[Plan]:
+def _divided(plan: Plan, model: Model, speeds: Speeds, slots: Slots) -> Iterator[Placed]:
     even = even_cut(model.num_layers, plan.num_stages)
     fast = balanced_cut(plan, model, speeds, slots)
     for cut in dict.fromkeys((even, fast)):
         cut_plan = replace(plan, stage_layers=None if cut == even else cut)
-        yield cut_plan
+        yield cut_plan, slots
         counts = balanced_batches(cut_plan, model, speeds, slots, cut)
         if len(set(counts)) > 1:
-            yield replace(
+            uneven = replace(
                 cut_plan, replica_microbatches=counts, num_microbatches=max(counts)
             )
+            yield uneven, replace(slots, microbatches=np.array(counts))
 
 
 def balanced_cut(plan: Plan, model: Model, speeds: Speeds, slots: Slots) -> tuple[int, ...]:
@@ -202,3 +208,33 @@ def lower_bound(plan: Plan, model: Model, speeds: Speeds, slots: Slots) -> float
     ends = stages[: plan.pp].sum(axis=2) if whole else stages[: plan.pp, :, 0]
     before = np.cumsum(ends, axis=0) - ends
     return float((work * slots.microbatches + before).max())
+
+
+def shared_bound(
+    tables: Sequence[LayerTable], table: PlanTable, model: Model, devices: Sequence[int]
+) -> Array:
+    """Seconds that no placement of a plan can be shorter than, (B,).
+
+    M x sum over kinds j of layers (L_j u_j) x tp cp / sum over groups k (N_k s_k),  s_k = max_j
+    u_j / l_kj
+
+    M micro-batches in all, L_j layers of l_kj seconds forward and backward on group k's N_k
+    devices, u_j those on group 0. A slot is busy for at least (its layers' u) / s_k of its slowest
+    kind, and is so for no longer than the step; the sum over all slots of both sides is the bound,
+    whatever the cut and the batches are. Embedding and head are left out.
+    """
+    each = np.array(
+        [
+            [
+                kind.forward.seconds + kind.backward.plus(again).seconds
+                for kind, again in zip(one.kinds, one.recomputed, strict=True)
+            ]
+            for one in tables
+        ]
+    )
+    layers = np.array([model.layers.count(kind) for kind in model.kinds], dtype=np.float64)
+    work = np.einsum("k,kb->b", layers, each[0])
+    speed = (each[0] / each).max(axis=1)
+    power = np.array(devices, dtype=np.float64) @ speed
+    microbatches = table.num_microbatches * table.dp
+    return np.asarray(microbatches * work * table.tp * table.cp / power)

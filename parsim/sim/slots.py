@@ -47,12 +47,18 @@ class Slots:
     def of(cls, cluster: Cluster, plan: Plan) -> Slots:
         """Lay a plan's ranks out.
 
-        Groups of ZeRO shards span dp_shard x cp, copies dp_replicate, and cp without ZeRO.
-
         Raises:
             PlanError: the plan's order of nodes does not fit the cluster.
         """
-        bits = np.int64(1) << rank_groups(cluster, plan.node_order)
+        return cls.on(rank_groups(cluster, plan.node_order), plan)
+
+    @classmethod
+    def on(cls, groups: Index, plan: Plan) -> Slots:
+        """The same where the group of each rank's device is known.
+
+        Groups of ZeRO shards span dp_shard x cp, copies dp_replicate, and cp without ZeRO.
+        """
+        bits = np.int64(1) << groups
         mesh = bits.reshape([plan.degree(axis) for axis in plan.rank_order])
         mesh = mesh.transpose([plan.rank_order.index(axis) for axis in AXES])
         held = np.bitwise_or.reduce(mesh.reshape(*mesh.shape[:3], -1), axis=3)
