@@ -26,6 +26,11 @@ def check_parallel(plan: Plan) -> None:
         PlanError: naming the combination and what to use instead.
     """
     check_precision(plan)
+    if plan.replica_microbatches is not None:
+        raise PlanError(
+            f"replica_microbatches={list(plan.replica_microbatches)} cannot be run yet: every "
+            f"replica gets equally many micro-batches; leave it out"
+        )
     if plan.cp > 1 or plan.ep > 1:
         axis = "cp" if plan.cp > 1 else "ep"
         raise PlanError(f"{axis}={plan.degree(axis)} cannot be run yet; use {axis}=1")

@@ -62,20 +62,21 @@ def order_problem(cluster: Cluster, order: Order) -> str | None:
     if order is None:
         return _border_problem(cluster, order)
     counts = {one.name: one.num_nodes for one in cluster.groups}
+    said = f"node_order=[{', '.join(order)}]"
     if not counts:
         return (
-            f"node_order={'-'.join(order)} orders groups of nodes, but all nodes are alike; leave "
+            f"{said} orders groups of nodes, but all nodes are alike; leave "
             f"node_order out, or write cluster.groups"
         )
     for name in order:
         if name not in counts:
             hint = did_you_mean(name, counts)
-            return f"node_order names group {name!r}{hint}; allowed: {', '.join(counts)}"
+            return f"{said} names group {name!r}{hint}; allowed: {', '.join(counts)}"
     given = Counter(order)
     for name, nodes in counts.items():
         if given[name] not in (1, nodes):
             return (
-                f"node_order names group {name!r} {given[name]} times; allowed: once, for all its "
+                f"{said} names group {name!r} {given[name]} times; allowed: once, for all its "
                 f"nodes, or {nodes} times, for each of them"
             )
     return _border_problem(cluster, order)

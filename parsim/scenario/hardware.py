@@ -109,7 +109,7 @@ def _overridden(
     )
 
 
-def _network(  # noqa: PLR0913  where it stands, and what it says
+def _network(
     tree: Tree,
     where: tuple[str, ...],
     block: NodeBlock,

@@ -55,7 +55,7 @@ def _open_blocks(tree: Tree) -> None:
     """A block whose lines are all commented out is an empty block, not null."""
     for path in sorted((path for path in tree.places if _block(path)), key=len):
         if path:
-            inside = tree.data
+            inside: Any = tree.data
             for key in path[:-1]:
                 inside = inside[key]
             if inside[path[-1]] is None:

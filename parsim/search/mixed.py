@@ -45,6 +45,10 @@ ROUNDING = 1e-9
 """Share by which a bound may exceed a step by rounding alone."""
 
 
+_Same = tuple[str, int, int, int, tuple[int, ...] | None]
+"""Schedule, pp, micro-batches, v and cut: plans whose bytes are counted together."""
+
+
 @dataclass(slots=True)
 class _Candidate:
     """A placed plan: which row of the table it is of, what it is known to need, its step."""
@@ -101,7 +105,7 @@ class _Search:
 
     def weigh(self, found: Sequence[_Candidate]) -> None:
         """Count the bytes of candidates, those of one shape and cut together."""
-        groups: dict[tuple[object, ...], dict[int, list[_Candidate]]] = {}
+        groups: dict[_Same, dict[int, list[_Candidate]]] = {}
         for one in found:
             plan = one.plan
             for count in set(plan.microbatches):
@@ -109,13 +113,12 @@ class _Search:
                 groups.setdefault(key, {}).setdefault(one.row, []).append(one)
         for one in found:
             one.fits = True
-        for key, rows in groups.items():
-            self._weigh(key, rows)
+        for same, rows in groups.items():
+            self._weigh(same[2], rows)
 
-    def _weigh(self, key: tuple[object, ...], rows: dict[int, list[_Candidate]]) -> None:
+    def _weigh(self, count: int, rows: dict[int, list[_Candidate]]) -> None:
         numbers = np.array(sorted(rows))
         plan = rows[int(numbers[0])][0].plan
-        count = int(str(key[2]))
         group = self.table.take(numbers)
         group = replace(group, common=replace(group.common, stage_layers=plan.stage_layers))
         layers = self.layers[0].take(numbers)
@@ -215,7 +218,8 @@ def _rank(one: _Candidate) -> tuple[float, float]:
 
 def _best_first(work: _Search, top: int, limit: float, progress: Progress | None) -> _Run:
     """The `top` fastest placements; plans are placed when their bound is the least of all."""
-    ran, queue, bounds = _Run(), [], work.bounds()
+    ran, bounds = _Run(), work.bounds()
+    queue: list[tuple[float, int, _Candidate]] = []
     waiting = np.argsort(bounds, kind="stable").tolist()[::-1]
     number = 0
     try:
@@ -236,7 +240,7 @@ def _best_first(work: _Search, top: int, limit: float, progress: Progress | None
                 ran.best = sorted([*ran.best, one], key=_rank)[:top]
             if progress:
                 progress(len(bounds) - len(waiting), len(bounds))
-            if time.perf_counter() > limit:
+            if time.perf_counter() > limit and (ran.best or not queue):
                 ran.stopped = "stopped by time limit"
                 break
     except KeyboardInterrupt:
@@ -293,9 +297,7 @@ def _moves(job: Job, plan: Plan) -> Iterator[Plan]:
             yield replace(plan, stage_layers=tuple(moved))
     unit = plan.pp if plan.schedule == "interleaved_1f1b" else 1
     for moved in _shifted(list(plan.microbatches), unit):
-        other = replace(
-            plan, replica_microbatches=tuple(moved), num_microbatches=max(moved)
-        )
+        other = replace(plan, replica_microbatches=tuple(moved), num_microbatches=max(moved))
         if violation(other, job.model, job.cluster) is None:
             yield other
 

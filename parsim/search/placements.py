@@ -1,9 +1,9 @@
 """Ways to lay a plan on a mixed cluster: order of nodes, of axes, layers by speed, batch by speed.
 
-    order    which group of nodes ranks fill first
-    axes     pp outermost (a stage a kind) or innermost (a replica a kind)
-    cut      layers in equal parts, or so many that the slowest pipeline rank is as fast as can be
-    batch    micro-batches in equal parts, or so many that the slowest replica is
+order    which group of nodes ranks fill first
+axes     pp outermost (a stage a kind) or innermost (a replica a kind)
+cut      layers in equal parts, or so many that the slowest pipeline rank is as fast as can be
+batch    micro-batches in equal parts, or so many that the slowest replica is
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ MOST_ORDERS = 24
 
 INSIDE = ("dp_replicate", "dp_shard", "pp", "cp", "tp")
 """Axes with the pipeline inside of the replicas, so that a replica fills nodes of one kind."""
+
+INSIDE_BESIDE_CP = ("dp_replicate", "dp_shard", "cp", "pp", "tp")
+"""The same where context-parallel ranks reduce gradients with the replicas, which stand beside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +69,7 @@ class Speeds:
 
     def stages(self, counts: Array) -> Array:
         """Forward and backward of each stage on each group's nodes, (G, S, 2)."""
-        found = np.einsum("sk,gkd->gsd", counts, self.layers)
+        found: Array = np.einsum("sk,gkd->gsd", counts, self.layers)
         found[:, 0] += self.ends[:, 0]
         found[:, -1] += self.ends[:, 1]
         return found
@@ -118,7 +121,7 @@ def _axes(plan: Plan) -> list[tuple[str, ...]]:
     """The plan's order of axes; of the default one also that with the pipeline inside."""
     if plan.rank_order != RANK_ORDER or plan.pp == 1 or plan.dp == 1:
         return [plan.rank_order]
-    return [RANK_ORDER, INSIDE]
+    return [RANK_ORDER, INSIDE if plan.cp == 1 else INSIDE_BESIDE_CP]
 
 
 def _divided(plan: Plan, model: Model, speeds: Speeds, slots: Slots) -> Iterator[Placed]:
@@ -129,9 +132,7 @@ def _divided(plan: Plan, model: Model, speeds: Speeds, slots: Slots) -> Iterator
         yield cut_plan, slots
         counts = balanced_batches(cut_plan, model, speeds, slots, cut)
         if len(set(counts)) > 1:
-            uneven = replace(
-                cut_plan, replica_microbatches=counts, num_microbatches=max(counts)
-            )
+            uneven = replace(cut_plan, replica_microbatches=counts, num_microbatches=max(counts))
             yield uneven, replace(slots, microbatches=np.array(counts))
 
 

@@ -28,6 +28,8 @@ from parsim.sim.tail import tail
 Array = NDArray[np.float64]
 
 __all__ = ("Progress", "Ranked", "SearchResult", "search")
+
+
 @dataclass(slots=True)
 class _Found:
     """Columns of the evaluation; infinite time where a plan does not fit."""

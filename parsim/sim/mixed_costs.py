@@ -114,7 +114,8 @@ def mixed_costs(pricing: Pricing, slots: Slots, replicas: Replicas) -> StepCosts
     """Costs of each class of replicas: one column each, as of so many plans."""
     rank_of = pricing.schedule.stage_rank
     columns = [
-        [_views(slots, rank, int(replica)) for rank in range(slots.pp)] for replica in replicas.first
+        [_views(slots, rank, int(replica)) for rank in range(slots.pp)]
+        for replica in replicas.first
     ]
     first = pricing.costs(columns[0][0][0])
     values = {field.name: getattr(first, field.name) for field in fields(first)}
@@ -160,9 +161,7 @@ def _slowest(pricing: Pricing, column: list[list[_View]], name: str) -> list[flo
     ]
 
 
-def _actions(
-    pricing: Pricing, columns: list[list[list[_View]]], split: bool
-) -> dict[str, Array]:
+def _actions(pricing: Pricing, columns: list[list[list[_View]]], split: bool) -> dict[str, Array]:
     """Forward and backward of each stage with their parts, (S, C), of the slowest kind."""
     found: dict[str, Array] = {}
     for whole, *parts in (_FORWARD, _BACKWARD):

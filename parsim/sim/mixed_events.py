@@ -7,6 +7,8 @@ recurrence of tier B; that both give the same step is a test.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import simpy
 
@@ -73,12 +75,14 @@ class _Replicas:
         first, last = one.schedule.stage_rank[0], one.schedule.stage_rank[-1]
         tied = float(self.found.costs.tied[number])
         if tied and first != last:
-            ends = (first, last)
-            yield self.env.all_of([event for r in ends for event in (one.closed[r],
-                                                                     self.reduced[r])])  # fmt: skip
+            yield self._done(one, (first, last))
             yield self.env.timeout(tied)
-        yield self.env.all_of([event for r in range(pp) for event in (one.closed[r],
-                                                                      self.reduced[r])])  # fmt: skip
+        yield self._done(one, range(pp))
+
+    def _done(self, one: _Replica, ranks: Iterable[int]) -> simpy.Event:
+        """Pipeline ranks of a replica are through, and their gradients are reduced."""
+        events = [event for rank in ranks for event in (one.closed[rank], self.reduced[rank])]
+        return self.env.all_of(events)
 
     def _finish(self) -> Process:
         costs = self.found.costs

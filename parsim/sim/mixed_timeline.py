@@ -115,9 +115,7 @@ def _tied(plan: Plan, found: MixedEvaluation, number: int, reduced: Array) -> It
         return
     begin = float(reduced[list(owners)].max())
     for rank in owners:
-        yield Span(
-            number * plan.pp + rank, "dp", "REDUCE_TIED", begin, begin + tied, exposed=tied
-        )
+        yield Span(number * plan.pp + rank, "dp", "REDUCE_TIED", begin, begin + tied, exposed=tied)
 
 
 def _gathers(plan: Plan, found: MixedEvaluation, tail: Tail) -> Iterator[Span]:

@@ -117,9 +117,7 @@ class Prediction:
     def fits(self, margin: float = 0.0) -> bool:
         """Whether every rank's peak is within its device's memory less a share of it."""
         if self.slots:
-            return all(
-                slot.peak_allocated <= slot.usable * (1.0 - margin) for slot in self.slots
-            )
+            return all(slot.peak_allocated <= slot.usable * (1.0 - margin) for slot in self.slots)
         return max(self.peak_allocated) <= self.usable * (1.0 - margin)
 
     @property
