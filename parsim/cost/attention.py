@@ -89,7 +89,7 @@ def _unfused(job: Job, table: PlanTable, op: Attention) -> CoreTimes:
         gemm_time(job.device, table.precision.compute, m=rows, n=n, k=k, batch=batch, value=v)
         for n, k in ((s, d), (d, s))
     )
-    scores = batch * rows * s * job.software.traffic
+    scores = batch * rows * s * job.software.scores_traffic
     ahead = memory_time(job.device, scores * (2 * v + drop * (2 * v + 1)), 1 + drop)
     behind = memory_time(job.device, scores * (3 * v + drop * (2 * v + 1)), 1 + drop)
     return CoreTimes(

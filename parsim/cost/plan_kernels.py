@@ -216,7 +216,7 @@ def _unfused(price: _Pricer, op: Attention, runs: _Run) -> Iterator[PlanKernel]:
         seconds = gemm_time(price.job.device, price.numbers.compute, m=rows, n=n, k=k,
                             batch=batch, value=value)  # fmt: skip
         yield _kernel(GEMM, (rows * batch, n, k), seconds, runs.core + 2.0 * runs.backward)
-    scores, drop = batch * rows * s * price.job.software.traffic, 1 if op.dropout else 0
+    scores, drop = batch * rows * s * price.job.software.scores_traffic, 1 if op.dropout else 0
     ahead, behind = (scores * (x * value + drop * (2 * value + 1)) for x in (2, 3))
     yield price.moved(runs.core, ahead, 1 + drop, "")
     yield price.moved(runs.backward, behind, 1 + drop, "")

@@ -22,8 +22,10 @@ GENERIC = "generic"
 class Software:
     """One software stack.
 
-    `traffic` scales the bytes of memory-bound kernels (1: each value moved once). `launch_cost`
-    is host seconds per kernel launch, `microbatch_overhead` host seconds per micro-batch.
+    `traffic` scales the bytes of memory-bound kernels (1: each value moved once),
+    `scores_traffic` those of softmax and dropout over unfused attention's scores. `launch_cost`
+    is host seconds per kernel launch, `host_spread` the relative standard deviation of it between
+    ranks, `microbatch_overhead` host seconds per micro-batch.
     `attention_factor` maps the start of a device id (or "default") to how fast the stack's fused
     attention runs beside the vendor's best kernel there, forward and backward.
     `selective` says what selective recomputation repeats: "attention" or "half-products", and
@@ -49,7 +51,9 @@ class Software:
     id: str
     description: str
     traffic: float
+    scores_traffic: float
     launch_cost: float
+    host_spread: float
     microbatch_overhead: float
     attention_factor: Mapping[str, tuple[float, float]]
     fused_attention: bool

@@ -16,6 +16,7 @@ from parsim.cost.activations import boundary_bytes, kept_bytes, whole_bytes
 from parsim.cost.job import Job
 from parsim.cost.kernels import smooth_max
 from parsim.cost.layers import LayerCoster
+from parsim.cost.ordering import expected_maximum
 from parsim.cost.passes import LayerCost, Pass
 from parsim.model.model import Model
 from parsim.model.operators import Layer
@@ -50,7 +51,10 @@ def layer_counts(model: Model, cut: Sequence[int]) -> Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTable:
-    """Per-layer costs of all plans: one entry per kind of layer, then embedding and head."""
+    """Per-layer costs of all plans: one entry per kind of layer, then embedding and head.
+
+    `slowest_host` (B,) is the time of a tensor-parallel group's slowest host over the mean one's.
+    """
 
     kinds: tuple[LayerCost, ...]
     recomputed: tuple[Pass, ...]
@@ -61,6 +65,7 @@ class LayerTable:
     embedding_kept: Array
     head_kept: Array
     boundary: Array
+    slowest_host: Array
 
     @classmethod
     def of(cls, job: Job, table: PlanTable) -> LayerTable:
@@ -89,6 +94,7 @@ class LayerTable:
             embedding_kept=whole_bytes(model.embedding, table, seq),
             head_kept=whole_bytes(model.head, table, seq),
             boundary=boundary_bytes(table, seq, width),
+            slowest_host=slowest_host(job, table),
         )
 
     def take(self, rows: NDArray[np.int64]) -> LayerTable:
@@ -103,6 +109,7 @@ class LayerTable:
             embedding_kept=self.embedding_kept[rows],
             head_kept=self.head_kept[rows],
             boundary=self.boundary[rows],
+            slowest_host=self.slowest_host[rows],
         )
 
 
@@ -123,7 +130,7 @@ def forward_times(job: Job, layers: LayerTable, counts: Array) -> ChunkTimes:
     """Forward of one micro-batch on each stage."""
     parts = [cost.forward for cost in layers.kinds]
     total = _stage_pass(parts, counts, layers.embedding.forward, layers.head.forward)
-    return _chunk(job, total, None)
+    return _chunk(job, layers, total, None)
 
 
 def backward_times(job: Job, layers: LayerTable, counts: Array) -> ChunkTimes:
@@ -135,7 +142,7 @@ def backward_times(job: Job, layers: LayerTable, counts: Array) -> ChunkTimes:
     total = _stage_pass(parts, counts, layers.embedding.backward, layers.head.backward)
     rows = len(layers.boundary)
     again = _stage_pass(list(layers.recomputed), counts, Pass.zero(rows), Pass.zero(rows))
-    return _chunk(job, total, again)
+    return _chunk(job, layers, total, again)
 
 
 def _stage_pass(parts: list[Pass], counts: Array, first: Pass, last: Pass) -> Pass:
@@ -149,10 +156,10 @@ def _stage_pass(parts: list[Pass], counts: Array, first: Pass, last: Pass) -> Pa
     return Pass(kernels=stack("kernels"), exposed=stack("exposed"), launches=stack("launches"))
 
 
-def _chunk(job: Job, total: Pass, again: Pass | None) -> ChunkTimes:
+def _chunk(job: Job, layers: LayerTable, total: Pass, again: Pass | None) -> ChunkTimes:
     """Device and host race: the slower one sets the chunk's time, pnorm8(device, host)."""
     device = total.kernels + total.exposed
-    host = total.launches * job.software.launch_cost * job.device.launch_factor
+    host = _host(job, layers, total)
     time = smooth_max(device, host, 8.0) + 0.5 * job.software.microbatch_overhead
     pace = np.divide(time, device, out=np.zeros_like(device), where=device > 0)
     repeated = np.zeros_like(device)
@@ -161,11 +168,28 @@ def _chunk(job: Job, total: Pass, again: Pass | None) -> ChunkTimes:
     return ChunkTimes(time=time, exposed=total.exposed * pace, recomputed=repeated, pace=pace)
 
 
+def _host(job: Job, layers: LayerTable, total: Pass) -> Array:
+    """Seconds in which the slowest host of a tensor-parallel group launches a pass, (..., B)."""
+    each = job.software.launch_cost * job.device.launch_factor
+    return np.asarray(total.launches * each * layers.slowest_host)
+
+
+def slowest_host(job: Job, table: PlanTable) -> Array:
+    """Time of the slowest of a tensor-parallel group's hosts over that of the mean one, (B,).
+
+    1 + host_spread E[max of tp standard normals]: each layer's collectives wait for the last rank
+    to launch its part, and a host that is behind stays behind, because none waits for its device.
+    Source: order statistics; host_spread is the stack's (`software.yaml`).
+    Leaves out: ranks of other stages and replicas, which wait for each other once a micro-batch
+    or once a step; hosts that are slow together.
+    """
+    return 1.0 + job.software.host_spread * expected_maximum(table.tp)
+
+
 def host_share(job: Job, layers: LayerTable) -> Array:
     """Host seconds of launching a layer's forward over the device's seconds of it, (B,)."""
     first = layers.kinds[0].forward
-    host = first.launches * job.software.launch_cost * job.device.launch_factor
-    return np.asarray(host / np.maximum(first.seconds, 1e-30))
+    return np.asarray(_host(job, layers, first) / np.maximum(first.seconds, 1e-30))
 
 
 def stage_parameters(model: Model, table: PlanTable, counts: Array) -> Array:

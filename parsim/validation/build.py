@@ -91,24 +91,30 @@ def _cluster(run: MeasuredRun, catalog: Catalog) -> tuple[Cluster, tuple[str, ..
 
 
 def _device(gpu_type: str, catalog: Catalog) -> tuple[str, tuple[str, ...]]:
-    """The catalog's device, or the nearest variant: same chip and form, other memory or power."""
+    """The catalog's device, or the nearest variant: same chip and form, or same chip."""
     if gpu_type in catalog.devices:
         return gpu_type, ()
-    for known in catalog.devices:
-        if "-" in gpu_type and _chip(known) == _chip(gpu_type):
-            return known, (f"unknown device {gpu_type!r}: taken as {known}",)
+    for same in (_chip_and_form, _chip):
+        for known in catalog.devices:
+            if same(known) == same(gpu_type):
+                return known, (f"unknown device {gpu_type!r}: taken as {known}",)
     raise RowSkipped(f"device {gpu_type!r} is not in the catalog")
 
 
-def _chip(device: str) -> list[str]:
+def _chip_and_form(device: str) -> str:
     """Chip and form of a device id: a100-sxm of a100-sxm-40gb."""
-    return device.split("-")[:2]
+    return "-".join(device.split("-")[:2])
+
+
+def _chip(device: str) -> str:
+    """Chip of a device id: a100 of a100-sxm-40gb, rtx-4090 of rtx-4090-24gb."""
+    return "-".join(device.split("-")[: 2 if device.startswith("rtx-") else 1])
 
 
 def _system_with(device: str, catalog: Catalog) -> System:
     """The catalog's first system that is made of this chip; else a node of PCIe cards."""
     for system in catalog.systems.values():
-        if _chip(system.device.id) == _chip(device):
+        if _chip_and_form(system.device.id) == _chip_and_form(device):
             return system
     return catalog.systems["a100-pcie-node"]
 

@@ -19,13 +19,14 @@ DEVICES = [
     *("v100-sxm-16gb", "v100-sxm-32gb", "a100-sxm-40gb", "a100-sxm-80gb", "a100-pcie-80gb"),
     *("h100-sxm-80gb", "h100-sxm-96gb-500w", "h100-pcie-80gb", "h200-sxm", "b200-sxm", "gb200"),
     *("gb300", "b300-sxm"),
+    *("h800-sxm", "h20-sxm", "a800-sxm", "a40", "a10", "l40s", "rtx-3090", "rtx-4090"),
     *("l4", "t4", "cpu"),
 ]
 SYSTEMS = [
     *("dgx-1v", "dgx-a100", "dgx-h100", "hgx-h200", "dgx-b200", "gb200-nvl72"),
     *("aws-p6-b200", "gcp-a4", "gcp-a3-mega", "gcp-a3-high"),
     *("a100-nvlink-pairs", "h100-nvlink-pairs", "gb300-nvl72", "dgx-b300"),
-    *("a100-pcie-node", "cpu"),
+    *("hgx-h800", "hgx-h20", "hgx-a800", "a100-pcie-node", "cpu"),
 ]
 UNSOURCED_KINDS = (
     "network fabric",

@@ -11,8 +11,9 @@ from parsim.errors import CatalogError
 
 STATED = {f.name for f in fields(Software)} - {"id", "description", "reasons"}
 SHARES = ("overlap", "tp_overlap_backward")
-AMOUNTS = ("traffic", "launch_cost", "microbatch_overhead", "loss_bytes", "loss_kept",
-           "optimizer_bytes", "optimizer_fixed", "workspace")  # fmt: skip
+AMOUNTS = ("traffic", "scores_traffic", "launch_cost", "host_spread", "microbatch_overhead",
+           "loss_bytes", "loss_kept", "optimizer_bytes", "optimizer_fixed",
+           "workspace")  # fmt: skip
 FLAGS = ("fused_attention", "fused_gradient_accumulation", "overlap_grad_reduce",
          "overlap_param_gather", "overlap_p2p", "scatter_p2p",
          "tp_overlap")  # fmt: skip
@@ -32,7 +33,7 @@ def test_every_field_has_a_reason(stack: Software) -> None:
 def test_shares_and_amounts(stack: Software) -> None:
     assert all(0.0 <= getattr(stack, name) <= 1.0 for name in SHARES)
     assert all(0.0 <= getattr(stack, name) < 1e12 for name in AMOUNTS)
-    assert stack.traffic >= 1.0
+    assert min(stack.traffic, stack.scores_traffic) >= 1.0
     assert stack.loss_kept <= stack.loss_bytes
 
 

@@ -42,7 +42,8 @@ def test_sends_beside_compute_hold_nobody_up(name: str, job: Job) -> None:
         for on in (True, False)
     )
     assert beside.step_time < blocking.step_time or name.endswith(("naive", "gpipe"))
-    assert beside.step_time <= blocking.step_time
+    # the same sums in another order
+    assert beside.step_time <= blocking.step_time * (1.0 + 1e-12)
     free, held = sends(beside), sends(blocking)
     assert free
     assert not any(free)

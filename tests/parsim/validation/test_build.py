@@ -57,6 +57,27 @@ def test_the_network_of_a_known_system_has_the_stated_rate(row: MakeRow) -> None
     assert network.node_bandwidth == pytest.approx(100e9)
 
 
+@pytest.mark.parametrize(
+    ("gpu_type", "device"),
+    [
+        ("h800-sxm-80gb", "h800-sxm"),
+        ("v100-pcie-32gb", "v100-sxm-16gb"),
+        ("l40s-48gb", "l40s"),
+        ("rtx-4090-24gb", "rtx-4090"),
+    ],
+)
+def test_a_variant_is_taken_as_the_nearest_of_its_chip(
+    row: MakeRow, gpu_type: str, device: str
+) -> None:
+    found = case(row, gpu_type=gpu_type, precision="fp16")
+    assert found.job.device.id == device
+    assert f"unknown device {gpu_type!r}: taken as {device}" in found.notes
+
+
+def test_another_card_of_a_family_is_another_chip(row: MakeRow) -> None:
+    assert "'rtx-2080' is not in the catalog" in reason(row, gpu_type="rtx-2080")
+
+
 def test_the_device_of_the_row_is_in_the_system(row: MakeRow) -> None:
     assert case(row, gpu_type="a100-sxm-40gb").job.device.id == "a100-sxm-40gb"
 
