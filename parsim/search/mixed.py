@@ -3,7 +3,8 @@
     1  every legal plan with equal parts, as on equal nodes (`space.py`), with a bound that holds
        for each of its placements
     2  plan by plan, that with the least bound first: its placements, which are order of nodes, of
-       axes, cut and batch by speed (`placements.py`), their bytes, and a bound for each that fits
+       axes, cut by speed or memory, batch by speed (`placements.py`), their bytes, and a bound for
+       each that fits
     3  the exact step (tier B) of the placement with the least bound, until no bound of a placement
        or a plan is below the slowest of the best
     4  single moves of a layer or of micro-batches from the best, as long as one is faster
@@ -89,7 +90,7 @@ class _Search:
         found = []
         for row in rows:
             speeds, plan = Speeds.of(self.layers, row), self.table.plan(row)
-            for one, slots in placements(plan, self.laid, self.job.model, speeds):
+            for one, slots in placements(plan, self.laid, self.job.model, speeds, self.usable):
                 uneven = one.replica_microbatches is not None
                 if uneven and violation(one, self.job.model, self.job.cluster):
                     continue
@@ -347,6 +348,6 @@ def _optimality(ran: _Run) -> str:
         return f"{ran.stopped} after {ran.evaluated:,} priced placements: best so far"
     return (
         "proven: no other placement (order of nodes, pp outside or inside of dp, layers and "
-        "micro-batches in equal parts or by speed) is faster, by its bound or by its step "
-        "(tier B); then single moves of layers and micro-batches from the best"
+        "micro-batches in equal parts, by speed or by memory) is faster, by its bound or by its "
+        "step (tier B); then single moves of layers and micro-batches from the best"
     )

@@ -31,6 +31,9 @@ Array = NDArray[np.float64]
 MOST_ORDERS = 24
 """Orders of groups that are tried: all of up to four groups."""
 
+ALIKE = 1.1
+"""Largest ratio of memories for which no cut by memory is tried."""
+
 INSIDE = ("dp_replicate", "dp_shard", "pp", "cp", "tp")
 """Axes with the pipeline inside of the replicas, so that a replica fills nodes of one kind."""
 
@@ -108,13 +111,25 @@ Placed = tuple[Plan, Slots]
 
 
 def placements(
-    plan: Plan, laid: Mapping[tuple[str, ...], Index], model: Model, speeds: Speeds
+    plan: Plan,
+    laid: Mapping[tuple[str, ...], Index],
+    model: Model,
+    speeds: Speeds,
+    usable: Array,
 ) -> Iterator[Placed]:
-    """Every way to lay a plan with equal parts, each once; `laid` are the groups of the ranks."""
+    """Every way to lay a plan with equal parts, each once.
+
+    Args:
+        plan: one with equal parts.
+        laid: the group of each rank's device, by orders of the groups' nodes.
+        model: what is cut.
+        speeds: of the plan's parts.
+        usable: bytes of a device of each group.
+    """
     for order, groups in laid.items():
         for axes in _axes(plan):
             one = replace(plan, node_order=order, rank_order=axes)
-            yield from _divided(one, model, speeds, Slots.on(groups, one))
+            yield from _divided(one, model, speeds, usable, Slots.on(groups, one))
 
 
 def _axes(plan: Plan) -> list[tuple[str, ...]]:
@@ -124,10 +139,14 @@ def _axes(plan: Plan) -> list[tuple[str, ...]]:
     return [RANK_ORDER, INSIDE if plan.cp == 1 else INSIDE_BESIDE_CP]
 
 
-def _divided(plan: Plan, model: Model, speeds: Speeds, slots: Slots) -> Iterator[Placed]:
+def _divided(
+    plan: Plan, model: Model, speeds: Speeds, usable: Array, slots: Slots
+) -> Iterator[Placed]:
     even = even_cut(model.num_layers, plan.num_stages)
     fast = balanced_cut(plan, model, speeds, slots)
-    for cut in dict.fromkeys((even, fast)):
+    alike = usable.max() <= ALIKE * usable.min()
+    roomy = () if alike else (roomy_cut(plan, model, usable, slots),)
+    for cut in dict.fromkeys((even, fast, *roomy)):
         cut_plan = replace(plan, stage_layers=None if cut == even else cut)
         yield cut_plan, slots
         counts = balanced_batches(cut_plan, model, speeds, slots, cut)
@@ -139,8 +158,7 @@ def _divided(plan: Plan, model: Model, speeds: Speeds, slots: Slots) -> Iterator
 def balanced_cut(plan: Plan, model: Model, speeds: Speeds, slots: Slots) -> tuple[int, ...]:
     """Layers per stage whose slowest pipeline rank is as fast as can be.
 
-    One layer after another goes to the rank that is then the least late; of a rank's stages to the
-    one with the fewest. Best for equal layers; for layers of several kinds their mean counts.
+    Best for equal layers; for layers of several kinds their mean counts.
     """
     rank_of = stage_ranks(plan)
     share = np.array([model.layers.count(kind) for kind in model.kinds], dtype=np.float64)
@@ -148,6 +166,24 @@ def balanced_cut(plan: Plan, model: Model, speeds: Speeds, slots: Slots) -> tupl
     none = np.zeros((plan.num_stages, len(share)))
     empty = speeds.slots(none, slots, rank_of).sum(axis=2).max(axis=1)
     each = speeds.slots(none + share, slots, rank_of).sum(axis=2).max(axis=1) - empty
+    return _greedy_cut(plan, model, empty, each)
+
+
+def roomy_cut(plan: Plan, model: Model, usable: Array, slots: Slots) -> tuple[int, ...]:
+    """Layers per stage in proportion to the memory of its ranks' smallest device."""
+    held = [(slots.kinds >> group & 1).any(axis=1) for group in range(len(usable))]
+    least = np.where(held, usable[:, None], np.inf).min(axis=0)
+    each = 1.0 / least[stage_ranks(plan)]
+    return _greedy_cut(plan, model, np.zeros_like(each), each)
+
+
+def _greedy_cut(plan: Plan, model: Model, empty: Array, each: Array) -> tuple[int, ...]:
+    """One layer after another to the rank that is then the least full.
+
+    Of a rank's stages to the one with the fewest. `empty` (S,) is what a stage has without layers,
+    `each` what a layer adds.
+    """
+    rank_of = stage_ranks(plan)
     load, cut = np.zeros(plan.pp), [0] * plan.num_stages
     np.add.at(load, rank_of, empty)
     stages = [[s for s, rank in enumerate(rank_of) if rank == r] for r in range(plan.pp)]

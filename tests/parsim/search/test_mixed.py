@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from parsim.cluster.mixed import rank_groups
 from parsim.cost.job import Job
@@ -50,6 +51,10 @@ def job() -> Job:
     return job_on(fast_and_slow())
 
 
+def usable(job: Job) -> NDArray[np.float64]:
+    return np.array([device.usable_memory for device in job.cluster.devices])
+
+
 def all_placed(job: Job, space: PlanSpace) -> list[Plan]:
     """Every placement of every legal plan."""
     table = enumerate_plans(job, space).table
@@ -59,7 +64,9 @@ def all_placed(job: Job, space: PlanSpace) -> list[Plan]:
     return [
         plan
         for row in range(len(table))
-        for plan, _ in placements(table.plan(row), laid, job.model, Speeds.of(layers, row))
+        for plan, _ in placements(
+            table.plan(row), laid, job.model, Speeds.of(layers, row), usable(job)
+        )
         if violation(plan, job.model, job.cluster) is None
     ]
 
@@ -121,7 +128,7 @@ def test_bounds_never_exceed_a_step(device: float, network: float, nodes: tuple[
     laid = {order: rank_groups(job.cluster, order) for order in orders(job.cluster)}
     for row in range(len(table)):
         speeds = Speeds.of(layers, row)
-        for plan, slots in placements(table.plan(row), laid, job.model, speeds):
+        for plan, slots in placements(table.plan(row), laid, job.model, speeds, usable(job)):
             if violation(plan, job.model, job.cluster) is None:
                 step = evaluate_mixed(job, plan, memory=False).step_time * (1 + 1e-9)
                 assert lower_bound(plan, job.model, speeds, slots) <= step
@@ -165,6 +172,20 @@ def test_when_nothing_fits_the_device_is_named() -> None:
     space = replace(SPACE, global_batch_size=4, common=Plan(precision="fp16"))
     with pytest.raises(NoFeasiblePlan, match="of nodes"):
         search(job, space)
+
+
+def test_small_devices_get_what_they_can_hold() -> None:
+    """T4s of 16 GB beside A100s of 80: equal parts do not fit them, nor do those by speed alone."""
+    from parsim.cluster.reader import load_catalog
+
+    small = replace(node("a100-pcie-node"), device=load_catalog().device("t4"))
+    job = job_on(cluster_of(big=(node("dgx-a100"), 1), small=(small, 1)), layers=24)
+    space = replace(SPACE, tp=(2,), pp=(2,), zero_stage=(0,), common=Plan(precision="fp16"))
+    best = search(job, space).plans[0]
+    assert best.plan.stage_layers is not None
+    assert simulate(job, best.plan).fits(space.memory_margin)
+    even = simulate(job, replace(best.plan, stage_layers=None))
+    assert not even.fits(space.memory_margin)
 
 
 def test_a_time_limit_gives_the_best_so_far(job: Job) -> None:
