@@ -17,6 +17,7 @@ from parsim.plan.rules import violation
 from parsim.sim.evaluate import evaluate
 from parsim.sim.mixed import MixedEvaluation, evaluate_mixed
 from parsim.sim.mixed_events import mixed_step_time
+from parsim.sim.plane import run_planes
 from parsim.sim.simulate import plan_shape, simulate
 from parsim.sim.slots import Replicas, Slots, every_replica, fold_replicas
 from tests.parsim.sim.mixed_clusters import (
@@ -117,6 +118,24 @@ def test_discrete_events_agree(job: Job, name: str) -> None:
         return
     assert mixed_step_time(found) == pytest.approx(found.step_time, rel=1e-12)
     assert mixed_step_time(evaluate_mixed(job, plan)) == pytest.approx(found.step_time, rel=1e-12)
+
+
+PLANES = [
+    name
+    for name, plan in PLANS.items()
+    if plan.zero_stage < 2 and not plan.replica_microbatches and "zb" not in name
+]
+
+
+@pytest.mark.parametrize("name", PLANES)
+def test_planes_of_ranks_agree_to_the_bit(job: Job, name: str) -> None:
+    plan, full = PLANS[name], unfolded(job, PLANS[name])
+    planes = run_planes(full.graphs[0], full.costs, np.ones((plan.pp, plan.dp, plan.tp)))
+    assert planes.step_time == full.step_time
+    assert (planes.clock == full.clock[:, :, None]).all()
+    late = np.ones((plan.pp, plan.dp, plan.tp))
+    late[0, 0, 0] = 4.0
+    assert run_planes(full.graphs[0], full.costs, late).step_time > full.step_time
 
 
 def naive(number: int, dp: int) -> Replicas:
