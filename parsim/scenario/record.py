@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from parsim.cost.jitter import Jitter
@@ -47,7 +47,11 @@ class Scenario:
         return self.plan
 
     def plan_space(self) -> PlanSpace:
-        """The space of the file, or every legal plan with the switches of its plan."""
+        """The space of the file, or every legal plan with the switches of its plan.
+
+        How the plan shares out nodes and micro-batches is its own, and is searched.
+        """
         if self.space is not None:
             return self.space
-        return PlanSpace(global_batch_size=self.global_batch_size, common=self.plan or Plan())
+        common = replace(self.plan or Plan(), node_order=None, replica_microbatches=None)
+        return PlanSpace(global_batch_size=self.global_batch_size, common=common)

@@ -99,6 +99,11 @@ def test_the_batch_is_conserved(tmp_path: Path) -> None:
     assert plan.to_json()["replica_microbatches"] == (11, 5)
 
 
+def test_a_search_has_nodes_and_batches_of_its_own(tmp_path: Path) -> None:
+    space = load_scenario(written(tmp_path), PLANS[2] | PLANS[1]).plan_space()
+    assert (space.common.node_order, space.common.replica_microbatches) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
