@@ -57,9 +57,9 @@ hardware: $(CORE) $(TORCH) ## calibrate, predict, run and compare on this machin
 	$(BIN)/python -m executor.suite $(OUT)
 
 reports: $(CORE) ## predict every shipped measured run; write reports/*.md and the README's tables
-	$(BIN)/python -m parsim.report.readme README.md parsim/validation/evidence.json parsim/sim/interval.json reports/hardware
-	$(BIN)/parsim validate --report reports/accuracy.md
+	$(BIN)/python -m parsim.report.readme README.md parsim/validation/evidence.json parsim/sim/interval.json reports/hardware reports/accuracy.md
 	$(BIN)/python -m tests.benchmarks --report reports/benchmarks.md
+	$(BIN)/python -m tests.tools.network_report README.md reports/network.md reports/benchmarks.md
 
 ablation: $(CORE) ## switch effects off, leave sources out; write reports/ablation.md (minutes)
 	$(BIN)/python -m parsim.report.ablation reports/ablation.md

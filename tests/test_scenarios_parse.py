@@ -23,6 +23,7 @@ SHIPPED = {
     "gpt3-175b-dgx-a100": (
         1024, 175, "tp8 pp8 dp16 mb1 m96 interleaved_1f1b v3 sp recompute-selective",
     ),
+    "llama2-7b-shared-fabric": (32, 6.74, "tp8 pp1 dp4 mb2 m4 no-pipeline recompute-selective"),
     "llama3-70b-dgx-h100": (
         64, 70.6, "tp4 pp4 dp4 mb1 m32 interleaved_1f1b v5 zero1 sp recompute-full",
     ),

@@ -19,7 +19,7 @@ Generation = Literal["volta", "ampere", "hopper", "blackwell"]
 Library = Literal["nccl-2.23", "nccl-2.19", "nccl-2.18", "gloo"]
 NetworkFabric = Literal["rail-optimised", "fat-tree", "ring", "torus-2d", "torus-3d", "dragonfly"]
 LinkClass = Literal[
-    "nvlink", "c2c", "pcie", "cpu", "shared-memory", "nic", "spine", "cable", "global"
+    "nvlink", "c2c", "pcie", "cpu", "shared-memory", "nic", "spine", "cable", "global", "storage"
 ]
 
 Measured = Mapping[str, tuple[tuple[float, ...], ...]]
@@ -206,6 +206,7 @@ class System:
     engines do the work, 1 where the core that computes also moves the bytes; without it the loss
     follows from the channels (`cost/crowding.py`). `residuals` are as for a device. `topology`,
     where written, are the cables in a node; otherwise `topology/node_cables.py` makes them.
+    `stands_for` names a system that nobody described and that this one was built for.
     """
 
     id: str
@@ -224,6 +225,7 @@ class System:
     topology: tuple[Cable, ...] = ()
     residuals: Measured = field(default_factory=dict)
     calibrated: bool = False
+    stands_for: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -15,6 +15,7 @@ from parsim.cluster.placement import hop_crosses
 from parsim.cost.collectives import Groups, collective_time, groups, p2p_time
 from parsim.cost.crowding import speed_beside
 from parsim.cost.job import Job
+from parsim.cost.placed import crossing_share, spine_divisor
 from parsim.cost.sharded import Sharded
 from parsim.cost.sharding import DataParallel, reduced_bytes
 from parsim.cost.stages import (
@@ -152,11 +153,15 @@ def _late(length: Array, buckets: Array, bucket_time: Array, speed: Array) -> Ar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Hops:
-    """Which hops leave a node: `crosses` (p - 1, B) for rank r to r + 1, `wrap` (B,) last to 0."""
+    """Which hops leave a node: `crosses` (p - 1, B) for rank r to r + 1, `wrap` (B,) last to 0.
+
+    `spine` (B,) is by how much the up-links of leaf groups narrow a hop: all replicas send at once.
+    """
 
     crosses: NDArray[np.bool_]
     wrap: NDArray[np.bool_]
     sharing: Array
+    spine: Array
 
     @classmethod
     def of(cls, job: Job, table: PlanTable) -> _Hops:
@@ -171,7 +176,18 @@ class _Hops:
             crosses=crosses,
             wrap=np.asarray(crosses.any(axis=0)),
             sharing=np.minimum(stride, per_node).astype(np.float64),
+            spine=_spine(job, table),
         )
+
+
+def _spine(job: Job, table: PlanTable) -> Array:
+    """The divisor of messages where the plan's nodes are in several leaf groups, (B,)."""
+    system, network = job.system, job.system.network
+    if network is None:
+        return np.ones(len(table))
+    several = table.world_size > network.nodes_per_leaf * system.devices_per_node
+    shared = spine_divisor(system, crossing_share(system, table.stride("pp")))
+    return np.asarray(np.where(several, shared, 1.0))
 
 
 def _hop_times(job: Job, table: PlanTable, layers: LayerTable, stages: int) -> Array:
@@ -191,7 +207,8 @@ def _hop_times(job: Job, table: PlanTable, layers: LayerTable, stages: int) -> A
     for stage in range(stages - 1):
         rank = stage % pp
         over = where.crosses[rank] if rank < pp - 1 else where.wrap
-        message = p2p_time(job.system, size, crosses=over, sharing=where.sharing)
+        message = p2p_time(job.system, size, crosses=over, sharing=where.sharing,
+                           spine=where.spine)  # fmt: skip
         hop[stage] = message + np.where(over, regather, 0.0)
     return hop
 

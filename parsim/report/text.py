@@ -95,8 +95,9 @@ def _headline(found: Prediction, usable: float) -> Iterable[tuple[str, str]]:
     yield ("memory", f"{format_bytes(peak)} of {format_bytes(usable)} on rank "
                      f"{found.worst_rank}{on}: {fits}")  # fmt: skip
     low, high = found.peak_interval
-    yield ("", f"allocated (what must fit), 80 % {format_bytes(low)} to {format_bytes(high)}; "
-               f"reserved by the allocator {format_bytes(max(found.peak_reserved))}, context "
+    yield ("", f"allocated (what must fit), 80 % {format_bytes(low)} to {format_bytes(high)} "
+               f"({found.memory_basis}); reserved by the allocator "
+               f"{format_bytes(max(found.peak_reserved))}, context "
                f"{format_bytes(found.context)}")  # fmt: skip
     yield ("step time", f"{format_seconds(found.step_time)}  "
                         f"(pipeline phase {format_seconds(found.pipeline_time)}, longest "
@@ -168,9 +169,15 @@ def search_view(
         f"{counts['evaluated']:,} ranked"
     )
     lines = [Text(said), *([Text(f"evidence: {evidence}")] if evidence else [])]
+    lines += [Text(f"interval of 1: {basis}") for basis in _bases(result)]
     if ties > 1:
         lines.append(Text(TIED.format(ties)))
     return Group(made, Text(""), *lines, Text(result.optimality, style="dim"))
+
+
+def _bases(result: SearchResult) -> Iterable[str]:
+    """What the interval of the best plan rests on."""
+    return [entry.interval.basis for entry in result.plans[:1] if entry.interval.basis]
 
 
 def percent(value: float | None, signed: bool = False) -> str:

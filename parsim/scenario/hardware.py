@@ -38,8 +38,8 @@ def build_cluster(tree: Tree, block: AnyCluster, notes: list[str]) -> Cluster:
         cluster = Cluster(system=system, num_nodes=block.nodes)
     if "placement" in block.given() or block.failed:
         notes.append(
-            "cluster.placement and cluster.failed change routes and which links are shared; "
-            "closed forms take rank order and whole nodes"
+            "cluster.placement and cluster.failed change routes and which links are shared: "
+            "closed forms take rank order and whole nodes, so that links are simulated too (tier C)"
         )
     return _failed(tree, block, _placed(tree, block, cluster))
 

@@ -83,7 +83,7 @@ def _block(path: KeyPath) -> type[Block] | None:
     words = tuple(map(str, path))
     if words[: len(GROUP)] == GROUP and len(words) > len(GROUP):
         return GROUP_BLOCKS.get(words[len(GROUP) + 1 :])
-    return BLOCKS.get(words)
+    return BLOCKS.get(words) or BLOCKS.get((*words[:-1], "*"))
 
 
 def _unknown_key(path: KeyPath, mixed: bool) -> str:
@@ -92,7 +92,7 @@ def _unknown_key(path: KeyPath, mixed: bool) -> str:
         block = MixedBlock
     if block is None:
         raise RuntimeError(f"no block at {path[:-1]}")
-    allowed = list(block.model_fields)
+    allowed = [field.alias or name for name, field in block.model_fields.items()]
     if block is MixedBlock and key in BLOCKS["cluster",].model_fields:
         return (
             f"stands beside cluster.groups; each group of nodes has its own: write it as "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from parsim.cluster.background import Background
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.errors import InputError
@@ -18,7 +19,8 @@ class Scenario:
 
     `job` holds model, cluster and software; `spec` is what the model was built from. `notes` says
     in one line each what was assumed because the file does not state it. `catalog` lists the
-    user's own device and system files, absolute. `jitter` is how ranks differ, where one asks.
+    user's own device and system files, absolute. `jitter` is how ranks differ, where one asks,
+    `background` the traffic beside the steps.
     """
 
     name: str
@@ -32,6 +34,14 @@ class Scenario:
     notes: tuple[str, ...]
     catalog: tuple[Path, ...] = ()
     jitter: Jitter = field(default_factory=Jitter)
+    background: Background = field(default_factory=Background)
+
+    @property
+    def needs_links(self) -> bool:
+        """Whether closed forms leave out what was asked: failed parts, a map of ranks, streams."""
+        cluster = self.job.cluster
+        moved = cluster.placement is not None and not cluster.groups  # there it says the kinds
+        return bool(cluster.failed or moved or self.background.streams)
 
     def fixed_plan(self) -> Plan:
         """The plan of the file.

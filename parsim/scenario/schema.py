@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from parsim.cluster.background import Place
 from parsim.cluster.hardware import Fabric, Generation, NetworkFabric
 from parsim.errors import UnitError, did_you_mean
 from parsim.model.transformer import Head
@@ -266,6 +267,23 @@ class JitterBlock(Block):
     clusters: Count = UNSET
 
 
+class StreamBlock(Block):
+    """Traffic beside the steps: a size every so many steps, or a rate all the time."""
+
+    source: Place = Field(alias="from")
+    target: Place = Field(alias="to")
+    size: Size = UNSET
+    rate: Rate = UNSET
+    every: Count = UNSET
+
+
+class BackgroundBlock(Block):
+    """What shares the links with a training job: checkpoints, batches, copies to the host."""
+
+    storage_bandwidth: Rate = UNSET
+    streams: dict[str, StreamBlock] = {}
+
+
 class ScenarioFile(Block):
     """A whole scenario file."""
 
@@ -277,6 +295,7 @@ class ScenarioFile(Block):
     plan: PlanBlock | None = None
     search: SearchBlock | None = None
     jitter: JitterBlock = JitterBlock()
+    background: BackgroundBlock = BackgroundBlock()
 
 
 class MixedScenarioFile(ScenarioFile):
@@ -296,8 +315,10 @@ BLOCKS: dict[tuple[str, ...], type[Block]] = {
     ("search",): SearchBlock,
     ("search", "common"): SharedBlock,
     ("jitter",): JitterBlock,
+    ("background",): BackgroundBlock,
+    ("background", "streams", "*"): StreamBlock,
 }
-"""Every block by its path, for hints about misspelt and misplaced keys."""
+"""Every block by its path, for hints about misspelt and misplaced keys; * is any name."""
 
 GROUP = ("cluster", "groups")
 GROUP_BLOCKS: dict[tuple[str, ...], type[Block]] = {

@@ -7,6 +7,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from parsim.cluster.background import Background
 from parsim.cluster.hardware import IntraNode, Network, System
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.cost.jitter import Jitter
@@ -49,6 +50,7 @@ def scenario_text(scenario: Scenario, plan: Plan) -> str:
         },
         "plan": _plan(plan),
         **_jitter(scenario.jitter),
+        **_background(scenario.background),
     }
     yaml, text = YAML(), StringIO()
     yaml.width = 100
@@ -119,6 +121,23 @@ def _plan(plan: Plan) -> dict[str, Any]:
     if values.pop("actions") is not None:
         values["schedule"] = str(Path(plan.schedule).resolve())
     return {key: value for key, value in values.items() if value is not None}
+
+
+def _background(background: Background) -> dict[str, Any]:
+    """Storage and streams, where there are any."""
+    streams: dict[str, Any] = {}
+    for one in background.streams:
+        block: dict[str, Any] = {"from": one.source, "to": one.target, "every": one.every}
+        if one.size is not None:
+            block["size"] = _quantity(one.size, "bytes", "B")
+        if one.rate is not None:
+            block["rate"] = _quantity(one.rate, "bandwidth", "B/s")
+        streams[one.name] = block
+    values: dict[str, Any] = {"streams": streams} if streams else {}
+    if background.storage_bandwidth is not None:
+        rate = _quantity(background.storage_bandwidth, "bandwidth", "B/s")
+        values["storage_bandwidth"] = rate
+    return {"background": values} if values else {}
 
 
 def _jitter(jitter: Jitter) -> dict[str, Any]:

@@ -32,7 +32,9 @@ from parsim.search.placements import Speeds
 from parsim.search.relax import nearest_miss_message
 from parsim.search.result import Progress, Ranked, SearchResult
 from parsim.search.space import check_space, enumerate_plans, nothing_legal
-from parsim.sim.mixed_prediction import mean_peak, mixed_interval
+from parsim.sim.interval import Interval
+from parsim.sim.mixed import evaluate_mixed
+from parsim.sim.mixed_prediction import mean_peak, mixed_interval, standings
 from parsim.sim.slots import Slots
 
 Array = NDArray[np.float64]
@@ -209,7 +211,7 @@ def _shifted(parts: list[int], unit: int) -> Iterator[list[int]]:
 
 
 def _ranked(job: Job, best: list[Candidate]) -> tuple[Ranked, ...]:
-    intervals = [mixed_interval(job, one.plan, one.step) for one in best]
+    intervals = [_interval(job, one) for one in best]
     least, highest = best[0].step, intervals[0].high
     return tuple(
         _entry(job, one, interval, tied=interval.low <= least and one.step <= highest)
@@ -217,13 +219,18 @@ def _ranked(job: Job, best: list[Candidate]) -> tuple[Ranked, ...]:
     )
 
 
-def _entry(job: Job, one: Candidate, interval: object, *, tied: bool) -> Ranked:
+def _interval(job: Job, one: Candidate) -> Interval:
+    found = evaluate_mixed(job, one.plan)
+    return mixed_interval(standings(job, one.plan, found), one.step)
+
+
+def _entry(job: Job, one: Candidate, interval: Interval, *, tied: bool) -> Ranked:
     plan, step = one.plan, one.step
     flops = job.model.step_flops(plan.global_batch_size)
     return Ranked(
         plan=plan,
         step_time=step,
-        interval=interval,  # type: ignore[arg-type]
+        interval=interval,
         tied=tied,
         tokens_per_second=plan.global_batch_size * job.model.seq_len / step,
         mfu=flops / (step * mean_peak(job, plan) * plan.world_size),

@@ -37,6 +37,7 @@ class Ranked:
             "plan": self.plan.to_json(),
             "step_time_s": self.step_time,
             "step_time_interval_s": self.interval.to_json(),
+            "interval_basis": self.interval.basis,
             "tied_with_best": self.tied,
             "tokens_per_s": self.tokens_per_second,
             "mfu": self.mfu,

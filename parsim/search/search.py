@@ -18,11 +18,12 @@ from parsim.search.mixed import search_mixed
 from parsim.search.relax import nearest_miss_message
 from parsim.search.result import Progress, Ranked, SearchResult
 from parsim.search.space import check_space, enumerate_plans, nothing_legal
-from parsim.sim.evaluate import bubble_fraction, pipeline, shapes
+from parsim.sim.evaluate import bubble_fraction, evaluate, pipeline, shapes
 from parsim.sim.graph import compact_graph
-from parsim.sim.interval import Interval, step_interval
+from parsim.sim.interval import Interval, standing, step_interval
 from parsim.sim.own_costs import own_costs
 from parsim.sim.peaks import least_peak, peak_memory
+from parsim.sim.simulate import breakdown
 from parsim.sim.tail import tail
 
 Array = NDArray[np.float64]
@@ -185,13 +186,23 @@ def _ranked(
 ) -> tuple[Ranked, ...]:
     """The rows of an order, best first."""
     rows = [int(row) for row in order]
-    intervals = [step_interval(job, table.plan(row), float(found.step[row])) for row in rows]
+    intervals = [_interval(job, table.take(order[i : i + 1])) for i in range(len(rows))]
     least, highest = float(found.step[rows[0]]), intervals[0].high
     return tuple(
         _entry(job, table, found, row, interval,
                tied=interval.low <= least and float(found.step[row]) <= highest)
         for row, interval in zip(rows, intervals, strict=True)
     )  # fmt: skip
+
+
+def _interval(job: Job, table: PlanTable) -> Interval:
+    """The interval of one plan, a table of one row."""
+    ((shape, _),) = shapes(table)
+    layers = LayerTable.of(job, table)
+    found = evaluate(job, table, shape, layers)
+    peak = float(found.memory.peak.max())
+    where = standing(job, table.plan(0), layers, breakdown(found), peak)
+    return step_interval(where, float(found.step_time[0]))
 
 
 def _entry(

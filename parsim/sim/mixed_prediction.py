@@ -12,7 +12,8 @@ from parsim.cost.job import Job
 from parsim.cost.step import stage_cut
 from parsim.plan import Plan, PlanTable
 from parsim.sim.activation_parts import activation_parts
-from parsim.sim.interval import Interval, bound_of, step_interval
+from parsim.sim.interval import Interval, standing, step_interval
+from parsim.sim.known_errors import Standing
 from parsim.sim.memory_spread import memory_spread
 from parsim.sim.mixed import MixedEvaluation, evaluate_mixed
 from parsim.sim.mixed_costs import members
@@ -75,13 +76,15 @@ def _prediction(job: Job, plan: Plan, found: MixedEvaluation) -> Prediction:
     number = int(found.replicas.class_of[worst.replicas[0]])
     memory, schedule = found.memory_of(number), found.graphs[number].schedule
     parts = tuple(memory.at(rank, 0) for rank in range(plan.pp))
-    spread, highest = memory_spread(job.software, plan.recompute), found.peak.max(axis=1)
+    where, highest = standings(job, plan, found), found.peak.max(axis=1)
+    spread = memory_spread(job.software, plan.recompute, where[0].sizes)
     smallest = _smallest(job, found, worst)
     group = members(int(found.slots.kinds[0, 0]))[0]
     return Prediction(
         plan=plan,
         step_time=step,
-        interval=mixed_interval(job, plan, step),
+        interval=mixed_interval(where, step),
+        standing=where[0],
         pipeline_time=float(found.clock.max()),
         tokens_per_second=plan.global_batch_size * job.model.seq_len / step,
         mfu=model_flops / capable,
@@ -103,6 +106,7 @@ def _prediction(job: Job, plan: Plan, found: MixedEvaluation) -> Prediction:
         ),
         peak_interval=spread.interval(worst.peak_allocated),
         memory_evidence=spread.evidence,
+        memory_basis=spread.basis,
         context=smallest.context_memory,
         capacity=smallest.memory,
         notes=mixed_notes(job),
@@ -156,16 +160,21 @@ def mean_peak(job: Job, plan: Plan) -> float:
     return whole / job.cluster.num_devices
 
 
-def mixed_interval(job: Job, plan: Plan, step: float) -> Interval:
+def standings(job: Job, plan: Plan, found: MixedEvaluation) -> list[Standing]:
+    """What an interval needs to know, of a cluster of each kind alone."""
+    parts, peak, seen = breakdown(found), float(found.peak.max()), []
+    for number, system in enumerate(job.cluster.systems):
+        if system not in job.cluster.systems[:number]:
+            layers = found.pricing.layers(number)
+            seen.append(standing(job.on(system), plan, layers, parts, peak))
+    return seen
+
+
+def mixed_interval(where: list[Standing], step: float) -> Interval:
     """The widest bounds that a cluster of one of the kinds would have, and of which kind."""
-    systems = dict.fromkeys(one.system.id for one in job.cluster.groups)
-    found = []
-    for name in systems:
-        system = next(one for one in job.cluster.systems if one.id == name)
-        alone = job.on(system)
-        found.append(step_interval(alone, plan, step, bound=bound_of(alone, plan)))
+    found = [step_interval(one, step) for one in where]
     widest = max(found, key=lambda one: one.high - one.low)
-    basis = widest.basis + ("; none of a mixed cluster" if len(systems) > 1 else "")
+    basis = widest.basis + ("; none of a mixed cluster" if len(where) > 1 else "")
     low, high = min(one.low for one in found), max(one.high for one in found)
     return Interval(low=low, high=high, basis=basis)
 

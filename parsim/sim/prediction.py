@@ -8,6 +8,7 @@ from typing import Any
 
 from parsim.plan import Plan
 from parsim.sim.interval import COVERAGE, Interval
+from parsim.sim.known_errors import Standing
 from parsim.sim.reserved import PRESSED
 from parsim.timeline import Timeline
 
@@ -59,12 +60,13 @@ class SlotUse:
 class Prediction:
     """One simulated step; seconds and bytes.
 
-    `interval` is to hold the measured step time in 80 % of cases. `breakdown` sums to `step_time`.
+    `interval` is to hold the measured step time in 80 % of cases; it follows from `standing`.
+    `breakdown` sums to `step_time`.
     `peak_allocated` has one entry per pipeline rank, and so have
     `peak_reserved`, what the allocator takes for it, and `memory_by_rank`, its parts; `memory` are
     those of the rank with the highest peak, and `activations` the parts of its activations.
-    `peak_interval` holds the highest peak in 80 % of cases, by `memory_evidence`. `context` is what
-    the driver keeps beside, `capacity` the device's memory.
+    `peak_interval` holds the highest peak in 80 % of cases, by `memory_evidence`, in words
+    `memory_basis`. `context` is what the driver keeps beside, `capacity` the device's memory.
     `notes` say where device or system constants come from the catalog alone.
 
     On a mixed cluster `slots` has what each kind of device does, entries per pipeline rank are
@@ -75,6 +77,7 @@ class Prediction:
     plan: Plan
     step_time: float
     interval: Interval
+    standing: Standing
     pipeline_time: float
     tokens_per_second: float
     mfu: float
@@ -91,6 +94,7 @@ class Prediction:
     activations: Mapping[str, float]
     peak_interval: tuple[float, float]
     memory_evidence: str
+    memory_basis: str
     context: float
     capacity: float
     notes: tuple[str, ...]
@@ -152,6 +156,7 @@ class Prediction:
             "peak_allocated_bytes": list(self.peak_allocated),
             "peak_allocated_interval_bytes": list(self.peak_interval),
             "peak_memory_evidence": self.memory_evidence,
+            "peak_memory_interval_basis": self.memory_basis,
             "peak_reserved_bytes": list(self.peak_reserved),
             "context_bytes": self.context,
             "device_memory_bytes": self.capacity,

@@ -14,7 +14,7 @@ from parsim.plan.rules import check_plan
 from parsim.sim.activation_parts import activation_parts
 from parsim.sim.evaluate import Evaluation, evaluate
 from parsim.sim.events import simulate_events
-from parsim.sim.interval import bound_of, step_interval
+from parsim.sim.interval import standing, step_interval
 from parsim.sim.memory_spread import memory_spread
 from parsim.sim.mixed_prediction import simulate_mixed
 from parsim.sim.prediction import Prediction
@@ -96,11 +96,14 @@ def _prediction(
     memory = found.memory.peak[:, 0]
     worst, schedule = int(np.argmax(memory)), found.graph.schedule
     parts = tuple(found.memory.at(rank, 0) for rank in range(len(memory)))
-    spread = memory_spread(job.software, plan.recompute)
+    parts_s = breakdown(found)
+    where = standing(job, plan, layers, parts_s, float(memory[worst]))
+    spread = memory_spread(job.software, plan.recompute, where.sizes)
     return Prediction(
         plan=plan,
         step_time=step,
-        interval=step_interval(job, plan, step, bound=bound_of(job, plan, layers)),
+        interval=step_interval(where, step),
+        standing=where,
         pipeline_time=float(found.pipeline_time[0]),
         tokens_per_second=plan.global_batch_size * job.model.seq_len / step,
         mfu=model_flops / capable,
@@ -109,7 +112,7 @@ def _prediction(
         bubble_fraction=bubble,
         bubble_overhead=bubble / (1.0 - bubble),
         device_span=float(device_span(found)),
-        breakdown=breakdown(found),
+        breakdown=parts_s,
         peak_allocated=tuple(float(x) for x in memory),
         peak_reserved=tuple(float(x) for x in reserved_bytes(job.software, memory)),
         memory=parts[worst],
@@ -119,6 +122,7 @@ def _prediction(
         ),
         peak_interval=spread.interval(float(memory[worst])),
         memory_evidence=spread.evidence,
+        memory_basis=spread.basis,
         context=job.device.context_memory,
         capacity=job.device.memory,
         notes=(*notes(job), *coverage_notes(job, plan)),

@@ -79,7 +79,7 @@ def _cluster(run: MeasuredRun, catalog: Catalog) -> tuple[Cluster, tuple[str, ..
     if run.system in catalog.systems:
         system = catalog.systems[run.system]
     else:
-        system = _system_with(device, catalog)
+        system = replace(_system_with(device, catalog), stands_for=run.system)
         notes = (*notes, f"unknown system {run.system!r}: built from {system.id}")
     system = _sized(replace(system, device=catalog.devices[device]), run)
     nodes, rest = divmod(run.n_gpus, system.devices_per_node)

@@ -95,6 +95,7 @@ class MeasuredRun:
     peak_memory: float | None
     bubble_fraction: float | None = None
     profile: Profile | None = None
+    release: str = ""
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
@@ -210,6 +211,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
     run = MeasuredRun(
         row_id=row["row_id"],
         stack=row["stack"],
+        release=row.get("stack_release", ""),
         system=row["system"],
         gpu_type=row["gpu_type"],
         gpus_per_node=cells.need("gpus_per_node"),
