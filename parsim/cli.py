@@ -185,7 +185,7 @@ def simulate(  # noqa: PLR0913  one parameter an option
     from parsim.report.save import check_own_form, save_own_form
     from parsim.search.relax import shortage_message
     from parsim.sim import simulate as predict
-    from parsim.validation.evidence import describe, evidence_for
+    from parsim.validation.evidence import describe, evidence_of
 
     found = load(scenario, overrides, device)
     plan = found.fixed_plan()
@@ -194,8 +194,7 @@ def simulate(  # noqa: PLR0913  one parameter an option
     prediction = predict(
         found.job, plan, tier="events" if events else "evaluate", timeline=timeline is not None
     )
-    usable = found.job.device.usable_memory
-    evidence = evidence_for(found.job.device.id, found.job.software.id)
+    evidence = evidence_of(found.job)
     jobs = placed_jobs(found, on, beside)
     late = _jitter(found, jitter_steps, seed)
     shared = _contention(found, asked=contention, slow=late is not None) if not jobs else None
@@ -208,12 +207,13 @@ def simulate(  # noqa: PLR0913  one parameter an option
     else:
         from parsim.report.text import prediction_view
 
-        show(prediction_view(prediction, usable=usable, evidence=describe(evidence)))
+        said = describe(evidence, mixed=found.job.mixed)
+        show(prediction_view(prediction, usable=prediction.usable, evidence=said))
         _show_more(shared, both, late)
     if timeline is not None and prediction.timeline is not None:
         save_own_form(prediction.timeline, timeline)
         note(f"timeline written to {timeline}")
-    if max(prediction.peak_allocated) > usable:
+    if not prediction.fits():
         raise NoFeasiblePlan(shortage_message(found.job, plan))
 
 
@@ -275,10 +275,10 @@ def search(
     from parsim.report.save import check_writable, write_text
     from parsim.scenario import scenario_text
     from parsim.search.search import search as find
-    from parsim.validation.evidence import describe, evidence_for
+    from parsim.validation.evidence import describe, evidence_of
 
     found = load(scenario, overrides, device)
-    evidence = evidence_for(found.job.device.id, found.job.software.id)
+    evidence = evidence_of(found.job)
     space = found.plan_space()
     if save is not None:
         check_writable(save)
@@ -291,8 +291,10 @@ def search(
     else:
         from parsim.report.text import search_view
 
-        limit = found.job.device.usable_memory * (1.0 - space.memory_margin)
-        show(search_view(result, usable=limit, evidence=describe(evidence)))
+        share = 1.0 - space.memory_margin
+        limit, *others = (one.usable_memory * share for one in found.job.cluster.devices)
+        said = describe(evidence, mixed=found.job.mixed)
+        show(search_view(result, usable=limit, others=others, evidence=said))
         if shared is not None:
             from parsim.report.contention import order_view
 

@@ -97,7 +97,7 @@ def emit(form: str, scenario: Scenario, options: RunOptions, *, nodes_asked: boo
         raise InputError(
             f"--emit={form} is unknown{did_you_mean(form, FORMS)}; allowed: {', '.join(FORMS)}"
         )
-    plan, system = scenario.fixed_plan(), scenario.job.cluster.system
+    plan, system = scenario.fixed_plan(), scenario.job.system
     asked = options.nodes if nodes_asked else None
     nodes = nodes_for(plan.world_size, system, asked, oversubscribe=options.oversubscribe)
     options = replace(options, nodes=nodes)

@@ -237,17 +237,29 @@ class System:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeGroup:
+    """Equal nodes of a mixed cluster, by the name that scenario, plan and results call them."""
+
+    name: str
+    system: System
+    num_nodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """`num_nodes` nodes of one system.
+    """`num_nodes` nodes of one system, or of those of `groups` (`cluster/mixed.py`).
 
     `placement` is the device of each rank; None: rank order. `failed` are parts (nic:0.3) and
-    cables (leaf:0.1->spine:0) of the graph that are out of order, so that routes avoid them.
+    cables (leaf:0.1->spine:0) of the graph that are out of order, so that routes avoid them. Of a
+    mixed cluster `system` is the first group's; whoever prices with it asks `Job.system`, which
+    refuses a mixed one.
     """
 
     system: System
     num_nodes: int
     placement: tuple[int, ...] | None = None
     failed: tuple[str, ...] = ()
+    groups: tuple[NodeGroup, ...] = ()
 
     def __post_init__(self) -> None:
         if self.num_nodes < 1:
@@ -263,7 +275,25 @@ class Cluster:
     @property
     def num_devices(self) -> int:
         """Devices in all nodes."""
+        if self.groups:
+            return sum(one.num_nodes * one.system.devices_per_node for one in self.groups)
         return self.num_nodes * self.system.devices_per_node
+
+    @property
+    def systems(self) -> tuple[System, ...]:
+        """The kinds of node: one of each group, or the only one."""
+        return tuple(one.system for one in self.groups) or (self.system,)
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The device of each kind of node."""
+        return tuple(system.device for system in self.systems)
+
+    @property
+    def words(self) -> str:
+        """Which nodes: 2 x dgx-h100, or 2 x dgx-h100 (fast) + 2 x dgx-a100 (slow)."""
+        named = (f"{one.num_nodes} x {one.system.id} ({one.name})" for one in self.groups)
+        return " + ".join(named) or f"{self.num_nodes} x {self.system.id}"
 
     @property
     def device(self) -> Device:

@@ -127,22 +127,28 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         parameters=parameters,
         blocking_p2p=not table.common.overlap_p2p,
         overlap_reduce=beside,
-        late=_late(behind.time, buckets, bucket_time, speed) * beside,
+        late=_late(behind.time, buckets, bucket_time, speed).max(axis=0) * beside,
     )
 
 
-def _late(length: Array, buckets: Array, bucket_time: Array, speed: Array) -> Array:
-    """What a last backward and its buckets take longer because compute is slowed, (B,).
+def late_by_stage(job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts) -> Array:
+    """What each stage's last backward loses to the reduction beside it, (S, B)."""
+    speed = speed_beside(job.system, DataParallel.of(job, table).shard, layers.kinds)
+    lost = _late(costs.backward, costs.buckets, costs.bucket_time, speed)
+    return lost * costs.overlap_reduce
 
-    The buckets' pipeline at `speed` less that at full speed, of the stage that loses most; 0 where
-    the wire decides anyway.
+
+def _late(length: Array, buckets: Array, bucket_time: Array, speed: Array) -> Array:
+    """What a last backward and its buckets take longer because compute is slowed, (S, B).
+
+    The buckets' pipeline at `speed` less that at full speed; 0 where the wire decides anyway. The
+    step loses that of the stage that loses most.
 
     Leaves out: that stages which end their last backwards one after another lose one after another;
     all of them together made rows of interleaved schedules 0.6 points slower, 2.6 instead of 2.3 %.
     """
     wire = buckets * bucket_time
-    found = pipelined(length, wire, buckets, speed) - pipelined(length, wire, buckets, 1.0)
-    return np.asarray(found.max(axis=0))
+    return pipelined(length, wire, buckets, speed) - pipelined(length, wire, buckets, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,11 @@ def _precision(plan: Plan) -> str | None:
 
 
 def _axes(plan: Plan) -> str | None:
+    if plan.replica_microbatches is not None:
+        return (
+            f"replica_microbatches={list(plan.replica_microbatches)} cannot be run yet: every "
+            f"replica gets equally many micro-batches; leave it out"
+        )
     if plan.cp > 1 or plan.ep > 1:
         axis = "cp" if plan.cp > 1 else "ep"
         return f"{axis}={plan.degree(axis)} cannot be run yet; use {axis}=1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from parsim.cluster.background import Background
@@ -40,7 +40,8 @@ class Scenario:
     def needs_links(self) -> bool:
         """Whether closed forms leave out what was asked: failed parts, a map of ranks, streams."""
         cluster = self.job.cluster
-        return bool(cluster.failed or cluster.placement is not None or self.background.streams)
+        moved = cluster.placement is not None and not cluster.groups  # there it says the kinds
+        return bool(cluster.failed or moved or self.background.streams)
 
     def fixed_plan(self) -> Plan:
         """The plan of the file.
@@ -56,7 +57,11 @@ class Scenario:
         return self.plan
 
     def plan_space(self) -> PlanSpace:
-        """The space of the file, or every legal plan with the switches of its plan."""
+        """The space of the file, or every legal plan with the switches of its plan.
+
+        How the plan shares out nodes and micro-batches is its own, and is searched.
+        """
         if self.space is not None:
             return self.space
-        return PlanSpace(global_batch_size=self.global_batch_size, common=self.plan or Plan())
+        common = replace(self.plan or Plan(), node_order=None, replica_microbatches=None)
+        return PlanSpace(global_batch_size=self.global_batch_size, common=common)

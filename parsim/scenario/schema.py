@@ -155,6 +155,28 @@ class ClusterBlock(Block):
     network: NetworkBlock = NetworkBlock()
 
 
+class GroupBlock(Block):
+    """Equal nodes of a mixed cluster: the fields of a cluster of one system."""
+
+    system: Text
+    nodes: Count
+    device: Text = UNSET
+    devices_per_node: Count = UNSET
+    intra: IntraBlock = IntraBlock()
+    network: NetworkBlock = NetworkBlock()
+
+
+class MixedBlock(Block):
+    """A cluster whose nodes differ: `groups` by the names that plan and results call them.
+
+    Ranks fill the groups' nodes in this order, or in that of `plan.node_order`.
+    """
+
+    groups: Annotated[dict[Text, GroupBlock], Field(min_length=1)]
+    catalog: tuple[Text, ...] = ()
+    placement: tuple[Rank, ...] = UNSET
+
+
 class TrainingBlock(Block):
     """What every plan shares."""
 
@@ -198,6 +220,8 @@ class PlanBlock(SharedBlock):
     sequence_parallel: Flag = UNSET
     recompute: RecomputeName = UNSET
     precision: Text = UNSET
+    node_order: Annotated[tuple[Text, ...], Field(min_length=1)] = UNSET
+    replica_microbatches: Annotated[tuple[Count, ...], Field(min_length=1)] = UNSET
 
 
 class SearchBlock(Block):
@@ -274,6 +298,12 @@ class ScenarioFile(Block):
     background: BackgroundBlock = BackgroundBlock()
 
 
+class MixedScenarioFile(ScenarioFile):
+    """A whole scenario file whose cluster has groups of nodes."""
+
+    cluster: MixedBlock  # type: ignore[assignment]
+
+
 BLOCKS: dict[tuple[str, ...], type[Block]] = {
     (): ScenarioFile,
     ("model",): ModelBlock,
@@ -289,3 +319,11 @@ BLOCKS: dict[tuple[str, ...], type[Block]] = {
     ("background", "streams", "*"): StreamBlock,
 }
 """Every block by its path, for hints about misspelt and misplaced keys; * is any name."""
+
+GROUP = ("cluster", "groups")
+GROUP_BLOCKS: dict[tuple[str, ...], type[Block]] = {
+    (): GroupBlock,
+    ("intra",): IntraBlock,
+    ("network",): NetworkBlock,
+}
+"""Blocks of a group of nodes, by what is behind its name."""

@@ -234,3 +234,14 @@ def check_space(job: Job, space: PlanSpace) -> None:
         sequence_parallel=False, stage_layers=None,
     )  # fmt: skip
     check_plan(probe, job.model, job.cluster)
+
+
+def nothing_legal(listed: Enumeration) -> str:
+    """Why a space holds no plan at all."""
+    if not listed.reasons:
+        return (
+            "no plan is legal: no tp x pp x dp of the space multiplies to the number of devices "
+            "and divides the global batch; widen tp, pp or microbatch_size"
+        )
+    first = max(listed.reasons, key=listed.reasons.__getitem__)
+    return f"no plan is legal: {listed.illegal} of {listed.enumerated} refused; most often: {first}"

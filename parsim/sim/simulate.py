@@ -10,24 +10,22 @@ from parsim.cost.coverage import coverage_notes
 from parsim.cost.job import Job
 from parsim.cost.legal import check_legal
 from parsim.cost.stages import LayerTable
-from parsim.errors import ParsimError
-from parsim.model.operators import Attention
-from parsim.plan import Plan, PlanTable, Recompute
+from parsim.plan import Plan, PlanTable
 from parsim.sim.activation_parts import activation_parts
 from parsim.sim.evaluate import Evaluation, evaluate
 from parsim.sim.events import simulate_events
 from parsim.sim.interval import standing, step_interval
-from parsim.sim.maxplus import ClassTimes
 from parsim.sim.memory_spread import memory_spread
+from parsim.sim.mixed_prediction import simulate_mixed
 from parsim.sim.prediction import Prediction
 from parsim.sim.reserved import reserved_bytes
+from parsim.sim.spans import device_span, first_starts
 from parsim.sim.trace import build_timeline
+from parsim.sim.utilisation import SimulatorError, recomputed_flops
+
+__all__ = ("SimulatorError", "device_span", "first_starts", "simulate")
 
 Tier = Literal["evaluate", "events"]
-
-
-class SimulatorError(ParsimError):
-    """A guard found an impossible result: a bug of parsim, never the user's input."""
 
 
 def simulate(
@@ -47,6 +45,8 @@ def simulate(
         SimulatorError: a guard found a bug of parsim.
     """
     check_legal(job, plan)
+    if differ(job, plan):
+        return simulate_mixed(job, plan, timeline=timeline, events=tier == "events")
     table = PlanTable.of([plan])
     layers = LayerTable.of(job, table)
     found = evaluate(job, table, plan_shape(plan), layers, keep=True)
@@ -55,6 +55,11 @@ def simulate(
         _check_tiers(found)
     drawn = build_timeline(job, plan, layers, found) if timeline else None
     return _prediction(job, plan, layers, found, drawn)
+
+
+def differ(job: Job, plan: Plan) -> bool:
+    """Whether replicas may have different times: by their nodes, or by their micro-batches."""
+    return job.mixed or plan.replica_microbatches is not None
 
 
 def plan_shape(plan: Plan) -> tuple[str, int, int, int]:
@@ -123,49 +128,6 @@ def _prediction(
         notes=(*notes(job), *coverage_notes(job, plan)),
         timeline=drawn,  # type: ignore[arg-type]
     )
-
-
-def recomputed_flops(job: Job, plan: Plan) -> float:
-    """FLOPs of a step's recomputation: every layer's forward, or its attention products."""
-    batch, model = plan.global_batch_size, job.model
-    if plan.recompute is Recompute.FULL:
-        return float(sum(layer.forward_flops(batch, model.seq_len) for layer in model.layers))
-    if plan.recompute is Recompute.SELECTIVE:
-        cores = (op for layer in model.layers for op in layer.operators)
-        return float(sum(c.flops(batch, model.seq_len) for c in cores if isinstance(c, Attention)))
-    return 0.0
-
-
-def device_span(found: Evaluation) -> float:
-    """Longest time that one rank spends between its first and last action, seconds.
-
-    Shorter than the makespan where ranks start late: zero-bubble schedules are zero per span.
-    """
-    if found.run.finish is None:
-        return float(found.pipeline_time[0])
-    graph, costs = found.graph, found.costs
-    times = ClassTimes.of(graph, costs)
-    durations = (times.blocking() if costs.blocking_p2p else times).duration
-    spans = []
-    number = 0
-    for row in graph.schedule.ranks:
-        first = int(graph.position[number])
-        duration = float(durations[graph.duration_class[first], 0])
-        ends = found.run.finish[graph.position[number : number + len(row)], 0]
-        spans.append(float(ends.max()) - float(found.run.finish[first, 0]) + duration)
-        number += len(row)
-    return max(spans)
-
-
-def first_starts(found: Evaluation) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """When each rank's first action starts, seconds, (p,); `found` keeps its finish times."""
-    if found.run.finish is None:
-        raise SimulatorError("the finish times were not kept")
-    times = ClassTimes.of(found.graph, found.costs)
-    durations = (times.blocking() if found.costs.blocking_p2p else times).duration
-    lengths = [len(row) for row in found.graph.schedule.ranks]
-    first = found.graph.position[np.cumsum([0, *lengths[:-1]])]
-    return np.asarray(found.run.finish[first, 0] - durations[found.graph.duration_class[first], 0])
 
 
 def breakdown(found: Evaluation, row: int = 0) -> dict[str, float]:

@@ -19,7 +19,10 @@ from parsim.scenario import load_scenario
 from parsim.sim import simulate
 
 SCENARIOS = sorted(
-    path for path in Path("scenarios").glob("*.yaml") if "plan:" in path.read_text("utf-8")
+    path
+    for path in Path("scenarios").glob("*.yaml")
+    if "plan:" in path.read_text("utf-8")
+    and "\n  groups:" not in path.read_text("utf-8")  # kernels are those of one device
 )
 
 
