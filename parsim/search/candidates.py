@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from parsim.cluster.mixed import rank_groups
 from parsim.cost.job import Job
+from parsim.cost.legal import illegal
 from parsim.cost.stages import LayerTable
 from parsim.cost.step import step_costs
 from parsim.plan import Plan, PlanSpace, PlanTable
-from parsim.plan.rules import violation
 from parsim.schedule import build_schedule
 from parsim.search.placements import Speeds, lower_bound, orders, placements, shared_bound
 from parsim.sim.mixed import evaluate_mixed
@@ -74,7 +74,7 @@ class Candidates:
             speeds, plan = Speeds.of(self.layers, row), self.table.plan(row)
             for one, slots in placements(plan, self.laid, self.job.model, speeds, self.usable):
                 uneven = one.replica_microbatches is not None
-                if uneven and violation(one, self.job.model, self.job.cluster):
+                if uneven and illegal(self.job, one):
                     continue
                 found.append(self.candidate(one, row, speeds, slots))
         self.weigh(found)

@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.cost.job import Job
+from parsim.cost.legal import illegal
 from parsim.cost.stages import even_cut
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace
-from parsim.plan.rules import violation
 from parsim.search.candidates import ROUNDING, Candidate, Candidates
 from parsim.search.placements import Speeds
 from parsim.search.relax import nearest_miss_message
@@ -190,7 +190,7 @@ def _moves(job: Job, plan: Plan) -> Iterator[Plan]:
     unit = plan.pp if plan.schedule == "interleaved_1f1b" else 1
     for moved in _shifted(list(plan.microbatches), unit):
         other = replace(plan, replica_microbatches=tuple(moved), num_microbatches=max(moved))
-        if violation(other, job.model, job.cluster) is None:
+        if illegal(job, other) is None:
             yield other
 
 
