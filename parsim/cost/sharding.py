@@ -4,10 +4,15 @@ Per stage and plan, arrays of shape (S, B). `dp_shard` holds ZeRO shards, `dp_re
 Context-parallel ranks hold the same parameters and different gradients, like replicas: ZeRO shards
 over dp_shard x cp, as Megatron-Core and torchtitan do; without ZeRO the all-reduce spans
 dp_replicate x cp.
+
+Experts have data-parallel groups of their own, in which every rank holds the same experts: the
+stage's other ranks hold others. Where `experts` says how many of the `parameters` are theirs, these
+go over their own groups, after the others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,13 +30,19 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataParallel:
-    """Communicators of the data axes of a table of plans."""
+    """Communicators of the data axes of a table of plans.
+
+    `shards` (B,) are the ranks that share optimizer states, 1 without ZeRO; `experts` the same of
+    the groups of experts, None where the model has none.
+    """
 
     job: Job
     table: PlanTable
     shard: Groups
     replicate: Groups
     world: Groups
+    shards: Array
+    experts: DataParallel | None = None
 
     @classmethod
     def of(cls, job: Job, table: PlanTable) -> DataParallel:
@@ -53,23 +64,53 @@ class DataParallel:
                 world=world,
             ),
             world=groups(job.system, size=world, stride=np.ones_like(world), world=world),
+            shards=table.shards.astype(np.float64),
+            experts=None if job.model.experts is None else cls.of_experts(job, table),
         )
 
-    @property
-    def shards(self) -> Array:
-        """Ranks that share optimizer states: dp_shard x cp with ZeRO, else 1."""
-        return self.table.shards.astype(np.float64)
+    @classmethod
+    def of_experts(cls, job: Job, table: PlanTable) -> DataParallel:
+        """Place the groups of ranks that hold the same experts, ep x etp ranks apart."""
+        world, apart = table.world_size, table.expert_ranks
+        shards, replicas = table.expert_shards, table.expert_replicas
+        return cls(
+            job=job,
+            table=table,
+            shard=groups(job.system, size=shards, stride=apart, world=world),
+            replicate=groups(
+                job.system, size=replicas // shards, stride=apart * shards, world=world
+            ),
+            world=groups(job.system, size=world, stride=np.ones_like(world), world=world),
+            shards=shards.astype(np.float64),
+        )
+
+    def _both(
+        self,
+        of: Callable[[DataParallel, Array], Array],
+        parameters: Array,
+        experts: Array | None,
+    ) -> Array:
+        """What `of` says of the shared parameters and of the experts', together."""
+        if self.experts is None or experts is None:
+            return of(self, parameters)
+        return of(self, parameters - experts) + of(self.experts, experts)
 
     def _time(self, kind: Kind, size: Array, where: Groups) -> Array:
         return collective_time(self.job.system, kind, size, where)
 
-    def gather(self, parameters: Array) -> Array:
+    def gather(self, parameters: Array, experts: Array | None = None) -> Array:
         """All-gather of parameters over the shard group, seconds."""
+        return self._both(DataParallel._gather, parameters, experts)
+
+    def _gather(self, parameters: Array) -> Array:
         size = parameters * gathered_size(self.job, self.table.precision)
         return self._time("all_gather", size, self.shard) + self._staged(size)
 
-    def scatter(self, parameters: Array) -> Array:
+    def scatter(self, parameters: Array, experts: Array | None = None) -> Array:
         """Reduce-scatter of gradients over the shard group, seconds."""
+        return self._both(DataParallel._scatter, parameters, experts)
+
+    def _scatter(self, parameters: Array) -> Array:
         size = parameters * reduced_bytes(self.table)
         return self._time("reduce_scatter", size, self.shard) + self._staged(size)
 
@@ -88,20 +129,32 @@ class DataParallel:
         once = self._time("all_reduce", size, self.replicate)
         return once + np.where(self.table.zero_stage == 1, self.scatter(parameters), 0.0)
 
-    def buckets(self, parameters: Array) -> Array:
-        """Number of gradient buckets of a stage, at least 1."""
+    def buckets(self, parameters: Array, experts: Array | None = None) -> Array:
+        """Number of gradient buckets of a stage, at least 1; experts have buckets of their own."""
+        return self._both(DataParallel._buckets, parameters, experts)
+
+    def _buckets(self, parameters: Array) -> Array:
         size = parameters * reduced_bytes(self.table)
         return np.maximum(np.ceil(size / self.table.common.bucket_bytes), 1.0)
 
-    def bucketed_reduction(self, parameters: Array) -> tuple[Array, Array]:
+    def bucketed_reduction(
+        self, parameters: Array, experts: Array | None = None
+    ) -> tuple[Array, Array]:
         """(number of buckets, seconds of one bucket) of the final reduction.
 
-        One bucket carries an equal share of the parameters, so its latency is paid per bucket.
+        One bucket carries an equal share of the parameters, so its latency is paid per bucket. With
+        experts it is the mean of their buckets and of the others.
         """
-        count = self.buckets(parameters)
-        return count, self.final_reduction(parameters / count)
+        if self.experts is None or experts is None:
+            count = self.buckets(parameters)
+            return count, self.final_reduction(parameters / count)
+        count, each = self.bucketed_reduction(parameters - experts)
+        other, own = self.experts.bucketed_reduction(experts)
+        return count + other, (count * each + other * own) / (count + other)
 
-    def final_gather(self, parameters: Array, forward: Array, speed: Array) -> Array:
+    def final_gather(
+        self, parameters: Array, forward: Array, speed: Array, experts: Array | None = None
+    ) -> Array:
         """Parameter all-gather after the update, ZeRO-1 and 2: what shows of it, (p, B) seconds.
 
         Bucket by bucket beside a rank's first forwards, which take `forward` seconds, (p, B), and
@@ -109,20 +162,21 @@ class DataParallel:
 
         Leaves out: the bubble in which later ranks wait for their first micro-batch.
         """
-        stage, count = self.table.zero_stage, self.buckets(parameters)
-        whole = np.where((stage == 1) | (stage == 2), self.gather(parameters), 0.0)
+        stage, count = self.table.zero_stage, self.buckets(parameters, experts)
+        whole = np.where((stage == 1) | (stage == 2), self.gather(parameters, experts), 0.0)
         share = self.job.software.overlap if self.table.common.overlap_param_gather else 0.0
         shown = pipelined(forward, whole, count, speed) - forward
         return np.asarray(whole + share * np.where(whole > 0.0, shown - whole, 0.0))
 
-    def optimizer(self, parameters: Array) -> Array:
+    def optimizer(self, parameters: Array, experts: Array | None = None) -> Array:
         """Optimizer step: bytes per local parameter over memory bandwidth, plus host time.
 
         Source: Adam with fp32 states reads and writes about 60 bytes per parameter over copy,
         unscale, norm, clip, update and copy back; 7 to 10 % of a 22B step is reproduced by it.
         Leaves out: CPU offload.
         """
-        moved = parameters / self.shards * self.job.software.optimizer_bytes
+        held = self._both(lambda data, mine: mine / data.shards, parameters, experts)
+        moved = held * self.job.software.optimizer_bytes
         seconds = memory_time(self.job.device, moved, kind="optimizer")
         return seconds + self.job.software.optimizer_fixed
 

@@ -46,6 +46,9 @@ class Software:
     sharded collective carries, between its flat buffer and the tensors; `lookup_gradient` bytes per
     value of the token table by each backward. `optimizer_bytes` is moved per local parameter by a
     step.
+    `expert_dispatch` is how tokens reach their experts, "copies" (one for each) or "once" (to each
+    rank or node that holds any of them), `expert_overlap` the share of that which hides beside
+    compute, and `expert_imbalance` the tokens of the busiest rank's experts over the mean.
     """
 
     id: str
@@ -85,6 +88,9 @@ class Software:
     overlap_param_gather: bool
     overlap_p2p: bool
     scatter_p2p: bool
+    expert_dispatch: str
+    expert_overlap: float
+    expert_imbalance: float
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def attention_speed(self, device_id: str) -> tuple[float, float]:

@@ -6,14 +6,16 @@ interleaving has chunks, sequence parallelism needs tensor parallelism, ZeRO nee
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from math import gcd
 
 import numpy as np
 
 from parsim.cost.job import Job
 from parsim.errors import PlanError
+from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.rules import V_SHAPED, check_plan, divisors, tensor_splits, violation
 
@@ -37,6 +39,7 @@ class _Shape:
     pp: int
     cp: int
     dp: int
+    ep: int
     microbatch_size: int
     v: int
     schedule: str
@@ -57,9 +60,9 @@ def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
     enumerated = illegal = 0
     reasons: dict[str, int] = {}
     for shape in dict.fromkeys(_shapes(job, space)):  # a value may be listed twice
-        options = list(dict.fromkeys(_options(space, shape, job.model.seq_len)))
+        options = list(dict.fromkeys(_options(space, shape, job.model)))
         enumerated += len(options)
-        message = violation(_plan(space, shape), job.model, job.cluster)
+        message = violation(_plan(space, shape, job.model), job.model, job.cluster)
         if message is not None:
             illegal += len(options)
             reasons[message] = reasons.get(message, 0) + len(options)
@@ -90,7 +93,16 @@ def _shapes(job: Job, space: PlanSpace) -> Iterator[_Shape]:
                 if count % size or not _has_microbatches(space, count // size):
                     continue
                 for schedule, v in _chunks(space, pp, layers):
-                    yield _Shape(tp, pp, cp, dp, size, v, schedule)
+                    for ep in _expert_degrees(job, space, dp * cp * tp):
+                        yield _Shape(tp, pp, cp, dp, ep, size, v, schedule)
+
+
+def _expert_degrees(job: Job, space: PlanSpace, ranks: int) -> Iterable[int]:
+    """Degrees of expert parallelism on a stage's ranks: all that are legal, or those asked for."""
+    experts = job.model.experts
+    if space.ep is not None or experts is None:
+        return space.ep or (1,)
+    return divisors(gcd(experts.count, ranks))
 
 
 def _has_microbatches(space: PlanSpace, count: int) -> bool:
@@ -133,20 +145,21 @@ def chunk_counts(layers: int, pp: int) -> list[int]:
 
 
 def _options(
-    space: PlanSpace, shape: _Shape, seq_len: int
+    space: PlanSpace, shape: _Shape, model: Model
 ) -> Iterator[tuple[int, Recompute, bool]]:
-    whole = shape.cp == 1 or seq_len % (shape.cp * shape.tp) == 0
+    whole = shape.cp == 1 or model.seq_len % (shape.cp * shape.tp) == 0
+    routed = model.experts is not None and shape.tp > 1  # each rank routes its own tokens
     for stage in space.zero_stage:
         if stage and shape.dp * shape.cp == 1:
             continue
         for recompute in space.recompute:
             for sequence in space.sequence_parallel:
-                if sequence and (shape.tp == 1 or not whole):
+                if (sequence and (shape.tp == 1 or not whole)) or (routed and not sequence):
                     continue
                 yield (stage, recompute, sequence)
 
 
-def _plan(space: PlanSpace, shape: _Shape) -> Plan:
+def _plan(space: PlanSpace, shape: _Shape, model: Model) -> Plan:
     microbatches = space.global_batch_size // (shape.dp * shape.microbatch_size)
     return replace(
         space.common,
@@ -155,12 +168,13 @@ def _plan(space: PlanSpace, shape: _Shape) -> Plan:
         dp_replicate=shape.dp,
         dp_shard=1,
         cp=shape.cp,
+        ep=shape.ep,
         zero_stage=0,
         microbatch_size=shape.microbatch_size,
         num_microbatches=microbatches,
         schedule=shape.schedule,
         v=shape.v,
-        sequence_parallel=False,
+        sequence_parallel=model.experts is not None and shape.tp > 1,
         stage_layers=None,
     )
 
@@ -169,19 +183,22 @@ def _row(space: PlanSpace, shape: _Shape, option: tuple[int, Recompute, bool]) -
     stage, recompute, sequence = option
     replicate, shard = (1, shape.dp) if stage else (shape.dp, 1)
     microbatches = space.global_batch_size // (shape.dp * shape.microbatch_size)
-    return (shape.tp, shape.pp, replicate, shard, shape.cp, shape.microbatch_size, microbatches,
-            shape.v, stage, int(sequence), int(recompute))  # fmt: skip
+    return (shape.tp, shape.pp, replicate, shard, shape.cp, shape.ep, space.common.etp,
+            shape.microbatch_size, microbatches, shape.v, stage, int(sequence),
+            int(recompute))  # fmt: skip
 
 
 def _table(space: PlanSpace, rows: list[tuple[int, ...]], names: list[str]) -> PlanTable:
     columns = np.array(rows, dtype=np.int64).T
-    tp, pp, replicate, shard, cp, size, count, v, stage, sequence, recompute = columns
+    tp, pp, replicate, shard, cp, ep, etp, size, count, v, stage, sequence, recompute = columns
     return PlanTable(
         tp=tp,
         pp=pp,
         dp_replicate=replicate,
         dp_shard=shard,
         cp=cp,
+        ep=ep,
+        etp=etp,
         microbatch_size=size,
         num_microbatches=count,
         v=v,
@@ -203,7 +220,7 @@ def check_space(job: Job, space: PlanSpace) -> None:
         if stage not in (0, 1, 2, 3):
             raise PlanError(f"zero_stage={stage} is unknown; allowed: 0, 1, 2, 3")
     probe = replace(
-        space.common, tp=1, pp=1, cp=1, dp_replicate=job.cluster.num_devices, dp_shard=1,
+        space.common, tp=1, pp=1, cp=1, ep=1, etp=1, dp_replicate=job.cluster.num_devices, dp_shard=1,
         zero_stage=0, v=1, schedule="1f1b", actions=None, action_times=None,
         sequence_parallel=False, stage_layers=None,
     )  # fmt: skip

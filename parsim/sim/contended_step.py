@@ -66,10 +66,12 @@ def parts_of(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) -> Part
     counts = layer_counts(job.model, stage_cut(job, table))
     data, here = DataParallel.of(job, table), costs.parameters
     pieces = np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
-    each = here / pieces
-    gather = (pieces * data.gather(each))[:, 0] * (plan.zero_stage == 3)
-    scatter = (pieces * data.scatter(each))[:, 0] * (plan.zero_stage >= 2)
-    bucket = data.scatter(here / costs.buckets)[:, 0] * (plan.zero_stage == 1)
+    routed = costs.experts
+    each = here / pieces, None if routed is None else routed / pieces
+    gather = (pieces * data.gather(*each))[:, 0] * (plan.zero_stage == 3)
+    scatter = (pieces * data.scatter(*each))[:, 0] * (plan.zero_stage >= 2)
+    one_bucket = here / costs.buckets, None if routed is None else routed / costs.buckets
+    bucket = data.scatter(*one_bucket)[:, 0] * (plan.zero_stage == 1)
     seconds = costs.bucket_time[:, 0]
     exposed = forward_times(job, layers, counts).exposed[:, 0]
     core = counts @ np.stack([kind.core.exposed[0] for kind in layers.kinds])
