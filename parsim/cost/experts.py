@@ -28,13 +28,20 @@ from parsim.plan.record import Quantization
 
 Array = NDArray[np.float64]
 
-ONCE = "once"
-"""A stack's `expert_dispatch` that sends a token once to each rank that holds any of its experts;
-"copies" sends it once for each expert."""
-
 ROUTING = 24.0
 """Bytes moved per token and expert in either direction: fp32 logits, probabilities and the map of
 chosen experts are each written and read (4 + 4, three times)."""
+
+
+ROUTING_LAUNCHES = 10
+"""Kernels around the products: router, softmax, choice, maps, and four copies."""
+
+BIAS_FORWARD, BIAS_BACKWARD = 28.0, 40.0
+"""Bytes moved per row and width of a token by an expert's last bias, which is weighted with the
+row's probability in fp32: product written (4), sum (2 + 4 read, 4 written), concatenation (8) and
+cast (6); backward casts (12), both gradients of the product and their sums (24), a copy (4).
+
+Source: Megatron-Core, `TEGroupedMLP._apply_bias`, kernel by kernel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +54,8 @@ class ExpertTimes:
 
     forward: Array
     backward: Array
-    forward_launches: int
-    backward_launches: int
+    forward_launches: Array
+    backward_launches: Array
     products: Array
     crowded: Array
     moving: Array
@@ -81,11 +88,22 @@ class ExpertCoster:
         behind = self._gradients()
         routing, moved = self._routing(), self._moved()
         same = crowded is self.job.device
+        each = self.local * (1.0 if self.how is None else 2.0)  # a product, and its cast
         return ExpertTimes(
-            forward=ahead + routing + moved + self._activation(3.0) + self._casts(1.0),
-            backward=behind + 2.0 * routing + moved + self._activation(5.0) + self._casts(2.0),
-            forward_launches=10,
-            backward_launches=14,
+            forward=ahead
+            + routing
+            + moved
+            + self._activation(3.0)
+            + self._biased(BIAS_FORWARD)
+            + self._casts(1.0),
+            backward=behind
+            + 2.0 * routing
+            + moved
+            + self._activation(5.0)
+            + self._biased(BIAS_BACKWARD)
+            + self._casts(2.0),
+            forward_launches=ROUTING_LAUNCHES + 2.0 * each,
+            backward_launches=ROUTING_LAUNCHES + 4.0 * each,
             products=ahead,
             crowded=ahead if same else self._products(crowded),
             moving=self.moving(),
@@ -130,6 +148,15 @@ class ExpertCoster:
         weights = self._grouped(device, halves * f, h, weights=True)
         return inputs + weights + self._grouped(device, h, f, weights=True)
 
+    def _biased(self, moved: float) -> Array:
+        """Adding the second product's bias, weighted for each row, or taking its gradients.
+
+        The first product adds its own. R h values: 28 bytes forward, 40 backward, 5 kernels.
+        """
+        if not self.op.bias:
+            return np.zeros(len(self.table))
+        return memory_time(self.job.device, moved * self.rows * self.op.width, 5, "expert_bias")
+
     def _routing(self) -> Array:
         """The router's product, softmax, choice, and the map of who goes where.
 
@@ -145,14 +172,11 @@ class ExpertCoster:
     def _moved(self) -> Array:
         """Copying tokens into the order of ranks, and of experts, and both back, seconds.
 
-        Each copy reads and writes: T h + R h to make or add up copies, 2 R h to sort them by
-        expert. A dispatch that sends a token once makes the copies where they arrive: one pass.
+        T h + R h to make or add up copies, 2 R h to sort them by expert, where a rank has several.
         """
         value, h = self.table.precision.activation, self.op.width
         made = self.tokens * h + self.rows * h
         sorted_ = np.where(self.local > 1, 2.0 * self.rows * h, 0.0)
-        if self.job.software.expert_dispatch == ONCE:
-            made, sorted_ = np.zeros_like(made), made
         return memory_time(self.job.device, 2.0 * value * (made + sorted_), 4, "permute")
 
     def _activation(self, passes: float) -> Array:
@@ -173,28 +197,22 @@ class ExpertCoster:
     def moving(self) -> Array:
         """Seconds of one dispatch, or of one combine, that show.
 
-        all-to-all of T m h values over ep ranks, m = k copies of a token, or, sent once, the mean
-        number of ranks (of nodes, where the group spans several) that hold any of its experts.
-        With etp > 1 all tokens are gathered over etp afterwards (scattered, on the way back).
+        all-to-all of T k h values over ep ranks. With etp > 1 what arrives is gathered over etp
+        (scattered, on the way back).
 
-        Source: closed forms in `cost/collectives.py`, Megatron-Core's dispatchers; DeepEP and
-        HybridEP send once a node and forward inside.
-        Leaves out: that busy ranks receive more; multiprocessors that the transfer holds.
+        Source: closed forms in `cost/collectives.py`, Megatron-Core's all-to-all dispatcher.
+        Leaves out: that busy ranks receive more; multiprocessors that the transfer holds; DeepEP
+        and HybridEP, which send a token once to each rank that holds any of its experts. On B200 a
+        recipe of Megatron-Bridge (qwen3_30b_a3b, MXFP8, micro-batch 4) says that HybridEP's
+        transfers are 29 % of kernel time: as long as copies take here.
         """
         value, h = self.table.precision.activation, self.op.width
         where, inner = expert_groups(self.job, self.table)
-        size = self.tokens * self._sent(where) * h * value
+        size = self.tokens * self.op.top_k * h * value
         seconds = collective_time(self.job.system, "all_to_all", size, where)
         whole = self.rows * h * value
         seconds = seconds + collective_time(self.job.system, "all_gather", whole, inner)
-        return np.asarray(seconds * (1.0 - self.job.software.expert_overlap))
-
-    def _sent(self, where: Groups) -> Array:
-        """Times that a token is sent, to its own rank too."""
-        if self.job.software.expert_dispatch != ONCE:
-            return np.full(len(self.table), float(self.op.top_k))
-        places = np.where(where.nodes > 1, where.nodes, where.size)
-        return np.array([self.op.distinct(float(n)) for n in places])
+        return np.asarray(seconds * (1.0 - self.job.software.expert_hidden(self.job.device.id)))
 
 
 def expert_groups(job: Job, table: PlanTable) -> tuple[Groups, Groups]:

@@ -73,6 +73,10 @@ class Linear:
         return 2 * self.inputs * self.outputs
 
 
+WINDOW_TILE = 128
+"""Keys of a tile of fused attention, by which a window is rounded up."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
     """softmax(Q K^T) V over `heads` query heads that share `kv_heads` keys and values.
@@ -106,11 +110,14 @@ class Attention:
         return self.head_dim if self.value_dim is None else (self.head_dim + self.value_dim) / 2
 
     def seen(self, seq_len: int) -> float:
-        """Share of the full square of scores that is computed: causal 1/2, windowed less."""
-        if self.window is None or self.window >= seq_len:
-            return 0.5 if self.causal else 1.0
-        share = self.window / seq_len
-        return share - 0.5 * share**2 if self.causal else share
+        """Share of the full square of scores that is computed: causal 1/2, windowed less.
+
+        A kernel computes whole tiles, so a tile of queries meets its window and a tile more.
+        """
+        whole = 0.5 if self.causal else 1.0
+        if self.window is None:
+            return whole
+        return min((self.window + WINDOW_TILE) / seq_len, whole)
 
     def flops(self, batch: int, seq_len: int) -> int:
         """Forward FLOPs of both products on the full square, 2 b s^2 a (d + d_v).
@@ -231,18 +238,6 @@ class Experts:
         """Forward FLOPs for one token: 2 per weight that it meets."""
         each = 2 * (self.halves + 1) * self.width * self.ffn_hidden_size
         return 2 * self.width * self.count + self.top_k * each
-
-    def distinct(self, groups: float) -> float:
-        """Of equal groups of experts, how many one token's `top_k` lie in, on average.
-
-        groups (1 - C(E - E/g, k) / C(E, k)): every set of k experts is equally likely. What is
-        sent once to each rank, or node, that holds any of a token's experts, is sent so often.
-        """
-        inside = self.count / groups
-        missed = 1.0
-        for chosen in range(self.top_k):
-            missed *= max(self.count - inside - chosen, 0.0) / (self.count - chosen)
-        return groups * (1.0 - missed)
 
 
 Operator = Linear | Attention | Elementwise | Lookup | Loss | Experts

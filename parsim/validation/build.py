@@ -21,6 +21,7 @@ from parsim.validation.assumptions import (
     VOCABULARY,
     Assumptions,
     assumptions_for,
+    software_of_experts,
 )
 from parsim.validation.known_models import known_mixture
 from parsim.validation.schema import MeasuredRun, RowSkipped
@@ -46,6 +47,8 @@ def build_case(run: MeasuredRun) -> Case:
         RowSkipped: something about the run cannot be simulated yet.
     """
     assumed, name, notes = assumptions_for(run.stack)
+    if run.n_experts:
+        name = software_of_experts(run.stack, run.stack_release) or name
     stack = _software(software(name), run)
     try:
         cluster, said = _cluster(run, load_catalog())

@@ -96,6 +96,7 @@ class MeasuredRun:
     peak_memory: float | None
     bubble_fraction: float | None = None
     profile: Profile | None = None
+    stack_release: str = ""
     n_experts: int = 0
     moe_topk: int = 0
     moe_ffn_hidden_size: int | None = None
@@ -250,6 +251,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         peak_memory=None if memory is None else memory * GIB,
         bubble_fraction=cells.fraction("bubble_fraction"),
         profile=cells.profile(),
+        stack_release=cells.text("stack_release") or "",
         n_experts=cells.integer("n_experts") or 0,
         moe_topk=cells.need("moe_topk") if cells.integer("n_experts") else 0,
         moe_ffn_hidden_size=cells.integer("moe_ffn_hidden_size"),
