@@ -108,7 +108,7 @@ def test_a_folder(cli: Cli, tmp_path: Path) -> None:
          "be merged, but gpt2 has unfused attention; use cp=1 (with --set plan.pp=1, --set "
          "model.fused_attention=false)"),
         (SMALL, ["plan.ep=2"],
-         "--set plan.ep=2 plan ep=2: expert parallelism is not yet simulated; use ep=1"),
+         "--set plan.ep=2 plan ep=2: gpt2 has no experts; use ep=1"),
         (SMALL, ["plan.zero_stage=5"],
          "--set plan.zero_stage=5 plan zero_stage=5 is unknown; allowed: 0, 1, 2, 3"),
         (SMALL, ["plan.tp=x"], "--set plan.tp=x plan.tp must be a whole number, got 'x'"),

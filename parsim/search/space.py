@@ -220,7 +220,7 @@ def check_space(job: Job, space: PlanSpace) -> None:
         if stage not in (0, 1, 2, 3):
             raise PlanError(f"zero_stage={stage} is unknown; allowed: 0, 1, 2, 3")
     probe = replace(
-        space.common, tp=1, pp=1, cp=1, ep=1, etp=1, dp_replicate=job.cluster.num_devices, dp_shard=1,
+        space.common, tp=1, pp=1, cp=1, dp_replicate=job.cluster.num_devices, dp_shard=1,
         zero_stage=0, v=1, schedule="1f1b", actions=None, action_times=None,
         sequence_parallel=False, stage_layers=None,
     )  # fmt: skip

@@ -48,14 +48,15 @@ Process = Generator[simpy.Event, Any, None]
 class Parts:
     """Idle seconds of the traffic inside a stage's actions, (S,).
 
-    `shard` by kind of action: gathers and scatters beside it. `context` is the share of exposed
-    exchanges that is between context ranks. `layer` the share of an action that follows its last
+    `shard` by kind of action: gathers and scatters beside it. `context` and `routed` are the shares
+    of exposed exchanges that are between context ranks and between experts' ranks. `layer` the share of an action that follows its last
     gather; 1 where shards do not overlap compute. `scatter` is the share of a gradient bucket's
     time that its reduce-scatter takes.
     """
 
     shard: dict[Kind, Array]
     context: Array
+    routed: Array
     layer: dict[Kind, Array]
     scatter: Array
 
@@ -79,7 +80,12 @@ def parts_of(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) -> Part
     last = np.ones_like(one)
     return Parts(
         shard={Kind.F: gather, Kind.B: gather + scatter},
-        context=_share(core, exposed) if plan.tp > 1 else np.full(len(one), float(plan.cp > 1)),
+        context=_share(core, exposed)
+        if plan.tp > 1 or plan.ep > 1
+        else np.full(len(one), float(plan.cp > 1)),
+        routed=_share(counts @ np.stack([kind.routed.exposed[0] for kind in layers.kinds]), exposed)
+        if plan.ep > 1
+        else np.zeros(len(one)),
         layer={
             Kind.F: one if plan.overlap_param_gather else last,
             Kind.B: one if plan.overlap_grad_reduce else last,
@@ -199,8 +205,10 @@ class ContendedStep:
         shards = env.process(self._shards(rank, stage, shard)) if shard > 0.0 else None
         yield env.timeout(whole - inside)
         context = inside * float(self.parts.context[stage])
-        yield from self._send(Role("tp", stage), inside - context)
+        routed = inside * float(self.parts.routed[stage])
+        yield from self._send(Role("tp", stage), inside - context - routed)
         yield from self._send(Role("cp", stage), context)
+        yield from self._send(Role("ep", stage), routed)
         if shards is None:
             return
         stretched = env.now - begin - whole

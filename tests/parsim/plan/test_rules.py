@@ -61,7 +61,7 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
         "rank_order=pp-dp_replicate-dp_shard-tp-cp puts other axes between dp_replicate=2 and "
         "cp=2, whose ranks reduce gradients together; put cp beside dp_replicate",
     ),
-    "experts": ({"ep": 4}, "ep=4: expert parallelism is not yet simulated; use ep=1"),
+    "experts": ({"ep": 4}, "ep=4: llama3-8b has no experts; use ep=1"),
     "schedule": (
         {"schedule": "interleaved"},
         "schedule='interleaved' is unknown (did you mean 'interleaved_1f1b'?); allowed: naive, "
