@@ -184,7 +184,7 @@ def simulate(  # noqa: PLR0913  one parameter an option
         found.job, plan, tier="events" if events else "evaluate", timeline=timeline is not None
     )
     usable = found.job.device.usable_memory
-    evidence = evidence_for(found.job.device.id, found.job.software.id)
+    evidence = evidence_for(found.job.device.id, found.job.practice)
     late = _jitter(found, jitter_steps, seed)
     shared = _contention(found) if contention else None
     if as_json:
@@ -259,7 +259,7 @@ def search(
     from parsim.validation.evidence import describe, evidence_for
 
     found = load(scenario, overrides, device)
-    evidence = evidence_for(found.job.device.id, found.job.software.id)
+    evidence = evidence_for(found.job.device.id, found.job.practice)
     space = found.plan_space()
     if save is not None:
         check_writable(save)

@@ -26,3 +26,13 @@ class Job:
     def device(self) -> Device:
         """The device of every rank."""
         return self.cluster.system.device
+
+    @property
+    def practice(self) -> str:
+        """Whose errors tell how sure a prediction is: the software's, apart with experts.
+
+        What is known of a stack's dense models says little of its mixtures: other kernels, other
+        traffic, other bugs.
+        """
+        name = self.software.id
+        return name if self.model.experts is None else f"{name}, experts"

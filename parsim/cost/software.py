@@ -47,7 +47,8 @@ class Software:
     value of the token table by each backward. `optimizer_bytes` is moved per local parameter by a
     step.
     `expert_overlap` maps the start of a device id (or "default") to the share of dispatching tokens
-    to experts and back that hides beside compute there, `expert_imbalance` the tokens of the busiest rank's experts over the mean.
+    to experts and back that hides beside compute there,
+    `expert_imbalance` is the tokens of the busiest rank's experts over the mean.
     """
 
     id: str

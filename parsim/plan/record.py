@@ -246,7 +246,7 @@ class Plan:
         return stride
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, enums by name; `actions`, `action_times` and `etp` only where they say anything."""
+        """Plain data, enums by name; `actions`, `action_times` and `etp` only where they say so."""
         document = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in ("actions", "action_times"):
             if document[name] is None:

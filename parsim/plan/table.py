@@ -20,8 +20,8 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 COLUMNS = (
-    "tp", "pp", "dp_replicate", "dp_shard", "cp", "ep", "etp", "microbatch_size", "num_microbatches",
-    "v", "zero_stage", "sequence_parallel", "recompute",
+    "tp", "pp", "dp_replicate", "dp_shard", "cp", "ep", "etp", "microbatch_size",
+    "num_microbatches", "v", "zero_stage", "sequence_parallel", "recompute",
 )  # fmt: skip
 
 
@@ -86,7 +86,8 @@ class PlanTable:
     @property
     def expert_replicas(self) -> Ints:
         """Ranks of a stage that hold the same part of the same experts, at least 1."""
-        return np.maximum(self.dp * self.cp * self.tp // self.expert_ranks, 1)
+        replicas: Ints = np.maximum(self.dp * self.cp * self.tp // self.expert_ranks, 1)
+        return replicas
 
     @property
     def expert_shards(self) -> Ints:

@@ -49,7 +49,8 @@ class Parts:
     """Idle seconds of the traffic inside a stage's actions, (S,).
 
     `shard` by kind of action: gathers and scatters beside it. `context` and `routed` are the shares
-    of exposed exchanges that are between context ranks and between experts' ranks. `layer` the share of an action that follows its last
+    of exposed exchanges that are between context ranks and between experts' ranks. `layer` is the
+    share of an action that follows its last
     gather; 1 where shards do not overlap compute. `scatter` is the share of a gradient bucket's
     time that its reduce-scatter takes.
     """

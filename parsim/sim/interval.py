@@ -94,7 +94,7 @@ class Errors:
 
         A calibrated device's own errors are those of calibrated machines, under any software.
         """
-        device, software = job.device.id, job.software.id
+        device, software = job.device.id, job.practice
         if job.device.calibrated and (CALIBRATED, ANY, ANY) in self.groups:
             return self.groups[CALIBRATED, ANY, ANY], True, True
         for key, known in (
@@ -168,7 +168,7 @@ def _basis(job: Job, group: Group, device: bool, software: bool, far: float) -> 
     if not device:
         said += f"; none of {job.device.id}"
     if not software:
-        said += f"; none under {job.software.id}"
+        said += f"; none under {job.practice}"
     return said + (f"; sizes a factor {exp(far):.1f} outside of theirs" if far > 0.05 else "")
 
 

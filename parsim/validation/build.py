@@ -68,7 +68,7 @@ def build_case(run: MeasuredRun) -> Case:
 def _assumed_of_experts(run: MeasuredRun) -> tuple[str, ...]:
     """What is taken from the catalog, and how experts lie, where the row does not say."""
     base = known_mixture(run.model)
-    notes = ()
+    notes: tuple[str, ...] = ()
     if base is not None:
         notes = (f"model {run.model!r}: sizes that are not stated are those of {base.name}",)
     if run.n_experts and run.tp > 1 and run.etp is None:

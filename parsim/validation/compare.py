@@ -171,7 +171,7 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         system=f"{case.job.cluster.num_nodes} x {run.system}",
         stack=run.stack,
         device=case.job.device.id,
-        software=case.job.software.id,
+        software=case.job.practice,
         precision=case.plan.precision,
         plan=case.plan.label(),
         decision=_decision(case),

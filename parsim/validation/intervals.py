@@ -88,7 +88,7 @@ def _residual(table: str, case: Case, measured: float) -> Residual:
         table=table,
         cell=cell,
         device=job.device.id,
-        software=job.software.id,
+        software=job.practice,
         bound=bound_of(job, plan),
         error=_log_error(case, job, measured),
         measured=measured,

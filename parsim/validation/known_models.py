@@ -1,8 +1,8 @@
 """Sizes that a table leaves blank and a model's name decides: mixtures of experts of the catalog.
 
 Tables of mixtures often print a name and no sizes. A name that begins with that of a catalog model
-with experts ("Qwen3_30B_a3B", "DeepSeek-V3 trimmed") stands for that model, except where a cell says
-otherwise; what no column holds (head size, latent attention, windows) is the catalog's too.
+with experts ("Qwen3_30B_a3B", "DeepSeek-V3 trimmed") stands for that model, except where a cell
+says otherwise; what no column holds (head size, latent attention, windows) is the catalog's too.
 """
 
 from __future__ import annotations
