@@ -34,7 +34,7 @@ WRONG = {
         ":24:3 plan.microbatchsize is an unknown key (did you mean 'microbatch_size'?); "
         "allowed: gradient_precision, reduce_precision, bucket_size, overlap_grad_reduce, "
         "overlap_param_gather, overlap_p2p, scatter_p2p, rank_order, tp, pp, dp, dp_replicate, "
-        "dp_shard, cp, ep, microbatch_size, num_microbatches, schedule, action_times, v, "
+        "dp_shard, cp, ep, etp, microbatch_size, num_microbatches, schedule, action_times, v, "
         "stage_layers, zero_stage, sequence_parallel, recompute, precision",
     ),
     "wrong unit": (

@@ -72,7 +72,8 @@ class Sharded:
 
     `counts` (S, K) layers of each kind on each stage, `parameters` (S, B) of each stage on a rank,
     `experts` (S, B) those of them that are experts' (None: none), `speed` (B,) the share of its
-    speed that compute keeps beside a collective. The software runs the share `overlap` of the collectives beside compute and the rest in line.
+    speed that compute keeps beside a collective. The software runs the share `overlap` of the
+    collectives beside compute and the rest in line.
     """
 
     job: Job

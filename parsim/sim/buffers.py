@@ -60,8 +60,9 @@ def layer_moment(job: Job, table: PlanTable, layers: LayerTable) -> Array:
 def _experts_moment(job: Job, table: PlanTable) -> Array:
     """Gradients of a layer's experts at their highest, (B,).
 
-    rows x max(2 h, h + f, (halves + 1) f) values, one after another: the outputs' gradients before and after the all-to-all, with those of the
-    second product's input, those with the first product's outputs.
+    rows x max(2 h, h + f, (halves + 1) f) values, one after another: the outputs' gradients before
+    and after the all-to-all, with those of the second product's input, these with those of the
+    first product's outputs.
     """
     op = job.model.experts
     if op is None:
