@@ -64,6 +64,11 @@ def with_known_sizes(row: Mapping[str, str]) -> dict[str, str]:
     return {**row, **sizes}
 
 
+def is_mixture(row: Mapping[str, str]) -> bool:
+    """Whether a row is of a mixture of experts: by its cells, or by its model's name."""
+    return with_known_sizes(row).get("n_experts", "") not in ("", "0")
+
+
 def _plain(name: str) -> str:
     """Letters and digits alone, small."""
     return "".join(filter(str.isalnum, name.lower()))
