@@ -88,6 +88,7 @@ def check_buildable(spec: TransformerSpec) -> None:
             map(spec.has_window, range(spec.num_layers))
         ),
         "qk_norm=true: normalised queries and keys": spec.qk_norm,
+        f"layer_pattern={spec.layer_pattern}: layers of one part": spec.layer_pattern,
     }
     for part, present in parts.items():
         if present:

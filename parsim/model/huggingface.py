@@ -52,6 +52,7 @@ FAMILY_FLAGS: Mapping[str, Mapping[str, Any]] = {
     "deepseek_v2": _LLAMA_FLAGS,
     "deepseek_v3": _LLAMA_FLAGS,
     "kimi_k2": _LLAMA_FLAGS,
+    "nemotron_h": {**_LLAMA_FLAGS, "rope": False, "gated_mlp": False},
 }
 """Fields of TransformerSpec that every member of a family shares, where not the spec's default."""
 

@@ -31,6 +31,11 @@ class TransformerSpec:
     values of a token, queries from `q_lora_rank` (0: from the token itself). A head of queries and
     keys has `head_dim` values, the last `rope_head_dim` of them rotary and one for all heads'
     keys; a head of values has `value_head_dim`.
+
+    `layer_pattern` names each layer of a hybrid, which then has one part only: M a Mamba-2 mixer,
+    * attention, E experts, - a plain MLP. A mixer has `mamba_heads` heads of `mamba_head_dim`
+    values with a state of `mamba_state` for each, and `mamba_groups` groups that share the
+    projections to and from states.
     """
 
     name: str
@@ -71,6 +76,11 @@ class TransformerSpec:
     kv_lora_rank: int = 0
     rope_head_dim: int = 0
     value_head_dim: int = 0
+    layer_pattern: str = ""
+    mamba_heads: int = 0
+    mamba_head_dim: int = 0
+    mamba_state: int = 0
+    mamba_groups: int = 1
 
     @property
     def vocab_rows(self) -> int:
@@ -89,6 +99,8 @@ class TransformerSpec:
 
     def has_experts(self, layer: int) -> bool:
         """Whether a layer, counted from 0, has experts in place of a plain MLP."""
+        if self.layer_pattern:
+            return self.layer_pattern[layer] == "E"
         beyond = layer - self.dense_layers
         return self.num_experts > 0 and beyond >= 0 and (beyond + 1) % self.expert_every == 0
 
@@ -126,8 +138,22 @@ def check_spec(spec: TransformerSpec) -> None:
             f"seq_len={spec.seq_len} is longer than the {spec.positions} learned positions; "
             f"use seq_len <= {spec.positions}"
         )
+    _check_pattern(spec)
     _check_experts(spec)
     _check_latent(spec)
+
+
+def _check_pattern(spec: TransformerSpec) -> None:
+    pattern = spec.layer_pattern
+    if not pattern:
+        return
+    if len(pattern) != spec.num_layers or set(pattern) - set("M*E-"):
+        raise ModelError(
+            f"layer_pattern={pattern!r} must name each of num_layers={spec.num_layers} layers: M "
+            f"(Mamba-2), * (attention), E (experts) or - (MLP)"
+        )
+    if "M" in pattern and min(spec.mamba_heads, spec.mamba_head_dim, spec.mamba_state) < 1:
+        raise ModelError("layer_pattern with M needs mamba_heads, mamba_head_dim and mamba_state")
 
 
 def _check_experts(spec: TransformerSpec) -> None:

@@ -42,6 +42,9 @@ def build_transformer(spec: TransformerSpec) -> Model:
 
 def _layers(spec: TransformerSpec) -> tuple[Layer, ...]:
     """Layers in order; equal ones are the same object."""
+    if spec.layer_pattern:
+        parts = {part: _part(spec, part) for part in sorted(set(spec.layer_pattern))}
+        return tuple(parts[part] for part in spec.layer_pattern)
     known: dict[tuple[bool, bool], Layer] = {}
     found = []
     for number in range(spec.num_layers):
@@ -53,6 +56,57 @@ def _layers(spec: TransformerSpec) -> tuple[Layer, ...]:
             known[kind] = Layer(name=name, operators=(*attention, *block))
         found.append(known[kind])
     return tuple(found)
+
+
+def _part(spec: TransformerSpec, part: str) -> Layer:
+    """A layer of a hybrid, by its letter."""
+    if part == "M":
+        return Layer(name="mamba_block", operators=_mamba(spec))
+    if part == "*":
+        return Layer(name="attention_block", operators=_attention(spec, near=False))
+    if part == "E":
+        return Layer(name="expert_block", operators=_experts(spec))
+    return Layer(name="mlp_block", operators=_mlp(spec))
+
+
+MAMBA_FORWARD, MAMBA_BACKWARD, MAMBA_SAVED = 16.0, 40.0, 5.0
+"""Values moved and kept per token and inner width of a Mamba-2 mixer between its projections, with
+chunks of 256 tokens. Forward: convolution 3, states of chunks 2.25, passing them on 2, products
+inside chunks 1.5, scan 4.25, gated norm 3. Backward: 2.5 times as many. Kept: what the projection
+made (2.5), what the convolution made (1.5), the scan's output (1)."""
+
+CONVOLUTION = 4
+"""Tokens that the mixer's convolution sees."""
+
+
+def _mamba(spec: TransformerSpec) -> tuple[Operator, ...]:
+    """A Mamba-2 mixer: a projection to gate, values, both sides of the states, and time steps.
+
+    Source: Dao and Gu 2024 (arXiv:2405.21060), section 8; kernels of state-spaces/mamba, whose
+    arithmetic (some 4.7 MFLOP a token, a tenth of the projections') hides under their traffic.
+    Leaves out: that arithmetic, in model FLOPs too.
+    """
+    h, inner = spec.hidden_size, spec.mamba_heads * spec.mamba_head_dim
+    convolved = inner + 2 * spec.mamba_groups * spec.mamba_state
+    own = convolved * (CONVOLUTION + 1) + 3 * spec.mamba_heads + inner
+    mixer = Elementwise(
+        name="scan",
+        width=inner,
+        region=Region.TENSOR,
+        forward=MAMBA_FORWARD,
+        backward=MAMBA_BACKWARD,
+        saved=MAMBA_SAVED,
+        launches=(7, 14),
+        repeated_parameters=own,
+    )
+    outputs = inner + convolved + spec.mamba_heads
+    return (
+        _norm(spec, "mamba_norm"),
+        Linear(name="mamba_in", inputs=h, outputs=outputs, split=Split.COLUMN, bias=False),
+        mixer,
+        Linear(name="mamba_out", inputs=inner, outputs=h, split=Split.ROW, bias=False),
+        _residual(spec, "mamba_residual", False),
+    )
 
 
 def _embedding(spec: TransformerSpec) -> Layer:

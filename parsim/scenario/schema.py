@@ -84,7 +84,7 @@ class ModelBlock(Block):
     config: Text = UNSET
     family: Literal[
         "gpt2", "llama", "mistral", "qwen2", "bert", "mixtral", "qwen3_moe", "gpt_oss",
-        "deepseek_v2", "deepseek_v3",
+        "deepseek_v2", "deepseek_v3", "nemotron_h",
     ] = UNSET  # fmt: skip
     num_layers: Count = UNSET
     hidden_size: Count = UNSET
@@ -123,6 +123,11 @@ class ModelBlock(Block):
     kv_lora_rank: Amount = UNSET
     rope_head_dim: Amount = UNSET
     value_head_dim: Amount = UNSET
+    layer_pattern: Annotated[str, Field(strict=True)] = UNSET
+    mamba_heads: Amount = UNSET
+    mamba_head_dim: Amount = UNSET
+    mamba_state: Amount = UNSET
+    mamba_groups: Count = UNSET
 
 
 class IntraBlock(Block):

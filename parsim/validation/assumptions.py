@@ -120,7 +120,10 @@ def assumptions_for(stack: str) -> tuple[Assumptions, str, tuple[str, ...]]:
 
 
 def software_of_experts(stack: str, release: str) -> str | None:
-    """The software with which a release of a stack runs mixtures, None: as everything else."""
+    """The software with which a release of a stack runs mixtures, None: as everything else.
+
+    Not hybrids: Megatron-Core's schedule that overlaps two micro-batches is made for GPT models.
+    """
     printed = tuple(int(part) for part in release.split(".") if part.isdigit())
     known = [name for since, name in EXPERT_RELEASES.get(stack, ()) if printed >= since]
     return known[-1] if known else None

@@ -47,7 +47,8 @@ def build_case(run: MeasuredRun) -> Case:
         RowSkipped: something about the run cannot be simulated yet.
     """
     assumed, name, notes = assumptions_for(run.stack)
-    if run.n_experts:
+    base = known_mixture(run.model)
+    if run.n_experts and not (base and base.layer_pattern):
         name = software_of_experts(run.stack, run.stack_release) or name
     stack = _software(software(name), run)
     try:

@@ -38,8 +38,8 @@ def known_mixture(name: str) -> TransformerSpec | None:
 
 
 _UNMODELLED = {
-    "nemotron3": "Nemotron 3 has Mamba-2 layers, which are not modelled",
-    "nemotronh": "Nemotron-H has Mamba-2 layers, which are not modelled",
+    "nemotron3": "of Nemotron 3 only Nano is known: the others route a projection of a token",
+    "nemotronh": "the layers of Nemotron-H are not known",
     "qwen3next": "Qwen3-Next has gated delta-net layers, which are not modelled",
 }
 """How names of models begin that no spec can express, and why."""

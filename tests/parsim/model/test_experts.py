@@ -26,6 +26,7 @@ PUBLISHED = {
     "kimi-k2": (1026, 32.6),
     "gpt-oss-20b": (20.9, 3.6),
     "gpt-oss-120b": (116.8, 5.1),
+    "nemotron-3-nano": (31.6, 3.6),
 }
 
 
@@ -85,6 +86,15 @@ def test_latent_attention_counts_both_widths_of_its_heads() -> None:
     assert core.flops(1, 100) == 2 * 100**2 * 128 * (192 + 128)
 
 
+def test_a_hybrid_has_layers_of_one_part() -> None:
+    layers = build_transformer(model_spec("nemotron-3-nano")).layers
+    names = [layer.name for layer in layers]
+    counts = {name: names.count(name) for name in set(names)}
+    assert counts == {"mamba_block": 23, "expert_block": 23, "attention_block": 6}
+    assert names[:6] == ["mamba_block", "expert_block"] * 2 + ["mamba_block", "attention_block"]
+    assert len(set(map(id, layers))) == 3
+
+
 @given(st.integers(1, 64), st.integers(1, 8), st.integers(1, 4))
 def test_an_expert_more_adds_its_parameters_and_no_flops(count: int, top: int, more: int) -> None:
     small = replace(MIXTRAL, num_layers=2, num_experts=max(count, top), experts_per_token=top)
@@ -108,6 +118,11 @@ def test_an_expert_more_adds_its_parameters_and_no_flops(count: int, top: int, m
         (replace(MIXTRAL, dense_layers=32),
          "dense_layers=32 and expert_every=1 leave none of 32 layers with experts; use "
          "num_experts=0 for a dense model"),
+        (replace(MIXTRAL, num_layers=3, layer_pattern="MX"),
+         "layer_pattern='MX' must name each of num_layers=3 layers: M (Mamba-2), * (attention), E "
+         "(experts) or - (MLP)"),
+        (replace(MIXTRAL, num_layers=2, layer_pattern="ME"),
+         "layer_pattern with M needs mamba_heads, mamba_head_dim and mamba_state"),
         (replace(DEEPSEEK, rope_head_dim=192),
          "rope_head_dim=192 must be above 0 and below head_dim=192, of which it is a part"),
         (replace(DEEPSEEK, num_key_value_heads=8),

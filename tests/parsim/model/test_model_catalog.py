@@ -50,6 +50,7 @@ NAMES = [
     "deepseek-v2",
     "deepseek-v3",
     "kimi-k2",
+    "nemotron-3-nano",
 ]
 
 
@@ -73,7 +74,7 @@ def test_entry_has_a_source(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_entry_has_values_of_the_right_type(name: str) -> None:
-    wanted = {"name": str, "head": str, "padded_vocab_size": int | None}
+    wanted = {"name": str, "head": str, "layer_pattern": str, "padded_vocab_size": int | None}
     spec = model_spec(name)
     for field in fields(TransformerSpec):
         expected = wanted.get(field.name, bool if field.type == "bool" else int)

@@ -27,8 +27,8 @@ def test_every_row_is_predicted_or_says_why_not() -> None:
     found = [*mixtures(BRIDGE), *mixtures(SIMUMAX)]
     skipped = [row for row in found if row.skipped]
     assert len(found) >= 99
-    assert len(skipped) <= 21
-    assert all("Mamba" in row.reason or "global_batch_size" in row.reason for row in skipped)
+    assert [row.row_id for row in skipped] == ["megatron_bridge_performance_public-0130"]
+    assert "differs from global_batch_size" in skipped[0].reason  # as printed by the source
 
 
 def test_errors_of_deepseek_on_one_node() -> None:
@@ -53,6 +53,7 @@ def test_errors_of_megatron_bridge() -> None:
         ("GPT OSS 120B", "gpt-oss-120b"),
         ("DeepSeek-V3 trimmed", "deepseek-v3"),
         ("Mixtral 8x22B", "mixtral-8x22b"),
+        ("Nemotron_3_Nano", "nemotron-3-nano"),
     ],
 )
 def test_a_name_stands_for_a_model_of_the_catalog(name: str, model: str) -> None:
