@@ -144,7 +144,7 @@ def specs(draw: st.DrawFn) -> TransformerSpec:
         positions=draw(st.just(0) | st.integers(tokens, 64)),
         token_types=draw(st.integers(0, 2)),
         head=draw(st.sampled_from(["lm", "mlm", "none"])),
-        **{
+        **{  # type: ignore[arg-type]
             flag: draw(st.booleans())
             for flag in (
                 "rope",
