@@ -29,8 +29,9 @@ run: $(CORE) ## search plans for GPT-3 175B on 1,024 A100s, draw the best, compa
 	@echo "The best plan:              $(BEST)"
 	@echo "A picture of its timeline:  $(PICTURE)"
 
-# Real ranks: gradients of every kind of plan, and faults; the other launches are in test-all.
-RANKS := $(addprefix tests/executor/test_,parallel.py pipeline.py random_plans.py fault_processes.py)
+# Real ranks: gradients of every kind of plan, checkpoints and faults; the rest is in test-all.
+RANKS := $(patsubst %,tests/executor/test_%.py,parallel pipeline train random_plans run \
+           run_schedule checkpoint fault_processes full_disk restarts)
 
 test: $(DEV) $(TORCH) ## run the tests
 	$(BIN)/python -m pytest -n 2
@@ -57,9 +58,9 @@ hardware: $(CORE) $(TORCH) ## calibrate, predict, run and compare on this machin
 	$(BIN)/python -m executor.suite $(OUT)
 
 reports: $(CORE) ## predict every shipped measured run; write reports/*.md and the README's tables
-	$(BIN)/python -m parsim.report.readme README.md parsim/validation/evidence.json parsim/sim/interval.json reports/hardware
-	$(BIN)/parsim validate --report reports/accuracy.md
+	$(BIN)/python -m parsim.report.readme README.md parsim/validation/evidence.json parsim/sim/interval.json reports/hardware reports/accuracy.md
 	$(BIN)/python -m tests.benchmarks --report reports/benchmarks.md
+	$(BIN)/python -m tests.tools.network_report README.md reports/network.md reports/benchmarks.md
 
 ablation: $(CORE) ## switch effects off, leave sources out; write reports/ablation.md (minutes)
 	$(BIN)/python -m parsim.report.ablation reports/ablation.md

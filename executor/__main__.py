@@ -56,6 +56,7 @@ def _work(options: argparse.Namespace) -> int:
     from executor.parallel.refused import check_parallel, check_split_backward
     from executor.parallel.tensor import check_splits
     from executor.runnable import check_buildable, check_plan_runnable
+    from parsim.errors import PlanError
     from parsim.scenario import load_scenario
     from parsim.schedule import schedule_of
 
@@ -65,6 +66,11 @@ def _work(options: argparse.Namespace) -> int:
     plan = scenario.fixed_plan()
     check_buildable(scenario.spec)
     check_world(plan, report, oversubscribe=options.oversubscribe)
+    if scenario.job.mixed:
+        raise PlanError(
+            f"a cluster of {scenario.job.cluster.words} cannot be run yet: measurement and "
+            f"prediction are compared on nodes of one kind; use cluster.system and cluster.nodes"
+        )
     check_parallel(plan)
     check_split_backward(plan, schedule_of(plan))
     check_plan_runnable(plan, backend=report.backend)

@@ -8,32 +8,31 @@ them has the machine to itself; the figures are rank 0's.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import re
 import sys
-import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
 
-from executor.calibration.candidates import LEAST_SECONDS, choice
+from executor.calibration.belief import Shape
+from executor.calibration.candidates import choice
 from executor.calibration.choose import Choice
 from executor.calibration.conclude import Measured, Setting, conclude
+from executor.calibration.earlier import compatible, read_calibration
 from executor.calibration.file import hardware_name
-from executor.calibration.fit import Kernels, Sample
+from executor.calibration.held import held_shapes
 from executor.calibration.kernels import Bench
-from executor.calibration.layers import LayerBench, LayerSample
 from executor.calibration.links import interference, link_choice, link_samples
-from executor.calibration.merge import compatible, read_calibration
 from executor.calibration.said import achieved, announced
+from executor.calibration.sample import Kernels
 from executor.calibration.targets import Target, of_scenario, of_workloads, whole_layers
+from executor.calibration.timing import measure, measure_layers
 from executor.calibration.workloads import (
-    GEMM,
     Case,
     distinct_cases,
     memory_cases,
@@ -48,30 +47,10 @@ from parsim.errors import InputError, ParsimError
 from parsim.plan.record import precision
 from parsim.scenario import load_scenario
 
-REFERENCE = {"cpu": 512, "cuda": 4096}
-"""Edge of the square product that is timed at start, middle and end."""
-PATIENCE = 2.0
-"""Times its seconds after which a part of the calibration leaves out what is left."""
 LINK_MEMORY = 0.1
 """Of a device's memory for the arrays of one collective."""
-MORE_SECONDS = 0.1
-"""A shape is repeated longer by at most so much where there is time."""
 SHARES = {"kernels": 0.4, "layers": 0.25, "links": 0.15}
 """Of the seconds given; the rest is for starting the ranks, making inputs, and the fit."""
-
-
-@dataclass(slots=True)
-class _Clock:
-    """The reference product at several moments."""
-
-    bench: Bench
-    share: float
-    moments: list[float] = field(default_factory=list)
-
-    def tick(self) -> None:
-        edge = REFERENCE[self.bench.device.type]
-        reference = Case(GEMM, {"m": edge, "n": edge, "k": edge})
-        self.moments.append(self.bench.sample(reference, self.share).seconds)
 
 
 def ranks_wanted(report: DeviceReport) -> int:
@@ -129,47 +108,26 @@ def cases(chosen: Setting) -> tuple[Case, ...]:
     return (*alone, *distinct_cases(chosen.workloads, software))
 
 
-def choice_for(chosen: Setting, seconds: float) -> Choice:
+def held_by(old: Path | None) -> frozenset[Shape]:
+    """What an earlier calibration has measured and the merge will keep."""
+    earlier = None if old is None else read_calibration(old)
+    return held_shapes(earlier, torch.__version__, datetime.date.today())
+
+
+def choice_for(chosen: Setting, seconds: float, held: frozenset[Shape] = frozenset()) -> Choice:
     """Which kernels are timed in a calibration of so many seconds."""
     return choice(chosen.targets, cases(chosen), chosen.kernels, chosen.device,
-                  kind=chosen.report.kind, seconds=SHARES["kernels"] * seconds)  # fmt: skip
+                  kind=chosen.report.kind, seconds=SHARES["kernels"] * seconds,
+                  held=held)  # fmt: skip
 
 
-def links_for(chosen: Setting, seconds: float) -> Choice:
+def links_for(chosen: Setting, seconds: float, held: frozenset[Shape] = frozenset()) -> Choice:
     """Which collectives and messages between two ranks are timed."""
     system = chosen.system or load_catalog().system("cpu")
     memory = LINK_MEMORY * chosen.device.memory
     cpu = chosen.report.kind == "cpu"
-    return link_choice(system, memory=memory, seconds=SHARES["links"] * seconds, cpu=cpu)
-
-
-def measure(
-    bench: Bench, listed: Sequence[Case], seconds: float, expected: float
-) -> tuple[list[Sample], tuple[float, ...], list[str]]:
-    """Time the cases on this rank in their order, as far as the time reaches.
-
-    What they are `expected` to leave of the time goes to longer repeating.
-
-    Returns:
-        The samples, the reference product at start, middle and end, and notes.
-    """
-    end = time.perf_counter() + PATIENCE * seconds
-    left = (seconds - expected) / max(len(listed), 1)
-    share = LEAST_SECONDS[bench.device.type] + min(max(left, 0.0), MORE_SECONDS)
-    clock = _Clock(bench, share)
-    clock.tick()
-    samples: list[Sample] = []
-    for i, case in enumerate(listed):
-        if time.perf_counter() > end:
-            break
-        samples.append(bench.sample(case, share))
-        if i == len(listed) // 2:
-            clock.tick()
-    clock.tick()
-    dropped = len(listed) - len(samples)
-    notes = [f"{dropped} of {len(listed)} chosen shapes took longer than expected and were left "
-             f"out"] if dropped else []  # fmt: skip
-    return samples, tuple(clock.moments), notes
+    share = SHARES["links"] * seconds
+    return link_choice(system, memory=memory, seconds=share, cpu=cpu, held=held)
 
 
 def mergeable(old: Path, chosen: Setting) -> list[str]:
@@ -182,35 +140,17 @@ def mergeable(old: Path, chosen: Setting) -> list[str]:
     return compatible(read_calibration(old), name, chosen.kernels.precision, torch.__version__)
 
 
-def measure_layers(bench: Bench, chosen: Setting, seconds: float) -> list[LayerSample]:
-    """Time the layers of all workloads for which there are enough ranks."""
-    size = dist.get_world_size()
-    mesh = init_device_mesh(bench.device.type, (size,)) if size > 1 else None
-    layers = LayerBench(bench.device, mesh)
-    runnable = [one for one in chosen.workloads if layers.runs(one)]
-    share = seconds / max(len(runnable), 1)
-    end = time.perf_counter() + PATIENCE * seconds
-    found: list[LayerSample] = []
-    for one in runnable:
-        late = torch.tensor(float(time.perf_counter() > end), device=bench.device)
-        if size > 1:  # all ranks stop at the same workload
-            dist.broadcast(late, 0)
-        if not late:
-            found += layers.samples(one, share)
-    return found
-
-
-def calibrate(chosen: Setting, out: Path, seconds: float) -> None:
+def calibrate(chosen: Setting, out: Path, seconds: float, held: frozenset[Shape]) -> None:
     """One rank's part; rank 0 writes `device.yaml` and `calibration.json` into `out`."""
     device = rank_device(chosen.report)
     with process_group(chosen.report.backend, max(300.0, 10.0 * seconds)):
         bench = Bench(device, chosen.kernels.precision)
         several = dist.get_world_size() > 1
-        wired = links_for(chosen, seconds)
+        wired = links_for(chosen, seconds, held)
         links = list(link_samples(bench, wired, SHARES["links"] * seconds)) if several else []
         lost = interference(bench) if several else None
         limit = SHARES["kernels"] * seconds
-        picked = choice_for(chosen, seconds)
+        picked = choice_for(chosen, seconds, held)
         samples, moments, notes = measure(bench, picked.cases, limit, picked.cost)
         dist.barrier()
         layers = measure_layers(bench, chosen, SHARES["layers"] * seconds)
@@ -241,9 +181,10 @@ def main() -> int:
             for said in mergeable(options.merge, chosen) if options.merge else ():
                 sys.stderr.write(f"note: {said}\n")
             sys.stdout.write(f"{ranks_wanted(report)}\n")
-            sys.stderr.write(announced(choice_for(chosen, options.seconds)))
+            picked = choice_for(chosen, options.seconds, held_by(options.merge))
+            sys.stderr.write(announced(picked))
         else:
-            calibrate(chosen, options.out, options.seconds)
+            calibrate(chosen, options.out, options.seconds, held_by(options.merge))
         return 0
     except ParsimError as error:
         sys.stderr.write(f"error: {error}\n")

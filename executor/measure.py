@@ -53,8 +53,8 @@ class Spread:
 
 
 def known(value: float) -> float | None:
-    """What JSON has for a number: null for NaN."""
-    return None if math.isnan(value) else value
+    """What JSON has for a number: null for what is infinite or undefined."""
+    return value if math.isfinite(value) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

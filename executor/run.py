@@ -7,7 +7,6 @@ Started by torchrun on every rank (`parsim run` does that). Rank 0 writes `run.j
 from __future__ import annotations
 
 import json
-import math
 import os
 from argparse import Namespace
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from executor.faults import HERE, fatal, writing
 from executor.measure import Batch, Spread, Steps, known, mean_over_ranks, take_steps
 from executor.memory import peak_bytes
 from executor.mesh import DeviceReport, rank_device, replica_index
+from executor.present import present
 from executor.record import PAIRS, record_steps
 from executor.restart import agreed_attempt, tell_restart
 from executor.tolerance import judge
@@ -73,7 +73,7 @@ def run(scenario: Scenario, report: DeviceReport, options: Namespace) -> None:
         if dist.get_rank() == 0 and timeline is not None:
             HERE.enter("write")
             steps = replace(steps, restarts=checkpoints.attempt)
-            _write(scenario, report, options.out, steps, timeline, peaks, checked)
+            _write(scenario, report, options.out, options.warmup, steps, timeline, peaks, checked)
 
 
 def _limit_waits(trainer: Trainer, seconds: float) -> None:
@@ -140,13 +140,11 @@ def _verify(
     tokens, targets = batch
     on_device = (tokens.to(device), targets.to(device))
     found = judge(still, plan, on_device, seed, loss, gradients)
-    # JSON has no number for what is not finite
-    numbers = {name: _finite(value) for name, value in asdict(found).items()}
+    numbers = {
+        name: known(value) if isinstance(value, float) else value
+        for name, value in asdict(found).items()
+    }
     return {**numbers, "within": found.within}
-
-
-def _finite(value: object) -> object:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _gathered(value: float) -> list[float]:
@@ -159,6 +157,7 @@ def _write(
     scenario: Scenario,
     report: DeviceReport,
     folder: Path,
+    warmup: int,
     steps: Steps,
     timeline: Timeline,
     peaks: list[float],
@@ -185,9 +184,8 @@ def _write(
         with writing(folder / "predicted.json") as path:
             predicted.timeline.save(path)
     with writing(folder / "run.json") as path:
-        path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    if told := os.environ.get("PARSIM_WROTE"):  # by the launcher of this node, of perhaps several
-        Path(told).touch()
+        path.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    present(scenario, document, steps.losses, warmup, folder)
 
 
 def run_document(
@@ -221,7 +219,7 @@ def run_document(
             "recording_cost": timeline.meta["recording_cost"],
             "tokens_per_s": known(plan.global_batch_size * job.model.seq_len / spread.median),
             "mfu": known(flops / capable),
-            "loss": list(steps.losses),
+            "loss": [known(loss) for loss in steps.losses],
             "restarts": steps.restarts,
         },
         "error": {

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 from parsim.errors import ModelError, PlanError, ScheduleError
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
+from parsim.plan.executor_rules import freed
 from parsim.schedule import Kind, Schedule, schedule_of
 from parsim.schedule.check import check_schedule
 from parsim.schedule.lowering import lower
@@ -136,12 +137,9 @@ def _check_split_backward(schedule: Schedule, zero_stage: int, dp_kind: DpKind) 
             "never run; allowed with I and W: none, reduce_grad, replicate, fully_shard with "
             "zero_stage=2"
         )
-    if zero_stage == 3:
-        raise PlanError(
-            f"{where}, and zero_stage=3 (fully_shard with reshard_after_forward=True) would then "
-            "give wrong or no gradients: the parameters are freed between F, I and W; "
-            "use zero_stage=2, or a schedule with full backwards (B)"
-        )
+    message = freed(Plan(zero_stage=zero_stage), schedule.name, str(split))
+    if message:
+        raise PlanError(message)
 
 
 def _check_lowered(schedule: Schedule, dp_kind: DpKind) -> None:

@@ -16,6 +16,14 @@ import typer
 
 from parsim.cli_catalog import app as catalog
 from parsim.cli_collectives import collectives
+from parsim.cli_contention import (
+    Beside,
+    On,
+    contended,
+    placed_jobs,
+    save_together,
+    simulate_together,
+)
 from parsim.cli_executor import calibrate, run
 from parsim.cli_validate import validate
 from parsim.errors import NoFeasiblePlan, ParsimError, ToleranceExceeded
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
     from parsim.search.contended import ContendedOrder
     from parsim.search.search import SearchResult
     from parsim.sim.contention import Contention
+    from parsim.sim.jobs_together import JobsTogether
     from parsim.sim.monte_carlo import JitterResult
 
 INTERRUPTED = 130
@@ -163,6 +172,8 @@ def simulate(  # noqa: PLR0913  one parameter an option
     contention: Annotated[
         bool, typer.Option("--contention", help="also with links that all traffic shares (tier C)")
     ] = False,
+    beside: Beside = None,
+    on: On = None,
     jitter_steps: Annotated[
         int | None,
         typer.Option(min=1, help="simulate so many steps with ranks that differ: mean, p50, p99"),
@@ -174,7 +185,7 @@ def simulate(  # noqa: PLR0913  one parameter an option
     from parsim.report.save import check_own_form, save_own_form
     from parsim.search.relax import shortage_message
     from parsim.sim import simulate as predict
-    from parsim.validation.evidence import describe, evidence_for
+    from parsim.validation.evidence import describe, evidence_of
 
     found = load(scenario, overrides, device)
     plan = found.fixed_plan()
@@ -183,27 +194,36 @@ def simulate(  # noqa: PLR0913  one parameter an option
     prediction = predict(
         found.job, plan, tier="events" if events else "evaluate", timeline=timeline is not None
     )
-    usable = found.job.device.usable_memory
-    evidence = evidence_for(found.job.device.id, found.job.practice)
+    evidence = evidence_of(found.job)
+    jobs = placed_jobs(found, on, beside)
     late = _jitter(found, jitter_steps, seed)
-    shared = _contention(found) if contention else None
+    shared = _contention(found, asked=contention, slow=late is not None) if not jobs else None
+    both = simulate_together(jobs) if jobs else None
     if as_json:
         more = {} if late is None else {"jitter": late.to_json()}
         more |= {} if shared is None else {"contention": shared.to_json()}
+        more |= {} if both is None else {"together": both.to_json()}
         print_json({**prediction.to_json(), "evidence": evidence and evidence.to_json(), **more})
     else:
         from parsim.report.text import prediction_view
 
-        show(prediction_view(prediction, usable=usable, evidence=describe(evidence)))
-        _show_more(shared, late)
+        said = describe(evidence, mixed=found.job.mixed)
+        show(prediction_view(prediction, usable=prediction.usable, evidence=said))
+        _show_more(shared, both, late)
     if timeline is not None and prediction.timeline is not None:
         save_own_form(prediction.timeline, timeline)
         note(f"timeline written to {timeline}")
-    if max(prediction.peak_allocated) > usable:
+    if not prediction.fits():
         raise NoFeasiblePlan(shortage_message(found.job, plan))
 
 
-def _show_more(shared: Contention | None, late: JitterResult | None) -> None:
+def _show_more(
+    shared: Contention | None, both: JobsTogether | None, late: JitterResult | None
+) -> None:
+    if both is not None:
+        from parsim.report.together import together_view
+
+        show(together_view(both))
     if shared is not None:
         from parsim.report.contention import contention_view
 
@@ -214,11 +234,10 @@ def _show_more(shared: Contention | None, late: JitterResult | None) -> None:
         show(jitter_view(late))
 
 
-def _contention(found: Scenario) -> Contention:
-    from parsim.sim.contention import simulate_contention
-
-    with progress("simulating shared links"):
-        return simulate_contention(found.job, found.fixed_plan())
+def _contention(found: Scenario, *, asked: bool, slow: bool) -> Contention | None:
+    """Tier C where it is asked for, and where tier B alone would leave out what was."""
+    slow = slow and bool(found.jitter.slow_ranks)
+    return contended(found) if asked or found.needs_links or slow else None
 
 
 def _jitter(found: Scenario, steps: int | None, seed: int) -> JitterResult | None:
@@ -256,24 +275,26 @@ def search(
     from parsim.report.save import check_writable, write_text
     from parsim.scenario import scenario_text
     from parsim.search.search import search as find
-    from parsim.validation.evidence import describe, evidence_for
+    from parsim.validation.evidence import describe, evidence_of
 
     found = load(scenario, overrides, device)
-    evidence = evidence_for(found.job.device.id, found.job.practice)
+    evidence = evidence_of(found.job)
     space = found.plan_space()
     if save is not None:
         check_writable(save)
     with progress("evaluating plans") as step:
         result = find(found.job, space, top=top, progress=step, time_limit=time_limit)
-    shared = _best_contended(found, result) if contention else None
+    shared = _best_contended(found, result) if contention or found.needs_links else None
     if as_json:
         more = {} if shared is None else {"contention": shared.to_json()}
         print_json({**result.to_json(), **more})
     else:
         from parsim.report.text import search_view
 
-        limit = found.job.device.usable_memory * (1.0 - space.memory_margin)
-        show(search_view(result, usable=limit, evidence=describe(evidence)))
+        share = 1.0 - space.memory_margin
+        limit, *others = (one.usable_memory * share for one in found.job.cluster.devices)
+        said = describe(evidence, mixed=found.job.mixed)
+        show(search_view(result, usable=limit, others=others, evidence=said))
         if shared is not None:
             from parsim.report.contention import order_view
 
@@ -289,11 +310,11 @@ def _best_contended(found: Scenario, result: SearchResult) -> ContendedOrder:
     from parsim.search.contended import contended_order
 
     with progress("simulating shared links") as step:
-        return contended_order(found.job, result, progress=step)
+        return contended_order(found.job, result, background=found.background, progress=step)
 
 
 @app.command()
-def timeline(
+def timeline(  # noqa: PLR0913  one parameter an option
     scenario: Annotated[
         Path, typer.Argument(metavar="SCENARIO", help="scenario, plan or saved timeline")
     ],
@@ -308,6 +329,8 @@ def timeline(
     contention: Annotated[
         bool, typer.Option("--contention", help="on shared links, with their load (.json only)")
     ] = False,
+    beside: Beside = None,
+    on: On = None,
 ) -> None:
     """Draw what every pipeline rank does when, and where the bubbles are."""
     from parsim.report.drawable import predicted, saved
@@ -315,11 +338,13 @@ def timeline(
 
     check_suffix(output)
     check_other(output, scenario)
-    if contention:
+    if contention or beside or on:
         from parsim.report.contention import save_contended
 
+        found = load(scenario, overrides, device)
+        jobs = placed_jobs(found, on, beside)
         with progress("simulating shared links"):
-            save_contended(load(scenario, overrides, device), output)
+            save_together(jobs, output) if jobs else save_contended(found, output)
         return note(f"timeline written to {output}")
     drawn, said = saved(scenario, overrides) or predicted(
         load(scenario, overrides, device), output, note

@@ -117,7 +117,7 @@ def import_file(
         str | None, typer.Option(metavar="ID", help="the devices, where the file does not say")
     ] = None,
 ) -> None:
-    """Make a system of a topology: nvidia-smi topo -m, NCCL's XML, ASTRA-sim's yml."""
+    """Make a system of a topology: nvidia-smi topo -m, XML of NCCL or lstopo, ASTRA-sim's yml."""
     from parsim.cluster.importers import catalog_text, import_topology
     from parsim.report.save import check_other, write_text
 

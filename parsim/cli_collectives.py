@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parsim.errors import InputError, did_you_mean
+from parsim.errors import InputError
+from parsim.sweep_request import Asked, asked, check_together, read_degrees
 from parsim.terminal import AsJson, calibrated, note, print_json, progress, show
-from parsim.units import parse_quantity
 
 if TYPE_CHECKING:
     from parsim.cluster.hardware import System
-    from parsim.cost.collectives import Algorithm, Protocol
-    from parsim.sim.collective_sweep import Collective, Sweep, Timings
+    from parsim.sim.collective_sweep import Sweep, Timings
     from parsim.sim.concurrent import Concurrent
     from parsim.sim.group_layout import Layout
-
-PREDICTED_SIZES, MEASURED_SIZES = "8B..8GiB", "4KiB..64MiB"
-MOST_AT_ONCE = 1024
 
 
 def collectives(  # noqa: PLR0913 - one argument per option
@@ -78,8 +73,8 @@ def collectives(  # noqa: PLR0913 - one argument per option
 ) -> None:
     """Predict collectives by size as nccl-tests prints them, alone and several groups at once."""
     began = time.time()
-    chosen = _chosen(kind, sizes, factor, algorithm, protocol, measure=measure)
-    _check_together(concurrent, group, ranks, chosen, measure=measure, nodes=nodes)
+    chosen = asked(kind, sizes, factor, algorithm, protocol, measure=measure)
+    check_together(concurrent, group, ranks, chosen, measure=measure, nodes=nodes)
     if output is not None:
         from parsim.report.collective_curves import check_picture
 
@@ -102,104 +97,8 @@ def collectives(  # noqa: PLR0913 - one argument per option
     _tell(found, both, measured, said, verbose=verbose, as_json=as_json)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Chosen:
-    """What the options ask for; `kinds` is None where they name none."""
-
-    kinds: tuple[Collective, ...] | None
-    sizes: tuple[int, ...]
-    algorithm: Algorithm | None
-    protocol: Protocol | None
-
-
-def _chosen(kind: str | None, sizes: str | None, factor: int | None, algorithm: str | None,
-            protocol: str | None, *, measure: bool) -> _Chosen:  # fmt: skip
-    from parsim.cost.collectives import Algorithm, Protocol
-    from parsim.sim.collective_sweep import COLLECTIVES
-
-    words = [word.strip() for word in kind.split(",")] if kind is not None else None
-    kinds = None
-    if words is not None:
-        known = tuple(_known("kind", word, COLLECTIVES) for word in words)
-        kinds = tuple(one for one in COLLECTIVES if one in known)
-    default = MEASURED_SIZES if measure else PREDICTED_SIZES
-    step = factor or (4 if measure else 2)
-    name = algorithm and _known("algorithm", algorithm.lower(), get_args(Algorithm))
-    by_case = {one.lower(): one for one in get_args(Protocol)}
-    wire = protocol and by_case.get(protocol.lower(), protocol)
-    if wire:
-        _known("protocol", wire, get_args(Protocol))
-    return _Chosen(
-        kinds=kinds,
-        sizes=read_sizes(default if sizes is None else sizes, step),
-        algorithm=name,  # type: ignore[arg-type]
-        protocol=wire,  # type: ignore[arg-type]
-    )
-
-
-def _known(option: str, word: str, allowed: Sequence[str]) -> str:
-    if word not in allowed:
-        raise InputError(
-            f"--{option} {word!r} is unknown{did_you_mean(word, allowed)}; "
-            f"allowed: {', '.join(allowed)}"
-        )
-    return word
-
-
-def read_sizes(text: str, factor: int) -> tuple[int, ...]:
-    """Sizes in bytes of `8B..8GiB` (each `factor` times the one before) or of a list.
-
-    Raises:
-        InputError: a size without unit, of no whole number of bytes, or a range that goes down.
-    """
-    low, dots, high = text.partition("..")
-    if not dots:
-        return tuple(sorted({_size(text, word) for word in text.split(",")}))
-    first, last = _size(text, low), _size(text, high)
-    if first > last:
-        raise InputError(f"--sizes {text}: {low} is more than {high}; write the smaller one first")
-    found = [first]
-    while found[-1] * factor <= last:
-        found.append(found[-1] * factor)
-    return tuple(found)
-
-
-def _size(text: str, word: str) -> int:
-    try:
-        value = parse_quantity(word, "bytes")
-    except InputError as wrong:
-        raise InputError(f"--sizes {text}: {wrong}") from None
-    if value < 1 or value != int(value) or value > 2**50:
-        raise InputError(
-            f"--sizes {text}: {word.strip()} is not a whole number of bytes from 1 B to 1024 TiB"
-        )
-    return int(value)
-
-
-def _check_together(concurrent: int | None, group: str | None, ranks: int | None, chosen: _Chosen,
-                    *, measure: bool, nodes: int) -> None:  # fmt: skip
-    if group is not None and (ranks is not None or concurrent is not None):
-        raise InputError(
-            "--group says how many ranks and groups there are; leave out --ranks and --concurrent"
-        )
-    if concurrent is not None and not 1 <= concurrent <= MOST_AT_ONCE:
-        raise InputError(f"--concurrent {concurrent}: allowed are 1 to {MOST_AT_ONCE} groups")
-    if not measure:
-        return
-    if nodes > 1 or group is not None:
-        raise InputError(
-            "--measure runs on this machine alone; say the ranks with --ranks and the groups at "
-            "once with --concurrent instead of --nodes or --group"
-        )
-    if chosen.algorithm or chosen.protocol:
-        raise InputError(
-            "--measure lets the library choose; leave out --algorithm and --protocol (and set "
-            "NCCL_ALGO or NCCL_PROTO yourself)"
-        )
-
-
 def _hardware(device: str | None) -> dict[str, Any]:
-    from parsim.launch import collectives_hardware
+    from parsim.measuring import collectives_hardware
 
     return collectives_hardware(None if device is None or _is_file(device) else device)
 
@@ -242,7 +141,7 @@ def _layout(system: System, nodes: int, ranks: int | None, group: str | None,
     from parsim.sim.group_layout import axis_layout, spread_layout
 
     if group is not None:
-        return axis_layout(system, nodes, _degrees(group))
+        return axis_layout(system, nodes, read_degrees(group))
     if here is not None:
         if (system.library == "gloo") != (here["backend"] == "gloo"):
             raise InputError(
@@ -261,19 +160,7 @@ def _layout(system: System, nodes: int, ranks: int | None, group: str | None,
     return spread_layout(system, nodes, ranks, at_once or 1)
 
 
-def _degrees(text: str) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for pair in text.split(","):
-        axis, sign, degree = (part.strip() for part in pair.partition("="))
-        if not sign or not axis.isidentifier() or not degree.isdecimal() or int(degree) < 1:
-            raise InputError(f"--group {text}: {pair!r} is not AXIS=DEGREE; e.g. --group tp=8,dp=2")
-        if axis in found:
-            raise InputError(f"--group {text}: axis {axis} stands there twice")
-        found[axis] = int(degree)
-    return found
-
-
-def _predict(layout: Layout, chosen: _Chosen) -> Sweep:
+def _predict(layout: Layout, chosen: Asked) -> Sweep:
     from parsim.sim.collective_sweep import COLLECTIVES, able_kinds, sweep
 
     kinds = chosen.kinds
@@ -286,9 +173,9 @@ def _predict(layout: Layout, chosen: _Chosen) -> Sweep:
 
 
 def _measure(
-    layout: Layout, chosen: _Chosen, here: dict[str, Any], *, until: float
+    layout: Layout, chosen: Asked, here: dict[str, Any], *, until: float
 ) -> dict[str, Any]:
-    from parsim.launch import measure_collectives
+    from parsim.measuring import measure_collectives
     from parsim.sim.collective_sweep import COLLECTIVES
 
     groups, ranks = len(layout.groups), layout.num_ranks
@@ -323,7 +210,7 @@ def _conditions(measured: dict[str, Any]) -> str:
     )
 
 
-def _together(found: Sweep, chosen: _Chosen, measured: dict[str, Any] | None) -> Concurrent:
+def _together(found: Sweep, chosen: Asked, measured: dict[str, Any] | None) -> Concurrent:
     from parsim.sim.concurrent import together
 
     both = together(found, algorithm=chosen.algorithm, protocol=chosen.protocol)

@@ -97,15 +97,7 @@ def run(  # noqa: PLR0913 - one argument per option
     if document is None:
         note(f"this node's ranks are done; rank 0 ran on another node and wrote {out} there")
         return
-    _draw_loss(document, found, warmup, out / "loss.png")
-    from parsim.report.run import run_view, verdict
-
-    if as_json:
-        print_json(document)
-    else:
-        show(run_view(document, str(out)))
-    if document["verify"] is not None and not document["verify"]["within"]:
-        raise ToleranceExceeded(verdict(document["verify"]))
+    _tell(document, out, as_json=as_json)
 
 
 def _print_script(
@@ -119,15 +111,18 @@ def _print_script(
     sys.stdout.write(emit(form, found, options, nodes_asked=nodes_asked))
 
 
-def _draw_loss(document: dict[str, Any], found: Scenario, warmup: int, path: Path) -> None:
-    """Draw the curve of a run."""
-    from parsim.report.loss import draw_loss
+def _tell(document: dict[str, Any], out: Path, *, as_json: bool) -> None:
+    """Print a run's document; it fails where training did."""
+    from parsim.report.run import diverged, run_view, verdict
 
-    title = f"{found.job.model.name} on {document['device']}"
-    draw_loss(
-        document["measured"]["loss"], warmup=warmup, vocab_rows=found.spec.vocab_rows,
-        title=title, plan=found.fixed_plan().label(), path=path,
-    )  # fmt: skip
+    if as_json:
+        print_json(document)
+    else:
+        show(run_view(document, str(out)))
+    if document["verify"] is not None and not document["verify"]["within"]:
+        raise ToleranceExceeded(verdict(document["verify"]))
+    if message := diverged(document["measured"]["loss"]):
+        raise ToleranceExceeded(message)
 
 
 def calibrate(
@@ -150,7 +145,7 @@ def calibrate(
     as_json: AsJson = False,
 ) -> None:
     """Measure this machine and write the device and system that the simulator reads."""
-    from parsim.launch import calibrate as measure
+    from parsim.measuring import calibrate as measure
 
     out = out or merge or Path("device.yaml")
     if merge is None and out.exists():

@@ -19,8 +19,9 @@ from typing import Final
 
 from parsim.cluster.hardware import System
 from parsim.errors import InputError, did_you_mean
-from parsim.launch import RunOptions, meeting_of, settings
+from parsim.launch import RunOptions, meeting_of
 from parsim.nodes import Nodes, meeting_words
+from parsim.ranks import settings
 from parsim.scenario import Scenario
 
 _TORCHRUN: Final = Template("""\
@@ -53,13 +54,13 @@ class Script:
     """What a script starts.
 
     `words` are the arguments of the executor, `restarts` those of torchrun about starting again.
-    `devices_per_node` are GPUs, or with `on_cpu` cores. `name` is what the nodes meet under.
+    `devices_per_host` are GPUs, or with `on_cpu` cores. `name` is what the nodes meet under.
     """
 
     label: str
     world_size: int
     nodes: Nodes
-    devices_per_node: int
+    devices_per_host: int
     on_cpu: bool
     out: Path
     words: Sequence[str]
@@ -96,7 +97,7 @@ def emit(form: str, scenario: Scenario, options: RunOptions, *, nodes_asked: boo
         raise InputError(
             f"--emit={form} is unknown{did_you_mean(form, FORMS)}; allowed: {', '.join(FORMS)}"
         )
-    plan, system = scenario.fixed_plan(), scenario.job.cluster.system
+    plan, system = scenario.fixed_plan(), scenario.job.system
     asked = options.nodes if nodes_asked else None
     nodes = nodes_for(plan.world_size, system, asked, oversubscribe=options.oversubscribe)
     options = replace(options, nodes=nodes)
@@ -105,7 +106,7 @@ def emit(form: str, scenario: Scenario, options: RunOptions, *, nodes_asked: boo
         label=plan.label(),
         world_size=plan.world_size,
         nodes=nodes,
-        devices_per_node=system.devices_per_node,
+        devices_per_host=system.launched_together,
         on_cpu=options.device == "cpu" or system.intra.fabric == "shared-memory",
         out=options.out,
         words=words,
@@ -121,10 +122,13 @@ def nodes_for(
 ) -> Nodes:
     """The nodes that a script starts: those asked for, or the fewest whose devices suffice.
 
+    A node is a machine here, as torchrun and Slurm have it: of an NVL72, a compute tray.
+
     Raises:
         InputError: the ranks cannot be shared out equally, or a node lacks devices for its share.
     """
-    have = system.devices_per_node
+    have = system.launched_together
+    where = "host" if have < system.devices_per_node else "node"
     counts = (n for n in range(1, world_size + 1) if world_size % n == 0)
     fewest = next(n for n in counts if world_size // n <= have)
     if asked is None:
@@ -132,7 +136,7 @@ def nodes_for(
     if asked.share(world_size) > have and not oversubscribe:
         raise InputError(
             f"--nnodes={asked.count} puts {asked.share(world_size)} ranks on a node, but "
-            f"{system.id} has {have} devices a node; use --nnodes {fewest} or more, or "
+            f"{system.id} has {have} devices a {where}; use --nnodes {fewest} or more, or "
             "--oversubscribe"
         )
     return asked
@@ -208,7 +212,7 @@ def _resources(script: Script) -> Iterable[str]:
     """At least one core a rank, or torchrun's one task would give all its ranks a single one."""
     yield f"#SBATCH --cpus-per-task={script.ranks}"
     if not script.on_cpu:
-        yield f"#SBATCH --gpus-per-node={min(script.ranks, script.devices_per_node)}"
+        yield f"#SBATCH --gpus-per-node={min(script.ranks, script.devices_per_host)}"
 
 
 def _torchrun_words(script: Script, *, name: str) -> Iterable[str]:

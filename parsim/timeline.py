@@ -189,7 +189,10 @@ class Timeline:
 
 def ordered(spans: Iterable[Span]) -> tuple[Span, ...]:
     """Spans in the order that `Timeline` promises: rank, stream, start."""
-    lanes = {name: i for i, name in enumerate(STREAMS)}
-    return tuple(
-        sorted(spans, key=lambda s: (s.rank, lanes.get(s.stream, len(lanes)), s.start, s.end))
-    )
+    return tuple(sorted(spans, key=lane_order))
+
+
+def lane_order(span: Span) -> tuple[int, int, float, float]:
+    """What `ordered` sorts by."""
+    lane = STREAMS.index(span.stream) if span.stream in STREAMS else len(STREAMS)
+    return (span.rank, lane, span.start, span.end)

@@ -49,6 +49,7 @@ def stops(graph: Graph, a: int, b: int) -> list[str]:
         ("bridged-pairs.txt", (), 4, 2, "bf16"),
         ("h100-topology.xml", (), 4, 2, "bf16"),
         ("v100-pair.xml", (), 2, 1, "fp16"),
+        ("lstopo.xml", (), 2, 2, "bf16"),
         ("h100-rings.xml", H100, 4, 2, "bf16"),
         ("astra.yml", H100, 4, 2, "bf16"),
     ],
@@ -154,6 +155,23 @@ def test_nccl_rings_give_efficiencies(cli: Cli, tmp_path: Path) -> None:
     assert system.network.efficiency == pytest.approx(8 * 20 / (4 * 50))
 
 
+def test_lstopo_has_hosts_switches_and_the_slowest_link_of_a_way(cli: Cli, tmp_path: Path) -> None:
+    """Ports are passed through, the management port and the board's display are left out."""
+    system = imported(cli, tmp_path, "lstopo.xml")
+    assert system.device.id == "h100-sxm-80gb"
+    graph = graph_of(system)
+    assert stops(graph, 0, 1) == ["nvswitch:0.0", "gpu:1"]
+    kinds = sorted({name.partition(":")[0] for name in graph.nodes})
+    assert kinds == ["gpu", "host", "leaf", "nic", "nvswitch", "pcie"]
+    rates = {
+        (graph.link(i).source, graph.link(i).target): graph.link(i).capacity
+        for i in range(graph.num_links)
+    }
+    assert rates["gpu:0", "pcie:0.0"] == pytest.approx(63.0154e9)
+    assert rates["nic:0.1", "pcie:0.1"] == pytest.approx(31.5077e9)
+    assert rates["host:0.0", "host:0.1"] == 22e9  # Sapphire Rapids
+
+
 def test_a_clouds_static_file_has_classes_only(cli: Cli, tmp_path: Path) -> None:
     pci = '<pci busid="000{}:00:00.0" class="{}" link_speed="16 GT/s" link_width="16"/>'
     inner = [pci.format(n, "0x030200") + pci.format(n + 4, "0x020700") for n in range(4)]
@@ -209,6 +227,7 @@ TABLE = (
     "NIC0 PXB  SYS  X\n"
 )
 XML = (SAMPLES / "h100-topology.xml").read_text()
+LSTOPO = (SAMPLES / "lstopo.xml").read_text()
 RINGS = (SAMPLES / "h100-rings.xml").read_text()
 ASTRA = (SAMPLES / "astra.yml").read_text()
 BOMB = '<?xml version="1.0"?>\n<!DOCTYPE system [\n<!ENTITY a SYSTEM "file:///etc/passwd">]>\n'
@@ -301,7 +320,54 @@ BAD = {
         ":1:1 <system> has no <gpu> and no <pci> of class 0x0302; "
         "a dump of a running job has them",
     ),
-    "another XML": ("<html/>", ":1:1 <html> is no topology of NCCL; allowed: system, graphs"),
+    "another XML": (
+        "<html/>",
+        ":1:1 <html> is no known topology; allowed: system and graphs of NCCL, topology of hwloc",
+    ),
+    "lstopo without PCI": (
+        '<topology version="2.0"><object type="Machine"/></topology>',
+        ":1:1 has no PCIDev of class 0302; run lstopo with I/O: lstopo --whole-io --of xml",
+    ),
+    "lstopo of nobody's kind": (
+        LSTOPO.replace("NVIDIA H100 80GB HBM3", "Radeon"),
+        None,
+    ),
+    "lstopo that names no device": (
+        LSTOPO.replace("GPUModel", "GPUName"),
+        ": names no device; say which it is, e.g. --device h100-sxm-80gb",
+    ),
+    "lstopo with a card twice": (
+        LSTOPO.replace("0000:83:00.0", "0000:03:00.0"),
+        ':43:13 <pci busid="0000:03:00.0"> is there twice; first on line 16',
+    ),
+    "lstopo without bus ids": (
+        LSTOPO.replace('pci_busid="0000:03:00.0" ', ""),
+        ":16:15 <object> lacks the attribute pci_busid",
+    ),
+    "lstopo without a type": (
+        LSTOPO.replace('<object type="NUMANode" ', "<object "),
+        ":9:7 <object> lacks the attribute type",
+    ),
+    "lstopo with a speed in words": (
+        LSTOPO.replace('pci_link_speed="63.015385"', 'pci_link_speed="fast"', 1),
+        ":13:9 <object> pci_link_speed='fast' must be a number of at least 0",
+    ),
+    "lstopo cut off": (
+        "".join(LSTOPO.splitlines(keepends=True)[:20]),
+        ":21:1 is not XML: it ends within <object><object>, so it is cut off",
+    ),
+    "lstopo with entities": (
+        LSTOPO.replace('"hwloc2.dtd">', '"hwloc2.dtd" [<!ENTITY a "b">]>'),
+        ":2:40 a document type (<!DOCTYPE) is refused, with all entities in it; remove it",
+    ),
+    "lstopo of another document type": (
+        LSTOPO.replace("hwloc2.dtd", "http://example.org/x.dtd"),
+        ":2:53 a document type (<!DOCTYPE) is refused, with all entities in it; remove it",
+    ),
+    "lstopo that uses an entity": (
+        LSTOPO.replace('<info name="Backend" value="Linux"/>', "&a;"),
+        ":5:5 an entity (<!ENTITY) is refused; remove it",
+    ),
     "nested too deep": (
         "<system>" + "<pci>" * 80,
         ":1:324 <pci> stands within 64 others, which no topology needs",
@@ -330,7 +396,8 @@ BAD = {
     "something else": (
         "hello\n",
         ":1:1 is no known topology; allowed: text of `nvidia-smi topo -m`, XML of "
-        "NCCL_TOPO_DUMP_FILE or NCCL_GRAPH_DUMP_FILE, or a network yml of ASTRA-sim",
+        "NCCL_TOPO_DUMP_FILE or NCCL_GRAPH_DUMP_FILE, XML of hwloc (lstopo --of xml), "
+        "or a network yml of ASTRA-sim",
     ),
 }  # fmt: skip
 

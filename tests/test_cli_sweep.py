@@ -159,7 +159,7 @@ def test_what_it_refuses(cli: Cli, words: str, message: str) -> None:
 
 
 def test_measuring_without_torch(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parsim.launch.find_spec", lambda name: None)
+    monkeypatch.setattr("parsim.ranks.find_spec", lambda name: None)
     done = cli("collectives", "--measure")
     assert done.code == 2
     assert "install it with: pip install parsim[executor]" in done.err
@@ -184,7 +184,7 @@ def test_what_cannot_be_measured_here(
 ) -> None:
     here = {"kind": "cpu", "backend": "gloo", "count": 2, "most_ranks": 16}
     here |= {"hardware": "Some GPU", "system": "cpu", **changes}
-    monkeypatch.setattr("parsim.launch.collectives_hardware", lambda device: here)
+    monkeypatch.setattr("parsim.measuring.collectives_hardware", lambda device: here)
     done = cli("collectives", "--measure", *words.split())
     assert done.code == 2
     assert message in done.err

@@ -23,8 +23,13 @@ SHIPPED = {
     "gpt3-175b-dgx-a100": (
         1024, 175, "tp8 pp8 dp16 mb1 m96 interleaved_1f1b v3 sp recompute-selective",
     ),
+    "llama2-7b-shared-fabric": (32, 6.74, "tp8 pp1 dp4 mb2 m4 no-pipeline recompute-selective"),
     "llama3-70b-dgx-h100": (
         64, 70.6, "tp4 pp4 dp4 mb1 m32 interleaved_1f1b v5 zero1 sp recompute-full",
+    ),
+    "llama3-70b-h100-a100": (
+        32, 70.6,
+        "tp8 pp4 dp1 mb1 m64 1f1b sp recompute-full on fast+slow cut 28-28-12-12",
     ),
     "llama3-8b-fp8-dgx-h100": (8, 8.03, "tp1 pp1 dp4 cp2 mb1 m32 no-pipeline zero1"),
     "llama3-8b-dgx-h100": (8, 8.03, "tp1 pp1 dp8 mb1 m2 no-pipeline zero3"),

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.calibration.belief import Shape
-from executor.calibration.choose import Candidate, Choice, choose
-from executor.calibration.fit import Kernels
+from executor.calibration.choose import Choice, choose
+from executor.calibration.held import held_rows
+from executor.calibration.sample import Kernels
+from executor.calibration.spread import Candidate
 from executor.calibration.targets import Target
 from executor.calibration.workloads import (
     BACKWARD,
@@ -49,8 +51,16 @@ DEAREST = 0.25
 """A single shape may take so much of the time."""
 
 
-def choice(targets: Sequence[Target], spread: Iterable[Case], kernels: Kernels, device: Device,
-           *, kind: str, seconds: float) -> Choice:  # fmt: skip
+def choice(
+    targets: Sequence[Target],
+    spread: Iterable[Case],
+    kernels: Kernels,
+    device: Device,
+    *,
+    kind: str,
+    seconds: float,
+    held: frozenset[Shape] = frozenset(),
+) -> Choice:
     """Choose what to measure for some plans within a time.
 
     Args:
@@ -60,6 +70,7 @@ def choice(targets: Sequence[Target], spread: Iterable[Case], kernels: Kernels, 
         device: as the catalog has it.
         kind: "cpu" or "cuda".
         seconds: for all measuring.
+        held: shapes that an earlier calibration measured, as its file has them.
     """
     cases, weighed = _cases(targets, spread, kernels, kind), _weights(targets)
     shapes = list(dict.fromkeys([*cases, *weighed]))
@@ -72,7 +83,8 @@ def choice(targets: Sequence[Target], spread: Iterable[Case], kernels: Kernels, 
     place = {shape: i for i, shape in enumerate(shapes)}
     for shape, column in weighed.items():
         weights[:, place[shape]] = column
-    return choose(candidates, weights, seconds, cpu=kind == "cpu")
+    return choose(candidates, weights, seconds, cpu=kind == "cpu",
+                  held=held_rows(candidates, held))  # fmt: skip
 
 
 def shape_of(case: Case) -> Shape:

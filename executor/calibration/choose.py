@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from executor.calibration.belief import (
-    LINK_KINDS,
     NOISE,
     Prior,
     Shape,
@@ -28,63 +27,36 @@ from executor.calibration.belief import (
     covariance,
     prior,
 )
+from executor.calibration.spread import Candidate, lacking
 from executor.calibration.workloads import (
-    BACKWARD,
-    COPY,
-    FORWARD,
-    GEMM,
-    LAUNCH,
-    OPTIMIZER,
     Case,
 )
 
 Array = NDArray[np.float64]
 
-LEAST = {GEMM: 20, LAUNCH: 1, FORWARD: 4, BACKWARD: 4, COPY: 3, OPTIMIZER: 3,
-         **dict.fromkeys(LINK_KINDS, 4)}  # fmt: skip
-"""Spread shapes of a kind that the fit of the constants wants: 20 products, 6 to 9 points of
-attention, 4 sizes of a collective, 1, 16 and 256 MiB of what is memory-bound (`LEAST_OTHER`)."""
-LEAST_OTHER = 3
-A_ROUND = {GEMM: 4}
-"""Of how many shapes of a kind a round of the spread has: the time may end after any of them."""
-LATE = 1000
-"""Rounds that kinds wait which no plan has: they serve other scenarios."""
 BY_WEIGHT = 0.8
 """Of the time, by weight alone; then come the spread shapes that are still lacking."""
 NEGLIGIBLE = 1e-3
 """Share of the variance left that a shape must remove to come before the spread."""
 ENOUGH = 20
 """Where the time is for fewer shapes of median cost, all that matter come before the spread."""
-DEAR = 3.0
-"""A spread shape costs at most so many times the median of its kind: any will do."""
 QUANTILE = 1.2816
 """Standard deviations to either side that hold 80 % of a normal error."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A shape of a plan or of the spread; `case` None where it cannot be run by itself.
-
-    `cost` is what measuring takes, seconds.
-    """
-
-    shape: Shape
-    case: Case | None
-    cost: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """Candidates, what share of each plan's step they are (P, N), and which are measured.
 
-    `priors` say how uncertain each kind is before.
-    `measured` are indices in the order of measuring, most needed first.
+    `priors` say how uncertain each kind is before. `held` are candidates whose times an earlier
+    calibration has. `measured` are indices in the order of measuring, most needed first.
     """
 
     candidates: tuple[Candidate, ...]
     weights: Array
     measured: tuple[int, ...]
     priors: Mapping[str, Prior]
+    held: tuple[int, ...] = ()
 
     @property
     def cases(self) -> tuple[Case, ...]:
@@ -99,8 +71,11 @@ class Choice:
 
     @property
     def before(self) -> float:
-        """Half width of the 80 % interval of a step's kernel time, as a share of it: unmeasured."""
-        return interval(self.weights, covariance(self._shapes, self.priors))
+        """Half width of the 80 % interval of a step's kernel time, as a share of it: unmeasured.
+
+        But for what is held.
+        """
+        return interval(self.weights, after(covariance(self._shapes, self.priors), self.held))
 
     @property
     def expected(self) -> float:
@@ -110,7 +85,8 @@ class Choice:
     @property
     def expected_of_plans(self) -> Array:
         """That of each plan, (P,)."""
-        return intervals(self.weights, after(covariance(self._shapes, self.priors), self.measured))
+        known = (*self.held, *self.measured)
+        return intervals(self.weights, after(covariance(self._shapes, self.priors), known))
 
     def achieved(self, scatter: Mapping[str, tuple[float, int]], done: Sequence[Shape],
                  drift: float) -> float:  # fmt: skip
@@ -126,8 +102,8 @@ class Choice:
             kind: self.priors[kind].measured(max(sd, NOISE), count)
             for kind, (sd, count) in scatter.items()
         }}  # fmt: skip
-        held = set(done)
-        rows = [i for i, one in enumerate(self.candidates) if one.shape in held]
+        new = set(done)
+        rows = [i for i, one in enumerate(self.candidates) if one.shape in new or i in self.held]
         noise = float(np.hypot(NOISE, drift))
         left = after(covariance(self._shapes, known), rows, noise)
         return float(np.hypot(interval(self.weights, left), QUANTILE * drift))
@@ -155,7 +131,10 @@ def interval(weights: Array, belief: Array) -> float:
     return float(np.sqrt((intervals(weights, belief) ** 2).mean()))
 
 
-def choose(candidates: Sequence[Candidate], weights: Array, seconds: float, *, cpu: bool) -> Choice:
+def choose(
+    candidates: Sequence[Candidate], weights: Array, seconds: float, *, cpu: bool,
+    held: tuple[int, ...] = (),
+) -> Choice:  # fmt: skip
     """Choose within a time.
 
     Args:
@@ -163,21 +142,27 @@ def choose(candidates: Sequence[Candidate], weights: Array, seconds: float, *, c
         weights: (P, N), each plan's shares of its step.
         seconds: what measuring may cost.
         cpu: whether the device is a CPU, of which the catalog knows little.
+        held: candidates that an earlier calibration measured: known, and not measured again.
     """
     costs = np.array([one.cost if one.case is not None else np.inf for one in candidates])
     shapes = [one.shape for one in candidates]
     priors = {kind: prior(kind, cpu=cpu) for kind, _ in shapes}
-    belief = covariance(shapes, priors)
+    belief = after(covariance(shapes, priors), held)
+    costs[list(held)] = np.inf
     few = seconds < ENOUGH * float(np.median(costs[np.isfinite(costs)]))
     time = seconds if few else BY_WEIGHT * seconds
     found = _greedy(belief, weights, costs, time, least=NEGLIGIBLE)
     left = seconds - float(costs[found].sum())
-    found += _within(_spread(candidates, weights.max(axis=0), found), costs, left)
+    found += _within(lacking(candidates, weights.max(axis=0), (*held, *found)), costs, left)
     left = seconds - float(costs[found].sum())
     costs[found] = np.inf
     found += _greedy(after(belief, found), weights, costs, left)
     return Choice(
-        candidates=tuple(candidates), weights=weights, measured=tuple(found), priors=priors
+        candidates=tuple(candidates),
+        weights=weights,
+        measured=tuple(found),
+        priors=priors,
+        held=held,
     )
 
 
@@ -214,37 +199,3 @@ def _within(listed: Sequence[int], costs: Array, seconds: float) -> list[int]:
     """The beginning of a list that fits a time."""
     spent = np.cumsum(costs[list(listed)])
     return list(listed[: int(np.searchsorted(spent, seconds, side="right"))])
-
-
-def _spread(candidates: Sequence[Candidate], weights: Array, known: Sequence[int]) -> list[int]:
-    """What every kind lacks to its least count: first of each kind, then the second of each ..."""
-    kinds: dict[str, list[int]] = {}
-    held = set(known)
-    for i, one in enumerate(candidates):
-        if one.case is not None and np.isfinite(one.cost):
-            kinds.setdefault(one.shape[0], []).append(i)
-    placed: list[tuple[int, bool, int]] = []
-    for kind, rows in kinds.items():
-        late = LATE if kind not in LEAST and not weights[rows].any() else 0
-        have = [i for i in rows if i in held]
-        chosen = _farthest(candidates, rows, have, LEAST.get(kind, LEAST_OTHER))
-        every = A_ROUND.get(kind, 1)
-        placed += [(late + n // every, kind not in LEAST, i) for n, i in enumerate(chosen)]
-    return [i for _, _, i in sorted(placed, key=lambda one: one[:2])]
-
-
-def _farthest(
-    candidates: Sequence[Candidate], rows: Sequence[int], have: Sequence[int], count: int
-) -> list[int]:
-    """Shapes that are not too dear, always the one farthest from those there are, up to a count."""
-    limit = DEAR * float(np.median([candidates[i].cost for i in rows]))
-    rows = [i for i in rows if candidates[i].cost <= limit or i in have]
-    at = np.log2(np.array([candidates[i].shape[1] for i in rows], dtype=np.float64))
-    middle = int(np.argmin(np.abs(at - np.median(at, axis=0)).sum(axis=1)))
-    chosen = [rows.index(i) for i in have] or [middle]
-    while len(chosen) < count:
-        distance = np.abs(at[:, None, :] - at[None, chosen, :]).sum(axis=2).min(axis=1)
-        if not distance.max() > 0.0:
-            break
-        chosen.append(int(np.argmax(distance)))
-    return [rows[i] for i in chosen if rows[i] not in have]

@@ -13,22 +13,17 @@ from typing import Any
 
 import torch
 
+from executor.calibration.deviations import lines, points, residuals
 from executor.calibration.file import catalog_text, hardware_name, source_text, with_units
 from executor.calibration.fit import (
     CHECKS,
     DEVICE_CONSTANTS,
-    Kernels,
-    Sample,
     fit_device,
     fit_system,
-    lines,
-    link_time,
-    pair,
-    points,
-    residuals,
     system_constants,
 )
 from executor.calibration.layers import SHARDED, LayerSample
+from executor.calibration.sample import Kernels, Sample, link_times
 from executor.calibration.targets import Target
 from executor.calibration.workloads import Workload
 from executor.mesh import DeviceReport
@@ -91,7 +86,7 @@ def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
         fit_device(chosen.device, measured.kernels, chosen.kernels), id=chosen.names[0], name=name
     )
     system = _system(chosen, measured, name, device)
-    of_kernels = [chosen.kernels.time(device, x.kind, x.shape) for x in measured.kernels]
+    of_kernels = list(map(float, chosen.kernels.times(device, measured.kernels)))
     of_links = _predicted_links(system, measured.links)
     device = replace(device, residuals=points(measured.kernels, of_kernels))
     if system is not None:
@@ -104,7 +99,9 @@ def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
         shared = lines([x for x in whole if x.kind.startswith(SHARDED)])
         system = replace(system, device=device, residuals={**system.residuals, **shared})
     base = chosen.device.id, chosen.system.id if chosen.system else ""
-    text = catalog_text(device, system, base, source_text(name, chosen.kernels.precision))
+    text = catalog_text(
+        device, system, base, source_text(name, chosen.kernels.precision, measured.drift)
+    )
     return text, {
         "schema_version": SCHEMA_VERSION,
         "device": _device_document(device, base[0], measured),
@@ -181,8 +178,7 @@ def sharding_times(job: Job, table: PlanTable) -> list[float]:
 def _predicted_links(system: System | None, samples: Sequence[Sample]) -> list[float]:
     if system is None:
         return []
-    where = pair(system)
-    return [link_time(system, where, one.kind, one.shape) for one in samples]
+    return list(map(float, link_times(system, samples)))
 
 
 def _device_document(device: Device, base: str, measured: Measured) -> dict[str, Any]:

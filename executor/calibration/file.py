@@ -81,11 +81,14 @@ def with_units(constants: dict[str, float]) -> dict[str, float]:
     return {f"{n}_s" if n.endswith(timed) else n: value for n, value in constants.items()}
 
 
-def source_text(name: str, used: str) -> str:
-    """Where a constant comes from: day, hardware, precision, torch; not which machine."""
+def source_text(name: str, used: str, drift: float) -> str:
+    """Where a constant comes from: day, hardware, precision, torch, and how steady it was."""
     day = datetime.date.today().isoformat()
     cuda = f", CUDA {torch.version.cuda}" if torch.version.cuda else ""
-    return f"measured {day} by parsim calibrate on {name}, {used}, torch {torch.__version__}{cuda}"
+    return (
+        f"measured {day} by parsim calibrate on {name}, {used}, torch {torch.__version__}{cuda}, "
+        f"drift {100 * drift:.1f} %"
+    )
 
 
 def hardware_name(report: DeviceReport) -> str:

@@ -6,12 +6,13 @@ Least squares of log(predicted / measured): a kernel of 10 us counts as much as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from executor.calibration.sample import SEND_RECV, Kernels, Sample, link_times, seconds_of
 from executor.calibration.workloads import (
     ACCUMULATE,
     BACKWARD,
@@ -23,21 +24,14 @@ from executor.calibration.workloads import (
     OPTIMIZER,
 )
 from parsim.cluster.entries import MOST
-from parsim.cluster.hardware import Device, Measured, System
+from parsim.cluster.hardware import Device, System
 from parsim.cluster.plausible import MOST_EFFICIENCY
-from parsim.cluster.residuals import LIMIT, WHOLE_LIMIT
-from parsim.cost.collectives import Groups, collective_time, groups, p2p_time
-from parsim.cost.kernels import flash_attention_time, gemm_time, memory_time
-from parsim.cost.software import Software
 
 Array = NDArray[np.float64]
 
 CHECKS = (COPY, ACCUMULATE, OPTIMIZER, *LOSS)
 """Kinds that do not move the constants, because their bytes belong to the software; their own
 residuals price them."""
-ALL_REDUCE, SEND_RECV = "all_reduce", "send_recv"
-ALL_GATHER, REDUCE_SCATTER = "all_gather", "reduce_scatter"
-
 GROUPS = (
     ("kernel_latency",),
     ("gemm_efficiency", "gemm_k_half", "gemm_latency"),
@@ -70,58 +64,6 @@ LEAST = 1e-9
 LEAST_CALL = 1e-6
 """The same for what a call costs, where the catalog has it in its collectives' latency."""
 ROUNDS = 100
-SPAN = 8.0
-"""How far beyond the measured layers, as a factor of time, a fitted line is written down."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """One measured time, seconds: a kind and the numbers that its cost function asks for."""
-
-    kind: str
-    shape: Mapping[str, float]
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kernels:
-    """What kernel times depend on beside the device: precision, bytes of a value, software."""
-
-    precision: str
-    value: int
-    software: Software
-
-    def time(self, device: Device, kind: str, shape: Mapping[str, float]) -> float:
-        """Seconds that the simulator gives one kernel.
-
-        Shapes: a GEMM's m, n, k; attention's executed `flops` and `seq_len`; a memory-bound
-        kernel's `bytes` and `launches`.
-        """
-        if kind == GEMM:
-            m, n, k = (shape[name] for name in "mnk")
-            return float(gemm_time(device, self.precision, m=m, n=n, k=k, value=self.value))
-        if kind in (FORWARD, BACKWARD):
-            behind = kind == BACKWARD
-            flops, seq_len = shape["flops"], shape["seq_len"]
-            return float(
-                flash_attention_time(
-                    device, self.precision, flops=flops, seq_len=seq_len, backward=behind
-                )
-            )
-        return float(memory_time(device, shape["bytes"], shape["launches"], kind))
-
-
-def link_time(system: System, where: Groups, kind: str, shape: Mapping[str, float]) -> float:
-    """Seconds that the simulator gives a collective of, or a message between, two ranks."""
-    if kind != SEND_RECV:
-        return float(collective_time(system, kind, shape["bytes"], where)[0])  # type: ignore[arg-type]
-    return float(p2p_time(system, shape["bytes"], crosses=False, sharing=1.0))
-
-
-def pair(system: System) -> Groups:
-    """Two neighbouring ranks of one node."""
-    size, stride = np.array([2], dtype=np.int64), np.array([1], dtype=np.int64)
-    return groups(system, size=size, stride=stride, world=size)
 
 
 def fit_device(device: Device, samples: Sequence[Sample], kernels: Kernels) -> Device:
@@ -168,10 +110,9 @@ def _fitted(
         return replace(device, **named)  # type: ignore[arg-type]
 
     def predict(values: Array) -> Array:
-        found = made(values)
-        return np.array([kernels.time(found, one.kind, one.shape) for one in samples])
+        return kernels.times(made(values), samples)
 
-    return made(least_squares(predict, start, _seconds(samples))) if samples else device
+    return made(least_squares(predict, start, seconds_of(samples))) if samples else device
 
 
 def fit_system(system: System, samples: Sequence[Sample]) -> System:
@@ -182,8 +123,8 @@ def fit_system(system: System, samples: Sequence[Sample]) -> System:
     that others measured give way to this machine's times.
     """
     rates = [one.shape["bytes"] / one.seconds for one in samples if one.kind == SEND_RECV]
-    base = replace(system, curves=(), intra=replace(system.intra, bandwidth=max(rates)))
-    where = pair(base)
+    fastest = max(rates, default=system.intra.bandwidth)
+    base = replace(system, curves=(), intra=replace(system.intra, bandwidth=fastest))
     start = np.array([max(float(value), LEAST_CALL) for value in system_constants(base).values()])
 
     def made(values: Array) -> System:
@@ -196,10 +137,9 @@ def fit_system(system: System, samples: Sequence[Sample]) -> System:
         )
 
     def predict(values: Array) -> Array:
-        found = made(values)
-        return np.array([link_time(found, where, one.kind, one.shape) for one in samples])
+        return link_times(made(values), samples)
 
-    found = made(least_squares(predict, start, _seconds(samples)))
+    found = made(least_squares(predict, start, seconds_of(samples)))
     share = min(found.intra.efficiency, MOST_EFFICIENCY)
     return replace(found, calibrated=True, intra=replace(found.intra, efficiency=share))
 
@@ -244,62 +184,3 @@ def _slopes(misses: Callable[[Array], Array], at: Array, found: Array) -> Array:
     width = 1e-5
     moved = at + width * np.eye(len(at))
     return np.stack([(misses(one) - found) / width for one in moved], axis=1)
-
-
-def points(samples: Sequence[Sample], modelled: Sequence[float]) -> Measured:
-    """Measured over modelled time of every sample, by kind, for `residuals` of a catalog entry."""
-    found: dict[str, dict[tuple[float, ...], float]] = {}
-    for sample, seconds in zip(samples, modelled, strict=True):
-        where = tuple(float(value) for name, value in sample.shape.items() if name != "launches")
-        ratio = min(max(sample.seconds / seconds, 1.0 / LIMIT), LIMIT)
-        found.setdefault(sample.kind, {}).setdefault(where, ratio)
-    return {
-        kind: tuple((*where, ratio) for where, ratio in rows.items())
-        for kind, rows in found.items()
-    }
-
-
-def lines(samples: Sequence[Sample]) -> Measured:
-    """Residuals of whole layers, whose one coordinate is their modelled time x.
-
-    Measured time is a + b x: what Python, hooks and waiting add is the same for thin and for wide
-    layers. The line of least relative error through a kind's samples, as points beyond both ends.
-    """
-    found = {}
-    for kind in dict.fromkeys(sample.kind for sample in samples):
-        own = [sample for sample in samples if sample.kind == kind]
-        modelled = np.array([sample.shape["seconds"] for sample in own])
-        fixed, slope = _line(modelled, _seconds(own))
-        low, high = float(modelled.min()) / SPAN, float(modelled.max()) * SPAN
-        grid = np.geomspace(low, high, round(np.log2(high / low)) * 4 + 1)
-        ratios = np.clip(fixed / grid + slope, 1.0 / WHOLE_LIMIT, WHOLE_LIMIT)
-        found[kind] = tuple(zip(grid.tolist(), ratios.tolist(), strict=True))
-    return found
-
-
-def _line(modelled: Array, measured: Array) -> tuple[float, float]:
-    """(a, b) of a + b x nearest to the measured times, relative errors; neither below 0."""
-    columns = np.stack([1.0 / measured, modelled / measured], axis=1)
-    (fixed, slope), *_ = np.linalg.lstsq(columns, np.ones(len(measured)), rcond=None)
-    if len(measured) < 2 or fixed < 0.0:
-        return 0.0, float(np.exp(np.log(measured / modelled).mean()))
-    if slope <= 0.0:
-        return float(np.exp(np.log(measured).mean())), 0.0
-    return float(fixed), float(slope)
-
-
-def residuals(samples: Sequence[Sample], predicted: Sequence[float]) -> dict[str, dict[str, float]]:
-    """Per kind: how many, and median, 90th percentile and largest of |predicted / measured - 1|."""
-    errors: dict[str, list[float]] = {}
-    for sample, seconds in zip(samples, predicted, strict=True):
-        errors.setdefault(sample.kind, []).append(abs(seconds / sample.seconds - 1.0))
-    return {kind: _spread(found) for kind, found in errors.items()}
-
-
-def _spread(errors: Sequence[float]) -> dict[str, float]:
-    median, p90 = (float(x) for x in np.percentile(errors, [50, 90]))
-    return {"n": len(errors), "median": median, "p90": p90, "max": max(errors)}
-
-
-def _seconds(samples: Sequence[Sample]) -> Array:
-    return np.array([sample.seconds for sample in samples])

@@ -17,8 +17,8 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from executor.calibration.fit import Sample
 from executor.calibration.operators import Call, Operators
+from executor.calibration.sample import Sample
 from executor.calibration.workloads import GEMM, LAUNCH, LOSS, OPTIMIZER, Case
 from parsim.errors import InputError
 

@@ -23,10 +23,13 @@ from numpy.typing import NDArray
 
 from executor.calibration.belief import Shape
 from executor.calibration.candidates import rounded, shape_of
-from executor.calibration.choose import Candidate, choose
-from executor.calibration.fit import Kernels, Sample, fit_device, points
+from executor.calibration.choose import choose
+from executor.calibration.deviations import points
+from executor.calibration.fit import fit_device
 from executor.calibration.kernels import Bench
 from executor.calibration.operators import Call
+from executor.calibration.sample import Kernels, Sample
+from executor.calibration.spread import Candidate
 from executor.calibration.targets import Target
 from executor.calibration.workloads import Case, Workload, distinct_cases, kernel_cases
 from parsim.cluster.hardware import Device
@@ -133,7 +136,7 @@ def _calibrated(record: Record, cases: Sequence[Case]) -> Device:
         Sample(kind=one.kind, shape=one.shape, seconds=record.times[shape_of(one)]) for one in cases
     ]
     device = fit_device(record.device, samples, record.kernels)
-    modelled = [record.kernels.time(device, one.kind, one.shape) for one in samples]
+    modelled = list(map(float, record.kernels.times(device, samples)))
     return replace(device, residuals=points(samples, modelled))
 
 

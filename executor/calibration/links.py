@@ -12,17 +12,19 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.calibration.choose import Candidate, Choice, choose
-from executor.calibration.fit import (
+from executor.calibration.belief import Shape
+from executor.calibration.choose import Choice, choose
+from executor.calibration.held import held_rows
+from executor.calibration.kernels import Bench
+from executor.calibration.sample import (
     ALL_GATHER,
     ALL_REDUCE,
     REDUCE_SCATTER,
     SEND_RECV,
     Sample,
     link_time,
-    pair,
 )
-from executor.calibration.kernels import Bench
+from executor.calibration.spread import Candidate
 from executor.calibration.workloads import Case
 from executor.parallel import buckets
 from parsim.cluster.hardware import System
@@ -36,23 +38,28 @@ REPEATS = 20
 ARRAYS = 3.0
 """Arrays of a size that a collective holds at once: input, output, and the library's own."""
 LATE = 2.0
+BESIDE = {"cpu": (512, 16 * MIB), "cuda": (4096, 256 * MIB)}
+"""Edge of the products and bytes of the all-reduce that run beside each other."""
+MOST_PRODUCTS = 200
 FIXED = 0.005
 """Seconds that a collective costs beside its repeats."""
 
 
-def link_choice(system: System, *, memory: float, seconds: float, cpu: bool) -> Choice:
+def link_choice(
+    system: System, *, memory: float, seconds: float, cpu: bool,
+    held: frozenset[Shape] = frozenset(),
+) -> Choice:  # fmt: skip
     """Kinds and sizes to time between two ranks, within a time and a memory; alike on all ranks."""
-    where = pair(system)
     candidates = []
     for kind in KINDS:
         for size in SIZES:
             shape = {"bytes": float(size)}
-            once = link_time(system, where, kind, shape) * (2.0 if kind == SEND_RECV else 1.0)
+            once = link_time(system, kind, shape) * (2.0 if kind == SEND_RECV else 1.0)
             cost = FIXED + REPEATS * once if ARRAYS * size <= memory else math.inf
             case = Case(kind, shape)
             candidates.append(Candidate(shape=(kind, (float(size),)), case=case, cost=cost))
     weights = np.full((1, len(candidates)), 1.0 / len(candidates))
-    return choose(candidates, weights, seconds, cpu=cpu)
+    return choose(candidates, weights, seconds, cpu=cpu, held=held_rows(candidates, held))
 
 
 def link_samples(bench: Bench, chosen: Choice, seconds: float) -> Iterator[Sample]:
@@ -98,13 +105,20 @@ def _round_trip(data: Tensor) -> None:
 def interference(bench: Bench) -> float:
     """Share of an all-reduce's time that products beside it lose, 0 to 1, on the slower rank.
 
-    (T - max(C, G)) / min(C, G) of compute alone C, the collective alone G, and both together T.
+    (T - max(C, G)) / min(C, G) of compute alone C, the collective alone G, and both together T;
+    of as many products as take about as long as the collective, so that neither hides the loss.
+    Products large enough for all multiprocessors: a GPU runs small ones on those that NCCL leaves.
+    Leaves out what memory-bound kernels lose beside a collective.
     """
-    a = bench.operators.normal(512, 512)
-    data = torch.zeros(4 << 20, device=bench.device)
+    edge, size = BESIDE[bench.device.type]
+    a = bench.operators.normal(edge, edge)
+    data = torch.zeros(size // 4, device=bench.device)
+    once = _slowest(bench, lambda: torch.mm(a, a))
+    wire = _slowest(bench, lambda: dist.all_reduce(data))
+    count = products_beside(wire, once)
 
     def compute() -> None:
-        for _ in range(10 if bench.device.type == "cpu" else 500):
+        for _ in range(count):
             torch.mm(a, a)
 
     def both() -> None:
@@ -112,11 +126,17 @@ def interference(bench: Bench) -> float:
         compute()
         work.wait()
 
-    alone, wire, together = (
-        _slowest(bench, work) for work in (compute, lambda: dist.all_reduce(data), both)
-    )
-    lost = (together - max(alone, wire)) / min(alone, wire)
-    return min(max(lost, 0.0), 1.0)
+    return lost(_slowest(bench, compute), wire, _slowest(bench, both))
+
+
+def products_beside(wire: float, once: float) -> int:
+    """How many products of `once` seconds are about as long as a collective."""
+    return min(max(round(wire / once), 1), MOST_PRODUCTS)
+
+
+def lost(alone: float, wire: float, together: float) -> float:
+    """The share above, from the three times."""
+    return min(max((together - max(alone, wire)) / min(alone, wire), 0.0), 1.0)
 
 
 def _slowest(bench: Bench, work: Callable[[], object]) -> float:

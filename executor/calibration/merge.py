@@ -13,32 +13,27 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from executor.calibration.deviations import SPAN, lines, points, residuals
+from executor.calibration.earlier import Calibration, compatible, part_of, read_calibration
 from executor.calibration.file import catalog_text, with_units
-from executor.calibration.fit import (
+from executor.calibration.fit import DEVICE_CONSTANTS, fit_device, fit_system, system_constants
+from executor.calibration.layers import SHARDED
+from executor.calibration.sample import (
     ALL_GATHER,
     ALL_REDUCE,
-    DEVICE_CONSTANTS,
     REDUCE_SCATTER,
     SEND_RECV,
-    SPAN,
     Kernels,
     Sample,
-    fit_device,
-    fit_system,
-    lines,
     link_time,
-    pair,
-    points,
-    residuals,
-    system_constants,
+    link_times,
 )
-from executor.calibration.layers import SHARDED
 from executor.calibration.workloads import (
     BACKWARD,
     FORWARD,
@@ -47,103 +42,17 @@ from executor.calibration.workloads import (
     memory_cases,
     spread,
 )
-from parsim.cluster.document import read_document
-from parsim.cluster.entries import read_entry
 from parsim.cluster.hardware import Device, Measured, System
 from parsim.cluster.reader import load_catalog
 from parsim.cluster.residuals import WHOLE_LIMIT
 from parsim.cost.software import software
-from parsim.errors import InputError, ParsimError
+from parsim.errors import ParsimError
 from parsim.plan.record import precision
 
 LINKS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, SEND_RECV)
 NAMES = {GEMM: ("m", "n", "k"), FORWARD: ("flops", "seq_len"), BACKWARD: ("flops", "seq_len")}
 """Coordinates by kind; the others have bytes."""
-_SOURCE = re.compile(
-    r"measured (?P<day>\d{4}-\d\d-\d\d) by parsim calibrate on (?P<name>.+?), (?P<used>[^,]+), "
-    r"torch (?P<torch>[^,;]+)[^;]*"
-)
 _LAYERS = re.compile(r"(split_|sequence_)?(block|embedding|head)_(forward|backward)$")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """One file: its entries, the ids that they start from, and where its numbers come from."""
-
-    file: str
-    device: Device
-    system: System | None
-    base: tuple[str, str]
-    sources: tuple[str, ...]
-
-    @property
-    def latest(self) -> str:
-        """Day of the newest measurement."""
-        return max(_part(one, "day") for one in self.sources)
-
-    def only(self, part: str) -> str:
-        """What all its sources agree in: name or used (the precision)."""
-        return _part(self.sources[0], part)
-
-
-def _part(source: str, part: str) -> str:
-    found = _SOURCE.fullmatch(source)
-    return found[part] if found else ""
-
-
-def read_calibration(file: Path) -> Calibration:
-    """Read a file of `parsim calibrate`.
-
-    Raises:
-        ScenarioError: it is no catalog file, or holds impossible numbers.
-        InputError: it holds no calibrated device, or does not say how it was measured.
-    """
-    known, found = load_catalog(), load_catalog([file])
-    own = [name for name in found.devices if name not in known.devices]
-    if len(own) != 1 or not found.devices[own[0]].calibrated:
-        raise InputError(f"{file} holds no calibrated device; give a file that `parsim calibrate "
-                         f"--out` wrote")  # fmt: skip
-    device = found.devices[own[0]]
-    systems = [one for name, one in found.systems.items()
-               if name not in known.systems and one.device.id == device.id]  # fmt: skip
-    text = device.sources.get(DEVICE_CONSTANTS[0], "")
-    sources = tuple(one.group(0).strip() for one in _SOURCE.finditer(text))
-    if not sources:
-        raise InputError(
-            f"{file}: {device.id}.{DEVICE_CONSTANTS[0]} does not say when and on what it was "
-            f"measured; give a file that `parsim calibrate --out` wrote"
-        )
-    system = systems[0] if systems else None
-    ids = {"devices": device.id, "systems": system.id if system else ""}
-    return Calibration(file=str(file), device=device, system=system, sources=sources,
-                       base=_parents(file, ids))  # fmt: skip
-
-
-def _parents(file: Path, ids: Mapping[str, str]) -> tuple[str, str]:
-    """What the entries of a file start from."""
-    document, found = read_document(file), {"devices": "", "systems": ""}
-    for section, _, node in document.items(document.root, ""):
-        for name, key, value in document.items(node, section):
-            if name == ids[section]:
-                found[section] = read_entry(document, section, name, key, value).parent or ""
-    return found["devices"], found["systems"]
-
-
-def compatible(old: Calibration, name: str, used: str, version: str) -> list[str]:
-    """Notes on what differs between a file and another measurement.
-
-    Raises:
-        InputError: another device or precision: their times do not belong together.
-    """
-    if old.only("name") != name:
-        raise InputError(f"{old.file} was measured on {old.only('name')}, this is {name}; only "
-                         f"calibrations of one device can be merged")  # fmt: skip
-    if old.only("used") != used:
-        raise InputError(f"{old.file} was measured in {old.only('used')}, this is {used}; only "
-                         f"calibrations of one precision can be merged")  # fmt: skip
-    others = sorted({_part(one, "torch") for one in old.sources} - {version})
-    return [f"{old.file} was measured with torch {', '.join(others)}, this is {version}: kernels "
-            f"may differ"] if others else []  # fmt: skip
 
 
 def merge(first: Calibration, second: Calibration) -> tuple[str, dict[str, Any]]:
@@ -154,8 +63,8 @@ def merge(first: Calibration, second: Calibration) -> tuple[str, dict[str, Any]]
     """
     notes: list[str] = []
     for source in second.sources:
-        notes += compatible(first, _part(source, "name"), _part(source, "used"),
-                            _part(source, "torch"))  # fmt: skip
+        notes += compatible(first, part_of(source, "name"), part_of(source, "used"),
+                            part_of(source, "torch"))  # fmt: skip
     old, new = (first, second) if first.latest <= second.latest else (second, first)
     kernels = _kernels(new)
     launches = _launches(kernels)
@@ -164,7 +73,7 @@ def merge(first: Calibration, second: Calibration) -> tuple[str, dict[str, Any]]
     base = load_catalog().device(new.base[0])
     device = fit_device(base, samples, kernels)
     device = replace(device, id=new.device.id, name=new.device.name)
-    modelled = [kernels.time(device, x.kind, x.shape) for x in samples]
+    modelled = list(map(float, kernels.times(device, samples)))
     own = {**points(samples, modelled), **_merged_lines(old.device, new.device)}
     device = replace(device, residuals=own)
     system, links = _merged_system(old, new, device)
@@ -274,18 +183,16 @@ def _merged_system(
         fit_system(base, samples), id=held[-1].id, name=held[-1].name, device=device,
         devices_per_node=held[-1].devices_per_node, interference=held[-1].interference,
     )  # fmt: skip
-    where = pair(system)
-    modelled = [link_time(system, where, x.kind, x.shape) for x in samples]
+    modelled = list(map(float, link_times(system, samples)))
     own = {**points(samples, modelled), **_merged_lines(held[0], held[-1])}
     return replace(system, residuals=own), {"collectives": residuals(samples, modelled)}
 
 
 def _link_samples(system: System) -> list[Sample]:
     bare = replace(system, residuals={})
-    where = pair(bare)
     return [
         Sample(kind=kind, shape={"bytes": size},
-               seconds=ratio * link_time(bare, where, kind, {"bytes": size}))
+               seconds=ratio * link_time(bare, kind, {"bytes": size}))
         for kind in LINKS for size, ratio in system.residuals.get(kind, ())
     ]  # fmt: skip
 

@@ -10,7 +10,8 @@ import numpy as np
 from executor.calibration.candidates import shape_of
 from executor.calibration.choose import Choice
 from executor.calibration.conclude import Measured, Setting
-from executor.calibration.fit import Sample, fit_device
+from executor.calibration.fit import fit_device
+from executor.calibration.sample import Sample
 from executor.calibration.workloads import Case
 from parsim.cluster.hardware import Device
 
@@ -20,10 +21,11 @@ def announced(choice: Choice) -> str:
     counts = choice.counts()
     chosen, of = (sum(one[key] for one in counts.values()) for key in ("measured", "of"))
     plans = len(choice.weights)
+    kept = f"; {len(choice.held)} others are in the file to merge" if choice.held else ""
     return (
         f"note: {chosen} of {of} kernel shapes of {plans} plan{'s' if plans > 1 else ''} are "
-        f"measured, in about {choice.cost:.0f} s; 80 % interval of a step's kernel time expected: "
-        f"±{100 * choice.before:.1f} % -> ±{100 * choice.expected:.1f} %\n"
+        f"measured, in about {choice.cost:.0f} s{kept}; 80 % interval of a step's kernel time "
+        f"expected: ±{100 * choice.before:.1f} % -> ±{100 * choice.expected:.1f} %\n"
     )
 
 

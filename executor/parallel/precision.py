@@ -12,27 +12,8 @@ import torch
 from torch import Tensor
 
 from executor.module import Stage
-from parsim.errors import PlanError
 from parsim.plan import Plan
 from parsim.plan.record import precision
-
-
-def check_precision(plan: Plan) -> None:
-    """Refuse what would train wrongly.
-
-    Raises:
-        PlanError: fp16, 8 bit or less, or a name that does not exist.
-    """
-    if precision(plan.precision).quantization is not None:
-        raise PlanError(
-            f"precision={plan.precision!r}: products of 8 bit or less are predicted but cannot be "
-            f"run here; use precision='bf16' or 'bf16_amp'"
-        )
-    if precision(plan.precision).compute == "fp16":
-        raise PlanError(
-            f"precision={plan.precision!r}: small fp16 gradients become zero without loss "
-            f"scaling, which is not done here; use precision='bf16' or 'bf16_amp'"
-        )
 
 
 def shards_parameters(plan: Plan) -> bool:

@@ -18,8 +18,8 @@ from typing import Any
 
 from executor.mesh import SHARING_NCCL, SHARING_VARIABLE
 from parsim.errors import InputError
-from parsim.launch import settings
 from parsim.nodes import Nodes
+from parsim.ranks import settings
 
 SHARING = {SHARING_VARIABLE: "1", "NCCL_NVLS_ENABLE": "0"}
 """Environment in which several ranks may use one GPU, where NCCL is new enough; multicast over

@@ -18,7 +18,7 @@ from executor.suite.predict import Predicted, now, predict, scenario_of
 from executor.suite.report import write_report
 from executor.suite.results import read
 from executor.suite.session import CaseError, CaseStopped, Session
-from parsim import launch
+from parsim import measuring
 from parsim.cluster.reader import load_catalog
 from parsim.report.save import write_text
 from parsim.scenario import load_scenario
@@ -81,7 +81,7 @@ class Suite:
         kind = self.machine.kind
         scenario = self._largest(before_calibration(kind))
         _say(f"calibrating with the shapes of {scenario.parent.name}")
-        document = launch.calibrate(
+        document = measuring.calibrate(
             self.out / "device.yaml",
             scenario=scenario,
             seconds=self.calibration,

@@ -23,7 +23,8 @@ from parsim.units import parse_quantity
 
 KINDS = ("gpu", "nvswitch", "pcie", "host", "nic", "memory", "switch")
 """Kinds of parts within a node; leaf, spine and router are those between nodes."""
-CLASSES: tuple[str, ...] = get_args(LinkClass)
+CLASSES = tuple(name for name in get_args(LinkClass) if name != "storage")
+"""Classes within a node and between nodes; storage is a scenario's."""
 _PART = re.compile(r"([a-z]+):(\d{1,6})", re.ASCII)
 _NEEDED = ("from", "to", "class", "bandwidth")
 _KNOWN = (*_NEEDED, "latency", "efficiency", "source")

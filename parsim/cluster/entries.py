@@ -83,6 +83,7 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "name": "text",
     "device": "text",
     "devices_per_node": "count",
+    "devices_per_host": "count",
     "intra.fabric": "fabric",
     "intra.bandwidth": "bandwidth",
     "intra.latency": "time",

@@ -19,7 +19,7 @@ Generation = Literal["volta", "ampere", "hopper", "blackwell"]
 Library = Literal["nccl-2.23", "nccl-2.19", "nccl-2.18", "gloo"]
 NetworkFabric = Literal["rail-optimised", "fat-tree", "ring", "torus-2d", "torus-3d", "dragonfly"]
 LinkClass = Literal[
-    "nvlink", "c2c", "pcie", "cpu", "shared-memory", "nic", "spine", "cable", "global"
+    "nvlink", "c2c", "pcie", "cpu", "shared-memory", "nic", "spine", "cable", "global", "storage"
 ]
 
 Measured = Mapping[str, tuple[tuple[float, ...], ...]]
@@ -195,7 +195,8 @@ class Cable:
 class System:
     """A kind of node and how nodes are joined.
 
-    `devices_per_node` shares one NVLink domain (72 for NVL72, whose trays hold 4).
+    `devices_per_node` shares one NVLink domain, `devices_per_host` one operating system, which is
+    what a launcher starts ranks on (NVL72: 72 and, in a compute tray, 4); 0: the node is the host.
     `call_overhead` is what one collective call costs in a training step beyond a benchmark of
     collectives, `call_overhead_per_rank` what each further rank of the group adds (seconds).
     `library` and its release do the collectives; `curves` are its measured ones. `straggler` is
@@ -206,6 +207,7 @@ class System:
     engines do the work, 1 where the core that computes also moves the bytes; without it the loss
     follows from the channels (`cost/crowding.py`). `residuals` are as for a device. `topology`,
     where written, are the cables in a node; otherwise `topology/node_cables.py` makes them.
+    `stands_for` names a system that nobody described and that this one was built for.
     """
 
     id: str
@@ -217,6 +219,7 @@ class System:
     call_overhead: float
     call_overhead_per_rank: float
     straggler: float
+    devices_per_host: int = 0
     channels: int = 0
     interference: float | None = None
     library: Library = "nccl-2.23"
@@ -224,21 +227,39 @@ class System:
     topology: tuple[Cable, ...] = ()
     residuals: Measured = field(default_factory=dict)
     calibrated: bool = False
+    stands_for: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def launched_together(self) -> int:
+        """Devices of the machine that one launcher starts ranks on."""
+        return min(self.devices_per_host or self.devices_per_node, self.devices_per_node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeGroup:
+    """Equal nodes of a mixed cluster, by the name that scenario, plan and results call them."""
+
+    name: str
+    system: System
+    num_nodes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """`num_nodes` nodes of one system.
+    """`num_nodes` nodes of one system, or of those of `groups` (`cluster/mixed.py`).
 
     `placement` is the device of each rank; None: rank order. `failed` are parts (nic:0.3) and
-    cables (leaf:0.1->spine:0) of the graph that are out of order, so that routes avoid them.
+    cables (leaf:0.1->spine:0) of the graph that are out of order, so that routes avoid them. Of a
+    mixed cluster `system` is the first group's; whoever prices with it asks `Job.system`, which
+    refuses a mixed one.
     """
 
     system: System
     num_nodes: int
     placement: tuple[int, ...] | None = None
     failed: tuple[str, ...] = ()
+    groups: tuple[NodeGroup, ...] = ()
 
     def __post_init__(self) -> None:
         if self.num_nodes < 1:
@@ -254,7 +275,25 @@ class Cluster:
     @property
     def num_devices(self) -> int:
         """Devices in all nodes."""
+        if self.groups:
+            return sum(one.num_nodes * one.system.devices_per_node for one in self.groups)
         return self.num_nodes * self.system.devices_per_node
+
+    @property
+    def systems(self) -> tuple[System, ...]:
+        """The kinds of node: one of each group, or the only one."""
+        return tuple(one.system for one in self.groups) or (self.system,)
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The device of each kind of node."""
+        return tuple(system.device for system in self.systems)
+
+    @property
+    def words(self) -> str:
+        """Which nodes: 2 x dgx-h100, or 2 x dgx-h100 (fast) + 2 x dgx-a100 (slow)."""
+        named = (f"{one.num_nodes} x {one.system.id} ({one.name})" for one in self.groups)
+        return " + ".join(named) or f"{self.num_nodes} x {self.system.id}"
 
     @property
     def device(self) -> Device:

@@ -33,6 +33,7 @@ T = TypeVar("T")
 _NOUNS = {"devices": "device", "systems": "system"}
 _OPTIONAL = {
     "name",
+    "devices_per_host",
     *(one.name for one in fields(Device) if one.default is not MISSING),
     "residuals",
     "channels",
@@ -257,6 +258,7 @@ def _system(entry: Entry, fields: _Fields, devices: Mapping[str, Device]) -> Sys
     if device not in devices:
         raise entry.error_at("device", _unknown("device", device, devices))
     _check_devices(entry, fields)
+    _check_hosts(entry, fields)
     if fields["intra.fabric"].value == "shared-memory":  # processors: NCCL is for GPUs
         values.setdefault("library", "gloo")
     return System(
@@ -283,6 +285,18 @@ def _check_devices(entry: Entry, fields: _Fields) -> None:
     if strange:
         message = f"names {strange[0]}, but devices_per_node is {devices}"
         raise entry.error_at("topology", f"{message}; allowed: gpu:0 to gpu:{devices - 1}")
+
+
+def _check_hosts(entry: Entry, fields: _Fields) -> None:
+    """Hosts hold equally many of a node's devices."""
+    if entry.fields.get("devices_per_host") is None:  # taken over with another devices_per_node
+        return
+    host: Any = fields["devices_per_host"].value
+    node: Any = fields["devices_per_node"].value
+    if node % host:
+        allowed = ", ".join(str(n) for n in range(1, node + 1) if node % n == 0)
+        message = f"is {host}, which does not divide devices_per_node={node}; allowed: {allowed}"
+        raise entry.error_at("devices_per_host", message)
 
 
 def _require(entry: Entry, fields: _Fields, required: Sequence[str]) -> None:

@@ -98,14 +98,32 @@ def _called(system: System, kind: Kind, size: Array, where: Groups, seconds: Arr
 
 
 def _gloo(system: System, kind: Kind, size: Array, where: Groups) -> Array:
-    """A ring without NCCL's latencies: its calls cost the system's call overhead alone.
+    """What gloo does, without NCCL's latencies: its calls cost the system's call overhead alone.
 
-    wire share x S / min(link, interfaces). Source: the measured figures of the system `cpu`.
-    Leaves out: gloo's other algorithms for small messages.
+    share x S / min(link, interfaces), n ranks:
+      all-reduce      2 (n - 1) / n     ring
+      reduce-scatter  2 (n - 1) / n     torch all-reduces a copy and keeps its part
+      reduce          2 (n - 1) / n     ring reduce-scatter, then all parts to the root
+      broadcast       ceil(log2 n)      binomial tree: the root sends S so many times
+      others          (n - 1) / n
+
+    Source: gloo/reduce.cc and gloo/broadcast.cc; reduce_scatter_tensor_coalesced in torch's
+    ProcessGroupGloo.cpp; the measured figures of the system `cpu`.
+    Leaves out: copies between flat and separate tensors (all-gather), other algorithms for small
+    messages.
     """
     link = system.intra.bandwidth * system.intra.efficiency
     out = np.where(where.nodes > 1, inter_bandwidth(system, where), np.inf)
-    return np.asarray(wire_share(kind, where.size) * size / np.minimum(link, out))
+    return np.asarray(_gloo_share(kind, where.size) * size / np.minimum(link, out))
+
+
+def _gloo_share(kind: Kind, ranks: Array) -> Array:
+    """Bytes of S that pass the busiest rank's link one after another."""
+    if kind == "broadcast":
+        return np.asarray(np.ceil(np.log2(np.maximum(ranks, 1.0))))
+    if kind in ("reduce", "reduce_scatter"):
+        return wire_share("all_reduce", ranks)
+    return wire_share(kind, ranks)
 
 
 def choose(system: System, kind: Kind, size: float, where: Groups, *,
@@ -222,17 +240,19 @@ def collective_spread(system: System, kind: Kind, size: Array | float, where: Gr
 
 
 def p2p_time(system: System, size: Array | float, *, crosses: NDArray[np.bool_] | bool,
-             sharing: Array | float) -> Array:  # fmt: skip
+             sharing: Array | float, spine: Array | float = 1.0) -> Array:  # fmt: skip
     """Time of one message between two ranks.
 
-    latency + S / bandwidth; across nodes the senders of one node share its interfaces. NCCL adds
-    what its call takes; gloo's is all in the system's overhead.
+    latency + S / bandwidth; across nodes the senders of one node share its interfaces, and those
+    of a leaf group its up-links. NCCL adds what its call takes; gloo's is all in the system's
+    overhead.
 
     Args:
         system: link rates.
         size: bytes of the message.
         crosses: whether the message leaves the node.
         sharing: how many ranks of a node send at the same time.
+        spine: what the up-links leave of an interface's bandwidth, as a divisor (`spine_divisor`).
 
     Source: alpha-beta model; one hop from the system file, NCCL's call from `CONSTANTS`.
     Leaves out: protocol switch of small messages, other traffic on the same links.
@@ -247,6 +267,6 @@ def p2p_time(system: System, size: Array | float, *, crosses: NDArray[np.bool_] 
         across = np.full(size.shape, np.inf)
     else:
         lane = np.minimum(network.nic_bandwidth, network.node_bandwidth / np.maximum(sharing, 1.0))
-        across = far + network.latency + size / (lane * network.efficiency)
+        across = far + network.latency + size / (lane * network.efficiency / spine)
     seconds = np.where(crosses, across, inside) + system.call_overhead
     return np.where(size > 0, seconds * measured_factor(system.residuals, "send_recv", size), 0.0)

@@ -2,30 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from parsim.cluster.hardware import Cluster, Device, System
 from parsim.cost.software import Software
+from parsim.errors import InputError
 from parsim.model.model import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """The kinds of node that a rank's data-parallel groups touch, where they are several.
+
+    A collective over such a group takes as long as the slowest of its kinds makes it.
+    """
+
+    shard: tuple[System, ...]
+    replicate: tuple[System, ...]
+    world: tuple[System, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A model on a cluster under a software stack."""
+    """A model on a cluster under a software stack.
+
+    `reach` is given only for one kind of node of a mixed cluster (`on`).
+    """
 
     model: Model
     cluster: Cluster
     software: Software
+    reach: Reach | None = None
 
     @property
     def system(self) -> System:
-        """The kind of node."""
+        """The kind of node.
+
+        Raises:
+            InputError: the nodes are of several kinds, and the asker takes them all for one.
+        """
+        if self.cluster.groups:
+            raise InputError(
+                f"this needs nodes of one kind, but the cluster is {self.cluster.words}; mixed "
+                f"clusters have step time, memory, timeline and search; use one group alone"
+            )
         return self.cluster.system
 
     @property
     def device(self) -> Device:
-        """The device of every rank."""
-        return self.cluster.system.device
+        """The device of every rank; raises as `system` does."""
+        return self.system.device
 
     @property
     def practice(self) -> str:
@@ -36,3 +62,13 @@ class Job:
         """
         name = self.software.id
         return name if self.model.experts is None else f"{name}, experts"
+
+    @property
+    def mixed(self) -> bool:
+        """Whether the cluster has groups of nodes, equal ones or not."""
+        return bool(self.cluster.groups)
+
+    def on(self, system: System, reach: Reach | None = None) -> Job:
+        """The job as if all nodes were of one kind, as many as hold the devices."""
+        nodes = -(-self.cluster.num_devices // system.devices_per_node)
+        return replace(self, cluster=Cluster(system=system, num_nodes=nodes), reach=reach)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,9 @@ class Groups:
     """Placement of one communicator per plan, columns of shape (B,).
 
     `per_node` ranks of a group share a node, `nodes` is how many nodes a group touches, `sharing`
-    how many groups leave one node together and so share its network interfaces.
+    how many groups leave one node together and so share its network interfaces. `leaves` says that
+    a group spans leaf groups, `crossing` of how many of a leaf group's nodes an edge of a ring or
+    tree leaves it, as a share (1: every node's).
     """
 
     size: Array
@@ -26,6 +28,7 @@ class Groups:
     nodes: Array
     sharing: Array
     leaves: NDArray[np.bool_]
+    crossing: Array = field(default_factory=lambda: np.ones(1))
 
 
 def groups(system: System, *, size: NDArray[np.int64], stride: NDArray[np.int64],
@@ -44,7 +47,19 @@ def groups(system: System, *, size: NDArray[np.int64], stride: NDArray[np.int64]
         dtype=np.float64,
     )[back.reshape(-1)]
     return Groups(size=table[:, 0], per_node=table[:, 1], nodes=table[:, 2],
-                  sharing=table[:, 3], leaves=table[:, 4] > 0)  # fmt: skip
+                  sharing=table[:, 3], leaves=table[:, 4] > 0,
+                  crossing=crossing_share(system, stride))  # fmt: skip
+
+
+def crossing_share(system: System, stride: NDArray[np.int64]) -> Array:
+    """The share of a leaf group's nodes whose neighbour in a ring lies in another leaf group.
+
+    min(d, L) / L with neighbours d nodes apart and L nodes in a leaf group: rings of neighbouring
+    nodes leave it once, those d apart d times, for there are d of them.
+    """
+    wide = system.network.nodes_per_leaf if system.network else 1
+    apart = np.maximum(stride // system.devices_per_node, 1)
+    return np.asarray(np.minimum(apart, wide) / wide)
 
 
 def one_group(system: System, ranks: int, stride: int = 1) -> Groups:
@@ -57,7 +72,8 @@ def inter_bandwidth(system: System, where: Groups) -> Array:
     """Bandwidth that one group gets out of each node, bytes/s; endless without a network.
 
     Groups that leave a node together share its interfaces; a group with few ranks in a node
-    reaches only the interfaces beside them. A spine divides by its oversubscription.
+    reaches only the interfaces beside them. A leaf's up-links have 1 / oversubscription of what its
+    nodes can send, and as many groups share them as have an edge there (`crossing`).
     """
     network = system.network
     if network is None:
@@ -65,5 +81,11 @@ def inter_bandwidth(system: System, where: Groups) -> Array:
     share = network.node_bandwidth / np.maximum(where.sharing, 1.0)
     beside = where.per_node * network.node_bandwidth / system.devices_per_node
     reach = np.minimum(share, np.maximum(network.nic_bandwidth, beside))
-    spine = np.where(where.leaves, network.oversubscription, 1.0)
+    spine = np.where(where.leaves, spine_divisor(system, where.crossing), 1.0)
     return np.asarray(reach * network.efficiency / spine)
+
+
+def spine_divisor(system: System, crossing: Array) -> Array:
+    """By how much up-links narrow what crosses them: oversubscription x crossing, at least 1."""
+    network = system.network
+    return np.maximum((network.oversubscription if network else 1.0) * crossing, 1.0)

@@ -24,6 +24,7 @@ Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduc
 Algorithm = Literal["ring", "tree", "nvls", "nvls_tree", "collnet", "pat", "p2p"]
 
 MIB = 2.0**20
+ONE = np.ones(1)
 RANKS = 8.0
 """The ramp constants are those of 8 ranks in a node."""
 
@@ -33,22 +34,29 @@ class Constants:
     """Constants of NCCL systems, by link generation where links decide.
 
     `call` is what a call of two ranks takes inside a node, `hop` the latency of a ring's step (LL),
-    `across` what each doubling of the node count adds, seconds. `ramp` is the square-root term of
-    an all-reduce of 8 ranks at 1 MiB, `ramp_across` its factor with several nodes. `nvls` is the
-    bandwidth of an NVLS all-reduce over the ring's, `nvls_ranks` from how many GPUs on NCCL uses
-    it, `nvls_nodes` what two or more nodes leave of it. `collnet`: SHARP over the ring's in-node.
-    `message` and `message_across` are what a point-to-point message takes beyond its hop.
+    `across` what each doubling of the node count adds on a network of `usual` latency, to which
+    `crossings` times what the network has beyond it is added, seconds. `ring_hop` and `ring_across`
+    are the steps, inside and between nodes, of a ring that nothing replaces (LL128). `ramp` is the
+    square-root term of an all-reduce of 8 ranks at 1 MiB, `ramp_across` its factor with several
+    nodes. `nvls` is the bandwidth of an NVLS all-reduce over the ring's, `nvls_ranks` from how many
+    GPUs on NCCL uses it, `nvls_nodes` what two or more nodes leave of it. `collnet`: SHARP over the
+    ring's in-node. `message` and `message_across` are what a point-to-point message takes beyond
+    its hop.
     """
 
     call: float = 18.6e-6
     hop: float = 0.6e-6
     across: float = 60e-6
+    ring_hop: float = 1.9e-6
+    ring_across: float = 4.0e-6
+    usual: float = 2e-6
+    crossings: float = 4.0
     ramp: Mapping[str, float] = field(
         default_factory=lambda: {
             "volta": 26.6e-6,
             "ampere": 26.6e-6,
             "hopper": 6.3e-6,
-            "blackwell": 10.4e-6,
+            "blackwell": 10.2e-6,
             "pcie": 2e-6,
         }
     )
@@ -64,7 +72,10 @@ class Constants:
 
 
 CONSTANTS = Constants()
-"""Fitted by `make fit-collectives` (call, ramp, nvls); hop: NCCL's LL step over NVLink; nvls_ranks:
+"""Fitted by `make fit-collectives` (call, ramp, nvls); hop: NCCL's LL step over NVLink;
+ring_hop, ring_across: its LL128 steps over NVLink and network (nccl.yaml); usual: InfiniBand;
+crossings: NCCL's tree goes up and down, and its Simple protocol counts the latency of the interface
+twice a hop, for the flush (src/graph/tuning.cc); nvls_ranks:
 what NCCL took on H200 and B200; collnet: 110 GB/s on DGX A100 (nccl issue 320); tree: NCCL's 0.92
 of a ring's channels; all_to_all: SimuMax B200, 0.597 of the link where all-gather has 0.674;
 message: send/recv below 1 MiB takes 5 to 9 us on H100, 8 to 17 on A100, 17 to 20 between nodes of
@@ -175,17 +186,30 @@ def _modelled_where_measured(system: System, kind: Kind, one: Curve, constants: 
 def modelled(system: System, kind: Kind, where: Groups, constants: Constants = CONSTANTS) -> Shape:
     """The shape from links and constants alone, best algorithm of a large message.
 
-    latency = call + hop steps + across log2(nodes); steps = 2 (r - 1) of an all-reduce over r ranks
-    in a node, half of that else. ramp = ramp of the generation sqrt(r / 8), half for collectives
-    of n - 1 steps.
+    latency = call + hop steps + (across + crossings (network - usual)) log2(nodes), network the
+    system's latency; steps = 2 (r - 1) of an all-reduce over r ranks in a node, half of that else.
+    Gathers and reduce-scatters of n ranks on N nodes have no tree: at least call + (n - N) ring_hop
+    + N ring_across, which leads from 16 nodes of 8 on. ramp = ramp of the generation sqrt(r / 8),
+    half for collectives of n - 1 steps.
     """
     steps = 2.0 if kind == "all_reduce" else 1.0
     latency = constants.call + constants.hop * steps * (where.per_node - 1.0)
-    latency = latency + constants.across * np.log2(np.maximum(where.nodes, 1.0))
+    network = system.network.latency if system.network else constants.usual
+    doubling = constants.across + constants.crossings * (network - constants.usual)
+    latency = latency + doubling * np.log2(np.maximum(where.nodes, 1.0))
+    if kind in ("all_gather", "reduce_scatter"):
+        latency = np.maximum(latency, _ring_latency(where, constants))
     ramp = constants.ramp[generation(system)] * np.sqrt(where.per_node / RANKS) * steps / 2.0
     ramp = ramp * np.where(where.nodes > 1, constants.ramp_across, 1.0)
     best = np.max(np.stack(list(bandwidths(system, kind, where, constants).values())), axis=0)
     return Shape(latency=np.asarray(latency), bandwidth=best, ramp=np.asarray(ramp))
+
+
+def _ring_latency(where: Groups, constants: Constants) -> Array:
+    """Seconds in which the last piece goes all the way round; nothing inside a node."""
+    inside = constants.ring_hop * (where.size - where.nodes)
+    steps = constants.call + inside + constants.ring_across * where.nodes
+    return np.asarray(np.where(where.nodes > 1, steps, 0.0))
 
 
 def bandwidths(
@@ -200,7 +224,10 @@ def bandwidths(
     link = system.intra.bandwidth * system.intra.efficiency
     out = np.where(where.nodes > 1, inter_bandwidth(system, where), np.inf)
     if kind == "all_to_all":
-        return {"p2p": _all_to_all(constants.all_to_all * link, out, where)}
+        every = np.where(
+            where.nodes > 1, inter_bandwidth(system, replace(where, crossing=ONE)), np.inf
+        )
+        return {"p2p": _all_to_all(constants.all_to_all * link, every, where)}
     slowest = np.minimum(link, out)
     found: dict[Algorithm, Array] = {"ring": slowest / wire_share(kind, np.maximum(where.size, 2))}
     if kind in ("all_gather", "reduce_scatter"):

@@ -12,12 +12,14 @@ go over their own groups, after the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
+from parsim.cluster.hardware import System
 from parsim.cost.collectives import Groups, Kind, collective_time, groups
 from parsim.cost.job import Job
 from parsim.cost.kernels import memory_time
@@ -32,38 +34,48 @@ Array = NDArray[np.float64]
 class DataParallel:
     """Communicators of the data axes of a table of plans.
 
-    `shards` (B,) are the ranks that share optimizer states, 1 without ZeRO; `experts` the same of
-    the groups of experts, None where the model has none.
+    `reached` are, for each of them, the kinds of node that it touches, with its placement on nodes
+    of that kind: one, but in mixed clusters. `shards` (B,) are the
+    ranks that share optimizer states, 1 without ZeRO; `experts` the same of the groups of experts,
+    None where the model has none.
     """
 
     job: Job
     table: PlanTable
     shard: Groups
     replicate: Groups
-    world: Groups
+    reached: Mapping[str, tuple[tuple[System, Groups], ...]]
     shards: Array
     experts: DataParallel | None = None
 
     @classmethod
     def of(cls, job: Job, table: PlanTable) -> DataParallel:
         """Place the shard, replicate and world groups."""
-        world, sharded = table.world_size, table.zero_stage > 0
+        reach, sharded = job.reach, table.zero_stage > 0
+        size, world = table.dp_replicate * np.where(sharded, 1, table.cp), table.world_size
+        kinds = {
+            "shard": (table.shards, _stride(table, "dp_shard", sharded)),
+            "replicate": (size, _stride(table, "dp_replicate", ~sharded)),
+            "world": (world, np.ones_like(world)),
+        }
+
+        def placed(system: System, name: str) -> Groups:
+            ranks, stride = kinds[name]
+            return groups(system, size=ranks, stride=stride, world=world)
+
+        own = {name: placed(job.system, name) for name in kinds}
+        reached = {
+            name: tuple((one, placed(one, name)) for one in getattr(reach, name))
+            if reach
+            else ((job.system, own[name]),)
+            for name in kinds
+        }
         return cls(
             job=job,
             table=table,
-            shard=groups(
-                job.system,
-                size=table.shards,
-                stride=_stride(table, "dp_shard", sharded),
-                world=world,
-            ),
-            replicate=groups(
-                job.system,
-                size=table.dp_replicate * np.where(sharded, 1, table.cp),
-                stride=_stride(table, "dp_replicate", ~sharded),
-                world=world,
-            ),
-            world=groups(job.system, size=world, stride=np.ones_like(world), world=world),
+            shard=own["shard"],
+            replicate=own["replicate"],
+            reached=reached,
             shards=table.shards.astype(np.float64),
             experts=None if job.model.experts is None else cls.of_experts(job, table),
         )
@@ -72,15 +84,17 @@ class DataParallel:
     def of_experts(cls, job: Job, table: PlanTable) -> DataParallel:
         """Place the groups of ranks that hold the same experts, ep x etp ranks apart."""
         world, apart = table.world_size, table.expert_ranks
-        shards, replicas = table.expert_shards, table.expert_replicas
+        shards = table.expert_shards
+        shard = groups(job.system, size=shards, stride=apart, world=world)
+        over = groups(
+            job.system, size=table.expert_replicas // shards, stride=apart * shards, world=world
+        )
         return cls(
             job=job,
             table=table,
-            shard=groups(job.system, size=shards, stride=apart, world=world),
-            replicate=groups(
-                job.system, size=replicas // shards, stride=apart * shards, world=world
-            ),
-            world=groups(job.system, size=world, stride=np.ones_like(world), world=world),
+            shard=shard,
+            replicate=over,
+            reached={"shard": ((job.system, shard),), "replicate": ((job.system, over),)},
             shards=shards.astype(np.float64),
         )
 
@@ -95,8 +109,10 @@ class DataParallel:
             return of(self, parameters)
         return of(self, parameters - experts) + of(self.experts, experts)
 
-    def _time(self, kind: Kind, size: Array, where: Groups) -> Array:
-        return collective_time(self.job.system, kind, size, where)
+    def _time(self, kind: Kind, size: Array, name: str) -> Array:
+        """Of the slowest kind of node that the group touches."""
+        times = (collective_time(on, kind, size, where) for on, where in self.reached[name])
+        return reduce(np.maximum, times)
 
     def gather(self, parameters: Array, experts: Array | None = None) -> Array:
         """All-gather of parameters over the shard group, seconds."""
@@ -104,7 +120,7 @@ class DataParallel:
 
     def _gather(self, parameters: Array) -> Array:
         size = parameters * gathered_size(self.job, self.table.precision)
-        return self._time("all_gather", size, self.shard) + self._staged(size)
+        return self._time("all_gather", size, "shard") + self._staged(size)
 
     def scatter(self, parameters: Array, experts: Array | None = None) -> Array:
         """Reduce-scatter of gradients over the shard group, seconds."""
@@ -112,7 +128,7 @@ class DataParallel:
 
     def _scatter(self, parameters: Array) -> Array:
         size = parameters * reduced_bytes(self.table)
-        return self._time("reduce_scatter", size, self.shard) + self._staged(size)
+        return self._time("reduce_scatter", size, "shard") + self._staged(size)
 
     def _staged(self, size: Array) -> Array:
         """Copies between the collective's flat buffer and the tensors, (B,) or (S, B)."""
@@ -126,7 +142,7 @@ class DataParallel:
         and 3 scatter in every backward.
         """
         size = parameters / self.shards * reduced_bytes(self.table)
-        once = self._time("all_reduce", size, self.replicate)
+        once = self._time("all_reduce", size, "replicate")
         return once + np.where(self.table.zero_stage == 1, self.scatter(parameters), 0.0)
 
     def buckets(self, parameters: Array, experts: Array | None = None) -> Array:
@@ -182,7 +198,7 @@ class DataParallel:
 
     def gradient_norm(self) -> Array:
         """Two scalar all-reduces over all ranks (norm, and overflow or NaN check), (B,)."""
-        return 2.0 * self._time("all_reduce", np.full(len(self.table), 4.0), self.world)
+        return 2.0 * self._time("all_reduce", np.full(len(self.table), 4.0), "world")
 
 
 def _stride(table: PlanTable, axis: str, joined: NDArray[np.bool_]) -> NDArray[np.int64]:

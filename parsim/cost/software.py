@@ -28,6 +28,7 @@ class Software:
     ranks, `microbatch_overhead` host seconds per micro-batch.
     `attention_factor` maps the start of a device id (or "default") to how fast the stack's fused
     attention runs beside the vendor's best kernel there, forward and backward.
+    `executor` says that it is parsim's own, which refuses more (`plan/executor_rules.py`).
     `selective` says what selective recomputation repeats: "attention" or "half-products", and
     `keeps_output` whether the latter keeps a layer's output that nothing needs (eager PyTorch).
     `quantized_gather` says that sharded parameters of 8-bit products are gathered in 8 bit.
@@ -59,6 +60,7 @@ class Software:
     host_spread: float
     microbatch_overhead: float
     attention_factor: Mapping[str, tuple[float, float]]
+    executor: bool
     fused_attention: bool
     selective: str
     keeps_output: bool

@@ -15,6 +15,7 @@ from parsim.cluster.placement import hop_crosses
 from parsim.cost.collectives import Groups, collective_time, groups, p2p_time
 from parsim.cost.crowding import speed_beside
 from parsim.cost.job import Job
+from parsim.cost.placed import crossing_share, spine_divisor
 from parsim.cost.sharded import Sharded
 from parsim.cost.sharding import DataParallel, reduced_bytes
 from parsim.cost.stages import (
@@ -137,32 +138,42 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         parameters=parameters,
         blocking_p2p=not table.common.overlap_p2p,
         overlap_reduce=beside,
-        late=_late(behind.time, buckets, bucket_time, speed) * beside,
+        late=_late(behind.time, buckets, bucket_time, speed).max(axis=0) * beside,
         experts=experts,
     )
 
 
-def _late(length: Array, buckets: Array, bucket_time: Array, speed: Array) -> Array:
-    """What a last backward and its buckets take longer because compute is slowed, (B,).
+def late_by_stage(job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts) -> Array:
+    """What each stage's last backward loses to the reduction beside it, (S, B)."""
+    speed = speed_beside(job.system, DataParallel.of(job, table).shard, layers.kinds)
+    lost = _late(costs.backward, costs.buckets, costs.bucket_time, speed)
+    return lost * costs.overlap_reduce
 
-    The buckets' pipeline at `speed` less that at full speed, of the stage that loses most; 0 where
-    the wire decides anyway.
+
+def _late(length: Array, buckets: Array, bucket_time: Array, speed: Array) -> Array:
+    """What a last backward and its buckets take longer because compute is slowed, (S, B).
+
+    The buckets' pipeline at `speed` less that at full speed; 0 where the wire decides anyway. The
+    step loses that of the stage that loses most.
 
     Leaves out: that stages which end their last backwards one after another lose one after another;
     all of them together made rows of interleaved schedules 0.6 points slower, 2.6 instead of 2.3 %.
     """
     wire = buckets * bucket_time
-    found = pipelined(length, wire, buckets, speed) - pipelined(length, wire, buckets, 1.0)
-    return np.asarray(found.max(axis=0))
+    return pipelined(length, wire, buckets, speed) - pipelined(length, wire, buckets, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Hops:
-    """Which hops leave a node: `crosses` (p - 1, B) for rank r to r + 1, `wrap` (B,) last to 0."""
+    """Which hops leave a node: `crosses` (p - 1, B) for rank r to r + 1, `wrap` (B,) last to 0.
+
+    `spine` (B,) is by how much the up-links of leaf groups narrow a hop: all replicas send at once.
+    """
 
     crosses: NDArray[np.bool_]
     wrap: NDArray[np.bool_]
     sharing: Array
+    spine: Array
 
     @classmethod
     def of(cls, job: Job, table: PlanTable) -> _Hops:
@@ -177,7 +188,18 @@ class _Hops:
             crosses=crosses,
             wrap=np.asarray(crosses.any(axis=0)),
             sharing=np.minimum(stride, per_node).astype(np.float64),
+            spine=_spine(job, table),
         )
+
+
+def _spine(job: Job, table: PlanTable) -> Array:
+    """The divisor of messages where the plan's nodes are in several leaf groups, (B,)."""
+    system, network = job.system, job.system.network
+    if network is None:
+        return np.ones(len(table))
+    several = table.world_size > network.nodes_per_leaf * system.devices_per_node
+    shared = spine_divisor(system, crossing_share(system, table.stride("pp")))
+    return np.asarray(np.where(several, shared, 1.0))
 
 
 def _hop_times(job: Job, table: PlanTable, layers: LayerTable, stages: int) -> Array:
@@ -197,7 +219,8 @@ def _hop_times(job: Job, table: PlanTable, layers: LayerTable, stages: int) -> A
     for stage in range(stages - 1):
         rank = stage % pp
         over = where.crosses[rank] if rank < pp - 1 else where.wrap
-        message = p2p_time(job.system, size, crosses=over, sharing=where.sharing)
+        message = p2p_time(job.system, size, crosses=over, sharing=where.sharing,
+                           spine=where.spine)  # fmt: skip
         hop[stage] = message + np.where(over, regather, 0.0)
     return hop
 

@@ -179,6 +179,10 @@ class Plan:
     `action_times` are what a zero-bubble schedule is searched for: F, I, W and a message in any
     unit, and the share of activations that W needs (None: 1, 1, 1, 0 and 1). They are part of the
     plan because the order of its actions follows from them.
+
+    `node_order` names the groups of a mixed cluster in the order in which ranks fill their nodes
+    (`cluster/mixed.py`). `replica_microbatches` are those of each replica where replicas have
+    different numbers, dp_replicate outside of dp_shard; `num_microbatches` is then the largest.
     """
 
     tp: int = 1
@@ -207,6 +211,8 @@ class Plan:
     overlap_p2p: bool = False
     scatter_p2p: bool = False
     rank_order: tuple[str, ...] = RANK_ORDER
+    node_order: tuple[str, ...] | None = None
+    replica_microbatches: tuple[int, ...] | None = None
 
     @property
     def dp(self) -> int:
@@ -226,12 +232,19 @@ class Plan:
     @property
     def global_batch_size(self) -> int:
         """Sequences per step."""
+        if self.replica_microbatches is not None:
+            return self.microbatch_size * sum(self.replica_microbatches)
         return self.microbatch_size * self.num_microbatches * self.dp
 
     @property
     def stage_ranks(self) -> int:
         """Ranks of one pipeline stage: dp x cp x tp."""
         return self.dp * self.cp * self.tp
+
+    @property
+    def microbatches(self) -> tuple[int, ...]:
+        """Micro-batches of each replica."""
+        return self.replica_microbatches or (self.num_microbatches,) * self.dp
 
     def degree(self, axis: str) -> int:
         """Degree of a mesh axis by name."""
@@ -246,9 +259,9 @@ class Plan:
         return stride
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, enums by name; `actions`, `action_times` and `etp` only where they say so."""
+        """Plain data, enums by name; `etp` and the fields of `_RARE` only where there are any."""
         document = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name in ("actions", "action_times"):
+        for name in _RARE:
             if document[name] is None:
                 del document[name]
         if self.etp == 1:
@@ -266,9 +279,30 @@ class Plan:
         parts += [f"etp{self.etp}"] if self.etp > 1 else []
         parts += [f"mb{self.microbatch_size}"]
         schedule = self.schedule if self.actions is None else PurePath(self.schedule).name
-        parts += [f"m{self.num_microbatches}", schedule if self.pp > 1 else "no-pipeline"]
+        parts += [f"m{_span(self.microbatches)}", schedule if self.pp > 1 else "no-pipeline"]
         parts += [f"v{self.v}"] if self.v > 1 else []
         parts += [f"zero{self.zero_stage}"] if self.zero_stage else []
         parts += ["sp"] if self.sequence_parallel else []
         parts += [f"recompute-{self.recompute.name.lower()}"] if self.recompute else []
-        return " ".join(parts)
+        return " ".join([*parts, *self._placed()])
+
+    def _placed(self) -> list[str]:
+        """Where the nodes differ: their order, which axis is outermost, and the cut."""
+        if self.node_order is None:
+            return []
+        axes = [axis for axis in self.rank_order if self.degree(axis) > 1 and axis != "tp"]
+        found = ["on " + "+".join(self.node_order)]
+        found += ["by " + "-".join(axes)] if len(axes) > 1 else []
+        cut = self.stage_layers
+        return found + (["cut " + "-".join(map(str, cut))] if cut else [])
+
+
+_RARE = ("actions", "action_times", "node_order", "replica_microbatches")
+"""Fields that most plans do not have."""
+
+
+def _span(counts: tuple[int, ...]) -> str:
+    """Numbers in a few characters: 8, or 12/4 of two replicas, or 4..12 of many."""
+    if len(set(counts)) == 1:
+        return str(counts[0])
+    return "/".join(map(str, counts)) if len(counts) <= 4 else f"{min(counts)}..{max(counts)}"

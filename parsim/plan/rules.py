@@ -11,6 +11,7 @@ from collections.abc import Callable
 from math import gcd, lcm
 
 from parsim.cluster.hardware import Cluster
+from parsim.cluster.mixed import order_problem
 from parsim.errors import PlanError, did_you_mean
 from parsim.model.model import Model
 from parsim.model.operators import Linear, Split
@@ -60,6 +61,11 @@ def _experts(plan: Plan, model: Model, cluster: Cluster) -> str | None:
             if getattr(plan, name) > 1:
                 return f"{name}={getattr(plan, name)}: {model.name} has no experts; use {name}=1"
         return None
+    if cluster.groups:
+        return (
+            f"{model.name} has experts, which are not priced on nodes of several kinds; use "
+            f"cluster.system and cluster.nodes, or a dense model"
+        )
     if experts.count % plan.ep:
         return (
             f"ep={plan.ep} does not divide num_experts={experts.count}; "
@@ -115,8 +121,10 @@ def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
             f"outermost first"
         )
     if not _has_peaks(plan.precision, cluster):
+        used = _peaks_of(plan.precision)
+        without = next(one for one in cluster.devices if not used <= one.peak_flops.keys())
         return (
-            f"precision={plan.precision!r} has no peak on device {cluster.device.id}; "
+            f"precision={plan.precision!r} has no peak on device {without.id}; "
             f"allowed: {', '.join(_supported(cluster))}"
         )
     return None
@@ -127,8 +135,12 @@ def _supported(cluster: Cluster) -> list[str]:
 
 
 def _has_peaks(name: str, cluster: Cluster) -> bool:
-    used = PRECISIONS[name]
-    return {used.compute, used.products} <= cluster.device.peak_flops.keys()
+    used = _peaks_of(name)
+    return all(used <= device.peak_flops.keys() for device in cluster.devices)
+
+
+def _peaks_of(name: str) -> set[str]:
+    return {PRECISIONS[name].compute, PRECISIONS[name].products}
 
 
 def _world(plan: Plan, model: Model, cluster: Cluster) -> str | None:
@@ -146,6 +158,44 @@ def _world_fix(plan: Plan, cluster: Cluster) -> str:
     if cluster.num_devices % rest == 0:
         return f"use dp={cluster.num_devices // rest}"
     return f"pp x cp x tp = {rest} must divide {cluster.num_devices}"
+
+
+def _nodes(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    """The order of a mixed cluster's nodes."""
+    return order_problem(cluster, plan.node_order)
+
+
+def _batches(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    """Micro-batches of each replica, where they differ."""
+    counts = plan.replica_microbatches
+    if counts is None:
+        return None
+    said = f"replica_microbatches={list(counts)}"
+    if len(counts) != plan.dp:
+        return f"{said} has {len(counts)} entries, but dp={plan.dp}; give one for each replica"
+    if min(counts) < 1 or max(counts) != plan.num_microbatches:
+        return (
+            f"{said}: entries must be at least 1, and num_microbatches={plan.num_microbatches} "
+            f"the largest of them"
+        )
+    if plan.actions is not None:
+        return f"{said} needs a schedule that parsim builds for each number of micro-batches"
+    if plan.schedule == "interleaved_1f1b" and any(count % plan.pp for count in counts):
+        return f"{said}: schedule='interleaved_1f1b' needs multiples of pp={plan.pp}"
+    return _in_step(plan, counts, said)
+
+
+def _in_step(plan: Plan, counts: tuple[int, ...], said: str) -> str | None:
+    """Replicas that exchange shards within every pass must have as many passes."""
+    if plan.zero_stage < 2:
+        return None
+    groups = zip(*[iter(counts)] * plan.dp_shard, strict=True)
+    if all(len(set(group)) == 1 for group in groups):
+        return None
+    return (
+        f"{said}: with zero_stage={plan.zero_stage} the replicas of a dp_shard group exchange "
+        f"shards in every micro-batch, so that they need equally many; use zero_stage 0 or 1"
+    )
 
 
 def tensor_splits(model: Model) -> dict[str, int]:
@@ -311,7 +361,8 @@ def _size(plan: Plan, model: Model, cluster: Cluster) -> str | None:
 
 
 RULES: tuple[Rule, ...] = (
-    _degrees, _names, _sharding, _tensor, _context, _experts, _schedule, _stages, _world, _size,
+    _degrees, _names, _sharding, _tensor, _context, _experts, _schedule, _stages, _world, _nodes,
+    _batches, _size,
 )  # fmt: skip
 
 

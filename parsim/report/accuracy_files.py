@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parsim.errors import InputError
-from parsim.report.accuracy import accuracy_report
+from parsim.report.accuracy import LeftOut, accuracy_report
 from parsim.report.accuracy_rows import accuracy_rows
 from parsim.report.save import check_writable, write_text
 from parsim.report.scatter import draw_scatter
@@ -34,12 +34,15 @@ def check_report(path: Path, tables: Sequence[Path]) -> None:
         check_writable(one)
 
 
-def write_accuracy(found: Validation, path: Path, *, command: str) -> None:
+def write_accuracy(
+    found: Validation, path: Path, *, command: str, left_out: LeftOut | None = None
+) -> None:
     """Write the report to `path`, its CSV and PNG beside it under the same name.
 
     Raises:
         InputError: a file cannot be written.
     """
-    write_text(path, accuracy_report(found, command=command, beside=path.stem))
+    text = accuracy_report(found, command=command, beside=path.stem, left_out=left_out)
+    write_text(path, text)
     write_text(path.with_suffix(".csv"), accuracy_rows(found))
     draw_scatter(found, path.with_suffix(".png"))

@@ -99,7 +99,9 @@ def _constants(found: Scores) -> Iterator[str]:
         f"A call of two ranks takes {constants.call * 1e6:.1f} us (`call`); torch's call and "
         f"events add {found.fitted.torch * 1e6:.1f} us to what nccl-tests and profilers show "
         f"(`CALL_OF_TORCH`). Not fitted: {constants.hop * 1e6:.1f} us a ring step (NCCL's LL), "
-        f"{constants.across * 1e6:.0f} us per doubling of the nodes, "
+        f"{constants.across * 1e6:.0f} us per doubling of the nodes, and "
+        f"{constants.crossings:.0f} times the network's latency beyond "
+        f"{constants.usual * 1e6:.0f} us, "
         f"ramp x {constants.ramp_across} across nodes."
     )
 

@@ -158,7 +158,11 @@ def _measured_together(row: ConcurrentRow) -> tuple[str, str, str]:
 
 
 def _shared(rows: tuple[ConcurrentRow, ...]) -> str:
-    shared = rows[0].shared
-    if shared is None:
+    found = [row.shared for row in rows if row.shared is not None]
+    if not found:
         return "no link is shared"
-    return f"{shared.groups} groups share {shared.name} ({shared.link_class})"
+    worst = max(found, key=lambda one: one.saturated)
+    said = f"{worst.groups} groups share {worst.name} ({worst.link_class})"
+    if worst.saturated <= 0.0:
+        return f"{said}, which is never full"
+    return f"{said}, full for up to {time_text(worst.saturated)}"

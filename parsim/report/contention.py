@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -14,8 +15,10 @@ from parsim.report.text import BAR, table
 from parsim.report.trace import save_trace
 from parsim.scenario import Scenario
 from parsim.search.contended import ContendedOrder
-from parsim.sim.contention import Bottleneck, Contention, contended_timeline
-from parsim.units import format_seconds
+from parsim.sim.contention import Contention, contended_timeline
+from parsim.sim.link_use import Bottleneck, ClassUse
+from parsim.sim.stream_cost import StreamCost
+from parsim.units import format_bytes, format_seconds
 
 SHARED = (
     "tier C: collectives and messages of all groups as flows over the cluster's links, max-min fair"
@@ -27,8 +30,14 @@ def contention_view(found: Contention) -> RenderableType:
     head = table("", "", title="contention")
     head.add_row("alone (tier B)", format_seconds(found.alone))
     head.add_row("on shared links", f"{format_seconds(found.step_time)}  ({slower(found)})")
+    if found.quiet is not None:
+        head.add_row("without background", format_seconds(found.quiet))
     head.add_row("bottleneck", bottleneck_text(found.bottleneck))
-    return Group(Text(""), head, Text(""), _classes(found), Text(""), Text(SHARED, style="dim"))
+    parts: list[RenderableType] = [Text(""), head, Text("")]
+    if found.streams:
+        parts += [_streams(found.streams), Text("")]
+    parts += [class_table(found.classes, found.step_time), Text(""), Text(SHARED, style="dim")]
+    return Group(*parts)
 
 
 def slower(found: Contention) -> str:
@@ -42,16 +51,51 @@ def bottleneck_text(worst: Bottleneck | None) -> str:
     if worst is None:
         return "none: no rank sends anything"
     alike = f", as {worst.alike - 1:,} like it" if worst.alike > 1 else ""
+    name = f"{worst.link} ({worst.link_class})"
     if worst.saturated <= 0.0:
-        return f"none: no link is ever full ({worst.link} carries most{alike})"
-    return f"{worst.link} ({worst.link_class}), full for {format_seconds(worst.saturated)}{alike}"
+        used = f"{100.0 * worst.used:.0f} % of its rate for {format_seconds(worst.busy)}"
+        return f"no link is ever full; {name} is nearest: {used}{alike}"
+    return f"{name}, full for {format_seconds(worst.saturated)}{alike}"
 
 
-def _classes(found: Contention) -> Table:
-    made = table("links", "in use", "of the step", "full", "", title="any link of a class",
+def _streams(streams: Sequence[StreamCost]) -> Table:
+    """Each stream's time, what it costs the mean step, and the link that held it back."""
+    made = table("stream", "", "takes", "mean cost of a step", "bottleneck of its way",
+                 title="background", right=(2, 3))  # fmt: skip
+    for one in streams:
+        made.add_row(one.stream.name, _when(one), _takes(one), _cost(one),
+                     bottleneck_text(one.bottleneck))  # fmt: skip
+    return made
+
+
+def _when(one: StreamCost) -> str:
+    stream = one.stream
+    ends = f"{stream.source} to {stream.target}"
+    if stream.rate is not None:
+        return f"{ends}, {stream.rate / 1e9:g} GB/s each"
+    every = "every step" if stream.every == 1 else f"every {stream.every:,} steps"
+    return f"{ends}, {format_bytes(stream.size or 0.0)} each, {every}"
+
+
+def _takes(one: StreamCost) -> str:
+    if one.seconds is None:
+        return "all the time"
+    return f"{format_seconds(one.seconds)} ({one.steps:.3g} steps)"
+
+
+def _cost(one: StreamCost) -> str:
+    if one.stream.every == 1:
+        return "in the step"
+    late = ", waits for the last one" if one.overdue else ""
+    return format_seconds(one.cost) + late
+
+
+def class_table(classes: Sequence[ClassUse], seconds: float) -> Table:
+    """How long links of each class were used, of so many seconds."""
+    made = table("links", "in use", "of the time", "full", "", title="any link of a class",
                  right=(1, 2, 3))  # fmt: skip
-    for one in found.classes:
-        share = one.busy / found.step_time
+    for one in classes:
+        share = one.busy / seconds
         made.add_row(
             one.link_class,
             format_seconds(one.busy),
@@ -68,11 +112,25 @@ def save_contended(found: Scenario, path: Path) -> None:
     Raises:
         InputError: another form than .json, or a path that cannot be written.
     """
+    check_trace(path)
+    timeline, links = contended_timeline(
+        found.job,
+        found.fixed_plan(),
+        background=found.background,
+        slow=dict(found.jitter.slow_ranks),
+    )
+    save_trace(timeline, path, links)
+
+
+def check_trace(path: Path) -> None:
+    """Refuse what contention is not drawn as.
+
+    Raises:
+        InputError: another form than .json, or a path that cannot be written.
+    """
     if path.suffix != ".json":
         raise InputError(f"{path}: --contention is drawn in Perfetto's form only; write a .json")
     check_writable(path)
-    timeline, links = contended_timeline(found.job, found.fixed_plan())
-    save_trace(timeline, path, links)
 
 
 def order_view(found: ContendedOrder) -> RenderableType:

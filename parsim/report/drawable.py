@@ -35,7 +35,7 @@ def predicted(found: Scenario, output: Path, note: Callable[[str], None]) -> Dra
     plan = found.fixed_plan()
     check_writable(output)
     prediction = simulate(found.job, plan, timeline=True)
-    if max(prediction.peak_allocated) > found.job.device.usable_memory:
+    if not prediction.fits():
         note("note: this plan does not fit the devices; see parsim simulate")
     if prediction.timeline is None:
         raise RuntimeError("simulate returned no timeline")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from parsim.cluster.hardware import Cluster, System
+from parsim.cluster.mixed import in_groups
 from parsim.scenario import Scenario
 
 
@@ -19,27 +21,42 @@ def resolved(found: Scenario) -> dict[str, Any]:
             "layers": job.model.num_layers,
             "seq_len": job.model.seq_len,
         },
-        "cluster": {
-            "system": job.system.id,
-            "nodes": job.cluster.num_nodes,
-            "devices": job.cluster.num_devices,
-            "device": job.device.id,
-        },
+        "cluster": _cluster(job.cluster),
         "software": job.software.id,
         "global_batch_size": found.global_batch_size,
         "plan": found.plan.to_json() if found.plan else None,
     }
 
 
+def _cluster(cluster: Cluster) -> dict[str, Any]:
+    """One kind of node, or the groups by their names."""
+    if not cluster.groups:
+        return _nodes(cluster.system, cluster.num_nodes)
+    groups = {one.name: _nodes(one.system, one.num_nodes) for one in cluster.groups}
+    return {"nodes": cluster.num_nodes, "devices": cluster.num_devices, "groups": groups}
+
+
+def _nodes(system: System, number: int) -> dict[str, Any]:
+    return {
+        "system": system.id,
+        "nodes": number,
+        "devices": number * system.devices_per_node,
+        "device": system.device.id,
+    }
+
+
 def resolved_text(found: Scenario, name: str) -> str:
     """The same in six lines."""
     job = found.job
+    devices = " + ".join(
+        f"{one.num_nodes * one.system.devices_per_node} x {one.system.device.id}"
+        for one in in_groups(job.cluster).groups
+    )
     return (
         f"{name}: ok\n"
         f"  model    {job.model.name}: {job.model.parameters:,} parameters, "
         f"{job.model.num_layers} layers, {job.model.seq_len} tokens\n"
-        f"  cluster  {job.cluster.num_nodes} x {job.system.id}: "
-        f"{job.cluster.num_devices} x {job.device.id}\n"
+        f"  cluster  {job.cluster.words}: {devices}\n"
         f"  software {job.software.id}: {job.software.description}\n"
         f"  batch    {found.global_batch_size} sequences per step\n"
         f"  plan     {found.plan.label() if found.plan else 'none (search it)'}\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -32,13 +32,29 @@ def run_view(document: dict[str, Any], out: str) -> RenderableType:
     loss = measured["loss"]
     lines = [
         *_timed(measured),
-        f"bubble {percent(measured['bubble_fraction'])}; loss {loss[0]:.4f} -> {loss[-1]:.4f} "
-        f"over {len(loss)} steps",
+        f"bubble {percent(measured['bubble_fraction'])}; loss {_loss(loss[0])} -> "
+        f"{_loss(loss[-1])} over {len(loss)} steps",
         f"recording a step costs {percent(measured['recording_cost'], signed=True)} of its time",
         _verified(document["verify"]),
         f"device: {document['device']}; written to {out}, the curve of the loss as loss.png",
     ]
     return Group(made, *(Text(line) for line in lines if line))
+
+
+def diverged(losses: Sequence[float | None]) -> str:
+    """What to say of losses that are infinite or undefined, null in JSON; empty if none is."""
+    lost = [step for step, loss in enumerate(losses) if loss is None]
+    if not lost:
+        return ""
+    return (
+        f"the training failed: the loss is infinite or undefined at {len(lost)} of {len(losses)} "
+        f"steps, first at step {lost[0]}; look at the text that it trains on and at the plan's "
+        f"precision; --verify compares its gradients with one process's"
+    )
+
+
+def _loss(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.4f}"
 
 
 def _timed(measured: dict[str, Any]) -> Iterator[str]:

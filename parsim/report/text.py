@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -41,6 +41,7 @@ def prediction_view(found: Prediction, *, usable: float, evidence: str = "") -> 
     return Group(
         Text(found.plan.label(), style="bold"),
         head,
+        *_slot_parts(found),
         Text(""),
         _shares("where the step goes (mean over pipeline ranks)", found.breakdown, format_seconds),
         Text(""),
@@ -54,14 +55,49 @@ def prediction_view(found: Prediction, *, usable: float, evidence: str = "") -> 
     )  # fmt: skip
 
 
+def _slot_parts(found: Prediction) -> list[RenderableType]:
+    """What each kind of node of a mixed cluster does."""
+    if not found.slots:
+        return []
+    made = table("replicas", "pp", "nodes", "device", "layers", "micro-batches", "busy", "done at",
+                 "memory", "of", title="who does what", right=range(4, 10))  # fmt: skip
+    for slot in found.slots:
+        made.add_row(
+            numbers(slot.replicas),
+            str(slot.pipeline_rank),
+            "+".join(slot.groups),
+            "+".join(slot.devices),
+            str(slot.layers),
+            str(slot.microbatches),
+            format_seconds(slot.busy),
+            format_seconds(slot.end),
+            format_bytes(slot.peak_allocated),
+            format_bytes(slot.usable),
+        )
+    return [Text(""), made]
+
+
+def numbers(found: Sequence[int]) -> str:
+    """Ascending numbers in runs: 0-3, 8."""
+    runs: list[list[int]] = []
+    for one in found:
+        if runs and one == runs[-1][1] + 1:
+            runs[-1][1] = one
+        else:
+            runs.append([one, one])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
 def _headline(found: Prediction, usable: float) -> Iterable[tuple[str, str]]:
-    peak = max(found.peak_allocated)
+    peak = found.worst_slot.peak_allocated if found.slots else max(found.peak_allocated)
     fits = "fits" if peak <= usable else f"does NOT fit, {format_bytes(peak - usable)} too much"
+    on = f" ({'+'.join(found.worst_slot.devices)})" if found.slots else ""
     yield ("memory", f"{format_bytes(peak)} of {format_bytes(usable)} on rank "
-                     f"{found.worst_rank}: {fits}")  # fmt: skip
+                     f"{found.worst_rank}{on}: {fits}")  # fmt: skip
     low, high = found.peak_interval
-    yield ("", f"allocated (what must fit), 80 % {format_bytes(low)} to {format_bytes(high)}; "
-               f"reserved by the allocator {format_bytes(max(found.peak_reserved))}, context "
+    yield ("", f"allocated (what must fit), 80 % {format_bytes(low)} to {format_bytes(high)} "
+               f"({found.memory_basis}); reserved by the allocator "
+               f"{format_bytes(max(found.peak_reserved))}, context "
                f"{format_bytes(found.context)}")  # fmt: skip
     yield ("step time", f"{format_seconds(found.step_time)}  "
                         f"(pipeline phase {format_seconds(found.pipeline_time)}, longest "
@@ -94,8 +130,14 @@ def _shares(title: str, parts: Mapping[str, float], form: object) -> Table:
     return made
 
 
-def search_view(result: SearchResult, *, usable: float, evidence: str = "") -> RenderableType:
-    """The ranked plans, what was refused, and how far the search went."""
+def search_view(
+    result: SearchResult, *, usable: float, others: Sequence[float] = (), evidence: str = ""
+) -> RenderableType:
+    """The ranked plans, what was refused, and how far the search went.
+
+    `usable` are the bytes that a plan may take on a device, `others` those on other kinds.
+    """
+    limits = " or ".join(dict.fromkeys(format_bytes(one) for one in (usable, *others)))
     made = table(
         "#",
         "plan",
@@ -120,15 +162,22 @@ def search_view(result: SearchResult, *, usable: float, evidence: str = "") -> R
             format_bytes(entry.peak_allocated),
         )
     counts = result.counts
+    placed = f"{counts['placed']:,} placements, of these " if "placed" in counts else ""
     said = (
-        f"{counts['enumerated']:,} plans: {counts['illegal']:,} illegal, "
-        f"{counts['out_of_memory']:,} out of memory (limit {format_bytes(usable)}), "
+        f"{counts['enumerated']:,} plans: {counts['illegal']:,} illegal, {placed}"
+        f"{counts['out_of_memory']:,} out of memory (limit {limits}), "
         f"{counts['evaluated']:,} ranked"
     )
     lines = [Text(said), *([Text(f"evidence: {evidence}")] if evidence else [])]
+    lines += [Text(f"interval of 1: {basis}") for basis in _bases(result)]
     if ties > 1:
         lines.append(Text(TIED.format(ties)))
     return Group(made, Text(""), *lines, Text(result.optimality, style="dim"))
+
+
+def _bases(result: SearchResult) -> Iterable[str]:
+    """What the interval of the best plan rests on."""
+    return [entry.interval.basis for entry in result.plans[:1] if entry.interval.basis]
 
 
 def percent(value: float | None, signed: bool = False) -> str:

@@ -41,6 +41,7 @@ STROKES: Final[dict[LinkClass, Stroke]] = {
     "spine": Stroke("leaf to spine", "#D55E00", (0, (1.2, 1.2)), 1.5),
     "cable": Stroke("between routers", "#D55E00", (0, (5, 1, 1, 1, 1, 1)), 1.3),
     "global": Stroke("between groups", "#CC79A7", (0, (9, 3)), 1.3),
+    "storage": Stroke("storage", "#4D4D4D", (0, (9, 2, 1, 2)), 1.3),
 }
 FILLS: Final = {
     "gpu": "#D9F0E7",

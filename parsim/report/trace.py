@@ -20,7 +20,7 @@ from parsim.errors import InputError
 from parsim.timeline import STREAMS, MemoryCurve, Span, Timeline
 
 if TYPE_CHECKING:
-    from parsim.sim.contention import LinkCurve
+    from parsim.sim.link_use import LinkCurve
 
 Event = dict[str, Any]
 

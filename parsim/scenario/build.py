@@ -5,6 +5,7 @@ from __future__ import annotations
 from parsim.cost.job import Job
 from parsim.cost.software import GENERIC, Software, software
 from parsim.model.transformer import build_transformer
+from parsim.scenario.background import build_background
 from parsim.scenario.hardware import build_cluster, catalog_files
 from parsim.scenario.jitter import build_jitter
 from parsim.scenario.model import build_spec
@@ -45,6 +46,7 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
         notes=tuple(notes),
         catalog=catalog_files(tree, file.cluster),
         jitter=build_jitter(tree, file, plan),
+        background=build_background(tree, file, cluster),
     )
 
 

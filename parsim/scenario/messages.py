@@ -9,13 +9,23 @@ from pydantic import ValidationError
 
 from parsim.errors import ScenarioError, did_you_mean
 from parsim.scenario.positions import KeyPath, Tree, kind
-from parsim.scenario.schema import BLOCKS, ScenarioFile
+from parsim.scenario.schema import (
+    BLOCKS,
+    GROUP,
+    GROUP_BLOCKS,
+    Block,
+    MixedBlock,
+    MixedScenarioFile,
+    ScenarioFile,
+)
 
 _EXAMPLES: Mapping[KeyPath, str] = {
     ("model",): "e.g. 'model: {name: gpt3-175b}'",
     ("cluster",): "e.g. 'cluster: {system: dgx-a100, nodes: 128}'",
     ("cluster", "system"): "e.g. 'system: dgx-a100'",
     ("cluster", "nodes"): "e.g. 'nodes: 1'",
+    ("system",): "e.g. 'system: dgx-a100'",
+    ("nodes",): "e.g. 'nodes: 1'",
     ("training",): "e.g. 'training: {global_batch_size: 1536}'",
     ("training", "global_batch_size"): "give the sequences of one step, e.g. 1536",
 }
@@ -29,31 +39,37 @@ def validated(tree: Tree) -> ScenarioFile:
     """
     _open_blocks(tree)
     try:
-        return ScenarioFile.model_validate(tree.data)
+        return (MixedScenarioFile if _has_groups(tree) else ScenarioFile).model_validate(tree.data)
     except ValidationError as error:
         found = error.errors(include_url=False)
-    lines = [tree.message(item["loc"], _words(item["loc"], dict(item))) for item in found]
+    mixed = _has_groups(tree)
+    lines = [tree.message(item["loc"], _words(item["loc"], dict(item), mixed)) for item in found]
     raise ScenarioError("\n".join(dict.fromkeys(lines)))
+
+
+def _has_groups(tree: Tree) -> bool:
+    return GROUP in tree.places
 
 
 def _open_blocks(tree: Tree) -> None:
     """A block whose lines are all commented out is an empty block, not null."""
-    for path in sorted(BLOCKS, key=len):
-        if path in tree.places and path:
-            inside = tree.data
+    for path in sorted((path for path in tree.places if _block(path)), key=len):
+        if path:
+            inside: Any = tree.data
             for key in path[:-1]:
                 inside = inside[key]
             if inside[path[-1]] is None:
                 inside[path[-1]] = {}
 
 
-def _words(path: KeyPath, item: dict[str, Any]) -> str:
+def _words(path: KeyPath, item: dict[str, Any], mixed: bool) -> str:
     """One complaint of pydantic in words that name value, allowed values and fix."""
     type_, value = item["type"], item["input"]
     if type_ == "extra_forbidden":
-        return _unknown_key(path)
+        return _unknown_key(path, mixed)
     if type_ == "missing":
-        example = _EXAMPLES.get(path, "")
+        behind = path[len(GROUP) + 1 :] if path[: len(GROUP)] == GROUP else path
+        example = _EXAMPLES.get(behind, "")
         return "is missing" + (f"; {example}" if example else "")
     if type_ == "literal_error":
         return _unknown_choice(value, item["ctx"]["expected"])
@@ -62,9 +78,28 @@ def _words(path: KeyPath, item: dict[str, Any]) -> str:
     return str(item["msg"])
 
 
-def _unknown_key(path: KeyPath) -> str:
-    block, key = tuple(map(str, path[:-1])), str(path[-1])
-    allowed = list(BLOCKS[block].model_fields)
+def _block(path: KeyPath) -> type[Block] | None:
+    """What a path of keys leads to, if that is a block."""
+    words = tuple(map(str, path))
+    if words[: len(GROUP)] == GROUP and len(words) > len(GROUP):
+        return GROUP_BLOCKS.get(words[len(GROUP) + 1 :])
+    return BLOCKS.get(words) or BLOCKS.get((*words[:-1], "*"))
+
+
+def _unknown_key(path: KeyPath, mixed: bool) -> str:
+    block, key = _block(path[:-1]), str(path[-1])
+    if mixed and path[:-1] == ("cluster",):
+        block = MixedBlock
+    if block is None:
+        raise RuntimeError(f"no block at {path[:-1]}")
+    allowed = [field.alias or name for name, field in block.model_fields.items()]
+    if block is MixedBlock and key in BLOCKS["cluster",].model_fields:
+        return (
+            f"stands beside cluster.groups; each group of nodes has its own: write it as "
+            f"cluster.groups.NAME.{key}"
+        )
+    if path == ("cluster", key) and not mixed:
+        allowed.append("groups")
     hint = did_you_mean(key, allowed) or _elsewhere(key)
     return f"is an unknown key{hint}; allowed: {', '.join(allowed)}"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from parsim.cluster.hardware import Cluster
 from parsim.cost.job import Job
+from parsim.cost.legal import check_legal
 from parsim.cost.software import Software
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanSpace, Recompute
@@ -109,8 +110,17 @@ def _with_microbatches(plan: Plan, batch: int, stated: int | None, job: Job) -> 
     The first check uses pp micro-batches, which every schedule allows: a wrong degree is told
     as such and not as a global batch that it does not divide.
     """
-    check_plan(replace(plan, num_microbatches=plan.pp), job.model, job.cluster)
-    count = microbatches_for(batch, plan.microbatch_size, plan.dp)
+    even = replace(plan, num_microbatches=plan.pp, replica_microbatches=None)
+    check_plan(even, job.model, job.cluster)
+    counts = plan.replica_microbatches
+    if counts is not None:
+        _check_batches(plan.microbatch_size, counts, batch)
+    count = max(counts) if counts else microbatches_for(batch, plan.microbatch_size, plan.dp)
+    if stated is not None and stated != count and counts is not None:
+        raise PlanError(
+            f"num_microbatches={stated} is not the largest of replica_microbatches="
+            f"{list(counts)}; leave it out"
+        )
     if stated is not None and stated != count:
         size = plan.microbatch_size
         raise PlanError(
@@ -119,8 +129,18 @@ def _with_microbatches(plan: Plan, batch: int, stated: int | None, job: Job) -> 
             f"num_microbatches={count} or leave it out"
         )
     plan = replace(plan, num_microbatches=count)
-    check_plan(plan, job.model, job.cluster)
+    check_legal(job, plan)
     return plan
+
+
+def _check_batches(size: int, counts: tuple[int, ...], batch: int) -> None:
+    if size * sum(counts) == batch:
+        return
+    wanted = f"sum to {batch // size}" if batch % size == 0 else "use another microbatch_size"
+    raise PlanError(
+        f"replica_microbatches={list(counts)} x microbatch_size={size} = {size * sum(counts)}, but "
+        f"global_batch_size={batch}; {wanted}"
+    )
 
 
 def build_space(tree: Tree, file: ScenarioFile, job: Job, plan: Plan | None) -> PlanSpace | None:
@@ -136,9 +156,10 @@ def build_space(tree: Tree, file: ScenarioFile, job: Job, plan: Plan | None) -> 
     if file.search is None:
         return None
     common = Plan(**_shared(file.search.common, file.training.precision, job.software))
-    one = replace(job.cluster.system, devices_per_node=1)
     with tree.located("search", "common", also="training", error=PlanError):
-        check_plan(common, job.model, Cluster(system=one, num_nodes=1))
+        for system in job.cluster.systems:
+            one = replace(system, devices_per_node=1)
+            check_plan(common, job.model, Cluster(system=one, num_nodes=1))
     values = {key: value for key, value in file.search.given().items() if key != "common"}
     if "recompute" in values:
         values["recompute"] = tuple(Recompute[name.upper()] for name in values["recompute"])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from parsim.cluster.background import Background
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.errors import InputError
@@ -18,7 +19,8 @@ class Scenario:
 
     `job` holds model, cluster and software; `spec` is what the model was built from. `notes` says
     in one line each what was assumed because the file does not state it. `catalog` lists the
-    user's own device and system files, absolute. `jitter` is how ranks differ, where one asks.
+    user's own device and system files, absolute. `jitter` is how ranks differ, where one asks,
+    `background` the traffic beside the steps.
     """
 
     name: str
@@ -32,6 +34,14 @@ class Scenario:
     notes: tuple[str, ...]
     catalog: tuple[Path, ...] = ()
     jitter: Jitter = field(default_factory=Jitter)
+    background: Background = field(default_factory=Background)
+
+    @property
+    def needs_links(self) -> bool:
+        """Whether closed forms leave out what was asked: failed parts, a map of ranks, streams."""
+        cluster = self.job.cluster
+        moved = cluster.placement is not None and not cluster.groups  # there it says the kinds
+        return bool(cluster.failed or moved or self.background.streams)
 
     def fixed_plan(self) -> Plan:
         """The plan of the file.
@@ -47,7 +57,11 @@ class Scenario:
         return self.plan
 
     def plan_space(self) -> PlanSpace:
-        """The space of the file, or every legal plan with the switches of its plan."""
+        """The space of the file, or every legal plan with the switches of its plan.
+
+        How the plan shares out nodes and micro-batches is its own, and is searched.
+        """
         if self.space is not None:
             return self.space
-        return PlanSpace(global_batch_size=self.global_batch_size, common=self.plan or Plan())
+        common = replace(self.plan or Plan(), node_order=None, replica_microbatches=None)
+        return PlanSpace(global_batch_size=self.global_batch_size, common=common)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from parsim.cluster.background import Place
 from parsim.cluster.hardware import Fabric, Generation, NetworkFabric
 from parsim.errors import UnitError, did_you_mean
 from parsim.model.transformer import Head
@@ -175,6 +176,28 @@ class ClusterBlock(Block):
     network: NetworkBlock = NetworkBlock()
 
 
+class GroupBlock(Block):
+    """Equal nodes of a mixed cluster: the fields of a cluster of one system."""
+
+    system: Text
+    nodes: Count
+    device: Text = UNSET
+    devices_per_node: Count = UNSET
+    intra: IntraBlock = IntraBlock()
+    network: NetworkBlock = NetworkBlock()
+
+
+class MixedBlock(Block):
+    """A cluster whose nodes differ: `groups` by the names that plan and results call them.
+
+    Ranks fill the groups' nodes in this order, or in that of `plan.node_order`.
+    """
+
+    groups: Annotated[dict[Text, GroupBlock], Field(min_length=1)]
+    catalog: tuple[Text, ...] = ()
+    placement: tuple[Rank, ...] = UNSET
+
+
 class TrainingBlock(Block):
     """What every plan shares."""
 
@@ -219,6 +242,8 @@ class PlanBlock(SharedBlock):
     sequence_parallel: Flag = UNSET
     recompute: RecomputeName = UNSET
     precision: Text = UNSET
+    node_order: Annotated[tuple[Text, ...], Field(min_length=1)] = UNSET
+    replica_microbatches: Annotated[tuple[Count, ...], Field(min_length=1)] = UNSET
 
 
 class SearchBlock(Block):
@@ -265,6 +290,23 @@ class JitterBlock(Block):
     clusters: Count = UNSET
 
 
+class StreamBlock(Block):
+    """Traffic beside the steps: a size every so many steps, or a rate all the time."""
+
+    source: Place = Field(alias="from")
+    target: Place = Field(alias="to")
+    size: Size = UNSET
+    rate: Rate = UNSET
+    every: Count = UNSET
+
+
+class BackgroundBlock(Block):
+    """What shares the links with a training job: checkpoints, batches, copies to the host."""
+
+    storage_bandwidth: Rate = UNSET
+    streams: dict[str, StreamBlock] = {}
+
+
 class ScenarioFile(Block):
     """A whole scenario file."""
 
@@ -276,6 +318,13 @@ class ScenarioFile(Block):
     plan: PlanBlock | None = None
     search: SearchBlock | None = None
     jitter: JitterBlock = JitterBlock()
+    background: BackgroundBlock = BackgroundBlock()
+
+
+class MixedScenarioFile(ScenarioFile):
+    """A whole scenario file whose cluster has groups of nodes."""
+
+    cluster: MixedBlock  # type: ignore[assignment]
 
 
 BLOCKS: dict[tuple[str, ...], type[Block]] = {
@@ -289,5 +338,15 @@ BLOCKS: dict[tuple[str, ...], type[Block]] = {
     ("search",): SearchBlock,
     ("search", "common"): SharedBlock,
     ("jitter",): JitterBlock,
+    ("background",): BackgroundBlock,
+    ("background", "streams", "*"): StreamBlock,
 }
-"""Every block by its path, for hints about misspelt and misplaced keys."""
+"""Every block by its path, for hints about misspelt and misplaced keys; * is any name."""
+
+GROUP = ("cluster", "groups")
+GROUP_BLOCKS: dict[tuple[str, ...], type[Block]] = {
+    (): GroupBlock,
+    ("intra",): IntraBlock,
+    ("network",): NetworkBlock,
+}
+"""Blocks of a group of nodes, by what is behind its name."""

@@ -7,8 +7,9 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from parsim.cluster.background import Background
 from parsim.cluster.hardware import IntraNode, Network, System
-from parsim.cluster.reader import load_catalog
+from parsim.cluster.reader import Catalog, load_catalog
 from parsim.cost.jitter import Jitter
 from parsim.model.reader import load_model_catalog
 from parsim.model.transformer import TransformerSpec
@@ -49,6 +50,7 @@ def scenario_text(scenario: Scenario, plan: Plan) -> str:
         },
         "plan": _plan(plan),
         **_jitter(scenario.jitter),
+        **_background(scenario.background),
     }
     yaml, text = YAML(), StringIO()
     yaml.width = 100
@@ -68,17 +70,30 @@ def _model(scenario: Scenario) -> dict[str, Any]:
 
 def _cluster(scenario: Scenario) -> dict[str, Any]:
     cluster = scenario.job.cluster
-    system = cluster.system
-    base = load_catalog(scenario.catalog).system(system.id)
-    block: dict[str, Any] = {"system": system.id, "nodes": cluster.num_nodes}
+    known = load_catalog(scenario.catalog)
+    block: dict[str, Any] = {}
     if scenario.catalog:
         block["catalog"] = [str(path) for path in scenario.catalog]
-    if system.device != base.device:
-        block["device"] = system.device.id
     if cluster.placement is not None:
         block["placement"] = list(cluster.placement)
     if cluster.failed:
         block["failed"] = list(cluster.failed)
+    if cluster.groups:
+        groups = {one.name: _nodes(known, one.system, one.num_nodes) for one in cluster.groups}
+        return {"groups": groups, **block}
+    own = _nodes(known, cluster.system, cluster.num_nodes)
+    first = {name: own.pop(name) for name in ("system", "nodes")}
+    device = {name: own.pop(name) for name in ("device",) if name in own}
+    catalog = {name: block.pop(name) for name in ("catalog",) if name in block}
+    return {**first, **catalog, **device, **block, **own}
+
+
+def _nodes(known: Catalog, system: System, number: int) -> dict[str, Any]:
+    """So many nodes of a system: its id, and what differs from the catalog's."""
+    base = known.system(system.id)
+    block: dict[str, Any] = {"system": system.id, "nodes": number}
+    if system.device != base.device:
+        block["device"] = system.device.id
     return block | _links(base, system)
 
 
@@ -106,6 +121,23 @@ def _plan(plan: Plan) -> dict[str, Any]:
     if values.pop("actions") is not None:
         values["schedule"] = str(Path(plan.schedule).resolve())
     return {key: value for key, value in values.items() if value is not None}
+
+
+def _background(background: Background) -> dict[str, Any]:
+    """Storage and streams, where there are any."""
+    streams: dict[str, Any] = {}
+    for one in background.streams:
+        block: dict[str, Any] = {"from": one.source, "to": one.target, "every": one.every}
+        if one.size is not None:
+            block["size"] = _quantity(one.size, "bytes", "B")
+        if one.rate is not None:
+            block["rate"] = _quantity(one.rate, "bandwidth", "B/s")
+        streams[one.name] = block
+    values: dict[str, Any] = {"streams": streams} if streams else {}
+    if background.storage_bandwidth is not None:
+        rate = _quantity(background.storage_bandwidth, "bandwidth", "B/s")
+        values["storage_bandwidth"] = rate
+    return {"background": values} if values else {}
 
 
 def _jitter(jitter: Jitter) -> dict[str, Any]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from parsim.cluster.background import Background
 from parsim.cluster.topology import build_graph
 from parsim.cost.job import Job
 from parsim.search.search import Progress, SearchResult
-from parsim.sim.contention import Contention, simulate_contention
+from parsim.sim.contention import NOTHING, Contention, simulate_contention
 
 BEST = 5
 """How many plans are worth the seconds that tier C takes."""
@@ -51,7 +52,12 @@ class ContendedOrder:
 
 
 def contended_order(
-    job: Job, result: SearchResult, *, best: int = BEST, progress: Progress | None = None
+    job: Job,
+    result: SearchResult,
+    *,
+    best: int = BEST,
+    background: Background = NOTHING,
+    progress: Progress | None = None,
 ) -> ContendedOrder:
     """Run the first plans of a search in tier C with contention.
 
@@ -59,12 +65,13 @@ def contended_order(
         job: model, cluster, software of the search.
         result: its plans, best first.
         best: how many of them.
+        background: traffic beside each.
         progress: called with (plans done, plans in all).
     """
     graph, chosen = build_graph(job.cluster), result.plans[:best]
     found = []
     for entry in chosen:
-        found.append(simulate_contention(job, entry.plan, graph=graph))
+        found.append(simulate_contention(job, entry.plan, graph=graph, background=background))
         if progress:
             progress(len(found), len(chosen))
     return ContendedOrder(plans=tuple(found))

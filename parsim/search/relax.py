@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from parsim.cost.job import Job
+from parsim.cost.legal import illegal
 from parsim.plan import Plan, Recompute
-from parsim.plan.rules import violation
 from parsim.sim import simulate
 from parsim.units import format_bytes
 
@@ -28,45 +28,48 @@ def nearest_miss_message(job: Job, plan: Plan, margin: float) -> str:
 def shortage(job: Job, plan: Plan, margin: float) -> str:
     """By how much a plan is too large, on which rank, why, and the least change that fits."""
     found = simulate(job, plan)
-    rank = found.worst_rank
-    need, have = found.peak_allocated[rank], job.device.usable_memory * (1.0 - margin)
+    rank, have = found.worst_rank, found.usable * (1.0 - margin)
+    slot = found.worst_slot if found.slots else None
+    need = slot.peak_allocated if slot else found.peak_allocated[rank]
+    device = f"{'+'.join(slot.devices)} of nodes {'+'.join(slot.groups)}" if slot else job.device.id
     largest = max(found.memory, key=lambda name: found.memory[name])
     reserve = f" less {100 * margin:.0f} % margin" if margin else ""
     return (
         f"needs {format_bytes(need)} on pipeline rank {rank}, "
         f"{format_bytes(need - have)} more than {format_bytes(have)} "
-        f"({job.device.id}{reserve}); most of it is {largest}, "
-        f"{format_bytes(found.memory[largest])}; {_advice(job, plan, have)}"
+        f"({device}{reserve}); most of it is {largest}, "
+        f"{format_bytes(found.memory[largest])}; {_advice(job, plan, margin)}"
     )
 
 
-def _advice(job: Job, plan: Plan, have: float) -> str:
+def _advice(job: Job, plan: Plan, margin: float) -> str:
     """Least change: the fastest plan that fits among single changes, then among pairs."""
     for changes in (_single(plan), _pairs(plan)):
         working = [
             (found.step_time, text)
             for text, other in changes
-            if violation(other, job.model, job.cluster) is None
-            and max((found := simulate(job, other)).peak_allocated) <= have
+            if illegal(job, other) is None and (found := simulate(job, other)).fits(margin)
         ]
         if working:
             step, text = min(working)
             return f"least change that fits: {text} (step {step:.3g} s)"
-    return _more_devices(job, plan, have)
+    if job.mixed:
+        return "no single or double change of recompute, sharding, micro-batch or degrees fits"
+    return _more_devices(job, plan, margin)
 
 
-def _more_devices(job: Job, plan: Plan, have: float) -> str:
+def _more_devices(job: Job, plan: Plan, margin: float) -> str:
     """Shard over more devices until it fits."""
     for factor in (2, 4, 8, 16, 32, 64):
         cluster = replace(job.cluster, num_nodes=job.cluster.num_nodes * factor)
         bigger = replace(job, cluster=cluster)
         shard = replace(
             plan, dp_replicate=1, dp_shard=plan.dp * factor, zero_stage=3,
-            recompute=Recompute.FULL,
+            recompute=Recompute.FULL, replica_microbatches=None,
         )  # fmt: skip
-        if bigger.system.network is None or violation(shard, job.model, cluster):
+        if bigger.system.network is None or illegal(bigger, shard):
             continue
-        if max(simulate(bigger, shard).peak_allocated) <= have:
+        if simulate(bigger, shard).fits(margin):
             return (
                 f"least change that fits: {cluster.num_nodes} nodes with dp={shard.dp} and "
                 f"zero_stage=3 and recompute=full (global batch {shard.global_batch_size})"
@@ -115,15 +118,22 @@ def _smaller(plan: Plan) -> Iterator[Change]:
     for factor in (2, 4, 8, 16):
         if plan.microbatch_size % factor == 0:
             size, count = plan.microbatch_size // factor, plan.num_microbatches * factor
-            other = replace(plan, microbatch_size=size, num_microbatches=count)
+            other = replace(
+                plan, microbatch_size=size, num_microbatches=count,
+                replica_microbatches=_times(plan.replica_microbatches, factor),
+            )  # fmt: skip
             yield (f"microbatch_size={size}", other)
     if plan.schedule == "gpipe":
         yield ("schedule=1f1b", replace(plan, schedule="1f1b"))
 
 
+def _times(counts: tuple[int, ...] | None, factor: int) -> tuple[int, ...] | None:
+    return None if counts is None else tuple(count * factor for count in counts)
+
+
 def _degrees(plan: Plan) -> Iterator[Change]:
     for factor in (2, 4, 8):
-        if plan.dp % factor:
+        if plan.dp % factor or plan.replica_microbatches is not None:
             continue
         for axis in ("tp", "pp"):
             degree = plan.degree(axis) * factor
@@ -137,4 +147,9 @@ def _traded(plan: Plan, axis: str, degree: int, factor: int) -> Plan:
     rest = max(plan.degree(name) // factor, 1)
     sharded = plan.zero_stage if rest > 1 else 0
     values = {axis: degree, name: rest, "num_microbatches": plan.num_microbatches * factor}
-    return replace(plan, **values, zero_stage=sharded, stage_layers=None)  # type: ignore[arg-type]
+    return replace(
+        plan,
+        **values,  # type: ignore[arg-type]
+        zero_stage=sharded,
+        stage_layers=None,
+    )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,81 +12,23 @@ from parsim.cost.job import Job
 from parsim.cost.stages import LayerTable
 from parsim.cost.step import step_costs
 from parsim.errors import NoFeasiblePlan
-from parsim.plan import Plan, PlanSpace, PlanTable
+from parsim.plan import PlanSpace, PlanTable
 from parsim.schedule import V_SHAPED, build_schedule
+from parsim.search.mixed import search_mixed
 from parsim.search.relax import nearest_miss_message
-from parsim.search.space import Enumeration, check_space, enumerate_plans
-from parsim.sim.evaluate import bubble_fraction, pipeline, shapes
+from parsim.search.result import Progress, Ranked, SearchResult
+from parsim.search.space import check_space, enumerate_plans, nothing_legal
+from parsim.sim.evaluate import bubble_fraction, evaluate, pipeline, shapes
 from parsim.sim.graph import compact_graph
-from parsim.sim.interval import Interval, step_interval
+from parsim.sim.interval import Interval, standing, step_interval
 from parsim.sim.own_costs import own_costs
 from parsim.sim.peaks import least_peak, peak_memory
+from parsim.sim.simulate import breakdown
 from parsim.sim.tail import tail
 
 Array = NDArray[np.float64]
-Progress = Callable[[int, int], None]
 
-SCHEMA_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranked:
-    """One plan of the result, seconds and bytes.
-
-    `tied` says that this plan and the best one lie in one another's interval: published runs do
-    not tell which of the two is faster.
-    """
-
-    plan: Plan
-    step_time: float
-    interval: Interval
-    tied: bool
-    tokens_per_second: float
-    mfu: float
-    bubble_fraction: float
-    peak_allocated: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data with units in the names."""
-        return {
-            "plan": self.plan.to_json(),
-            "step_time_s": self.step_time,
-            "step_time_interval_s": self.interval.to_json(),
-            "tied_with_best": self.tied,
-            "tokens_per_s": self.tokens_per_second,
-            "mfu": self.mfu,
-            "bubble_fraction": self.bubble_fraction,
-            "peak_allocated_bytes": self.peak_allocated,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchResult:
-    """The best plans first, and what happened to the others."""
-
-    plans: tuple[Ranked, ...]
-    counts: dict[str, int]
-    illegal_reasons: dict[str, int]
-    optimality: str
-    seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        """The document that `parsim search --json` prints (no times of day, no durations)."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "plans": [plan.to_json() for plan in self.plans],
-            "counts": dict(self.counts),
-            "optimality": self.optimality,
-        }
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One flat dict per plan, for a data frame."""
-        return [
-            {**entry.plan.to_json(), "step_time_s": entry.step_time, "mfu": entry.mfu,
-             "bubble_fraction": entry.bubble_fraction,
-             "peak_allocated_bytes": entry.peak_allocated}
-            for entry in self.plans
-        ]  # fmt: skip
+__all__ = ("Progress", "Ranked", "SearchResult", "search")
 
 
 @dataclass(slots=True)
@@ -122,11 +62,13 @@ def search(
         PlanError: the space cannot hold a legal plan.
         NoFeasiblePlan: nothing fits; says by how much and what would.
     """
+    if job.mixed:
+        return search_mixed(job, space, top=top, progress=progress, time_limit=time_limit)
     begin = time.perf_counter()
     check_space(job, space)
     listed = enumerate_plans(job, space)
     if listed.table is None:
-        raise NoFeasiblePlan(_nothing_legal(listed))
+        raise NoFeasiblePlan(nothing_legal(listed))
     capacity = job.device.usable_memory * (1.0 - space.memory_margin)
     found, stopped = _evaluate_all(job, listed.table, capacity, progress, time_limit, begin)
     fits = np.isfinite(found.step)
@@ -244,13 +186,23 @@ def _ranked(
 ) -> tuple[Ranked, ...]:
     """The rows of an order, best first."""
     rows = [int(row) for row in order]
-    intervals = [step_interval(job, table.plan(row), float(found.step[row])) for row in rows]
+    intervals = [_interval(job, table.take(order[i : i + 1])) for i in range(len(rows))]
     least, highest = float(found.step[rows[0]]), intervals[0].high
     return tuple(
         _entry(job, table, found, row, interval,
                tied=interval.low <= least and float(found.step[row]) <= highest)
         for row, interval in zip(rows, intervals, strict=True)
     )  # fmt: skip
+
+
+def _interval(job: Job, table: PlanTable) -> Interval:
+    """The interval of one plan, a table of one row."""
+    ((shape, _),) = shapes(table)
+    layers = LayerTable.of(job, table)
+    found = evaluate(job, table, shape, layers)
+    peak = float(found.memory.peak.max())
+    where = standing(job, table.plan(0), layers, breakdown(found), peak)
+    return step_interval(where, float(found.step_time[0]))
 
 
 def _entry(
@@ -269,13 +221,3 @@ def _entry(
         bubble_fraction=float(found.bubble[row]),
         peak_allocated=float(found.peak[row]),
     )
-
-
-def _nothing_legal(listed: Enumeration) -> str:
-    if not listed.reasons:
-        return (
-            "no plan is legal: no tp x pp x dp of the space multiplies to the number of devices "
-            "and divides the global batch; widen tp, pp or microbatch_size"
-        )
-    first = max(listed.reasons, key=listed.reasons.__getitem__)
-    return f"no plan is legal: {listed.illegal} of {listed.enumerated} refused; most often: {first}"

@@ -17,6 +17,7 @@ from parsim.cost.job import Job
 from parsim.errors import PlanError
 from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
+from parsim.plan.executor_rules import unrunnable
 from parsim.plan.rules import V_SHAPED, check_plan, divisors, tensor_splits, violation
 
 
@@ -45,6 +46,10 @@ class _Shape:
     schedule: str
 
 
+_Option = tuple[int, Recompute, bool]
+"""ZeRO stage, recomputation, sequence parallelism."""
+
+
 def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
     """Every legal plan of a space.
 
@@ -67,6 +72,11 @@ def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
             illegal += len(options)
             reasons[message] = reasons.get(message, 0) + len(options)
             continue
+        if job.software.executor:
+            options, refused = _runnable(job, space, shape, options)
+            for message in refused:
+                illegal += 1
+                reasons[message] = reasons.get(message, 0) + 1
         rows += [_row(space, shape, option) for option in options]
         names += [shape.schedule] * len(options)
     return Enumeration(
@@ -75,6 +85,26 @@ def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
         illegal=illegal,
         reasons=reasons,
     )
+
+
+def _runnable(
+    job: Job, space: PlanSpace, shape: _Shape, options: list[_Option]
+) -> tuple[list[_Option], list[str]]:
+    """The options of a shape that parsim's executor runs, and why it refuses each other one."""
+    judged = [
+        (one, unrunnable(_chosen(space, shape, one, job.model), job.model)) for one in options
+    ]
+    refused = [message for _, message in judged if message is not None]
+    return [option for option, message in judged if message is None], refused
+
+
+def _chosen(space: PlanSpace, shape: _Shape, option: _Option, model: Model) -> Plan:
+    stage, recompute, sequence = option
+    replicate, shard = (1, shape.dp) if stage else (shape.dp, 1)
+    return replace(
+        _plan(space, shape, model), zero_stage=stage, recompute=recompute,
+        sequence_parallel=sequence, dp_replicate=replicate, dp_shard=shard,
+    )  # fmt: skip
 
 
 def _shapes(job: Job, space: PlanSpace) -> Iterator[_Shape]:
@@ -144,10 +174,8 @@ def chunk_counts(layers: int, pp: int) -> list[int]:
     return sorted({min(-(-layers // (pp * size)), most) for size in range(1, most + 1)})
 
 
-def _options(
-    space: PlanSpace, shape: _Shape, model: Model
-) -> Iterator[tuple[int, Recompute, bool]]:
-    whole = shape.cp == 1 or model.seq_len % (shape.cp * shape.tp) == 0
+def _options(space: PlanSpace, shape: _Shape, model: Model) -> Iterator[_Option]:
+    whole = model.seq_len % (shape.cp * shape.tp) == 0
     routed = model.experts is not None and shape.tp > 1  # each rank routes its own tokens
     for stage in space.zero_stage:
         if stage and shape.dp * shape.cp == 1:
@@ -179,7 +207,7 @@ def _plan(space: PlanSpace, shape: _Shape, model: Model) -> Plan:
     )
 
 
-def _row(space: PlanSpace, shape: _Shape, option: tuple[int, Recompute, bool]) -> tuple[int, ...]:
+def _row(space: PlanSpace, shape: _Shape, option: _Option) -> tuple[int, ...]:
     stage, recompute, sequence = option
     replicate, shard = (1, shape.dp) if stage else (shape.dp, 1)
     microbatches = space.global_batch_size // (shape.dp * shape.microbatch_size)
@@ -225,3 +253,14 @@ def check_space(job: Job, space: PlanSpace) -> None:
         sequence_parallel=False, stage_layers=None,
     )  # fmt: skip
     check_plan(probe, job.model, job.cluster)
+
+
+def nothing_legal(listed: Enumeration) -> str:
+    """Why a space holds no plan at all."""
+    if not listed.reasons:
+        return (
+            "no plan is legal: no tp x pp x dp of the space multiplies to the number of devices "
+            "and divides the global batch; widen tp, pp or microbatch_size"
+        )
+    first = max(listed.reasons, key=listed.reasons.__getitem__)
+    return f"no plan is legal: {listed.illegal} of {listed.enumerated} refused; most often: {first}"

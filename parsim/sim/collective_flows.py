@@ -26,9 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.cluster.hardware import System
-from parsim.cost.collectives import GLOO, Algorithm, Groups, Kind, collective_time, p2p_time
+from parsim.cost.collectives import GLOO, Algorithm, Groups, Kind
 from parsim.cost.shape import bandwidths, wire_share
-from parsim.errors import InputError
 from parsim.sim.fair_share import Flows
 from parsim.sim.flows import Carried, Traffic, carry
 
@@ -172,20 +171,6 @@ def by_node(ranks: Iterable[int], devices_per_node: int) -> tuple[tuple[int, ...
     return tuple(tuple(node) for node in nodes.values())
 
 
-def placed(system: System, ranks: Sequence[int]) -> Groups:
-    """Placement of one group by its ranks; it shares its interfaces with no other."""
-    nodes = by_node(ranks, system.devices_per_node)
-    leaf = system.network.nodes_per_leaf if system.network else 1
-    leaves = {node[0] // system.devices_per_node // leaf for node in nodes}
-    return Groups(
-        size=np.array([float(len(ranks))]),
-        per_node=np.array([float(min(len(node) for node in nodes))]),
-        nodes=np.array([float(len(nodes))]),
-        sharing=np.array([1.0 if len(nodes) > 1 else 0.0]),
-        leaves=np.array([len(leaves) > 1]),
-    )
-
-
 def usage_of(graph: LinkGraph, edges: Iterable[Edge]) -> dict[int, float]:
     """Unit edges on each link that the edges' routes cross."""
     used: dict[int, float] = {}
@@ -222,73 +207,20 @@ def rate_of(seconds: float, least: float, size: float) -> tuple[float, float]:
     return latency, size / (seconds - latency)
 
 
-def collective_flow(
-    system: System,
-    graph: LinkGraph,
-    kind: Kind,
-    size: float,
-    ranks: Sequence[int],
-    *,
-    whole: LinkGraph | None = None,
+def timed_flow(
+    graph: LinkGraph, used: Mapping[int, float], size: float, seconds: float, least: float
 ) -> CollectiveFlow:
-    """One collective of a group of ranks on a graph.
+    """A flow that takes its `seconds` where nobody is beside it.
 
     Args:
-        system: link rates and measured curves for the closed form.
-        graph: the links, broken ones left out.
-        kind: which collective.
-        size: S bytes, nccl-tests convention.
-        ranks: two or more, in the order of the ring.
-        whole: the graph with no link broken, where `graph` is not it.
-
-    Raises:
-        InputError: fewer than two ranks, one twice, or a size that is not above 0.
+        graph: the links.
+        used: unit edges on each link.
+        size: bytes of a unit edge.
+        seconds: of all of them.
+        least: seconds of one byte, which are latency.
     """
-    if len(set(ranks)) < max(2, len(ranks)):
-        raise InputError(f"a collective of ranks {list(ranks)}; give two or more, each once")
-    if not size > 0.0:
-        raise InputError(f"a collective of {size} bytes; the size must be above 0")
-    where = placed(system, ranks)
-    seconds, least = (float(collective_time(system, kind, s, where)[0]) for s in (size, 1.0))
-    nodes = by_node(ranks, system.devices_per_node)
-    made = pattern(kind, algorithm_of(system, kind, where), nodes)
-    return _flow(graph, whole or graph, made.edges, made.share * size, (seconds, least))
-
-
-def message_flow(
-    system: System,
-    graph: LinkGraph,
-    size: float,
-    source: int,
-    target: int,
-    *,
-    whole: LinkGraph | None = None,
-) -> CollectiveFlow:
-    """One message from a rank to another, as `collective_flow`; idle it takes `p2p_time`.
-
-    Raises:
-        InputError: a size that is not above 0.
-    """
-    if not size > 0.0:
-        raise InputError(f"a message of {size} bytes; the size must be above 0")
-    crosses = len(by_node((source, target), system.devices_per_node)) > 1
-    seconds, least = (
-        float(p2p_time(system, one, crosses=crosses, sharing=1.0)) for one in (size, 1.0)
-    )
-    return _flow(graph, whole or graph, ((source, target, 1.0),), size, (seconds, least))
-
-
-def _flow(
-    graph: LinkGraph,
-    whole: LinkGraph,
-    edges: Sequence[Edge],
-    size: float,
-    seconds: tuple[float, float],
-) -> CollectiveFlow:
-    """Edges of `size` bytes each that take `seconds` idle: all of them, and of one byte."""
-    latency, limit = rate_of(*seconds, size)
-    scale = scale_to_fit(whole, usage_of(whole, edges), limit)
-    used = usage_of(graph, edges)
+    latency, limit = rate_of(seconds, least, size)
+    scale = scale_to_fit(graph, used, limit)
     return CollectiveFlow(
         links=tuple(used),
         usage=tuple(scale * units for units in used.values()),

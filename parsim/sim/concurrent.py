@@ -17,29 +17,23 @@ import numpy as np
 
 from parsim.cluster.topology import Graph, build_graph
 from parsim.cost.collectives import GLOO, Algorithm, Protocol
-from parsim.sim.collective_flows import (
-    CollectiveFlow,
-    by_node,
-    pattern,
-    rate_of,
-    scale_to_fit,
-    usage_of,
-)
+from parsim.sim.collective_flows import by_node, pattern, timed_flow, usage_of
 from parsim.sim.collective_flows import together as carried_together
 from parsim.sim.collective_sweep import Collective, Row, Sweep, Timings, rated
 from parsim.sim.flows import Carried
 from parsim.sim.group_layout import Layout
 
 NOTICED = 1.0 + 1e-6
-"""Together over alone beyond which a link counts as shared."""
+"""Together over alone beyond which a group counts as slower: less is rounding."""
 
 
 class Shared(NamedTuple):
-    """The link that holds a group back, and how many groups cross it."""
+    """The link of several groups that was full longest, how many cross it, and those seconds."""
 
     name: str
     link_class: str
     groups: int
+    saturated: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +70,7 @@ class ConcurrentRow:
             "shared_link": shared and shared.name,
             "shared_class": shared and shared.link_class,
             "groups_on_link": shared and shared.groups,
+            "link_saturated_s": shared and shared.saturated,
             "measured_alone_s": self.alone.measured,
             "measured_together_s": self.measured_together,
         }
@@ -161,29 +156,18 @@ def _way(
 def _together(
     layout: Layout, graph: Graph, row: Row, ways: Sequence[_Way], least: float
 ) -> ConcurrentRow:
-    carried = carried_together([_flow(graph, row, way, least) for way in ways], graph)
+    carried = carried_together(
+        [timed_flow(graph, way.used, way.share * row.size, row.seconds, least) for way in ways],
+        graph,
+    )
     slowest = int(np.argmax(carried.end))
     seconds = max(float(carried.end[slowest]), row.seconds)
     if layout.system.library == GLOO:
         seconds = max(seconds, row.seconds * layout.per_device)
     if seconds <= row.seconds * NOTICED:
-        return ConcurrentRow(alone=row, together=row.seconds, shared=None)
+        seconds = row.seconds
     shared = _fullest(graph, ways, slowest, carried)
     return ConcurrentRow(alone=row, together=seconds, shared=shared)
-
-
-def _flow(graph: Graph, row: Row, way: _Way, least: float) -> CollectiveFlow:
-    """The row's collective as a fluid that takes the row's seconds where nobody is beside it."""
-    unit = way.share * row.size
-    latency, limit = rate_of(row.seconds, least, unit)
-    scale = scale_to_fit(graph, way.used, limit)
-    return CollectiveFlow(
-        links=tuple(way.used),
-        usage=tuple(scale * units for units in way.used.values()),
-        size=unit,
-        limit=limit,
-        latency=latency,
-    )
 
 
 def _fullest(graph: Graph, ways: Sequence[_Way], slowest: int, carried: Carried) -> Shared | None:
@@ -193,4 +177,5 @@ def _fullest(graph: Graph, ways: Sequence[_Way], slowest: int, carried: Carried)
     if not several:
         return None
     link = max(several, key=lambda link: (carried.saturated[link], groups[link], -link))
-    return Shared(graph.names[link], graph.link_class[link], groups[link])
+    full = float(carried.saturated[link])
+    return Shared(graph.names[link], graph.link_class[link], groups[link], full)

@@ -15,6 +15,8 @@ A stage's shards go beside its action. The action ends when its own work has, st
 exchanges, and not before the shards and what follows the last of them: a layer's compute, or all
 of it where nothing overlaps.
 
+A slow device holds back its whole pipeline rank: all replicas wait for it at their exchanges.
+
 Source: docs of `events` for the order of things; max-min fair sharing in `fair_share`.
 Leaves out: where in an action its exchanges are (here behind its compute, as in the drawing);
 what contention does to the gradient norm and a tied table; that ranks differ.
@@ -22,148 +24,68 @@ what contention does to the gradient norm and a tied table; that ranks differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
 import simpy
 
-from parsim.cost.job import Job
-from parsim.cost.sharding import DataParallel
-from parsim.cost.stages import LayerTable, backward_times, forward_times, layer_counts
-from parsim.cost.step import StepCosts, stage_cut
-from parsim.plan import Plan, PlanTable
-from parsim.schedule import Action, Kind, Schedule
-from parsim.sim.fair_share import Array
-from parsim.sim.own_costs import exposed_parts, weight_times
-from parsim.sim.shared_links import SharedLinks
-from parsim.sim.step_traffic import Role, StepTraffic
+from parsim.schedule import Action, Kind
+from parsim.sim.fabric import Fabric, Process
+from parsim.sim.own_costs import weight_times
+from parsim.sim.ready_step import ReadyStep
+from parsim.sim.step_traffic import Role
 from parsim.timeline import Span
-
-Process = Generator[simpy.Event, Any, None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """Idle seconds of the traffic inside a stage's actions, (S,).
-
-    `shard` by kind of action: gathers and scatters beside it. `context` and `routed` are the shares
-    of exposed exchanges that are between context ranks and between experts' ranks. `layer` is the
-    share of an action that follows its last
-    gather; 1 where shards do not overlap compute. `scatter` is the share of a gradient bucket's
-    time that its reduce-scatter takes.
-    """
-
-    shard: dict[Kind, Array]
-    context: Array
-    routed: Array
-    layer: dict[Kind, Array]
-    scatter: Array
-
-
-def parts_of(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) -> Parts:
-    """What of a stage's time is traffic, as the closed forms see it."""
-    table = PlanTable.of([plan])
-    counts = layer_counts(job.model, stage_cut(job, table))
-    data, here = DataParallel.of(job, table), costs.parameters
-    pieces = np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
-    routed = costs.experts
-    each = here / pieces, None if routed is None else routed / pieces
-    gather = (pieces * data.gather(*each))[:, 0] * (plan.zero_stage == 3)
-    scatter = (pieces * data.scatter(*each))[:, 0] * (plan.zero_stage >= 2)
-    one_bucket = here / costs.buckets, None if routed is None else routed / costs.buckets
-    bucket = data.scatter(*one_bucket)[:, 0] * (plan.zero_stage == 1)
-    seconds = costs.bucket_time[:, 0]
-    exposed = forward_times(job, layers, counts).exposed[:, 0]
-    core = counts @ np.stack([kind.core.exposed[0] for kind in layers.kinds])
-    one = 1.0 / pieces[:, 0]
-    last = np.ones_like(one)
-    return Parts(
-        shard={Kind.F: gather, Kind.B: gather + scatter},
-        context=_share(core, exposed)
-        if plan.tp > 1 or plan.ep > 1
-        else np.full(len(one), float(plan.cp > 1)),
-        routed=_share(counts @ np.stack([kind.routed.exposed[0] for kind in layers.kinds]), exposed)
-        if plan.ep > 1
-        else np.zeros(len(one)),
-        layer={
-            Kind.F: one if plan.overlap_param_gather else last,
-            Kind.B: one if plan.overlap_grad_reduce else last,
-        },
-        scatter=np.minimum(_share(bucket, seconds), 1.0),
-    )
-
-
-def exchanges(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) -> dict[Kind, Array]:
-    """Exposed seconds of tensor and context exchanges in each kind of action, (S,)."""
-    counts = layer_counts(job.model, stage_cut(job, PlanTable.of([plan])))
-    ahead = forward_times(job, layers, counts).exposed[:, 0]
-    behind = backward_times(job, layers, counts).exposed[:, 0]
-    inner = np.minimum(behind, exposed_parts(costs)[0][:, 0])
-    return {Kind.F: ahead, Kind.B: behind, Kind.I: inner, Kind.W: np.zeros_like(inner)}
-
-
-def _share(part: Array, whole: Array) -> Array:
-    return np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
 
 
 class ContendedStep:
-    """One plan's step; `costs` has one plan (B = 1).
+    """One step of a job on a fabric, from now on.
 
-    After `run`, `step_time` is in seconds, and `links` hold what they carried; `classes` names the
-    classes of links in the order of their account; `spans` are what each rank did when.
+    After its end `step_time` is in seconds, and `spans` are what each rank did when.
     """
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        costs: StepCosts,
-        traffic: StepTraffic,
-        inside: dict[Kind, Array],
-        parts: Parts,
-        watch: Callable[[float, Array], None] | None = None,
-    ) -> None:
-        self.env = simpy.Environment()
-        self.schedule, self.costs, self.traffic = schedule, costs, traffic
-        self.parts = parts
-        self.classes = tuple(dict.fromkeys(traffic.classes))
-        groups = [self.classes.index(name) for name in traffic.classes]
-        self.links = SharedLinks(self.env, traffic.flows, groups, watch)
+    def __init__(self, fabric: Fabric, ready: ReadyStep, number: int = 0) -> None:
+        """A step of the fabric's job of that number."""
+        self.env, self.fabric, self.number = fabric.env, fabric, number
+        self.begin = fabric.env.now
+        self.schedule, self.costs, self.parts = ready.schedule, ready.costs, ready.parts
+        self.slow = ready.slow
+        costs = ready.costs
         weight = weight_times(costs)[:, 0]
         forward, backward = costs.forward[:, 0], costs.backward[:, 0]
         length = {Kind.F: forward, Kind.B: backward, Kind.I: backward - weight, Kind.W: weight}
-        self.length = {kind: values.tolist() for kind, values in length.items()}
         self.inside = {
-            kind: np.minimum(values, length[kind]).tolist() for kind, values in inside.items()
+            kind: np.minimum(values, length[kind]).tolist() for kind, values in ready.inside.items()
+        }
+        self.length = {
+            kind: [
+                whole + (self.slow[rank] - 1.0) * (whole - inside)
+                for rank, whole, inside in zip(
+                    self.schedule.stage_rank, values.tolist(), self.inside[kind], strict=True
+                )
+            ]
+            for kind, values in length.items()
         }
         self.hop = costs.hop[:, 0].tolist()
         self.counts = [int(k) for k in costs.buckets[:, 0]]
         self.arrived: dict[tuple[int, bool, int], simpy.Event] = {}
-        self.buckets = [simpy.Store(self.env) for _ in schedule.ranks]
-        last = {a.stage: a for row in schedule.ranks for a in row if a.kind in (Kind.B, Kind.W)}
+        self.buckets = [simpy.Store(self.env) for _ in self.schedule.ranks]
+        rows = self.schedule.ranks
+        last = {a.stage: a for row in rows for a in row if a.kind in (Kind.B, Kind.W)}
         self.final = set(last.values())
         self.step_time = 0.0
         self.spans: list[Span] = []
 
-    def run(self) -> None:
-        """Run to the end of the step."""
+    def start(self) -> simpy.Process:
+        """Begin the step now; the process ends with it."""
         env, pp = self.env, self.schedule.pp
         done = [env.process(self._reduce(rank)) for rank in range(pp)]
         for rank in range(pp):
             env.process(self._compute(rank))
-        env.process(self._finish(done))
-        env.run()
+        return env.process(self._finish(done))
 
     def _send(self, role: Role, seconds: float) -> Process:
-        """Traffic that takes so many seconds on idle links; without a kind it just takes them."""
-        number = self.traffic.number.get(role)
-        if number is None or seconds <= 0.0:
-            yield self.env.timeout(max(seconds, 0.0))
-            return
-        late = seconds * float(self.traffic.latency_share[number])
-        yield self.env.timeout(late)
-        yield self.links.send(number, (seconds - late) * float(self.traffic.limit[number]))
+        return self.fabric.send(self.number, role, seconds)
 
     def _made(self, stage: int, ahead: bool, microbatch: int) -> simpy.Event:
         """The arrival of a forward's or backward's result where it is needed."""
@@ -299,11 +221,11 @@ class ContendedStep:
         yield env.timeout(float(costs.late[0]))
         yield env.timeout(float(costs.norm[0]))
         yield env.all_of([env.process(self._update(rank)) for rank in range(self.schedule.pp)])
-        self.step_time = env.now * (1.0 + float(costs.straggler[0]))
+        self.step_time = (env.now - self.begin) * (1.0 + float(costs.straggler[0]))
 
     def _update(self, rank: int) -> Process:
         begin, gather = self.env.now, float(self.costs.gather[rank, 0])
-        yield self.env.timeout(float(self.costs.optimizer[rank, 0]))
+        yield self.env.timeout(self.slow[rank] * float(self.costs.optimizer[rank, 0]))
         self._note(rank, "compute", "OPTIMIZER", begin)
         begin = self.env.now
         yield from self._send(Role("shard", self.schedule.stages_on(rank)[0]), gather)

@@ -2,64 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
+from parsim.cluster.background import Background, check_network
 from parsim.cluster.topology import Graph, build_graph
+from parsim.cluster.topology.storage import with_storage
 from parsim.cost.job import Job
-from parsim.cost.stages import LayerTable
-from parsim.plan import Plan, PlanTable
-from parsim.plan.rules import check_plan
-from parsim.sim.contended_step import ContendedStep, exchanges, parts_of
-from parsim.sim.evaluate import evaluate
+from parsim.plan import Plan
+from parsim.sim.fabric import Fabric
 from parsim.sim.fair_share import Array
-from parsim.sim.simulate import plan_shape
-from parsim.sim.step_traffic import StepTraffic, step_traffic
+from parsim.sim.link_use import (
+    Bottleneck,
+    ClassUse,
+    LinkCurve,
+    bottleneck,
+    class_uses,
+    link_curves,
+)
+from parsim.sim.ready_step import ReadyStep, ready_step
+from parsim.sim.repeated_steps import Ran, RepeatedSteps, stream_kinds, stream_role
+from parsim.sim.stream_cost import StreamCost, links_of, periodic_cost
 from parsim.timeline import Timeline, ordered
 
-Watch = Callable[[float, Array], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassUse:
-    """Seconds in which any link of a class carried something, and all that it can."""
-
-    link_class: str
-    busy: float
-    saturated: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bottleneck:
-    """The link that was full longest, seconds; `alike` links carry the same traffic."""
-
-    link: str
-    link_class: str
-    saturated: float
-    alike: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkCurve:
-    """Share of its rate that the busiest link of a class carries, from each time to the next."""
-
-    link_class: str
-    times: tuple[float, ...]
-    used: tuple[float, ...]
+NOTHING = Background()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contention:
-    """A step with shared links (`step_time`) and without (`alone`, tier B's), seconds."""
+    """A step with shared links (`step_time`) and without (`alone`, tier B's), seconds.
+
+    With background streams `step_time` is the mean step, and `quiet` the one without them.
+    """
 
     plan: Plan
     alone: float
     step_time: float
     bottleneck: Bottleneck | None
     classes: tuple[ClassUse, ...]
+    quiet: float | None = None
+    streams: tuple[StreamCost, ...] = ()
 
     @property
     def slowdown(self) -> float:
@@ -68,22 +51,16 @@ class Contention:
 
     def to_json(self) -> dict[str, Any]:
         """The block `contention` of `parsim simulate --json`."""
-        worst = self.bottleneck
-        return {
+        found: dict[str, Any] = {
             "step_time_s": self.step_time,
             "slowdown": self.slowdown,
-            "bottleneck": worst
-            and {
-                "link": worst.link,
-                "class": worst.link_class,
-                "saturated_s": worst.saturated,
-                "links_alike": worst.alike,
-            },
-            "classes": [
-                {"class": one.link_class, "busy_s": one.busy, "saturated_s": one.saturated}
-                for one in self.classes
-            ],
+            "bottleneck": self.bottleneck and self.bottleneck.to_json(),
+            "classes": [one.to_json() for one in self.classes],
         }
+        if self.streams:
+            found["without_background_s"] = self.quiet
+            found["background"] = [one.to_json() for one in self.streams]
+        return found
 
 
 def simulate_contention(
@@ -92,6 +69,8 @@ def simulate_contention(
     *,
     graph: Graph | None = None,
     whole: Graph | None = None,
+    background: Background = NOTHING,
+    slow: Mapping[int, float] | None = None,
 ) -> Contention:
     """Run one plan's step in tier C on the links of its cluster.
 
@@ -100,96 +79,136 @@ def simulate_contention(
         plan: a legal plan.
         graph: the cluster's links, where they are already made or others than the cluster's.
         whole: the links on which the closed forms hold; those of `graph` with nothing failed.
+        background: traffic beside the step.
+        slow: ranks whose compute takes so many times as long.
 
     Raises:
         PlanError: the plan is not legal.
-        CatalogError: the cluster's fabric cannot be built.
+        CatalogError: the cluster's fabric cannot be built, or has no way for a stream.
         CertificateError: unfair rates (a bug of parsim).
     """
-    ran = _run(job, plan, graph or build_graph(job.cluster), whole or _whole(job))
-    return Contention(
-        plan=plan,
-        alone=ran.alone,
-        step_time=ran.step.step_time,
-        bottleneck=_bottleneck(ran.traffic, ran.step),
-        classes=_class_uses(ran.step),
+    graph = _links(job, graph or build_graph(job.cluster), background)
+    ready = ready_step(job, plan, graph, whole or intact(job, background), slow)
+    if not background.streams:
+        ran, fabric = _one(ready, graph)
+        return _found(ready, ran, fabric)
+    quiet, _ = _one(ready, graph)
+    return _beside(job, graph, ready, background, quiet.seconds)
+
+
+def _beside(
+    job: Job, graph: Graph, ready: ReadyStep, background: Background, quiet: float
+) -> Contention:
+    """The mean step beside all streams."""
+    streams = background.streams
+    kinds = stream_kinds(graph, streams, _devices(job, graph), job.system.devices_per_node)
+    ready = replace(ready, sent={**ready.sent, **kinds})
+    fabric = Fabric([ready.sent], graph)
+    steps = RepeatedSteps(fabric, ready, 0, streams)
+    steps.start()
+    fabric.env.run(until=steps.until(1))
+    fabric.links.settle()
+    steady = steps.ended[0].seconds
+    costs = [
+        periodic_cost(graph, ready, streams, place, steady, kinds[stream_role(place)])
+        if one.every > 1
+        else _steady(fabric, steps, place, steady)
+        for place, one in enumerate(streams)
+    ]
+    later = sum(one.cost for one in costs if one.stream.every > 1)
+    found = _found(ready, steps.ended[0], fabric)
+    return replace(found, step_time=steady + later, quiet=quiet, streams=tuple(costs))
+
+
+def _steady(fabric: Fabric, steps: RepeatedSteps, place: int, step: float) -> StreamCost:
+    """A stream of every step: its cost stands in the step time."""
+    seconds = steps.took.get(place)
+    return StreamCost(
+        stream=steps.streams[place],
+        seconds=seconds,
+        steps=1.0 if seconds is None else seconds / step,
+        cost=0.0,
+        overdue=False,
+        bottleneck=bottleneck(fabric, links_of(fabric, place)),
     )
 
 
-def contended_timeline(job: Job, plan: Plan) -> tuple[Timeline, tuple[LinkCurve, ...]]:
+def contended_timeline(
+    job: Job,
+    plan: Plan,
+    *,
+    background: Background = NOTHING,
+    slow: Mapping[int, float] | None = None,
+) -> tuple[Timeline, tuple[LinkCurve, ...]]:
     """What every rank does when on shared links, and how much is carried meanwhile.
+
+    Periodic streams begin with the step.
 
     Raises:
         PlanError: the plan is not legal.
         CatalogError: the cluster's fabric cannot be built.
     """
     seen: list[tuple[float, Array]] = []
-    graph = build_graph(job.cluster)
-    ran = _run(job, plan, graph, _whole(job), lambda now, loads: seen.append((now, loads)))
-    times = tuple(now for now, _ in seen)
-    used = np.array([loads for _, loads in seen]) / ran.traffic.flows.capacity
-    of = np.array(ran.traffic.classes)
-    curves = tuple(
-        LinkCurve(link_class=name, times=times, used=tuple(used[:, of == name].max(axis=1)))
-        for name in ran.step.classes
+    graph = _links(job, build_graph(job.cluster), background)
+    ready = ready_step(job, plan, graph, intact(job, background), slow)
+    kinds = stream_kinds(
+        graph, background.streams, _devices(job, graph), job.system.devices_per_node
     )
+    sent = {**ready.sent, **kinds}
+    fabric = Fabric([sent], graph, lambda now, loads: seen.append((now, loads)))
+    steps = RepeatedSteps(fabric, ready, 0, background.streams)
+    steps.start()
+    for place, one in enumerate(background.streams):
+        if one.every > 1:
+            steps.stream(place)
+    fabric.env.run(until=steps.until(1))
+    ran = steps.ended[0]
     meta = {
         "model": job.model.name,
         "system": job.system.name,
         "plan": plan.label(),
-        "step_time_s": ran.step.step_time,
+        "step_time_s": ran.seconds,
         "contention": "tier C on shared links",
     }
-    return Timeline(spans=ordered(ran.step.spans), meta=meta), curves
+    return Timeline(spans=ordered(ran.spans), meta=meta), link_curves(fabric, seen)
 
 
-class _Ran(NamedTuple):
-    alone: float
-    traffic: StepTraffic
-    step: ContendedStep
-
-
-def _run(
-    job: Job, plan: Plan, graph: Graph, whole: Graph | None, watch: Watch | None = None
-) -> _Ran:
-    check_plan(plan, job.model, job.cluster)
-    table = PlanTable.of([plan])
-    layers = LayerTable.of(job, table)
-    found = evaluate(job, table, plan_shape(plan), layers)
-    schedule, costs = found.graph.schedule, found.costs
-    traffic = step_traffic(job, plan, costs, schedule.stage_rank, graph, whole)
-    inside, parts = exchanges(job, plan, layers, costs), parts_of(job, plan, layers, costs)
-    step = ContendedStep(schedule, costs, traffic, inside, parts, watch)
-    step.run()
-    return _Ran(float(found.step_time[0]), traffic, step)
-
-
-def _class_uses(step: ContendedStep) -> tuple[ClassUse, ...]:
-    columns = (step.classes, step.links.class_busy, step.links.class_saturated)
-    return tuple(
-        ClassUse(link_class=name, busy=float(busy), saturated=float(full))
-        for name, busy, full in zip(*columns, strict=True)
-    )
-
-
-def _whole(job: Job) -> Graph | None:
+def intact(job: Job, background: Background = NOTHING) -> Graph | None:
     """The graph with nothing broken and ranks in order, where the job's is another."""
     cluster = job.cluster
     if not cluster.failed and cluster.placement is None:
         return None
-    return build_graph(replace(cluster, failed=(), placement=None))
+    return _links(job, build_graph(replace(cluster, failed=(), placement=None)), background)
 
 
-def _bottleneck(traffic: StepTraffic, step: ContendedStep) -> Bottleneck | None:
-    """Longest full; among equals the one that carried most for its rate."""
-    links = step.links
-    if not len(links.busy):
-        return None
-    used = links.load / traffic.flows.capacity
-    worst = int(np.lexsort((used, links.saturated))[-1])
-    return Bottleneck(
-        link=traffic.names[worst],
-        link_class=traffic.classes[worst],
-        saturated=float(links.saturated[worst]),
-        alike=traffic.folded[worst],
+def _links(job: Job, graph: Graph, background: Background) -> Graph:
+    """The graph, with storage where streams need it."""
+    check_network(background, job.system.network is not None, job.system.id)
+    if not background.needs_storage:
+        return graph
+    return with_storage(graph, background.storage_bandwidth or 0.0)
+
+
+def _devices(job: Job, graph: Graph) -> list[int]:
+    """The devices that hold ranks."""
+    return sorted(graph.devices.tolist())[: job.cluster.num_devices]
+
+
+def _one(ready: ReadyStep, graph: Graph) -> tuple[Ran, Fabric]:
+    """One step with nothing beside it."""
+    fabric = Fabric([ready.sent], graph)
+    steps = RepeatedSteps(fabric, ready)
+    steps.start()
+    fabric.env.run(until=steps.until(1))
+    fabric.links.settle()
+    return steps.ended[0], fabric
+
+
+def _found(ready: ReadyStep, ran: Ran, fabric: Fabric) -> Contention:
+    return Contention(
+        plan=ready.plan,
+        alone=ready.alone,
+        step_time=ran.seconds,
+        bottleneck=bottleneck(fabric),
+        classes=class_uses(fabric),
     )

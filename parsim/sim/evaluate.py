@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from parsim.cost.job import Job
 from parsim.cost.stages import LayerTable
 from parsim.cost.step import StepCosts, step_costs
+from parsim.errors import InputError
 from parsim.plan import PlanTable
 from parsim.sim.graph import Graph, graph_for
 from parsim.sim.maxplus import ClassTimes, Run, run
@@ -99,6 +100,11 @@ def evaluate(
         layers: their layer costs, where known.
         keep: also keep every action's finish time (for timelines).
     """
+    if table.common.replica_microbatches is not None:
+        raise InputError(
+            "this needs replicas with equal numbers of micro-batches; leave replica_microbatches "
+            "out (uneven ones have step time, memory, timeline and search)"
+        )
     layers = layers or LayerTable.of(job, table)
     graph = graph_for(*shape, actions=table.common.actions, times=table.common.action_times)
     costs = own_costs(job, table, layers, step_costs(job, table, layers), graph.schedule)

@@ -50,8 +50,10 @@ class _Step(NamedTuple):
 class EventSimulation:
     """One plan's step in simpy; `costs` has one plan (B = 1)."""
 
-    def __init__(self, schedule: Schedule, costs: StepCosts) -> None:
-        self.env = simpy.Environment()
+    def __init__(
+        self, schedule: Schedule, costs: StepCosts, env: simpy.Environment | None = None
+    ) -> None:
+        self.env = env or simpy.Environment()
         self.schedule = schedule
         self.costs = costs
         self.last_stage = schedule.num_stages - 1

@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -63,10 +64,13 @@ class Layout:
         column = {"size": self.num_ranks, "per_node": min(held.values()), "nodes": len(held)}
         values = {name: np.array([float(value)]) for name, value in column.items()}
         leaves = len(held) > 1 and len({node // leaf for node in held}) > 1
+        ends = [node // leaf for node in (*held, next(iter(held)))]
+        out = Counter(here for here, there in pairwise(ends) if here != there)
         return Groups(
             **values,
             sharing=np.array([1.0 if len(held) > 1 else 0.0]),
             leaves=np.array([leaves]),
+            crossing=np.array([max(out.values(), default=leaf) / leaf]),
         )
 
 

@@ -1,62 +1,49 @@
 """How sure a predicted step time is: an 80 % interval from the errors of published runs.
 
-    low, high = t (exp(-z_low), exp(z_high)),   z = sqrt( q^2 + sum of (weight x distance)^2 )
+    low, high = t (exp(-z_low), exp(z_high)),   z = sqrt( (q scale)^2 + sum of added^2 )
 
-q are the signed 80 % quantiles of log(measured / predicted) over the runs of the nearest group that
-was measured: this device under this software (runs whose host is as slow as the device apart from
-the others), else the device under any software, else the software on any device, else all runs.
-What the plan at hand has beyond that group widens it: an unmeasured device or software, and sizes
-outside of the measured ones (devices, hidden size, sequence, tokens of a micro-batch). The figures
-in `interval.json` are computed from every shipped run (`make reports`).
+q is the 80 % quantile of the errors' size in the nearest group that was measured: this device
+under this software (of this release, where one is stated), else the device under any software, else
+the software on any device, else all runs. `scale` says how hard the plan is to predict: what the
+host paces, what collectives expose, 8-bit products, memory near its limit. What the plan at hand
+has beyond that group is added: an unmeasured device, software, release or system, sizes outside of
+the measured ones, and on a calibrated machine what its calibration left open in the kernels and
+collectives of this very plan. All figures: `sim/known_errors.py`.
 
 Leaves out: that errors of plans for one model and machine go together, so that the difference of
-two plans is surer than either; plans near the memory limit, which run slower (a note says so).
+two plans is surer than either.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from math import exp, hypot, log
-from typing import Any
+from math import exp, hypot
 
+from parsim.cost.coverage import kernel_spread
+from parsim.cost.exchange_spread import exchange_spread
 from parsim.cost.job import Job
-from parsim.cost.stages import LayerTable, host_share
-from parsim.plan import Plan, PlanTable
+from parsim.cost.software import GENERIC
+from parsim.cost.stages import LayerTable
+from parsim.plan import Plan
+from parsim.sim.known_errors import (
+    ANY,
+    CALIBRATED,
+    Errors,
+    Known,
+    Standing,
+    distance,
+    outside,
+    shipped_errors,
+)
+from parsim.sim.step_parts import parts_of
 
 COVERAGE = 0.8
 """Share of measured steps that is to lie inside."""
-ANY = "any"
-"""Device or software of the figures over all of them."""
-HOST, DEVICE = "host", "device"
-"""What a run waits for: host time above HOST_BOUND of the device's counts as the host."""
-HOST_BOUND = 0.5
-CALIBRATED = "calibrated"
-"""Device of the figures of machines that were calibrated before they were predicted."""
-
-Sizes = Mapping[str, float]
-Range = tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """Errors of the measured runs of one device and software, log(measured / predicted).
-
-    `bound` is HOST, DEVICE or ANY. `low` and `high` are the 10 % and 90 % quantiles, drawn to
-    include 0 and shrunk towards those of other groups where the group is small; `ranges` of each
-    size frame the runs.
-    """
-
-    device: str
-    software: str
-    bound: str = ANY
-    n: int
-    low: float
-    high: float
-    ranges: Mapping[str, Range]
+Z80 = 1.2816
+"""Half of an 80 % interval in standard deviations."""
+WORTH = 0.05
+"""Distances and half widths (ln) below this are not worth a word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,38 +63,6 @@ class Interval:
         return [self.low, self.high]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Errors:
-    """All groups, and the log errors that each kind of distance adds.
-
-    `unknown_device` and `unknown_software` are what predicting the runs with another device's or
-    with the generic stack's constants added; `reach` is per factor e outside of the ranges.
-    """
-
-    groups: Mapping[tuple[str, str, str], Group]
-    unknown_device: float
-    unknown_software: float
-    reach: float
-
-    def nearest(self, job: Job, bound: str) -> tuple[Group, bool, bool]:
-        """(group, device was measured, software was measured).
-
-        A calibrated device's own errors are those of calibrated machines, under any software.
-        """
-        device, software = job.device.id, job.practice
-        if job.device.calibrated and (CALIBRATED, ANY, ANY) in self.groups:
-            return self.groups[CALIBRATED, ANY, ANY], True, True
-        for key, known in (
-            ((device, software, bound), (True, True)),
-            ((device, software, ANY), (True, True)),
-            ((device, ANY, ANY), (True, False)),
-            ((ANY, software, ANY), (False, True)),
-        ):
-            if key in self.groups:
-                return self.groups[key], *known
-        return self.groups[ANY, ANY, ANY], False, False
-
-
 def sizes_of(job: Job, plan: Plan) -> dict[str, float]:
     """The sizes that say how far a plan is from measured ones."""
     return {
@@ -118,76 +73,86 @@ def sizes_of(job: Job, plan: Plan) -> dict[str, float]:
     }
 
 
-def distance(sizes: Sizes, ranges: Mapping[str, Range]) -> float:
-    """Ln of the factors by which sizes lie outside of their ranges, root of the sum of squares."""
-    outside = [
-        log(max(low / sizes[name], sizes[name] / high, 1.0)) for name, (low, high) in ranges.items()
-    ]
-    return hypot(*outside)
-
-
-def bound_of(job: Job, plan: Plan, layers: LayerTable | None = None) -> str:
-    """Whether a plan's layers keep the host or the device busy longer.
-
-    `layers` are those of this plan alone, where they are already priced.
-    """
-    layers = layers or LayerTable.of(job, PlanTable.of([plan]))
-    return HOST if float(host_share(job, layers)[0]) > HOST_BOUND else DEVICE
-
-
-def step_interval(
-    job: Job,
-    plan: Plan,
-    step_time: float,
-    *,
-    bound: str | None = None,
-    errors: Errors | None = None,
-) -> Interval:
-    """The 80 % interval of a predicted step time, seconds; `bound` as `bound_of` tells."""
-    known = errors or shipped_errors()
-    group, device, software = known.nearest(job, bound or bound_of(job, plan))
-    far = distance(sizes_of(job, plan), group.ranges)
-    more = hypot(
-        0.0 if device else known.unknown_device,
-        0.0 if software else known.unknown_software,
-        known.reach * far,
+def standing(
+    job: Job, plan: Plan, layers: LayerTable, breakdown: Mapping[str, float], peak: float
+) -> Standing:
+    """What an interval needs to know of one plan; arguments as of `parts_of`."""
+    parts = parts_of(job, plan, layers, breakdown, peak)
+    return Standing(
+        device=job.device.id,
+        software=job.practice,
+        system=job.system.stands_for or job.system.id,
+        calibrated=job.device.calibrated,
+        generic=job.software.id == GENERIC,
+        sizes=sizes_of(job, plan),
+        parts=parts,
+        kernels=(1.0 - parts.exchange) * kernel_spread(job, plan),
+        exchange=exchange_spread(job, plan, within=parts.within, after=parts.after),
     )
-    low, high = hypot(group.low, more), hypot(group.high, more)
-    basis = _basis(job, group, device, software, far)
+
+
+def step_interval(where: Standing, step_time: float, errors: Errors | None = None) -> Interval:
+    """The 80 % interval of a predicted step time, seconds."""
+    errors = errors or shipped_errors()
+    known = errors.nearest(where)
+    more = hypot(*_added(where, known, errors).values())
+    own = known.group.device == CALIBRATED
+    low, high = (
+        hypot(known.group.half * (1.0 if own else errors.scale(where.parts, slower=side)), more)
+        for side in (False, True)
+    )
+    basis = "; ".join(_basis(where, known, errors))
     return Interval(low=step_time * exp(-low), high=step_time * exp(high), basis=basis)
 
 
-def _basis(job: Job, group: Group, device: bool, software: bool, far: float) -> str:
-    """One line for people."""
+def _added(where: Standing, known: Known, errors: Errors) -> dict[str, float]:
+    """Halves of 80 % intervals, ln, by what the nearest group has not seen."""
+    links_known = known.system and not where.calibrated
+    return {
+        "device": 0.0 if known.device else errors.unknown_device,
+        "software": errors.software(known.software),
+        "release": 0.0 if known.release else errors.other_release,
+        "system": 0.0 if links_known else Z80 * where.exchange,
+        "kernels": Z80 * where.kernels,
+        "sizes": errors.reach * distance(where.sizes, known.group.ranges),
+    }
+
+
+def _basis(where: Standing, known: Known, errors: Errors) -> Iterator[str]:
+    """What people should know of where the interval came from."""
+    group = known.group
     if group.device == CALIBRATED:
-        return f"{group.n} runs on calibrated machines"
-    of = "any device" if group.device == ANY else group.device
-    under = "any software" if group.software == ANY else group.software
-    kind = {HOST: " host-bound", DEVICE: " device-bound", ANY: ""}[group.bound]
-    said = f"{group.n} published{kind} runs of {of} under {under}"
-    if not device:
-        said += f"; none of {job.device.id}"
-    if not software:
-        said += f"; none under {job.practice}"
-    return said + (f"; sizes a factor {exp(far):.1f} outside of theirs" if far > 0.05 else "")
+        yield f"{group.n} runs on calibrated machines"
+    else:
+        of = "any device" if group.device == ANY else group.device
+        under = "any software" if group.software == ANY else group.software
+        release = "" if group.release == ANY else f" {group.release}"
+        yield f"{group.n} published runs of {of} under {under}{release}"
+    if not known.device:
+        yield f"none of {where.device}"
+    if known.software == "elsewhere":
+        yield f"none of it under {where.software}"
+    if known.software == "generic":
+        yield f"software {where.software}: generic assumptions"
+    if not known.release:
+        yield f"none of release {where.release}"
+    yield from _distant(where, known, errors)
 
 
-@cache
-def shipped_errors() -> Errors:
-    """The figures of `interval.json`."""
-    text = (files("parsim.sim") / "interval.json").read_text(encoding="utf-8")
-    return read_errors(json.loads(text))
+def _distant(where: Standing, known: Known, errors: Errors) -> Iterator[str]:
+    """Links, kernels and sizes that were not measured."""
+    added = _added(where, known, errors)
+    if added["system"] > 0.0 and not known.system:
+        yield f"no run on system {where.system}: its links add {_percent(added['system'])}"
+    elif added["system"] > 0.01:
+        yield f"its collectives add {_percent(added['system'])}"
+    if added["kernels"] > 0.01:
+        yield f"kernels away from the calibrated ones add {_percent(added['kernels'])}"
+    far = outside(where.sizes, known.group.ranges)
+    for name, factor in far.items():
+        if factor > 1.0 + WORTH:
+            yield f"{name} a factor {factor:.1f} outside of theirs"
 
 
-def read_errors(document: Mapping[str, Any]) -> Errors:
-    """What `interval.json` holds."""
-    groups = {}
-    for entry in document["groups"]:
-        ranges = {name: (float(a), float(b)) for name, (a, b) in entry["ranges"].items()}
-        group = Group(**{**entry, "ranges": ranges})
-        groups[group.device, group.software, group.bound] = group
-    added = {name: float(document[name]) for name in _ADDED}
-    return Errors(groups=groups, **added)
-
-
-_ADDED = ("unknown_device", "unknown_software", "reach")
+def _percent(half: float) -> str:
+    return f"{100.0 * half:.1f} %"

@@ -108,7 +108,7 @@ def _block(graph: Graph, duration: Array, hop: Array, keep: bool) -> Run:
     if sweep is None:
         _by_levels(graph, duration, hop, finish)
     else:
-        classes = (graph.duration_class, _sender_class(graph))
+        classes = (graph.duration_class, sender_class(graph))
         sweep(graph.before, graph.source, *classes, duration.copy(), hop.copy(), finish)
     return Run(
         clock=finish[graph.final],
@@ -136,7 +136,7 @@ def _by_levels(graph: Graph, duration: Array, hop: Array, finish: Array) -> None
     """
     costs = np.concatenate([duration, hop])
     predecessors = _in_pairs(graph, graph.before, graph.source)
-    classes = _in_pairs(graph, graph.duration_class, len(duration) + _sender_class(graph))
+    classes = _in_pairs(graph, graph.duration_class, len(duration) + sender_class(graph))
     widest = 2 * int(np.diff(graph.bounds).max())
     ends, seconds = np.empty((widest, finish.shape[1])), np.empty((widest, finish.shape[1]))
     for low, high in pairwise(graph.bounds.tolist()):
@@ -159,6 +159,6 @@ def _in_pairs(graph: Graph, first: Index, second: Index) -> Index:
     return pairs
 
 
-def _sender_class(graph: Graph) -> Index:
+def sender_class(graph: Graph) -> Index:
     """Whose hop an action's input took; stage 0's backward, which sends nothing, if it had none."""
     return np.where(graph.source > 0, graph.duration_class[graph.source - 1], int(Kind.B))

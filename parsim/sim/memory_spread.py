@@ -1,40 +1,39 @@
 """How far a predicted memory peak is from the measured one: the spread of log errors by evidence.
 
     evidence   who                                                            sd
-    measured   the stack's own peaks are measured in this recompute mode      0.015 to 0.03
+    measured   the stack's own peaks are measured in this recompute mode      their quantile / 1.28
     known      the stack is described, its peaks are not measured             0.03, selective 0.08
     unknown    a stack that nobody described: generic assumptions             0.04, selective 0.35
 
-Source: residuals of published peaks (15 distinct of Megatron-Core on B200 without recomputation:
-rms 0.2 %; 10 of torchtitan on H100: selective 0.8 %, full 3.1 %; parsim's own runs on CPU ranks:
-3.0 % at most), and of the same runs predicted under other stacks' assumptions, which is what not
-knowing a stack means: 1.6 to 2.5 % without recomputation, 4 to 50 % where the operators that one
-stack recomputes are taken for another's. The same rows made and test it, and other models may
-show more than they do, so 1.5 % is the least. Full recomputation under assumed stacks is a guess.
-Leaves out: sizes far from those runs (4 to 84 GiB of activations and logits), mixture of experts.
+and for sizes outside of the measured runs' `memory_reach` for each factor e more. Quantiles are
+corrected for few runs as those of steps are and lean on the other stacks' (`interval.json`).
+
+Source: residuals of published peaks (Megatron-Core on B200 without recomputation, torchtitan on
+H100 with it; parsim's own runs on CPU ranks: 3.0 % at most), and of the same runs predicted under
+other stacks' assumptions, which is what not knowing a stack means: 1.6 to 2.5 % without
+recomputation, 4 to 50 % where the operators that one stack recomputes are taken for another's. Full
+recomputation under assumed stacks is a guess.
+Leaves out: mixture of experts, of which no peak is measured; that the same rows made and test it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from parsim.cost.software import GENERIC, Software
 from parsim.plan import Recompute
+from parsim.sim.known_errors import Errors, MemoryGroup, Sizes, distance, outside, shipped_errors
 
 Evidence = Literal["measured", "known", "unknown"]
 
 Z80 = 1.2816
 """Standard normal quantile of an interval that holds 80 %."""
 
-MEASURED = {
-    ("megatron-te-2025", Recompute.NONE): 0.015,
-    ("torchtitan", Recompute.SELECTIVE): 0.015,
-    ("torchtitan", Recompute.FULL): 0.03,
-    ("executor-cpu", Recompute.NONE): 0.03,
-}
-"""Standard deviation of log(predicted / measured) of measured (stack, recompute mode)."""
+OWN = {("executor-cpu", Recompute.NONE): 0.03}
+"""Standard deviation of log(predicted / measured) of parsim's own runs."""
 
 ASSUMED: dict[Evidence, dict[Recompute, float]] = {
     "known": {Recompute.NONE: 0.03, Recompute.SELECTIVE: 0.08, Recompute.FULL: 0.05},
@@ -45,10 +44,11 @@ ASSUMED: dict[Evidence, dict[Recompute, float]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySpread:
-    """Evidence for a predicted peak, and the standard deviation of its log error."""
+    """Evidence for a predicted peak, the standard deviation of its log error, and why in words."""
 
     evidence: Evidence
     sd: float
+    basis: str
 
     def interval(self, peak: float) -> tuple[float, float]:
         """Bytes between which the measured peak lies in 80 % of cases."""
@@ -56,9 +56,33 @@ class MemorySpread:
         return peak / factor, peak * factor
 
 
-def memory_spread(software: Software, recompute: Recompute) -> MemorySpread:
-    """Spread of a predicted peak of a plan with this recompute mode under this software."""
-    if (software.id, recompute) in MEASURED:
-        return MemorySpread(evidence="measured", sd=MEASURED[software.id, recompute])
+def memory_spread(
+    software: Software, recompute: Recompute, sizes: Sizes, errors: Errors | None = None
+) -> MemorySpread:
+    """Spread of a predicted peak of a plan of some sizes with this recompute mode."""
+    errors = errors or shipped_errors()
+    group = errors.memory.get((software.id, recompute.name.lower()))
+    if group is not None:
+        sd, basis = _measured(group, sizes, errors), "; ".join(_basis(group, sizes))
+        return MemorySpread(evidence="measured", sd=sd, basis=basis)
+    if (software.id, recompute) in OWN:
+        sd = OWN[software.id, recompute]
+        return MemorySpread(evidence="measured", sd=sd, basis="parsim's own runs")
     evidence: Evidence = "unknown" if software.id == GENERIC else "known"
-    return MemorySpread(evidence=evidence, sd=ASSUMED[evidence][recompute])
+    said = f"no measured peak of {software.id}, recompute {recompute.name.lower()}"
+    alike = (one for key, one in errors.memory.items() if key[1] == recompute.name.lower())
+    least = (_measured(one, sizes, errors) for one in alike)  # no surer than what was measured
+    sd = max(ASSUMED[evidence][recompute], *least, 0.0)
+    return MemorySpread(evidence=evidence, sd=sd, basis=said)
+
+
+def _measured(group: MemoryGroup, sizes: Sizes, errors: Errors) -> float:
+    """Standard deviation by a group's own peaks and the distance from them."""
+    far = errors.memory_reach * distance(sizes, group.ranges)
+    return math.hypot(group.half, far) / Z80
+
+
+def _basis(group: MemoryGroup, sizes: Sizes) -> Iterator[str]:
+    yield f"{group.n} measured peaks of {group.software}, recompute {group.recompute}"
+    for name, factor in outside(sizes, group.ranges).items():
+        yield f"{name} a factor {factor:.1f} outside of theirs"

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
+from parsim.cost.legal import check_legal
 from parsim.cost.step import StepCosts
 from parsim.errors import InputError
 from parsim.plan import Plan, PlanTable
-from parsim.plan.rules import check_plan
 from parsim.sim.draws import DIRECT_FROM, Block, Ranks
 from parsim.sim.evaluate import evaluate
 from parsim.sim.graph import Graph
@@ -117,7 +117,7 @@ def simulate_jitter(
         PlanError: the plan is not legal.
         InputError: the jitter does not fit the plan, or no or too many steps were asked for.
     """
-    check_plan(plan, job.model, job.cluster)
+    check_legal(job, plan)
     jitter.check(plan.world_size)
     _check_steps(steps, seed)
     found = evaluate(job, PlanTable.of([plan]), plan_shape(plan))

@@ -8,7 +8,8 @@ All ranks of a pipeline rank run the same actions, so each action is executed on
     reduction    maximum over the dp axis          gradient buckets and parameter gathers
     norm         maximum over everything           the step's barrier
 
-With every slowdown 1 the arithmetic is that of `maxplus` and `tail`, to the last bit.
+With every slowdown 1 the arithmetic is that of `maxplus` and `tail`, to the last bit; with costs of
+each replica (nodes of several kinds) that of `mixed`.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def run_planes(schedule: Schedule | Graph, costs: StepCosts, slowdown: Array) ->
 
     Args:
         schedule: actions of each pipeline rank; a compiled graph saves compiling it again.
-        costs: of one plan.
+        costs: of one plan, or a column for each of its dp replicas (`mixed_costs`).
         slowdown: (pp, dp, tp), 1 for a rank as fast as the costs say, 1.25 for one 25 % slower.
 
     Raises:
@@ -77,10 +78,10 @@ def run_planes(schedule: Schedule | Graph, costs: StepCosts, slowdown: Array) ->
     _check(graph, costs, slowdown)
     done = _pipeline(graph, costs, slowdown)
     reduced = np.maximum(done.clock, reduce_gradients(graph, costs, done))
-    reduced = add_tied(reduced, float(costs.tied[0]), tied_owners(graph))
+    reduced = add_tied(reduced, costs.tied[:, None], tied_owners(graph))
     barrier = reduced.max() + costs.late[0]
-    update = barrier + costs.norm[0] + costs.optimizer[:, 0, None, None] * slowdown
-    updated = update.max(axis=1, keepdims=True) + costs.gather[:, 0, None, None]
+    update = barrier + costs.norm[0] + costs.optimizer[:, :, None] * slowdown
+    updated = update.max(axis=1, keepdims=True) + costs.gather[:, :, None]
     step_time = updated.max() * (1.0 + costs.straggler[0])
     return PlaneRun(
         clock=done.clock,
@@ -115,7 +116,7 @@ def _check(graph: Graph, costs: StepCosts, slowdown: Array) -> None:
             f"slowdown has the value {_first_bad(slowdown)}; a multiplier must be finite and at "
             f"least 0 (1: as fast as the costs say)"
         )
-    if costs.num_plans != 1:
+    if costs.num_plans not in (1, slowdown.shape[1]):
         raise InputError(f"costs of {costs.num_plans} plans given; take one with costs.rows")
 
 
@@ -131,7 +132,7 @@ def _added(graph: Graph, costs: StepCosts, slowdown: Array) -> dict[Kind, list[A
     """
     more, rank_of = slowdown - 1.0, graph.schedule.stage_rank
     return {
-        kind: [one * more[rank] for one, rank in zip(values[:, 0], rank_of, strict=True)]
+        kind: [one[:, None] * more[rank] for one, rank in zip(values, rank_of, strict=True)]
         for kind, values in compute_seconds(costs).items()
     }
 
@@ -152,7 +153,7 @@ def _pipeline(graph: Graph, costs: StepCosts, slowdown: Array) -> PipelineEnds:
     """Walk the actions in the graph's order; a message waits in a box for its one receiver."""
     times = ClassTimes.of(graph, costs)
     times = times.blocking() if costs.blocking_p2p else times
-    duration, hop = times.duration[:, 0].tolist(), times.hop[:, 0].tolist()
+    duration, hop = _seconds(times.duration), _seconds(times.hop)
     added = _added(graph, costs, slowdown)
     needs, sends = messages(graph)
     final = set(graph.last_backward.tolist())
@@ -172,6 +173,11 @@ def _pipeline(graph: Graph, costs: StepCosts, slowdown: Array) -> PipelineEnds:
         if place in final:
             ends[place] = end
     return _backwards_done(graph, costs, clock, ends, added)
+
+
+def _seconds(values: Array) -> list[float] | list[Array]:
+    """A number for each class of actions, or a column (dp, 1) where replicas differ."""
+    return values[:, 0].tolist() if values.shape[1] == 1 else list(values[:, :, None])
 
 
 def _backwards_done(
@@ -212,9 +218,9 @@ def reduce_gradients(graph: Graph, costs: StepCosts, done: PipelineEnds) -> Arra
     return out
 
 
-def add_tied(reduced: Array, tied: float, owners: tuple[int, int]) -> Array:
+def add_tied(reduced: Array, tied: Array | float, owners: tuple[int, int]) -> Array:
     """All-reduce of the tied embedding between the two pipeline ranks that hold it."""
     first, last = owners
-    if first != last and tied > 0:
+    if first != last and np.max(tied) > 0:
         reduced[first] = reduced[last] = np.maximum(reduced[first], reduced[last]) + tied
     return reduced

@@ -16,6 +16,10 @@ import simpy
 
 from parsim.sim.fair_share import TIGHT, Array, Flows, Index, fair_rates, link_loads
 
+FULL = 0.95
+"""Share of its rate from which a link counts as full: a collective alone leaves some
+percent of the link that holds it back, as its time has a part that grows as the root of S."""
+
 DUE = 1e-12
 """Share of the time to the next end within which flows end together."""
 
@@ -35,10 +39,15 @@ class _Shared:
     loads: Array
     busy: Index
     full: Index
+    limiting: Index
 
 
 class SharedLinks:
-    """Links and their account: `busy` and `saturated` (L,) are seconds, `load` bytes so far."""
+    """Links and their account, (L,): `load` is bytes so far, the others are seconds.
+
+    `busy` are those in which a link carried anything, `saturated` those from `FULL` of its rate on,
+    `limiting` those at all of it, where it holds back what would be faster without it.
+    """
 
     def __init__(
         self,
@@ -58,7 +67,7 @@ class SharedLinks:
         """
         self.env, self.kinds, self.watch = env, kinds, watch
         count = len(kinds.capacity)
-        self.busy, self.saturated, self.load = np.zeros(count), np.zeros(count), np.zeros(count)
+        self.busy, self.saturated, self.limiting, self.load = np.zeros((4, count))
         self._groups = np.asarray(groups, dtype=np.int64)
         classes = int(self._groups.max(initial=-1)) + 1
         self.class_busy, self.class_saturated = np.zeros(classes), np.zeros(classes)
@@ -83,6 +92,15 @@ class SharedLinks:
         self._ask()
         return sending.done
 
+    def left(self, kind: int) -> float:
+        """Bytes (of usage 1) that are still to be sent of a kind."""
+        self._advance()
+        return sum(max(one.left, 0.0) for one in self._sending if one.kind == kind)
+
+    def settle(self) -> None:
+        """Account for all that was carried until now."""
+        self._advance()
+
     def _ask(self) -> None:
         """Share anew when all that happens at this moment has happened."""
         if not self._asked:
@@ -101,6 +119,7 @@ class SharedLinks:
             sending.left -= shared.rates.get(sending.kind, 0.0) * passed
         self.busy[shared.busy] += passed
         self.saturated[shared.full] += passed
+        self.limiting[shared.limiting] += passed
         self.load += shared.loads * passed
         self.class_busy[np.unique(self._groups[shared.busy])] += passed
         self.class_saturated[np.unique(self._groups[shared.full])] += passed
@@ -118,6 +137,8 @@ class SharedLinks:
         rates = self._shared.rates
         needed = [max(one.left, 0.0) / rates[one.kind] for one in self._sending]
         least = min(needed)
+        if np.isinf(least):  # what is under way has no end
+            return
         due = [
             one
             for one, seconds in zip(self._sending, needed, strict=True)
@@ -151,6 +172,7 @@ class SharedLinks:
                 dict(zip((kind for kind, _ in counts), rates.tolist(), strict=True)),
                 loads,
                 np.flatnonzero(loads > 0.0),
+                np.flatnonzero(loads >= part.capacity * FULL),
                 np.flatnonzero(loads >= part.capacity * (1.0 - TIGHT)),
             )
             self._known[counts] = found

@@ -8,26 +8,24 @@ import numpy as np
 
 from parsim.cost.coverage import coverage_notes
 from parsim.cost.job import Job
+from parsim.cost.legal import check_legal
 from parsim.cost.stages import LayerTable
-from parsim.errors import ParsimError
-from parsim.model.operators import Attention
-from parsim.plan import Plan, PlanTable, Recompute
-from parsim.plan.rules import check_plan
+from parsim.plan import Plan, PlanTable
 from parsim.sim.activation_parts import activation_parts
 from parsim.sim.evaluate import Evaluation, evaluate
 from parsim.sim.events import simulate_events
-from parsim.sim.interval import bound_of, step_interval
-from parsim.sim.maxplus import ClassTimes
+from parsim.sim.interval import standing, step_interval
 from parsim.sim.memory_spread import memory_spread
+from parsim.sim.mixed_prediction import simulate_mixed
 from parsim.sim.prediction import Prediction
 from parsim.sim.reserved import reserved_bytes
+from parsim.sim.spans import device_span, first_starts
 from parsim.sim.trace import build_timeline
+from parsim.sim.utilisation import SimulatorError, recomputed_flops
+
+__all__ = ("SimulatorError", "device_span", "first_starts", "simulate")
 
 Tier = Literal["evaluate", "events"]
-
-
-class SimulatorError(ParsimError):
-    """A guard found an impossible result: a bug of parsim, never the user's input."""
 
 
 def simulate(
@@ -37,7 +35,7 @@ def simulate(
 
     Args:
         job: model, cluster, software.
-        plan: a legal plan; see `parsim.plan.rules.check_plan`.
+        plan: a legal plan; see `parsim.cost.legal.check_legal`.
         timeline: also build the timeline (times of every action, memory curves, critical path).
         tier: "evaluate" is the max-plus recurrence; "events" also runs the step in simpy and
             refuses to answer where the two differ.
@@ -46,7 +44,9 @@ def simulate(
         PlanError: the plan is not legal.
         SimulatorError: a guard found a bug of parsim.
     """
-    check_plan(plan, job.model, job.cluster)
+    check_legal(job, plan)
+    if differ(job, plan):
+        return simulate_mixed(job, plan, timeline=timeline, events=tier == "events")
     table = PlanTable.of([plan])
     layers = LayerTable.of(job, table)
     found = evaluate(job, table, plan_shape(plan), layers, keep=True)
@@ -55,6 +55,11 @@ def simulate(
         _check_tiers(found)
     drawn = build_timeline(job, plan, layers, found) if timeline else None
     return _prediction(job, plan, layers, found, drawn)
+
+
+def differ(job: Job, plan: Plan) -> bool:
+    """Whether replicas may have different times: by their nodes, or by their micro-batches."""
+    return job.mixed or plan.replica_microbatches is not None
 
 
 def plan_shape(plan: Plan) -> tuple[str, int, int, int]:
@@ -91,11 +96,14 @@ def _prediction(
     memory = found.memory.peak[:, 0]
     worst, schedule = int(np.argmax(memory)), found.graph.schedule
     parts = tuple(found.memory.at(rank, 0) for rank in range(len(memory)))
-    spread = memory_spread(job.software, plan.recompute)
+    parts_s = breakdown(found)
+    where = standing(job, plan, layers, parts_s, float(memory[worst]))
+    spread = memory_spread(job.software, plan.recompute, where.sizes)
     return Prediction(
         plan=plan,
         step_time=step,
-        interval=step_interval(job, plan, step, bound=bound_of(job, plan, layers)),
+        interval=step_interval(where, step),
+        standing=where,
         pipeline_time=float(found.pipeline_time[0]),
         tokens_per_second=plan.global_batch_size * job.model.seq_len / step,
         mfu=model_flops / capable,
@@ -104,7 +112,7 @@ def _prediction(
         bubble_fraction=bubble,
         bubble_overhead=bubble / (1.0 - bubble),
         device_span=float(device_span(found)),
-        breakdown=breakdown(found),
+        breakdown=parts_s,
         peak_allocated=tuple(float(x) for x in memory),
         peak_reserved=tuple(float(x) for x in reserved_bytes(job.software, memory)),
         memory=parts[worst],
@@ -114,54 +122,12 @@ def _prediction(
         ),
         peak_interval=spread.interval(float(memory[worst])),
         memory_evidence=spread.evidence,
+        memory_basis=spread.basis,
         context=job.device.context_memory,
         capacity=job.device.memory,
         notes=(*notes(job), *coverage_notes(job, plan)),
         timeline=drawn,  # type: ignore[arg-type]
     )
-
-
-def recomputed_flops(job: Job, plan: Plan) -> float:
-    """FLOPs of a step's recomputation: every layer's forward, or its attention products."""
-    batch, model = plan.global_batch_size, job.model
-    if plan.recompute is Recompute.FULL:
-        return float(sum(layer.forward_flops(batch, model.seq_len) for layer in model.layers))
-    if plan.recompute is Recompute.SELECTIVE:
-        cores = (op for layer in model.layers for op in layer.operators)
-        return float(sum(c.flops(batch, model.seq_len) for c in cores if isinstance(c, Attention)))
-    return 0.0
-
-
-def device_span(found: Evaluation) -> float:
-    """Longest time that one rank spends between its first and last action, seconds.
-
-    Shorter than the makespan where ranks start late: zero-bubble schedules are zero per span.
-    """
-    if found.run.finish is None:
-        return float(found.pipeline_time[0])
-    graph, costs = found.graph, found.costs
-    times = ClassTimes.of(graph, costs)
-    durations = (times.blocking() if costs.blocking_p2p else times).duration
-    spans = []
-    number = 0
-    for row in graph.schedule.ranks:
-        first = int(graph.position[number])
-        duration = float(durations[graph.duration_class[first], 0])
-        ends = found.run.finish[graph.position[number : number + len(row)], 0]
-        spans.append(float(ends.max()) - float(found.run.finish[first, 0]) + duration)
-        number += len(row)
-    return max(spans)
-
-
-def first_starts(found: Evaluation) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """When each rank's first action starts, seconds, (p,); `found` keeps its finish times."""
-    if found.run.finish is None:
-        raise SimulatorError("the finish times were not kept")
-    times = ClassTimes.of(found.graph, found.costs)
-    durations = (times.blocking() if found.costs.blocking_p2p else times).duration
-    lengths = [len(row) for row in found.graph.schedule.ranks]
-    first = found.graph.position[np.cumsum([0, *lengths[:-1]])]
-    return np.asarray(found.run.finish[first, 0] - durations[found.graph.duration_class[first], 0])
 
 
 def breakdown(found: Evaluation, row: int = 0) -> dict[str, float]:

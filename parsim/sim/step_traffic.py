@@ -2,8 +2,7 @@
 
 All groups of an axis on one pipeline rank do the same at the same time (replicas and their members
 are alike), so their collectives are one flow, whose usage of a link counts the edges of all of
-them. So a step has some 10 kinds a pipeline rank, whatever the number of devices, and links that
-all kinds use alike are one link here.
+them. So a step has some 10 kinds a pipeline rank, whatever the number of devices.
 
 Times are tier B's: a kind's `latency_share` and `limit` say how its idle seconds divide into
 latency and bytes, by the closed form of one typical collective. One group alone takes those
@@ -37,9 +36,6 @@ from parsim.sim.collective_flows import (
     slowest,
     usage_of,
 )
-from parsim.sim.fair_share import Flows
-
-Array = NDArray[np.float64]
 
 FOLDED_FROM = 2048
 """Ranks above which two leaf groups of each pipeline rank stand for the others."""
@@ -64,24 +60,6 @@ class Sent:
     latency_share: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTraffic:
-    """All kinds of a step over folded links.
-
-    `number` is the flow of each role, `limit` and `latency_share` (K,) those of the kinds. `names`,
-    `classes` and `folded` of each link (L,): one of the links that it stands for, its class, how
-    many they are.
-    """
-
-    flows: Flows
-    number: dict[Role, int]
-    limit: Array
-    latency_share: Array
-    names: tuple[str, ...]
-    classes: tuple[str, ...]
-    folded: tuple[int, ...]
-
-
 def step_traffic(
     job: Job,
     plan: Plan,
@@ -89,7 +67,7 @@ def step_traffic(
     stage_rank: Sequence[int],
     graph: LinkGraph,
     whole: LinkGraph | None = None,
-) -> StepTraffic:
+) -> dict[Role, Sent]:
     """The kinds of traffic of one plan.
 
     Args:
@@ -110,7 +88,7 @@ def step_traffic(
             ends = stage_rank[stage], stage_rank[stage + 1]
             found[Role("ahead", stage)] = maker.message(stage, *ends)
             found[Role("back", stage + 1)] = maker.message(stage, *reversed(ends))
-    return _folded(found, graph)
+    return found
 
 
 class _Maker:
@@ -282,38 +260,3 @@ def members(plan: Plan, axes: Sequence[str]) -> NDArray[np.int64]:
     size = int(np.prod([ranks.shape[place] for place in inner]))
     first = ranks.shape[outer[0]] if outer else 1
     return ranks.transpose(*outer, *others, *inner).reshape(first, -1, size)
-
-
-def _folded(found: dict[Role, Sent], graph: LinkGraph) -> StepTraffic:
-    """Links of a class that all kinds use alike become one."""
-    rate, classes, names = graph.effective, graph.link_class, graph.names
-    columns: dict[int, list[tuple[int, float]]] = {}
-    for kind, sent in enumerate(found.values()):
-        for link, units in sent.usage.items():
-            columns.setdefault(link, []).append((kind, units))
-    place: dict[object, int] = {}
-    first: list[int] = []
-    folded: list[int] = []
-    for link in sorted(columns):
-        key = (classes[link], float(rate[link]), tuple(columns[link]))
-        if key not in place:
-            place[key] = len(first)
-            first.append(link)
-            folded.append(0)
-        folded[place[key]] += 1
-    paths: list[list[int]] = [[] for _ in found]
-    usage: list[list[float]] = [[] for _ in found]
-    for new, link in enumerate(first):
-        for kind, units in columns[link]:
-            paths[kind].append(new)
-            usage[kind].append(units)
-    limit = np.array([sent.limit for sent in found.values()])
-    return StepTraffic(
-        flows=Flows.of(paths, rate[first], usage=usage, limit=limit),
-        number={role: kind for kind, role in enumerate(found)},
-        limit=limit,
-        latency_share=np.array([sent.latency_share for sent in found.values()]),
-        names=tuple(names[link] for link in first),
-        classes=tuple(classes[link] for link in first),
-        folded=tuple(folded),
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,11 +40,18 @@ class Placed:
     arrival: float
 
 
-def build_timeline(job: Job, plan: Plan, layers: LayerTable, found: Evaluation) -> Timeline:
-    """Draw what tier B computed for a single plan."""
+def build_timeline(
+    job: Job,
+    plan: Plan,
+    layers: LayerTable,
+    found: Evaluation,
+    tensor: Mapping[str, NDArray[np.float64]] | None = None,
+) -> Timeline:
+    """Draw what tier B computed for a single plan; `tensor` are its `tensor_parts`, if known."""
     placed = list(_placed(found))
     spans = [_compute_span(found, item) for item in placed]
-    spans += list(inner_spans(spans, tensor_parts(job, plan, layers, found.costs)))
+    tensor = tensor or tensor_parts(job, plan, layers, found.costs)
+    spans += list(inner_spans(spans, tensor))
     spans += list(_send_spans(found, placed)) + list(_bucket_spans(found))
     spans += list(_tied_spans(found)) + list(_tail_spans(found))
     in_order = ordered(spans)

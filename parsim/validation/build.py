@@ -49,7 +49,7 @@ def build_case(run: MeasuredRun) -> Case:
     assumed, name, notes = assumptions_for(run.stack)
     base = known_mixture(run.model)
     if run.n_experts and not (base and base.layer_pattern):
-        name = software_of_experts(run.stack, run.stack_release) or name
+        name = software_of_experts(run.stack, run.release) or name
     stack = _software(software(name), run)
     try:
         cluster, said = _cluster(run, load_catalog())
@@ -98,7 +98,7 @@ def _cluster(run: MeasuredRun, catalog: Catalog) -> tuple[Cluster, tuple[str, ..
     if run.system in catalog.systems:
         system = catalog.systems[run.system]
     else:
-        system = _system_with(device, catalog)
+        system = replace(_system_with(device, catalog), stands_for=run.system)
         notes = (*notes, f"unknown system {run.system!r}: built from {system.id}")
     system = _sized(replace(system, device=catalog.devices[device]), run)
     nodes, rest = divmod(run.n_gpus, system.devices_per_node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from statistics import mean, median
@@ -12,6 +12,9 @@ from typing import Any
 
 from parsim.errors import PlanError
 from parsim.sim import Prediction, simulate
+from parsim.sim.interval import step_interval
+from parsim.sim.known_errors import Errors, Standing
+from parsim.sim.memory_spread import memory_spread
 from parsim.validation.bubble import bubble_of, is_post_validated, post_validated_step
 from parsim.validation.build import Case, build_case
 from parsim.validation.coverage import Coverage, coverage
@@ -29,6 +32,7 @@ class Comparison:
     `decision` is equal in rows that differ in the plan alone (see `validation/ranking.py`).
     `practice` is the software, apart with experts (`Job.practice`).
     `predicted_reserved` is set where the stack prints reserved memory, which `measured_peak` is.
+    `case` is what was predicted, and `standing` what its interval follows from.
     """
 
     table: str
@@ -54,6 +58,8 @@ class Comparison:
     measured_bubble: float | None = None
     predicted_bubble: float | None = None
     bubble_from_profile: float | None = None
+    case: Case | None = None
+    standing: Standing | None = None
 
     @property
     def skipped(self) -> bool:
@@ -69,6 +75,18 @@ class Comparison:
     def memory_error(self) -> float | None:
         """Signed peak-memory error: of reserved memory where the stack prints that."""
         return _error(self.predicted_reserved or self.predicted_peak, self.measured_peak)
+
+    def with_errors(self, errors: Errors) -> Comparison:
+        """The row with its intervals by other figures; the prediction stays."""
+        peak = self.predicted_reserved or self.predicted_peak
+        if self.standing is None or self.case is None or not self.predicted_step or not peak:
+            return self
+        step = step_interval(self.standing, self.predicted_step, errors)
+        software, recompute = self.case.job.software, self.case.plan.recompute
+        spread = memory_spread(software, recompute, self.standing.sizes, errors)
+        return replace(
+            self, step_interval=(step.low, step.high), peak_interval=spread.interval(peak)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """One entry of `validate --json`."""
@@ -155,6 +173,7 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         run = parse_row(row)
         case = build_case(run)
         found = simulate(case.job, case.plan)
+        where = replace(found.standing, release=run.release)
         own, profiled = bubble_of(run, case.job, case.plan)
         step, said = _step(case, found)
     except (RowSkipped, PlanError) as reason:
@@ -184,11 +203,13 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         predicted_peak=max(found.peak_allocated),
         measured_peak=run.peak_memory if run.recompute else None,
         predicted_reserved=max(found.peak_reserved) if case.job.software.prints_reserved else None,
-        step_interval=_scaled(found, step),
+        step_interval=_interval(where, step),
         peak_interval=_peak_interval(case, found),
         measured_bubble=run.bubble_fraction,
         predicted_bubble=own,
         bubble_from_profile=profiled,
+        case=case,
+        standing=where,
     )
 
 
@@ -200,11 +221,10 @@ def _step(case: Case, found: Prediction) -> tuple[float, tuple[str, ...]]:
     return post_validated_step(case.job, case.plan), (f"schedule {case.plan.schedule}: {said}",)
 
 
-def _scaled(found: Prediction, step: float) -> tuple[float, float]:
-    """The interval of the step time; its relative width is that of the simulated one."""
-    if step == found.step_time:
-        return found.interval.low, found.interval.high
-    return found.interval.low / found.step_time * step, found.interval.high / found.step_time * step
+def _interval(where: Standing, step: float) -> tuple[float, float]:
+    """The interval of the step time, which may be another than the simulated one."""
+    interval = step_interval(where, step)
+    return interval.low, interval.high
 
 
 def _peak_interval(case: Case, found: Prediction) -> tuple[float, float]:
@@ -235,6 +255,10 @@ class Validation:
     """All rows of all tables, in order."""
 
     rows: tuple[Comparison, ...]
+
+    def with_errors(self, errors: Errors) -> Validation:
+        """All rows with their intervals by other figures."""
+        return Validation(rows=tuple(row.with_errors(errors) for row in self.rows))
 
     @property
     def tables(self) -> tuple[str, ...]:

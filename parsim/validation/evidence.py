@@ -14,6 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from parsim.cost.job import Job
 from parsim.validation.compare import Comparison, Validation, summarise
 
 EXPERTS = ", experts"
@@ -49,8 +50,10 @@ class Evidence:
         )
 
 
-def describe(found: Evidence | None) -> str:
+def describe(found: Evidence | None, *, mixed: bool = False) -> str:
     """One line for people, also where there is nothing to cite."""
+    if found is None and mixed:
+        return "no published run of nodes of different kinds: expect errors of 10 % and more"
     if found is None:
         return "no published run of this device: expect errors of 10 % and more"
     return found.sentence()
@@ -90,6 +93,11 @@ def _shipped() -> Mapping[tuple[str, str], Evidence]:
     text = (files("parsim.validation") / "evidence.json").read_text(encoding="utf-8")
     entries = [Evidence(**entry) for entry in json.loads(text)["evidence"]]
     return {(entry.device, entry.software): entry for entry in entries}
+
+
+def evidence_of(job: Job) -> Evidence | None:
+    """Figures of a job's device and software; of nodes that differ there are none."""
+    return None if job.mixed else evidence_for(job.device.id, job.practice)
 
 
 def evidence_for(device: str, software: str) -> Evidence | None:

@@ -1,222 +1,149 @@
 """The figures behind prediction intervals, from the errors of measured runs.
 
-Quantiles of log(measured / predicted) per device and software, the growth of errors with the
-distance between runs (a variogram), and what is lost where a device or a software was never
-measured: the same runs predicted as if it were so.
+What makes some plans harder than others (`interval_scale.py`), quantiles of the errors in units of
+that scale per device and software (`interval_groups.py`), the growth of errors with the distance
+between runs (a variogram), and what is lost where a device or a software was never measured: the
+same runs predicted as if it were so.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import combinations
+from dataclasses import asdict, replace
 from math import exp, log
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.software import GENERIC, software
 from parsim.errors import PlanError
 from parsim.sim import simulate
-from parsim.sim.interval import (
-    ANY,
-    CALIBRATED,
-    COVERAGE,
-    Errors,
-    Group,
-    Sizes,
-    bound_of,
-    sizes_of,
-    step_interval,
+from parsim.sim.interval import COVERAGE, step_interval
+from parsim.sim.known_errors import ADDED, ANY, CALIBRATED, Errors, Group, Key, MemoryGroup
+from parsim.validation.compare import Comparison, Validation, validate
+from parsim.validation.interval_groups import (
+    LEAST,
+    Residual,
+    groups,
+    other_release,
+    reach,
+    weighted_quantile,
+    weights,
 )
-from parsim.validation.build import Case, build_case
-from parsim.validation.schema import RowSkipped, parse_row, read_table
+from parsim.validation.interval_memory import memory_groups, memory_reach
+from parsim.validation.interval_scale import Observed, fit_scale
 
-SHRINK = 5.0
-"""A group of so many runs counts half, the larger group around it the other half."""
-LEAST = 0.01
-"""No half of an interval is narrower: repeats of a step scatter by a percent."""
 NEAREST_RELATIVE = {"a100": "h100-sxm-80gb", "h100": "a100-sxm-80gb", "b200": "h100-sxm-80gb"}
 """Whose efficiencies a chip would have got, had nobody measured it."""
-Key = tuple[str, str, str]
-Bounds = tuple[float, float]
+UNSEEN_SOFTWARE = 0.12
+"""Half of an 80 % interval, ln, that a described stack has beyond measured ones on a device where
+none of its runs was seen: sqrt(q_left^2 - q_fitted^2), q = 1.9 medians, of the sources left out of
+their fits in `reports/ablation.md`: 0.02 to 0.07 where others fit the same device (A100), 0.12 to
+0.19 for those whose stack or device no other source has (vTrain's layers, H100, B200, GB200), 0.41
+for GB300; the median is 0.12."""
 PAIRS = 200
 """About so many runs, evenly spread, are predicted once more for what a change of the job adds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Residual:
-    """One run: log(measured / predicted), measured seconds, sizes, and the predicted case.
-
-    `cell` names what repeats: runs of one cell (a model under one tensor-parallel degree and
-    micro-batch) count together as one, as tables repeat some cells a hundred times.
-    """
-
-    table: str
-    cell: str
-    device: str
-    software: str
-    bound: str
-    error: float
-    measured: float
-    sizes: Sizes
-    case: Case
-
-
 def residuals(tables: Iterable[Path]) -> list[Residual]:
     """Predict every run that states a step time."""
-    found = []
-    for table in tables:
-        for row in read_table(table):
-            try:
-                case = build_case(parse_row(row))
-                if case.run.step_time is not None:
-                    found.append(_residual(table.stem, case, case.run.step_time))
-            except (RowSkipped, PlanError):
-                continue
-    return found
+    return residuals_of(validate(list(tables)))
 
 
-def _residual(table: str, case: Case, measured: float) -> Residual:
-    plan, job = case.plan, case.job
-    cell = f"{table}/{job.model.name}/{job.model.hidden_size}/{plan.tp}/{plan.microbatch_size}"
+def residuals_of(found: Validation) -> list[Residual]:
+    """The errors of rows that are already predicted."""
+    made = (_residual(row, row.predicted_step, row.measured_step) for row in found.rows)
+    return [one for one in made if one is not None]
+
+
+def peaks_of(found: Validation) -> list[Residual]:
+    """The errors of peaks of memory, bytes for seconds."""
+    made = (
+        _residual(row, row.predicted_reserved or row.predicted_peak, row.measured_peak)
+        for row in found.rows
+    )
+    return [one for one in made if one is not None]
+
+
+def _residual(row: Comparison, predicted: float | None, measured: float | None) -> Residual | None:
+    case = row.case
+    if not predicted or not measured or case is None or row.standing is None:
+        return None
+    plan, model = case.plan, case.job.model
+    cell = (row.table, model.name, model.hidden_size, plan.tp, plan.microbatch_size)
     return Residual(
-        table=table,
-        cell=cell,
-        device=job.device.id,
-        software=job.practice,
-        bound=bound_of(job, plan),
-        error=_log_error(case, job, measured),
+        table=row.table,
+        cell="/".join(map(str, cell)),
+        error=log(measured / predicted),
         measured=measured,
-        sizes=sizes_of(job, plan),
+        standing=row.standing,
         case=case,
     )
 
 
-def _log_error(case: Case, job: Job, measured: float) -> float:
-    return log(measured / simulate(job, case.plan).step_time)
-
-
-def weights(runs: Sequence[Residual]) -> NDArray[np.float64]:
-    """Each cell counts as the square root of its runs, shared among them."""
-    _, back, counts = np.unique([run.cell for run in runs], return_inverse=True, return_counts=True)
-    return np.asarray(1.0 / np.sqrt(counts[back]))
-
-
-def quantile(runs: Sequence[Residual], share: float) -> float:
-    """Weighted quantile of the errors, between neighbours linear."""
-    errors, each = np.array([run.error for run in runs]), weights(runs)
-    order = np.argsort(errors)
-    at = (np.cumsum(each[order]) - 0.5 * each[order]) / each.sum()
-    return float(np.interp(share, at, errors[order]))
-
-
-def _bounds(runs: Sequence[Residual]) -> Bounds:
-    tail = (1.0 - COVERAGE) / 2.0
-    return max(-quantile(runs, tail), LEAST), max(quantile(runs, 1.0 - tail), LEAST)
-
-
-def _group(key: Key, runs: Sequence[Residual], usual: Bounds) -> Group:
-    own = float(weights(runs).sum())
-    low, high = (
-        max(mine, (own * mine + SHRINK * theirs) / (own + SHRINK))
-        for mine, theirs in zip(_bounds(runs), usual, strict=True)
+def gather_errors(
+    runs: Sequence[Residual], reports: Iterable[Path] = (), peaks: Sequence[Residual] = ()
+) -> Errors:
+    """All figures of some runs, of the hardware suite's reports, and of measured peaks."""
+    calibrated = keyed(calibrated_groups(reports))
+    whole = Errors(
+        groups={},
+        unknown_device=added(runs, as_relative),
+        unknown_software=added(runs, as_generic),
+        unseen_software=UNSEEN_SOFTWARE,
+        other_release=other_release(runs),
+        reach=0.0,
+        memory_reach=memory_reach(peaks),
+        memory={(one.software, one.recompute): one for one in memory_groups(peaks)},
     )
-    device, name, bound = key
-    ranges = {
-        size: (min(run.sizes[size] for run in runs), max(run.sizes[size] for run in runs))
-        for size in runs[0].sizes
-    }
-    return Group(
-        device=device,
-        software=name,
-        bound=bound,
-        n=len(runs),
-        low=low,
-        high=high,
-        ranges=ranges,
+    found = figures(runs, whole)
+    return replace(found, groups={**found.groups, **calibrated})
+
+
+def figures(runs: Sequence[Residual], whole: Errors) -> Errors:
+    """Scale, groups and reach of some runs; what unknown things add is that of `whole`."""
+    scale = fit_scale(_observed(runs))
+    return replace(whole, groups=keyed(groups(runs, scale)), reach=reach(runs), weights=scale)
+
+
+def keyed(found: Iterable[Group]) -> dict[Key, Group]:
+    """Groups by what `Errors` looks them up by."""
+    return {(one.device, one.software, one.release): one for one in found}
+
+
+def _observed(runs: Sequence[Residual]) -> Observed:
+    return Observed.of(
+        [run.standing.parts for run in runs],
+        np.array([run.error for run in runs]),
+        weights(runs),
+        [f"{run.device} {run.software}" for run in runs],
     )
-
-
-def groups(runs: Sequence[Residual]) -> list[Group]:
-    """All runs, then per device, per software, per both, and these by what they wait for.
-
-    Small groups lean on the usual bounds, the median over devices and software, where their own
-    are narrower: few runs see few of the errors there are.
-    """
-    both = _by(runs, lambda run: (run.device, run.software, ANY))
-    each = np.array([_bounds(members) for _, members in both])
-    usual = (float(np.median(each[:, 0])), float(np.median(each[:, 1])))
-    found = [
-        *_by(runs, lambda run: (ANY, ANY, ANY)),
-        *_by(runs, lambda run: (run.device, ANY, ANY)),
-        *_by(runs, lambda run: (ANY, run.software, ANY)),
-        *both,
-        *_by(runs, lambda run: (run.device, run.software, run.bound)),
-    ]
-    return [_group(key, members, usual) for key, members in found]
-
-
-def _by(
-    runs: Sequence[Residual], key: Callable[[Residual], Key]
-) -> list[tuple[Key, list[Residual]]]:
-    found: dict[Key, list[Residual]] = {}
-    for run in runs:
-        found.setdefault(key(run), []).append(run)
-    return sorted(found.items())
-
-
-def reach(runs: Sequence[Residual]) -> float:
-    """Log error per factor e of distance: sqrt of w in (e_i - e_j)^2 / 2 = c + w d^2.
-
-    e and d between cells of one device and software; w is the mean over devices and software of
-    the slopes, none counted below 0.
-    """
-    slopes = []
-    for _, members in _by(runs, lambda run: (run.device, run.software, ANY)):
-        cells = [_cell(group) for _, group in _by(members, lambda run: (run.cell, ANY, ANY))]
-        if len(cells) > 2:
-            slopes.append(max(_slope(cells), 0.0))
-    return float(np.sqrt(np.mean(slopes))) if slopes else 0.0
-
-
-Cell = tuple[float, NDArray[np.float64]]
-
-
-def _cell(runs: Sequence[Residual]) -> Cell:
-    """Mean error of a cell, and the mean of its sizes' logarithms."""
-    logs = np.log([list(run.sizes.values()) for run in runs])
-    return float(np.mean([run.error for run in runs])), logs.mean(axis=0)
-
-
-def _slope(cells: Sequence[Cell]) -> float:
-    pairs = list(combinations(cells, 2))
-    distances = np.array([float(np.sum((a[1] - b[1]) ** 2)) for a, b in pairs])
-    squares = np.minimum([0.5 * (a[0] - b[0]) ** 2 for a, b in pairs], 0.02)
-    spread = float(distances.var())
-    both = float(((distances - distances.mean()) * (squares - squares.mean())).mean())
-    return both / spread if spread > 0.0 else 0.0
 
 
 def added(runs: Sequence[Residual], changed: Callable[[Job], Job | None]) -> float:
-    """What a change of the job adds to the log errors: sqrt of the growth of their mean square.
+    """What a change of the job adds to the half of an 80 % interval.
 
-    Squares are cut at 0.25 (an error of 65 %) so that no single run decides.
+    sqrt of the growth of the squared 80 % quantile of |error|: a quantile, so that no single run
+    decides.
     """
-    pairs = []
+    kept, errors = [], []
     for run in runs[:: max(len(runs) // PAIRS, 1)]:
         job = changed(run.case.job)
         if job is not None:
             try:
-                pairs.append((run.error, _log_error(run.case, job, run.measured)))
+                errors.append(log(run.measured / simulate(job, run.case.plan).step_time))
+                kept.append(run)
             except PlanError:
                 continue
-    squares = np.minimum(np.array(pairs, dtype=np.float64) ** 2, 0.25).mean(axis=0)
-    return float(np.sqrt(max(squares[1] - squares[0], 0.0)))
+    each = weights(kept)
+    before, after = (
+        weighted_quantile(np.abs(values), each, COVERAGE)
+        for values in (np.array([run.error for run in kept]), np.array(errors))
+    )
+    return float(np.sqrt(max(after**2 - before**2, 0.0)))
 
 
 def as_generic(job: Job) -> Job | None:
@@ -249,44 +176,23 @@ def calibrated_groups(reports: Iterable[Path]) -> list[Group]:
     ]
     if not errors:
         return []
-    tail = (1.0 - COVERAGE) / 2.0
-    low, high = (float(np.quantile(errors, share)) for share in (tail, 1.0 - tail))
-    return [
-        Group(
-            device=CALIBRATED,
-            software=ANY,
-            n=len(errors),
-            low=max(-low, LEAST),
-            high=max(high, LEAST),
-            ranges={},
-        )
-    ]
-
-
-def gather_errors(runs: Sequence[Residual], reports: Iterable[Path] = ()) -> Errors:
-    """All figures of some runs, and of the hardware suite's reports."""
-    found = [*groups(runs), *calibrated_groups(reports)]
-    return Errors(
-        groups={(group.device, group.software, group.bound): group for group in found},
-        unknown_device=added(runs, as_relative),
-        unknown_software=added(runs, as_generic),
-        reach=reach(runs),
-    )
+    half = max(float(np.quantile(np.abs(errors), COVERAGE)), LEAST)
+    return [Group(device=CALIBRATED, software=ANY, n=len(errors), half=half, ranges={})]
 
 
 def errors_text(errors: Errors) -> str:
     """What `interval.json` holds."""
 
-    def rounded(group: Group) -> Mapping[str, object]:
+    def rounded(group: Group | MemoryGroup) -> Mapping[str, object]:
         entry = asdict(group)
-        return {**entry, "low": round(group.low, 4), "high": round(group.high, 4)}
+        return {**entry, "half": round(group.half, 4)}
 
     document = {
-        "schema_version": 1,
+        "schema_version": 2,
         "coverage": COVERAGE,
-        "unknown_device": round(errors.unknown_device, 4),
-        "unknown_software": round(errors.unknown_software, 4),
-        "reach": round(errors.reach, 4),
+        "weights": {name: round(value, 4) for name, value in errors.weights.items()},
+        **{name: round(getattr(errors, name), 4) for name in ADDED},
+        "memory": [rounded(group) for group in errors.memory.values()],
         "groups": [rounded(group) for group in errors.groups.values()],
     }
     return json.dumps(document, indent=1) + "\n"
@@ -294,11 +200,10 @@ def errors_text(errors: Errors) -> str:
 
 def half_width(errors: Errors, run: Residual) -> float:
     """Half of the interval's width over the prediction."""
-    found = step_interval(run.case.job, run.case.plan, 1.0, bound=run.bound, errors=errors)
+    found = step_interval(run.standing, 1.0, errors)
     return 0.5 * (found.high - found.low)
 
 
 def covered(errors: Errors, run: Residual) -> bool:
     """Whether the run's measured time lies in its interval."""
-    found = step_interval(run.case.job, run.case.plan, 1.0, bound=run.bound, errors=errors)
-    return found.covers(exp(run.error))
+    return step_interval(run.standing, 1.0, errors).covers(exp(run.error))

@@ -13,20 +13,29 @@ from dataclasses import dataclass
 import numpy as np
 
 from parsim.validation.compare import Summary, summarise
+from parsim.validation.coverage import Coverage
 from parsim.validation.fitting.families import Family
 from parsim.validation.fitting.fit import Fitted, Rows, Values, fit, textbook
 from parsim.validation.fitting.rows import SourceCases
 
+Judge = Callable[[SourceCases, list[SourceCases], Values], Coverage]
+"""Coverage of intervals that have not seen a source, given the family's sources and the constants
+fitted without it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """Errors of all predictable rows of one source under three sets of constants."""
+    """Errors of all predictable rows of one source under three sets of constants.
+
+    `intervals` say whether those of the last hold, without the source's rows in their figures.
+    """
 
     family: str
     source: str
     textbook: Summary
     fitted: Summary
     left_out: Summary
+    intervals: Coverage | None = None
 
 
 def leave_out(
@@ -35,6 +44,7 @@ def leave_out(
     whole: Fitted,
     known: Values,
     told: Callable[[str], None] = lambda _: None,
+    judge: Judge | None = None,
 ) -> list[LeftOut]:
     """Each source of a family left out once; nothing where only one source has rows in the fit.
 
@@ -44,6 +54,7 @@ def leave_out(
         whole: the fit to all of them.
         known: constants of families fitted before.
         told: is called with what is done next.
+        judge: of intervals; None leaves them out.
     """
     fitted = [source for source in sources if source.fitted]
     out = []
@@ -55,8 +66,9 @@ def leave_out(
             errors_under(rows, {**known, **values})
             for values in (textbook(family), whole.values, again.values)
         ]
-        out.append(LeftOut(family=family.name, source=source.source.name,
-                           textbook=found[0], fitted=found[1], left_out=found[2]))  # fmt: skip
+        held = judge(source, sources, {**known, **again.values}) if judge else None
+        out.append(LeftOut(family=family.name, source=source.source.name, textbook=found[0],
+                           fitted=found[1], left_out=found[2], intervals=held))  # fmt: skip
     return out
 
 

@@ -96,7 +96,7 @@ class MeasuredRun:
     peak_memory: float | None
     bubble_fraction: float | None = None
     profile: Profile | None = None
-    stack_release: str = ""
+    release: str = ""
     n_experts: int = 0
     moe_topk: int = 0
     moe_ffn_hidden_size: int | None = None
@@ -217,6 +217,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
     run = MeasuredRun(
         row_id=row["row_id"],
         stack=row["stack"],
+        release=row.get("stack_release", ""),
         system=row["system"],
         gpu_type=row["gpu_type"],
         gpus_per_node=cells.need("gpus_per_node"),
@@ -251,7 +252,6 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         peak_memory=None if memory is None else memory * GIB,
         bubble_fraction=cells.fraction("bubble_fraction"),
         profile=cells.profile(),
-        stack_release=cells.text("stack_release") or "",
         n_experts=cells.integer("n_experts") or 0,
         moe_topk=cells.need("moe_topk") if cells.integer("n_experts") else 0,
         moe_ffn_hidden_size=cells.integer("moe_ffn_hidden_size"),

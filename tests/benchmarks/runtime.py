@@ -1,7 +1,7 @@
 """What it costs to run parsim's schedules instead of torch's own schedule classes.
 
-Two CPU ranks hold the same modules under both; steps alternate (A, B, A, B ...), so that other load
-on the machine meets both alike, and the least step of either counts.
+Two CPU ranks hold the same modules under both; steps alternate (A B, B A, A B ...), so that other
+load on the machine meets both alike, and the least step of either counts.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _alternate(steps: list[Callable[[], object]], modules: dict[int, Any]) -> tu
     least, still = [float("inf"), float("inf")], 0
     for number in range(WARMUP + MOST):
         still += 1
-        for which, step in enumerate(steps):
+        for which, step in list(enumerate(steps))[:: 1 if number % 2 else -1]:  # A B, B A, A B ...
             for module in modules.values():
                 module.zero_grad()
             seconds = _slowest(step)

@@ -1,57 +1,54 @@
-"""Starts a worker script on several processes, and ends all of them whatever happens.
+"""Runs a worker script on several processes, and ends all of them whatever happens.
 
 A worker calls `results` with what it found; `launch` returns that by rank. The processes get one
-thread each, since they share the machine's few cores.
+thread each, since they share the machine's few cores, and are forked (see `forkserver`). The
+tests of `parsim run` start theirs with torchrun.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
+import atexit
 import json
-import os
-import signal
 import subprocess
-import sys
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-PR_SET_PDEATHSIG = 1  # Linux, prctl(2): a signal for this process when its parent dies
+import pytest
+
+from parsim.nodes import ONE_NODE
+from parsim.ranks import settings
+from tests.executor.forkserver import Server, die_with_parent
+
+__all__ = ["LaunchError", "die_with_parent", "fork_runs", "launch", "results", "server"]
 
 
 class LaunchError(Exception):
     """The workers failed or took too long; the message ends with what they wrote."""
 
 
+@cache
+def server() -> Server:
+    """This process's server."""
+    found = Server()
+    atexit.register(found.close)
+    return found
+
+
 def launch(worker: Path, *args: str, ranks: int, folder: Path, timeout: float) -> list[Any]:
-    """Run `worker` under torchrun with `args`; what each rank wrote, in order of rank.
+    """Run `worker` with a folder and `args`; what each rank wrote, in order of rank.
 
     Raises:
         LaunchError: a rank failed, wrote nothing, or ran longer than `timeout` seconds.
     """
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *(f"--nproc-per-node={ranks}", str(worker), str(folder), *args),
-    ]
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    quiet = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "GLOO_SOCKET_IFNAME": "lo"}
-    output = folder / "output.txt"
-    with output.open("w") as out:
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, **quiet, "PYTHONPATH": path},
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        late = _wait(process, timeout)
+    words, output = [str(worker), str(folder), *args], folder / "output.txt"
+    ended = server().run(words, ranks=ranks, output=output, timeout=timeout)
     text = output.read_text(errors="replace")[-8000:]
-    if late:
-        raise LaunchError(f"no end after {timeout} s: {' '.join(command)}\n{text}")
-    if process.returncode != 0:
-        raise LaunchError(f"exit code {process.returncode}: {' '.join(command)}\n{text}")
+    if ended.late:
+        raise LaunchError(f"no end after {timeout} s: {' '.join(words)}\n{text}")
+    if ended.code:
+        raise LaunchError(f"exit code {ended.code}: {' '.join(words)}\n{text}")
     files = [folder / f"rank{rank}.json" for rank in range(ranks)]
     silent = [file.name for file in files if not file.exists()]
     if silent:
@@ -59,34 +56,35 @@ def launch(worker: Path, *args: str, ranks: int, folder: Path, timeout: float) -
     return [json.loads(file.read_text()) for file in files]
 
 
+def fork_runs(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let `parsim run` in this process fork its ranks, and the check before, without torchrun."""
+    environment = settings(ONE_NODE, linux=True)
+
+    def ask(module: str, words: list[str]) -> subprocess.CompletedProcess[str]:
+        said, errors = folder / "said.txt", folder / "errors.txt"
+        for file in (said, errors):
+            file.write_text("")
+        ended = server().run(
+            ["-m", module, *words], ranks=0, output=said, errors=errors, timeout=120.0,
+            environment=environment,
+        )  # fmt: skip
+        return subprocess.CompletedProcess(words, ended.code, said.read_text(), errors.read_text())
+
+    def torchrun(
+        layout: list[str], words: list[str], log: Path, _wait: object,
+        also: Mapping[str, str] | None = None,
+    ) -> int:  # fmt: skip
+        ranks = int(layout[-1].removeprefix("--nproc-per-node="))
+        ended = server().run(
+            ["-m", *words], ranks=ranks, output=log, timeout=240.0,
+            environment={**environment, **(also or {})},
+        )  # fmt: skip
+        return ended.code
+
+    monkeypatch.setattr("parsim.ranks.python", ask)
+    monkeypatch.setattr("parsim.launch.torchrun", torchrun)
+
+
 def results(folder: str, rank: int, found: object) -> None:
     """Called by a worker: leave what it found for `launch`."""
     Path(folder, f"rank{rank}.json").write_text(json.dumps(found))
-
-
-def die_with_parent() -> None:
-    """Called by a worker: end when torchrun ends, even if that was killed."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _wait(process: subprocess.Popen[bytes], timeout: float) -> bool:
-    """Wait for the end and clear up; True if it had to be forced."""
-    try:
-        process.wait(timeout)
-        return False
-    except subprocess.TimeoutExpired:
-        return True
-    finally:
-        _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask torchrun to end its workers, then kill what is left of its process group."""
-    if process.poll() is None:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(10)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

@@ -108,3 +108,7 @@ def _gone(run: Run) -> bool:
     while run.left() and time.monotonic() < deadline:
         time.sleep(0.1)
     return not run.left()
+
+
+Start = Callable[..., Run]
+"""Starts a run with options of the command line."""

@@ -13,20 +13,11 @@ pytest.importorskip("torch")
 
 from executor.calibrate import base_device, cases, ranks_wanted, setting
 from executor.calibration.conclude import Measured, Setting, conclude, layer_times
-from executor.calibration.fit import (
-    ALL_REDUCE,
-    CHECKS,
-    SEND_RECV,
-    Kernels,
-    Sample,
-    fit_device,
-    fit_system,
-    lines,
-    link_time,
-    pair,
-    residuals,
-)
+from executor.calibration.deviations import lines, residuals
+from executor.calibration.fit import CHECKS, fit_device, fit_system
 from executor.calibration.layers import LayerSample
+from executor.calibration.links import lost, products_beside
+from executor.calibration.sample import ALL_REDUCE, SEND_RECV, Kernels, Sample, link_time, pairs
 from executor.calibration.workloads import Case, Workload, distinct_cases
 from executor.mesh import DeviceReport
 from parsim.cli import main
@@ -68,8 +59,7 @@ def kernel_samples(device: Device, cases: Iterable[Case]) -> list[Sample]:
 
 def link_samples(system: System) -> list[Sample]:
     shapes = [(k, {"bytes": 4.0**i}) for k in (ALL_REDUCE, SEND_RECV) for i in range(6, 14)]
-    where = pair(system)
-    return [Sample(kind=k, shape=s, seconds=link_time(system, where, k, s)) for k, s in shapes]
+    return [Sample(kind=k, shape=s, seconds=link_time(system, k, s)) for k, s in shapes]
 
 
 def known_device(base: Device) -> Device:
@@ -190,7 +180,7 @@ def test_the_file_is_a_catalog_that_a_scenario_uses(tmp_path: Path) -> None:
     assert system.device.calibrated
     assert system.device.gemm_efficiency == pytest.approx(0.7, rel=0.01)
     assert "torch" in system.device.sources["gemm_efficiency"]
-    where = pair(system)
+    where = pairs(system, 1)
     expected = collective_time(known_system(), "all_reduce", 1e6, where)
     assert collective_time(system, "all_reduce", 1e6, where) == pytest.approx(expected, rel=0.03)
     path = scenario(tmp_path, "my-cpu-node", ", catalog: [device.yaml]")
@@ -288,3 +278,18 @@ def test_a_line_is_never_below_zero() -> None:
     samples = [Sample(kind="head_forward", shape={"seconds": x}, seconds=y) for x, y in times]
     ratios = [ratio for _, ratio in lines(samples)["head_forward"]]
     assert min(ratios) == max(ratios) == pytest.approx(1.135, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("alone", "wire", "together", "share"),
+    [(1.0, 1.0, 1.0, 0.0), (1.0, 1.0, 2.0, 1.0), (2.0, 1.0, 2.5, 0.5), (1.0, 4.0, 3.9, 0.0),
+     (1.0, 1.0, 9.0, 1.0)],
+)  # fmt: skip
+def test_what_compute_loses_beside_a_collective(
+    alone: float, wire: float, together: float, share: float
+) -> None:
+    assert lost(alone, wire, together) == pytest.approx(share)
+
+
+def test_products_are_about_as_long_as_the_collective() -> None:
+    assert [products_beside(wire, 2.0) for wire in (0.1, 2.9, 20.0, 1e6)] == [1, 1, 10, 200]

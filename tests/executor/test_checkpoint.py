@@ -24,7 +24,7 @@ from executor.checkpoint_record import FORMAT, checksum, what_is_trained, write_
 from parsim.cli import main
 from parsim.errors import InputError
 from parsim.report.run import run_view
-from tests.executor.launch import launch
+from tests.executor.launch import fork_runs, launch
 from tests.executor.running import SCENARIO
 
 WORKER = Path(__file__).parent / "workers" / "checkpoint.py"
@@ -225,9 +225,10 @@ def _check_failures(found: list[Any], folder: Path) -> None:
 
 @pytest.mark.distributed
 def test_a_checkpoint_of_another_plan_ends_with_2_before_anything_starts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
+    fork_runs(monkeypatch, tmp_path)
     folder = save(tmp_path / "saved", 5)
     (tmp_path / "tiny.yaml").write_text(SCENARIO)
     words = ["run", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--resume"]

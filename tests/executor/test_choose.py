@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,14 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 
 from executor.calibrate import choice_for, links_for, setting
-from executor.calibration.belief import NOISE, after, covariance, prior
-from executor.calibration.choose import Candidate, Choice, choose
+from executor.calibration.belief import LINK_KINDS, NOISE, after, covariance, prior
+from executor.calibration.choose import Choice, choose
+from executor.calibration.earlier import Calibration
+from executor.calibration.held import as_written, held_shapes
 from executor.calibration.learning import Record, read, replay
 from executor.calibration.links import SIZES, link_choice
 from executor.calibration.said import announced
+from executor.calibration.spread import Candidate
 from executor.calibration.workloads import GEMM, Case
 from executor.mesh import DeviceReport
 from parsim.cluster.reader import load_catalog
@@ -112,7 +116,8 @@ def test_exact_shapes_of_the_plan_carry_the_choice() -> None:
 
 def test_a_space_has_every_tensor_degree_and_micro_batch(tmp_path: Path) -> None:
     text = (SCENARIOS / "gpt2-small-cpu.yaml").read_text().split("plan:")[0]
-    (tmp_path / "space.yaml").write_text(f"{text}search: {{}}\n")
+    even = text.replace("seq_len: 128", "seq_len: 128\n  padded_vocab_size: 50258")
+    (tmp_path / "space.yaml").write_text(f"{even}search: {{}}\n")
     plans = [one.plan for one in setting(CPU, tmp_path / "space.yaml").targets]
     assert {plan.tp for plan in plans} == {1, 2}
     assert {plan.microbatch_size for plan in plans} == {1, 2, 4}
@@ -166,3 +171,75 @@ def test_a_choice_without_plans_of_weight_is_still_spread() -> None:
     candidates = [candidate(2.0**i) for i in range(40)]
     found: Choice = choose(candidates, np.zeros((1, 40)), 30.0, cpu=False)
     assert len(found.measured) == 20
+
+
+def test_what_is_held_is_not_measured_again() -> None:
+    candidates = [candidate(2.0**i) for i in range(10)]
+    weights = np.array([[0.5, *[0.5 / 9] * 9]])
+    first = choose(candidates, weights, 5.0, cpu=False)
+    second = choose(candidates, weights, 5.0, cpu=False, held=first.measured)
+    assert first.measured[0] == 0
+    assert set(first.measured) | set(second.measured) == set(range(10))
+    assert second.before == pytest.approx(first.expected)
+    assert second.expected < first.expected
+
+
+def earlier(
+    points: dict[str, tuple[tuple[float, ...], ...]],
+    day: str = "2026-11-01",
+    drift: str = ", drift 2.1 %",
+) -> Calibration:
+    device = replace(load_catalog().device("cpu"), residuals=points)
+    source = f"measured {day} by parsim calibrate on one core, fp32, torch 2.13.0{drift}"
+    return Calibration(file="old.yaml", device=device, system=None, base=("cpu", "cpu"),
+                       sources=(source,))  # fmt: skip
+
+
+def test_a_second_calibration_measures_something_new() -> None:
+    made = setting(CPU, SCENARIOS / "gpt2-small-cpu.yaml")
+    first = choice_for(made, 20.0)
+    rows: dict[str, list[tuple[float, ...]]] = {}
+    for i in first.measured:
+        kind, where = first.candidates[i].shape
+        rows.setdefault(kind, []).append((*(float(f"{x:.6g}") for x in where), 1.1))
+    old = earlier({kind: tuple(found) for kind, found in rows.items()})
+    held = held_shapes(old, "2.13.0", datetime.date(2026, 11, 21))
+    second = choice_for(made, 20.0, held)
+    assert set(second.held) == set(first.measured)
+    assert not set(second.measured) & set(first.measured)
+    assert len(second.measured) > 10
+    assert second.expected < first.expected
+    assert f"; {len(first.measured)} others are in the file to merge;" in announced(second)
+
+
+@pytest.mark.parametrize(
+    ("day", "torch", "drift", "count"),
+    [
+        ("2026-11-01", "2.13.0", ", drift 2.1 %", 1),
+        ("2026-11-01", "2.13.0", ", CUDA 13.0, drift 2.1 %", 1),
+        ("2026-09-01", "2.13.0", ", drift 2.1 %", 0),
+        ("2026-11-01", "2.14.0", ", drift 2.1 %", 0),
+        ("2026-11-01", "2.13.0", ", drift 3.1 %", 0),
+        ("2026-11-01", "2.13.0", "", 0),
+    ],
+)
+def test_what_may_have_changed_is_not_held(day: str, torch: str, drift: str, count: int) -> None:
+    old = earlier({"gemm": ((64.0, 64.0, 64.0, 1.2),)}, day, drift)
+    assert len(held_shapes(old, torch, datetime.date(2026, 11, 21))) == count
+    assert held_shapes(None, torch, datetime.date(2026, 11, 21)) == frozenset()
+
+
+def test_where_all_is_held_all_is_measured_again() -> None:
+    system = load_catalog().system("cpu")
+    every = frozenset((kind, (float(size),)) for kind in LINK_KINDS for size in SIZES)
+    again = link_choice(
+        system, memory=1e9, seconds=1e3, cpu=True, held=frozenset(map(as_written, every))
+    )
+    assert len(again.measured) == len(
+        link_choice(system, memory=1e9, seconds=1e3, cpu=True).measured
+    )
+    some = frozenset(as_written(one) for one in every if one[0] == "all_reduce")
+    kinds = {
+        one.kind for one in link_choice(system, memory=1e9, seconds=1e3, cpu=True, held=some).cases
+    }
+    assert kinds == set(LINK_KINDS) - {"all_reduce"}

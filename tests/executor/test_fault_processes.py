@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import resource
@@ -10,43 +9,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from executor.checkpoint_folder import whole
-from tests.executor.running import ROOT, SCENARIO, Run, pids, read
+from tests.executor.running import ROOT, SCENARIO, Run, Start, pids, read
 
 LARGE = (
     SCENARIO.replace("vocab_size: 256", "vocab_size: 2048")
     .replace(": 32}", ": 256}")
     .replace("seq_len: 32", "seq_len: 256")
 )
-SHARDED = SCENARIO.replace(
-    "{pp: 2, microbatch_size: 2, schedule: 1f1b}",
-    "{dp_shard: 2, zero_stage: 3, microbatch_size: 2}",
-)
-
-Start = Callable[..., Run]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts runs, and ends what is left of them."""
-    pytest.importorskip("torch")
-    if sys.platform != "linux":
-        pytest.skip("processes are found in /proc")
-    runs: list[Run] = []
-
-    def begin(*words: str, **given: str) -> Run:
-        runs.append(Run(tmp_path / f"run{len(runs)}", *words, **given))
-        return runs[-1]
-
-    yield begin
-    for run in runs:
-        run.kill()
 
 
 @pytest.fixture
@@ -93,62 +67,6 @@ def test_a_signal_to_end(endless: Run) -> None:
     os.kill(endless.process.pid, signal.SIGTERM)
     code, told = endless.end(timeout=180.0)
     assert (code, told[-1]) == (143, "error: ended by SIGTERM")
-
-
-@pytest.mark.distributed
-@pytest.mark.parametrize(
-    ("scenario", "stopped"), [(SCENARIO, 0), (SHARDED, 1)], ids=["pp", "zero3"]
-)
-def test_training_goes_on_after_a_killed_and_a_stopped_rank(
-    start: Start, scenario: str, stopped: int
-) -> None:
-    words = ("--steps", "60", "--timeout", "8")
-    disturbed = start(*words, "--checkpoint-every", "5", "--max-restarts", "2", scenario=scenario)
-    victim = disturbed.rank(1)
-    first = disturbed.checkpoint(after=0)
-    os.kill(victim, signal.SIGKILL)
-    victim = disturbed.rank(stopped, attempt=1)
-    disturbed.checkpoint(after=first + 5)
-    os.kill(victim, signal.SIGSTOP)
-    through = start(*words, scenario=scenario)  # while the others wait for the stopped one
-    code, told = disturbed.end(timeout=300.0)
-    assert code == 0, told
-    notes = [line for line in told if "restart" in line]
-    went_on = r"at step \d+, action (step|checkpoint|\d[FB]\d)(.*); training goes on from step \d+"
-    assert re.fullmatch(rf"note: rank 1 was killed by SIGKILL {went_on} \(restart 1\)", notes[0])
-    assert re.fullmatch(
-        rf"note: rank {stopped} gave no answer for --timeout=8 s {went_on} \(restart 2\)", notes[1]
-    )
-    assert not (disturbed.out / "errors").exists()
-    assert through.end(timeout=300.0)[0] == 0
-    found, expected = (
-        json.loads((run.out / "run.json").read_text())["measured"] for run in (disturbed, through)
-    )
-    assert (found["restarts"], expected["restarts"]) == (2, 0)
-    assert found["step_time_s"]["n"] < expected["step_time_s"]["n"] == 60
-    assert [f"{loss:.6g}" for loss in found["loss"]] == [f"{x:.6g}" for x in expected["loss"]]
-
-
-@pytest.mark.distributed
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
-def test_a_disk_that_is_full_while_checkpointing(start: Start) -> None:
-    run = start("--steps", "1000000", "--checkpoint-every", "50", "--max-restarts", "3")
-    folder = run.out / "checkpoints"
-    run.checkpoint(after=0)
-    part = folder / ".step-00000150.part0"
-    part.mkdir()
-    (part / "__1_0.distcp").symlink_to("/dev/full")
-    code, told = run.end(timeout=300.0)
-    assert told[-1] == (
-        f"error: rank 1 failed at step 150, action checkpoint: cannot write {part}: No space left "
-        f"on device; choose another folder with --checkpoints, or free space there; the full log "
-        f"is {run.out / 'log.txt'}"
-    )
-    assert code == 2
-    assert not any("restart" in line for line in told)
-    left = sorted(path.name for path in folder.iterdir())
-    assert left == ["step-00000050", "step-00000100"]
-    assert [path.name for path in whole(folder)] == left
 
 
 @pytest.mark.distributed
@@ -230,25 +148,3 @@ def _has_socket(pid: int) -> bool:
 
 def _parent(pid: int) -> int:
     return int(read(pid, "stat").rpartition(b")")[2].split()[1])
-
-
-@pytest.mark.distributed
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
-def test_a_disk_that_is_full(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "timeline.json").symlink_to("/dev/full")
-    run = Run(tmp_path, "--steps", "1")
-    code, told = run.end(timeout=180.0)
-    assert code == 2
-    assert f"cannot write {run.out / 'timeline.json'}: No space left on device" in told[-1]
-
-
-@pytest.mark.distributed
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    (tmp_path / "out").write_text("a file")
-    run = Run(tmp_path)
-    code, told = run.end(timeout=180.0)
-    assert code == 2
-    assert told[-1].startswith(f"error: cannot write {run.out}: ")

@@ -15,23 +15,18 @@ pytest.importorskip("torch")
 from executor.calibrate import cases, setting
 from executor.calibration import merge as module
 from executor.calibration.conclude import Measured, conclude, layer_times
-from executor.calibration.fit import (
-    ALL_REDUCE,
-    DEVICE_CONSTANTS,
-    SEND_RECV,
-    Sample,
-    link_time,
-    pair,
-    system_constants,
-)
+from executor.calibration.earlier import Calibration, read_calibration
+from executor.calibration.fit import DEVICE_CONSTANTS, system_constants
 from executor.calibration.layers import LayerSample
-from executor.calibration.merge import Calibration, merge, read_calibration
+from executor.calibration.merge import merge
+from executor.calibration.sample import ALL_REDUCE, SEND_RECV, Sample, link_time
 from executor.mesh import DeviceReport
-from parsim import launch
+from parsim import measuring
 from parsim.cli import main
 from parsim.cluster.hardware import Device, System
 from parsim.cluster.reader import load_catalog
 from parsim.errors import InputError
+from tests.executor.launch import fork_runs
 
 CPU = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)
 SETTING = setting(CPU, None)
@@ -58,11 +53,9 @@ def calibrated(start: int, step: int, slower: float) -> tuple[str, str]:
         for i, x in enumerate(CASES)
     ]  # fmt: skip
     system = load_catalog().system("cpu")
-    where = pair(system)
     shapes = [(k, {"bytes": 4.0**i}) for k in (ALL_REDUCE, SEND_RECV) for i in range(6, 14)]
     links = [
-        Sample(kind=k, shape=s, seconds=2 * slower * link_time(system, where, k, s))
-        for k, s in shapes
+        Sample(kind=k, shape=s, seconds=2 * slower * link_time(system, k, s)) for k, s in shapes
     ]
     layers = [LayerSample(one, "block", 0.0, 0.0) for one in SETTING.workloads]
     times = layer_times(system, SETTING.device, SETTING, layers)
@@ -209,7 +202,8 @@ def test_on_the_command_line(
         (folder / "device.yaml").write_text((tmp_path / "new.yaml").read_text())
         (folder / "calibration.json").write_text(json.dumps(document))
 
-    monkeypatch.setattr(launch, "_measure", measure)
+    monkeypatch.setattr(measuring, "_measure", measure)
+    fork_runs(monkeypatch, tmp_path)
     words = ["calibrate", "--merge", str(tmp_path / "old.yaml"), "--device", "cpu"]
     assert main([*words, "--out", str(tmp_path / "both.yaml")]) == 0
     said = capsys.readouterr().err

@@ -165,6 +165,8 @@ def by_hand(scenario: Path, folder: Path) -> list[float]:
         ["bash"], input=script, env=environment, capture_output=True, text=True, timeout=SECONDS
     )
     assert done.returncode == 0, done.stderr
+    assert "step time (median)" in done.stdout  # as `parsim run` tells it
+    assert (folder / "my out" / "loss.png").read_bytes().startswith(b"\x89PNG")
     document = json.loads((folder / "my out" / "run.json").read_text())
     losses: list[float] = document["measured"]["loss"]
     assert len(losses) == 4

@@ -26,6 +26,11 @@ BASE = Plan(precision="fp32")
 
 REFUSED: dict[str, tuple[Plan, str]] = {
     "context": (replace(BASE, cp=2), "cp=2 cannot be run yet; use cp=1"),
+    "uneven batches": (
+        replace(BASE, dp_replicate=2, num_microbatches=3, replica_microbatches=(3, 1)),
+        "replica_microbatches=[3, 1] cannot be run yet: every replica gets equally many "
+        "micro-batches; leave it out",
+    ),
     "experts": (replace(BASE, ep=2), "ep=2 cannot be run yet; use ep=1"),
     "fp16": (
         replace(BASE, precision="fp16"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,17 @@ import pytest
 
 pytest.importorskip("torch")
 
-from executor.measure import Spread
-from executor.run import bubble_fraction
+from rich.console import Console
+
+from executor.measure import Spread, Steps
+from executor.mesh import DeviceReport
+from executor.run import bubble_fraction, run_document
 from parsim.cli import main
+from parsim.report.run import diverged, run_view
+from parsim.scenario import load_scenario
+from parsim.sim import simulate
 from parsim.timeline import Span, Timeline
+from tests.executor.launch import fork_runs
 from tests.executor.running import SCENARIO
 
 
@@ -37,9 +46,15 @@ def test_bubble_of_a_recorded_step() -> None:
 @pytest.mark.distributed
 @pytest.mark.parametrize("change", ["plan.pp=2", "plan.pp=1"])
 def test_the_document_of_a_run(
-    scenario: Path, change: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    scenario: Path,
+    change: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / "out"
+    if change == "plan.pp=1":
+        fork_runs(monkeypatch, tmp_path)
     words = ["run", str(scenario), "--set", change, "--out", str(out), "--steps", "3"]
     assert main([*words, "--warmup", "1", "--verify", "--json"]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -62,6 +77,37 @@ def test_the_document_of_a_run(
     assert main(["compare", str(out / "predicted.json"), str(out / "timeline.json")]) in (0, 4)
 
 
+def test_a_loss_that_is_no_number_is_null_and_told(scenario: Path) -> None:
+    found = load_scenario(scenario, {"plan.pp": "1"})
+    report = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)
+    predicted = simulate(found.job, found.fixed_plan())
+    losses = (5.5, math.nan, math.inf)
+    steps = Steps(seconds=(1.0,), losses=losses, restarts=0)
+    timeline = Timeline(
+        spans=(Span(0, "compute", "F", 0.0, 1.0, 0, 0),), meta={"recording_cost": 0.0}
+    )
+    spread = Spread.of(steps.seconds)
+    document = run_document(found, report, predicted, spread, steps, timeline, [1e6], None)
+    assert document["measured"]["loss"] == [5.5, None, None]
+    json.dumps(document, allow_nan=False)
+    told = "the training failed: the loss is infinite or undefined at 2 of 3 steps, first at step 1"
+    assert diverged(document["measured"]["loss"]).startswith(told)
+    stream = io.StringIO()
+    Console(file=stream, width=160).print(run_view(document, "out"))
+    assert "loss 5.5000 -> undefined over 3 steps" in stream.getvalue()
+
+
+def test_a_run_whose_loss_is_no_number_ends_with_4(
+    scenario: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = {"verify": None, "measured": {"loss": [5.5, None]}}
+    monkeypatch.setattr("parsim.launch.run_plan", lambda *_: document)
+    assert main(["run", str(scenario), "--json"]) == 4
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == document
+    assert "error: the training failed: the loss is infinite or undefined at 1 of 2" in printed.err
+
+
 def test_more_ranks_than_devices(
     scenario: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,7 +124,7 @@ def test_more_ranks_than_devices(
 def test_without_torch(
     scenario: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("parsim.launch.find_spec", lambda name: None)
+    monkeypatch.setattr("parsim.ranks.find_spec", lambda name: None)
     assert main(["run", str(scenario)]) == 2
     assert capsys.readouterr().err.endswith(
         "error: running a plan needs torch, which is not installed; "

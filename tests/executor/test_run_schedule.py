@@ -16,6 +16,7 @@ from parsim.errors import DeadlockError, PlanError, ScheduleError
 from parsim.plan import Plan
 from parsim.schedule import Action, Kind, Schedule, schedule_of
 from parsim.schedule.lowering import lower
+from tests.executor.launch import fork_runs
 
 SPLIT = (
     "0F0,0F1,0I0,0F2,0I1,0W0,0F3,0I2,0W1,0I3,0W2,0W3\n"
@@ -88,9 +89,13 @@ RUNS: dict[str, tuple[str, int, int, list[str]]] = {
 @pytest.mark.distributed
 @pytest.mark.parametrize("case", RUNS)
 def test_it_trains_as_one_process(
-    folder: Path, case: str, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    case: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text, ranks, batch, settings = RUNS[case]
+    fork_runs(monkeypatch, folder)
     assert main(words(folder, text, ranks=ranks, batch=batch, settings=settings)) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert document["verify"]["max_gradient_error"] <= 1e-6

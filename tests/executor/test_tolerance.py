@@ -99,6 +99,7 @@ OUTSIDE: dict[str, Any] = {
     "max_gradient_error": 0.5, "parameter": WORST, "max_loss_error": None, "bound": 1e-6,
     "loss_bound": 1e-6, "reference": "one process", "within": False,
 }  # fmt: skip
+MEASURED = {"measured": {"loss": [5.5, 5.4]}}
 WITHIN = {**OUTSIDE, "max_gradient_error": 0.0, "max_loss_error": 0.0, "within": True}
 
 
@@ -110,11 +111,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
         "model: {name: gpt2}\ncluster: {system: cpu, nodes: 1}\nsoftware: executor-cpu\n"
         "training: {global_batch_size: 8, precision: fp32}\nplan: {pp: 2}\n"
     )
-    monkeypatch.setattr("parsim.cli_executor._draw_loss", lambda *_: None)
     monkeypatch.setattr("parsim.report.run.run_view", lambda *_: "view")
 
     def run(verify: dict[str, Any] | None, *words: str) -> int:
-        monkeypatch.setattr("parsim.launch.run_plan", lambda *_: {"verify": verify})
+        document = {"verify": verify, **MEASURED}
+        monkeypatch.setattr("parsim.launch.run_plan", lambda *_: document)
         return main(["run", str(scenario), "--out", str(tmp_path / "out"), *words])
 
     return run
@@ -125,7 +126,7 @@ def test_a_run_outside_its_bound_ends_with_exit_code_4(
 ) -> None:
     assert run(OUTSIDE, "--verify", "--json") == 4
     told = capsys.readouterr()
-    assert json.loads(told.out) == {"verify": OUTSIDE}
+    assert json.loads(told.out) == {"verify": OUTSIDE, **MEASURED}
     assert told.err.endswith(f"error: {verdict(OUTSIDE)}\n")
     assert (
         f"the gradient of {WORST} is off by 5.0e-01 and the loss by an infinite or undefined "

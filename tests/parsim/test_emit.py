@@ -10,18 +10,22 @@ from pathlib import Path
 import pytest
 
 from parsim.cluster.reader import load_catalog
-from parsim.emit import Script, nodes_for, sbatch_script, torchrun_script
-from parsim.errors import InputError
+from parsim.emit import Script, emit, nodes_for, sbatch_script, torchrun_script
+from parsim.errors import InputError, ScenarioError
+from parsim.launch import RunOptions
 from parsim.nodes import Nodes
+from parsim.scenario import load_scenario
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+RACK = {"cluster.system": "gb200-nvl72", "cluster.devices_per_node": "8"}
 DGX = load_catalog().systems["dgx-h100"]
 
 ONE = Script(
     label="tp1 pp2 dp1 mb1 m4 1f1b",
     world_size=2,
     nodes=Nodes(),
-    devices_per_node=2,
+    devices_per_host=2,
     on_cpu=True,
     out=Path("build/my run"),
     words=["scenario.yaml", "--out=build/my run", "--set=plan.stage_layers=[5, 7]"],
@@ -32,7 +36,7 @@ MANY = replace(
     label="tp8 pp2 dp1 mb1 m4 1f1b",
     world_size=16,
     nodes=Nodes(count=2),
-    devices_per_node=8,
+    devices_per_host=8,
     on_cpu=False,
     words=["scenario.yaml", "--out=build/run", "--nnodes=2"],
     out=Path("build/run"),
@@ -124,7 +128,7 @@ def test_a_job_on_cpus_asks_for_no_gpus() -> None:
 
 
 def test_a_shared_gpu_is_asked_for_once() -> None:
-    assert "--gpus-per-node=1\n" in sbatch_script(replace(MANY, devices_per_node=1))
+    assert "--gpus-per-node=1\n" in sbatch_script(replace(MANY, devices_per_host=1))
 
 
 def test_a_job_knows_its_own_endpoint() -> None:
@@ -151,3 +155,36 @@ def test_nodes_that_were_asked_for() -> None:
     assert nodes_for(64, DGX, four, oversubscribe=True) is four
     with pytest.raises(InputError, match="--nnodes=4 does not divide world size 6"):
         nodes_for(6, DGX, four)
+
+
+def test_a_rack_of_one_nvlink_domain_has_hosts_of_four() -> None:
+    rack = load_catalog().systems["gb200-nvl72"]
+    assert nodes_for(72, rack, None) == Nodes(count=18)
+    assert nodes_for(4, rack, None) == Nodes(count=1)
+    with pytest.raises(InputError, match="gb200-nvl72 has 4 devices a host; use --nnodes 2 or"):
+        nodes_for(8, rack, Nodes(count=1))
+    job = load_scenario(SCENARIOS / "llama3-8b-dgx-h100.yaml", RACK)
+    options = RunOptions(out=Path("out"))
+    script = emit("sbatch", job, options, nodes_asked=False)
+    assert "#SBATCH --nodes=2\n" in script
+    assert "#SBATCH --gpus-per-node=4\n" in script
+    assert "--nproc-per-node=4 " in script
+
+
+@pytest.mark.parametrize(("host", "node", "together"), [(4, 8, 4), (8, 8, 8), (4, 2, 2)])
+def test_hosts_of_a_node(tmp_path: Path, host: int, node: int, together: int) -> None:
+    path = tmp_path / "box.yaml"
+    start = "" if host <= node else ", devices_per_host: null"
+    path.write_text(
+        f"systems:\n  wide: {{from: dgx-h100, devices_per_node: 8, devices_per_host: {host}}}\n"
+        f"  box: {{from: wide, devices_per_node: {node}{start}}}\n"
+    )
+    assert load_catalog([path]).systems["box"].launched_together == together
+
+
+def test_hosts_that_do_not_share_a_node_equally(tmp_path: Path) -> None:
+    path = tmp_path / "box.yaml"
+    path.write_text("systems:\n  box: {from: dgx-h100, devices_per_host: 3}\n")
+    message = "box.devices_per_host is 3, which does not divide devices_per_node=8; allowed: 1, 2, "
+    with pytest.raises(ScenarioError, match=message):
+        load_catalog([path]).system("box")

@@ -140,7 +140,7 @@ def test_not_a_scenario_at_all(tmp_path: Path, content: str | bytes, message: st
         ("  nodes: 1", "  nods: 1",
          "s.yaml:4:1 cluster.nodes is missing; e.g. 'nodes: 1'\n"
          f"s.yaml:6:3 cluster.nods is an unknown key (did you mean 'nodes'?); "
-         f"allowed: {keys('cluster')}"),
+         f"allowed: {keys('cluster')}, groups"),
         ("plan:", "tp: 4\nplan:",
          f"s.yaml:9:1 tp is an unknown key (did you mean 'plan.tp'?); allowed: {keys()}"),
         ("  name: gpt2", "  name: gpt2\n  layers: 3",

@@ -3,6 +3,7 @@
     nvidia-smi topo -m      smi.py      which devices and interfaces share what; no speeds
     NCCL_TOPO_DUMP_FILE     nccl.py     PCIe tree with speeds, NVLinks, interfaces
     NCCL_GRAPH_DUMP_FILE    rings.py    NCCL's channels and their speeds: a calibration
+    lstopo --of xml         hwloc.py    PCIe tree with speeds; no NVLinks
     ASTRA-sim network yml   astra.py    dimensions with bandwidth and latency
 
 `import_topology` tells them apart and returns what catalog.py writes as YAML.

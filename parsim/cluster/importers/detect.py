@@ -6,6 +6,7 @@ from pathlib import Path
 
 from parsim.cluster.importers.astra import read_astra
 from parsim.cluster.importers.found import Found
+from parsim.cluster.importers.hwloc import read_hwloc
 from parsim.cluster.importers.markup import read_markup
 from parsim.cluster.importers.nccl import read_nccl
 from parsim.cluster.importers.rings import read_rings
@@ -14,7 +15,7 @@ from parsim.errors import ScenarioError
 
 FORMATS = (
     "text of `nvidia-smi topo -m`, XML of NCCL_TOPO_DUMP_FILE or NCCL_GRAPH_DUMP_FILE, "
-    "or a network yml of ASTRA-sim"
+    "XML of hwloc (lstopo --of xml), or a network yml of ASTRA-sim"
 )
 
 
@@ -37,7 +38,10 @@ def import_topology(path: Path, device: str | None = None) -> Found:
             return read_nccl(root, file, device)
         if root.name == "graphs":
             return read_rings(root, file, device)
-        raise root.error(file, f"<{root.name}> is no topology of NCCL; allowed: system, graphs")
+        if root.name == "topology":
+            return read_hwloc(root, file, device)
+        allowed = "system and graphs of NCCL, topology of hwloc"
+        raise root.error(file, f"<{root.name}> is no known topology; allowed: {allowed}")
     if looks_like_table(text):
         return read_table(text, file, device)
     if "npus_count" in text:

@@ -1,7 +1,8 @@
 """XML as plain elements with their places; document types and entities are refused.
 
 A topology needs neither, and both let a file read others or grow without end. Python's expat with
-handlers that refuse them; nothing is fetched.
+handlers that refuse them; nothing is fetched. The one document type that passes is the line that
+lstopo writes, which names a file and declares nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from xml.parsers import expat
 
 from parsim.errors import ScenarioError
 
+_HARMLESS = [("topology", f"hwloc{version}.dtd", None, 0) for version in ("", "2", "3")]
 _DEEPEST = 64
 """PCI trees of real machines are some ten elements deep."""
 
@@ -85,7 +87,9 @@ def read_markup(text: str, file: str) -> Element:
     def end(_: str) -> None:
         open_.pop()
 
-    def doctype(*_: object) -> None:
+    def doctype(name: str, system: str | None, public: str | None, internal: bool) -> None:
+        if (name, system, public, internal) in _HARMLESS:
+            return
         refuse("a document type (<!DOCTYPE) is refused, with all entities in it; remove it")
 
     def entity(*_: object) -> NoReturn:
@@ -96,19 +100,23 @@ def read_markup(text: str, file: str) -> Element:
     parser.StartDoctypeDeclHandler = doctype
     parser.EntityDeclHandler = entity
     parser.ExternalEntityRefHandler = entity
+    parser.SkippedEntityHandler = entity
     try:
         parser.Parse(text.encode("utf-8"), True)
     except expat.ExpatError as error:
-        open_tags = "".join(f"<{one.name}>" for one in open_[-2:])
-        said = expat.ErrorString(error.code)
-        if open_ and error.code == _ENDS_EARLY:
-            said = f"it ends within {open_tags}, so it is cut off"
-        raise ScenarioError(
-            f"{file}:{error.lineno}:{error.offset + 1} is not XML: {said}"
-        ) from None
+        raise _not_xml(error, open_, file) from None
     except (LookupError, ValueError) as error:
         raise ScenarioError(f"{file}:1:1 is not XML: {error}") from None
     return top[0]
+
+
+def _not_xml(error: expat.ExpatError, open_: list[Element], file: str) -> ScenarioError:
+    """Where an XML text is broken, and within which elements it ends."""
+    open_tags = "".join(f"<{one.name}>" for one in open_[-2:])
+    said = expat.ErrorString(error.code)
+    if open_ and error.code == _ENDS_EARLY:
+        said = f"it ends within {open_tags}, so it is cut off"
+    return ScenarioError(f"{file}:{error.lineno}:{error.offset + 1} is not XML: {said}")
 
 
 _ENDS_EARLY = expat.errors.codes[expat.errors.XML_ERROR_NO_ELEMENTS]

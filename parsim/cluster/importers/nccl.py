@@ -61,7 +61,16 @@ def read_nccl(root: Element, file: str, device: str | None) -> Found:
         ScenarioError: an element without what it needs, a device twice, or parts not joined.
         CatalogError: devices whose kind `device` has to say.
     """
-    tree = walk(root, file)
+    return node_of(walk(root, file), file, device, "topology dump of NCCL")
+
+
+def node_of(tree: Tree, file: str, device: str | None, form: str) -> Found:
+    """The node of a tree of sockets, switches, devices and interfaces; `form` is the file's.
+
+    Raises:
+        ScenarioError: parts that are not joined.
+        CatalogError: devices whose kind `device` has to say.
+    """
     order = sorted(tree.gpus, key=order_of)
     known, notes = _device(tree, file, device)
     made = nvlink_of(known)
@@ -81,7 +90,7 @@ def read_nccl(root: Element, file: str, device: str | None) -> Found:
             cables.append(pcie_cable(name, above, made, base, rate))
     cables = [*own_switches(cables), *_between_hosts(tree)]
     check_cables(file, cables, len(order))
-    source = f"{Path(file).name}: topology dump of NCCL"
+    source = f"{Path(file).name}: {form}"
     fields: dict[str, Field] = {"devices_per_node": (str(len(order)), source)}
     fields |= joined.fields(base, source, made)
     if used:

@@ -23,6 +23,11 @@ def build_graph(cluster: Cluster, seed: int = 0) -> Graph:
         CatalogError: a fabric that cannot be built, a failed part that does not exist, or devices
             that are cut off from the others.
     """
+    if cluster.groups:
+        raise CatalogError(
+            f"the links of {cluster.words} cannot be laid out: shared links are simulated for "
+            f"nodes of one kind; leave --contention out, or use one group alone"
+        )
     per_node = cluster.system.devices_per_node
     devices = [f"gpu:{rank}" for rank in range(cluster.num_devices)]
     graph = make_graph(_cables(cluster, per_node), devices, seed)

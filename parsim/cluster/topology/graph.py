@@ -31,6 +31,7 @@ WEIGHTS: Mapping[LinkClass, int] = {
     "spine": 4,
     "cable": 4,
     "global": 4,
+    "storage": 4,
 }
 
 
@@ -155,6 +156,32 @@ class Graph:
             _near=[],
         )
 
+    def joined(self, cables: Iterable[Cable]) -> Graph:
+        """The graph with further cables, to parts that it has or to new ones."""
+        names = {name: place for place, name in enumerate(self.nodes)}
+        listed = list(cables)
+        ends = [
+            (names.setdefault(one.source, len(names)), names.setdefault(one.target, len(names)))
+            for one in listed
+        ]
+        pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
+        capacity = np.repeat([one.bandwidth for one in listed], 2)
+        efficiency = np.repeat([one.efficiency for one in listed], 2)
+        classes = tuple(name for one in listed for name in (one.link_class, one.link_class))
+        return replace(
+            self,
+            nodes=tuple(names),
+            source=np.concatenate([self.source, pairs.reshape(-1)]),
+            target=np.concatenate([self.target, pairs[:, ::-1].reshape(-1)]),
+            link_class=(*self.link_class, *classes),
+            capacity=np.concatenate([self.capacity, capacity]),
+            effective=np.concatenate([self.effective, capacity * efficiency]),
+            latency=np.concatenate([self.latency, np.repeat([c.latency for c in listed], 2)]),
+            _routes={},
+            _near=[],
+            _places={},
+        )
+
     def scaled(self, name: str, factor: float) -> Graph:
         """The graph with a class of links, a part's links or one cable faster or slower.
 
@@ -225,27 +252,20 @@ class Graph:
 
 def make_graph(cables: Iterable[Cable], devices: Iterable[str], seed: int = 0) -> Graph:
     """Both directions of every cable; parts in the order in which they are first named."""
-    listed = list(cables)
-    names: dict[str, int] = {}
-    for name in devices:
-        names.setdefault(name, len(names))
-    ranks = np.arange(len(names))
-    ends = np.empty((len(listed), 2), dtype=np.int64)
-    for place, one in enumerate(listed):
-        ends[place, 0] = names.setdefault(one.source, len(names))
-        ends[place, 1] = names.setdefault(one.target, len(names))
-    capacity = np.repeat([one.bandwidth for one in listed], 2)
-    return Graph(
-        nodes=tuple(names),
-        source=ends.reshape(-1),
-        target=ends[:, ::-1].reshape(-1),
-        link_class=tuple(name for one in listed for name in (one.link_class, one.link_class)),
-        capacity=capacity,
-        effective=capacity * np.repeat([one.efficiency for one in listed], 2),
-        latency=np.repeat([one.latency for one in listed], 2),
-        devices=ranks,
+    names = tuple(dict.fromkeys(devices))
+    none, rates = np.empty(0, dtype=np.int64), np.empty(0)
+    bare = Graph(
+        nodes=names,
+        source=none,
+        target=none,
+        link_class=(),
+        capacity=rates,
+        effective=rates,
+        latency=rates,
+        devices=np.arange(len(names)),
         seed=seed,
     )
+    return bare.joined(cables)
 
 
 def _adjacency(graph: Graph) -> tuple[Neighbours, Neighbours]:

@@ -81,7 +81,12 @@ def test_every_number_of_a_device_has_a_source(id: str) -> None:
     assert "devices.yaml" not in device.sources.values()
 
 
-OPTIONAL_LINKS = {"intra.c2c_bandwidth", "network.rails", "network.spines"}
+OPTIONAL_LINKS = {
+    "devices_per_host",
+    "intra.c2c_bandwidth",
+    "network.rails",
+    "network.spines",
+}
 """What not every system has; where it is written, it has a source."""
 
 

@@ -17,9 +17,11 @@ from parsim.cost.collectives import (
     collective_spread,
     collective_time,
     groups,
+    inter_bandwidth,
     one_group,
     p2p_time,
 )
+from parsim.cost.shape import shape
 from parsim.errors import PlanError
 
 SYSTEMS = (
@@ -298,3 +300,64 @@ def test_spread_by_what_a_number_rests_on() -> None:
     mine = replace(on, residuals={"all_gather": ((1e6, 1.1),)})
     where = group("dgx-h100", 16)
     assert collective_spread(mine, "all_gather", large, where)[0] == spread("all_reduce", 8)
+
+
+def test_a_slow_network_adds_its_latency_to_every_doubling() -> None:
+    """Up and down a tree, twice each for the flush: 4 x 16 us more for 2 nodes, 8 x for 4."""
+    on = replace(system("dgx-b200"), curves=())
+    assert on.network is not None
+    slow = replace(on, network=replace(on.network, latency=on.network.latency + 16e-6))
+    for ranks, times in ((8, 0), (16, 4), (32, 8)):
+        where = one_group(on, ranks)
+        more = collective_time(slow, "all_reduce", 1e8, where) - collective_time(
+            on, "all_reduce", 1e8, where
+        )
+        assert more[0] == pytest.approx(times * 16e-6, rel=1e-6, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("stride", "divisor"), [(8, 1.0), (16, 2.0), (32, 4.0), (64, 8.0), (128, 8.0)]
+)
+def test_rings_of_neighbouring_nodes_leave_a_leaf_once(stride: int, divisor: float) -> None:
+    """Leaf groups of 8 nodes, oversubscribed 8 times: d rings d nodes apart share an up-link."""
+    on = system("dgx-h100")
+    assert on.network is not None
+    thin = replace(on, network=replace(on.network, nodes_per_leaf=8, oversubscription=8.0))
+    columns = [np.array([x]) for x in (16, stride, 16 * stride)]
+    where = groups(thin, size=columns[0], stride=columns[1], world=columns[2])
+    slower = inter_bandwidth(on, where)[0] / inter_bandwidth(thin, where)[0]
+    assert slower == pytest.approx(divisor)
+
+
+def test_an_all_to_all_pays_the_whole_spine() -> None:
+    on = replace(system("dgx-h100"), curves=())
+    assert on.network is not None
+    thin = replace(on, network=replace(on.network, nodes_per_leaf=2, oversubscription=4.0))
+    where = groups(thin, size=np.array([32]), stride=np.array([1]), world=np.array([32]))
+    fast, slow = (shape(one, "all_to_all", where).bandwidth[0] for one in (on, thin))
+    assert fast / slow == pytest.approx(4.0)
+
+
+def test_gloo_reduces_a_copy_to_scatter_it() -> None:
+    """And a reduce gathers what a ring has reduced; a broadcast sends S down a binomial tree."""
+    on = replace(system("cpu"), devices_per_node=8)
+    where = one_group(on, 8)
+    one, two = (
+        {kind: float(collective_time(on, kind, size, where)[0]) for kind in KINDS}
+        for size in (1e6, 2e6)
+    )
+    slope = {kind: two[kind] - one[kind] for kind in KINDS}
+    part = 7 / 8
+    assert slope["reduce_scatter"] == pytest.approx(slope["all_reduce"])
+    assert slope["reduce"] == pytest.approx(slope["all_reduce"])
+    assert slope["broadcast"] / slope["all_reduce"] == pytest.approx(3 / (2 * part))
+    assert slope["all_gather"] / slope["all_reduce"] == pytest.approx(0.5)
+
+
+def test_messages_of_all_replicas_share_the_up_links() -> None:
+    on = system("dgx-h100")
+    plain, thin = (
+        float(p2p_time(on, 1e9, crosses=True, sharing=1.0, spine=divisor)) for divisor in (1.0, 4.0)
+    )
+    alone = float(p2p_time(on, 1.0, crosses=True, sharing=1.0))
+    assert (thin - alone) / (plain - alone) == pytest.approx(4.0, rel=1e-6)

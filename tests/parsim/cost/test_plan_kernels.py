@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from parsim.cluster.hardware import Measured
-from parsim.cost.coverage import coverage_notes, outside
+from parsim.cost.coverage import coverage_notes, kernel_spread, outside
 from parsim.cost.job import Job
 from parsim.cost.plan_kernels import plan_kernels
+from parsim.cost.residuals import UNMEASURED
 from parsim.cost.software import software
 from parsim.cost.stages import LayerTable
 from parsim.plan import Plan, PlanTable, Recompute
@@ -18,7 +19,10 @@ from parsim.scenario import load_scenario
 from parsim.sim import simulate
 
 SCENARIOS = sorted(
-    path for path in Path("scenarios").glob("*.yaml") if "plan:" in path.read_text("utf-8")
+    path
+    for path in Path("scenarios").glob("*.yaml")
+    if "plan:" in path.read_text("utf-8")
+    and "\n  groups:" not in path.read_text("utf-8")  # kernels are those of one device
 )
 
 
@@ -108,3 +112,68 @@ def test_a_kind_without_points_is_outside() -> None:
     (said,) = coverage_notes(job, plan)
     assert said.startswith(f"{100 * shares['gemm']:.0f} % of the step's kernel time are kernels")
     assert said in simulate(job, plan).notes
+
+
+def test_a_catalog_device_has_no_spread_of_kernels() -> None:
+    assert kernel_spread(*measured_job(all_points(1.0), calibrated=False)) == 0.0
+
+
+def test_kernels_that_were_measured_are_sure() -> None:
+    assert kernel_spread(*measured_job(all_points(1.0))) < 0.005
+
+
+def test_the_spread_grows_with_the_distance_to_what_was_measured() -> None:
+    """Points that scatter by 10 %, farther and farther away from the plan's shapes."""
+
+    def scattered(factor: float) -> Measured:
+        return {
+            kind: tuple((*point[:-1], 1.1 if i % 2 else 0.9) for i, point in enumerate(points))
+            for kind, points in all_points(factor).items()
+        }
+
+    found = [kernel_spread(*measured_job(scattered(factor))) for factor in (1.0, 2.0, 8.0, 1e3)]
+    assert found == sorted(found)
+    assert found[-1] > 5.0 * found[0]
+
+
+def test_each_kind_that_is_measured_narrows() -> None:
+    points = all_points(1.0)
+    known: Measured = {}
+    before = kernel_spread(*measured_job({}))
+    assert before <= 0.2
+    for kind in points:
+        known = {**known, kind: points[kind]}
+        after = kernel_spread(*measured_job(known))
+        assert after <= before
+        before = after
+
+
+def test_more_points_of_a_kind_never_widen() -> None:
+    """Measured points where the model errs by one factor: each more shape is one surer."""
+    full = all_points(1.0)
+    spreads = []
+    for count in (4, 8, len(full["gemm"])):
+        known = {**full, "gemm": tuple((*at[:-1], 1.2) for at in full["gemm"][:count])}
+        spreads.append(kernel_spread(*measured_job(known)))
+    assert spreads == sorted(spreads, reverse=True)
+
+
+def test_one_kind_errs_together() -> None:
+    """All kinds measured but products: their share times their spread, by hand."""
+    job, plan = measured_job({})
+    kernels = plan_kernels(job, plan)
+    share = sum(one.weight for one in kernels if one.kind == "gemm")
+    share /= sum(one.weight for one in kernels)
+    known = {kind: at for kind, at in all_points(1.0).items() if kind != "gemm"}
+    found = kernel_spread(*measured_job(known))
+    assert found == pytest.approx(share * UNMEASURED["gemm"], rel=0.01)
+
+
+def test_a_calibrated_machine_is_less_sure_of_shapes_it_has_not_measured() -> None:
+    halves = []
+    for points in (all_points(1.0), {}):
+        job, plan = measured_job(points)
+        found = simulate(job, plan)
+        halves.append(found.interval.high / found.step_time)
+    assert halves[1] > halves[0]
+    assert "kernels away from the calibrated ones" in found.interval.basis

@@ -79,3 +79,12 @@ def test_a_curve_moves_with_the_links_of_a_scenario(ranks: int, field: str) -> N
     expected = 2.0 if field == "link" else 246.0 / 192.0  # then the links bind
     assert fast.bandwidth / slow.bandwidth == pytest.approx(expected, rel=1e-6)
     assert fast.latency == slow.latency
+
+
+def test_a_ring_that_no_tree_replaces_takes_a_step_a_rank() -> None:
+    """Between 512 and 1,024 ranks: 448 steps inside nodes and 64 between them."""
+    on = system()
+    small, large = (modelled(on, "all_gather", one_group(on, n)).latency[0] for n in (512, 1024))
+    assert large - small == pytest.approx(448 * 1.9e-6 + 64 * 4e-6)
+    trees = [modelled(on, "all_reduce", one_group(on, n)).latency[0] for n in (512, 1024)]
+    assert trees[1] - trees[0] == pytest.approx(60e-6)

@@ -40,7 +40,7 @@ def printed(*views: RenderableType) -> list[str]:
 def test_golden() -> None:
     layout = spread_layout(load_catalog().systems["dgx-h100"], 2, None, 2)
     found = Sweep(layout=layout, rows=(SMALL, LARGE, SENT))
-    nic = Shared("nic:0.0->leaf:0", "nic", 2)
+    nic = Shared("nic:0.0->leaf:0", "nic", 2, 8.1e-3)
     rows = (
         ConcurrentRow(alone=SMALL, together=92e-6, shared=nic),
         ConcurrentRow(alone=LARGE, together=9.1e-3, shared=nic, measured_together=9.6e-3,

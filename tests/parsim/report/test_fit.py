@@ -11,6 +11,7 @@ from parsim.report import fit as report
 from parsim.report.ablation import ablation_lines, leave_out_lines
 from parsim.validation.ablation import Ablated
 from parsim.validation.compare import summarise
+from parsim.validation.coverage import coverage
 from parsim.validation.effects import ALL
 from parsim.validation.fitting.constants import Address
 from parsim.validation.fitting.families import Family, families
@@ -95,6 +96,9 @@ def test_sources_left_out_have_three_sets_of_errors() -> None:
     lines = list(leave_out_lines([one], ["b200"]))
     assert lines[2] == (
         "| a100 | SC21 | 1 | 10.0 / 10.0 / 10.0 / +10.0 | 1.0 / 1.0 / 1.0 / +1.0 "
-        "| 2.0 / 2.0 / 2.0 / -2.0 |"
+        "| 2.0 / 2.0 / 2.0 / -2.0 | - | - |"
     )
+    held = coverage([(1.0, 1.05, (0.9, 1.1)), (1.0, 1.2, (0.9, 1.1))])
+    (_, _, line) = leave_out_lines([replace(one, intervals=held)], [])
+    assert line.endswith("| 50.0 % | 10.0 % |")
     assert lines[-1].endswith("none can be left out: b200.")

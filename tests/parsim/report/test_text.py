@@ -108,8 +108,8 @@ def test_shares_and_bars(shown: Shown, prediction: Prediction) -> None:
 def test_a_search(shown: Shown) -> None:
     entry = Ranked(
         plan=Plan(pp=2, num_microbatches=4), step_time=0.5,
-        interval=Interval(low=0.4, high=0.6, basis=""), tied=True, tokens_per_second=2e6, mfu=0.456,
-        bubble_fraction=0.125, peak_allocated=10 * GIB,
+        interval=Interval(low=0.4, high=0.6, basis="9 runs"), tied=True,
+        tokens_per_second=2e6, mfu=0.456, bubble_fraction=0.125, peak_allocated=10 * GIB,
     )  # fmt: skip
     result = SearchResult(
         plans=(entry, replace(entry, step_time=0.75, tied=False)),
@@ -126,6 +126,7 @@ def test_a_search(shown: Shown) -> None:
         "2,000,000 45.6 % 12.5 % 10.0 GiB",
         "",
         "12,345 plans: 300 illegal, 45 out of memory (limit 75.0 GiB), 12,000 ranked",
+        "interval of 1: 9 runs",
         "exhaustive: [all] of it",
     ]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from parsim.plan import Plan
 from parsim.search.contended import ContendedOrder
-from parsim.sim.contention import Bottleneck, Contention
+from parsim.sim.contention import Contention
+from parsim.sim.link_use import Bottleneck
 
 
 def plans(*seconds: float) -> ContendedOrder:
-    full = Bottleneck(link="nic:0.0->leaf:0.0", link_class="nic", saturated=0.5, alike=8)
+    full = Bottleneck(link="nic:0.0->leaf:0.0", link_class="nic", saturated=0.5, alike=8,
+                          busy=0.5, used=1.0)  # fmt: skip
     return ContendedOrder(
         plans=tuple(
             Contention(

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from parsim.cluster.hardware import Cluster
+from parsim.cluster.hardware import Cluster, System
+from parsim.cost.collectives import Groups, Kind, collective_time, p2p_time
+from parsim.sim.collective_flows import (
+    CollectiveFlow,
+    LinkGraph,
+    algorithm_of,
+    by_node,
+    pattern,
+    timed_flow,
+    usage_of,
+)
 from parsim.sim.fair_share import Array
+from parsim.sim.group_layout import Layout
 
 
 @dataclass
@@ -50,3 +62,30 @@ class RailGraph:
             self.rates.append(rate)
             self.link_class.append(link_class)
         return self.known[name]
+
+
+def placed(system: System, ranks: Sequence[int]) -> Groups:
+    """One group's placement with nobody beside it."""
+    nodes = max(ranks) // system.devices_per_node + 1
+    cluster = Cluster(system=system, num_nodes=nodes)
+    return Layout(cluster=cluster, groups=(tuple(ranks),)).alone
+
+
+def collective_flow(
+    system: System, graph: LinkGraph, kind: Kind, size: float, ranks: Sequence[int]
+) -> CollectiveFlow:
+    """One collective of a group, with the closed form's seconds."""
+    where = placed(system, ranks)
+    seconds, least = (float(collective_time(system, kind, s, where)[0]) for s in (size, 1.0))
+    nodes = by_node(ranks, system.devices_per_node)
+    made = pattern(kind, algorithm_of(system, kind, where), nodes)
+    return timed_flow(graph, usage_of(graph, made.edges), made.share * size, seconds, least)
+
+
+def message_flow(
+    system: System, graph: LinkGraph, size: float, source: int, target: int
+) -> CollectiveFlow:
+    """One message, with the closed form's seconds."""
+    crosses = len(by_node((source, target), system.devices_per_node)) > 1
+    seconds, least = (float(p2p_time(system, s, crosses=crosses, sharing=1.0)) for s in (size, 1.0))
+    return timed_flow(graph, usage_of(graph, [(source, target, 1.0)]), size, seconds, least)

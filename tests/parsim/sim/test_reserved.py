@@ -13,9 +13,18 @@ from parsim.cost.job import Job
 from parsim.cost.software import software, software_catalog
 from parsim.plan import Recompute
 from parsim.sim import simulate
-from parsim.sim.memory_spread import ASSUMED, MEASURED, Z80, memory_spread
+from parsim.sim.known_errors import Errors, MemoryGroup
+from parsim.sim.memory_spread import ASSUMED, OWN, Z80, memory_spread
 from parsim.sim.reserved import SEGMENT, reserved_bytes
 from tests.parsim.sim.conftest import PLANS, gpt_job
+
+SIZES = {"devices": 16.0, "hidden_size": 8192.0, "seq_len": 8192.0, "microbatch_tokens": 8192.0}
+STACK = software("nemo")
+GROUP = MemoryGroup(software="nemo", recompute="none", n=9, half=0.01,
+                    ranges={"devices": (8.0, 16.0), "hidden_size": (4096.0, 8192.0)})  # fmt: skip
+ERRORS = Errors(groups={}, unknown_device=0.0, unknown_software=0.0, unseen_software=0.0,
+                other_release=0.0, reach=0.0, memory_reach=0.02,
+                memory={("nemo", "none"): GROUP})  # fmt: skip
 
 B200 = {66.55: 70.88, 60.68: 62.53, 39.07: 40.18, 28.29: 29.12, 45.63: 48.79, 44.70: 47.05,
         104.30: 110.18, 114.00: 118.61, 87.08: 92.26, 81.59: 84.70, 52.89: 54.65, 38.57: 39.83,
@@ -75,20 +84,48 @@ def test_a_full_device_is_told(share: float, notes: int) -> None:
 def test_less_evidence_is_a_wider_interval() -> None:
     for recompute in Recompute:
         known, unknown = ASSUMED["known"][recompute], ASSUMED["unknown"][recompute]
-        measured = [sd for (_, mode), sd in MEASURED.items() if mode is recompute]
+        measured = [sd for (_, mode), sd in OWN.items() if mode is recompute]
         assert max(measured, default=0.0) <= known < unknown
+
+
+def test_what_was_not_measured_is_never_surer_than_what_was() -> None:
+    sizes = {**SIZES, "seq_len": 1e7, "microbatch_tokens": 1e7}
+    for stack in software_catalog().values():
+        for recompute in Recompute:
+            own = memory_spread(stack, recompute, sizes)
+            assert own.sd <= memory_spread(software("generic"), recompute, sizes).sd
+
+
+@given(factor=st.floats(1.0, 1e3))
+def test_peaks_of_sizes_farther_outside_are_never_surer(factor: float) -> None:
+    for name, (least, most) in GROUP.ranges.items():
+        for edge, away in ((most, factor), (least, 1.0 / factor)):
+            near, far = (
+                memory_spread(STACK, Recompute.NONE, {**SIZES, name: edge * x}, ERRORS)
+                for x in (away, away**2)
+            )
+            assert near.sd <= far.sd
+            assert near.sd >= memory_spread(STACK, Recompute.NONE, SIZES, ERRORS).sd
+
+
+def test_the_distance_of_a_peak_by_hand() -> None:
+    near = memory_spread(STACK, Recompute.NONE, SIZES, ERRORS)
+    far = memory_spread(STACK, Recompute.NONE, {**SIZES, "devices": 16.0 * np.e}, ERRORS)
+    assert near.sd == pytest.approx(0.01 / Z80)
+    assert far.sd == pytest.approx(np.hypot(0.01, 0.02) / Z80)
+    assert far.basis.endswith("devices a factor 2.7 outside of theirs")
 
 
 def test_evidence_by_stack_and_mode() -> None:
     stack = software("megatron-te-2025")
-    assert memory_spread(stack, Recompute.NONE).evidence == "measured"
-    assert memory_spread(stack, Recompute.FULL).evidence == "known"
-    assert memory_spread(software("generic"), Recompute.NONE).evidence == "unknown"
-    assert {stack for stack, _ in MEASURED} <= set(software_catalog())
+    assert memory_spread(stack, Recompute.NONE, SIZES).evidence == "measured"
+    assert memory_spread(stack, Recompute.FULL, SIZES).evidence == "known"
+    assert memory_spread(software("generic"), Recompute.NONE, SIZES).evidence == "unknown"
+    assert {stack for stack, _ in OWN} <= set(software_catalog())
 
 
 def test_the_interval_is_80_percent_of_a_log_normal() -> None:
-    spread = memory_spread(software("nemo"), Recompute.FULL)
+    spread = memory_spread(software("nemo"), Recompute.FULL, SIZES)
     low, high = spread.interval(50.0)
     assert low * high == pytest.approx(2500.0)
     assert np.log(high / low) == pytest.approx(2 * Z80 * spread.sd)

@@ -8,10 +8,7 @@ from statistics import mean
 
 import pytest
 
-from parsim.cost.software import software
-from parsim.plan import Recompute
 from parsim.sim import simulate
-from parsim.sim.memory_spread import memory_spread
 from parsim.validation.build import Case, build_case
 from parsim.validation.compare import Comparison, compare_row, shipped_tables
 from parsim.validation.schema import RowSkipped, parse_row, read_table
@@ -79,10 +76,8 @@ def test_intervals_cover_what_was_measured(table: str) -> None:
     hits = []
     for row in compared(table):
         assert row.measured_peak is not None
-        modes = [mode for mode in Recompute if f"recompute-{mode.name.lower()}" in row.plan]
-        mode = modes[0] if modes else Recompute.NONE
-        spread = memory_spread(software(row.software), mode)
-        low, high = spread.interval(row.predicted_reserved or row.predicted_peak or 0.0)
+        assert row.peak_interval is not None
+        low, high = row.peak_interval
         hits.append(low <= row.measured_peak <= high)
     assert mean(hits) >= 0.8
 

@@ -1,0 +1,72 @@
+"""What measured times deviate from the fitted constants: the residuals of a catalog entry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from executor.calibration.sample import Sample, seconds_of
+from parsim.cluster.hardware import Measured
+from parsim.cluster.residuals import LIMIT, WHOLE_LIMIT
+
+Array = NDArray[np.float64]
+
+SPAN = 8.0
+"""How far beyond the measured layers, as a factor of time, a fitted line is written down."""
+
+
+def points(samples: Sequence[Sample], modelled: Sequence[float]) -> Measured:
+    """Measured over modelled time of every sample, by kind, for `residuals` of a catalog entry."""
+    found: dict[str, dict[tuple[float, ...], float]] = {}
+    for sample, seconds in zip(samples, modelled, strict=True):
+        where = tuple(float(value) for name, value in sample.shape.items() if name != "launches")
+        ratio = min(max(sample.seconds / seconds, 1.0 / LIMIT), LIMIT)
+        found.setdefault(sample.kind, {}).setdefault(where, ratio)
+    return {
+        kind: tuple((*where, ratio) for where, ratio in rows.items())
+        for kind, rows in found.items()
+    }
+
+
+def lines(samples: Sequence[Sample]) -> Measured:
+    """Residuals of whole layers, whose one coordinate is their modelled time x.
+
+    Measured time is a + b x: what Python, hooks and waiting add is the same for thin and for wide
+    layers. The line of least relative error through a kind's samples, as points beyond both ends.
+    """
+    found = {}
+    for kind in dict.fromkeys(sample.kind for sample in samples):
+        own = [sample for sample in samples if sample.kind == kind]
+        modelled = np.array([sample.shape["seconds"] for sample in own])
+        fixed, slope = _line(modelled, seconds_of(own))
+        low, high = float(modelled.min()) / SPAN, float(modelled.max()) * SPAN
+        grid = np.geomspace(low, high, round(np.log2(high / low)) * 4 + 1)
+        ratios = np.clip(fixed / grid + slope, 1.0 / WHOLE_LIMIT, WHOLE_LIMIT)
+        found[kind] = tuple(zip(grid.tolist(), ratios.tolist(), strict=True))
+    return found
+
+
+def _line(modelled: Array, measured: Array) -> tuple[float, float]:
+    """(a, b) of a + b x nearest to the measured times, relative errors; neither below 0."""
+    columns = np.stack([1.0 / measured, modelled / measured], axis=1)
+    (fixed, slope), *_ = np.linalg.lstsq(columns, np.ones(len(measured)), rcond=None)
+    if len(measured) < 2 or fixed < 0.0:
+        return 0.0, float(np.exp(np.log(measured / modelled).mean()))
+    if slope <= 0.0:
+        return float(np.exp(np.log(measured).mean())), 0.0
+    return float(fixed), float(slope)
+
+
+def residuals(samples: Sequence[Sample], predicted: Sequence[float]) -> dict[str, dict[str, float]]:
+    """Per kind: how many, and median, 90th percentile and largest of |predicted / measured - 1|."""
+    errors: dict[str, list[float]] = {}
+    for sample, seconds in zip(samples, predicted, strict=True):
+        errors.setdefault(sample.kind, []).append(abs(seconds / sample.seconds - 1.0))
+    return {kind: _spread(found) for kind, found in errors.items()}
+
+
+def _spread(errors: Sequence[float]) -> dict[str, float]:
+    median, p90 = (float(x) for x in np.percentile(errors, [50, 90]))
+    return {"n": len(errors), "median": median, "p90": p90, "max": max(errors)}

@@ -1,0 +1,104 @@
+"""An earlier calibration's file: what it holds, and whether it belongs to this machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from executor.calibration.fit import DEVICE_CONSTANTS
+from parsim.cluster.document import read_document
+from parsim.cluster.entries import read_entry
+from parsim.cluster.hardware import Device, System
+from parsim.cluster.reader import load_catalog
+from parsim.errors import InputError
+
+_SOURCE = re.compile(
+    r"measured (?P<day>\d{4}-\d\d-\d\d) by parsim calibrate on (?P<name>.+?), (?P<used>[^,]+), "
+    r"torch (?P<torch>[^,;]+)(?:, CUDA [^,;]+)?(?:, drift (?P<drift>[\d.]+) %)?[^;]*"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """One file: its entries, the ids that they start from, and where its numbers come from."""
+
+    file: str
+    device: Device
+    system: System | None
+    base: tuple[str, str]
+    sources: tuple[str, ...]
+
+    @property
+    def latest(self) -> str:
+        """Day of the newest measurement."""
+        return max(part_of(one, "day") for one in self.sources)
+
+    def only(self, part: str) -> str:
+        """What all its sources agree in: name or used (the precision)."""
+        return part_of(self.sources[0], part)
+
+
+def part_of(source: str, part: str) -> str:
+    """What a file says of its source: day, name, used (the precision), torch, drift (percent).
+
+    Empty where it says nothing.
+    """
+    found = _SOURCE.fullmatch(source)
+    return (found[part] or "") if found else ""
+
+
+def read_calibration(file: Path) -> Calibration:
+    """Read a file of `parsim calibrate`.
+
+    Raises:
+        ScenarioError: it is no catalog file, or holds impossible numbers.
+        InputError: it holds no calibrated device, or does not say how it was measured.
+    """
+    known, found = load_catalog(), load_catalog([file])
+    own = [name for name in found.devices if name not in known.devices]
+    if len(own) != 1 or not found.devices[own[0]].calibrated:
+        raise InputError(f"{file} holds no calibrated device; give a file that `parsim calibrate "
+                         f"--out` wrote")  # fmt: skip
+    device = found.devices[own[0]]
+    systems = [one for name, one in found.systems.items()
+               if name not in known.systems and one.device.id == device.id]  # fmt: skip
+    text = device.sources.get(DEVICE_CONSTANTS[0], "")
+    sources = tuple(one.group(0).strip() for one in _SOURCE.finditer(text))
+    if not sources:
+        raise InputError(
+            f"{file}: {device.id}.{DEVICE_CONSTANTS[0]} does not say when and on what it was "
+            f"measured; give a file that `parsim calibrate --out` wrote"
+        )
+    system = systems[0] if systems else None
+    ids = {"devices": device.id, "systems": system.id if system else ""}
+    return Calibration(file=str(file), device=device, system=system, sources=sources,
+                       base=_parents(file, ids))  # fmt: skip
+
+
+def _parents(file: Path, ids: Mapping[str, str]) -> tuple[str, str]:
+    """What the entries of a file start from."""
+    document, found = read_document(file), {"devices": "", "systems": ""}
+    for section, _, node in document.items(document.root, ""):
+        for name, key, value in document.items(node, section):
+            if name == ids[section]:
+                found[section] = read_entry(document, section, name, key, value).parent or ""
+    return found["devices"], found["systems"]
+
+
+def compatible(old: Calibration, name: str, used: str, version: str) -> list[str]:
+    """Notes on what differs between a file and another measurement.
+
+    Raises:
+        InputError: another device or precision: their times do not belong together.
+    """
+    if old.only("name") != name:
+        raise InputError(f"{old.file} was measured on {old.only('name')}, this is {name}; only "
+                         f"calibrations of one device can be merged")  # fmt: skip
+    if old.only("used") != used:
+        raise InputError(f"{old.file} was measured in {old.only('used')}, this is {used}; only "
+                         f"calibrations of one precision can be merged")  # fmt: skip
+    others = sorted({part_of(one, "torch") for one in old.sources} - {version})
+    return [f"{old.file} was measured with torch {', '.join(others)}, this is {version}: kernels "
+            f"may differ"] if others else []  # fmt: skip

@@ -1,0 +1,100 @@
+"""One measured time, and what the simulator gives the same kernel, collective or message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from executor.calibration.workloads import BACKWARD, FORWARD, GEMM
+from parsim.cluster.hardware import Device, System
+from parsim.cost.collectives import Groups, collective_time, groups, p2p_time
+from parsim.cost.kernels import flash_attention_time, gemm_time, memory_time
+from parsim.cost.software import Software
+
+Array = NDArray[np.float64]
+
+ALL_REDUCE, SEND_RECV = "all_reduce", "send_recv"
+ALL_GATHER, REDUCE_SCATTER = "all_gather", "reduce_scatter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One measured time, seconds: a kind and the numbers that its cost function asks for."""
+
+    kind: str
+    shape: Mapping[str, float]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """What kernel times depend on beside the device: precision, bytes of a value, software."""
+
+    precision: str
+    value: int
+    software: Software
+
+    def time(self, device: Device, kind: str, shape: Mapping[str, float]) -> float:
+        """Seconds that the simulator gives one kernel.
+
+        Shapes: a GEMM's m, n, k; attention's executed `flops` and `seq_len`; a memory-bound
+        kernel's `bytes` and `launches`.
+        """
+        table = {name: np.array([float(value)]) for name, value in shape.items()}
+        return float(self._times(device, kind, table)[0])
+
+    def times(self, device: Device, samples: Sequence[Sample]) -> Array:
+        """The same of many kernels, those of a kind at once: a fit asks thousands of times."""
+        found = np.empty(len(samples))
+        for kind in dict.fromkeys(one.kind for one in samples):
+            rows = [i for i, one in enumerate(samples) if one.kind == kind]
+            names = samples[rows[0]].shape
+            table = {n: np.array([float(samples[i].shape[n]) for i in rows]) for n in names}
+            found[rows] = self._times(device, kind, table)
+        return found
+
+    def _times(self, device: Device, kind: str, shape: Mapping[str, Array]) -> Array:
+        if kind == GEMM:
+            m, n, k = (shape[name] for name in "mnk")
+            return np.asarray(gemm_time(device, self.precision, m=m, n=n, k=k, value=self.value))
+        if kind in (FORWARD, BACKWARD):
+            return np.asarray(
+                flash_attention_time(
+                    device, self.precision, flops=shape["flops"], seq_len=shape["seq_len"],
+                    backward=kind == BACKWARD,
+                )
+            )  # fmt: skip
+        return np.asarray(memory_time(device, shape["bytes"], shape["launches"], kind))
+
+
+def link_times(system: System, samples: Sequence[Sample]) -> Array:
+    """Seconds that the simulator gives collectives of, and messages between, two ranks."""
+    found = np.empty(len(samples))
+    for kind in dict.fromkeys(one.kind for one in samples):
+        rows = [i for i, one in enumerate(samples) if one.kind == kind]
+        size = np.array([float(samples[i].shape["bytes"]) for i in rows])
+        if kind == SEND_RECV:
+            found[rows] = p2p_time(system, size, crosses=False, sharing=1.0)
+        else:
+            where = pairs(system, len(rows))
+            found[rows] = collective_time(system, kind, size, where)  # type: ignore[arg-type]
+    return found
+
+
+def link_time(system: System, kind: str, shape: Mapping[str, float]) -> float:
+    """The same of one."""
+    return float(link_times(system, [Sample(kind=kind, shape=shape, seconds=0.0)])[0])
+
+
+def pairs(system: System, count: int) -> Groups:
+    """So many times two neighbouring ranks of one node."""
+    size, stride = np.full(count, 2, dtype=np.int64), np.ones(count, dtype=np.int64)
+    return groups(system, size=size, stride=stride, world=size)
+
+
+def seconds_of(samples: Sequence[Sample]) -> Array:
+    """The measured times."""
+    return np.array([sample.seconds for sample in samples])

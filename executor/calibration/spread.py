@@ -1,0 +1,72 @@
+"""Shapes that a calibration may measure, and which of them the fit of the constants still lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from executor.calibration.belief import LINK_KINDS, Shape
+from executor.calibration.workloads import BACKWARD, COPY, FORWARD, GEMM, LAUNCH, OPTIMIZER, Case
+
+Array = NDArray[np.float64]
+
+LEAST = {GEMM: 20, LAUNCH: 1, FORWARD: 4, BACKWARD: 4, COPY: 3, OPTIMIZER: 3,
+         **dict.fromkeys(LINK_KINDS, 4)}  # fmt: skip
+"""Spread shapes of a kind that the fit of the constants wants: 20 products, 6 to 9 points of
+attention, 4 sizes of a collective, 1, 16 and 256 MiB of what is memory-bound (`LEAST_OTHER`)."""
+LEAST_OTHER = 3
+A_ROUND = {GEMM: 4}
+"""Of how many shapes of a kind a round of the spread has: the time may end after any of them."""
+LATE = 1000
+"""Rounds that kinds wait which no plan has: they serve other scenarios."""
+DEAR = 3.0
+"""A spread shape costs at most so many times the median of its kind: any will do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A shape of a plan or of the spread; `case` None where it cannot be run by itself.
+
+    `cost` is what measuring takes, seconds.
+    """
+
+    shape: Shape
+    case: Case | None
+    cost: float
+
+
+def lacking(candidates: Sequence[Candidate], weights: Array, known: Sequence[int]) -> list[int]:
+    """What every kind lacks to its least count: first of each kind, then the second of each ..."""
+    kinds: dict[str, list[int]] = {}
+    held = set(known)
+    for i, one in enumerate(candidates):
+        if one.case is not None and np.isfinite(one.cost):
+            kinds.setdefault(one.shape[0], []).append(i)
+    placed: list[tuple[int, bool, int]] = []
+    for kind, rows in kinds.items():
+        late = LATE if kind not in LEAST and not weights[rows].any() else 0
+        have = [i for i in rows if i in held]
+        chosen = _farthest(candidates, rows, have, LEAST.get(kind, LEAST_OTHER))
+        every = A_ROUND.get(kind, 1)
+        placed += [(late + n // every, kind not in LEAST, i) for n, i in enumerate(chosen)]
+    return [i for _, _, i in sorted(placed, key=lambda one: one[:2])]
+
+
+def _farthest(
+    candidates: Sequence[Candidate], rows: Sequence[int], have: Sequence[int], count: int
+) -> list[int]:
+    """Shapes that are not too dear, always the one farthest from those there are, up to a count."""
+    limit = DEAR * float(np.median([candidates[i].cost for i in rows]))
+    rows = [i for i in rows if candidates[i].cost <= limit or i in have]
+    at = np.log2(np.array([candidates[i].shape[1] for i in rows], dtype=np.float64))
+    middle = int(np.argmin(np.abs(at - np.median(at, axis=0)).sum(axis=1)))
+    chosen = [rows.index(i) for i in have] or [middle]
+    while len(chosen) < count:
+        distance = np.abs(at[:, None, :] - at[None, chosen, :]).sum(axis=2).min(axis=1)
+        if not distance.max() > 0.0:
+            break
+        chosen.append(int(np.argmax(distance)))
+    return [rows[i] for i in chosen if rows[i] not in have]

@@ -1,0 +1,86 @@
+"""Times what was chosen, as far as the time reaches: kernels in their order, then whole layers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+
+from executor.calibration.candidates import LEAST_SECONDS
+from executor.calibration.conclude import Setting
+from executor.calibration.kernels import Bench
+from executor.calibration.layers import LayerBench, LayerSample
+from executor.calibration.sample import Sample
+from executor.calibration.workloads import GEMM, Case
+
+REFERENCE = {"cpu": 512, "cuda": 4096}
+"""Edge of the square product that is timed at start, middle and end."""
+PATIENCE = 2.0
+"""Times its seconds after which a part of the calibration leaves out what is left."""
+MORE_SECONDS = 0.1
+"""A shape is repeated longer by at most so much where there is time."""
+
+
+@dataclass(slots=True)
+class _Clock:
+    """The reference product at several moments."""
+
+    bench: Bench
+    share: float
+    moments: list[float] = field(default_factory=list)
+
+    def tick(self) -> None:
+        edge = REFERENCE[self.bench.device.type]
+        reference = Case(GEMM, {"m": edge, "n": edge, "k": edge})
+        self.moments.append(self.bench.sample(reference, self.share).seconds)
+
+
+def measure(
+    bench: Bench, listed: Sequence[Case], seconds: float, expected: float
+) -> tuple[list[Sample], tuple[float, ...], list[str]]:
+    """Time the cases on this rank in their order, as far as the time reaches.
+
+    What they are `expected` to leave of the time goes to longer repeating.
+
+    Returns:
+        The samples, the reference product at start, middle and end, and notes.
+    """
+    end = time.perf_counter() + PATIENCE * seconds
+    left = (seconds - expected) / max(len(listed), 1)
+    share = LEAST_SECONDS[bench.device.type] + min(max(left, 0.0), MORE_SECONDS)
+    clock = _Clock(bench, share)
+    clock.tick()
+    samples: list[Sample] = []
+    for i, case in enumerate(listed):
+        if time.perf_counter() > end:
+            break
+        samples.append(bench.sample(case, share))
+        if i == len(listed) // 2:
+            clock.tick()
+    clock.tick()
+    dropped = len(listed) - len(samples)
+    notes = [f"{dropped} of {len(listed)} chosen shapes took longer than expected and were left "
+             f"out"] if dropped else []  # fmt: skip
+    return samples, tuple(clock.moments), notes
+
+
+def measure_layers(bench: Bench, chosen: Setting, seconds: float) -> list[LayerSample]:
+    """Time the layers of all workloads for which there are enough ranks."""
+    size = dist.get_world_size()
+    mesh = init_device_mesh(bench.device.type, (size,)) if size > 1 else None
+    layers = LayerBench(bench.device, mesh)
+    runnable = [one for one in chosen.workloads if layers.runs(one)]
+    share = seconds / max(len(runnable), 1)
+    end = time.perf_counter() + PATIENCE * seconds
+    found: list[LayerSample] = []
+    for one in runnable:
+        late = torch.tensor(float(time.perf_counter() > end), device=bench.device)
+        if size > 1:  # all ranks stop at the same workload
+            dist.broadcast(late, 0)
+        if not late:
+            found += layers.samples(one, share)
+    return found

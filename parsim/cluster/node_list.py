@@ -1,0 +1,56 @@
+"""Which nodes of a shared cluster a job takes: `0-3,8`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from parsim.errors import InputError
+
+MOST_NODES = 16_384
+"""The largest cluster whose graph is made here: all nodes up to the last one that a job takes."""
+
+_LETTERS = 7
+
+
+def read_nodes(text: str) -> tuple[int, ...]:
+    """Numbers from a list of nodes and ranges, in the order in which they are written.
+
+    Raises:
+        InputError: no list of nodes, one twice or too large, or a range that goes down.
+    """
+    found: list[int] = []
+    for word in text.split(","):
+        first, dash, last = (part.strip() for part in word.partition("-"))
+        if not _is_number(first) or (dash and not _is_number(last)):
+            raise InputError(f"nodes {text!r}: {word!r} is no node and no range; e.g. 0-3,8")
+        if dash and int(last) < int(first):
+            raise InputError(f"nodes {text!r}: {word!r} goes down; write the smaller one first")
+        if int(last or first) >= MOST_NODES:
+            raise InputError(f"nodes {text!r}: allowed are nodes 0 to {MOST_NODES - 1}")
+        found += range(int(first), int(last or first) + 1)
+    if len(set(found)) < len(found):
+        twice = next(node for place, node in enumerate(found) if node in found[:place])
+        raise InputError(f"nodes {text!r}: node {twice} stands there twice")
+    return tuple(found)
+
+
+def _is_number(word: str) -> bool:
+    return word.isascii() and word.isdigit() and len(word) <= _LETTERS
+
+
+def free_devices(
+    nodes: Sequence[int], each: int, per_node: int, taken: Mapping[int, int], name: str
+) -> tuple[int, ...]:
+    """Devices of a job of `each` devices on a node, after the `taken` ones of each node.
+
+    Raises:
+        InputError: a node has too few left.
+    """
+    for node in nodes:
+        left = per_node - taken.get(node, 0)
+        if left < each:
+            raise InputError(
+                f"{name} needs {each} devices of node {node}, and {left} of {per_node} are left "
+                f"beside the other job; choose other nodes, or fewer cluster.devices_per_node"
+            )
+    return tuple(node * per_node + taken.get(node, 0) + i for node in nodes for i in range(each))

@@ -1,0 +1,145 @@
+"""Which legal plans parsim's own executor can run, asked where the software is that executor.
+
+So search, simulate, check and run agree. The executor asks the same rules again, with what only
+it knows beside them: the backend, the ranks of this machine, a lowered schedule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from parsim.model.model import Model
+from parsim.model.operators import Loss
+from parsim.plan.record import Plan, precision
+from parsim.plan.rules import SPLIT
+
+
+def unrunnable(plan: Plan, model: Model) -> str | None:
+    """Why the executor refuses a plan of this model, or None."""
+    if not any(isinstance(op, Loss) for op in model.head.operators):
+        return f"{model.name} has head=none, so there is no loss to train it with; set a head"
+    if model.experts is not None:
+        count = model.experts.count
+        return f"num_experts={count}: experts can be simulated but not run yet; run a dense model"
+    return _vocabulary(plan, model) or wrong_training(plan) or _split_backward(plan)
+
+
+def wrong_training(plan: Plan) -> str | None:
+    """Why gradients or numbers would be wrong, or added up otherwise than asked; or None.
+
+    What depends on the schedule's actions is apart, see `freed` and `rounded`.
+    """
+    rules: tuple[Callable[[Plan], str | None], ...] = (_precision, _axes, _sums)
+    return next((message for rule in rules if (message := rule(plan)) is not None), None)
+
+
+def _precision(plan: Plan) -> str | None:
+    if precision(plan.precision).quantization is not None:
+        return (
+            f"precision={plan.precision!r}: products of 8 bit or less are predicted but cannot be "
+            f"run here; use precision='bf16' or 'bf16_amp'"
+        )
+    if precision(plan.precision).compute == "fp16":
+        return (
+            f"precision={plan.precision!r}: small fp16 gradients become zero without loss "
+            f"scaling, which is not done here; use precision='bf16' or 'bf16_amp'"
+        )
+    return None
+
+
+def _axes(plan: Plan) -> str | None:
+    if plan.replica_microbatches is not None:
+        return (
+            f"replica_microbatches={list(plan.replica_microbatches)} cannot be run yet: every "
+            f"replica gets equally many micro-batches; leave it out"
+        )
+    if plan.cp > 1 or plan.ep > 1:
+        axis = "cp" if plan.cp > 1 else "ep"
+        return f"{axis}={plan.degree(axis)} cannot be run yet; use {axis}=1"
+    if plan.zero_stage == 0 and plan.dp_shard > 1:
+        return (
+            f"zero_stage=0 with dp_shard={plan.dp_shard}: nothing would average the gradients "
+            f"over dp_shard; use dp_replicate={plan.dp}, dp_shard=1"
+        )
+    if plan.sequence_parallel and plan.tp == 1:
+        return "sequence_parallel=true needs tp > 1; use sequence_parallel=false"
+    return None
+
+
+def _gathers_16_bit(plan: Plan) -> bool:
+    """Whether `fully_shard` gathers fp32 shares as 16-bit parameters."""
+    return plan.zero_stage >= 2 and precision(plan.precision).gathered == 2
+
+
+def _sums(plan: Plan) -> str | None:
+    """What `fully_shard` cannot add up as the plan says.
+
+    It keeps shares of gradients in the dtype of its shards, fp32, and sums over dp_replicate once
+    a step; until then it adds up what it sends.
+    """
+    if not _gathers_16_bit(plan):
+        return None
+    where = f"precision={plan.precision!r} with zero_stage={plan.zero_stage}"
+    if plan.gradient_precision == "same" and precision(plan.precision).parameter == 2:
+        return (
+            f"{where} and gradient_precision='same': shares of gradients are kept in fp32 there, "
+            f"which takes twice the bytes; use gradient_precision='fp32', or zero_stage 0 or 1"
+        )
+    narrow = plan.reduce_precision != "fp32"
+    if narrow and plan.dp_replicate > 1 and plan.num_microbatches > 1:
+        return (
+            f"{where}, dp_replicate={plan.dp_replicate} and "
+            f"reduce_precision={plan.reduce_precision!r}: gradients of the "
+            f"{plan.num_microbatches} micro-batches would be added up in bf16, not in fp32; use "
+            f"reduce_precision='fp32', dp_replicate=1, or zero_stage 0 or 1"
+        )
+    return None
+
+
+def _vocabulary(plan: Plan, model: Model) -> str | None:
+    """The table and the logits are split in equal parts.
+
+    An uneven split would train, but its largest part sets the pace, which no plan accounts for.
+    """
+    rows = model.vocab_size
+    if rows % plan.tp == 0:
+        return None
+    padded = -(-rows // plan.tp) * plan.tp
+    return f"tp={plan.tp} does not divide padded_vocab_size={rows}; use padded_vocab_size={padded}"
+
+
+def _split_backward(plan: Plan) -> str | None:
+    """Both rules for a plan whose schedule is named or written, not yet built."""
+    if plan.pp == 1:
+        return None
+    if plan.actions is None:
+        first = "0I0" if plan.schedule in SPLIT else None
+    else:
+        found = re.search(r"\b\d+[IW]\d+\b", plan.actions)
+        first = found[0] if found else None
+    return (
+        None if first is None else freed(plan, plan.schedule, first) or rounded(plan, plan.schedule)
+    )
+
+
+def freed(plan: Plan, schedule: str, first: str) -> str | None:
+    """Why parameters are gone when a schedule with actions I and W needs them, `first` of them."""
+    if plan.zero_stage != 3:
+        return None
+    return (
+        f"{schedule} splits the backward (it has {first}), and zero_stage=3 (fully_shard with "
+        "reshard_after_forward=True) would then give wrong or no gradients: the parameters are "
+        "freed between F, I and W; use zero_stage=2, or a schedule with full backwards (B)"
+    )
+
+
+def rounded(plan: Plan, schedule: str) -> str | None:
+    """Why a schedule with actions I and W would add up gradients in bf16."""
+    if not _gathers_16_bit(plan):
+        return None
+    return (
+        f"{schedule} splits the backward (I and W), and precision={plan.precision!r} with "
+        f"zero_stage={plan.zero_stage} would then add up gradients in bf16; use zero_stage 0 "
+        f"or 1, precision='fp32', or a schedule with full backwards (B)"
+    )

@@ -1,0 +1,91 @@
+"""Bandwidths that somebody measured on a known system, beside those of its links and constants.
+
+`data/network/anchors.csv` has one a row: busbw of a collective of whole groups, GB/s as nccl-tests
+prints it. The prediction takes no measured curve of the system, only its catalog entry and the
+constants of `parsim/cost/shape.py`.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, replace
+from importlib.resources import files
+
+import numpy as np
+
+from parsim.cluster.hardware import System
+from parsim.cluster.reader import load_catalog
+from parsim.cost.collectives import Algorithm, Kind, choose, one_group
+from parsim.cost.shape import wire_share
+from parsim.validation.collective_rows import CALL_OF_TORCH
+
+WITHIN = 0.1
+"""The share by which an anchor may be missed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchor:
+    """One measured bus bandwidth and its prediction, bytes/s; `remark` says what else is known."""
+
+    system: str
+    ranks: int
+    nodes: int
+    collective: Kind
+    algorithm: str
+    size: float
+    measured: float
+    predicted: float
+    source: str
+    remark: str
+
+    @property
+    def error(self) -> float:
+        """(predicted - measured) / measured."""
+        return self.predicted / self.measured - 1.0
+
+    @property
+    def within(self) -> bool:
+        """Whether the prediction is near enough."""
+        return abs(self.error) <= WITHIN
+
+
+def anchors() -> tuple[Anchor, ...]:
+    """All anchors, in the order of their file."""
+    path = files("parsim.validation") / "data" / "network" / "anchors.csv"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return tuple(_anchor(row) for row in csv.DictReader(lines))
+
+
+def _anchor(row: dict[str, str]) -> Anchor:
+    system, ranks = _system(row), int(row["ranks"])
+    kind: Kind = row["collective"]  # type: ignore[assignment]
+    where, size = one_group(system, ranks), float(row["bytes"])
+    forced: Algorithm | None = row["algorithm"] or None  # type: ignore[assignment]
+    found = choose(system, kind, size, where, algorithm=forced)
+    share = float(wire_share(kind, np.array([float(ranks)]))[0])
+    return Anchor(
+        system=system.id,
+        ranks=ranks,
+        nodes=int(where.nodes[0]),
+        collective=kind,
+        algorithm=row["algorithm"],
+        size=size,
+        measured=float(row["busbw_gb_per_s"]) * 1e9,
+        predicted=share * size / found.seconds,
+        source=row["source"],
+        remark=row["remark"],
+    )
+
+
+def _system(row: dict[str, str]) -> System:
+    """The catalog's system without curves, a call costing what the tool's does."""
+    found = load_catalog().system(row["system"])
+    call = CALL_OF_TORCH if row["tool"] == "torch" else 0.0
+    found = replace(found, curves=(), call_overhead=call, call_overhead_per_rank=0.0)
+    if row["link_gb_per_s"]:
+        rate = float(row["link_gb_per_s"]) * 1e9
+        found = replace(found, intra=replace(found.intra, bandwidth=rate))
+    if row["nics_per_node"] and found.network is not None:
+        count = int(row["nics_per_node"])
+        found = replace(found, network=replace(found.network, nics_per_node=count))
+    return found

@@ -1,0 +1,184 @@
+"""Forks ranks from one process that has imported torch and the executor once.
+
+Importing them takes a rank three seconds, which most tests would spend on nothing else. A test
+process starts one server, asks it over a pipe, and the server ends with it. Before it forks, the
+server starts no thread and touches no tensor, so the ranks are as good as new ones.
+
+Runs in the server, except for `Server`, which is the test's side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+ROOT = Path(__file__).parents[2]
+PR_SET_PDEATHSIG = 1  # Linux, prctl(2): a signal for this process when its parent dies
+PRELOADED = ("executor.run", "executor.verify", "tests.executor.workers.specs")
+QUIET = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "GLOO_SOCKET_IFNAME": "lo"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a launch ended: each process's exit code, and whether it took too long."""
+
+    codes: tuple[int, ...]
+    late: bool
+
+    @property
+    def code(self) -> int:
+        """0, or the first code that is not."""
+        return next((code for code in self.codes if code), 0)
+
+
+class Server:
+    """A server and the pipe to it."""
+
+    def __init__(self) -> None:
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.executor.forkserver"],
+            cwd=ROOT, env={**os.environ, **QUIET, "PYTHONPATH": path}, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+
+    def run(
+        self,
+        words: Sequence[str],
+        *,
+        ranks: int,
+        output: Path,
+        timeout: float,
+        errors: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Ended:
+        """Run a script, or `-m module`, with its arguments; 0 ranks is one process without a rank.
+
+        Its output is added to the file `output`, stderr to `errors` if that is given.
+        """
+        asked = {
+            "words": list(words), "ranks": ranks, "timeout": timeout, "output": str(output),
+            "errors": str(errors or output), "environment": dict(environment or {}),
+        }  # fmt: skip
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.flush()
+        found = json.loads(self._process.stdout.readline())
+        return Ended(codes=tuple(found["codes"]), late=found["late"])
+
+    def close(self) -> None:
+        """Let the server end."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process.wait()
+
+
+def die_with_parent() -> None:
+    """End when the parent ends, even if that was killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main() -> None:
+    """Serve until the pipe is closed."""
+    die_with_parent()
+    for module in PRELOADED:
+        __import__(module)
+    for line in sys.stdin:
+        codes, late = _serve(json.loads(line))
+        print(json.dumps({"codes": codes, "late": late}), flush=True)  # noqa: T201
+
+
+def _serve(asked: dict[str, Any]) -> tuple[list[int], bool]:
+    """Fork the processes, wait for them, and end the others once one has failed."""
+    port = str(_free_port())
+    pids = [_fork(asked, rank, port) for rank in range(max(asked["ranks"], 1))]
+    codes: dict[int, int] = {}
+    deadline, late = time.monotonic() + asked["timeout"], False
+    while len(codes) < len(pids):
+        for pid in pids:
+            if pid not in codes and (status := os.waitpid(pid, os.WNOHANG))[0]:
+                codes[pid] = os.waitstatus_to_exitcode(status[1])
+        late = late or time.monotonic() > deadline
+        if late or any(codes.values()):
+            _kill(set(pids) - set(codes))
+        time.sleep(0.01)
+    return [codes[pid] for pid in pids], late
+
+
+def _kill(pids: set[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _fork(asked: dict[str, Any], rank: int, port: str) -> int:
+    pid = os.fork()
+    if pid == 0:
+        _rank(asked, rank, port)
+    return pid
+
+
+def _rank(asked: dict[str, Any], rank: int, port: str) -> NoReturn:
+    """One process of a launch: as torchrun would start it, but for the imports."""
+    die_with_parent()
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    for name, descriptor in (("output", 1), ("errors", 2)):
+        opened = os.open(asked[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(opened, descriptor)
+    os.environ.update(asked["environment"])
+    if asked["ranks"]:
+        numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": asked["ranks"]}
+        numbers |= {"LOCAL_WORLD_SIZE": asked["ranks"]}
+        os.environ.update({name: str(number) for name, number in numbers.items()})
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    code = _run(asked["words"])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _run(words: list[str]) -> int:
+    """The exit code of a script or module."""
+    try:
+        if words[0] == "-m":
+            sys.argv = words[1:]
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = words
+            runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        sys.stderr.write(f"{end.code}\n")
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""The command line on a cluster of two kinds of node."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands import ROOT, Cli, runner
+
+MIXED = str(ROOT / "scenarios" / "llama3-70b-h100-a100.yaml")
+REPLICAS = (
+    "--set", "plan.rank_order=[dp_replicate,dp_shard,pp,cp,tp]", "--set", "plan.pp=2",
+    "--set", "plan.dp=2", "--set", "plan.stage_layers=null",
+    "--set", "plan.replica_microbatches=[45,19]",
+)  # fmt: skip
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return runner(capsys)
+
+
+def test_check_names_the_groups(cli: Cli) -> None:
+    done = cli("check", MIXED)
+    assert (done.code, done.err) == (0, "")
+    assert (
+        "cluster  2 x dgx-h100 (fast) + 2 x dgx-a100 (slow): "
+        "16 x h100-sxm-80gb + 16 x a100-sxm-80gb" in done.out
+    )
+    cluster = json.loads(cli("check", MIXED, "--json").out)["cluster"]
+    assert (cluster["nodes"], cluster["devices"]) == (4, 32)
+    assert cluster["groups"]["slow"] == {
+        "system": "dgx-a100", "nodes": 2, "devices": 16, "device": "a100-sxm-80gb",
+    }  # fmt: skip
+
+
+def test_simulate_says_who_does_what(cli: Cli) -> None:
+    done = cli("simulate", MIXED, "--json", "--events")
+    found = json.loads(done.out)
+    groups = found["rank_groups"]
+    assert [(one["pipeline_rank"], one["node_groups"], one["layers"]) for one in groups] == [
+        (0, ["fast"], 28), (1, ["fast"], 28), (2, ["slow"], 12), (3, ["slow"], 12),
+    ]  # fmt: skip
+    assert found["evidence"] is None
+    text = cli("simulate", MIXED).out
+    assert "who does what" in text
+    assert "no published run of nodes of different kinds" in text
+
+
+def test_batches_by_replica(cli: Cli) -> None:
+    found = json.loads(cli("simulate", MIXED, "--json", *REPLICAS).out)
+    counts = {(one["devices"][0], one["num_microbatches"]) for one in found["rank_groups"]}
+    assert counts == {("h100-sxm-80gb", 45), ("a100-sxm-80gb", 19)}
+    assert found["plan"]["replica_microbatches"] == [45, 19]
+
+
+def test_a_plan_that_fits_only_the_larger_devices(cli: Cli) -> None:
+    done = cli("simulate", MIXED, "--set", "cluster.groups.slow.device=a100-sxm-40gb",
+               "--set", "plan.stage_layers=[20,20,20,20]")  # fmt: skip
+    assert done.code == 3
+    assert "a100-sxm-40gb of nodes slow" in done.err
+
+
+def test_search_saves_the_placement(cli: Cli, tmp_path: Path) -> None:
+    best = tmp_path / "best.yaml"
+    done = cli("search", MIXED, "--top", "2", "--save", str(best), "--json")
+    assert done.code == 0
+    found = json.loads(done.out)
+    assert found["counts"]["placed"] > found["counts"]["evaluated"] > 0
+    assert found["plans"][0]["plan"]["node_order"]
+    again = json.loads(cli("simulate", str(best), "--json").out)
+    assert again["step_time_s"] == pytest.approx(found["plans"][0]["step_time_s"], rel=1e-12)
+    assert "placements" in cli("search", MIXED, "--top", "1").out
+
+
+def test_a_timeline_has_a_lane_for_each_kind(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "mixed.json"
+    assert cli("timeline", MIXED, "-o", str(out), *REPLICAS).code == 0
+    text = out.read_text(encoding="utf-8")
+    assert all(name in text for name in ("pp 0 fast x1", "pp 1 slow x1"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("simulate", "--contention"), "shared links are simulated for nodes of one kind"),
+        (("search", "--contention"), "shared links are simulated for nodes of one kind"),
+        (("simulate", "--jitter-steps", "10"), "this needs nodes of one kind"),
+        (("run", "--emit", "torchrun"), "this needs nodes of one kind"),
+        (("simulate", "--set", "cluster.network.nic_bandwidth=1Gb/s"),
+         "stands beside cluster.groups"),
+    ],
+)  # fmt: skip
+def test_what_takes_all_nodes_for_equal_refuses(
+    cli: Cli, words: tuple[str, ...], said: str
+) -> None:
+    done = cli(words[0], MIXED, *words[1:])
+    assert done.code == 2
+    assert said in done.err
