@@ -28,8 +28,8 @@ class Parts:
 
     `shard` by kind of action: gathers and scatters beside it. `context` and `routed` are the shares
     of exposed exchanges between context ranks and between experts' ranks. `layer` is the share of
-    an action that follows its last gather; 1 where shards do not overlap compute. `scatter` is the share of a gradient bucket's
-    time that its reduce-scatter takes.
+    an action that follows its last gather; 1 where shards do not overlap compute. `scatter` is the
+    share of a gradient bucket's time that its reduce-scatter takes.
     """
 
     shard: dict[Kind, Array]

@@ -66,10 +66,8 @@ def test_the_experts_traffic_is_on_the_links() -> None:
 
     def classes(plan: Plan) -> set[str]:
         costs = step_costs(JOB, PlanTable.of([plan]))
-        made = step_traffic(JOB, plan, costs, (0,), graph)
-        kind = made.number[Role("ep", 0)]
-        begin, end = made.flows.bounds[kind : kind + 2]
-        return {made.classes[link] for link in made.flows.links[begin:end]}
+        sent = step_traffic(JOB, plan, costs, (0,), graph)[Role("ep", 0)]
+        return {graph.link_class[link] for link in sent.usage}
 
     assert classes(PLANS["all of a node"]) == {"nvlink"}
     assert classes(PLANS["across nodes"]) >= {"nic"}
