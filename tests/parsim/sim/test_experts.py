@@ -11,6 +11,7 @@ from parsim.cluster.reader import load_catalog
 from parsim.cluster.topology import build_graph
 from parsim.cost.job import Job
 from parsim.cost.software import software
+from parsim.cost.stages import LayerTable
 from parsim.cost.step import step_costs
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
@@ -18,6 +19,7 @@ from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.rules import check_plan
 from parsim.search import search
 from parsim.sim.contention import simulate_contention
+from parsim.sim.peaks import least_peak
 from parsim.sim.simulate import simulate
 from parsim.sim.step_traffic import Role, members, step_traffic
 
@@ -71,6 +73,14 @@ def test_the_experts_traffic_is_on_the_links() -> None:
 
     assert classes(PLANS["all of a node"]) == {"nvlink"}
     assert classes(PLANS["across nodes"]) >= {"nic"}
+
+
+@pytest.mark.parametrize("name", sorted(PLANS.keys() - {"zero bubble"}))
+def test_the_searchs_bound_of_memory_is_never_above_the_peak(name: str) -> None:
+    table = PlanTable.of([PLANS[name]])
+    layers = LayerTable.of(JOB, table)
+    least = least_peak(JOB, table, layers, step_costs(JOB, table, layers))
+    assert float(least.max()) <= max(simulate(JOB, PLANS[name]).peak_allocated) * (1 + 1e-12)
 
 
 def test_expert_groups_are_neighbours_of_a_stage() -> None:
