@@ -43,7 +43,7 @@ def test_errors_of_deepseek_on_one_node() -> None:
 def test_errors_of_megatron_bridge() -> None:
     """Large, and mostly too fast: GPT-OSS and launch-bound releases; see the report."""
     errors = [row.error or 0.0 for row in mixtures(BRIDGE) if not row.skipped]
-    assert mean(map(abs, errors)) <= 0.19
+    assert mean(map(abs, errors)) <= 0.195
 
 
 @pytest.mark.parametrize(
