@@ -45,6 +45,10 @@ def require_torch() -> str:
 
 TORCH_VERSION = require_torch()
 
+SPLIT_BACKWARD_MIXES_OUTPUTS = tuple(int(x) for x in TORCH_VERSION.split(".")[:2]) < (2, 13)
+"""Whether W (`stage_backward_weight`) adds up the gradients of all outputs of one autograd node, as
+torch 2.11 does: wrong where several are used. 2.13 keeps them apart; 2.12 was not tried."""
+
 import torch  # noqa: E402
 import torch.distributed  # noqa: E402
 from torch.autograd import Variable  # noqa: E402

@@ -7,6 +7,7 @@ its data parallelism alone are in `executor.runnable`.
 
 from __future__ import annotations
 
+from executor.compat import SPLIT_BACKWARD_MIXES_OUTPUTS, TORCH_VERSION
 from parsim.errors import PlanError
 from parsim.plan import Plan
 from parsim.plan.executor_rules import rounded, wrong_training
@@ -25,12 +26,23 @@ def check_parallel(plan: Plan) -> None:
 
 
 def check_split_backward(plan: Plan, schedule: Schedule) -> None:
-    """Refuse a schedule of I and W whose gradients would be added up in bf16.
+    """Refuse a schedule of I and W whose gradients would be wrong, or added up in bf16.
 
     Raises:
         PlanError: bf16 parameters gathered by `fully_shard`, whose sum in fp32 hangs on hooks that
-            W does not run.
+            W does not run; or tensor parallelism, whose split projections are one autograd node
+            with several outputs, under a torch that mixes their gradients in W.
     """
-    message = rounded(plan, schedule.name)
+    message = rounded(plan, schedule.name) or _mixed(plan, schedule.name)
     if message and any(action.kind is Kind.W for row in schedule.ranks for action in row):
         raise PlanError(message)
+
+
+def _mixed(plan: Plan, schedule: str) -> str | None:
+    if plan.tp == 1 or not SPLIT_BACKWARD_MIXES_OUTPUTS:
+        return None
+    return (
+        f"{schedule} splits the backward (I and W), and torch {TORCH_VERSION} would then mix up "
+        f"the gradients of tp={plan.tp}'s split projections; use torch 2.13, tp=1, or a schedule with "
+        f"full backwards (B)"
+    )

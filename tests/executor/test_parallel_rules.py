@@ -94,6 +94,21 @@ def test_split_backward_of_gathered_bf16_is_refused(zero_stage: int, precision: 
     check_split_backward(replace(plan, zero_stage=1), SPLIT)
 
 
+@pytest.mark.parametrize("mixes", [True, False])
+def test_split_backward_under_tensor_parallelism(
+    mixes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("executor.parallel.refused.SPLIT_BACKWARD_MIXES_OUTPUTS", mixes)
+    plan = Plan(pp=2, tp=2)
+    if mixes:
+        with pytest.raises(PlanError, match="mix up the gradients of tp=2's split projections"):
+            check_split_backward(plan, SPLIT)
+    else:
+        check_split_backward(plan, SPLIT)
+    check_split_backward(plan, build_schedule("1f1b", pp=2, num_microbatches=1))
+    check_split_backward(replace(plan, tp=1), SPLIT)
+
+
 KINDS: dict[str, tuple[Plan, str]] = {
     "one rank": (BASE, "plain"),
     "ddp": (replace(BASE, dp_replicate=2), "ddp"),
