@@ -43,6 +43,6 @@ def _mixed(plan: Plan, schedule: str) -> str | None:
         return None
     return (
         f"{schedule} splits the backward (I and W), and torch {TORCH_VERSION} would then mix up "
-        f"the gradients of tp={plan.tp}'s split projections; use torch 2.13, tp=1, or a schedule with "
-        f"full backwards (B)"
+        f"the gradients of tp={plan.tp}'s split projections; use torch 2.13, tp=1, or a schedule "
+        f"with full backwards (B)"
     )
