@@ -9,6 +9,9 @@ from parsim.cost.software import Software
 from parsim.errors import InputError
 from parsim.model.model import Model
 
+EXPERTS = ", experts"
+"""End of a practice with mixtures of experts."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
@@ -61,7 +64,7 @@ class Job:
         traffic, other bugs.
         """
         name = self.software.id
-        return name if self.model.experts is None else f"{name}, experts"
+        return name if self.model.experts is None else f"{name}{EXPERTS}"
 
     @property
     def mixed(self) -> bool:

@@ -67,7 +67,11 @@ def _sections(found: Validation, left_out: LeftOut) -> Iterator[tuple[str, Itera
 def summary_lines(found: Validation, *, memory: bool) -> Iterator[str]:
     """A Markdown table with one line per table that has a measured value."""
     of = found.memory_summary if memory else found.summary
-    yield from _summary({name: of(name) for name in found.tables if of(name).n})
+    listed: dict[str, Summary] = {}
+    for name in found.tables:
+        if of(name).n:
+            listed |= {name: of(name)} | ({} if memory else found.by_kind(name))
+    yield from _summary(listed)
     empty = [name for name in found.tables if not of(name).n]
     if empty and not memory:
         yield ""

@@ -195,7 +195,9 @@ def validation_view(found: Validation, *, rows: bool) -> RenderableType:
             parts += [_rows_table(name, found.of(name)), Text("")]
             bubbles = [row for row in found.of(name) if row.measured_bubble is not None]
             parts += [_bubble_table(name, bubbles), Text("")] if bubbles else []
-    steps = {name: found.summary(name) for name in found.tables}
+    steps: dict[str, Summary] = {}
+    for name in found.tables:
+        steps |= {name: found.summary(name)} | found.by_kind(name)
     memory = {name: found.memory_summary(name) for name in found.tables}
     parts.append(_summary_table("step time, (predicted - measured) / measured", steps))
     if any(one.n for one in memory.values()):

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from parsim.cost.job import EXPERTS
 from parsim.errors import PlanError
 from parsim.sim import Prediction, simulate
 from parsim.sim.interval import step_interval
@@ -279,6 +280,20 @@ class Validation:
         rows = self.of(table)
         errors = [row.error for row in rows if row.error is not None]
         return summarise(errors, len(rows) - len(errors))
+
+    def by_kind(self, table: str) -> dict[str, Summary]:
+        """Step-time errors of dense models and of mixtures of experts; empty without mixtures."""
+        rows = [row for row in self.of(table) if row.error is not None]
+        kinds = {
+            "dense": [row.error for row in rows if not row.practice.endswith(EXPERTS)],
+            "mixtures of experts": [row.error for row in rows if row.practice.endswith(EXPERTS)],
+        }
+        if not kinds["mixtures of experts"]:
+            return {}
+        return {
+            f"{table}, {kind}": summarise([e for e in errors if e is not None], 0)
+            for kind, errors in kinds.items()
+        }
 
     def memory_summary(self, table: str) -> Summary:
         """Peak-memory errors of one table."""

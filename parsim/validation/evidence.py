@@ -14,11 +14,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parsim.cost.job import Job
+from parsim.cost.job import EXPERTS, Job
 from parsim.validation.compare import Comparison, Validation, summarise
 
-EXPERTS = ", experts"
-"""End of a practice (`Job.practice`) with mixtures of experts."""
 ANY = "any"
 """Software name of the figures over all software stacks of a device."""
 

@@ -133,3 +133,17 @@ def test_the_public_tables_are_shipped() -> None:
     assert len(names) == 12
     assert names == sorted(names)
     assert Validation(rows=()).tables == ()
+
+
+def test_mixtures_of_experts_are_summed_up_apart() -> None:
+    def row(practice: str, predicted: float) -> Comparison:
+        return Comparison(
+            table="t", row_id="r", practice=practice, predicted_step=predicted, measured_step=1.0
+        )
+
+    rows = (row("x", 1.1), row("x, experts", 0.5), row("x, experts", 0.7))
+    found = Validation(rows=rows).by_kind("t")
+    assert list(found) == ["t, dense", "t, mixtures of experts"]
+    assert [one.n for one in found.values()] == [1, 2]
+    assert [one.bias for one in found.values()] == pytest.approx([0.1, -0.4])
+    assert Validation(rows=rows[:1]).by_kind("t") == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from importlib.resources import files
 
 import pytest
@@ -47,9 +48,23 @@ def test_mixtures_of_experts_stand_apart() -> None:
     assert found == {("a", "x"): 1, ("a", ANY): 1, ("a", "x, experts"): 1, ("a", "any, experts"): 1}
 
 
+@cache
+def everything() -> Validation:
+    return validate(shipped_tables())
+
+
+def test_the_shipped_intervals_cover_what_they_say() -> None:
+    found = everything()
+    overall = found.coverage()
+    assert 0.75 <= (overall.covered or 0.0) <= 0.88
+    assert (overall.half_width or 1.0) <= 2.5 * (overall.error or 0.0)
+    for table in found.tables:
+        assert (found.coverage(table).covered or 1.0) >= 0.6, table
+
+
 def test_the_shipped_figures_are_those_of_the_shipped_rows() -> None:
     shipped = json.loads((files("parsim.validation") / "evidence.json").read_text("utf-8"))
-    now = json.loads(evidence_text(validate(shipped_tables())))
+    now = json.loads(evidence_text(everything()))
     assert len(shipped["evidence"]) == len(now["evidence"])
     for old, new in zip(shipped["evidence"], now["evidence"], strict=True):
         assert old == pytest.approx(new, abs=2e-4), "run `make reports`"
