@@ -38,7 +38,7 @@ from executor.calibration.workloads import (
     memory_cases,
     spread,
 )
-from executor.faults import end_with_parent
+from executor.faults import end_with_parent, finish
 from executor.mesh import DeviceReport, probe, rank_device
 from executor.train import process_group
 from parsim.cluster.reader import load_catalog
@@ -192,4 +192,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    finish(main())

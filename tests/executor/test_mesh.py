@@ -102,7 +102,7 @@ def test_more_ranks_than_cores() -> None:
     assert str(refused.value) == (
         "world size 8 (pp=2 x dp=2 x cp=1 x tp=2) is more than the 2 CPU cores of this machine; "
         "what fits: pp=1 x dp=1 x cp=1 x tp=2 = 2; or share the devices among ranks with "
-        "oversubscribe"
+        "--oversubscribe"
     )
 
 
@@ -116,6 +116,6 @@ def test_a_gpu_holds_one_rank(oversubscribe: bool) -> None:
         check_world(Plan(tp=2), GPU, oversubscribe=oversubscribe)
     assert str(refused.value) == (
         "world size 2 (pp=1 x dp=1 x cp=1 x tp=2) is more than the 1 GPU of this machine; what "
-        "fits: pp=1 x dp=1 x cp=1 x tp=1 = 1; or run on the CPU with oversubscribe (one GPU holds "
-        "one rank, unless NCCL is 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1)"
+        "fits: pp=1 x dp=1 x cp=1 x tp=1 = 1; or run on the CPU with --oversubscribe (one GPU "
+        "holds one rank, unless NCCL is 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1)"
     )

@@ -18,6 +18,7 @@ from parsim.report.accuracy_rows import accuracy_rows
 from parsim.report.scatter import draw_scatter
 from parsim.validation.assumptions import explain
 from parsim.validation.compare import Comparison, Validation
+from parsim.validation.coverage import Coverage
 from parsim.validation.schema import read_table
 from tests.parsim.validation.conftest import shipped
 
@@ -166,6 +167,17 @@ def published() -> Validation:
         made = replace(DONE, table="vtrain_single_node_layers_12_20", row_id=cells["row_id"])
         rows.append(replace(made, measured_step=seconds, predicted_step=1.1 * seconds))
     return Validation(rows=tuple(rows))
+
+
+def test_a_report_of_own_rows_claims_nothing_of_the_shipped_ones(published: Validation) -> None:
+    own = accuracy_report(published, command="x")
+    assert "](fit.md)" not in own
+    assert "](ablation.md)" not in own
+    assert "come from\nthe shipped tables, not from these rows." in own
+    coverage = Coverage(n=1, covered=1.0, half_width=0.1, error=0.05)
+    shipped = accuracy_report(published, command="x", left_out={None: coverage})
+    assert "[fit.md](fit.md)" in shipped
+    assert "come from\nthese very rows; `left out` judges" in shipped
 
 
 def test_rows_of_the_fit_are_told_apart(published: Validation) -> None:

@@ -63,6 +63,14 @@ def test_the_first_nodes_stand_for_many() -> None:
     assert "the first 6 of 256 nodes are drawn" in said[1].replace("\n", " ")
 
 
+def test_one_and_one_are_told_in_the_singular() -> None:
+    racks = Cluster(system=load_catalog().system("gb200-nvl72"), num_nodes=2)
+    said = [text.get_text() for text in draw_topology(racks, build_graph(racks)).texts]
+    assert "the first of 2 nodes is drawn" in said[1].replace("\n", " ")
+    two = Cluster(system=load_catalog().system("a100-nvlink-pairs"), num_nodes=1)
+    assert summary(build_graph(two)).endswith("GB/s from rank 0 to 1")
+
+
 def test_every_class_has_its_own_colour_or_dashes_and_a_name() -> None:
     looks = [(look.colour, str(look.dashes)) for look in STROKES.values()]
     assert len(set(looks)) == len(looks) == len({look.label for look in STROKES.values()})
