@@ -99,7 +99,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("build/run"))
     parser.add_argument("--data", type=Path)
     parser.add_argument("--tokenizer", type=Path)
-    parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--device")
     parser.add_argument("--nnodes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timeout", type=float, default=300.0)

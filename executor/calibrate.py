@@ -169,7 +169,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--scenario", type=Path)
     parser.add_argument("--seconds", type=float, default=55.0)
-    parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--device")
     parser.add_argument("--merge", type=Path, help="a calibration that must fit to this one")
     options = parser.parse_args()
     if "RANK" in os.environ:

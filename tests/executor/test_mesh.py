@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,3 +122,14 @@ def test_a_gpu_holds_one_rank(oversubscribe: bool) -> None:
         "fits: pp=1 x dp=1 x cp=1 x tp=1 = 1; or run on the CPU with --oversubscribe (one GPU "
         "holds one rank, unless NCCL is 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1)"
     )
+
+
+@pytest.mark.parametrize("module", ["executor.__main__", "executor.calibrate"])
+def test_an_unknown_kind_of_device_is_told_in_one_line(
+    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = ["scenarios/gpt2-small-cpu.yaml"] if module == "executor.__main__" else ["--out=nowhere"]
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr(sys, "argv", [module, *plan, "--device=tpu"])
+    assert importlib.import_module(module).main() == 2
+    assert capsys.readouterr().err == "error: device='tpu' is unknown; allowed: cpu, cuda\n"

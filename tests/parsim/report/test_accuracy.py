@@ -207,6 +207,15 @@ def test_cells_count_once_each(published: Validation) -> None:
     assert (len(counts), sum(counts)) == (32, 720)
 
 
+@pytest.mark.parametrize(("longest", "told"), [(1.3, True), (200.0, False)])
+def test_a_short_axis_has_numbers_between_powers_of_ten(longest: float, told: bool) -> None:
+    rows = tuple(replace(DONE, measured_step=x, predicted_step=x) for x in (1.2, longest))
+    figure = draw_scatter(Validation(rows=rows))
+    figure.draw_without_rendering()
+    for axis in (figure.axes[0].xaxis, figure.axes[0].yaxis, figure.axes[1].xaxis):
+        assert any(tick.get_text() for tick in axis.get_minorticklabels()) == told
+
+
 # --------------------------------------------------------------------------- files
 
 

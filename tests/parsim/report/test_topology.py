@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from parsim.cluster.hardware import Cluster
+from parsim.cluster.importers import catalog_text, import_topology
 from parsim.cluster.reader import load_catalog
 from parsim.cluster.topology import build_graph
 from parsim.report.topology import cable_rows, summary
 from parsim.report.topology_layout import Layout, lay_out
 from parsim.report.topology_picture import STROKES, draw_topology
 
+SAMPLES = Path(__file__).parents[1] / "cluster/importers/samples"
 SYSTEMS = list(load_catalog().systems)
 
 
@@ -46,6 +49,28 @@ def check_apart(layout: Layout) -> None:
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_boxes_are_apart(name: str, nodes: int) -> None:
     check_apart(layout_of(name, 1 if name == "cpu" else nodes))
+
+
+def test_no_cable_to_an_interface_runs_through_a_host(tmp_path: Path) -> None:
+    file = tmp_path / "pairs.yaml"
+    file.write_text(catalog_text(import_topology(SAMPLES / "lstopo.xml", None), "pair"))
+    system = load_catalog([file]).system("pair")
+    graph = build_graph(Cluster(system=system, num_nodes=2))
+    places = lay_out(graph, system.devices_per_node).places
+    hosts = [place for place in places.values() if place.row == "host"]
+    ends = zip(graph.source.tolist(), graph.target.tolist(), strict=True)
+    upward = [
+        (places[one], places[two])
+        for one, two in ends
+        if places[one].row != "host" and places[two].row == "interface"
+        and places[one].y < hosts[0].y
+    ]  # fmt: skip
+    assert hosts
+    assert upward
+    for below, above in upward:
+        share = (hosts[0].y - below.y) / (above.y - below.y)
+        x = below.x + share * (above.x - below.x)
+        assert all(abs(host.x - x) >= host.width / 2 for host in hosts)
 
 
 @pytest.mark.parametrize("fabric", ["fat-tree", "rail-optimised", "torus-2d", "ring", "dragonfly"])
