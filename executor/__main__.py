@@ -6,9 +6,9 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from executor.faults import HERE, end_with_parent, fatal
+from executor.faults import HERE, end_with_parent, fatal, finish
 from parsim.errors import ParsimError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def main() -> int:
     """Check (outside torchrun) or run (inside it) a scenario's plan; the exit code."""
     options = read_options()
     if "RANK" in os.environ:
-        _end(as_rank(options))
+        return as_rank(options)
     try:
         return _work(options)
     except ParsimError as error:
@@ -35,17 +35,6 @@ def as_rank(options: argparse.Namespace) -> int:
     HERE.keep(options.out, rank)
     with fatal(options.out, rank):
         return _work(options)
-
-
-def _end(code: int) -> NoReturn:
-    """End this process at once, not by way of the interpreter.
-
-    After a checkpoint was loaded, torch's threads abort every third process or so that ends like
-    that, when all work is done (torch 2.13, "terminate called").
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def _work(options: argparse.Namespace) -> int:
@@ -111,7 +100,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("build/run"))
     parser.add_argument("--data", type=Path)
     parser.add_argument("--tokenizer", type=Path)
-    parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--device")
     parser.add_argument("--nnodes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timeout", type=float, default=300.0)
@@ -124,4 +113,4 @@ def read_options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    finish(main())

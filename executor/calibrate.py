@@ -38,7 +38,7 @@ from executor.calibration.workloads import (
     memory_cases,
     spread,
 )
-from executor.faults import end_with_parent
+from executor.faults import end_with_parent, finish
 from executor.mesh import DeviceReport, probe, rank_device
 from executor.train import process_group
 from parsim.cluster.reader import load_catalog
@@ -169,7 +169,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--scenario", type=Path)
     parser.add_argument("--seconds", type=float, default=55.0)
-    parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--device")
     parser.add_argument("--merge", type=Path, help="a calibration that must fit to this one")
     options = parser.parse_args()
     if "RANK" in os.environ:
@@ -192,4 +192,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    finish(main())

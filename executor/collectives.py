@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.calibration.file import hardware_name
-from executor.faults import end_with_parent
+from executor.faults import end_with_parent, finish
 from executor.mesh import DeviceReport, probe, rank_device
 from executor.parallel import buckets
 from executor.train import process_group
@@ -300,4 +300,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    finish(main())

@@ -208,8 +208,8 @@ def _devices(report: DeviceReport) -> str:
 
 def _way_out(report: DeviceReport) -> str:
     if report.shareable:
-        return "or share the devices among ranks with oversubscribe"
+        return "or share the devices among ranks with --oversubscribe"
     return (
-        f"or run on the CPU with oversubscribe (one GPU holds one rank, unless NCCL is "
+        f"or run on the CPU with --oversubscribe (one GPU holds one rank, unless NCCL is "
         f"{'.'.join(map(str, SHARING_NCCL))} or newer and {SHARING_VARIABLE}=1)"
     )

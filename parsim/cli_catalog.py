@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parsim.errors import InputError
 from parsim.terminal import AsJson, note, print_json, show
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ def _cluster(system: str, nodes: int, files: list[Path], failed: list[str]) -> C
     from parsim.cluster.hardware import Cluster
     from parsim.cluster.reader import load_catalog
 
+    if Path(system).suffix in (".yaml", ".yml"):
+        raise InputError(f"SYSTEM is an id, not a file; use --catalog {system} and its system's id")
     found = load_catalog(files).system(system)
     return Cluster(system=found, num_nodes=nodes, failed=tuple(failed))
 

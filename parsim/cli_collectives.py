@@ -92,7 +92,7 @@ def collectives(  # noqa: PLR0913 - one argument per option
     if output is not None:
         from parsim.report.collective_curves import draw_collectives
 
-        draw_collectives(found, output, note=said)
+        draw_collectives(found, output, note=said, both=both)
         note(f"picture written to {output}")
     _tell(found, both, measured, said, verbose=verbose, as_json=as_json)
 

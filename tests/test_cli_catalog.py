@@ -27,6 +27,12 @@ def test_show_prints_links_and_bisection(cli: Cli) -> None:
     assert "16 devices; bisection 200.0 GB/s from ranks 0..7 to 8..15" in lines
 
 
+def test_show_of_a_file_says_how_it_is_named(cli: Cli) -> None:
+    done = cli("catalog", "show", "mine.yaml")
+    assert done.code == 2
+    assert "SYSTEM is an id, not a file; use --catalog mine.yaml" in done.err
+
+
 def test_show_as_json(cli: Cli) -> None:
     document = cli("catalog", "show", "dgx-a100", "--json").document
     assert list(document) == ["schema_version", "system", "devices", "links", "bisection_gb_per_s"]

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from executor.faults import HERE, end_with_parent, fatal
+from executor.faults import HERE, end_with_parent, fatal, finish
 
 
 def main() -> int:
@@ -83,4 +83,4 @@ def _forget() -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    finish(main())

@@ -36,9 +36,7 @@ def _lines(found: Validation, command: str, beside: str, left_out: LeftOut) -> I
     yield "all rows that state what a prediction needs; skipped rows are counted by reason."
     yield "One set of constants per device, system and software stack (their sources stand beside"
     yield "them in `parsim/cluster/catalog/` and `parsim/cost/software.yaml`), none per row."
-    yield f"Every row: [{beside}.csv]({beside}.csv). What the constants were fitted to: `make fit`"
-    yield "([fit.md](fit.md)). What each effect is worth, and sources left out of the fit:"
-    yield "`make ablation` ([ablation.md](ablation.md))."
+    yield from _pointers(beside, shipped=bool(left_out))
     yield ""
     yield f"![predicted against measured step time]({beside}.png)"
     for title, body in _sections(found, left_out):
@@ -51,6 +49,17 @@ def _lines(found: Validation, command: str, beside: str, left_out: LeftOut) -> I
     for stack in found.stacks:
         yield from explain(stack)
     yield "```"
+
+
+def _pointers(beside: str, *, shipped: bool) -> Iterator[str]:
+    """Where more stands; a report of somebody's own tables has no pages of parsim's beside it."""
+    rows = f"Every row: [{beside}.csv]({beside}.csv)."
+    if not shipped:
+        yield rows
+        return
+    yield f"{rows} What the constants were fitted to: `make fit`"
+    yield "([fit.md](fit.md)). What each effect is worth, and sources left out of the fit:"
+    yield "`make ablation` ([ablation.md](ablation.md))."
 
 
 def _sections(found: Validation, left_out: LeftOut) -> Iterator[tuple[str, Iterator[str]]]:
@@ -184,10 +193,18 @@ def _interval_lines(found: Validation, left_out: LeftOut) -> Iterator[str]:
     """Coverage and width of the intervals, per table and over all rows."""
     yield "Half width: half of the interval over the prediction, median. A normal error and 80 %"
     yield "would give a half width of 1.9 median errors. The figures behind the intervals come from"
-    yield "these very rows; `left out` judges each table's rows by figures from the other tables"
-    yield "alone (the constants have seen them: [ablation.md](ablation.md) leaves them out there)."
+    yield from _origin(shipped=bool(left_out))
     yield ""
     yield from interval_table(found, left_out)
+
+
+def _origin(*, shipped: bool) -> Iterator[str]:
+    """Whose errors the intervals rest on; somebody's own rows are not among them."""
+    if not shipped:
+        yield "the shipped tables, not from these rows."
+        return
+    yield "these very rows; `left out` judges each table's rows by figures from the other tables"
+    yield "alone (the constants have seen them: [ablation.md](ablation.md) leaves them out there)."
 
 
 def interval_table(found: Validation, left_out: LeftOut) -> Iterator[str]:

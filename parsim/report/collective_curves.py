@@ -3,6 +3,8 @@
 time │       ,/     busbw │    ,─────   lines: predicted, the band around them is the 80 % interval
      │ ____,/             │  ,/         points: measured
      └──────── bytes      └──────── bytes
+
+Crosses show what several groups at once get, where they slow one another.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from parsim.report.collective_table import headline, size_text
 from parsim.report.gantt import STYLE
 from parsim.report.save import check_writable, writing
 from parsim.sim.collective_sweep import Collective, Row, Sweep
+from parsim.sim.concurrent import Concurrent
 
 SIZE: Final = (12.5, 5.6)
 DPI: Final = 130
@@ -43,6 +46,8 @@ BAND: Final = 0.10
 
 ALIKE: Final = 0.15
 """Logarithms nearer than this are one line in the picture."""
+SLOWED: Final = 1.005
+"""Slower by less than this is no slowdown in the picture."""
 SAME_END: Final = 1.02
 """Ends that differ by less are named together."""
 LINE_INCHES: Final = 0.15
@@ -61,13 +66,16 @@ def check_picture(path: Path) -> None:
     check_writable(path)
 
 
-def draw_collectives(found: Sweep, path: Path | None = None, *, note: str = "") -> Figure:
+def draw_collectives(
+    found: Sweep, path: Path | None = None, *, note: str = "", both: Concurrent | None = None
+) -> Figure:
     """Draw all kinds; save the picture where a path is given.
 
     Args:
         found: predicted rows, measured ones beside them where there are any.
         path: .png or .svg.
         note: a line below the title, such as conditions of a measurement.
+        both: the same rows with all groups at once.
 
     Raises:
         InputError: the file cannot be written.
@@ -80,13 +88,14 @@ def draw_collectives(found: Sweep, path: Path | None = None, *, note: str = "") 
         banded = _own_bands(found)
         for kind in found.kinds:
             _kind(left, right, found.of(kind), band=kind in banded)
-        _axes(left, found, "time", FuncFormatter(_seconds))
-        _axes(right, found, "bus bandwidth, GB/s", FuncFormatter(_rate))
+        crossed = _crosses(left, right, both) if both is not None else ""
+        _axes(left, found, "time", FuncFormatter(_seconds), both)
+        _axes(right, found, "bus bandwidth, GB/s", FuncFormatter(_rate), both)
         _name_ends(right, found)
         figure.suptitle(f"Collectives on {headline(found)}", fontsize=11)
         if note:
             left.set_title(note, fontsize=8, color="#4D4D4D", loc="left")
-        _legend(figure, left, found)
+        _legend(figure, left, found, crossed)
         if path is not None:
             with writing(path):
                 figure.savefig(path, dpi=DPI, metadata=_metadata(path))
@@ -134,16 +143,33 @@ def _kind(left: Axes, right: Axes, rows: tuple[Row, ...], *, band: bool) -> None
         right.scatter(at, _busbw(timed, times), **point)
 
 
+def _crosses(left: Axes, right: Axes, both: Concurrent) -> str:
+    """Crosses for rows that others slow; what the legend says of them."""
+    groups = len(both.layout.groups)
+    slowed = [row for row in both.rows if row.slowdown > SLOWED]
+    for row in slowed:
+        colour = LOOKS[row.alone.collective][0]
+        point: dict[str, Any] = {"color": colour, "marker": "x", "s": 28, "zorder": 3}
+        left.scatter([row.alone.size], [row.together], **point)
+        right.scatter([row.alone.size], _busbw((row.alone,), (row.together,)), **point)
+    if slowed:
+        return f", crosses: {groups} groups at once"
+    return f"; {groups} groups at once do not slow one another"
+
+
 def _busbw(rows: tuple[Row, ...], seconds: Any) -> list[float]:  # noqa: ANN401 - any sequence
     return [row.size * row.bus_share / t / 1e9 for row, t in zip(rows, seconds, strict=True)]
 
 
-def _axes(axes: Axes, found: Sweep, label: str, text: FuncFormatter) -> None:
+def _axes(
+    axes: Axes, found: Sweep, label: str, text: FuncFormatter, both: Concurrent | None = None
+) -> None:
     sizes = sorted({row.size for row in found.rows})
     axes.set(xscale="log", yscale="log", xlabel="size", ylabel=label)
-    edge = 1.25 if any(row.measured is not None for row in found.rows) else 1.0
+    points = both is not None or any(row.measured is not None for row in found.rows)
+    edge = 1.25 if points else 1.0  # so that marks at the ends are whole
     if label != "time":
-        least = _least_rate(found)
+        least = _least_rate(found, both)
         axes.set_ylim(bottom=least)
         seen = [row.size for row in found.rows if row.busbw / 1e9 >= least]
         sizes = [size for size in sizes if size >= min(seen)]
@@ -161,9 +187,11 @@ def _axes(axes: Axes, found: Sweep, label: str, text: FuncFormatter) -> None:
     axes.set_axisbelow(True)
 
 
-def _least_rate(found: Sweep) -> float:
+def _least_rate(found: Sweep, both: Concurrent | None) -> float:
     """Where the bandwidth axis begins: DECADES below its top, or at what is slower and measured."""
+    beside = both.rows if both is not None else ()
     every = [row.busbw / 1e9 for row in found.rows]
+    every += [x for row in beside for x in _busbw((row.alone,), (row.together,))]
     timed = [x for row in found.rows if row.measured for x in _busbw((row,), (row.measured,))]
     return 0.8 * min([max(min(every), max(every) / 10**DECADES), *timed])
 
@@ -208,10 +236,11 @@ def _rate(value: float, _: int) -> str:
     return f"{value:g}"
 
 
-def _legend(figure: Figure, axes: Axes, found: Sweep) -> None:
+def _legend(figure: Figure, axes: Axes, found: Sweep, crossed: str) -> None:
     handles, labels = axes.get_legend_handles_labels()
     title = "lines: predicted, bands: 80 % interval"
     if any(row.measured is not None for row in found.rows):
         title += ", points: measured"
+    title += crossed
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False,
                   fontsize=9, title=title, title_fontsize=9, handlelength=3.0)  # fmt: skip

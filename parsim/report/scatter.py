@@ -15,7 +15,7 @@ from typing import Final
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import Formatter, FuncFormatter, NullFormatter
 
 from parsim.report.gantt import STYLE
 from parsim.report.save import check_writable, writing
@@ -94,7 +94,7 @@ def _both_axes(axes: Axes, ends: list[float]) -> None:
     axes.fill_between(ends, below, above, color="#DDDDDD", linewidth=0, label="within ±10 %")
     axes.plot(ends, ends, color="#888888", linewidth=0.8, zorder=1)
     axes.yaxis.set_major_formatter(FuncFormatter(_seconds))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_minor_formatter(_between(ends))
 
 
 def _error_axes(axes: Axes, ends: list[float]) -> None:
@@ -108,9 +108,14 @@ def _error_axes(axes: Axes, ends: list[float]) -> None:
 def _log_axis(axes: Axes, ends: list[float]) -> None:
     axes.set(xscale="log", xlim=ends, xlabel="measured step time, s")
     axes.xaxis.set_major_formatter(FuncFormatter(_seconds))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_minor_formatter(_between(ends))
     axes.grid(visible=True, which="major", color="#EEEEEE", linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def _between(ends: list[float]) -> Formatter:
+    """Numbers between the powers of ten, where these alone would not say how long the axis is."""
+    return FuncFormatter(_seconds) if ends[1] < 10.0 * ends[0] else NullFormatter()
 
 
 def _seconds(value: float, _: int) -> str:

@@ -122,7 +122,7 @@ def _shares(title: str, parts: Mapping[str, float], form: object) -> Table:
     made = table("part", "amount", "share", "", title=title, right=(1, 2))
     total = sum(parts.values()) or 1.0
     for name, value in parts.items():
-        if value <= 0.0:
+        if value <= 1e-9 * total:  # nothing, or what rounding left
             continue
         share = value / total
         bar = "█" * round(BAR * share)

@@ -69,9 +69,12 @@ def summary(graph: Graph) -> str:
         return "1 device"
     half = devices // 2
     rate = format_rate(bisection(graph))
-    return (
-        f"{devices:,} devices; bisection {rate} from ranks 0..{half - 1} to {half}..{devices - 1}"
-    )
+    halves = f"{_span(0, half - 1)} to {_span(half, devices - 1)}"
+    return f"{devices:,} devices; bisection {rate} from {'rank' if half == 1 else 'ranks'} {halves}"
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}..{last}"
 
 
 def cable_rows(graph: Graph) -> Counter[Row]:

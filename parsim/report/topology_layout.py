@@ -76,6 +76,8 @@ def lay_out(graph: Graph, devices_per_node: int) -> Layout:
     x = {part: _device_x(place, devices_per_node) for place, part in enumerate(drawn)}
     for row in ("PCIe switch", "switch above", "host", "interface", "leaf", "spine", "NVSwitch"):
         _place_row(near, [part for part in shown if row_of[part] == row], row, x)
+        if row == "host":
+            _clear_cables(near, row_of, x)
     left = min(x.values())
     x = {part: value - left for part, value in x.items()}
     width = max(x.values()) + STEP
@@ -173,6 +175,20 @@ def _place_row(
         return
     spread = _apart([wanted[p] if wanted[p] is not None else middle for p in order])  # type: ignore[misc]
     x.update(zip(order, spread, strict=True))
+
+
+def _clear_cables(
+    near: Mapping[int, set[int]], row_of: Mapping[int, str], x: dict[int, float]
+) -> None:
+    """Move hosts off the cables that pass them, from a part below to an interface above."""
+    passing = [
+        x[part]
+        for part, row in row_of.items()
+        if row != "host" and part in x and any(row_of.get(o) == "interface" for o in near[part])
+    ]
+    for part, row in row_of.items():
+        if row == "host" and any(abs(x[part] - one) < BOX[0] / 2 for one in passing):
+            x[part] += STEP / 2
 
 
 def _wanted(near: Mapping[int, set[int]], part: int, x: Mapping[int, float]) -> float | None:

@@ -83,7 +83,8 @@ def _compose(cluster: Cluster, graph: Graph, layout: Layout) -> Figure:
     said = summary(graph)
     nodes = layout.drawn // cluster.system.devices_per_node
     if nodes < cluster.num_nodes:
-        said += f"; the first {nodes} of {cluster.num_nodes} nodes are drawn"
+        first = "the first" if nodes == 1 else f"the first {nodes}"
+        said += f"; {first} of {cluster.num_nodes} nodes {'is' if nodes == 1 else 'are'} drawn"
     head = head_of(title, {"plan": said}, _legend(graph), width - 2 * _EDGE)
     below, above = (room + 0.3 for room in _arc_room(graph, layout))
     height = head.height + layout.height + above + below

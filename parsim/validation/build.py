@@ -9,7 +9,7 @@ from parsim.cluster.hardware import Cluster, System
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.cost.job import Job
 from parsim.cost.software import Software, software
-from parsim.errors import InputError
+from parsim.errors import InputError, did_you_mean
 from parsim.model.huggingface import FAMILY_FLAGS
 from parsim.model.transformer import TransformerSpec, build_transformer, with_options
 from parsim.plan import Plan, Recompute
@@ -117,7 +117,8 @@ def _device(gpu_type: str, catalog: Catalog) -> tuple[str, tuple[str, ...]]:
         for known in catalog.devices:
             if same(known) == same(gpu_type):
                 return known, (f"unknown device {gpu_type!r}: taken as {known}",)
-    raise RowSkipped(f"device {gpu_type!r} is not in the catalog")
+    near = did_you_mean(gpu_type, catalog.devices)
+    raise RowSkipped(f"device {gpu_type!r} is not in the catalog{near}")
 
 
 def _chip_and_form(device: str) -> str:

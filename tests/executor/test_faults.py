@@ -216,3 +216,24 @@ def test_a_full_disk_is_named() -> None:
 def _fill(path: Path) -> None:
     with writing(path):
         path.write_text("x")
+
+
+@pytest.mark.parametrize(("rank", "said"), [("0", "out\n"), (None, "out\nlate\n")])
+def test_a_rank_ends_at_once_with_its_code_and_all_that_it_said(
+    rank: str | None, said: str
+) -> None:
+    words = (
+        "import atexit; from executor.faults import finish; atexit.register(print, 'late'); "
+        "print('out'); finish(2)"
+    )
+    env = {key: value for key, value in os.environ.items() if key != "RANK"}
+    env |= {"RANK": rank} if rank else {}
+    done = subprocess.run(
+        [sys.executable, "-c", words],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, said)

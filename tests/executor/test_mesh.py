@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,7 +105,7 @@ def test_more_ranks_than_cores() -> None:
     assert str(refused.value) == (
         "world size 8 (pp=2 x dp=2 x cp=1 x tp=2) is more than the 2 CPU cores of this machine; "
         "what fits: pp=1 x dp=1 x cp=1 x tp=2 = 2; or share the devices among ranks with "
-        "oversubscribe"
+        "--oversubscribe"
     )
 
 
@@ -116,6 +119,17 @@ def test_a_gpu_holds_one_rank(oversubscribe: bool) -> None:
         check_world(Plan(tp=2), GPU, oversubscribe=oversubscribe)
     assert str(refused.value) == (
         "world size 2 (pp=1 x dp=1 x cp=1 x tp=2) is more than the 1 GPU of this machine; what "
-        "fits: pp=1 x dp=1 x cp=1 x tp=1 = 1; or run on the CPU with oversubscribe (one GPU holds "
-        "one rank, unless NCCL is 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1)"
+        "fits: pp=1 x dp=1 x cp=1 x tp=1 = 1; or run on the CPU with --oversubscribe (one GPU "
+        "holds one rank, unless NCCL is 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1)"
     )
+
+
+@pytest.mark.parametrize("module", ["executor.__main__", "executor.calibrate"])
+def test_an_unknown_kind_of_device_is_told_in_one_line(
+    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = ["scenarios/gpt2-small-cpu.yaml"] if module == "executor.__main__" else ["--out=nowhere"]
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr(sys, "argv", [module, *plan, "--device=tpu"])
+    assert importlib.import_module(module).main() == 2
+    assert capsys.readouterr().err == "error: device='tpu' is unknown; allowed: cpu, cuda\n"

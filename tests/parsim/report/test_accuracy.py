@@ -18,6 +18,7 @@ from parsim.report.accuracy_rows import accuracy_rows
 from parsim.report.scatter import draw_scatter
 from parsim.validation.assumptions import explain
 from parsim.validation.compare import Comparison, Validation
+from parsim.validation.coverage import Coverage
 from parsim.validation.schema import read_table
 from tests.parsim.validation.conftest import shipped
 
@@ -168,6 +169,17 @@ def published() -> Validation:
     return Validation(rows=tuple(rows))
 
 
+def test_a_report_of_own_rows_claims_nothing_of_the_shipped_ones(published: Validation) -> None:
+    own = accuracy_report(published, command="x")
+    assert "](fit.md)" not in own
+    assert "](ablation.md)" not in own
+    assert "come from\nthe shipped tables, not from these rows." in own
+    coverage = Coverage(n=1, covered=1.0, half_width=0.1, error=0.05)
+    shipped = accuracy_report(published, command="x", left_out={None: coverage})
+    assert "[fit.md](fit.md)" in shipped
+    assert "come from\nthese very rows; `left out` judges" in shipped
+
+
 def test_rows_of_the_fit_are_told_apart(published: Validation) -> None:
     lines = accuracy_report(published, command="x").splitlines()
     fit, test, *_ = section(lines, "Rows that the fit used, and the others")[3:]
@@ -193,6 +205,15 @@ def test_cells_count_once_each(published: Validation) -> None:
     )
     counts = [int(line.split(" | ")[1]) for line in told[3:]]
     assert (len(counts), sum(counts)) == (32, 720)
+
+
+@pytest.mark.parametrize(("longest", "told"), [(1.3, True), (200.0, False)])
+def test_a_short_axis_has_numbers_between_powers_of_ten(longest: float, told: bool) -> None:
+    rows = tuple(replace(DONE, measured_step=x, predicted_step=x) for x in (1.2, longest))
+    figure = draw_scatter(Validation(rows=rows))
+    figure.draw_without_rendering()
+    for axis in (figure.axes[0].xaxis, figure.axes[0].yaxis, figure.axes[1].xaxis):
+        assert any(tick.get_text() for tick in axis.get_minorticklabels()) == told
 
 
 # --------------------------------------------------------------------------- files

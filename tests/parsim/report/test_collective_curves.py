@@ -6,15 +6,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 
 from parsim.cluster.reader import load_catalog
 from parsim.errors import InputError
 from parsim.report.collective_curves import check_picture, draw_collectives
 from parsim.sim.collective_sweep import COLLECTIVES, Sweep, sweep
+from parsim.sim.concurrent import together
 from parsim.sim.group_layout import spread_layout
 
 SIZES = tuple(8 << i for i in range(0, 31, 3))
+
+
+def points_of(axes: Axes) -> list[PathCollection]:
+    return [one for one in axes.collections if isinstance(one, PathCollection)]
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +58,24 @@ def test_measured_points(found: Sweep) -> None:
     np.testing.assert_allclose(np.asarray(points.get_offsets()), [[8, 1.0], [4096, 3e-4]])
     assert rate.get_ylim()[0] < 8 * 15 / 8 / 1e9  # the slowest point is seen
     assert time.get_title(loc="left") == "measured here"
+
+
+@pytest.mark.parametrize(("system", "crosses"), [("gcp-a3-high", 2), ("dgx-h100", 0)])
+def test_groups_that_slow_one_another_are_crosses(system: str, crosses: int) -> None:
+    layout = spread_layout(load_catalog().systems[system], 2, 2, 8)
+    alone = sweep(layout, ["all_reduce"], [1 << 24, 1 << 28])
+    both = together(alone)
+    figure = draw_collectives(alone, both=both)
+    for axes in figure.axes:
+        assert len(points_of(axes)) == crosses
+    if crosses:
+        size, seconds = np.asarray(points_of(figure.axes[0])[-1].get_offsets())[0]
+        assert (size, seconds) == (1 << 28, both.rows[-1].together)
+        low, high = figure.axes[1].get_ylim()
+        rates = [float(np.asarray(one.get_offsets())[0, 1]) for one in points_of(figure.axes[1])]
+        assert all(low < rate < high for rate in rates)
+    title = figure.legends[0].get_title().get_text()
+    assert title.endswith("crosses: 8 groups at once" if crosses else "do not slow one another")
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])

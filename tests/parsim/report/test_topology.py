@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from parsim.cluster.hardware import Cluster
+from parsim.cluster.importers import catalog_text, import_topology
 from parsim.cluster.reader import load_catalog
 from parsim.cluster.topology import build_graph
 from parsim.report.topology import cable_rows, summary
 from parsim.report.topology_layout import Layout, lay_out
 from parsim.report.topology_picture import STROKES, draw_topology
 
+SAMPLES = Path(__file__).parents[1] / "cluster/importers/samples"
 SYSTEMS = list(load_catalog().systems)
 
 
@@ -48,6 +51,28 @@ def test_boxes_are_apart(name: str, nodes: int) -> None:
     check_apart(layout_of(name, 1 if name == "cpu" else nodes))
 
 
+def test_no_cable_to_an_interface_runs_through_a_host(tmp_path: Path) -> None:
+    file = tmp_path / "pairs.yaml"
+    file.write_text(catalog_text(import_topology(SAMPLES / "lstopo.xml", None), "pair"))
+    system = load_catalog([file]).system("pair")
+    graph = build_graph(Cluster(system=system, num_nodes=2))
+    places = lay_out(graph, system.devices_per_node).places
+    hosts = [place for place in places.values() if place.row == "host"]
+    ends = zip(graph.source.tolist(), graph.target.tolist(), strict=True)
+    upward = [
+        (places[one], places[two])
+        for one, two in ends
+        if places[one].row != "host" and places[two].row == "interface"
+        and places[one].y < hosts[0].y
+    ]  # fmt: skip
+    assert hosts
+    assert upward
+    for below, above in upward:
+        share = (hosts[0].y - below.y) / (above.y - below.y)
+        x = below.x + share * (above.x - below.x)
+        assert all(abs(host.x - x) >= host.width / 2 for host in hosts)
+
+
 @pytest.mark.parametrize("fabric", ["fat-tree", "rail-optimised", "torus-2d", "ring", "dragonfly"])
 def test_boxes_of_every_fabric_are_apart(fabric: str) -> None:
     check_apart(layout_of("dgx-h100", 16, fabric))
@@ -61,6 +86,14 @@ def test_the_first_nodes_stand_for_many() -> None:
     figure = draw_topology(cluster, build_graph(cluster))
     said = [text.get_text() for text in figure.texts]
     assert "the first 6 of 256 nodes are drawn" in said[1].replace("\n", " ")
+
+
+def test_one_and_one_are_told_in_the_singular() -> None:
+    racks = Cluster(system=load_catalog().system("gb200-nvl72"), num_nodes=2)
+    said = [text.get_text() for text in draw_topology(racks, build_graph(racks)).texts]
+    assert "the first of 2 nodes is drawn" in said[1].replace("\n", " ")
+    two = Cluster(system=load_catalog().system("a100-nvlink-pairs"), num_nodes=1)
+    assert summary(build_graph(two)).endswith("GB/s from rank 0 to 1")
 
 
 def test_every_class_has_its_own_colour_or_dashes_and_a_name() -> None:
