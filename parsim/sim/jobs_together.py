@@ -260,7 +260,7 @@ def _devices(one: JobAt, per_node: int, taken: dict[int, int]) -> tuple[int, ...
 def _ready(one: JobAt, graph: Graph, devices: Sequence[int], system: System) -> ReadyStep:
     """A job's step with its ranks on devices of the shared graph."""
     own = replace(graph, devices=np.array(devices, dtype=np.int64))
-    whole = intact(one.job) or build_graph(one.job.cluster)
+    whole = intact(one.job, one.plan) or build_graph(one.job.cluster)
     ready = ready_step(one.job, one.plan, own, whole)
     kinds = stream_kinds(graph, one.streams, sorted(devices), system.devices_per_node)
     return replace(ready, sent={**ready.sent, **kinds})

@@ -19,9 +19,14 @@ from parsim.cluster.topology import Graph
 from parsim.cluster.topology.storage import stream_links
 from parsim.sim.contended_step import ContendedStep
 from parsim.sim.fabric import Fabric, Process
+from parsim.sim.mixed_ready import MixedReady
+from parsim.sim.mixed_step import MixedStep
 from parsim.sim.ready_step import ReadyStep
 from parsim.sim.step_traffic import Role, Sent
 from parsim.timeline import Span
+
+
+AnyReady = ReadyStep | MixedReady
 
 
 class Ran(NamedTuple):
@@ -55,11 +60,17 @@ def stream_kinds(
     }
 
 
+def _step(fabric: Fabric, ready: AnyReady, number: int) -> ContendedStep | MixedStep:
+    if isinstance(ready, MixedReady):
+        return MixedStep(fabric, ready, number)
+    return ContendedStep(fabric, ready, number)
+
+
 class RepeatedSteps:
     """Steps of a fabric's job; `ended` are those done, `took` the last seconds of each stream."""
 
     def __init__(
-        self, fabric: Fabric, ready: ReadyStep, number: int = 0, streams: Sequence[Stream] = ()
+        self, fabric: Fabric, ready: AnyReady, number: int = 0, streams: Sequence[Stream] = ()
     ) -> None:
         """Steps beside streams; those of `every` > 1 are left to `stream`."""
         self.fabric, self.ready, self.number, self.streams = fabric, ready, number, streams
@@ -86,7 +97,7 @@ class RepeatedSteps:
                 self.fabric.carry(number, stream_role(place), np.inf)
         while True:
             begin = env.now
-            step = ContendedStep(self.fabric, self.ready, number)
+            step = _step(self.fabric, self.ready, number)
             yield env.all_of([step.start(), *map(self.stream, self._each_step())])
             seconds = max(step.step_time, env.now - begin)
             self.ended.append(Ran(begin, seconds, tuple(step.spans)))
