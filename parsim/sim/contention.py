@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from parsim.cluster.background import Background, check_network
-from parsim.cluster.mixed import level_devices
+from parsim.cluster.mixed import device_nodes, level_devices
 from parsim.cluster.topology import Graph, build_graph
 from parsim.cluster.topology.storage import with_storage
 from parsim.cost.job import Job
-from parsim.errors import InputError
 from parsim.plan import Plan
 from parsim.sim.fabric import Fabric
 from parsim.sim.fair_share import Array
@@ -24,7 +23,7 @@ from parsim.sim.link_use import (
     link_curves,
 )
 from parsim.sim.mixed_ready import MixedReady, mixed_ready
-from parsim.sim.ready_step import ReadyStep, ready_step
+from parsim.sim.ready_step import ready_step
 from parsim.sim.repeated_steps import AnyReady, Ran, RepeatedSteps, stream_kinds, stream_role
 from parsim.sim.simulate import differ
 from parsim.sim.stream_cost import StreamCost, links_of, periodic_cost
@@ -92,8 +91,8 @@ def simulate_contention(
         CertificateError: unfair rates (a bug of parsim).
     """
     graph = _links(job, graph or placed_graph(job, plan), background)
-    ready = _ready(job, plan, graph, whole or intact(job, plan, background), slow)
-    if isinstance(ready, MixedReady) or not background.streams:
+    ready = any_ready(job, plan, graph, whole or intact(job, plan, background), slow)
+    if not background.streams:
         ran, fabric = _one(ready, graph)
         return _found(ready, ran, fabric)
     quiet, _ = _one(ready, graph)
@@ -101,11 +100,11 @@ def simulate_contention(
 
 
 def _beside(
-    job: Job, graph: Graph, ready: ReadyStep, background: Background, quiet: float
+    job: Job, graph: Graph, ready: AnyReady, background: Background, quiet: float
 ) -> Contention:
     """The mean step beside all streams."""
     streams = background.streams
-    kinds = stream_kinds(graph, streams, _devices(job, graph), job.system.devices_per_node)
+    kinds = stream_kinds(graph, streams, _devices(job, graph), device_nodes(job.cluster))
     ready = replace(ready, sent={**ready.sent, **kinds})
     fabric = Fabric([ready.sent], graph)
     steps = RepeatedSteps(fabric, ready, 0, streams)
@@ -154,10 +153,8 @@ def contended_timeline(
     """
     seen: list[tuple[float, Array]] = []
     graph = _links(job, placed_graph(job, plan), background)
-    ready = _ready(job, plan, graph, intact(job, plan, background), slow)
-    kinds = {} if isinstance(ready, MixedReady) else stream_kinds(
-        graph, background.streams, _devices(job, graph), job.system.devices_per_node
-    )  # fmt: skip
+    ready = any_ready(job, plan, graph, intact(job, plan, background), slow)
+    kinds = stream_kinds(graph, background.streams, _devices(job, graph), device_nodes(job.cluster))
     sent = {**ready.sent, **kinds}
     fabric = Fabric([sent], graph, lambda now, loads: seen.append((now, loads)))
     steps = RepeatedSteps(fabric, ready, 0, background.streams)
@@ -199,12 +196,12 @@ def placed_graph(job: Job, plan: Plan) -> Graph:
     return build_graph(job.cluster, order=plan.node_order)
 
 
-def _ready(
+def any_ready(
     job: Job,
     plan: Plan,
     graph: Graph,
     whole: Graph | None,
-    slow: Mapping[int, float] | None,
+    slow: Mapping[int, float] | None = None,
 ) -> AnyReady:
     """The step, a column for each class of replicas where they differ."""
     made = mixed_ready if differ(job, plan) else ready_step
@@ -213,22 +210,11 @@ def _ready(
 
 def _links(job: Job, graph: Graph, background: Background) -> Graph:
     """The graph, with storage where streams need it."""
-    if job.mixed:
-        _check_quiet(job, background)
-        return graph
-    check_network(background, job.system.network is not None, job.system.id)
+    system = job.cluster.system  # of a mixed cluster the first: all have a network, or none has
+    check_network(background, system.network is not None, system.id)
     if not background.needs_storage:
         return graph
     return with_storage(graph, background.storage_bandwidth or 0.0)
-
-
-def _check_quiet(job: Job, background: Background) -> None:
-    if background.streams:
-        names = ", ".join(one.name for one in background.streams)
-        raise InputError(
-            f"background: streams {names} beside a step on {job.cluster.words}; background traffic "
-            f"is simulated for nodes of one kind: leave it out, or use one group alone"
-        )
 
 
 def _devices(job: Job, graph: Graph) -> list[int]:

@@ -151,7 +151,8 @@ class _Deciding:
 
     def _slowest(self, views: Sequence[Sequence[View]], price: str) -> list[View]:
         """The view of each stage whose price is the highest."""
-        costs, rank_of = self.found.pricing.costs, self.found.graphs[self.column].schedule.stage_rank
+        costs = self.found.pricing.costs
+        rank_of = self.found.graphs[self.column].schedule.stage_rank
         return [
             max(views[rank], key=lambda view: float(getattr(costs(view), price)[stage, 0]))
             for stage, rank in enumerate(rank_of)

@@ -99,15 +99,13 @@ class _MixedMaker:
         meeting = [column for column, own in enumerate(self.circles) if own == circle]
         mine = self._replicas(meeting)
         maker = self._slowest(self._kinds([rank], mine), "gather", rank)
-        made = [one for one in maker.of_data(stage, rank, mine) if one[0].name == "shard"]
-        return _in_column(made, circle)
+        return _in_column(maker.shards(stage, rank, mine), circle)
 
     def gradients(self, stage: int, rank: int) -> Mapping[Role, Sent]:
         """Reductions over all replicas."""
         everyone = self._replicas(range(len(self.circles)))
         maker = self._slowest(self._kinds([rank], everyone), "bucket_time", stage)
-        made = maker.of_data(stage, rank)
-        return {role: sent for role, sent in made if role.name != "shard"}
+        return dict(maker.gradients(stage, rank))
 
     def message(self, stage: int, source: int, target: int, column: int) -> Sent:
         """Messages between two pipeline ranks of a class."""

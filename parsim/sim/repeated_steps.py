@@ -22,9 +22,8 @@ from parsim.sim.fabric import Fabric, Process
 from parsim.sim.mixed_ready import MixedReady
 from parsim.sim.mixed_step import MixedStep
 from parsim.sim.ready_step import ReadyStep
-from parsim.sim.step_traffic import Role, Sent
+from parsim.sim.step_traffic import Indices, Role, Sent
 from parsim.timeline import Span
-
 
 AnyReady = ReadyStep | MixedReady
 
@@ -43,16 +42,16 @@ def stream_role(place: int) -> Role:
 
 
 def stream_kinds(
-    graph: Graph, streams: Sequence[Stream], devices: Sequence[int], per_node: int
+    graph: Graph, streams: Sequence[Stream], devices: Sequence[int], node_of: Indices
 ) -> Mapping[Role, Sent]:
-    """The kinds of traffic that the streams of some devices are.
+    """The kinds of traffic that the streams of some devices are; `node_of` each device's node.
 
     Raises:
         CatalogError: a stream has no way.
     """
     return {
         stream_role(place): Sent(
-            usage=stream_links(graph, one, devices, per_node),
+            usage=stream_links(graph, one, devices, node_of),
             limit=one.rate or np.inf,
             latency_share=0.0,
         )

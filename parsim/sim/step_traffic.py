@@ -42,6 +42,9 @@ Indices = NDArray[np.int64]
 Chosen = frozenset[int] | None
 """Replicas whose traffic is asked for; all of them."""
 
+_SHARDS = ("dp_shard", "cp")
+"""Axes of the groups that share parameters."""
+
 FOLDED_FROM = 2048
 """Ranks above which two leaf groups of each pipeline rank stand for the others."""
 
@@ -94,7 +97,7 @@ def step_traffic(
         if stage_rank[stage] != stage_rank[stage + 1]:
             ends = stage_rank[stage], stage_rank[stage + 1]
             found[Role("ahead", stage)] = maker.message(stage, *ends)
-            found[Role("back", stage + 1)] = maker.message(stage, *reversed(ends))
+            found[Role("back", stage + 1)] = maker.message(stage, ends[1], ends[0])
     return found
 
 
@@ -122,11 +125,10 @@ class TrafficMaker:
     def of_stage(self, stage: int, rank: int) -> Iterator[tuple[Role, Sent]]:
         """The collectives of one stage, those that the plan has."""
         yield from self.inside(stage, rank)
-        yield from self.of_data(stage, rank)
+        yield from self.shards(stage, rank)
+        yield from self.gradients(stage, rank)
 
-    def inside(
-        self, stage: int, rank: int, chosen: Chosen = None
-    ) -> Iterator[tuple[Role, Sent]]:
+    def inside(self, stage: int, rank: int, chosen: Chosen = None) -> Iterator[tuple[Role, Sent]]:
         """Those of a stage's tensor- and context-parallel groups, of the chosen replicas."""
         plan = self.plan
         activation = plan.microbatch_size * self.job.model.seq_len / plan.cp
@@ -142,29 +144,34 @@ class TrafficMaker:
             made = self._collective("all_gather", blocks, where, rank, ("cp",), chosen)
             yield Role("cp", stage), made
 
-    def of_data(
-        self, stage: int, rank: int, chosen: Chosen = None
-    ) -> Iterator[tuple[Role, Sent]]:
-        """Those of a stage's data-parallel groups, of the chosen replicas."""
+    def shards(self, stage: int, rank: int, chosen: Chosen = None) -> Iterator[tuple[Role, Sent]]:
+        """Gathers of a stage's parameters by those that share them, of the chosen replicas."""
+        if self._sharded:
+            layers = max(self.job.model.num_layers / self.plan.num_stages, 1.0)
+            here = float(self.costs.parameters[stage, 0])
+            size = here / layers * gathered_size(self.job, self.table.precision)
+            where = self.data.shard
+            made = self._collective("all_gather", size, where, rank, _SHARDS, chosen)
+            yield Role("shard", stage), made
+
+    def gradients(self, stage: int, rank: int) -> Iterator[tuple[Role, Sent]]:
+        """Reductions of a bucket of a stage's gradients, of all replicas."""
         plan, table = self.plan, self.table
         here = float(self.costs.parameters[stage, 0])
         reduced = here / float(self.costs.buckets[stage, 0]) * reduced_bytes(table)
-        sharded = plan.zero_stage > 0
-        inner = ("dp_shard", "cp") if sharded else ()
-        outer = ("dp_replicate",) if sharded else ("dp_replicate", "cp")
-        if sharded and plan.dp_shard * plan.cp > 1:
-            layers = max(self.job.model.num_layers / plan.num_stages, 1.0)
-            size = here / layers * gathered_size(self.job, table.precision)
-            for name, one, bytes_ in (
-                ("shard", "all_gather", size),
-                ("scatter", "reduce_scatter", reduced),
-            ):
-                made = self._collective(one, bytes_, self.data.shard, rank, inner, chosen)  # type: ignore[arg-type]
-                yield Role(name, stage), made
+        if self._sharded:
+            made = self._collective("reduce_scatter", reduced, self.data.shard, rank, _SHARDS)
+            yield Role("scatter", stage), made
         if float(self.data.replicate.size[0]) > 1:
+            outer = ("dp_replicate",) if plan.zero_stage > 0 else ("dp_replicate", "cp")
             size = reduced / float(self.data.shards[0])
-            made = self._collective("all_reduce", size, self.data.replicate, rank, outer, chosen)
+            made = self._collective("all_reduce", size, self.data.replicate, rank, outer)
             yield Role("replicate", stage), made
+
+    @property
+    def _sharded(self) -> bool:
+        """Whether several ranks share parameters, gradients or optimizer states."""
+        return self.plan.zero_stage > 0 and self.plan.dp_shard * self.plan.cp > 1
 
     def message(self, stage: int, source: int, target: int, chosen: Chosen = None) -> Sent:
         """All messages from one pipeline rank to another; scattered, each rank sends 1/tp.

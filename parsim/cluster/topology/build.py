@@ -99,7 +99,8 @@ def _check_joined(cluster: Cluster, graph: Graph) -> None:
     if cut := graph.cut_off():
         more = f" and {len(cut) - 3} more" if len(cut) > 3 else ""
         why = f"with {', '.join(cluster.failed)} failed, " if cluster.failed else ""
+        name = cluster.words if cluster.groups else f"system {cluster.system.id}"
         raise CatalogError(
-            f"system {cluster.system.id}: {why}{', '.join(cut[:3])}{more} "
+            f"{name}: {why}{', '.join(cut[:3])}{more} "
             f"cannot reach {graph.nodes[graph.devices[0]]}; every device needs a way to the others"
         )
