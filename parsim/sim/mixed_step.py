@@ -28,7 +28,9 @@ from parsim.timeline import Span
 class _Column(ContendedStep):
     """One class of replicas; its buckets wait for those of all."""
 
-    def __init__(self, fabric: Fabric, ready: ReadyStep, number: int, column: int, circle: int):
+    def __init__(
+        self, fabric: Fabric, ready: ReadyStep, number: int, column: int, circle: int
+    ) -> None:
         super().__init__(fabric, ready, number)
         self.column, self.circle, self.first_lane = column, circle, column * ready.schedule.pp
         self.closed = [self.env.event() for _ in self.schedule.ranks]

@@ -85,7 +85,8 @@ def _nics(cables: Sequence[Cable]) -> list[str]:
 def _global(name: str, node: int, first: int, count: int) -> str:
     """Name in the cluster: gpu:RANK, KIND:NODE.INDEX, and KIND:NODE where a node has one.
 
-    `first` is the first of the node's `count` devices. A scenario may use fewer devices than a node has; those beyond stand idle.
+    `first` is the first of the node's `count` devices. A scenario may use fewer devices than a node
+    has; those beyond stand idle.
     """
     kind, _, index = name.partition(":")
     if kind == "gpu" and int(index) < count:
