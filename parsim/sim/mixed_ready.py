@@ -7,7 +7,7 @@ of equal nodes count as one kind here, so that their step is that of one kind to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -68,7 +68,7 @@ def mixed_ready(
     job = replace(job, cluster=in_groups(job.cluster))
     slots = Slots.on(rank_kinds(job.cluster, plan.node_order), plan)
     found = evaluate_mixed(job, plan, slots=slots, memory=False)
-    _check_apart(found)
+    _check_apart(plan, found)
     node_of = device_nodes(job.cluster)[level_devices(job.cluster, plan.node_order)]
     sent = mixed_traffic(job, plan, found, graph, whole or graph, node_of)
     columns = tuple(
@@ -95,7 +95,13 @@ def _held(found: MixedEvaluation) -> list[frozenset[int]]:
     return [frozenset(np.flatnonzero(of == column).tolist()) for column in range(of.max() + 1)]
 
 
-def _check_apart(found: MixedEvaluation) -> None:
+def _check_apart(plan: Plan, found: MixedEvaluation) -> None:
+    if plan.ep > 1 and len(found.replicas.first) > 1:
+        raise InputError(
+            f"--contention: replicas that differ exchange tokens with one another's experts "
+            f"(ep={plan.ep}), which tier C does not simulate; leave --contention out, or give "
+            f"all replicas equal batches"
+        )
     alone = len(found.replicas.first) == int(found.replicas.meets.sum())
     if found.slots.in_step and not alone:
         raise InputError(
@@ -140,11 +146,17 @@ class _Deciding:
         )
 
     def _parts(self) -> Parts:
+        """Of a reduction by who decides it; shares of exchanges by who decides the forward."""
         ahead, behind = ([self._of(view)[1] for view in own] for own in (self.ahead, self.behind))
         pairs = ((Kind.F, ahead), (Kind.B, behind))
+        values = {
+            field.name: _diagonal([getattr(one, field.name) for one in ahead])
+            for field in fields(Parts)
+            if field.name not in ("shard", "layer", "scatter")
+        }
         return Parts(
+            **values,
             shard={kind: _diagonal([one.shard[kind] for one in own]) for kind, own in pairs},
-            context=_diagonal([one.context for one in ahead]),
             layer={kind: _diagonal([one.layer[kind] for one in own]) for kind, own in pairs},
             scatter=_diagonal([self._of(view)[1].scatter for view in self.reducing]),
         )
