@@ -55,7 +55,7 @@ def _work(options: argparse.Namespace) -> int:
     from executor.mesh import check_world, probe
     from executor.parallel.refused import check_parallel, check_split_backward
     from executor.parallel.tensor import check_splits
-    from executor.runnable import check_plan_runnable
+    from executor.runnable import check_buildable, check_plan_runnable
     from parsim.errors import PlanError
     from parsim.scenario import load_scenario
     from parsim.schedule import schedule_of
@@ -64,6 +64,7 @@ def _work(options: argparse.Namespace) -> int:
     scenario = load_scenario(options.scenario, dict(pair.split("=", 1) for pair in options.set))
     report = probe(options.device, nodes=options.nnodes)
     plan = scenario.fixed_plan()
+    check_buildable(scenario.spec)
     check_world(plan, report, oversubscribe=options.oversubscribe)
     if scenario.job.mixed:
         raise PlanError(

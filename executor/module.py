@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from executor.attention import Rotary
 from executor.blocks import Block, Embedding, Head
+from executor.runnable import check_buildable
 from parsim.errors import PlanError
 from parsim.model.transformer import TransformerSpec, check_spec
 from parsim.plan import Recompute
@@ -105,6 +106,7 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
         PlanError: the model has not that many layers.
     """
     check_spec(spec)
+    check_buildable(spec)
     layers = range(first_layer, first_layer + num_layers)
     if first_layer < 0 or num_layers < 0 or layers.stop > spec.num_layers:
         raise PlanError(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from parsim.errors import PlanError, ScheduleError
+from parsim.errors import ModelError, PlanError, ScheduleError
+from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from parsim.plan.executor_rules import freed
 from parsim.schedule import Kind, Schedule, schedule_of
@@ -73,6 +74,26 @@ def dp_kind_of(plan: Plan) -> DpKind:
     if plan.zero_stage >= 2:
         return "fully_shard"
     return "reduce_grad" if plan.dp > 1 else "none"
+
+
+def check_buildable(spec: TransformerSpec) -> None:
+    """Refuse models with parts that the executor does not build: only the simulator has them.
+
+    Raises:
+        ModelError: naming the part.
+    """
+    parts = {
+        f"num_experts={spec.num_experts}: experts": spec.num_experts,
+        f"kv_lora_rank={spec.kv_lora_rank}: latent attention": spec.kv_lora_rank,
+        f"window={spec.window}: windowed attention": any(
+            map(spec.has_window, range(spec.num_layers))
+        ),
+        "qk_norm=true: normalised queries and keys": spec.qk_norm,
+        f"layer_pattern={spec.layer_pattern}: layers of one part": spec.layer_pattern,
+    }
+    for part, present in parts.items():
+        if present:
+            raise ModelError(f"{part} can be simulated but not run yet; run a dense model")
 
 
 def with_communication(schedule: Schedule, dp_kind: DpKind) -> Schedule:

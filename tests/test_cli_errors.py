@@ -34,7 +34,7 @@ WRONG = {
         ":24:3 plan.microbatchsize is an unknown key (did you mean 'microbatch_size'?); "
         "allowed: gradient_precision, reduce_precision, bucket_size, overlap_grad_reduce, "
         "overlap_param_gather, overlap_p2p, scatter_p2p, rank_order, tp, pp, dp, dp_replicate, "
-        "dp_shard, cp, ep, microbatch_size, num_microbatches, schedule, action_times, v, "
+        "dp_shard, cp, ep, etp, microbatch_size, num_microbatches, schedule, action_times, v, "
         "stage_layers, zero_stage, sequence_parallel, recompute, precision, node_order, "
         "replica_microbatches",
     ),
@@ -109,7 +109,7 @@ def test_a_folder(cli: Cli, tmp_path: Path) -> None:
          "be merged, but gpt2 has unfused attention; use cp=1 (with --set plan.pp=1, --set "
          "model.fused_attention=false)"),
         (SMALL, ["plan.ep=2"],
-         "--set plan.ep=2 plan ep=2: expert parallelism is not yet simulated; use ep=1"),
+         "--set plan.ep=2 plan ep=2: gpt2 has no experts; use ep=1"),
         (SMALL, ["plan.zero_stage=5"],
          "--set plan.zero_stage=5 plan zero_stage=5 is unknown; allowed: 0, 1, 2, 3"),
         (SMALL, ["plan.tp=x"], "--set plan.tp=x plan.tp must be a whole number, got 'x'"),

@@ -129,9 +129,11 @@ def _embedding_styles(embedding: nn.Module, between: Placement) -> dict[str, Any
 
 
 def _head_styles(head: nn.Module, between: Placement) -> dict[str, Any]:
-    names = ("norm", "transform", "transform_norm")
+    names = ("norm", "transform_norm")
     present = tuple(name for name in names if getattr(head, name) is not None)
     styles = _norm_styles("head", present, between)
+    if head.transform is not None and between != Replicate():
+        styles["head.transform"] = _OwnTokensLinear()
     if head.logits is not None:
         styles["head.logits"] = _OutputRows()
     return styles
@@ -144,6 +146,28 @@ class _OutputRows(tp.ParallelStyle):  # type: ignore[misc]  # torch has no types
         for name, parameter in tuple(module.named_parameters(recurse=False)):
             rows = distribute_tensor(parameter.detach(), device_mesh, (Shard(0),))
             module.register_parameter(name, nn.Parameter(rows))
+        return module
+
+
+class _OwnTokensLinear(tp.ParallelStyle):  # type: ignore[misc]  # torch has no types here
+    """A linear map that a rank has whole and applies to its tokens; gradients are summed.
+
+    Torch 2.11 refuses it on a DTensor (b, s, h) split along s, which it would have to flatten.
+    """
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        for name, parameter in tuple(module.named_parameters(recurse=False)):
+            whole = distribute_tensor(parameter.detach(), device_mesh, (Replicate(),))
+            module.register_parameter(name, nn.Parameter(whole))
+
+        def local(parameter: Any) -> Tensor:  # noqa: ANN401
+            whole = parameter.redistribute(placements=(Replicate(),))
+            return whole.to_local(grad_placements=(Partial(),))
+
+        def apply(tokens: Tensor) -> Tensor:
+            return F.linear(tokens, local(module.weight), local(module.bias))
+
+        module.forward = apply
         return module
 
 

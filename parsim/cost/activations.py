@@ -11,7 +11,15 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from parsim.model.operators import Attention, Elementwise, Layer, Linear, Region, Split
+from parsim.model.operators import (
+    Attention,
+    Elementwise,
+    Experts,
+    Layer,
+    Linear,
+    Region,
+    Split,
+)
 from parsim.plan import PlanTable, Recompute
 
 Array = NDArray[np.float64]
@@ -19,7 +27,7 @@ Parts = dict[str, Array]
 """Kind of what is kept to its bytes, (B,) each."""
 
 KINDS = (
-    "layer_inputs", "norms", "attention", "attention_scores", "mlp", "dropout_masks",
+    "layer_inputs", "norms", "attention", "attention_scores", "mlp", "experts", "dropout_masks",
 )  # fmt: skip
 """Kinds of what a layer keeps; `layer_inputs` are those that recomputation starts from."""
 
@@ -101,6 +109,8 @@ def whole_parts(layer: Layer, table: PlanTable, seq_len: int) -> Parts:
             split = table.tp if op.region is Region.TENSOR else table.sequence_split
             add(name, np.asarray(tokens * op.width * op.saved * value / split))
             add("dropout_masks", np.asarray(tokens * op.width * op.saved_mask / split))
+        elif isinstance(op, Experts):
+            add(name, expert_bytes(op, table, tokens, product))
         else:
             add(name, _heads(op, table, tokens, product))
             add("attention_scores", _scores(op, table, seq_len))
@@ -130,7 +140,7 @@ def _tokens(table: PlanTable, seq_len: int) -> Array:
     return np.asarray(table.microbatch_size * seq_len / table.cp)
 
 
-def _kinds(layer: Layer) -> Iterator[tuple[Linear | Elementwise | Attention, str]]:
+def _kinds(layer: Layer) -> Iterator[tuple[Linear | Elementwise | Attention | Experts, str]]:
     """Operators that keep anything, each with its kind: attention ends with its projection."""
     ahead = any(isinstance(op, Attention) for op in layer.operators)
     passed = False
@@ -143,11 +153,38 @@ def _kinds(layer: Layer) -> Iterator[tuple[Linear | Elementwise | Attention, str
         elif isinstance(op, Linear):
             yield op, "attention" if ahead else "mlp"
             ahead = ahead and not passed
+        elif isinstance(op, Experts):
+            yield op, "experts"
+
+
+ROUTED = 13.0
+"""Bytes kept per token and expert: fp32 logits, probabilities and chosen weights, and a map."""
+
+
+def expert_bytes(op: Experts, table: PlanTable, tokens: Array, product: float) -> Array:
+    """What a layer's experts keep of one micro-batch, (B,).
+
+    T k etp rows of: the first product's input (h), its outputs (f, 2 f if gated) for the activation
+    and the second product's input (f / etp each); of T tokens the router's input (h) and 13 bytes
+    an expert.
+
+    Source: what Megatron-Core's and torch's grouped products save; the weights of the sum are
+    applied beside the activation, so the products' outputs are not kept.
+    Leaves out: tokens that arrive in excess of the mean, where a router is not balanced.
+    """
+    value = table.precision.activation
+    own = tokens / table.sequence_split
+    rows = own * op.top_k * table.etp
+    f = op.ffn_hidden_size / table.etp
+    kept = product * (op.width + f) + value * op.halves * f
+    return np.asarray(rows * kept + own * (value * op.width + ROUTED * op.count))
 
 
 def _input(op: Linear, table: PlanTable, tokens: Array) -> Array:
     """Values of a product's input on a rank."""
     split = {Split.COLUMN: table.sequence_split, Split.ROW: table.tp}.get(op.split, 1)
+    if op.on_sequence:
+        split = table.sequence_split
     rows = table.microbatch_size if op.per_sequence else tokens
     return np.asarray(rows * op.inputs / split)
 
@@ -160,6 +197,10 @@ def _half_products(layer: Layer, table: PlanTable, seq_len: int, *, keeps_output
     """
     scale = _tokens(table, seq_len) * table.precision.activation
     parts: Parts = {"attention": np.zeros(len(table)), "mlp": np.zeros(len(table))}
+    if layer.experts is not None:  # keeps every second product's output, and the map
+        parts["experts"] = 0.5 * expert_bytes(
+            layer.experts, table, _tokens(table, seq_len), table.precision.activation
+        )
     products = list(_products(layer))
     for number, (width, split, name) in enumerate(products):
         last = number == len(products) - 1
@@ -168,7 +209,7 @@ def _half_products(layer: Layer, table: PlanTable, seq_len: int, *, keeps_output
             parts[name] = parts[name] + scale * width / ranks
     for op in layer.operators:
         if isinstance(op, Attention):
-            parts["attention"] = parts["attention"] + scale * op.heads * op.head_dim / table.tp
+            parts["attention"] = parts["attention"] + scale * op.heads * op.output_dim / table.tp
     return parts
 
 
@@ -181,7 +222,7 @@ def _products(layer: Layer) -> Iterator[tuple[int, Split, str]]:
         if not isinstance(op, Linear):
             continue
         pieces: tuple[int, ...] = (op.outputs,)
-        if core and name == "attention" and op.split is Split.COLUMN:
+        if core and op.name == "qkv":
             pieces = tuple(n * core.head_dim for n in (core.heads, core.kv_heads, core.kv_heads))
         elif op.split is Split.COLUMN and op.outputs // 2 in gates:
             pieces = (op.outputs // 2, op.outputs // 2)
@@ -197,8 +238,8 @@ def _heads(op: Attention, table: PlanTable, tokens: Array, product: float) -> Ar
     in each layer than their formula without cp; which tensor it is the figures do not say.
     """
     value = table.precision.activation
-    width = (op.heads + 2 * op.kv_heads) * op.head_dim
-    output = op.heads * op.head_dim
+    width = (op.heads + op.kv_heads) * op.head_dim + op.kv_heads * op.output_dim
+    output = op.heads * op.output_dim
     again = output if op.fused and product != value else 0
     ring = np.where(table.cp > 1, output, 0)
     return np.asarray(tokens * (width + again + ring) * value / table.tp)

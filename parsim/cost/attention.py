@@ -47,11 +47,13 @@ def attention_times(job: Job, table: PlanTable, op: Attention) -> CoreTimes:
 def _flash(job: Job, table: PlanTable, op: Attention) -> CoreTimes:
     """4 b s (s/cp) (a/tp) d FLOPs forward, half of it causal; 2.5 times as many backward.
 
+    d is the mean of the heads' widths of keys and values; a window leaves less than half.
+
     A ring runs cp kernels of s/cp keys each and adds up their results.
     """
     s = job.model.seq_len
     rows = table.microbatch_size * s / table.cp
-    flops = 4.0 * rows * s * op.heads * op.head_dim / table.tp * (0.5 if op.causal else 1.0)
+    flops = 4.0 * rows * s * op.heads * op.mean_dim / table.tp * op.seen(s)
     flops = flops * slowest_share(job, table, op)
     blocks = np.where(on_ring(job), table.cp, 1).astype(np.float64)
     ahead, behind = job.software.attention_speed(job.device.id)
@@ -87,7 +89,7 @@ def _unfused(job: Job, table: PlanTable, op: Attention) -> CoreTimes:
     drop = 1 if op.dropout else 0
     products = sum(
         gemm_time(job.device, table.precision.compute, m=rows, n=n, k=k, batch=batch, value=v)
-        for n, k in ((s, d), (d, s))
+        for n, k in ((s, d), (float(op.output_dim), s))
     )
     scores = batch * rows * s * job.software.scores_traffic
     ahead = memory_time(job.device, scores * (2 * v + drop * (2 * v + 1)), 1 + drop)

@@ -60,7 +60,7 @@ def merging(job: Job, table: PlanTable, op: Attention) -> tuple[Array, Array]:
     """
     each = np.where((table.cp > 1) & on_ring(job), MERGE_FIRST + MERGE * (table.cp - 1), 0.0)
     tokens = table.microbatch_size * job.model.seq_len / table.cp
-    moved = each * tokens * op.head_dim / table.tp
+    moved = each * tokens * op.mean_dim / table.tp
     ahead, behind = moved * op.heads, moved * (op.heads + 2 * op.kv_heads)
     return memory_time(job.device, ahead, 0), memory_time(job.device, behind, 0)
 
@@ -81,7 +81,7 @@ def exposed_exchange(
     """
     where = groups(job.system, size=table.cp, stride=table.stride("cp"), world=table.world_size)
     tokens = table.microbatch_size * job.model.seq_len / table.cp
-    width = 2.0 * op.kv_heads / table.tp * op.head_dim * table.precision.activation
+    width = 2.0 * op.kv_heads / table.tp * op.mean_dim * table.precision.activation
     if on_ring(job):
         return _ring(job, table, where, tokens * width, core)
     whole = tokens * table.cp * width

@@ -8,6 +8,7 @@ from math import hypot
 import numpy as np
 
 from parsim.cost.collectives import Groups, Kind, collective_spread, groups
+from parsim.cost.experts import expert_groups
 from parsim.cost.job import Job
 from parsim.cost.stages import largest_layer_parameters
 from parsim.plan import Plan, PlanTable
@@ -49,7 +50,7 @@ def _largest(job: Job, exchanges: Iterator[Exchange]) -> float:
 
 
 def _in_layers(job: Job, plan: Plan, table: PlanTable) -> Iterator[Exchange]:
-    """Activations over tensor- and context-parallel ranks, parameters over shards."""
+    """Activations over tensor-, context- and expert-parallel ranks, parameters over shards."""
     numbers = precision(plan.precision)
     tokens = plan.microbatch_size * job.model.seq_len / plan.cp
     size = tokens * job.model.hidden_size * numbers.activation
@@ -58,6 +59,9 @@ def _in_layers(job: Job, plan: Plan, table: PlanTable) -> Iterator[Exchange]:
         yield kind, size, _groups(job, table, "tp", plan.tp)
     if plan.cp > 1:
         yield "all_gather", size, _groups(job, table, "cp", plan.cp)
+    experts = job.model.experts
+    if experts is not None and plan.ep > 1:
+        yield "all_to_all", size * experts.top_k / plan.tp, expert_groups(job, table)[0]
     if plan.zero_stage == 3 and plan.dp_shard > 1:
         layer = float(largest_layer_parameters(job.model, table)[0]) * numbers.gathered
         yield "all_gather", layer, _groups(job, table, "dp_shard", plan.dp_shard)

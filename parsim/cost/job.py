@@ -55,6 +55,16 @@ class Job:
         return self.system.device
 
     @property
+    def practice(self) -> str:
+        """Whose errors tell how sure a prediction is: the software's, apart with experts.
+
+        What is known of a stack's dense models says little of its mixtures: other kernels, other
+        traffic, other bugs.
+        """
+        name = self.software.id
+        return name if self.model.experts is None else f"{name}, experts"
+
+    @property
     def mixed(self) -> bool:
         """Whether the cluster has groups of nodes, equal ones or not."""
         return bool(self.cluster.groups)

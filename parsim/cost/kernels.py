@@ -168,8 +168,8 @@ def grouped_gemm_time(  # noqa: PLR0913
     n: Num,
     k: Num,
     weight_gradient: bool = False,
-    value: int = 2,
-    gradient_value: int = 4,
+    value: float = 2,
+    gradient_value: float = 4,
 ) -> Array:
     """Time of the products of `experts` with `tokens` each, one after the other.
 

@@ -14,6 +14,7 @@ from parsim.cluster.hardware import Device
 from parsim.cost.attention import attention_times
 from parsim.cost.borders import Borders
 from parsim.cost.crowding import crowded_device
+from parsim.cost.experts import ExpertCoster
 from parsim.cost.job import Job
 from parsim.cost.kernels import memory_time
 from parsim.cost.passes import LayerCost
@@ -22,6 +23,7 @@ from parsim.cost.residuals import measured_factor
 from parsim.model.operators import (
     Attention,
     Elementwise,
+    Experts,
     Layer,
     Linear,
     Lookup,
@@ -100,6 +102,8 @@ class LayerCoster:
             self._elementwise(op, to)
         elif isinstance(op, Lookup):
             self._lookup(op, to)
+        elif isinstance(op, Experts):
+            self._experts(op, to, how)
         else:
             self._loss(op, to)
 
@@ -112,6 +116,8 @@ class LayerCoster:
         """
         tokens = self.table.microbatch_size if op.per_sequence else self.tokens
         m = np.asarray(tokens, dtype=np.float64)
+        if op.on_sequence:
+            m = m / self.table.sequence_split
         n = op.outputs / np.where(op.split is Split.COLUMN, self.table.tp, 1)
         k = op.inputs / np.where(op.split is Split.ROW, self.table.tp, 1)
         ahead, inward = self._gemm(how, m, n, k), self._gemm(how, m, k, n)
@@ -131,6 +137,25 @@ class LayerCoster:
         to.forward.expose(around)
         to.backward.expose(self.borders.beside(border.entering_backward, weight) + behind)
         to.backward.expose(self.borders.beside(border.entering_forward, inward))
+
+    def _experts(self, op: Experts, to: LayerCost, how: Quantization | None) -> None:
+        """Routing and products of experts; tokens go there and back in either direction."""
+        tokens = self.tokens / self.table.sequence_split
+        price = ExpertCoster(job=self.job, table=self.table, op=op, tokens=tokens, how=how)
+        found = price.times(self.crowded)
+        to.forward.add(found.forward, found.forward_launches)
+        to.products.add(found.products, 2)
+        to.crowded.add(found.crowded, 2)
+        to.backward.add(found.backward, found.backward_launches)
+        if not self.job.software.fused_gradient_accumulation:
+            wide = self.table.common.gradient_precision == "fp32"
+            held = op.expert_parameters / self.table.expert_ranks
+            moved = (10.0 if wide else 6.0) * held
+            to.backward.add(memory_time(self.job.device, moved, kind="accumulate"), 2)
+        for _ in range(2):
+            to.forward.expose(found.moving)
+            to.routed.expose(found.moving)
+            to.backward.expose(found.moving)
 
     def _casts(self, how: Quantization | None, m: Array, n: Array, k: Array, to: LayerCost) -> None:
         """Quantising the input forward and the output's gradient backward, and gathered weights."""

@@ -80,7 +80,8 @@ class LayerCost:
     """Forward and backward of one layer and one micro-batch.
 
     `core` is the forward of its attention core alone, `products` that of its matrix products,
-    `crowded` those products beside a collective (`cost/crowding.py`).
+    `crowded` those products beside a collective (`cost/crowding.py`), `routed` what shows of moving
+    tokens to experts and back.
     """
 
     forward: Pass
@@ -88,6 +89,7 @@ class LayerCost:
     core: Pass
     products: Pass
     crowded: Pass
+    routed: Pass
 
     @classmethod
     def zero(cls, rows: int) -> LayerCost:
@@ -98,6 +100,7 @@ class LayerCost:
             core=Pass.zero(rows),
             products=Pass.zero(rows),
             crowded=Pass.zero(rows),
+            routed=Pass.zero(rows),
         )
 
     def take(self, rows: NDArray[np.int64]) -> LayerCost:
@@ -108,6 +111,7 @@ class LayerCost:
             core=self.core.take(rows),
             products=self.products.take(rows),
             crowded=self.crowded.take(rows),
+            routed=self.routed.take(rows),
         )
 
     def scaled(self, forward: Array, backward: Array) -> LayerCost:
@@ -118,6 +122,7 @@ class LayerCost:
             core=self.core.scaled(forward),
             products=self.products.scaled(forward),
             crowded=self.crowded.scaled(forward),
+            routed=self.routed.scaled(forward),
         )
 
     def recomputed(self, table: PlanTable, half_products: bool) -> Pass:

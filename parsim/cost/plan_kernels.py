@@ -15,12 +15,13 @@ from parsim.cost.attention import FLASH_BACKWARD, attention_times
 from parsim.cost.context import on_ring, slowest_share
 from parsim.cost.job import Job
 from parsim.cost.kernels import flash_attention_time, gemm_time, memory_time
-from parsim.cost.layers import FORWARD_SHARE
+from parsim.cost.layers import FORWARD_SHARE, LayerCoster
 from parsim.cost.quantized import cast_time, product_time, quantization_of, weight_cast_time
-from parsim.cost.stages import even_cut, layer_counts, per_rank, stage_parameters
+from parsim.cost.stages import even_cut, layer_counts, per_rank, stage_experts, stage_parameters
 from parsim.model.operators import (
     Attention,
     Elementwise,
+    Experts,
     Layer,
     Linear,
     Lookup,
@@ -167,11 +168,14 @@ def _operator(price: _Pricer, layer: Layer, op: Operator, runs: _Run) -> Iterato
         yield from _lookup(price, op, runs)
     elif isinstance(op, Loss):
         yield from _loss(price, op, runs)
+    elif isinstance(op, Experts):
+        yield from _experts(price, layer, op, runs)
 
 
 def _linear(price: _Pricer, layer: Layer, op: Linear, runs: _Run) -> Iterator[PlanKernel]:
     plan, software = price.plan, price.job.software
     m = float(plan.microbatch_size) if op.per_sequence else price.tokens
+    m /= plan.tp if op.on_sequence and plan.sequence_parallel else 1
     n = op.outputs / (plan.tp if op.split is Split.COLUMN else 1)
     k = op.inputs / (plan.tp if op.split is Split.ROW else 1)
     wide, fused = plan.gradient_precision == "fp32", software.fused_gradient_accumulation
@@ -187,8 +191,8 @@ def _linear(price: _Pricer, layer: Layer, op: Linear, runs: _Run) -> Iterator[Pl
 def _flash(price: _Pricer, op: Attention, runs: _Run) -> Iterator[PlanKernel]:
     """The kernels of a ring's blocks (one without a ring), and what adds their results up."""
     job, plan, length = price.job, price.plan, float(price.job.model.seq_len)
-    flops = 4.0 * price.tokens * length * op.heads * op.head_dim / plan.tp
-    flops *= (0.5 if op.causal else 1.0) * float(np.max(slowest_share(job, price.table, op)))
+    flops = 4.0 * price.tokens * length * op.heads * op.mean_dim / plan.tp
+    flops *= op.seen(job.model.seq_len) * float(np.max(slowest_share(job, price.table, op)))
     blocks = float(plan.cp if on_ring(job) else 1)
     core, speeds = (
         attention_times(job, price.table, op),
@@ -212,7 +216,7 @@ def _flash(price: _Pricer, op: Attention, runs: _Run) -> Iterator[PlanKernel]:
 def _unfused(price: _Pricer, op: Attention, runs: _Run) -> Iterator[PlanKernel]:
     s, d, value = float(price.job.model.seq_len), float(op.head_dim), price.numbers.activation
     rows, batch = s / price.plan.cp, price.plan.microbatch_size * op.heads / price.plan.tp
-    for n, k in ((s, d), (d, s)):
+    for n, k in ((s, d), (float(op.output_dim), s)):
         seconds = gemm_time(price.job.device, price.numbers.compute, m=rows, n=n, k=k,
                             batch=batch, value=value)  # fmt: skip
         yield _kernel(GEMM, (rows * batch, n, k), seconds, runs.core + 2.0 * runs.backward)
@@ -247,13 +251,25 @@ def _loss(price: _Pricer, op: Loss, runs: _Run) -> Iterator[PlanKernel]:
     yield price.moved(runs.backward, (1.0 - FORWARD_SHARE) * moved, 2, "loss_backward")
 
 
+def _experts(price: _Pricer, layer: Layer, op: Experts, runs: _Run) -> Iterator[PlanKernel]:
+    """All of a layer's experts as one kernel in either direction: no calibration measures them."""
+    cost = LayerCoster(price.job, price.table).cost(Layer(name=layer.name, operators=(op,)))
+    rows = price.tokens * op.top_k, float(op.width), float(op.ffn_hidden_size)
+    yield _kernel("experts_forward", rows, cost.forward.kernels[0], runs.rest)
+    yield _kernel("experts_backward", rows, cost.backward.kernels[0], runs.backward)
+
+
 def _optimizer(price: _Pricer) -> Iterator[PlanKernel]:
     """The update of each pipeline rank's parameters."""
     plan, job = price.plan, price.job
     cut = plan.stage_layers or even_cut(job.model.num_layers, plan.num_stages)
     table = PlanTable.of([plan])
-    parameters = stage_parameters(job.model, table, layer_counts(job.model, cut))
+    counts = layer_counts(job.model, cut)
+    experts = stage_experts(job.model, table, counts)
+    shared = stage_parameters(job.model, table, counts) - experts
     shards = plan.dp_shard if plan.zero_stage else 1
-    for own in per_rank(parameters, plan.pp)[:, 0]:
-        size = float(own) / shards * job.software.optimizer_bytes
+    by_rank = per_rank(shared, plan.pp)[:, 0], per_rank(experts, plan.pp)[:, 0]
+    for own, routed in zip(*by_rank, strict=True):
+        held = float(own) / shards + float(routed) / float(table.expert_shards[0])
+        size = held * job.software.optimizer_bytes
         yield price.moved(1.0 / plan.pp, size, 1, "optimizer")

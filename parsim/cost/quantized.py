@@ -57,7 +57,7 @@ def product_time(
         )
     wider = (used.activation - how.operand) * m * n
     return gemm_time(
-        _rated(device, how),
+        rated(device, how),
         how.peak,
         m=m,
         n=n,
@@ -67,7 +67,7 @@ def product_time(
     )
 
 
-def _rated(device: Device, how: Quantization) -> Device:
+def rated(device: Device, how: Quantization) -> Device:
     """The device with the peak that its quantised products are measured against."""
     rate = device.peak(how.peak) * how.rate
     peaks = {**device.peak_flops, how.peak: rate}
@@ -124,4 +124,4 @@ def _product_weights(model: Model) -> int:
         for layer in model.layers
         for op in layer.operators
         if isinstance(op, Linear)
-    )
+    ) + sum(layer.expert_parameters for layer in model.layers)

@@ -17,7 +17,7 @@ from parsim.cost.passes import Pass
 from parsim.cost.programs import Unit, backward_pass, forward_pass
 from parsim.cost.residuals import measured_factor
 from parsim.cost.sharding import DataParallel
-from parsim.cost.stages import ChunkTimes, LayerTable, rank_parameters
+from parsim.cost.stages import ChunkTimes, LayerTable, rank_experts, rank_parameters
 from parsim.cost.streams import pipelined
 from parsim.plan import PlanTable
 
@@ -40,7 +40,7 @@ class Wire:
     def of(
         cls,
         data: DataParallel,
-        collective: Callable[[Array], Array],
+        collective: Callable[[Array, Array | None], Array],
         counts: Array,
         parameters: Array,
     ) -> Wire:
@@ -54,9 +54,10 @@ class Wire:
         """
         on, calls = data.table.zero_stage == 3, data.job.software.gathers_per_layer
         kinds = np.stack([rank_parameters(one, data.table) for one in data.job.model.kinds])
-        layers = np.where(on, calls * collective(kinds / calls), 0.0)
+        experts = np.stack([rank_experts(one, data.table) for one in data.job.model.kinds])
+        layers = np.where(on, calls * collective(kinds / calls, experts / calls), 0.0)
         held = np.maximum(parameters - counts @ kinds, 0.0)
-        root = np.where(on & (held > 0.0), collective(held), 0.0)
+        root = np.where(on & (held > 0.0), collective(held, None), 0.0)
         each = np.broadcast_to(layers[:, None, :], (len(kinds), *root.shape))
         return cls(layers=each, root=root, whole=counts @ layers + root)
 
@@ -70,8 +71,9 @@ class Sharded:
     """Passes of stages with sharded parameters.
 
     `counts` (S, K) layers of each kind on each stage, `parameters` (S, B) of each stage on a rank,
-    `speed` (B,) the share of its speed that compute keeps beside a collective. The software runs
-    the share `overlap` of the collectives beside compute and the rest in line.
+    `experts` (S, B) those of them that are experts' (None: none), `speed` (B,) the share of its
+    speed that compute keeps beside a collective. The software runs the share `overlap` of the
+    collectives beside compute and the rest in line.
     """
 
     job: Job
@@ -79,6 +81,7 @@ class Sharded:
     counts: Array
     data: DataParallel
     parameters: Array
+    experts: Array | None
     speed: Array
 
     @property
@@ -96,8 +99,9 @@ class Sharded:
 
     def _by_bucket(self, chunk: ChunkTimes) -> ChunkTimes:
         """A backward whose gradients are scattered bucket by bucket as they become ready."""
-        count = self.data.buckets(self.parameters)
-        whole = count * self.data.scatter(self.parameters / count)
+        count = self.data.buckets(self.parameters, self.experts)
+        routed = None if self.experts is None else self.experts / count
+        whole = count * self.data.scatter(self.parameters / count, routed)
         whole = np.where(self.table.zero_stage == 2, whole, 0.0)
         whole = whole * self._factor("sharded_backward", whole)
         beside = pipelined(chunk.time, whole, count, self.speed)

@@ -4,11 +4,15 @@ Per stage and plan, arrays of shape (S, B). `dp_shard` holds ZeRO shards, `dp_re
 Context-parallel ranks hold the same parameters and different gradients, like replicas: ZeRO shards
 over dp_shard x cp, as Megatron-Core and torchtitan do; without ZeRO the all-reduce spans
 dp_replicate x cp.
+
+Experts have data-parallel groups of their own, in which every rank holds the same experts: the
+stage's other ranks hold others. Where `experts` says how many of the `parameters` are theirs, these
+go over their own groups, after the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 
@@ -31,7 +35,9 @@ class DataParallel:
     """Communicators of the data axes of a table of plans.
 
     `reached` are, for each of them, the kinds of node that it touches, with its placement on nodes
-    of that kind: one, but in mixed clusters.
+    of that kind: one, but in mixed clusters. `shards` (B,) are the
+    ranks that share optimizer states, 1 without ZeRO; `experts` the same of the groups of experts,
+    None where the model has none.
     """
 
     job: Job
@@ -39,6 +45,8 @@ class DataParallel:
     shard: Groups
     replicate: Groups
     reached: Mapping[str, tuple[tuple[System, Groups], ...]]
+    shards: Array
+    experts: DataParallel | None = None
 
     @classmethod
     def of(cls, job: Job, table: PlanTable) -> DataParallel:
@@ -62,26 +70,63 @@ class DataParallel:
             else ((job.system, own[name]),)
             for name in kinds
         }
-        return cls(job=job, table=table, shard=own["shard"], replicate=own["replicate"],
-                   reached=reached)  # fmt: skip
+        return cls(
+            job=job,
+            table=table,
+            shard=own["shard"],
+            replicate=own["replicate"],
+            reached=reached,
+            shards=table.shards.astype(np.float64),
+            experts=None if job.model.experts is None else cls.of_experts(job, table),
+        )
 
-    @property
-    def shards(self) -> Array:
-        """Ranks that share optimizer states: dp_shard x cp with ZeRO, else 1."""
-        return self.table.shards.astype(np.float64)
+    @classmethod
+    def of_experts(cls, job: Job, table: PlanTable) -> DataParallel:
+        """Place the groups of ranks that hold the same experts, ep x etp ranks apart."""
+        world, apart = table.world_size, table.expert_ranks
+        shards = table.expert_shards
+        shard = groups(job.system, size=shards, stride=apart, world=world)
+        over = groups(
+            job.system, size=table.expert_replicas // shards, stride=apart * shards, world=world
+        )
+        return cls(
+            job=job,
+            table=table,
+            shard=shard,
+            replicate=over,
+            reached={"shard": ((job.system, shard),), "replicate": ((job.system, over),)},
+            shards=shards.astype(np.float64),
+        )
+
+    def _both(
+        self,
+        of: Callable[[DataParallel, Array], Array],
+        parameters: Array,
+        experts: Array | None,
+    ) -> Array:
+        """What `of` says of the shared parameters and of the experts', together."""
+        if self.experts is None or experts is None:
+            return of(self, parameters)
+        return of(self, parameters - experts) + of(self.experts, experts)
 
     def _time(self, kind: Kind, size: Array, name: str) -> Array:
         """Of the slowest kind of node that the group touches."""
         times = (collective_time(on, kind, size, where) for on, where in self.reached[name])
         return reduce(np.maximum, times)
 
-    def gather(self, parameters: Array) -> Array:
+    def gather(self, parameters: Array, experts: Array | None = None) -> Array:
         """All-gather of parameters over the shard group, seconds."""
+        return self._both(DataParallel._gather, parameters, experts)
+
+    def _gather(self, parameters: Array) -> Array:
         size = parameters * gathered_size(self.job, self.table.precision)
         return self._time("all_gather", size, "shard") + self._staged(size)
 
-    def scatter(self, parameters: Array) -> Array:
+    def scatter(self, parameters: Array, experts: Array | None = None) -> Array:
         """Reduce-scatter of gradients over the shard group, seconds."""
+        return self._both(DataParallel._scatter, parameters, experts)
+
+    def _scatter(self, parameters: Array) -> Array:
         size = parameters * reduced_bytes(self.table)
         return self._time("reduce_scatter", size, "shard") + self._staged(size)
 
@@ -100,20 +145,32 @@ class DataParallel:
         once = self._time("all_reduce", size, "replicate")
         return once + np.where(self.table.zero_stage == 1, self.scatter(parameters), 0.0)
 
-    def buckets(self, parameters: Array) -> Array:
-        """Number of gradient buckets of a stage, at least 1."""
+    def buckets(self, parameters: Array, experts: Array | None = None) -> Array:
+        """Number of gradient buckets of a stage, at least 1; experts have buckets of their own."""
+        return self._both(DataParallel._buckets, parameters, experts)
+
+    def _buckets(self, parameters: Array) -> Array:
         size = parameters * reduced_bytes(self.table)
         return np.maximum(np.ceil(size / self.table.common.bucket_bytes), 1.0)
 
-    def bucketed_reduction(self, parameters: Array) -> tuple[Array, Array]:
+    def bucketed_reduction(
+        self, parameters: Array, experts: Array | None = None
+    ) -> tuple[Array, Array]:
         """(number of buckets, seconds of one bucket) of the final reduction.
 
-        One bucket carries an equal share of the parameters, so its latency is paid per bucket.
+        One bucket carries an equal share of the parameters, so its latency is paid per bucket. With
+        experts it is the mean of their buckets and of the others.
         """
-        count = self.buckets(parameters)
-        return count, self.final_reduction(parameters / count)
+        if self.experts is None or experts is None:
+            count = self.buckets(parameters)
+            return count, self.final_reduction(parameters / count)
+        count, each = self.bucketed_reduction(parameters - experts)
+        other, own = self.experts.bucketed_reduction(experts)
+        return count + other, (count * each + other * own) / (count + other)
 
-    def final_gather(self, parameters: Array, forward: Array, speed: Array) -> Array:
+    def final_gather(
+        self, parameters: Array, forward: Array, speed: Array, experts: Array | None = None
+    ) -> Array:
         """Parameter all-gather after the update, ZeRO-1 and 2: what shows of it, (p, B) seconds.
 
         Bucket by bucket beside a rank's first forwards, which take `forward` seconds, (p, B), and
@@ -121,20 +178,21 @@ class DataParallel:
 
         Leaves out: the bubble in which later ranks wait for their first micro-batch.
         """
-        stage, count = self.table.zero_stage, self.buckets(parameters)
-        whole = np.where((stage == 1) | (stage == 2), self.gather(parameters), 0.0)
+        stage, count = self.table.zero_stage, self.buckets(parameters, experts)
+        whole = np.where((stage == 1) | (stage == 2), self.gather(parameters, experts), 0.0)
         share = self.job.software.overlap if self.table.common.overlap_param_gather else 0.0
         shown = pipelined(forward, whole, count, speed) - forward
         return np.asarray(whole + share * np.where(whole > 0.0, shown - whole, 0.0))
 
-    def optimizer(self, parameters: Array) -> Array:
+    def optimizer(self, parameters: Array, experts: Array | None = None) -> Array:
         """Optimizer step: bytes per local parameter over memory bandwidth, plus host time.
 
         Source: Adam with fp32 states reads and writes about 60 bytes per parameter over copy,
         unscale, norm, clip, update and copy back; 7 to 10 % of a 22B step is reproduced by it.
         Leaves out: CPU offload.
         """
-        moved = parameters / self.shards * self.job.software.optimizer_bytes
+        held = self._both(lambda data, mine: mine / data.shards, parameters, experts)
+        moved = held * self.job.software.optimizer_bytes
         seconds = memory_time(self.job.device, moved, kind="optimizer")
         return seconds + self.job.software.optimizer_fixed
 

@@ -6,7 +6,7 @@ They live with their reasons in `software.yaml` and are printed by `parsim valid
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib.resources import files
@@ -47,6 +47,9 @@ class Software:
     sharded collective carries, between its flat buffer and the tensors; `lookup_gradient` bytes per
     value of the token table by each backward. `optimizer_bytes` is moved per local parameter by a
     step.
+    `expert_overlap` maps the start of a device id (or "default") to the share of dispatching tokens
+    to experts and back that hides beside compute there,
+    `expert_imbalance` is the tokens of the busiest rank's experts over the mean.
     """
 
     id: str
@@ -87,13 +90,23 @@ class Software:
     overlap_param_gather: bool
     overlap_p2p: bool
     scatter_p2p: bool
+    expert_overlap: Mapping[str, float]
+    expert_imbalance: float
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def attention_speed(self, device_id: str) -> tuple[float, float]:
         """(forward, backward) factor on the device's attention efficiency."""
-        known = (key for key in self.attention_factor if device_id.startswith(key))
-        forward, backward = self.attention_factor[max(known, key=len, default="default")]
+        forward, backward = self.attention_factor[_longest(self.attention_factor, device_id)]
         return float(forward), float(backward)
+
+    def expert_hidden(self, device_id: str) -> float:
+        """Share of moving tokens to experts and back that hides beside compute."""
+        return float(self.expert_overlap[_longest(self.expert_overlap, device_id)])
+
+
+def _longest(keys: Iterable[str], device_id: str) -> str:
+    """The longest of some starts of device ids that begins this one, or the default."""
+    return max((key for key in keys if device_id.startswith(key)), key=len, default="default")
 
 
 @cache

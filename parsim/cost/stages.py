@@ -193,7 +193,7 @@ def host_share(job: Job, layers: LayerTable) -> Array:
 
 
 def stage_parameters(model: Model, table: PlanTable, counts: Array) -> Array:
-    """Parameters of each stage on one tensor-parallel rank, (S, B).
+    """Parameters of each stage on one rank, (S, B), its experts' among them.
 
     With tied embeddings and more than one stage the last stage holds a second copy of the table.
     """
@@ -204,6 +204,12 @@ def stage_parameters(model: Model, table: PlanTable, counts: Array) -> Array:
     if model.tied_embeddings and len(counts) > 1:
         rows[-1] += tied_parameters(model, table)
     return rows
+
+
+def stage_experts(model: Model, table: PlanTable, counts: Array) -> Array:
+    """Those of `stage_parameters` that are experts', (S, B)."""
+    per_kind = np.stack([rank_experts(layer, table) for layer in model.kinds])
+    return np.asarray(counts @ per_kind)
 
 
 def per_rank(stages: Array, pp: int) -> Array:
@@ -217,8 +223,14 @@ def tied_parameters(model: Model, table: PlanTable) -> Array:
 
 
 def rank_parameters(layer: Layer, table: PlanTable) -> Array:
-    """Parameters of one layer on one tensor-parallel rank, (B,)."""
-    return np.asarray(np.ceil(layer.split_parameters / table.tp) + layer.repeated_parameters)
+    """Parameters of one layer on one rank, (B,)."""
+    shared = np.ceil(layer.split_parameters / table.tp) + layer.repeated_parameters
+    return np.asarray(shared + rank_experts(layer, table))
+
+
+def rank_experts(layer: Layer, table: PlanTable) -> Array:
+    """Those of them that are experts', (B,): all experts' over ep x etp."""
+    return np.asarray(layer.expert_parameters / table.expert_ranks)
 
 
 def largest_layer_parameters(model: Model, table: PlanTable) -> Array:

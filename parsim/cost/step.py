@@ -25,6 +25,7 @@ from parsim.cost.stages import (
     forward_times,
     layer_counts,
     per_rank,
+    stage_experts,
     stage_parameters,
     tied_parameters,
 )
@@ -43,7 +44,8 @@ class StepCosts:
     `buckets` and `bucket_time` (S, B) describe the reduction after a stage's last backward.
     `tied`, `norm` (B,), `optimizer` and `gather` (p, B) follow. `late` (B,) is what the last
     backwards lose to the reduction beside them. `straggler` (B,) is the share by which the whole
-    step grows. `parameters` (S, B) counts local parameters of one rank.
+    step grows. `parameters` (S, B) counts local parameters of one rank, `experts` (S, B) those of
+    them that are experts' (None: none).
     """
 
     forward: Array
@@ -63,6 +65,7 @@ class StepCosts:
     parameters: Array
     blocking_p2p: bool
     overlap_reduce: bool
+    experts: Array | None = None
 
     @property
     def num_plans(self) -> int:
@@ -98,16 +101,24 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
     counts = layer_counts(job.model, stage_cut(job, table))
     data = DataParallel.of(job, table)
     parameters = stage_parameters(job.model, table, counts)
+    experts = stage_experts(job.model, table, counts) if job.model.experts else None
     forward = forward_times(job, layers, counts)
     backward = backward_times(job, layers, counts)
     speed = speed_beside(job.system, data.shard, layers.kinds)
     sharded = Sharded(
-        job=job, layers=layers, counts=counts, data=data, parameters=parameters, speed=speed
+        job=job,
+        layers=layers,
+        counts=counts,
+        data=data,
+        parameters=parameters,
+        experts=experts,
+        speed=speed,
     )
     ahead, behind = sharded.passes(forward, backward)
-    buckets, bucket_time = data.bucketed_reduction(parameters)
+    buckets, bucket_time = data.bucketed_reduction(parameters, experts)
     pp = int(table.pp[0])
     by_rank = per_rank(parameters, pp)
+    routed = None if experts is None else per_rank(experts, pp)
     # compute that loses more than half of a collective's time gains nothing from it beside
     beside = table.common.overlap_grad_reduce and (job.system.interference or 0.0) < 0.5
     return StepCosts(
@@ -121,13 +132,14 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         bucket_time=bucket_time,
         tied=_tied(job, table),
         norm=data.gradient_norm(),
-        optimizer=data.optimizer(by_rank),
-        gather=data.final_gather(by_rank, per_rank(ahead.time, pp), speed),
+        optimizer=data.optimizer(by_rank, routed),
+        gather=data.final_gather(by_rank, per_rank(ahead.time, pp), speed, routed),
         straggler=_straggler(job, table),
         parameters=parameters,
         blocking_p2p=not table.common.overlap_p2p,
         overlap_reduce=beside,
         late=_late(behind.time, buckets, bucket_time, speed).max(axis=0) * beside,
+        experts=experts,
     )
 
 

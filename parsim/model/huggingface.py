@@ -40,6 +40,19 @@ FAMILY_FLAGS: Mapping[str, Mapping[str, Any]] = {
     "llama": _LLAMA_FLAGS,
     "mistral": _LLAMA_FLAGS,
     "qwen2": {**_LLAMA_FLAGS, "qkv_bias": True},
+    "mixtral": _LLAMA_FLAGS,
+    "qwen3_moe": {**_LLAMA_FLAGS, "qk_norm": True},
+    "gpt_oss": {
+        **_LLAMA_FLAGS,
+        "qkv_bias": True,
+        "projection_bias": True,
+        "mlp_bias": True,
+        "window_every": 2,
+    },
+    "deepseek_v2": _LLAMA_FLAGS,
+    "deepseek_v3": _LLAMA_FLAGS,
+    "kimi_k2": _LLAMA_FLAGS,
+    "nemotron_h": {**_LLAMA_FLAGS, "rope": False, "gated_mlp": False},
 }
 """Fields of TransformerSpec that every member of a family shares, where not the spec's default."""
 
@@ -49,7 +62,17 @@ _SIZE_KEYS = {"gpt2": ("n_layer", "n_embd", "n_head")}
 
 # Number of key-value heads where the key is absent; None means one for each query head. A null
 # value means one for each query head in every family.
-_DEFAULT_KV_HEADS: Mapping[str, int | None] = {"llama": None, "mistral": 8, "qwen2": 32}
+_DEFAULT_KV_HEADS: Mapping[str, int | None] = {
+    "llama": None,
+    "mistral": 8,
+    "qwen2": 32,
+    "mixtral": 8,
+    "qwen3_moe": 4,
+    "gpt_oss": 8,
+}
+
+_LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
+"""Families with multi-head latent attention, whose heads have two parts."""
 
 # BERT class -> (pooler, head); the other classes put a small classifier on the encoder.
 _BERT_CLASSES: Mapping[str, tuple[bool, Head]] = {
@@ -66,6 +89,12 @@ _DROPOUT_KEYS: Mapping[str, Mapping[str, float]] = {
     "llama": {"attention_dropout": 0.0},
     "mistral": {"attention_dropout": 0.0},
     "qwen2": {"attention_dropout": 0.0},
+    "mixtral": {"attention_dropout": 0.0},
+    "qwen3_moe": {"attention_dropout": 0.0},
+    "gpt_oss": {"attention_dropout": 0.0},
+    "deepseek_v2": {"attention_dropout": 0.0},
+    "deepseek_v3": {"attention_dropout": 0.0},
+    "kimi_k2": {"attention_dropout": 0.0},
 }
 
 
@@ -160,6 +189,15 @@ class _Config:
             raise self._wrong(key, "a whole number of at least 1")
         return value
 
+    def amount(self, key: str, default: int) -> int:
+        """A whole number that may be 0; `default` where the key is absent or null."""
+        value = self.values.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise self._wrong(key, "a whole number of at least 0")
+        return value
+
     def optional_integer(self, key: str, default: int | None) -> int | None:
         """The same, or `default` where the key is absent, or None where it is null."""
         if key not in self.values:
@@ -191,6 +229,8 @@ class _Config:
 
     def head_dim(self, width: str, heads: str) -> int:
         """Width of a head: the file's in llama and its kin, else an equal share."""
+        if self.model_type in _LATENT:
+            return self.integer("qk_nope_head_dim") + self.integer("qk_rope_head_dim")
         if self.model_type in _DEFAULT_KV_HEADS:
             stated = self.optional_integer("head_dim", None)
             if stated is not None:
@@ -271,22 +311,79 @@ def _llama(config: _Config) -> dict[str, Any]:
     return fields
 
 
+def _mixtral(config: _Config) -> dict[str, Any]:
+    width = config.integer("intermediate_size")
+    return {
+        **_llama(config),
+        "num_experts": config.integer("num_local_experts"),
+        "experts_per_token": config.integer("num_experts_per_tok"),
+        "expert_ffn_hidden_size": width,
+    }
+
+
+def _gpt_oss(config: _Config) -> dict[str, Any]:
+    return {**_mixtral(config), "window": config.amount("sliding_window", 128)}
+
+
+def _qwen3_moe(config: _Config) -> dict[str, Any]:
+    only = config.values.get("mlp_only_layers") or []
+    if only != list(range(len(only))):
+        raise ModelError(
+            f"mlp_only_layers={only} in a qwen3_moe config must be the first layers; anything "
+            f"else is not supported"
+        )
+    return {
+        **_llama(config),
+        "num_experts": config.integer("num_experts"),
+        "experts_per_token": config.integer("num_experts_per_tok"),
+        "expert_ffn_hidden_size": config.integer("moe_intermediate_size"),
+        "dense_layers": len(only),
+        "expert_every": config.amount("decoder_sparse_step", 1),
+    }
+
+
+def _deepseek(config: _Config) -> dict[str, Any]:
+    """DeepSeek V2 and V3, and what is made after them: latent attention and shared experts."""
+    width = config.integer("moe_intermediate_size")
+    return {
+        "ffn_hidden_size": config.integer("intermediate_size"),
+        "tied_embeddings": config.flag("tie_word_embeddings", False),
+        "num_experts": config.integer("n_routed_experts"),
+        "experts_per_token": config.integer("num_experts_per_tok"),
+        "expert_ffn_hidden_size": width,
+        "shared_expert_ffn_hidden_size": width * config.amount("n_shared_experts", 0),
+        "dense_layers": config.amount("first_k_dense_replace", 0),
+        "expert_every": config.amount("moe_layer_freq", 1),
+        "q_lora_rank": config.amount("q_lora_rank", 0),
+        "kv_lora_rank": config.integer("kv_lora_rank"),
+        "rope_head_dim": config.integer("qk_rope_head_dim"),
+        "value_head_dim": config.integer("v_head_dim"),
+    }
+
+
 _READERS: Mapping[str, Callable[[_Config], dict[str, Any]]] = {
     "bert": _bert,
     "gpt2": _gpt2,
     "llama": _llama,
     "mistral": _llama,
     "qwen2": _llama,
+    "mixtral": _mixtral,
+    "qwen3_moe": _qwen3_moe,
+    "gpt_oss": _gpt_oss,
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
+    "kimi_k2": _deepseek,
 }
 
 
 def _window_note(config: _Config, seq_len: int | None) -> str:
     """Sliding-window attention is accepted and costed as attention over the whole sequence."""
-    if config.model_type == "qwen2" and not config.flag("use_sliding_window", False):
+    if config.model_type in ("qwen2", "qwen3_moe") and not config.flag("use_sliding_window", False):
         return ""
-    if config.model_type not in ("mistral", "qwen2"):
+    if config.model_type not in ("mistral", "qwen2", "mixtral", "qwen3_moe"):
         return ""
-    window = config.optional_integer("sliding_window", 4096)
+    absent = 4096 if config.model_type in ("mistral", "qwen2") else None
+    window = config.optional_integer("sliding_window", absent)
     length = config.longest_sequence() if seq_len is None else seq_len
     if window is None or window >= length:
         return ""

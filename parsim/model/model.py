@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parsim.model.operators import Attention, Layer
+from parsim.model.operators import Attention, Experts, Layer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,21 @@ class Model:
             + sum(layer.parameters for layer in self.layers)
             + self.head.parameters
         )
+
+    @property
+    def experts(self) -> Experts | None:
+        """The first layer's experts, of the layers that have any."""
+        return next((layer.experts for layer in self.kinds if layer.experts is not None), None)
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that one token meets: of the experts only those that the router picks."""
+        idle = sum(
+            (op.count - op.top_k) * op.one_expert
+            for op in (layer.experts for layer in self.layers)
+            if op is not None
+        )
+        return self.parameters - idle
 
     @property
     def attention(self) -> Attention | None:

@@ -39,7 +39,8 @@ class Linear:
 
     Backward is two more GEMMs, for X and for W. The input is kept for backward. `owns_weight` is
     False for an output projection tied to the embedding: its FLOPs count, its parameters do not.
-    `per_sequence` marks a projection of one token of each sequence (BERT's pooler).
+    `per_sequence` marks a projection of one token of each sequence (BERT's pooler),
+    `on_sequence` one that is not split and works on the tokens of the sequence region.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Linear:
     bias: bool
     owns_weight: bool = True
     per_sequence: bool = False
+    on_sequence: bool = False
 
     @property
     def split_parameters(self) -> int:
@@ -71,12 +73,18 @@ class Linear:
         return 2 * self.inputs * self.outputs
 
 
+WINDOW_TILE = 128
+"""Keys of a tile of fused attention, by which a window is rounded up."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
     """softmax(Q K^T) V over `heads` query heads that share `kv_heads` keys and values.
 
     `fused` is a flash kernel: scores stay on chip, Q, K, V and one fp32 number per token and head
     are kept. Unfused keeps the softmax output and, with `dropout`, its mask and dropped copy.
+    `value_dim` is the width of a value's head where it is not `head_dim`, and of `window` tokens a
+    query sees the last ones only (None: all before it).
     """
 
     heads: int
@@ -85,16 +93,38 @@ class Attention:
     causal: bool
     fused: bool
     dropout: bool
+    value_dim: int | None = None
+    window: int | None = None
 
     split_parameters = 0
     repeated_parameters = 0
 
+    @property
+    def output_dim(self) -> int:
+        """Width of a value's head, and so of an output's."""
+        return self.head_dim if self.value_dim is None else self.value_dim
+
+    @property
+    def mean_dim(self) -> float:
+        """Mean inner width of both products, which sets their FLOPs: (d + d_v) / 2."""
+        return self.head_dim if self.value_dim is None else (self.head_dim + self.value_dim) / 2
+
+    def seen(self, seq_len: int) -> float:
+        """Share of the full square of scores that is computed: causal 1/2, windowed less.
+
+        A kernel computes whole tiles, so a tile of queries meets its window and a tile more.
+        """
+        whole = 0.5 if self.causal else 1.0
+        if self.window is None:
+            return whole
+        return min((self.window + WINDOW_TILE) / seq_len, whole)
+
     def flops(self, batch: int, seq_len: int) -> int:
-        """Forward FLOPs of both products on the full square, 4 b s^2 a d.
+        """Forward FLOPs of both products on the full square, 2 b s^2 a (d + d_v).
 
         The full square is the convention of the Megatron papers even for causal attention.
         """
-        return 4 * batch * seq_len**2 * self.heads * self.head_dim
+        return 2 * batch * seq_len**2 * self.heads * (self.head_dim + self.output_dim)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,14 +192,63 @@ class Loss:
     repeated_parameters = 0
 
 
-Operator = Linear | Attention | Elementwise | Lookup | Loss
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """`count` feed-forward networks of width f; a router picks `top_k` of them for each token.
+
+    Router: (width, count). An expert: (width, f), twice if gated, then (f, width); with `bias` a
+    bias each. Experts are divided over expert-parallel ranks, their widths over expert-tensor ones,
+    and the router is on every rank.
+
+    Source: Shazeer et al. 2017 (arXiv:1701.06538); Jiang et al. 2024 (arXiv:2401.04088).
+    """
+
+    count: int
+    top_k: int
+    width: int
+    ffn_hidden_size: int
+    gated: bool
+    bias: bool
+
+    split_parameters = 0
+
+    @property
+    def halves(self) -> int:
+        """Outputs of the first product over f."""
+        return 2 if self.gated else 1
+
+    @property
+    def repeated_parameters(self) -> int:
+        """The router, on every rank."""
+        return self.width * self.count + (self.count if self.bias else 0)
+
+    @property
+    def one_expert(self) -> int:
+        """Parameters of one expert."""
+        weights = (self.halves + 1) * self.width * self.ffn_hidden_size
+        return weights + (self.halves * self.ffn_hidden_size + self.width) * self.bias
+
+    @property
+    def expert_parameters(self) -> int:
+        """Parameters of all experts, without the router."""
+        return self.count * self.one_expert
+
+    @property
+    def flops_per_token(self) -> int:
+        """Forward FLOPs for one token: 2 per weight that it meets."""
+        each = 2 * (self.halves + 1) * self.width * self.ffn_hidden_size
+        return 2 * self.width * self.count + self.top_k * each
+
+
+Operator = Linear | Attention | Elementwise | Lookup | Loss | Experts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
     """Operators in execution order; the unit that pipeline cuts and recomputation work on.
 
-    `split_parameters` are divided by tp, `repeated_parameters` are on every tensor-parallel rank.
+    `split_parameters` are divided by tp, `repeated_parameters` are on every tensor-parallel rank,
+    `expert_parameters` are divided by ep and etp.
     """
 
     name: str
@@ -188,7 +267,17 @@ class Layer:
     @property
     def parameters(self) -> int:
         """All parameters of the layer."""
-        return self.split_parameters + self.repeated_parameters
+        return self.split_parameters + self.repeated_parameters + self.expert_parameters
+
+    @property
+    def experts(self) -> Experts | None:
+        """The layer's experts, if it has any."""
+        return next((op for op in self.operators if isinstance(op, Experts)), None)
+
+    @property
+    def expert_parameters(self) -> int:
+        """Parameters of experts, routers not among them."""
+        return sum(op.expert_parameters for op in self.operators if isinstance(op, Experts))
 
     def forward_flops(self, batch: int, seq_len: int) -> int:
         """Model FLOPs of one forward pass of `batch` sequences (matrix products only)."""
@@ -200,4 +289,6 @@ def _forward_flops(op: Operator, batch: int, seq_len: int) -> int:
         return op.flops_per_token * batch * (1 if op.per_sequence else seq_len)
     if isinstance(op, Attention):
         return op.flops(batch, seq_len)
+    if isinstance(op, Experts):
+        return op.flops_per_token * batch * seq_len
     return 0

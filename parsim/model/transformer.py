@@ -1,4 +1,4 @@
-"""Transformer families as operators: GPT-2/3, Llama 2/3 and its kin, BERT.
+"""Transformer families as operators: GPT-2/3, Llama 2/3 and its kin, mixtures of experts, BERT.
 
 Widths: h hidden, a heads, k key-value heads, d head size, f feed-forward, V vocabulary.
 Traffic of a memory-bound operator is what an unfused-but-sensible kernel must read and write, in
@@ -7,14 +7,11 @@ values per token and width element; a software profile scales it (parsim/cost/so
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
-
-from parsim.errors import ModelError
 from parsim.model.model import Model
 from parsim.model.operators import (
     Attention,
     Elementwise,
+    Experts,
     Layer,
     Linear,
     Lookup,
@@ -23,88 +20,9 @@ from parsim.model.operators import (
     Region,
     Split,
 )
+from parsim.model.spec import Head, TransformerSpec, check_spec, with_options
 
-Head = Literal["lm", "mlm", "none"]
-
-MAX_LAYERS = 100_000
-"""More layers than any transformer has: a slip in a file, which would exhaust memory."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransformerSpec:
-    """Everything that distinguishes one dense transformer from another.
-
-    `padded_vocab_size` rows are stored and computed (None: no padding). `positions` is the length
-    of a learned position table (0: none). `post_norm` is BERT's order, which has a norm after the
-    embedding and none before the head. `fused_attention` and `dropout` change traffic and memory.
-    """
-
-    name: str
-    num_layers: int
-    hidden_size: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    ffn_hidden_size: int
-    vocab_size: int
-    seq_len: int
-    padded_vocab_size: int | None = None
-    positions: int = 0
-    token_types: int = 0
-    rope: bool = False
-    rms_norm: bool = False
-    gated_mlp: bool = False
-    qkv_bias: bool = True
-    projection_bias: bool = True
-    mlp_bias: bool = True
-    post_norm: bool = False
-    tied_embeddings: bool = True
-    causal: bool = True
-    pooler: bool = False
-    head: Head = "lm"
-    fused_attention: bool = True
-    dropout: bool = False
-
-    @property
-    def vocab_rows(self) -> int:
-        """Rows of the stored vocabulary table."""
-        return self.padded_vocab_size or self.vocab_size
-
-    @property
-    def norm_parameters(self) -> int:
-        """Weight, and bias where the norm has one."""
-        return self.hidden_size * (1 if self.rms_norm else 2)
-
-
-def with_options(spec: TransformerSpec, **changes: object) -> TransformerSpec:
-    """Return the spec with some fields replaced, checked again."""
-    changed = replace(spec, **changes)  # type: ignore[arg-type]
-    check_spec(changed)
-    return changed
-
-
-def check_spec(spec: TransformerSpec) -> None:
-    """Raise ModelError where sizes contradict each other."""
-    for field in ("num_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
-                  "head_dim", "ffn_hidden_size", "vocab_size", "seq_len"):  # fmt: skip
-        if getattr(spec, field) < 1:
-            raise ModelError(f"{field}={getattr(spec, field)} must be at least 1")
-    if spec.num_layers > MAX_LAYERS:
-        raise ModelError(f"num_layers={spec.num_layers} is above {MAX_LAYERS}")
-    if spec.num_attention_heads % spec.num_key_value_heads:
-        raise ModelError(
-            f"num_key_value_heads={spec.num_key_value_heads} does not divide "
-            f"num_attention_heads={spec.num_attention_heads}"
-        )
-    if spec.padded_vocab_size is not None and spec.padded_vocab_size < spec.vocab_size:
-        raise ModelError(
-            f"padded_vocab_size={spec.padded_vocab_size} is below vocab_size={spec.vocab_size}"
-        )
-    if 0 < spec.positions < spec.seq_len:
-        raise ModelError(
-            f"seq_len={spec.seq_len} is longer than the {spec.positions} learned positions; "
-            f"use seq_len <= {spec.positions}"
-        )
+__all__ = ("Head", "TransformerSpec", "build_transformer", "check_spec", "with_options")
 
 
 def build_transformer(spec: TransformerSpec) -> Model:
@@ -116,9 +34,78 @@ def build_transformer(spec: TransformerSpec) -> Model:
         vocab_size=spec.vocab_rows,
         hidden_size=spec.hidden_size,
         embedding=_embedding(spec),
-        layers=(Layer(name="block", operators=(*_attention(spec), *_mlp(spec))),) * spec.num_layers,
+        layers=_layers(spec),
         head=_head(spec),
         tied_embeddings=spec.tied_embeddings and spec.head != "none",
+    )
+
+
+def _layers(spec: TransformerSpec) -> tuple[Layer, ...]:
+    """Layers in order; equal ones are the same object."""
+    if spec.layer_pattern:
+        parts = {part: _part(spec, part) for part in sorted(set(spec.layer_pattern))}
+        return tuple(parts[part] for part in spec.layer_pattern)
+    known: dict[tuple[bool, bool], Layer] = {}
+    found = []
+    for number in range(spec.num_layers):
+        sparse, near = kind = spec.has_experts(number), spec.has_window(number)
+        if kind not in known:
+            attention = _latent(spec) if spec.kv_lora_rank else _attention(spec, near)
+            block = _experts(spec) if sparse else _mlp(spec)
+            name = "expert_block" if sparse else "block"
+            known[kind] = Layer(name=name, operators=(*attention, *block))
+        found.append(known[kind])
+    return tuple(found)
+
+
+def _part(spec: TransformerSpec, part: str) -> Layer:
+    """A layer of a hybrid, by its letter."""
+    if part == "M":
+        return Layer(name="mamba_block", operators=_mamba(spec))
+    if part == "*":
+        return Layer(name="attention_block", operators=_attention(spec, near=False))
+    if part == "E":
+        return Layer(name="expert_block", operators=_experts(spec))
+    return Layer(name="mlp_block", operators=_mlp(spec))
+
+
+MAMBA_FORWARD, MAMBA_BACKWARD, MAMBA_SAVED = 16.0, 40.0, 5.0
+"""Values moved and kept per token and inner width of a Mamba-2 mixer between its projections, with
+chunks of 256 tokens. Forward: convolution 3, states of chunks 2.25, passing them on 2, products
+inside chunks 1.5, scan 4.25, gated norm 3. Backward: 2.5 times as many. Kept: what the projection
+made (2.5), what the convolution made (1.5), the scan's output (1)."""
+
+CONVOLUTION = 4
+"""Tokens that the mixer's convolution sees."""
+
+
+def _mamba(spec: TransformerSpec) -> tuple[Operator, ...]:
+    """A Mamba-2 mixer: a projection to gate, values, both sides of the states, and time steps.
+
+    Source: Dao and Gu 2024 (arXiv:2405.21060), section 8; kernels of state-spaces/mamba, whose
+    arithmetic (some 4.7 MFLOP a token, a tenth of the projections') hides under their traffic.
+    Leaves out: that arithmetic, in model FLOPs too.
+    """
+    h, inner = spec.hidden_size, spec.mamba_heads * spec.mamba_head_dim
+    convolved = inner + 2 * spec.mamba_groups * spec.mamba_state
+    own = convolved * (CONVOLUTION + 1) + 3 * spec.mamba_heads + inner
+    mixer = Elementwise(
+        name="scan",
+        width=inner,
+        region=Region.TENSOR,
+        forward=MAMBA_FORWARD,
+        backward=MAMBA_BACKWARD,
+        saved=MAMBA_SAVED,
+        launches=(7, 14),
+        repeated_parameters=own,
+    )
+    outputs = inner + convolved + spec.mamba_heads
+    return (
+        _norm(spec, "mamba_norm"),
+        Linear(name="mamba_in", inputs=h, outputs=outputs, split=Split.COLUMN, bias=False),
+        mixer,
+        Linear(name="mamba_out", inputs=inner, outputs=h, split=Split.ROW, bias=False),
+        _residual(spec, "mamba_residual", False),
     )
 
 
@@ -136,13 +123,15 @@ def _embedding(spec: TransformerSpec) -> Layer:
     return Layer(name="embedding", operators=(lookup, *extra))
 
 
-def _attention(spec: TransformerSpec) -> tuple[Operator, ...]:
+def _attention(spec: TransformerSpec, near: bool) -> tuple[Operator, ...]:
     h, d = spec.hidden_size, spec.head_dim
     q_width, kv_width = spec.num_attention_heads * d, spec.num_key_value_heads * d
     qkv_width = q_width + 2 * kv_width
     before: tuple[Operator, ...] = () if spec.post_norm else (_norm(spec, "attention_norm"),)
     after: tuple[Operator, ...] = (_norm(spec, "attention_norm"),) if spec.post_norm else ()
     rope = (_tensor("rope", q_width + kv_width, 2, 2),) if spec.rope else ()
+    if spec.qk_norm:
+        rope = (_qk_norm(spec, q_width + kv_width), *rope)
     # an unfused kernel wants (batch, head) outermost: two tensors of width h are copied to get
     # there and back, the others are views (8 bytes per h in the traffic count of the 22B layer)
     transposes = () if spec.fused_attention else (_tensor("transpose", 2 * h, 2, 2, launches=2),)
@@ -158,6 +147,7 @@ def _attention(spec: TransformerSpec) -> tuple[Operator, ...]:
             causal=spec.causal,
             fused=spec.fused_attention,
             dropout=spec.dropout,
+            window=spec.window if near else None,
         ),
         Linear(
             name="projection",
@@ -171,22 +161,124 @@ def _attention(spec: TransformerSpec) -> tuple[Operator, ...]:
     )
 
 
+def _latent(spec: TransformerSpec) -> tuple[Operator, ...]:
+    """Multi-head latent attention: low-rank projections down, norms, projections up to all heads.
+
+    Source: DeepSeek-V2 (arXiv:2405.04434), section 2.1; each rank of a tensor-parallel group has
+    the projections down, which are small, and its share of those up.
+    """
+    h, a, d, rope = spec.hidden_size, spec.num_attention_heads, spec.head_dim, spec.rope_head_dim
+    down: tuple[Operator, ...] = ()
+    if spec.q_lora_rank:
+        down = (_down("q_down", h, spec.q_lora_rank), _latent_norm("q_norm", spec.q_lora_rank))
+    kv_width = a * (d - rope + spec.value_width)
+    return (
+        _norm(spec, "attention_norm"),
+        *down,
+        Linear(
+            name="q_up", inputs=spec.q_lora_rank or h, outputs=a * d, split=Split.COLUMN, bias=False
+        ),
+        _down("kv_down", h, spec.kv_lora_rank + rope),
+        _latent_norm("kv_norm", spec.kv_lora_rank),
+        Linear(
+            name="kv_up", inputs=spec.kv_lora_rank, outputs=kv_width, split=Split.COLUMN, bias=False
+        ),
+        # queries are read and written, keys and values put together from what all heads share
+        _tensor("rope", 2 * a * d + a * spec.value_width, 2, 2, launches=2),
+        Attention(
+            heads=a,
+            kv_heads=a,
+            head_dim=d,
+            causal=spec.causal,
+            fused=spec.fused_attention,
+            dropout=spec.dropout,
+            value_dim=spec.value_width,
+        ),
+        Linear(
+            name="projection",
+            inputs=a * spec.value_width,
+            outputs=h,
+            split=Split.ROW,
+            bias=spec.projection_bias,
+        ),
+        _residual(spec, "attention_residual", spec.projection_bias),
+    )
+
+
+def _down(name: str, inputs: int, outputs: int) -> Linear:
+    return Linear(
+        name=name, inputs=inputs, outputs=outputs, split=Split.NONE, bias=False, on_sequence=True
+    )
+
+
+def _latent_norm(name: str, width: int) -> Elementwise:
+    return Elementwise(
+        name=name,
+        width=width,
+        region=Region.SEQUENCE,
+        forward=2,
+        backward=4,
+        saved=1,
+        launches=(1, 2),
+        repeated_parameters=width,
+    )
+
+
+def _qk_norm(spec: TransformerSpec, width: int) -> Elementwise:
+    """RMS norms over each head's queries and keys, with one weight for all heads of either."""
+    return Elementwise(
+        name="qk_norm",
+        width=width,
+        region=Region.TENSOR,
+        forward=2,
+        backward=4,
+        saved=1,
+        launches=(2, 4),
+        repeated_parameters=2 * spec.head_dim,
+    )
+
+
+def _experts(spec: TransformerSpec) -> tuple[Operator, ...]:
+    """Experts, and beside them the shared one, which is a plain MLP that every token meets."""
+    width = spec.shared_expert_ffn_hidden_size
+    shared = _feed_forward(spec, width) if width else ()
+    return (
+        _norm(spec, "mlp_norm"),
+        Experts(
+            count=spec.num_experts,
+            top_k=spec.experts_per_token,
+            width=spec.hidden_size,
+            ffn_hidden_size=spec.expert_ffn_hidden_size,
+            gated=spec.gated_mlp,
+            bias=spec.mlp_bias,
+        ),
+        *shared,
+        _residual(spec, "mlp_residual", spec.mlp_bias),
+    )
+
+
 def _mlp(spec: TransformerSpec) -> tuple[Operator, ...]:
-    h, f = spec.hidden_size, spec.ffn_hidden_size
+    norm = _norm(spec, "mlp_norm")
+    block: tuple[Operator, ...] = (
+        *_feed_forward(spec, spec.ffn_hidden_size),
+        _residual(spec, "mlp_residual", spec.mlp_bias),
+    )
+    return (*block, norm) if spec.post_norm else (norm, *block)
+
+
+def _feed_forward(spec: TransformerSpec, f: int) -> tuple[Operator, ...]:
+    h = spec.hidden_size
     halves = 2 if spec.gated_mlp else 1
     # GELU: read x, write y; backward reads dy and x, writes dx. SwiGLU reads both halves, writes
     # one; backward reads dy and both halves, writes both. The input(s) are kept for backward.
     activation = _tensor(
         "swiglu" if spec.gated_mlp else "gelu", f, 1 + halves, 1 + 2 * halves, saved=halves
     )
-    norm = _norm(spec, "mlp_norm")
-    block: tuple[Operator, ...] = (
+    return (
         Linear(name="fc1", inputs=h, outputs=halves * f, split=Split.COLUMN, bias=spec.mlp_bias),
         activation,
         Linear(name="fc2", inputs=f, outputs=h, split=Split.ROW, bias=spec.mlp_bias),
-        _residual(spec, "mlp_residual", spec.mlp_bias),
     )
-    return (*block, norm) if spec.post_norm else (norm, *block)
 
 
 def _head(spec: TransformerSpec) -> Layer:

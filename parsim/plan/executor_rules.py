@@ -19,6 +19,9 @@ def unrunnable(plan: Plan, model: Model) -> str | None:
     """Why the executor refuses a plan of this model, or None."""
     if not any(isinstance(op, Loss) for op in model.head.operators):
         return f"{model.name} has head=none, so there is no loss to train it with; set a head"
+    if model.experts is not None:
+        count = model.experts.count
+        return f"num_experts={count}: experts can be simulated but not run yet; run a dense model"
     return _vocabulary(plan, model) or wrong_training(plan) or _split_backward(plan)
 
 

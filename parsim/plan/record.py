@@ -167,6 +167,10 @@ class Plan:
     "fp32" or "same" (as the parameters). `bucket_bytes` is the size of one gradient bucket.
     `scatter_p2p` sends 1/tp of a stage boundary per rank and gathers it inside the node.
 
+    `ep` shares out the experts of each layer to neighbouring ranks of a pipeline stage and `etp`
+    splits each of them: both divide the stage's dp x cp x tp ranks and are no factors of the world.
+    The ranks that hold the same experts, dp x cp x tp / (ep x etp), reduce their gradients.
+
     `actions` is the CSV of a schedule of the user's own, whose file `schedule` then names. It is
     text and no `Schedule`, so that a plan still holds all that decides its step, compares and
     hashes like its other fields, and needs nothing of the schedule layer above it;
@@ -187,6 +191,7 @@ class Plan:
     dp_shard: int = 1
     cp: int = 1
     ep: int = 1
+    etp: int = 1
     microbatch_size: int = 1
     num_microbatches: int = 1
     schedule: str = "1f1b"
@@ -232,6 +237,11 @@ class Plan:
         return self.microbatch_size * self.num_microbatches * self.dp
 
     @property
+    def stage_ranks(self) -> int:
+        """Ranks of one pipeline stage: dp x cp x tp."""
+        return self.dp * self.cp * self.tp
+
+    @property
     def microbatches(self) -> tuple[int, ...]:
         """Micro-batches of each replica."""
         return self.replica_microbatches or (self.num_microbatches,) * self.dp
@@ -249,11 +259,13 @@ class Plan:
         return stride
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, enums by name; the fields of `_RARE` only where there are any."""
+        """Plain data, enums by name; `etp` and the fields of `_RARE` only where there are any."""
         document = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in _RARE:
             if document[name] is None:
                 del document[name]
+        if self.etp == 1:
+            del document["etp"]
         document["recompute"] = self.recompute.name.lower()
         document["rank_order"] = list(self.rank_order)
         document["stage_layers"] = list(self.stage_layers) if self.stage_layers else None
@@ -263,6 +275,8 @@ class Plan:
         """A short name for tables: `tp8 pp8 dp16 mb1 m96 1f1b full`."""
         parts = [f"tp{self.tp}", f"pp{self.pp}", f"dp{self.dp}"]
         parts += [f"cp{self.cp}"] if self.cp > 1 else []
+        parts += [f"ep{self.ep}"] if self.ep > 1 else []
+        parts += [f"etp{self.etp}"] if self.etp > 1 else []
         parts += [f"mb{self.microbatch_size}"]
         schedule = self.schedule if self.actions is None else PurePath(self.schedule).name
         parts += [f"m{_span(self.microbatches)}", schedule if self.pp > 1 else "no-pipeline"]

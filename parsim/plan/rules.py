@@ -45,7 +45,7 @@ def _listed(values: list[int]) -> str:
 
 
 def _degrees(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    names = ("tp", "pp", "dp_replicate", "dp_shard", "cp", "ep", "microbatch_size",
+    names = ("tp", "pp", "dp_replicate", "dp_shard", "cp", "ep", "etp", "microbatch_size",
              "num_microbatches", "v")  # fmt: skip
     for name in names:
         if getattr(plan, name) < 1:
@@ -53,9 +53,53 @@ def _degrees(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     return None
 
 
-def _not_yet(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    if plan.ep > 1:
-        return f"ep={plan.ep}: expert parallelism is not yet simulated; use ep=1"
+def _experts(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    """Where a layer's experts go, and which tokens a rank has for them."""
+    experts = model.experts
+    if experts is None:
+        for name in ("ep", "etp"):
+            if getattr(plan, name) > 1:
+                return f"{name}={getattr(plan, name)}: {model.name} has no experts; use {name}=1"
+        return None
+    if cluster.groups:
+        return (
+            f"{model.name} has experts, which are not priced on nodes of several kinds; use "
+            f"cluster.system and cluster.nodes, or a dense model"
+        )
+    if experts.count % plan.ep:
+        return (
+            f"ep={plan.ep} does not divide num_experts={experts.count}; "
+            f"allowed: {_listed(divisors(experts.count))}"
+        )
+    if experts.ffn_hidden_size % plan.etp:
+        return (
+            f"etp={plan.etp} does not divide expert_ffn_hidden_size={experts.ffn_hidden_size}; "
+            f"allowed: {_listed(divisors(experts.ffn_hidden_size, 64))}"
+        )
+    return _expert_ranks(plan)
+
+
+def _expert_ranks(plan: Plan) -> str | None:
+    """Experts are divided over neighbouring ranks of a stage, inside what shares its parameters."""
+    if plan.tp > 1 and not plan.sequence_parallel:
+        return (
+            f"tp={plan.tp} without sequence parallelism: each rank would route all tokens to the "
+            f"same experts; use sequence_parallel=true or tp=1"
+        )
+    data = plan.dp_shard if plan.zero_stage else plan.dp
+    name = "dp_shard" if plan.zero_stage else "dp"
+    ranks = data * plan.cp * plan.tp
+    if ranks % (plan.ep * plan.etp):
+        return (
+            f"ep={plan.ep} x etp={plan.etp} = {plan.ep * plan.etp} does not divide {name}={data} x "
+            f"cp={plan.cp} x tp={plan.tp} = {ranks}; allowed: {_listed(divisors(ranks))}"
+        )
+    order = [axis for axis in plan.rank_order if plan.degree(axis) > 1]
+    if plan.ep * plan.etp > 1 and "pp" in order[1:]:
+        return (
+            f"rank_order={'-'.join(plan.rank_order)}: ep={plan.ep} x etp={plan.etp} needs a "
+            f"stage's ranks side by side; put pp first"
+        )
     return None
 
 
@@ -317,7 +361,7 @@ def _size(plan: Plan, model: Model, cluster: Cluster) -> str | None:
 
 
 RULES: tuple[Rule, ...] = (
-    _degrees, _not_yet, _names, _sharding, _tensor, _context, _schedule, _stages, _world, _nodes,
+    _degrees, _names, _sharding, _tensor, _context, _experts, _schedule, _stages, _world, _nodes,
     _batches, _size,
 )  # fmt: skip
 

@@ -22,6 +22,7 @@ class PlanSpace:
     tp: tuple[int, ...] | None = None
     pp: tuple[int, ...] | None = None
     cp: tuple[int, ...] = (1,)
+    ep: tuple[int, ...] | None = None
     microbatch_size: tuple[int, ...] | None = None
     v: tuple[int, ...] | None = None
     schedule: tuple[str, ...] = ("naive", "gpipe", "1f1b", "interleaved_1f1b")

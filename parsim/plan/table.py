@@ -20,8 +20,8 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 COLUMNS = (
-    "tp", "pp", "dp_replicate", "dp_shard", "cp", "microbatch_size", "num_microbatches", "v",
-    "zero_stage", "sequence_parallel", "recompute",
+    "tp", "pp", "dp_replicate", "dp_shard", "cp", "ep", "etp", "microbatch_size",
+    "num_microbatches", "v", "zero_stage", "sequence_parallel", "recompute",
 )  # fmt: skip
 
 
@@ -34,6 +34,8 @@ class PlanTable:
     dp_replicate: Ints
     dp_shard: Ints
     cp: Ints
+    ep: Ints
+    etp: Ints
     microbatch_size: Ints
     num_microbatches: Ints
     v: Ints
@@ -74,6 +76,24 @@ class PlanTable:
     def shards(self) -> Ints:
         """Ranks that ZeRO shares states out to: those of dp_shard and cp, 1 without ZeRO."""
         return np.where(self.zero_stage > 0, self.dp_shard * self.cp, 1)
+
+    @property
+    def expert_ranks(self) -> Ints:
+        """Ranks that one layer's experts are divided over: ep x etp."""
+        ranks: Ints = self.ep * self.etp
+        return ranks
+
+    @property
+    def expert_replicas(self) -> Ints:
+        """Ranks of a stage that hold the same part of the same experts, at least 1."""
+        replicas: Ints = np.maximum(self.dp * self.cp * self.tp // self.expert_ranks, 1)
+        return replicas
+
+    @property
+    def expert_shards(self) -> Ints:
+        """Ranks that ZeRO shares experts' states out to: those that hold the same, 1 without."""
+        replicas = np.maximum(self.expert_replicas // self.dp_replicate, 1)
+        return np.where(self.zero_stage > 0, replicas, 1)
 
     @property
     def world_size(self) -> Ints:

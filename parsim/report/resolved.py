@@ -20,6 +20,7 @@ def resolved(found: Scenario) -> dict[str, Any]:
             "parameters": job.model.parameters,
             "layers": job.model.num_layers,
             "seq_len": job.model.seq_len,
+            "active_parameters": job.model.active_parameters,
         },
         "cluster": _cluster(job.cluster),
         "software": job.software.id,
@@ -46,13 +47,13 @@ def _nodes(system: System, number: int) -> dict[str, Any]:
 
 
 def resolved_text(found: Scenario, name: str) -> str:
-    """The same in six lines."""
+    """The same in six lines, with experts in eight."""
     job = found.job
     devices = " + ".join(
         f"{one.num_nodes * one.system.devices_per_node} x {one.system.device.id}"
         for one in in_groups(job.cluster).groups
     )
-    return (
+    text = (
         f"{name}: ok\n"
         f"  model    {job.model.name}: {job.model.parameters:,} parameters, "
         f"{job.model.num_layers} layers, {job.model.seq_len} tokens\n"
@@ -60,4 +61,17 @@ def resolved_text(found: Scenario, name: str) -> str:
         f"  software {job.software.id}: {job.software.description}\n"
         f"  batch    {found.global_batch_size} sequences per step\n"
         f"  plan     {found.plan.label() if found.plan else 'none (search it)'}\n"
+    )
+    return text + _experts_text(found)
+
+
+def _experts_text(found: Scenario) -> str:
+    model = found.job.model
+    op = model.experts
+    if op is None:
+        return ""
+    return (
+        f"  experts  {op.top_k} of {op.count} for each token, which meets "
+        f"{model.active_parameters:,} parameters\n"
+        f"  run      no: experts are simulated, the executor does not build them\n"
     )

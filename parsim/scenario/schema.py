@@ -83,7 +83,10 @@ class ModelBlock(Block):
 
     name: Text = UNSET
     config: Text = UNSET
-    family: Literal["gpt2", "llama", "mistral", "qwen2", "bert"] = UNSET
+    family: Literal[
+        "gpt2", "llama", "mistral", "qwen2", "bert", "mixtral", "qwen3_moe", "gpt_oss",
+        "deepseek_v2", "deepseek_v3", "nemotron_h",
+    ] = UNSET  # fmt: skip
     num_layers: Count = UNSET
     hidden_size: Count = UNSET
     num_attention_heads: Count = UNSET
@@ -108,6 +111,24 @@ class ModelBlock(Block):
     head: Head = UNSET
     fused_attention: Flag = UNSET
     dropout: Flag = UNSET
+    qk_norm: Flag = UNSET
+    window: Amount = UNSET
+    window_every: Count = UNSET
+    num_experts: Amount = UNSET
+    experts_per_token: Amount = UNSET
+    expert_ffn_hidden_size: Amount = UNSET
+    shared_expert_ffn_hidden_size: Amount = UNSET
+    dense_layers: Amount = UNSET
+    expert_every: Count = UNSET
+    q_lora_rank: Amount = UNSET
+    kv_lora_rank: Amount = UNSET
+    rope_head_dim: Amount = UNSET
+    value_head_dim: Amount = UNSET
+    layer_pattern: Annotated[str, Field(strict=True)] = UNSET
+    mamba_heads: Amount = UNSET
+    mamba_head_dim: Amount = UNSET
+    mamba_state: Amount = UNSET
+    mamba_groups: Count = UNSET
 
 
 class IntraBlock(Block):
@@ -211,6 +232,7 @@ class PlanBlock(SharedBlock):
     dp_shard: Count = UNSET
     cp: Count = UNSET
     ep: Count = UNSET
+    etp: Count = UNSET
     microbatch_size: Count = UNSET
     num_microbatches: Count = UNSET
     schedule: Text = UNSET
@@ -231,6 +253,7 @@ class SearchBlock(Block):
     tp: Counts = UNSET
     pp: Counts = UNSET
     cp: Counts = UNSET
+    ep: Counts = UNSET
     microbatch_size: Counts = UNSET
     v: Counts = UNSET
     schedule: Annotated[

@@ -6,14 +6,16 @@ interleaving has chunks, sequence parallelism needs tensor parallelism, ZeRO nee
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from math import gcd
 
 import numpy as np
 
 from parsim.cost.job import Job
 from parsim.errors import PlanError
+from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.executor_rules import unrunnable
 from parsim.plan.rules import V_SHAPED, check_plan, divisors, tensor_splits, violation
@@ -38,6 +40,7 @@ class _Shape:
     pp: int
     cp: int
     dp: int
+    ep: int
     microbatch_size: int
     v: int
     schedule: str
@@ -62,9 +65,9 @@ def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
     enumerated = illegal = 0
     reasons: dict[str, int] = {}
     for shape in dict.fromkeys(_shapes(job, space)):  # a value may be listed twice
-        options = list(dict.fromkeys(_options(space, shape, job.model.seq_len)))
+        options = list(dict.fromkeys(_options(space, shape, job.model)))
         enumerated += len(options)
-        message = violation(_plan(space, shape), job.model, job.cluster)
+        message = violation(_plan(space, shape, job.model), job.model, job.cluster)
         if message is not None:
             illegal += len(options)
             reasons[message] = reasons.get(message, 0) + len(options)
@@ -88,17 +91,19 @@ def _runnable(
     job: Job, space: PlanSpace, shape: _Shape, options: list[_Option]
 ) -> tuple[list[_Option], list[str]]:
     """The options of a shape that parsim's executor runs, and why it refuses each other one."""
-    judged = [(one, unrunnable(_chosen(space, shape, one), job.model)) for one in options]
+    judged = [
+        (one, unrunnable(_chosen(space, shape, one, job.model), job.model)) for one in options
+    ]
     refused = [message for _, message in judged if message is not None]
     return [option for option, message in judged if message is None], refused
 
 
-def _chosen(space: PlanSpace, shape: _Shape, option: _Option) -> Plan:
+def _chosen(space: PlanSpace, shape: _Shape, option: _Option, model: Model) -> Plan:
     stage, recompute, sequence = option
     replicate, shard = (1, shape.dp) if stage else (shape.dp, 1)
     return replace(
-        _plan(space, shape), zero_stage=stage, recompute=recompute, sequence_parallel=sequence,
-        dp_replicate=replicate, dp_shard=shard,
+        _plan(space, shape, model), zero_stage=stage, recompute=recompute,
+        sequence_parallel=sequence, dp_replicate=replicate, dp_shard=shard,
     )  # fmt: skip
 
 
@@ -118,7 +123,16 @@ def _shapes(job: Job, space: PlanSpace) -> Iterator[_Shape]:
                 if count % size or not _has_microbatches(space, count // size):
                     continue
                 for schedule, v in _chunks(space, pp, layers):
-                    yield _Shape(tp, pp, cp, dp, size, v, schedule)
+                    for ep in _expert_degrees(job, space, dp * cp * tp):
+                        yield _Shape(tp, pp, cp, dp, ep, size, v, schedule)
+
+
+def _expert_degrees(job: Job, space: PlanSpace, ranks: int) -> Iterable[int]:
+    """Degrees of expert parallelism on a stage's ranks: all that are legal, or those asked for."""
+    experts = job.model.experts
+    if space.ep is not None or experts is None:
+        return space.ep or (1,)
+    return divisors(gcd(experts.count, ranks))
 
 
 def _has_microbatches(space: PlanSpace, count: int) -> bool:
@@ -160,19 +174,20 @@ def chunk_counts(layers: int, pp: int) -> list[int]:
     return sorted({min(-(-layers // (pp * size)), most) for size in range(1, most + 1)})
 
 
-def _options(space: PlanSpace, shape: _Shape, seq_len: int) -> Iterator[_Option]:
-    whole = seq_len % (shape.cp * shape.tp) == 0
+def _options(space: PlanSpace, shape: _Shape, model: Model) -> Iterator[_Option]:
+    whole = model.seq_len % (shape.cp * shape.tp) == 0
+    routed = model.experts is not None and shape.tp > 1  # each rank routes its own tokens
     for stage in space.zero_stage:
         if stage and shape.dp * shape.cp == 1:
             continue
         for recompute in space.recompute:
             for sequence in space.sequence_parallel:
-                if sequence and (shape.tp == 1 or not whole):
+                if (sequence and (shape.tp == 1 or not whole)) or (routed and not sequence):
                     continue
                 yield (stage, recompute, sequence)
 
 
-def _plan(space: PlanSpace, shape: _Shape) -> Plan:
+def _plan(space: PlanSpace, shape: _Shape, model: Model) -> Plan:
     microbatches = space.global_batch_size // (shape.dp * shape.microbatch_size)
     return replace(
         space.common,
@@ -181,12 +196,13 @@ def _plan(space: PlanSpace, shape: _Shape) -> Plan:
         dp_replicate=shape.dp,
         dp_shard=1,
         cp=shape.cp,
+        ep=shape.ep,
         zero_stage=0,
         microbatch_size=shape.microbatch_size,
         num_microbatches=microbatches,
         schedule=shape.schedule,
         v=shape.v,
-        sequence_parallel=False,
+        sequence_parallel=model.experts is not None and shape.tp > 1,
         stage_layers=None,
     )
 
@@ -195,19 +211,22 @@ def _row(space: PlanSpace, shape: _Shape, option: _Option) -> tuple[int, ...]:
     stage, recompute, sequence = option
     replicate, shard = (1, shape.dp) if stage else (shape.dp, 1)
     microbatches = space.global_batch_size // (shape.dp * shape.microbatch_size)
-    return (shape.tp, shape.pp, replicate, shard, shape.cp, shape.microbatch_size, microbatches,
-            shape.v, stage, int(sequence), int(recompute))  # fmt: skip
+    return (shape.tp, shape.pp, replicate, shard, shape.cp, shape.ep, space.common.etp,
+            shape.microbatch_size, microbatches, shape.v, stage, int(sequence),
+            int(recompute))  # fmt: skip
 
 
 def _table(space: PlanSpace, rows: list[tuple[int, ...]], names: list[str]) -> PlanTable:
     columns = np.array(rows, dtype=np.int64).T
-    tp, pp, replicate, shard, cp, size, count, v, stage, sequence, recompute = columns
+    tp, pp, replicate, shard, cp, ep, etp, size, count, v, stage, sequence, recompute = columns
     return PlanTable(
         tp=tp,
         pp=pp,
         dp_replicate=replicate,
         dp_shard=shard,
         cp=cp,
+        ep=ep,
+        etp=etp,
         microbatch_size=size,
         num_microbatches=count,
         v=v,

@@ -49,12 +49,29 @@ def layer_moment(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     wide = max((op.outputs for op in _linears(job) if op.split is Split.COLUMN), default=0)
     rows = _tokens(job, table) * value
     around = rows * LAYER_TENSORS * job.model.hidden_size
-    top = around + rows * wide / table.tp
+    top = around + np.maximum(rows * wide / table.tp, _experts_moment(job, table))
     whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
     again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
     alone = (table.recompute == Recompute.SELECTIVE) & (job.software.selective == "attention")
     highest = np.where(alone, np.maximum(top, around + again), top + again)
     return np.asarray(highest + _weight_gradients(job, table))
+
+
+def _experts_moment(job: Job, table: PlanTable) -> Array:
+    """Gradients of a layer's experts at their highest, (B,).
+
+    rows x max(2 h, h + f, (halves + 1) f) values, one after another: the outputs' gradients before
+    and after the all-to-all, with those of the second product's input, these with those of the
+    first product's outputs.
+    """
+    op = job.model.experts
+    if op is None:
+        return np.zeros(len(table))
+    tokens = _tokens(job, table) / table.sequence_split
+    rows = tokens * op.top_k * table.etp * job.software.expert_imbalance
+    h, f = op.width, op.ffn_hidden_size / table.etp
+    widest = np.maximum(np.maximum(2.0 * h, h + f), (op.halves + 1) * f)
+    return np.asarray(rows * widest * table.precision.activation)
 
 
 def _weight_gradients(job: Job, table: PlanTable) -> Array:
@@ -89,7 +106,12 @@ def placeholder_bytes(job: Job, table: PlanTable) -> Array:
     shapes = {(op.inputs, op.outputs) for op in _linears(job)}
     count = sum(inputs * outputs for inputs, outputs in shapes)
     fused = job.software.fused_gradient_accumulation
-    return np.asarray(fused * count * table.precision.activation / table.tp)
+    size = fused * count * table.precision.activation / table.tp
+    op = job.model.experts
+    if op is None:
+        return np.asarray(size)
+    own = (op.halves + 1) * op.width * op.ffn_hidden_size * table.precision.activation
+    return np.asarray(size + fused * own / table.etp)
 
 
 def communication_bytes(job: Job, table: PlanTable, layers: LayerTable, by_rank: Array) -> Array:

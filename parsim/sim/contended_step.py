@@ -128,8 +128,10 @@ class ContendedStep:
         shards = env.process(self._shards(rank, stage, shard)) if shard > 0.0 else None
         yield env.timeout(whole - inside)
         context = inside * float(self.parts.context[stage])
-        yield from self._send(Role("tp", stage), inside - context)
+        routed = inside * float(self.parts.routed[stage])
+        yield from self._send(Role("tp", stage), inside - context - routed)
         yield from self._send(Role("cp", stage), context)
+        yield from self._send(Role("ep", stage), routed)
         if shards is None:
             return
         stretched = env.now - begin - whole

@@ -80,7 +80,7 @@ def standing(
     parts = parts_of(job, plan, layers, breakdown, peak)
     return Standing(
         device=job.device.id,
-        software=job.software.id,
+        software=job.practice,
         system=job.system.stands_for or job.system.id,
         calibrated=job.device.calibrated,
         generic=job.software.id == GENERIC,

@@ -75,7 +75,8 @@ def memory_use(
 ) -> MemoryUse:
     """Bytes of every category on every pipeline rank."""
     by_rank = on_ranks(costs.parameters, schedule)
-    parameters, gradients, optimizer = static_bytes(job, table, by_rank)
+    routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
+    parameters, gradients, optimizer = static_bytes(job, table, by_rank, routed)
     kept = stage_kept(layers, layer_counts(job.model, stage_cut(job, table)))
     held, whole = _held(job, table, layers, kept, schedule)
     logits, temporary = buffer_bytes(job, table, layers, schedule, kept[0], whole[-1])
@@ -100,20 +101,35 @@ def least_memory(job: Job, table: PlanTable, layers: LayerTable, costs: StepCost
     For stages where named schedules put them: stage s on rank s % pp.
     """
     pp = int(table.pp[0])
-    static = sum(static_bytes(job, table, per_rank(costs.parameters, pp)))
+    routed = None if costs.experts is None else per_rank(costs.experts, pp)
+    static = sum(static_bytes(job, table, per_rank(costs.parameters, pp), routed))
     kept = stage_kept(layers, layer_counts(job.model, stage_cut(job, table)))
     one = kept.reshape(kept.shape[0] // pp, pp, -1).max(axis=0)
     return np.asarray(static + one + lasting_bytes(job, table) + layer_moment(job, table, layers))
 
 
-def static_bytes(job: Job, table: PlanTable, by_rank: Array) -> tuple[Array, Array, Array]:
+def static_bytes(
+    job: Job, table: PlanTable, by_rank: Array, experts: Array | None = None
+) -> tuple[Array, Array, Array]:
     """Parameters, gradients and optimizer states under ZeRO, (p, B) each.
 
     Mixed precision: 2 P + 4 P + 12 P with fp32 gradients; stage 1 shards the 12, 2 the 4, 3 the 2.
-    Ranks of a context-parallel group hold the same parameters, so shards are over dp_shard x cp.
+    Ranks of a context-parallel group hold the same parameters, so shards are over dp_shard x cp;
+    `experts`, the part of `by_rank` that is theirs, over the ranks that hold the same experts.
     """
+    if experts is not None:
+        shared = _states(job, table, by_rank - experts, table.shards)
+        own = _states(job, table, experts, table.expert_shards)
+        return shared[0] + own[0], shared[1] + own[1], shared[2] + own[2]
+    return _states(job, table, by_rank, table.shards)
+
+
+def _states(
+    job: Job, table: PlanTable, by_rank: Array, over: NDArray[np.int64]
+) -> tuple[Array, Array, Array]:
+    """Parameters, gradients and optimizer states, each shared out as its ZeRO stage says."""
     p, stage = table.precision, table.zero_stage
-    shards = table.shards.astype(np.float64)
+    shards = over.astype(np.float64)
     grad = 4.0 if table.common.gradient_precision == "fp32" else float(p.parameter)
     # FSDP's shards are the fp32 copy itself: 16-bit parameters exist only while gathered
     alone = (stage >= 3) & (job.software.fp32_shards and p.master > 0)

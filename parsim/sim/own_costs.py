@@ -25,7 +25,7 @@ from parsim.cost.passes import Pass
 from parsim.cost.sharding import DataParallel
 from parsim.cost.stages import LayerTable, layer_counts, per_rank
 from parsim.cost.step import StepCosts, stage_cut
-from parsim.model.operators import Layer, Linear, Split
+from parsim.model.operators import Experts, Layer, Linear, Split
 from parsim.plan import PlanTable
 from parsim.plan.rules import SPLIT
 from parsim.schedule import Kind, Schedule
@@ -96,8 +96,9 @@ def own_costs(
         values["hop"] = _hops(costs.hop, schedule)
         speed = speed_beside(job.system, data.shard, layers.kinds)
         first = on_ranks(costs.forward, schedule)
-        values["optimizer"] = data.optimizer(held)
-        values["gather"] = data.final_gather(held, first, speed)
+        routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
+        values["optimizer"] = data.optimizer(held, routed)
+        values["gather"] = data.final_gather(held, first, speed, routed)
         if schedule.stage_rank[0] == schedule.stage_rank[-1]:
             values["tied"] = np.zeros_like(costs.tied)
     return OwnCosts(**values)
@@ -161,6 +162,9 @@ def _accumulation(job: Job, table: PlanTable, layer: Layer) -> Pass:
             if isinstance(op, Linear):
                 split = 1 if op.split is Split.NONE else table.tp
                 found.add(memory_time(job.device, moved * op.inputs * op.outputs / split), 1)
+            elif isinstance(op, Experts):
+                held = op.expert_parameters / table.expert_ranks
+                found.add(memory_time(job.device, moved * held), 2)
     return found
 
 

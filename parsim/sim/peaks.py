@@ -218,7 +218,8 @@ def peak_memory(
         _highest(job, table, layers, costs, schedule, rank, kept, buffers)
         for rank in range(schedule.pp)
     ]
-    parameters, _, optimizer = static_bytes(job, table, by_rank)
+    routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
+    parameters, _, optimizer = static_bytes(job, table, by_rank, routed)
     held = np.zeros_like(kept)
     for rank, one in enumerate(ranks):
         held[list(schedule.stages_on(rank))] = one.pop("held")
@@ -231,7 +232,9 @@ def least_peak(job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts)
     """A lower bound of the peak that needs no schedule, (p, B)."""
     if not job.software.eager:
         return least_memory(job, table, layers, costs)
-    return np.asarray(sum(static_bytes(job, table, per_rank(costs.parameters, int(table.pp[0])))))
+    pp = int(table.pp[0])
+    routed = None if costs.experts is None else per_rank(costs.experts, pp)
+    return np.asarray(sum(static_bytes(job, table, per_rank(costs.parameters, pp), routed)))
 
 
 def _highest(
@@ -246,7 +249,8 @@ def _highest(
 ) -> dict[str, Array]:
     """Categories of the rank's highest moment, plan by plan."""
     stages = list(schedule.stages_on(rank))
-    _, gradients, _ = static_bytes(job, table, costs.parameters[stages])
+    routed = None if costs.experts is None else costs.experts[stages]
+    _, gradients, _ = static_bytes(job, table, costs.parameters[stages], routed)
     messages = message_bytes(schedule, table, layers, rank)
     received = [stage > 0 and schedule.stage_rank[stage - 1] != rank for stage in stages]
     best: dict[str, Array] = {}

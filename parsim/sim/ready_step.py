@@ -26,14 +26,15 @@ from parsim.sim.step_traffic import Role, Sent, members, step_traffic
 class Parts:
     """Idle seconds of the traffic inside a stage's actions, (S,).
 
-    `shard` by kind of action: gathers and scatters beside it. `context` is the share of exposed
-    exchanges that is between context ranks. `layer` the share of an action that follows its last
-    gather; 1 where shards do not overlap compute. `scatter` is the share of a gradient bucket's
-    time that its reduce-scatter takes.
+    `shard` by kind of action: gathers and scatters beside it. `context` and `routed` are the shares
+    of exposed exchanges between context ranks and between experts' ranks. `layer` is the share of
+    an action that follows its last gather; 1 where shards do not overlap compute. `scatter` is the
+    share of a gradient bucket's time that its reduce-scatter takes.
     """
 
     shard: dict[Kind, Array]
     context: Array
+    routed: Array
     layer: dict[Kind, Array]
     scatter: Array
 
@@ -44,10 +45,12 @@ def parts_of(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) -> Part
     counts = layer_counts(job.model, stage_cut(job, table))
     data, here = DataParallel.of(job, table), costs.parameters
     pieces = np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
-    each = here / pieces
-    gather = (pieces * data.gather(each))[:, 0] * (plan.zero_stage == 3)
-    scatter = (pieces * data.scatter(each))[:, 0] * (plan.zero_stage >= 2)
-    bucket = data.scatter(here / costs.buckets)[:, 0] * (plan.zero_stage == 1)
+    routed = costs.experts
+    each = here / pieces, None if routed is None else routed / pieces
+    gather = (pieces * data.gather(*each))[:, 0] * (plan.zero_stage == 3)
+    scatter = (pieces * data.scatter(*each))[:, 0] * (plan.zero_stage >= 2)
+    one_bucket = here / costs.buckets, None if routed is None else routed / costs.buckets
+    bucket = data.scatter(*one_bucket)[:, 0] * (plan.zero_stage == 1)
     seconds = costs.bucket_time[:, 0]
     exposed = forward_times(job, layers, counts).exposed[:, 0]
     core = counts @ np.stack([kind.core.exposed[0] for kind in layers.kinds])
@@ -55,7 +58,12 @@ def parts_of(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) -> Part
     last = np.ones_like(one)
     return Parts(
         shard={Kind.F: gather, Kind.B: gather + scatter},
-        context=_share(core, exposed) if plan.tp > 1 else np.full(len(one), float(plan.cp > 1)),
+        context=_share(core, exposed)
+        if plan.tp > 1 or plan.ep > 1
+        else np.full(len(one), float(plan.cp > 1)),
+        routed=_share(counts @ np.stack([kind.routed.exposed[0] for kind in layers.kinds]), exposed)
+        if plan.ep > 1
+        else np.zeros(len(one)),
         layer={
             Kind.F: one if plan.overlap_param_gather else last,
             Kind.B: one if plan.overlap_grad_reduce else last,

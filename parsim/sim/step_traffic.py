@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.cost.collectives import Groups, Kind, collective_time, groups, p2p_time
+from parsim.cost.experts import expert_groups
 from parsim.cost.job import Job
 from parsim.cost.quantized import gathered_size
 from parsim.cost.sharding import DataParallel, reduced_bytes
@@ -50,7 +51,7 @@ FOLDED_FROM = 2048
 
 
 class Role(NamedTuple):
-    """What traffic is for: `tp`, `cp`, `shard`, `scatter`, `replicate`, `ahead` or `back`.
+    """What traffic is for: `tp`, `cp`, `ep`, `shard`, `scatter`, `replicate`, `ahead` or `back`.
 
     `place` is the stage that it belongs to; of messages the one that sends them. `column` is the
     class of replicas whose it is, where they differ (`mixed_traffic`).
@@ -143,6 +144,12 @@ class TrafficMaker:
             blocks = 2.0 * activation * plan.cp / plan.tp
             made = self._collective("all_gather", blocks, where, rank, ("cp",), chosen)
             yield Role("cp", stage), made
+        experts = self.job.model.experts
+        if experts is not None and plan.ep > 1:
+            where, _ = expert_groups(self.job, self.table)
+            copies = activation * experts.top_k / plan.tp
+            made = self._collective("all_to_all", copies, where, rank, ("ep",), chosen)
+            yield Role("ep", stage), made
 
     def shards(self, stage: int, rank: int, chosen: Chosen = None) -> Iterator[tuple[Role, Sent]]:
         """Gathers of a stage's parameters by those that share them, of the chosen replicas."""
@@ -298,8 +305,15 @@ def watched_nodes(job: Job, plan: Plan) -> frozenset[int] | None:
 
 
 def members(plan: Plan, axes: Sequence[str]) -> NDArray[np.int64]:
-    """Ranks of the groups of some axes: (pp, groups, members); of pp itself (1, groups, pp)."""
+    """Ranks of the groups of some axes: (pp, groups, members); of pp itself (1, groups, pp).
+
+    `ep` alone stands for the expert-parallel groups.
+    """
     order = plan.rank_order
+    if axes == ("ep",):  # neighbours inside a stage, whatever axes these are of
+        stages = members(plan, [axis for axis in order if axis != "pp"])[:, 0]
+        blocks = stages.reshape(plan.pp, -1, plan.ep, plan.etp)
+        return blocks.swapaxes(2, 3).reshape(plan.pp, -1, plan.ep)
     ranks = np.arange(plan.world_size).reshape([plan.degree(axis) for axis in order])
     inner = [order.index(axis) for axis in order if axis in axes]
     outer = [] if "pp" in axes else [order.index("pp")]

@@ -15,7 +15,7 @@ from parsim.cost.activations import product_input_bytes
 from parsim.cost.job import Job
 from parsim.cost.stages import LayerTable, layer_counts
 from parsim.cost.step import stage_cut
-from parsim.model.operators import Layer, Linear, Split
+from parsim.model.operators import Experts, Layer, Linear, Split
 from parsim.plan import PlanTable
 from parsim.plan.rules import SPLIT
 from parsim.schedule import Schedule
@@ -64,4 +64,9 @@ def _products(job: Job, table: PlanTable, layer: Layer) -> Array:
             inputs = split if op.split is Split.ROW else whole
             outputs = split if op.split is Split.COLUMN else whole
             found = found + product * inputs * op.inputs + value * outputs * op.outputs
+        elif isinstance(op, Experts):
+            rows = whole * op.top_k * table.etp * job.software.expert_imbalance
+            f = op.ffn_hidden_size / table.etp
+            found = found + rows * (product + value) * op.width
+            found = found + rows * (product + value * op.halves) * f
     return found

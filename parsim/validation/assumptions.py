@@ -101,6 +101,11 @@ ASSUMPTIONS = {
 
 SAME_AS = {"megatron-bridge": "nemo", "megatron-lm": "nemo", "megatron-te-2025": "nemo"}
 
+EXPERT_RELEASES: dict[str, tuple[tuple[tuple[int, ...], str], ...]] = {
+    "megatron-bridge": (((26, 6), "megatron-bridge-26.06"),)
+}
+"""Stack -> releases from which on mixtures of experts run otherwise, and the software of each."""
+
 VOCABULARY = {"llama2": 32_000, "llama3": 128_256, "nemotron": 256_000, "mpt": 50_368}
 """Vocabulary of a model family, where a row leaves it blank; GPT models used 51,200."""
 GPT_VOCABULARY = 51_200
@@ -112,6 +117,16 @@ def assumptions_for(stack: str) -> tuple[Assumptions, str, tuple[str, ...]]:
         key = SAME_AS.get(stack, stack)
         return ASSUMPTIONS.get(key, ASSUMPTIONS[GENERIC]), stack, ()
     return ASSUMPTIONS[GENERIC], GENERIC, (f"unknown stack {stack!r}: generic assumptions",)
+
+
+def software_of_experts(stack: str, release: str) -> str | None:
+    """The software with which a release of a stack runs mixtures, None: as everything else.
+
+    Not hybrids: Megatron-Core's schedule that overlaps two micro-batches is made for GPT models.
+    """
+    printed = tuple(int(part) for part in release.split(".") if part.isdigit())
+    known = [name for since, name in EXPERT_RELEASES.get(stack, ()) if printed >= since]
+    return known[-1] if known else None
 
 
 def explain(stack: str) -> list[str]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from parsim.cluster.hardware import Cluster, System
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.cost.job import Job
 from parsim.cost.software import Software, software
 from parsim.errors import InputError
-from parsim.model.transformer import TransformerSpec, build_transformer
+from parsim.model.huggingface import FAMILY_FLAGS
+from parsim.model.transformer import TransformerSpec, build_transformer, with_options
 from parsim.plan import Plan, Recompute
 from parsim.plan.record import PRECISIONS
 from parsim.plan.rules import SCHEDULE_NAMES, SPLIT, V_SHAPED, violation
@@ -19,7 +21,9 @@ from parsim.validation.assumptions import (
     VOCABULARY,
     Assumptions,
     assumptions_for,
+    software_of_experts,
 )
+from parsim.validation.known_models import known_mixture
 from parsim.validation.schema import MeasuredRun, RowSkipped
 
 ELEMENTWISE_EAGER = 1.8
@@ -43,6 +47,9 @@ def build_case(run: MeasuredRun) -> Case:
         RowSkipped: something about the run cannot be simulated yet.
     """
     assumed, name, notes = assumptions_for(run.stack)
+    base = known_mixture(run.model)
+    if run.n_experts and not (base and base.layer_pattern):
+        name = software_of_experts(run.stack, run.release) or name
     stack = _software(software(name), run)
     try:
         cluster, said = _cluster(run, load_catalog())
@@ -50,12 +57,24 @@ def build_case(run: MeasuredRun) -> Case:
     except InputError as reason:
         raise RowSkipped(str(reason)) from None
     job = Job(model=model, cluster=cluster, software=stack)
+    said = (*said, *_assumed_of_experts(run))
     return Case(
         run=run,
         job=job,
         plan=_timed(job, _plan(run, assumed, stack)),
         notes=(*notes, *said),
     )
+
+
+def _assumed_of_experts(run: MeasuredRun) -> tuple[str, ...]:
+    """What is taken from the catalog, and how experts lie, where the row does not say."""
+    base = known_mixture(run.model)
+    notes: tuple[str, ...] = ()
+    if base is not None:
+        notes = (f"model {run.model!r}: sizes that are not stated are those of {base.name}",)
+    if run.n_experts and run.tp > 1 and run.etp is None:
+        return (*notes, f"etp is not stated: experts are whole (etp=1) although tp={run.tp}")
+    return notes
 
 
 def _timed(job: Job, plan: Plan) -> Plan:
@@ -142,6 +161,8 @@ def model_family(run: MeasuredRun) -> str:
 
 
 def _spec(run: MeasuredRun, assumed: Assumptions, stack: Software) -> TransformerSpec:
+    if run.n_experts:
+        return _mixture(run, stack)
     family = model_family(run)
     if family == "bert":
         raise RowSkipped("BERT rows have no stated head; not yet read from tables")
@@ -173,6 +194,36 @@ def _spec(run: MeasuredRun, assumed: Assumptions, stack: Software) -> Transforme
     )
 
 
+def _mixture(run: MeasuredRun, stack: Software) -> TransformerSpec:
+    """A mixture of experts: the catalog's by its name, with the row's sizes, or Mixtral's kind.
+
+    A known model with fewer layers is one trimmed for a benchmark; of its plain first layers one
+    is left (SimuMax: "1 dense layer + MoE layers").
+    """
+    base = known_mixture(run.model)
+    fused = stack.fused_attention if run.flash_attention is None else run.flash_attention
+    sizes: dict[str, Any] = {
+        "name": run.model,
+        "num_layers": run.n_layers,
+        "hidden_size": run.hidden_size,
+        "num_attention_heads": run.n_heads,
+        "num_key_value_heads": run.n_kv_heads,
+        "ffn_hidden_size": run.ffn_hidden_size,
+        "vocab_size": run.vocab_size or VOCABULARY["llama2"],
+        "seq_len": run.seq_len,
+        "num_experts": run.n_experts,
+        "experts_per_token": run.moe_topk,
+        "expert_ffn_hidden_size": run.moe_ffn_hidden_size or run.ffn_hidden_size,
+        "fused_attention": fused,
+    }
+    if base is None:
+        head = run.hidden_size // run.n_heads
+        return TransformerSpec(**{**FAMILY_FLAGS["mixtral"], **sizes, "head_dim": head})
+    if run.n_layers < base.num_layers:
+        sizes["dense_layers"] = min(base.dense_layers, 1)
+    return with_options(base, **sizes)
+
+
 def _plan(run: MeasuredRun, assumed: Assumptions, stack: Software) -> Plan:
     zero = _zero_stage(run, assumed)
     replicate, shard = (run.dp, 1) if zero == 0 else _shards(run)
@@ -184,6 +235,8 @@ def _plan(run: MeasuredRun, assumed: Assumptions, stack: Software) -> Plan:
         dp_replicate=replicate,
         dp_shard=shard,
         cp=run.cp,
+        ep=run.ep,
+        etp=run.etp or 1,
         microbatch_size=run.microbatch_size,
         num_microbatches=run.num_microbatches,
         schedule=_schedule(run),

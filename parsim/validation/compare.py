@@ -30,6 +30,7 @@ class Comparison:
 
     Of a skipped row `stack`, `device` and `precision` are as its cells say.
     `decision` is equal in rows that differ in the plan alone (see `validation/ranking.py`).
+    `practice` is the software, apart with experts (`Job.practice`).
     `predicted_reserved` is set where the stack prints reserved memory, which `measured_peak` is.
     `case` is what was predicted, and `standing` what its interval follows from.
     """
@@ -42,6 +43,7 @@ class Comparison:
     stack: str = ""
     device: str = ""
     software: str = ""
+    practice: str = ""
     precision: str = ""
     plan: str = ""
     decision: tuple[str | int, ...] = ()
@@ -191,6 +193,7 @@ def compare_row(table: str, row: dict[str, str]) -> Comparison:
         stack=run.stack,
         device=case.job.device.id,
         software=case.job.software.id,
+        practice=case.job.practice,
         precision=case.plan.precision,
         plan=case.plan.label(),
         decision=_decision(case),

@@ -17,6 +17,8 @@ from typing import Any
 from parsim.cost.job import Job
 from parsim.validation.compare import Comparison, Validation, summarise
 
+EXPERTS = ", experts"
+"""End of a practice (`Job.practice`) with mixtures of experts."""
 ANY = "any"
 """Software name of the figures over all software stacks of a device."""
 
@@ -38,7 +40,9 @@ class Evidence:
 
     def sentence(self) -> str:
         """One line for people."""
-        under = "any software" if self.software == ANY else self.software
+        under = self.software
+        if under.startswith(ANY):
+            under = under.replace(ANY, "any software", 1)
         return (
             f"{self.n} published runs of {self.device} under {under}: mean error "
             f"{100 * self.mean_abs_error:.1f} %, largest {100 * self.max_abs_error:.0f} %, "
@@ -60,7 +64,8 @@ def gather_evidence(found: Validation) -> list[Evidence]:
     groups: dict[tuple[str, str], list[Comparison]] = {}
     for row in found.rows:
         if row.error is not None:
-            for software in (row.software, ANY):
+            practice = row.practice or row.software
+            for software in (practice, any_of(practice)):
                 groups.setdefault((row.device, software), []).append(row)
     return [_figures(device, software, rows) for (device, software), rows in sorted(groups.items())]
 
@@ -92,10 +97,15 @@ def _shipped() -> Mapping[tuple[str, str], Evidence]:
 
 def evidence_of(job: Job) -> Evidence | None:
     """Figures of a job's device and software; of nodes that differ there are none."""
-    return None if job.mixed else evidence_for(job.device.id, job.software.id)
+    return None if job.mixed else evidence_for(job.device.id, job.practice)
 
 
 def evidence_for(device: str, software: str) -> Evidence | None:
     """Figures of this device and software, else of the device under any software, else None."""
     known = _shipped()
-    return known.get((device, software)) or known.get((device, ANY))
+    return known.get((device, software)) or known.get((device, any_of(software)))
+
+
+def any_of(practice: str) -> str:
+    """Name of the figures over all software: those of mixtures of experts stand apart."""
+    return f"{ANY}{EXPERTS}" if practice.endswith(EXPERTS) else ANY

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parsim.errors import TableError
+from parsim.validation.known_models import known_mixture, unmodelled, with_known_sizes
 from parsim.validation.table_file import read_rows
 
 REQUIRED = (
@@ -96,6 +97,11 @@ class MeasuredRun:
     bubble_fraction: float | None = None
     profile: Profile | None = None
     release: str = ""
+    n_experts: int = 0
+    moe_topk: int = 0
+    moe_ffn_hidden_size: int | None = None
+    ep: int = 1
+    etp: int | None = None
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
@@ -204,7 +210,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
     Raises:
         RowSkipped: a needed figure is missing or garbage, or the row's arithmetic does not hold.
     """
-    cells = _Cells(row)
+    cells = _Cells(with_known_sizes(row))
     _in_scope(cells)
     memory = cells.number("peak_memory_gib")
     heads = cells.need("n_heads")
@@ -246,6 +252,11 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         peak_memory=None if memory is None else memory * GIB,
         bubble_fraction=cells.fraction("bubble_fraction"),
         profile=cells.profile(),
+        n_experts=cells.integer("n_experts") or 0,
+        moe_topk=cells.need("moe_topk") if cells.integer("n_experts") else 0,
+        moe_ffn_hidden_size=cells.integer("moe_ffn_hidden_size"),
+        ep=max(cells.integer("ep", 1) or 1, 1),
+        etp=cells.integer("etp") or None,
     )
     _arithmetic(run)
     if run.step_time is None and run.peak_memory is None and run.bubble_fraction is None:
@@ -257,15 +268,15 @@ def _in_scope(cells: _Cells) -> None:
     task = cells.text("task")
     if task not in (None, "pretrain"):
         raise RowSkipped(f"task {task!r} is out of scope (only pretrain)")
-    if cells.integer("n_experts"):
-        raise RowSkipped("mixture of experts is not yet simulated")
-    experts = cells.integer("ep")
-    if experts is not None and experts > 1:
-        raise RowSkipped(f"ep={experts} is not yet simulated")
+    ep, model = cells.integer("ep"), cells.text("model") or ""
+    if (ep or 1) > 1 and not cells.integer("n_experts"):
+        raise RowSkipped(
+            unmodelled(model) or f"ep={ep}, but n_experts is not stated and {model!r} is not known"
+        )
 
 
 def _arithmetic(run: MeasuredRun) -> None:
-    if run.hidden_size % run.n_heads:
+    if run.hidden_size % run.n_heads and known_mixture(run.model) is None:
         raise RowSkipped(f"n_heads={run.n_heads} does not divide hidden_size={run.hidden_size}")
     world = run.tp * run.pp * run.dp * run.cp
     if world != run.n_gpus:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from parsim.errors import PlanError
+from parsim.errors import ModelError, PlanError
 from parsim.model.reader import load_model_catalog, model_spec
 from parsim.model.transformer import TransformerSpec, build_transformer
 
@@ -42,10 +42,33 @@ def forward_flops(spec: TransformerSpec, rows: int) -> int:
     return int(counter.get_total_flops())
 
 
-@pytest.mark.parametrize("name", load_model_catalog())
+DENSE = [name for name, spec in load_model_catalog().items() if not spec.num_experts]
+
+
+@pytest.mark.parametrize("name", DENSE)
 def test_parameters_of_every_catalog_model_are_the_records(name: str) -> None:
     spec = model_spec(name)
     assert build_model(spec, device=META).num_parameters() == build_transformer(spec).parameters
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"num_experts": 4, "experts_per_token": 1, "expert_ffn_hidden_size": 64},
+         "num_experts=4: experts"),
+        ({"window": 8, "seq_len": 16}, "window=8: windowed attention"),
+        ({"qk_norm": True}, "qk_norm=true: normalised queries and keys"),
+        ({"kv_lora_rank": 8, "rope_head_dim": 8, "num_key_value_heads": 32},
+         "kv_lora_rank=8: latent attention"),
+    ],
+)  # fmt: skip
+def test_parts_that_only_the_simulator_has_are_refused(
+    changes: dict[str, object], part: str
+) -> None:
+    spec = replace(model_spec("llama3-8b"), **changes)  # type: ignore[arg-type]
+    with pytest.raises(ModelError) as caught:
+        build_model(spec, device=META)
+    assert str(caught.value) == f"{part} can be simulated but not run yet; run a dense model"
 
 
 @each_family

@@ -259,7 +259,7 @@ def test_the_data_parallel_degrees(
 
 def test_every_field_of_a_plan_can_be_written(tmp_path: Path) -> None:
     written: dict[str, Any] = {
-        "tp": 2, "pp": 2, "dp_replicate": 1, "dp_shard": 2, "cp": 1, "ep": 1,
+        "tp": 2, "pp": 2, "dp_replicate": 1, "dp_shard": 2, "cp": 1, "ep": 1, "etp": 1,
         "microbatch_size": 2, "num_microbatches": 4, "schedule": "interleaved_1f1b", "v": 2,
         "action_times": [1.0, 0.9, 0.8, 0.05, 0.5],
         "stage_layers": [2, 4, 4, 2], "zero_stage": 1, "sequence_parallel": True,

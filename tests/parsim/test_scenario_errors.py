@@ -266,7 +266,8 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
          "s.yaml:4:3 model num_key_value_heads=5 does not divide num_attention_heads=12"),
         ("name: gpt2", "family: gpt3",
          "s.yaml:3:3 model.family 'gpt3' is unknown (did you mean 'gpt2'?); "
-         "allowed: gpt2, llama, mistral, qwen2, bert"),
+         "allowed: gpt2, llama, mistral, qwen2, bert, mixtral, qwen3_moe, gpt_oss, deepseek_v2, "
+         "deepseek_v3, nemotron_h"),
         ("name: gpt2", "family: gpt2\n  num_layers: 2\n  seq_len: 8",
          "s.yaml:2:1 model with family 'gpt2' also needs hidden_size, num_attention_heads, "
          "vocab_size"),
@@ -291,7 +292,8 @@ def test_config_of_another_kind(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"model_type": "xlnet"}', encoding="utf-8")
     assert str(wrong(tmp_path, changed("name: gpt2", "config: x.json"))) == (
         's.yaml:3:3 model.config model_type="xlnet" is not supported; '
-        "supported: bert, gpt2, llama, mistral, qwen2"
+        "supported: bert, deepseek_v2, deepseek_v3, gpt2, gpt_oss, kimi_k2, llama, mistral, "
+        "mixtral, qwen2, qwen3_moe"
     )
 
 

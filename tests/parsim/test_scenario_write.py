@@ -118,7 +118,7 @@ def test_the_text(tmp_path: Path) -> None:
         "cluster:\n  system: dgx-a100\n  nodes: 1\n"
         "software: generic\n"
         "training:\n  global_batch_size: 16\n  precision: bf16\n"
-        "plan:\n  tp: 2\n  pp: 1\n  dp_replicate: 4\n  dp_shard: 1\n  cp: 1\n  ep: 1\n"
+        "plan:\n  tp: 2\n  pp: 1\n  dp_replicate: 4\n  dp_shard: 1\n  cp: 1\n  ep: 1\n  etp: 1\n"
         "  microbatch_size: 1\n  num_microbatches: 4\n  schedule: 1f1b\n  v: 1\n"
         "  zero_stage: 0\n  sequence_parallel: false\n  recompute: none\n"
         "  gradient_precision: fp32\n  reduce_precision: fp32\n"

@@ -30,6 +30,7 @@ class Source:
     `where` maps columns to the cell that a row must have. Without `of`, the fit uses every
     `every`-th row in file order. With it, rows are grouped in cells by these columns: every
     `every`-th cell in order of first appearance, and of its rows every `rows`-th. 0 uses none.
+    Mixtures of experts are a source's own rows with `mixtures`, and none of them without.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Source:
     where: Mapping[str, str] = field(default_factory=dict)
     of: tuple[str, ...] = ()
     rows: int = 1
+    mixtures: bool = False
 
     def has(self, row: Mapping[str, str]) -> bool:
         """Whether a row of the table is one of this source."""

@@ -11,6 +11,7 @@ from parsim.plan.rules import check_plan
 from parsim.validation.build import Case, build_case
 from parsim.validation.compare import Comparison, shipped_tables
 from parsim.validation.fitting.families import Family, Source, families
+from parsim.validation.known_models import is_mixture
 from parsim.validation.schema import RowSkipped, parse_row, read_table
 
 RowKey = tuple[str, str, float]
@@ -41,7 +42,7 @@ def load_source(source: Source) -> SourceCases:
     rows = source_rows(source)
     kept = []
     for row, used in zip(rows, source.used(rows), strict=True):
-        case = _case(row)
+        case = _case(row) if is_mixture(row) == source.mixtures else None
         if case is not None:
             kept.append((case, used))
     return SourceCases(
@@ -85,7 +86,8 @@ def fitted_rows() -> dict[RowKey, str]:
 
 def _used(source: Source) -> Iterable[dict[str, str]]:
     rows = source_rows(source)
-    return (row for row, used in zip(rows, source.used(rows), strict=True) if used)
+    chosen = zip(rows, source.used(rows), strict=True)
+    return (row for row, used in chosen if used and is_mixture(row) == source.mixtures)
 
 
 def is_fitted(row: Comparison) -> bool:

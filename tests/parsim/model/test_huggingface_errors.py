@@ -31,7 +31,10 @@ GPT2: dict[str, object] = {
     "n_positions": 512,
     "vocab_size": 100,
 }
-SUPPORTED = "supported: bert, gpt2, llama, mistral, qwen2"
+SUPPORTED = (
+    "supported: bert, deepseek_v2, deepseek_v3, gpt2, gpt_oss, kimi_k2, llama, mistral, mixtral, "
+    "qwen2, qwen3_moe"
+)
 
 
 def message(config: dict[str, object], seq_len: int | None = None) -> str:

@@ -26,6 +26,10 @@ PUBLISHED = {
     "llama3.1-405b": 405_853_388_800,
     "mistral-7b": 7_241_732_096,
     "qwen2-7b": 7_615_616_512,
+    "mixtral-8x7b": 46_702_792_704,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "gpt-oss-120b": 116_829_156_672 - 36 * 64,  # without a sink for each head
+    "deepseek-v3": 671_026_404_352,  # without the correction biases of its routers, 58 x 256
     "bert-base": 109_482_240,
     "bert-large": 335_141_888,
 }
@@ -140,7 +144,7 @@ def specs(draw: st.DrawFn) -> TransformerSpec:
         positions=draw(st.just(0) | st.integers(tokens, 64)),
         token_types=draw(st.integers(0, 2)),
         head=draw(st.sampled_from(["lm", "mlm", "none"])),
-        **{
+        **{  # type: ignore[arg-type]
             flag: draw(st.booleans())
             for flag in (
                 "rope",

@@ -61,7 +61,7 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
         "rank_order=pp-dp_replicate-dp_shard-tp-cp puts other axes between dp_replicate=2 and "
         "cp=2, whose ranks reduce gradients together; put cp beside dp_replicate",
     ),
-    "experts": ({"ep": 4}, "ep=4: expert parallelism is not yet simulated; use ep=1"),
+    "experts": ({"ep": 4}, "ep=4: llama3-8b has no experts; use ep=1"),
     "schedule": (
         {"schedule": "interleaved"},
         "schedule='interleaved' is unknown (did you mean 'interleaved_1f1b'?); allowed: naive, "
@@ -240,3 +240,42 @@ def test_microbatches_for_a_global_batch() -> None:
         "global_batch_size=1536 is not divisible by microbatch_size=5 x dp=16 = 80; use a multiple "
         "of 80, or a microbatch_size x dp that divides 1536"
     )
+
+
+MIXTURE = build_transformer(model_spec("mixtral-8x7b"))
+ROUTED = Plan(tp=2, dp_shard=8, ep=8, zero_stage=1, sequence_parallel=True)
+
+BROKEN_EXPERTS: dict[str, tuple[dict[str, object], str]] = {
+    "count": ({"ep": 3}, "ep=3 does not divide num_experts=8; allowed: 1, 2, 4, 8"),
+    "width": (
+        {"etp": 3},
+        "etp=3 does not divide expert_ffn_hidden_size=14336; allowed: "
+        "1, 2, 4, 7, 8, 14, 16, 28, 32, 56, 64",
+    ),
+    "tensor without sequence": (
+        {"sequence_parallel": False},
+        "tp=2 without sequence parallelism: each rank would route all tokens to the same experts; "
+        "use sequence_parallel=true or tp=1",
+    ),
+    "ranks": (
+        {"etp": 4},
+        "ep=8 x etp=4 = 32 does not divide dp_shard=8 x cp=1 x tp=2 = 16; allowed: 1, 2, 4, 8, 16",
+    ),
+    "order": (
+        {"pp": 2, "dp_shard": 4, "rank_order": ("dp_replicate", "dp_shard", "pp", "cp", "tp")},
+        "rank_order=dp_replicate-dp_shard-pp-cp-tp: ep=8 x etp=1 needs a stage's ranks side by "
+        "side; put pp first",
+    ),
+}
+
+
+def test_experts_over_all_ranks_of_a_stage_are_legal(cluster: Cluster) -> None:
+    assert violation(ROUTED, MIXTURE, cluster) is None
+    assert violation(replace(ROUTED, etp=2), MIXTURE, cluster) is None
+
+
+@pytest.mark.parametrize("case", BROKEN_EXPERTS)
+def test_messages_of_experts(cluster: Cluster, case: str) -> None:
+    changes, message = BROKEN_EXPERTS[case]
+    plan = replace(ROUTED, **changes)  # type: ignore[arg-type]
+    assert violation(plan, MIXTURE, cluster) == message

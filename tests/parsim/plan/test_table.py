@@ -87,7 +87,7 @@ def test_rows_can_be_taken(plans: list[Plan], data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("ep", 2), ("stage_layers", (2,)), ("precision", "fp16"), ("rank_order", AXES[::-1])],
+    [("stage_layers", (2,)), ("precision", "fp16"), ("rank_order", AXES[::-1])],
 )
 def test_plans_of_a_table_share_what_has_no_column(field: str, value: object) -> None:
     other = replace(Plan(), **{field: value})  # type: ignore[arg-type]
@@ -130,7 +130,7 @@ def test_a_plan_as_a_document() -> None:
     assert found["recompute"] == "selective"
     assert found["stage_layers"] == [1, 2]
     assert found["rank_order"] == list(RANK_ORDER)
-    rare = {"actions", "action_times", "node_order", "replica_microbatches"}
+    rare = {"actions", "action_times", "node_order", "replica_microbatches", "etp"}
     named = {f.name for f in fields(Plan)} - rare | {"dp", "world_size"}
     assert set(found) == named
     assert set(Plan(schedule="a.csv", actions="0F0,0B0").to_json()) == named | {"actions"}

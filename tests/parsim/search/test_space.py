@@ -138,7 +138,7 @@ def test_a_batch_that_replicas_cannot_share(job: Job, space: PlanSpace) -> None:
     ("changes", "message"),
     [
         ({"zero_stage": (0, 5)}, "zero_stage=5 is unknown; allowed: 0, 1, 2, 3"),
-        ({"common": Plan(ep=2)}, "ep=2: expert parallelism is not yet simulated; use ep=1"),
+        ({"common": Plan(ep=2)}, "ep=2: gpt2 has no experts; use ep=1"),
         ({"common": Plan(precision="fp8")}, "precision='fp8' has no peak on device a100-sxm-80gb; "
          "allowed: fp32, tf32, bf16, fp16, bf16_amp"),
     ],

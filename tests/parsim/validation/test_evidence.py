@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.resources import files
 
 import pytest
@@ -37,6 +38,13 @@ def test_figures_per_software_and_per_device() -> None:
     assert found["a", "x"].mean_abs_error == pytest.approx(0.2)
     assert found["a", "x"].bias == pytest.approx(-0.1)
     assert found["a", ANY].max_abs_error == pytest.approx(0.3)
+
+
+def test_mixtures_of_experts_stand_apart() -> None:
+    dense = row("a", "x", 1.1)
+    rows = (dense, replace(row("a", "x", 2.0), practice="x, experts"))
+    found = {(e.device, e.software): e.n for e in gather_evidence(Validation(rows=rows))}
+    assert found == {("a", "x"): 1, ("a", ANY): 1, ("a", "x, experts"): 1, ("a", "any, experts"): 1}
 
 
 def test_the_shipped_figures_are_those_of_the_shipped_rows() -> None:

@@ -104,9 +104,11 @@ def test_flags(row: MakeRow, name: str) -> None:
     ("changes", "told"),
     [
         ({"task": "sft"}, "task 'sft' is out of scope (only pretrain)"),
-        ({"n_experts": "8"}, "mixture of experts is not yet simulated"),
+        ({"n_experts": "8"}, "moe_topk is not stated"),
         ({"cp": "2"}, "tp x pp x dp x cp = 64 differs from n_gpus = 32"),
-        ({"ep": "4"}, "ep=4 is not yet simulated"),
+        ({"ep": "4"}, "ep=4, but n_experts is not stated and 'GPT 1.7B' is not known"),
+        ({"ep": "4", "model": "Nemotron 3 Super"},
+         "of Nemotron 3 only Nano is known: the others route a projection of a token"),
         ({"overlap": "dp+pp"}, "overlap='pp' is unknown; allowed: none, dp, fsdp, tp, p2p, "
          "p2p_scatter_gather"),
         ({"step_time_s": ""}, "neither step_time_s nor peak_memory_gib is stated"),

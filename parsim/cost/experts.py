@@ -1,0 +1,227 @@
+"""Seconds of a layer's experts: routing, moving tokens to their experts and back, grouped products.
+
+    rank's tokens  -> router -> copies, k a token -> all-to-all -> sorted by expert -> fc1, act, fc2
+    rank's tokens <- weighted sum <- copies <- all-to-all <- in the order of their ranks <-'
+
+T tokens of a rank (s b / (cp tp)), k experts a token, E experts on ep ranks, each split over etp.
+A rank works on R = T k etp rows, R ep / E of them for each of its E / ep experts, if tokens spread
+evenly; the stack's `expert_imbalance` says how many more the busiest rank has, for which all wait.
+
+Source: GShard (arXiv:2006.16668), Megatron-Core's token dispatchers, MegaBlocks (arXiv:2211.15841).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.cluster.hardware import Device
+from parsim.cost.collectives import Groups, collective_time, groups
+from parsim.cost.job import Job
+from parsim.cost.kernels import gemm_time, grouped_gemm_time, memory_time
+from parsim.cost.quantized import cast_time, rated
+from parsim.model.operators import Experts
+from parsim.plan import PlanTable
+from parsim.plan.record import Quantization
+
+Array = NDArray[np.float64]
+
+ROUTING = 24.0
+"""Bytes moved per token and expert in either direction: fp32 logits, probabilities and the map of
+chosen experts are each written and read (4 + 4, three times)."""
+
+
+ROUTING_LAUNCHES = 10
+"""Kernels around the products: router, softmax, choice, maps, and four copies."""
+
+BIAS_FORWARD, BIAS_BACKWARD = 28.0, 40.0
+"""Bytes moved per row and width of a token by an expert's last bias, which is weighted with the
+row's probability in fp32: product written (4), sum (2 + 4 read, 4 written), concatenation (8) and
+cast (6); backward casts (12), both gradients of the product and their sums (24), a copy (4).
+
+Source: Megatron-Core, `TEGroupedMLP._apply_bias`, kernel by kernel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertTimes:
+    """Seconds (B,) and launches of one layer's experts and one micro-batch.
+
+    `products` are forward's grouped products alone, `crowded` the same beside a collective;
+    `moving` is one all-to-all and what goes with it among expert-tensor ranks, as far as it shows.
+    """
+
+    forward: Array
+    backward: Array
+    forward_launches: Array
+    backward_launches: Array
+    products: Array
+    crowded: Array
+    moving: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertCoster:
+    """Prices the experts of one layer; `tokens` (B,) are those of a micro-batch on a rank."""
+
+    job: Job
+    table: PlanTable
+    op: Experts
+    tokens: Array
+    how: Quantization | None
+
+    @property
+    def rows(self) -> Array:
+        """Rows that the busiest rank multiplies."""
+        spread = self.job.software.expert_imbalance
+        return np.asarray(self.tokens * self.op.top_k * self.table.etp * spread)
+
+    @property
+    def local(self) -> Array:
+        """Experts on a rank."""
+        return np.asarray(self.op.count / self.table.ep)
+
+    def times(self, crowded: Device) -> ExpertTimes:
+        """All of it; `crowded` is the device as products see it beside a collective."""
+        ahead = self._products(self.job.device)
+        behind = self._gradients()
+        routing, moved = self._routing(), self._moved()
+        same = crowded is self.job.device
+        each = self.local * (1.0 if self.how is None else 2.0)  # a product, and its cast
+        return ExpertTimes(
+            forward=ahead
+            + routing
+            + moved
+            + self._activation(3.0)
+            + self._biased(BIAS_FORWARD)
+            + self._casts(1.0),
+            backward=behind
+            + 2.0 * routing
+            + moved
+            + self._activation(5.0)
+            + self._biased(BIAS_BACKWARD)
+            + self._casts(2.0),
+            forward_launches=ROUTING_LAUNCHES + 2.0 * each,
+            backward_launches=ROUTING_LAUNCHES + 4.0 * each,
+            products=ahead,
+            crowded=ahead if same else self._products(crowded),
+            moving=self.moving(),
+        )
+
+    def _grouped(self, device: Device, n: Array, k: Array, *, weights: bool = False) -> Array:
+        """One product of all local experts."""
+        used, on = self.table.precision, device
+        value, name = float(used.activation), used.compute
+        if self.how is not None:
+            on, value, name = rated(device, self.how), self.how.operand, self.how.peak
+        wide = self.table.common.gradient_precision == "fp32"
+        kept = 4.0 if wide else 2.0
+        if not self.job.software.fused_gradient_accumulation:
+            kept = 0.5 * used.activation  # written once, added by a kernel of its own
+        return grouped_gemm_time(
+            on,
+            name,
+            experts=self.local,
+            tokens=self.rows / self.local,
+            n=n,
+            k=k,
+            weight_gradient=weights,
+            value=value,
+            gradient_value=kept,
+        )
+
+    def _widths(self) -> tuple[Array, Array]:
+        """(width of a token, width of an expert on a rank)."""
+        h = np.asarray(float(self.op.width))
+        return h, np.asarray(self.op.ffn_hidden_size / self.table.etp)
+
+    def _products(self, device: Device) -> Array:
+        h, f = self._widths()
+        first = self._grouped(device, self.op.halves * f, h)
+        return first + self._grouped(device, h, f)
+
+    def _gradients(self) -> Array:
+        """Two products for each of forward's."""
+        (h, f), halves, device = self._widths(), self.op.halves, self.job.device
+        inputs = self._grouped(device, h, halves * f) + self._grouped(device, f, h)
+        weights = self._grouped(device, halves * f, h, weights=True)
+        return inputs + weights + self._grouped(device, h, f, weights=True)
+
+    def _biased(self, moved: float) -> Array:
+        """Adding the second product's bias, weighted for each row, or taking its gradients.
+
+        The first product adds its own. R h values: 28 bytes forward, 40 backward, 5 kernels.
+        """
+        if not self.op.bias:
+            return np.zeros(len(self.table))
+        return memory_time(self.job.device, moved * self.rows * self.op.width, 5, "expert_bias")
+
+    def _routing(self) -> Array:
+        """The router's product, softmax, choice, and the map of who goes where.
+
+        T x E x h, and 24 bytes for each of T x E. Backward has two products.
+        """
+        device, used = self.job.device, self.table.precision
+        product = gemm_time(
+            device, used.compute, m=self.tokens, n=self.op.count, k=self.op.width,
+            value=used.activation,
+        )  # fmt: skip
+        return product + memory_time(device, ROUTING * self.tokens * self.op.count, 4, "routing")
+
+    def _moved(self) -> Array:
+        """Copying tokens into the order of ranks, and of experts, and both back, seconds.
+
+        T h + R h to make or add up copies, 2 R h to sort them by expert, where a rank has several.
+        """
+        value, h = self.table.precision.activation, self.op.width
+        made = self.tokens * h + self.rows * h
+        sorted_ = np.where(self.local > 1, 2.0 * self.rows * h, 0.0)
+        return memory_time(self.job.device, 2.0 * value * (made + sorted_), 4, "permute")
+
+    def _activation(self, passes: float) -> Array:
+        """Gated: reads two halves, writes one; backward reads both and dy, writes both."""
+        width = passes if self.op.gated else passes - 1.0
+        f = self.op.ffn_hidden_size / self.table.etp
+        moved = self.rows * f * width * self.table.precision.activation
+        return memory_time(self.job.device, moved * self.job.software.traffic, 1, "swiglu")
+
+    def _casts(self, twice: float) -> Array:
+        """Quantising both products' inputs forward, both outputs' gradients backward."""
+        if self.how is None:
+            return np.zeros(len(self.table))
+        f = self.op.ffn_hidden_size / self.table.etp
+        wide = self.op.halves * f if twice > 1.0 else f
+        return cast_time(self.job.device, self.how, self.rows * (self.op.width + wide))[0]
+
+    def moving(self) -> Array:
+        """Seconds of one dispatch, or of one combine, that show.
+
+        all-to-all of T k h values over ep ranks. With etp > 1 what arrives is gathered over etp
+        (scattered, on the way back).
+
+        Source: closed forms in `cost/collectives.py`, Megatron-Core's all-to-all dispatcher.
+        Leaves out: that busy ranks receive more; multiprocessors that the transfer holds; DeepEP
+        and HybridEP, which send a token once to each rank that holds any of its experts. On B200 a
+        recipe of Megatron-Bridge (qwen3_30b_a3b, MXFP8, micro-batch 4) says that HybridEP's
+        transfers are 29 % of kernel time: as long as copies take here.
+        """
+        value, h = self.table.precision.activation, self.op.width
+        where, inner = expert_groups(self.job, self.table)
+        size = self.tokens * self.op.top_k * h * value
+        seconds = collective_time(self.job.system, "all_to_all", size, where)
+        whole = self.rows * h * value
+        seconds = seconds + collective_time(self.job.system, "all_gather", whole, inner)
+        return np.asarray(seconds * (1.0 - self.job.software.expert_hidden(self.job.device.id)))
+
+
+def expert_groups(job: Job, table: PlanTable) -> tuple[Groups, Groups]:
+    """(expert-parallel, expert-tensor) groups: neighbours inside a pipeline stage, etp innermost.
+
+    Source: Megatron-Core's order of ranks, tp-ep-dp-pp with the expert degrees in place of tp, cp.
+    """
+    one, world = np.ones_like(table.ep), table.world_size
+    return (
+        groups(job.system, size=table.ep, stride=table.etp, world=world),
+        groups(job.system, size=table.etp, stride=one, world=world),
+    )

@@ -1,0 +1,196 @@
+"""What distinguishes one transformer from another, and which sizes contradict each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from parsim.errors import ModelError
+
+Head = Literal["lm", "mlm", "none"]
+
+MAX_LAYERS = 100_000
+"""More layers than any transformer has: a slip in a file, which would exhaust memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformerSpec:
+    """Everything that distinguishes one transformer from another.
+
+    `padded_vocab_size` rows are stored and computed (None: no padding). `positions` is the length
+    of a learned position table (0: none). `post_norm` is BERT's order, which has a norm after the
+    embedding and none before the head. `fused_attention` and `dropout` change traffic and memory.
+    `qk_norm` normalises each head's queries and keys. Every `window_every`-th layer, the first one
+    first, sees the last `window` tokens only (0: none does).
+
+    Of `num_experts` experts of width `expert_ffn_hidden_size` a router picks `experts_per_token`;
+    `shared_expert_ffn_hidden_size` is the width of those that every token meets. The first
+    `dense_layers` layers have a plain MLP, and of the others all but every `expert_every`-th.
+
+    `kv_lora_rank` above 0 is multi-head latent attention: keys and values are made from so many
+    values of a token, queries from `q_lora_rank` (0: from the token itself). A head of queries and
+    keys has `head_dim` values, the last `rope_head_dim` of them rotary and one for all heads'
+    keys; a head of values has `value_head_dim`.
+
+    `layer_pattern` names each layer of a hybrid, which then has one part only: M a Mamba-2 mixer,
+    * attention, E experts, - a plain MLP. A mixer has `mamba_heads` heads of `mamba_head_dim`
+    values with a state of `mamba_state` for each, and `mamba_groups` groups that share the
+    projections to and from states.
+    """
+
+    name: str
+    num_layers: int
+    hidden_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    ffn_hidden_size: int
+    vocab_size: int
+    seq_len: int
+    padded_vocab_size: int | None = None
+    positions: int = 0
+    token_types: int = 0
+    rope: bool = False
+    rms_norm: bool = False
+    gated_mlp: bool = False
+    qkv_bias: bool = True
+    projection_bias: bool = True
+    mlp_bias: bool = True
+    post_norm: bool = False
+    tied_embeddings: bool = True
+    causal: bool = True
+    pooler: bool = False
+    head: Head = "lm"
+    fused_attention: bool = True
+    dropout: bool = False
+    qk_norm: bool = False
+    window: int = 0
+    window_every: int = 1
+    num_experts: int = 0
+    experts_per_token: int = 0
+    expert_ffn_hidden_size: int = 0
+    shared_expert_ffn_hidden_size: int = 0
+    dense_layers: int = 0
+    expert_every: int = 1
+    q_lora_rank: int = 0
+    kv_lora_rank: int = 0
+    rope_head_dim: int = 0
+    value_head_dim: int = 0
+    layer_pattern: str = ""
+    mamba_heads: int = 0
+    mamba_head_dim: int = 0
+    mamba_state: int = 0
+    mamba_groups: int = 1
+
+    @property
+    def vocab_rows(self) -> int:
+        """Rows of the stored vocabulary table."""
+        return self.padded_vocab_size or self.vocab_size
+
+    @property
+    def norm_parameters(self) -> int:
+        """Weight, and bias where the norm has one."""
+        return self.hidden_size * (1 if self.rms_norm else 2)
+
+    @property
+    def value_width(self) -> int:
+        """Width of a head of values."""
+        return self.value_head_dim or self.head_dim
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether a layer, counted from 0, has experts in place of a plain MLP."""
+        if self.layer_pattern:
+            return self.layer_pattern[layer] == "E"
+        beyond = layer - self.dense_layers
+        return self.num_experts > 0 and beyond >= 0 and (beyond + 1) % self.expert_every == 0
+
+    def has_window(self, layer: int) -> bool:
+        """Whether a layer's queries see a window only."""
+        return 0 < self.window < self.seq_len and layer % self.window_every == 0
+
+
+def with_options(spec: TransformerSpec, **changes: object) -> TransformerSpec:
+    """Return the spec with some fields replaced, checked again."""
+    changed = replace(spec, **changes)  # type: ignore[arg-type]
+    check_spec(changed)
+    return changed
+
+
+def check_spec(spec: TransformerSpec) -> None:
+    """Raise ModelError where sizes contradict each other."""
+    for field in ("num_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
+                  "head_dim", "ffn_hidden_size", "vocab_size", "seq_len"):  # fmt: skip
+        if getattr(spec, field) < 1:
+            raise ModelError(f"{field}={getattr(spec, field)} must be at least 1")
+    if spec.num_layers > MAX_LAYERS:
+        raise ModelError(f"num_layers={spec.num_layers} is above {MAX_LAYERS}")
+    if spec.num_attention_heads % spec.num_key_value_heads:
+        raise ModelError(
+            f"num_key_value_heads={spec.num_key_value_heads} does not divide "
+            f"num_attention_heads={spec.num_attention_heads}"
+        )
+    if spec.padded_vocab_size is not None and spec.padded_vocab_size < spec.vocab_size:
+        raise ModelError(
+            f"padded_vocab_size={spec.padded_vocab_size} is below vocab_size={spec.vocab_size}"
+        )
+    if 0 < spec.positions < spec.seq_len:
+        raise ModelError(
+            f"seq_len={spec.seq_len} is longer than the {spec.positions} learned positions; "
+            f"use seq_len <= {spec.positions}"
+        )
+    _check_pattern(spec)
+    _check_experts(spec)
+    _check_latent(spec)
+
+
+def _check_pattern(spec: TransformerSpec) -> None:
+    pattern = spec.layer_pattern
+    if not pattern:
+        return
+    if len(pattern) != spec.num_layers or set(pattern) - set("M*E-"):
+        raise ModelError(
+            f"layer_pattern={pattern!r} must name each of num_layers={spec.num_layers} layers: M "
+            f"(Mamba-2), * (attention), E (experts) or - (MLP)"
+        )
+    if "M" in pattern and min(spec.mamba_heads, spec.mamba_head_dim, spec.mamba_state) < 1:
+        raise ModelError("layer_pattern with M needs mamba_heads, mamba_head_dim and mamba_state")
+
+
+def _check_experts(spec: TransformerSpec) -> None:
+    if not spec.num_experts:
+        return
+    if not 1 <= spec.experts_per_token <= spec.num_experts:
+        raise ModelError(
+            f"experts_per_token={spec.experts_per_token} must be from 1 to "
+            f"num_experts={spec.num_experts}"
+        )
+    for field in ("expert_ffn_hidden_size", "expert_every"):
+        if getattr(spec, field) < 1:
+            raise ModelError(
+                f"{field}={getattr(spec, field)} must be at least 1 "
+                f"with num_experts={spec.num_experts}"
+            )
+    if spec.post_norm:
+        raise ModelError(f"num_experts={spec.num_experts}: experts need norms before each block")
+    if not any(map(spec.has_experts, range(spec.num_layers))):
+        raise ModelError(
+            f"dense_layers={spec.dense_layers} and expert_every={spec.expert_every} leave none of "
+            f"{spec.num_layers} layers with experts; use num_experts=0 for a dense model"
+        )
+
+
+def _check_latent(spec: TransformerSpec) -> None:
+    if spec.window_every < 1:
+        raise ModelError(f"window_every={spec.window_every} must be at least 1")
+    if not spec.kv_lora_rank:
+        return
+    if not 0 < spec.rope_head_dim < spec.head_dim:
+        raise ModelError(
+            f"rope_head_dim={spec.rope_head_dim} must be above 0 and below "
+            f"head_dim={spec.head_dim}, of which it is a part"
+        )
+    if spec.num_key_value_heads != spec.num_attention_heads:
+        raise ModelError(
+            f"num_key_value_heads={spec.num_key_value_heads} differs from num_attention_heads="
+            f"{spec.num_attention_heads}: latent attention makes keys and values for each head"
+        )

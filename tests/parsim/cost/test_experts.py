@@ -1,0 +1,145 @@
+"""Experts' seconds, bytes and groups: what ep splits, what the all-to-all adds, who reduces."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parsim.cluster.hardware import Cluster
+from parsim.cluster.reader import load_catalog
+from parsim.cost.experts import expert_groups
+from parsim.cost.job import Job
+from parsim.cost.layers import LayerCoster
+from parsim.cost.passes import LayerCost
+from parsim.cost.sharding import DataParallel
+from parsim.cost.software import software
+from parsim.cost.stages import layer_counts, stage_experts, stage_parameters
+from parsim.model.reader import model_spec
+from parsim.model.transformer import build_transformer
+from parsim.plan import Plan, PlanTable
+from parsim.sim import simulate
+from parsim.sim.memory import static_bytes
+
+DEGREES = (1, 2, 4, 8, 16, 32)
+
+
+@cache
+def job(count: int = 64, top: int = 4, nodes: int = 4, stack: str = "megatron-te-2025") -> Job:
+    spec = replace(
+        model_spec("qwen3-30b-a3b"), num_layers=2, num_experts=count, experts_per_token=top
+    )
+    cluster = Cluster(system=load_catalog().system("dgx-h100"), num_nodes=nodes)
+    return Job(model=build_transformer(spec), cluster=cluster, software=software(stack))
+
+
+def plan(**fields: object) -> Plan:
+    return Plan(**{"dp_shard": 32, "zero_stage": 1, "num_microbatches": 2, **fields})  # type: ignore[arg-type]
+
+
+def layer(of: Job, one: Plan) -> LayerCost:
+    return LayerCoster(of, PlanTable.of([one])).cost(of.model.layers[0])
+
+
+def test_one_group_of_experts_has_no_all_to_all() -> None:
+    found = layer(job(), plan())
+    assert found.routed.exposed[0] == 0.0
+    assert found.forward.exposed[0] == found.backward.exposed[0] == 0.0
+
+
+def test_tokens_go_there_and_back_in_either_direction() -> None:
+    found = layer(job(), plan(ep=8))
+    assert found.forward.exposed[0] == found.backward.exposed[0] == found.routed.exposed[0] > 0.0
+
+
+def test_a_group_across_nodes_moves_its_tokens_slower() -> None:
+    inside, across = (layer(job(), plan(ep=ep)).routed.exposed[0] for ep in (8, 16))
+    assert across > 2.0 * inside
+
+
+def test_a_stack_that_hides_the_all_to_all_shows_none_of_it() -> None:
+    hidden = replace(job().software, expert_overlap={"default": 0.0, "h100": 1.0})
+    assert layer(replace(job(), software=hidden), plan(ep=8)).forward.exposed[0] == 0.0
+
+
+def test_an_uneven_router_slows_products_and_not_the_rest_of_the_layer() -> None:
+    uneven = replace(job().software, expert_imbalance=1.5)
+    even, slow = layer(job(), plan(ep=8)), layer(replace(job(), software=uneven), plan(ep=8))
+    assert slow.products.kernels[0] > even.products.kernels[0]
+    assert slow.core.kernels[0] == even.core.kernels[0]
+
+
+def test_groups_are_neighbours_and_expert_tensor_ranks_are_inside() -> None:
+    table = PlanTable.of([plan(ep=8, etp=2)])
+    experts, inner = expert_groups(job(), table)
+    assert (experts.size[0], experts.per_node[0], experts.nodes[0]) == (8, 4, 2)
+    assert (inner.size[0], inner.per_node[0]) == (2, 2)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(DEGREES), st.sampled_from((1, 2)), st.integers(0, 3))
+def test_ep_splits_experts_exactly_and_leaves_the_rest(ep: int, etp: int, zero: int) -> None:
+    """Summed over the ranks of a stage, each parameter of experts is held by its replicas."""
+    if ep * etp > 32:
+        return
+    data = {} if zero else {"dp_shard": 1, "dp_replicate": 32}
+    table = PlanTable.of([plan(ep=ep, etp=etp, zero_stage=zero, **data)])
+    model = job().model
+    counts = layer_counts(model, (model.num_layers,))
+    whole, experts = stage_parameters(model, table, counts), stage_experts(model, table, counts)
+    all_of_them = sum(one.expert_parameters for one in model.layers)
+    replicas = int(table.expert_replicas[0])
+    assert experts[0, 0] * 32 == all_of_them * replicas
+    assert whole[0, 0] - experts[0, 0] == model.parameters - all_of_them
+    # 12 bytes of states for each parameter, once in the cluster where ZeRO shares them out
+    states = float(static_bytes(job(), table, whole, experts)[2][0, 0]) * 32
+    expected = 12 * model.parameters
+    if not zero:
+        expected = 12 * (32 * (model.parameters - all_of_them) + replicas * all_of_them)
+    assert states == pytest.approx(expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from((8, 16, 32, 64, 128)), st.sampled_from((1, 2, 4, 8)))
+def test_more_experts_never_take_fewer_bytes_or_less_time(count: int, top: int) -> None:
+    less, more = job(count, top), job(2 * count, top)
+    one = plan(ep=8)
+    assert max(simulate(more, one).peak_allocated) > max(simulate(less, one).peak_allocated)
+    few, many = layer(less, one), layer(more, one)
+    assert many.forward.kernels[0] >= few.forward.kernels[0]
+    assert many.routed.exposed[0] == few.routed.exposed[0]  # the same tokens, as often
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from((1, 2, 4)), st.sampled_from((1, 2, 8)))
+def test_a_token_that_meets_more_experts_takes_longer(top: int, ep: int) -> None:
+    few, many = layer(job(64, top), plan(ep=ep)), layer(job(64, 2 * top), plan(ep=ep))
+    assert many.forward.seconds[0] > few.forward.seconds[0]
+    assert many.backward.seconds[0] > few.backward.seconds[0]
+
+
+def test_experts_reduce_their_gradients_among_those_who_hold_them() -> None:
+    data = DataParallel.of(job(), PlanTable.of([plan(ep=8)]))
+    assert data.experts is not None
+    assert (data.shards[0], data.experts.shards[0]) == (32, 4)
+    assert data.experts.shard.per_node[0] == 1  # 8 ranks apart: one of each node
+    alone = DataParallel.of(job(), PlanTable.of([plan(ep=32)]))
+    assert alone.experts is not None
+    held = np.array([[1e9]])
+    assert alone.experts.final_reduction(held)[0, 0] == 0.0
+
+
+def test_buckets_of_experts_are_their_own() -> None:
+    data = DataParallel.of(job(), PlanTable.of([plan(ep=8)]))
+    shared, experts = np.array([[3e8]]), np.array([[2e8]])
+    count, each = data.bucketed_reduction(shared + experts, experts)
+    apart = data.bucketed_reduction(shared)
+    assert data.experts is not None
+    own = data.experts.bucketed_reduction(experts)
+    assert count[0, 0] == apart[0][0, 0] + own[0][0, 0]
+    whole = apart[0] * apart[1] + own[0] * own[1]
+    assert (count * each)[0, 0] == pytest.approx(whole[0, 0])

@@ -1,0 +1,121 @@
+"""Steps of mixtures: tiers agree, traffic of experts shares links, memory and search hold them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from parsim.cluster.hardware import Cluster
+from parsim.cluster.reader import load_catalog
+from parsim.cluster.topology import build_graph
+from parsim.cost.job import Job
+from parsim.cost.software import software
+from parsim.cost.stages import LayerTable
+from parsim.cost.step import step_costs
+from parsim.model.reader import model_spec
+from parsim.model.transformer import build_transformer
+from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
+from parsim.plan.rules import check_plan
+from parsim.search import search
+from parsim.sim.contention import simulate_contention
+from parsim.sim.peaks import least_peak
+from parsim.sim.simulate import simulate
+from parsim.sim.step_traffic import Role, members, step_traffic
+
+SPEC = replace(model_spec("mixtral-8x7b"), num_layers=4, seq_len=2048)
+JOB = Job(
+    model=build_transformer(SPEC),
+    cluster=Cluster(system=load_catalog().system("dgx-h100"), num_nodes=2),
+    software=software("megatron-lm"),
+)
+
+PLANS = {
+    "all of a node": Plan(dp_shard=16, zero_stage=1, ep=8, num_microbatches=2),
+    "across nodes": Plan(dp_shard=16, zero_stage=1, ep=4, etp=4, num_microbatches=2),
+    "tensor": Plan(tp=2, dp_shard=8, zero_stage=1, ep=8, sequence_parallel=True,
+                   num_microbatches=2),
+    "pipeline": Plan(pp=2, dp_replicate=8, ep=4, num_microbatches=4),
+    "interleaved": Plan(pp=2, v=2, schedule="interleaved_1f1b", dp_shard=8, zero_stage=1, ep=8,
+                        num_microbatches=4),
+    "zero bubble": Plan(pp=2, schedule="zb_h1", dp_replicate=8, ep=8, num_microbatches=4),
+    "sharded": Plan(dp_shard=16, zero_stage=3, ep=8, num_microbatches=2, recompute=Recompute.FULL),
+    "context": Plan(cp=2, dp_shard=8, zero_stage=1, ep=8, num_microbatches=2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_kind_of_plan_is_priced(name: str) -> None:
+    plan = PLANS[name]
+    check_plan(plan, JOB.model, JOB.cluster)
+    found = simulate(JOB, plan)
+    assert found.step_time == pytest.approx(sum(found.breakdown.values()), rel=1e-6)
+    assert ("experts" in found.activations) == (plan.recompute is not Recompute.FULL)
+    assert f"ep{plan.ep}" in plan.label()
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_without_contention_tier_c_is_tier_b(name: str) -> None:
+    graph = build_graph(JOB.cluster)
+    wide = replace(graph, effective=graph.effective * 1e6, _routes={}, _near=[])
+    found = simulate_contention(JOB, PLANS[name], graph=wide)
+    assert found.step_time == pytest.approx(found.alone, rel=1e-6)
+
+
+def test_the_experts_traffic_is_on_the_links() -> None:
+    """Groups of a node use its links alone, wider ones the interfaces as well."""
+    graph = build_graph(JOB.cluster)
+
+    def classes(plan: Plan) -> set[str]:
+        costs = step_costs(JOB, PlanTable.of([plan]))
+        sent = step_traffic(JOB, plan, costs, (0,), graph)[Role("ep", 0)]
+        return {graph.link_class[link] for link in sent.usage}
+
+    assert classes(PLANS["all of a node"]) == {"nvlink"}
+    assert classes(PLANS["across nodes"]) >= {"nic"}
+
+
+@pytest.mark.parametrize("name", sorted(PLANS.keys() - {"zero bubble"}))
+def test_the_searchs_bound_of_memory_is_never_above_the_peak(name: str) -> None:
+    table = PlanTable.of([PLANS[name]])
+    layers = LayerTable.of(JOB, table)
+    least = least_peak(JOB, table, layers, step_costs(JOB, table, layers))
+    assert float(least.max()) <= max(simulate(JOB, PLANS[name]).peak_allocated) * (1 + 1e-12)
+
+
+def test_expert_groups_are_neighbours_of_a_stage() -> None:
+    groups = members(Plan(pp=2, dp_shard=8, ep=4), ("ep",))
+    assert groups.tolist() == [[[0, 1, 2, 3], [4, 5, 6, 7]], [[8, 9, 10, 11], [12, 13, 14, 15]]]
+    split = members(Plan(dp_shard=8, ep=2, etp=4), ("ep",))
+    assert split.tolist() == [[[0, 4], [1, 5], [2, 6], [3, 7]]]
+
+
+def test_a_search_tries_each_degree_that_divides_experts_and_ranks() -> None:
+    space = PlanSpace(
+        global_batch_size=32, tp=(1,), pp=(1, 2), microbatch_size=(1,), zero_stage=(1,),
+        recompute=(Recompute.NONE,), schedule=("1f1b",), sequence_parallel=(False,),
+    )  # fmt: skip
+    found = search(JOB, space, top=100)
+    degrees = {(one.plan.pp, one.plan.ep) for one in found.plans}
+    assert degrees == {(pp, ep) for pp in (1, 2) for ep in (1, 2, 4, 8)}
+    for one in found.plans:
+        alone = simulate(JOB, one.plan)
+        assert one.step_time == pytest.approx(alone.step_time, rel=1e-12)
+        assert one.peak_allocated == pytest.approx(max(alone.peak_allocated), rel=1e-12)
+
+
+def test_a_table_of_plans_prices_each_as_if_alone() -> None:
+    plans = [Plan(dp_shard=16, zero_stage=1, ep=ep, num_microbatches=2) for ep in (1, 2, 8)]
+    table = PlanTable.of(plans)
+    assert [table.plan(row) for row in range(3)] == plans
+    assert table.expert_replicas.tolist() == [16, 8, 2]
+    assert table.expert_shards.tolist() == [16, 8, 2]
+
+
+def test_sharing_experts_out_takes_memory_off_a_rank() -> None:
+    peaks = [
+        max(simulate(JOB, replace(PLANS["all of a node"], ep=ep)).peak_allocated)
+        for ep in (1, 2, 4, 8)
+    ]
+    assert peaks == sorted(peaks, reverse=True)
+    assert peaks[0] > 1.5 * peaks[-1]
