@@ -58,7 +58,7 @@ def _mixed(tree: Tree, block: MixedBlock, catalog: Catalog, notes: list[str]) ->
     if "placement" in block.given():
         notes.append(
             "cluster.placement says which kind of node a rank is on; how groups of ranks spread "
-            "over nodes is taken from rank order, but on shared links (tier C)"
+            "over nodes is taken from rank order, except on shared links (tier C)"
         )
     return _failed(tree, block, _placed(tree, block, cluster))
 
