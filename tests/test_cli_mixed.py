@@ -82,11 +82,45 @@ def test_a_timeline_has_a_lane_for_each_kind(cli: Cli, tmp_path: Path) -> None:
     assert all(name in text for name in ("pp 0 fast x1", "pp 1 slow x1"))
 
 
+def test_shared_links(cli: Cli) -> None:
+    """Slower interfaces of one group, on the command line, slow the step and are the bottleneck."""
+    slow = "cluster.groups.slow.network.nic_bandwidth=10Gb/s"
+    usual, less = (
+        json.loads(cli("simulate", MIXED, "--json", "--contention", *words).out)["contention"]
+        for words in ((), ("--set", slow))
+    )
+    assert 1.0 - 1e-9 <= usual["slowdown"] < 1.01
+    assert less["step_time_s"] > usual["step_time_s"]
+    assert less["bottleneck"]["class"] == "nic"
+    assert less["bottleneck"]["link"].startswith(("nic:2.", "nic:3.", "leaf:0."))
+    assert "bottleneck" in cli("simulate", MIXED, "--contention", *REPLICAS).out
+
+
+def test_failed_parts_are_those_of_the_groups_in_order(cli: Cli) -> None:
+    failed = ("--set", "cluster.failed=[nic:3.0]")
+    found = json.loads(cli("simulate", MIXED, "--json", *failed, *REPLICAS).out)
+    assert found["contention"]["slowdown"] >= 1.0 - 1e-9
+    wrong = cli("simulate", MIXED, "--set", "cluster.failed=[nic:4.0]")
+    assert wrong.code == 2
+    assert "there is no part 'nic:4.0'" in wrong.err
+
+
+def test_a_search_runs_its_best_on_shared_links(cli: Cli) -> None:
+    found = json.loads(cli("search", MIXED, "--json", "--contention", "--top", "2").out)
+    assert len(found["contention"]["plans"]) == 2
+    assert all(one["slowdown"] >= 1.0 - 1e-9 for one in found["contention"]["plans"])
+
+
+def test_a_timeline_on_shared_links_has_a_lane_for_each_kind(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "mixed.json"
+    assert cli("timeline", MIXED, "-o", str(out), "--contention", *REPLICAS).code == 0
+    text = out.read_text(encoding="utf-8")
+    assert all(name in text for name in ("pp 0 fast x1", "pp 1 slow x1", "nic"))
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("simulate", "--contention"), "shared links are simulated for nodes of one kind"),
-        (("search", "--contention"), "shared links are simulated for nodes of one kind"),
         (("simulate", "--jitter-steps", "10"), "this needs nodes of one kind"),
         (("run", "--emit", "torchrun"), "this needs nodes of one kind"),
         (("simulate", "--set", "cluster.network.nic_bandwidth=1Gb/s"),

@@ -14,18 +14,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parsim.cluster.hardware import Cluster, NodeGroup
+from parsim.cluster.hardware import Cluster, NodeGroup, System
 from parsim.errors import CatalogError, PlanError, did_you_mean
 
 Index = NDArray[np.int64]
 Order = tuple[str, ...] | None
 
 
-def mixed_cluster(groups: Sequence[NodeGroup], placement: tuple[int, ...] | None = None) -> Cluster:
+def mixed_cluster(
+    groups: Sequence[NodeGroup],
+    placement: tuple[int, ...] | None = None,
+    failed: tuple[str, ...] = (),
+) -> Cluster:
     """One cluster of several groups of nodes.
 
     Raises:
@@ -53,7 +58,11 @@ def mixed_cluster(groups: Sequence[NodeGroup], placement: tuple[int, ...] | None
             f"job; use systems of one library"
         )
     return Cluster(
-        system=groups[0].system, num_nodes=total, placement=placement, groups=tuple(groups)
+        system=groups[0].system,
+        num_nodes=total,
+        placement=placement,
+        failed=failed,
+        groups=tuple(groups),
     )
 
 
@@ -142,4 +151,71 @@ def in_groups(cluster: Cluster) -> Cluster:
         return cluster
     system = cluster.system
     one = NodeGroup(name=system.id, system=system, num_nodes=cluster.num_nodes)
-    return mixed_cluster([one], cluster.placement)
+    return mixed_cluster([one], cluster.placement, cluster.failed)
+
+
+def node_systems(cluster: Cluster) -> tuple[System, ...]:
+    """The kind of each node, in the order of the groups, which is that of the network."""
+    groups = cluster.groups or in_groups(cluster).groups
+    return tuple(one.system for one in groups for _ in range(one.num_nodes))
+
+
+def device_nodes(cluster: Cluster) -> Index:
+    """The node of each device, both numbered in the order of the groups, (devices,)."""
+    sizes = [one.devices_per_node for one in node_systems(cluster)]
+    return np.repeat(np.arange(len(sizes)), sizes)
+
+
+def rank_devices(cluster: Cluster, order: Order = None) -> Index:
+    """The device of each rank, devices numbered in the order of the groups, (world,).
+
+    Raises:
+        PlanError: the order does not fit the groups.
+    """
+    if not cluster.groups:
+        devices = np.arange(cluster.num_devices)
+    else:
+        nodes, node_of = _numbered(cluster, order), device_nodes(cluster)
+        devices = np.concatenate([np.flatnonzero(node_of == node) for node in nodes])
+    return devices if cluster.placement is None else devices[list(cluster.placement)]
+
+
+def rank_kinds(cluster: Cluster, order: Order = None) -> Index:
+    """As `rank_groups`, but groups of equal nodes have the number of the first of them.
+
+    Raises:
+        PlanError: the order does not fit the groups.
+    """
+    first = np.array([cluster.systems.index(one) for one in cluster.systems])
+    return first[rank_groups(cluster, order)]
+
+
+def level_devices(cluster: Cluster, order: Order = None) -> Index:
+    """The devices of ranks placed level: those of each kind in order, on devices of that kind.
+
+    That is where closed forms take ranks to be; without a placement it is where they are.
+
+    Raises:
+        PlanError: the order does not fit the groups.
+    """
+    if cluster.placement is None:
+        return rank_devices(cluster, order)
+    own, kinds = rank_devices(cluster, order), rank_kinds(cluster, order)
+    plain = rank_devices(replace(cluster, placement=None), order)
+    found = np.empty_like(own)
+    for kind in np.unique(kinds):
+        mine = kinds == kind
+        held = set(own[mine].tolist())
+        found[mine] = [device for device in plain.tolist() if device in held]
+    return found
+
+
+def _numbered(cluster: Cluster, order: Order) -> list[int]:
+    """The node on each place of the order, numbered in the order of the groups."""
+    sizes = [one.num_nodes for one in cluster.groups]
+    free = [sum(sizes[:group]) for group in range(len(sizes))]
+    found = []
+    for group in node_groups(cluster, order):
+        found.append(free[group])
+        free[group] += 1
+    return found

@@ -47,7 +47,8 @@ class Job:
         if self.cluster.groups:
             raise InputError(
                 f"this needs nodes of one kind, but the cluster is {self.cluster.words}; mixed "
-                f"clusters have step time, memory, timeline and search; use one group alone"
+                f"clusters have step time, memory, timeline, shared links and search; use one "
+                f"group alone"
             )
         return self.cluster.system
 

@@ -58,9 +58,9 @@ def _mixed(tree: Tree, block: MixedBlock, catalog: Catalog, notes: list[str]) ->
     if "placement" in block.given():
         notes.append(
             "cluster.placement says which kind of node a rank is on; how groups of ranks spread "
-            "over nodes is taken from rank order"
+            "over nodes is taken from rank order, except on shared links (tier C)"
         )
-    return _placed(tree, block, cluster)
+    return _failed(tree, block, _placed(tree, block, cluster))
 
 
 def _placed(tree: Tree, block: AnyCluster, cluster: Cluster) -> Cluster:
@@ -70,8 +70,11 @@ def _placed(tree: Tree, block: AnyCluster, cluster: Cluster) -> Cluster:
         return replace(cluster, placement=block.placement)
 
 
-def _failed(tree: Tree, block: ClusterBlock, cluster: Cluster) -> Cluster:
-    """The cluster without its failed parts; its graph is made to see that they exist."""
+def _failed(tree: Tree, block: AnyCluster, cluster: Cluster) -> Cluster:
+    """The cluster without its failed parts; its graph is made to see that they exist.
+
+    Nodes of a mixed cluster are numbered in the order of the groups.
+    """
     if not block.failed:
         return cluster
     from parsim.cluster.topology import build_graph

@@ -196,6 +196,7 @@ class MixedBlock(Block):
     groups: Annotated[dict[Text, GroupBlock], Field(min_length=1)]
     catalog: tuple[Text, ...] = ()
     placement: tuple[Rank, ...] = UNSET
+    failed: tuple[Text, ...] = ()
 
 
 class TrainingBlock(Block):

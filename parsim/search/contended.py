@@ -68,7 +68,8 @@ def contended_order(
         background: traffic beside each.
         progress: called with (plans done, plans in all).
     """
-    graph, chosen = build_graph(job.cluster), result.plans[:best]
+    chosen = result.plans[:best]
+    graph = None if job.mixed else build_graph(job.cluster)  # there each plan places its ranks
     found = []
     for entry in chosen:
         found.append(simulate_contention(job, entry.plan, graph=graph, background=background))

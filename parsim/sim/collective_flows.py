@@ -165,9 +165,15 @@ class CollectiveFlow:
 
 def by_node(ranks: Iterable[int], devices_per_node: int) -> tuple[tuple[int, ...], ...]:
     """Ranks of each node that a group touches, in the order in which the group reaches them."""
+    held = list(ranks)
+    return on_nodes(held, [rank // devices_per_node for rank in held])
+
+
+def on_nodes(ranks: Iterable[int], node_of: Iterable[int]) -> tuple[tuple[int, ...], ...]:
+    """The same where the node of each of the ranks is known."""
     nodes: dict[int, list[int]] = {}
-    for rank in ranks:
-        nodes.setdefault(rank // devices_per_node, []).append(rank)
+    for rank, node in zip(ranks, node_of, strict=True):
+        nodes.setdefault(node, []).append(rank)
     return tuple(tuple(node) for node in nodes.values())
 
 

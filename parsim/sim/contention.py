@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from parsim.cluster.background import Background, check_network
+from parsim.cluster.mixed import device_nodes, level_devices
 from parsim.cluster.topology import Graph, build_graph
 from parsim.cluster.topology.storage import with_storage
 from parsim.cost.job import Job
@@ -21,8 +22,10 @@ from parsim.sim.link_use import (
     class_uses,
     link_curves,
 )
-from parsim.sim.ready_step import ReadyStep, ready_step
-from parsim.sim.repeated_steps import Ran, RepeatedSteps, stream_kinds, stream_role
+from parsim.sim.mixed_ready import MixedReady, mixed_ready
+from parsim.sim.ready_step import ready_step
+from parsim.sim.repeated_steps import AnyReady, Ran, RepeatedSteps, stream_kinds, stream_role
+from parsim.sim.simulate import differ
 from parsim.sim.stream_cost import StreamCost, links_of, periodic_cost
 from parsim.timeline import Timeline, ordered
 
@@ -87,8 +90,8 @@ def simulate_contention(
         CatalogError: the cluster's fabric cannot be built, or has no way for a stream.
         CertificateError: unfair rates (a bug of parsim).
     """
-    graph = _links(job, graph or build_graph(job.cluster), background)
-    ready = ready_step(job, plan, graph, whole or intact(job, background), slow)
+    graph = _links(job, graph or placed_graph(job, plan), background)
+    ready = any_ready(job, plan, graph, whole or intact(job, plan, background), slow)
     if not background.streams:
         ran, fabric = _one(ready, graph)
         return _found(ready, ran, fabric)
@@ -97,11 +100,11 @@ def simulate_contention(
 
 
 def _beside(
-    job: Job, graph: Graph, ready: ReadyStep, background: Background, quiet: float
+    job: Job, graph: Graph, ready: AnyReady, background: Background, quiet: float
 ) -> Contention:
     """The mean step beside all streams."""
     streams = background.streams
-    kinds = stream_kinds(graph, streams, _devices(job, graph), job.system.devices_per_node)
+    kinds = stream_kinds(graph, streams, _devices(job, graph), device_nodes(job.cluster))
     ready = replace(ready, sent={**ready.sent, **kinds})
     fabric = Fabric([ready.sent], graph)
     steps = RepeatedSteps(fabric, ready, 0, streams)
@@ -149,11 +152,9 @@ def contended_timeline(
         CatalogError: the cluster's fabric cannot be built.
     """
     seen: list[tuple[float, Array]] = []
-    graph = _links(job, build_graph(job.cluster), background)
-    ready = ready_step(job, plan, graph, intact(job, background), slow)
-    kinds = stream_kinds(
-        graph, background.streams, _devices(job, graph), job.system.devices_per_node
-    )
+    graph = _links(job, placed_graph(job, plan), background)
+    ready = any_ready(job, plan, graph, intact(job, plan, background), slow)
+    kinds = stream_kinds(graph, background.streams, _devices(job, graph), device_nodes(job.cluster))
     sent = {**ready.sent, **kinds}
     fabric = Fabric([sent], graph, lambda now, loads: seen.append((now, loads)))
     steps = RepeatedSteps(fabric, ready, 0, background.streams)
@@ -165,25 +166,52 @@ def contended_timeline(
     ran = steps.ended[0]
     meta = {
         "model": job.model.name,
-        "system": job.system.name,
+        "system": job.cluster.words if job.mixed else job.system.name,
         "plan": plan.label(),
         "step_time_s": ran.seconds,
         "contention": "tier C on shared links",
     }
+    if isinstance(ready, MixedReady):
+        meta["ranks"] = "pipeline ranks of each class of replicas that behave alike"
+        meta["rank_labels"] = dict(ready.labels)
     return Timeline(spans=ordered(ran.spans), meta=meta), link_curves(fabric, seen)
 
 
-def intact(job: Job, background: Background = NOTHING) -> Graph | None:
-    """The graph with nothing broken and ranks in order, where the job's is another."""
+def intact(job: Job, plan: Plan, background: Background = NOTHING) -> Graph | None:
+    """The graph with nothing broken and ranks in order, where the job's is another.
+
+    On a mixed cluster the ranks of each kind are in order on nodes of that kind.
+    """
     cluster = job.cluster
     if not cluster.failed and cluster.placement is None:
         return None
-    return _links(job, build_graph(replace(cluster, failed=(), placement=None)), background)
+    made = build_graph(replace(cluster, failed=(), placement=None))
+    if job.mixed:
+        made = made.placed(level_devices(cluster, plan.node_order).tolist())
+    return _links(job, made, background)
+
+
+def placed_graph(job: Job, plan: Plan) -> Graph:
+    """The cluster's links with the plan's ranks on their devices."""
+    return build_graph(job.cluster, order=plan.node_order)
+
+
+def any_ready(
+    job: Job,
+    plan: Plan,
+    graph: Graph,
+    whole: Graph | None,
+    slow: Mapping[int, float] | None = None,
+) -> AnyReady:
+    """The step, a column for each class of replicas where they differ."""
+    made = mixed_ready if differ(job, plan) else ready_step
+    return made(job, plan, graph, whole, slow)
 
 
 def _links(job: Job, graph: Graph, background: Background) -> Graph:
     """The graph, with storage where streams need it."""
-    check_network(background, job.system.network is not None, job.system.id)
+    system = job.cluster.system  # of a mixed cluster the first: all have a network, or none has
+    check_network(background, system.network is not None, system.id)
     if not background.needs_storage:
         return graph
     return with_storage(graph, background.storage_bandwidth or 0.0)
@@ -194,7 +222,7 @@ def _devices(job: Job, graph: Graph) -> list[int]:
     return sorted(graph.devices.tolist())[: job.cluster.num_devices]
 
 
-def _one(ready: ReadyStep, graph: Graph) -> tuple[Ran, Fabric]:
+def _one(ready: AnyReady, graph: Graph) -> tuple[Ran, Fabric]:
     """One step with nothing beside it."""
     fabric = Fabric([ready.sent], graph)
     steps = RepeatedSteps(fabric, ready)
@@ -204,7 +232,7 @@ def _one(ready: ReadyStep, graph: Graph) -> tuple[Ran, Fabric]:
     return steps.ended[0], fabric
 
 
-def _found(ready: ReadyStep, ran: Ran, fabric: Fabric) -> Contention:
+def _found(ready: AnyReady, ran: Ran, fabric: Fabric) -> Contention:
     return Contention(
         plan=ready.plan,
         alone=ready.alone,

@@ -24,7 +24,7 @@ from parsim.cluster.topology.storage import with_storage
 from parsim.cost.job import Job
 from parsim.errors import InputError
 from parsim.plan import Plan
-from parsim.sim.contention import intact
+from parsim.sim.contention import any_ready, intact
 from parsim.sim.fabric import Fabric
 from parsim.sim.fair_share import Array
 from parsim.sim.link_use import (
@@ -35,8 +35,8 @@ from parsim.sim.link_use import (
     class_uses,
     link_curves,
 )
-from parsim.sim.ready_step import ReadyStep, ready_step
-from parsim.sim.repeated_steps import RepeatedSteps, stream_kinds
+from parsim.sim.mixed_ready import MixedReady
+from parsim.sim.repeated_steps import AnyReady, RepeatedSteps, stream_kinds
 from parsim.timeline import Span, Timeline, ordered
 
 Seen = list[tuple[float, Array]]
@@ -124,7 +124,7 @@ class _Placed:
         cluster = Cluster(system=system, num_nodes=last + 1, failed=tuple(failed))
         graph = build_graph(cluster)
         self.graph = graph if storage is None else with_storage(graph, storage)
-        self.jobs, self.ready = tuple(jobs), tuple[ReadyStep, ...]()
+        self.jobs, self.ready = tuple(jobs), tuple[AnyReady, ...]()
         taken: dict[int, int] = {}
         for one in jobs:
             devices = _devices(one, system.devices_per_node, taken)
@@ -211,12 +211,14 @@ def together_timeline(
     spans: list[Span] = []
     labels: dict[int, str] = {}
     first = 0
-    for one, ran in zip(jobs, placed.run(fabric, every, LEAST_STEPS), strict=True):
+    ran_jobs = placed.run(fabric, every, LEAST_STEPS)
+    for one, ready, ran in zip(jobs, placed.ready, ran_jobs, strict=True):
         spans += [
             span._replace(rank=span.rank + first) for step in ran.ended for span in step.spans
         ]
-        labels |= {first + rank: f"{one.name}: rank {rank}" for rank in range(one.plan.pp)}
-        first += one.plan.pp
+        said = _lanes(ready)
+        labels |= {first + lane: f"{one.name}: {text}" for lane, text in enumerate(said)}
+        first += len(said)
     meta = {
         "system": system.name,
         "plan": " | ".join(f"{one.name}: {one.plan.label()}" for one in jobs),
@@ -241,6 +243,13 @@ def _beside(placed: _Placed, place: int, alone: float, seconds: list[float]) -> 
     )
 
 
+def _lanes(ready: AnyReady) -> list[str]:
+    """What each lane of a job shows."""
+    if isinstance(ready, MixedReady):
+        return list(ready.labels.values())
+    return [f"rank {rank}" for rank in range(ready.plan.pp)]
+
+
 def _devices(one: JobAt, per_node: int, taken: dict[int, int]) -> tuple[int, ...]:
     """The device of each rank of a job; `taken` counts the devices of each node in use."""
     cluster = one.job.cluster
@@ -257,10 +266,11 @@ def _devices(one: JobAt, per_node: int, taken: dict[int, int]) -> tuple[int, ...
     return tuple(found[place] for place in order)
 
 
-def _ready(one: JobAt, graph: Graph, devices: Sequence[int], system: System) -> ReadyStep:
+def _ready(one: JobAt, graph: Graph, devices: Sequence[int], system: System) -> AnyReady:
     """A job's step with its ranks on devices of the shared graph."""
     own = replace(graph, devices=np.array(devices, dtype=np.int64))
-    whole = intact(one.job) or build_graph(one.job.cluster)
-    ready = ready_step(one.job, one.plan, own, whole)
-    kinds = stream_kinds(graph, one.streams, sorted(devices), system.devices_per_node)
+    whole = intact(one.job, one.plan) or build_graph(one.job.cluster)
+    ready = any_ready(one.job, one.plan, own, whole)
+    node_of = np.arange(len(graph.devices)) // system.devices_per_node
+    kinds = stream_kinds(graph, one.streams, sorted(devices), node_of)
     return replace(ready, sent={**ready.sent, **kinds})

@@ -91,6 +91,7 @@ def evaluate_mixed(
     plan: Plan,
     *,
     layers: Sequence[LayerTable] = (),
+    slots: Slots | None = None,
     replicas: Replicas | None = None,
     keep: bool = False,
     memory: bool = True,
@@ -101,12 +102,13 @@ def evaluate_mixed(
         job: model, cluster, software.
         plan: a legal plan.
         layers: layer costs on each group's nodes, where known.
+        slots: where its ranks lie, where known.
         replicas: their classes; None: folded as far as they are alike.
         keep: also keep every action's finish time (for timelines).
         memory: also count bytes.
     """
     job = replace(job, cluster=in_groups(job.cluster))
-    slots = Slots.of(job.cluster, plan)
+    slots = slots or Slots.of(job.cluster, plan)
     replicas = replicas or fold_replicas(slots)
     table = PlanTable.of([plan])
     counts = slots.microbatches[replicas.first].tolist()

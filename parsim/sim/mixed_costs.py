@@ -32,7 +32,7 @@ from parsim.sim.own_costs import OwnCosts, own_costs
 from parsim.sim.slots import Replicas, Slots
 
 Array = NDArray[np.float64]
-_View = tuple[int, int, int]
+View = tuple[int, int, int]
 """The group that a device is of, and the groups its shards and its copies touch, as bits."""
 
 _FORWARD = ("forward", "exposed_forward")
@@ -61,8 +61,8 @@ class Pricing:
         """
         self.job, self.table, self.schedule, self.world = job, table, schedule, world
         self._layers = dict(enumerate(layers))
-        self._costs: dict[_View, StepCosts] = {}
-        self._late: dict[_View, Array] = {}
+        self._costs: dict[View, StepCosts] = {}
+        self._late: dict[View, Array] = {}
 
     def layers(self, group: int) -> LayerTable:
         """Layer costs on the nodes of a group."""
@@ -70,22 +70,23 @@ class Pricing:
             self._layers[group] = LayerTable.of(self._on(group, None), self.table)
         return self._layers[group]
 
-    def costs(self, view: _View) -> StepCosts:
+    def costs(self, view: View) -> StepCosts:
         """The step's costs as if all devices were of the view's group."""
         if view not in self._costs:
-            job, layers = self._viewed(view), self.layers(view[0])
+            job, layers = self.viewed(view), self.layers(view[0])
             costs = step_costs(job, self.table, layers)
             self._costs[view] = own_costs(job, self.table, layers, costs, self.schedule)
         return self._costs[view]
 
-    def late(self, view: _View) -> Array:
+    def late(self, view: View) -> Array:
         """What each stage's last backward loses to the reduction beside it, (S,)."""
         if view not in self._late:
-            job, layers, costs = self._viewed(view), self.layers(view[0]), self.costs(view)
+            job, layers, costs = self.viewed(view), self.layers(view[0]), self.costs(view)
             self._late[view] = late_by_stage(job, self.table, layers, costs)[:, 0]
         return self._late[view]
 
-    def _viewed(self, view: _View) -> Job:
+    def viewed(self, view: View) -> Job:
+        """The job as if all devices were of the view's group."""
         group, shard, replicate = view
         return self._on(
             group,
@@ -114,7 +115,7 @@ def mixed_costs(pricing: Pricing, slots: Slots, replicas: Replicas) -> StepCosts
     """Costs of each class of replicas: one column each, as of so many plans."""
     rank_of = pricing.schedule.stage_rank
     columns = [
-        [_views(slots, rank, int(replica)) for rank in range(slots.pp)]
+        [views_of(slots, rank, int(replica)) for rank in range(slots.pp)]
         for replica in replicas.first
     ]
     first = pricing.costs(columns[0][0][0])
@@ -144,16 +145,17 @@ def mixed_costs(pricing: Pricing, slots: Slots, replicas: Replicas) -> StepCosts
     return type(first)(**values)
 
 
-def _views(slots: Slots, rank: int, replica: int) -> list[_View]:
+def views_of(slots: Slots, rank: int, replica: int) -> list[View]:
+    """The kinds of a slot's devices, each with what its data-parallel groups touch."""
     shard, copies = int(slots.shard[rank, replica]), int(slots.replicate[rank, replica])
     return [(group, shard, copies) for group in members(slots.kinds[rank, replica])]
 
 
-def _value(pricing: Pricing, view: _View, name: str) -> float:
+def _value(pricing: Pricing, view: View, name: str) -> float:
     return float(getattr(pricing.costs(view), name)[0])
 
 
-def _slowest(pricing: Pricing, column: list[list[_View]], name: str) -> list[float]:
+def _slowest(pricing: Pricing, column: list[list[View]], name: str) -> list[float]:
     """Of each pipeline rank, the slowest kind's; (p,)."""
     return [
         max(float(getattr(pricing.costs(view), name)[rank, 0]) for view in views)
@@ -161,7 +163,7 @@ def _slowest(pricing: Pricing, column: list[list[_View]], name: str) -> list[flo
     ]
 
 
-def _actions(pricing: Pricing, columns: list[list[list[_View]]], split: bool) -> dict[str, Array]:
+def _actions(pricing: Pricing, columns: list[list[list[View]]], split: bool) -> dict[str, Array]:
     """Forward and backward of each stage with their parts, (S, C), of the slowest kind."""
     found: dict[str, Array] = {}
     for whole, *parts in (_FORWARD, _BACKWARD):
@@ -199,6 +201,6 @@ def _reductions(pricing: Pricing, slots: Slots, classes: int) -> Array:
     """A gradient bucket of each stage, which all its replicas reduce together, (S, C)."""
     rows = []
     for stage, rank in enumerate(pricing.schedule.stage_rank):
-        views = {view for replica in range(slots.dp) for view in _views(slots, rank, replica)}
+        views = {view for replica in range(slots.dp) for view in views_of(slots, rank, replica)}
         rows.append(max(float(pricing.costs(view).bucket_time[stage, 0]) for view in views))
     return np.repeat(np.array(rows)[:, None], classes, axis=1)

@@ -147,14 +147,14 @@ def _meta(
         "bubble_fraction": max(idle, 0.0),
         "peak_allocated_bytes": float(found.peak.max()),
         "rank_labels": {
-            str(c * plan.pp + rank): _label(job, found, c, rank)
+            str(c * plan.pp + rank): rank_label(job, found, c, rank)
             for c in range(len(found.graphs))
             for rank in range(plan.pp)
         },
     }
 
 
-def _label(job: Job, found: MixedEvaluation, number: int, rank: int) -> str:
+def rank_label(job: Job, found: MixedEvaluation, number: int, rank: int) -> str:
     """Rank, kind of node, and how many replicas do so: pp 0 fast x2."""
     replica = int(found.replicas.first[number])
     groups = members(int(found.slots.kinds[rank, replica]))

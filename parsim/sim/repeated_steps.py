@@ -19,9 +19,13 @@ from parsim.cluster.topology import Graph
 from parsim.cluster.topology.storage import stream_links
 from parsim.sim.contended_step import ContendedStep
 from parsim.sim.fabric import Fabric, Process
+from parsim.sim.mixed_ready import MixedReady
+from parsim.sim.mixed_step import MixedStep
 from parsim.sim.ready_step import ReadyStep
-from parsim.sim.step_traffic import Role, Sent
+from parsim.sim.step_traffic import Indices, Role, Sent
 from parsim.timeline import Span
+
+AnyReady = ReadyStep | MixedReady
 
 
 class Ran(NamedTuple):
@@ -38,16 +42,16 @@ def stream_role(place: int) -> Role:
 
 
 def stream_kinds(
-    graph: Graph, streams: Sequence[Stream], devices: Sequence[int], per_node: int
+    graph: Graph, streams: Sequence[Stream], devices: Sequence[int], node_of: Indices
 ) -> Mapping[Role, Sent]:
-    """The kinds of traffic that the streams of some devices are.
+    """The kinds of traffic that the streams of some devices are; `node_of` each device's node.
 
     Raises:
         CatalogError: a stream has no way.
     """
     return {
         stream_role(place): Sent(
-            usage=stream_links(graph, one, devices, per_node),
+            usage=stream_links(graph, one, devices, node_of),
             limit=one.rate or np.inf,
             latency_share=0.0,
         )
@@ -55,11 +59,17 @@ def stream_kinds(
     }
 
 
+def _step(fabric: Fabric, ready: AnyReady, number: int) -> ContendedStep | MixedStep:
+    if isinstance(ready, MixedReady):
+        return MixedStep(fabric, ready, number)
+    return ContendedStep(fabric, ready, number)
+
+
 class RepeatedSteps:
     """Steps of a fabric's job; `ended` are those done, `took` the last seconds of each stream."""
 
     def __init__(
-        self, fabric: Fabric, ready: ReadyStep, number: int = 0, streams: Sequence[Stream] = ()
+        self, fabric: Fabric, ready: AnyReady, number: int = 0, streams: Sequence[Stream] = ()
     ) -> None:
         """Steps beside streams; those of `every` > 1 are left to `stream`."""
         self.fabric, self.ready, self.number, self.streams = fabric, ready, number, streams
@@ -86,7 +96,7 @@ class RepeatedSteps:
                 self.fabric.carry(number, stream_role(place), np.inf)
         while True:
             begin = env.now
-            step = ContendedStep(self.fabric, self.ready, number)
+            step = _step(self.fabric, self.ready, number)
             yield env.all_of([step.start(), *map(self.stream, self._each_step())])
             seconds = max(step.step_time, env.now - begin)
             self.ended.append(Ran(begin, seconds, tuple(step.spans)))

@@ -12,7 +12,7 @@ they meet on links that the closed form does not know (spines, PCIe).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,16 +26,25 @@ from parsim.cost.quantized import gathered_size
 from parsim.cost.sharding import DataParallel, reduced_bytes
 from parsim.cost.step import StepCosts
 from parsim.plan import Plan, PlanTable
+from parsim.plan.record import AXES
 from parsim.sim.collective_flows import (
     Edge,
     LinkGraph,
     algorithm_of,
     by_node,
+    on_nodes,
     pattern,
     rate_of,
     slowest,
     usage_of,
 )
+
+Indices = NDArray[np.int64]
+Chosen = frozenset[int] | None
+"""Replicas whose traffic is asked for; all of them."""
+
+_SHARDS = ("dp_shard", "cp")
+"""Axes of the groups that share parameters."""
 
 FOLDED_FROM = 2048
 """Ranks above which two leaf groups of each pipeline rank stand for the others."""
@@ -44,11 +53,13 @@ FOLDED_FROM = 2048
 class Role(NamedTuple):
     """What traffic is for: `tp`, `cp`, `ep`, `shard`, `scatter`, `replicate`, `ahead` or `back`.
 
-    `place` is the stage that it belongs to; of messages the one that sends them.
+    `place` is the stage that it belongs to; of messages the one that sends them. `column` is the
+    class of replicas whose it is, where they differ (`mixed_traffic`).
     """
 
     name: str
     place: int
+    column: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +89,7 @@ def step_traffic(
         graph: the links, broken ones left out.
         whole: the graph with no link broken, where `graph` is not it.
     """
-    maker = _Maker(job, plan, costs, graph, whole or graph)
+    maker = TrafficMaker(job, plan, costs, graph, whole or graph)
     found: dict[Role, Sent] = {}
     for stage, rank in enumerate(stage_rank):
         for role, sent in maker.of_stage(stage, rank):
@@ -87,70 +98,100 @@ def step_traffic(
         if stage_rank[stage] != stage_rank[stage + 1]:
             ends = stage_rank[stage], stage_rank[stage + 1]
             found[Role("ahead", stage)] = maker.message(stage, *ends)
-            found[Role("back", stage + 1)] = maker.message(stage, *reversed(ends))
+            found[Role("back", stage + 1)] = maker.message(stage, ends[1], ends[0])
     return found
 
 
-class _Maker:
+class TrafficMaker:
     """Makes the kinds of one plan; edges and their links are found once per rank and axis."""
 
     def __init__(
-        self, job: Job, plan: Plan, costs: StepCosts, graph: LinkGraph, whole: LinkGraph
+        self,
+        job: Job,
+        plan: Plan,
+        costs: StepCosts,
+        graph: LinkGraph,
+        whole: LinkGraph,
+        node_of: Indices | None = None,
     ) -> None:
+        """A maker; `node_of` is the node of each rank where nodes differ, (world,)."""
+        self.node_of = node_of
         self.job, self.plan, self.costs = job, plan, costs
         self.graph, self.whole = graph, whole
         self.table = PlanTable.of([plan])
         self.data = DataParallel.of(job, self.table)
-        self.watched = watched_nodes(job, plan) if graph is whole else None
+        self.watched = watched_nodes(job, plan) if graph is whole and node_of is None else None
         self.known: dict[object, tuple[dict[int, float], float, float]] = {}
 
-    def of_stage(self, stage: int, rank: int) -> Iterable[tuple[Role, Sent]]:
+    def of_stage(self, stage: int, rank: int) -> Iterator[tuple[Role, Sent]]:
         """The collectives of one stage, those that the plan has."""
-        plan, table = self.plan, self.table
+        yield from self.inside(stage, rank)
+        yield from self.shards(stage, rank)
+        yield from self.gradients(stage, rank)
+
+    def inside(self, stage: int, rank: int, chosen: Chosen = None) -> Iterator[tuple[Role, Sent]]:
+        """Those of a stage's tensor- and context-parallel groups, of the chosen replicas."""
+        plan = self.plan
         activation = plan.microbatch_size * self.job.model.seq_len / plan.cp
-        activation *= self.job.model.hidden_size * table.precision.activation
-        here = float(self.costs.parameters[stage, 0])
-        reduced = here / float(self.costs.buckets[stage, 0]) * reduced_bytes(table)
+        activation *= self.job.model.hidden_size * self.table.precision.activation
         if plan.tp > 1:
             kind: Kind = "all_gather" if plan.sequence_parallel else "all_reduce"
             where = self._groups(plan.tp, plan.stride("tp"))
-            yield Role("tp", stage), self._collective(kind, activation, where, rank, ("tp",))
+            made = self._collective(kind, activation, where, rank, ("tp",), chosen)
+            yield Role("tp", stage), made
         if plan.cp > 1:
             where = self._groups(plan.cp, plan.stride("cp"))
             blocks = 2.0 * activation * plan.cp / plan.tp
-            yield Role("cp", stage), self._collective("all_gather", blocks, where, rank, ("cp",))
+            made = self._collective("all_gather", blocks, where, rank, ("cp",), chosen)
+            yield Role("cp", stage), made
         experts = self.job.model.experts
         if experts is not None and plan.ep > 1:
-            where, _ = expert_groups(self.job, table)
+            where, _ = expert_groups(self.job, self.table)
             copies = activation * experts.top_k / plan.tp
-            yield Role("ep", stage), self._collective("all_to_all", copies, where, rank, ("ep",))
-        sharded = plan.zero_stage > 0
-        inner = ("dp_shard", "cp") if sharded else ()
-        outer = ("dp_replicate",) if sharded else ("dp_replicate", "cp")
-        if sharded and plan.dp_shard * plan.cp > 1:
-            layers = max(self.job.model.num_layers / plan.num_stages, 1.0)
-            size = here / layers * gathered_size(self.job, table.precision)
-            for name, one, bytes_ in (
-                ("shard", "all_gather", size),
-                ("scatter", "reduce_scatter", reduced),
-            ):
-                made = self._collective(one, bytes_, self.data.shard, rank, inner)  # type: ignore[arg-type]
-                yield Role(name, stage), made
+            made = self._collective("all_to_all", copies, where, rank, ("ep",), chosen)
+            yield Role("ep", stage), made
+
+    def shards(self, stage: int, rank: int, chosen: Chosen = None) -> Iterator[tuple[Role, Sent]]:
+        """Gathers of a stage's parameters by those that share them, of the chosen replicas."""
+        if self._sharded:
+            layers = max(self.job.model.num_layers / self.plan.num_stages, 1.0)
+            here = float(self.costs.parameters[stage, 0])
+            size = here / layers * gathered_size(self.job, self.table.precision)
+            where = self.data.shard
+            made = self._collective("all_gather", size, where, rank, _SHARDS, chosen)
+            yield Role("shard", stage), made
+
+    def gradients(self, stage: int, rank: int) -> Iterator[tuple[Role, Sent]]:
+        """Reductions of a bucket of a stage's gradients, of all replicas."""
+        plan, table = self.plan, self.table
+        here = float(self.costs.parameters[stage, 0])
+        reduced = here / float(self.costs.buckets[stage, 0]) * reduced_bytes(table)
+        if self._sharded:
+            made = self._collective("reduce_scatter", reduced, self.data.shard, rank, _SHARDS)
+            yield Role("scatter", stage), made
         if float(self.data.replicate.size[0]) > 1:
+            outer = ("dp_replicate",) if plan.zero_stage > 0 else ("dp_replicate", "cp")
             size = reduced / float(self.data.shards[0])
             made = self._collective("all_reduce", size, self.data.replicate, rank, outer)
             yield Role("replicate", stage), made
 
-    def message(self, stage: int, source: int, target: int) -> Sent:
+    @property
+    def _sharded(self) -> bool:
+        """Whether several ranks share parameters, gradients or optimizer states."""
+        return self.plan.zero_stage > 0 and self.plan.dp_shard * self.plan.cp > 1
+
+    def message(self, stage: int, source: int, target: int, chosen: Chosen = None) -> Sent:
         """All messages from one pipeline rank to another; scattered, each rank sends 1/tp.
 
         `stage` is the one before the border, whose hop in `costs` they take.
         """
-        pairs = members(self.plan, ("pp",)).reshape(-1, self.plan.pp)
+        pairs = self._members(("pp",), 0, chosen)
         edges = [(int(row[source]), int(row[target]), 1.0) for row in pairs]
-        used, peak, _ = self._links((source, target), lambda: ([[edge] for edge in edges], 1.0))
+        used, peak, _ = self._links(
+            (source, target, chosen), lambda: ([[edge] for edge in edges], 1.0)
+        )
         seconds = float(self.costs.hop[stage, 0])
-        crosses = any(len(by_node(edge[:2], self._per_node)) > 1 for edge in edges)
+        crosses = any(len(self._by_node(edge[:2])) > 1 for edge in edges)
         least = float(p2p_time(self.job.system, 1.0, crosses=crosses, sharing=1.0))
         size = self.plan.microbatch_size * self.job.model.seq_len / self.plan.cp
         size *= self.job.model.hidden_size * self.table.precision.activation
@@ -162,13 +203,33 @@ class _Maker:
     def _per_node(self) -> int:
         return self.job.system.devices_per_node
 
+    def _by_node(self, ranks: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Ranks of a group node by node."""
+        if self.node_of is None:
+            return by_node(ranks, self._per_node)
+        return on_nodes(ranks, self.node_of[list(ranks)].tolist())
+
+    def _members(self, axes: Sequence[str], rank: int, chosen: Chosen) -> list[list[int]]:
+        """The groups of some axes on a pipeline rank, those of the chosen replicas."""
+        found: list[list[int]] = members(self.plan, axes)[rank].tolist()
+        if chosen is None:
+            return found
+        replica = replica_of(self.plan)
+        return [group for group in found if int(replica[group[0]]) in chosen]
+
     def _groups(self, size: int, stride: int) -> Groups:
         columns = (np.array([value]) for value in (size, stride, self.plan.world_size))
         size_, stride_, world = columns
         return groups(self.job.system, size=size_, stride=stride_, world=world)
 
     def _collective(
-        self, kind: Kind, size: float, where: Groups, rank: int, axes: tuple[str, ...]
+        self,
+        kind: Kind,
+        size: float,
+        where: Groups,
+        rank: int,
+        axes: tuple[str, ...],
+        chosen: Chosen = None,
     ) -> Sent:
         system = self.job.system
         seconds = float(collective_time(system, kind, size, where)[0])
@@ -177,12 +238,12 @@ class _Maker:
 
         def edges() -> tuple[list[Sequence[Edge]], float]:
             made = [
-                pattern(kind, algorithm, by_node(group, self._per_node))
-                for group in members(self.plan, axes)[rank].tolist()
+                pattern(kind, algorithm, self._by_node(group))
+                for group in self._members(axes, rank, chosen)
             ]
             return [one.edges for one in made], made[0].share
 
-        used, peak, share = self._links((kind, algorithm, rank, axes), edges)
+        used, peak, share = self._links((kind, algorithm, rank, axes, chosen), edges)
         return _sent(used, peak, share * size, seconds, least)
 
     def _links(
@@ -260,3 +321,13 @@ def members(plan: Plan, axes: Sequence[str]) -> NDArray[np.int64]:
     size = int(np.prod([ranks.shape[place] for place in inner]))
     first = ranks.shape[outer[0]] if outer else 1
     return ranks.transpose(*outer, *others, *inner).reshape(first, -1, size)
+
+
+def replica_of(plan: Plan) -> Indices:
+    """The replica of each rank, (world,), numbered as the slots of `sim/slots.py`."""
+    order = plan.rank_order
+    ranks = np.arange(plan.world_size).reshape([plan.degree(axis) for axis in order])
+    mesh = ranks.transpose([order.index(axis) for axis in AXES]).reshape(plan.pp, plan.dp, -1)
+    found = np.empty(plan.world_size, dtype=np.int64)
+    found[mesh] = np.arange(plan.dp)[None, :, None]
+    return found

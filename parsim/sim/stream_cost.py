@@ -11,8 +11,7 @@ from parsim.cluster.topology import Graph
 from parsim.sim.collective_flows import slowest
 from parsim.sim.fabric import Fabric
 from parsim.sim.link_use import Bottleneck, bottleneck
-from parsim.sim.ready_step import ReadyStep
-from parsim.sim.repeated_steps import RepeatedSteps, stream_role
+from parsim.sim.repeated_steps import AnyReady, RepeatedSteps, stream_role
 from parsim.sim.step_traffic import Sent
 
 MOST_STEPS = 12
@@ -61,7 +60,7 @@ def links_of(fabric: Fabric, place: int, number: int = 0) -> Sequence[int]:
 
 
 def periodic_cost(
-    graph: Graph, ready: ReadyStep, streams: Sequence[Stream], place: int, steady: float, sent: Sent
+    graph: Graph, ready: AnyReady, streams: Sequence[Stream], place: int, steady: float, sent: Sent
 ) -> StreamCost:
     """Steps beside one transfer of a stream that comes every so many steps.
 

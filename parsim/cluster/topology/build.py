@@ -5,61 +5,75 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from parsim.cluster.hardware import Cable, Cluster
+from parsim.cluster.hardware import Cable, Cluster, System
+from parsim.cluster.mixed import Order, node_systems, rank_devices
 from parsim.cluster.topology.fabrics import fabric_cables
 from parsim.cluster.topology.graph import Graph, make_graph
+from parsim.cluster.topology.mixed_fabric import mixed_fabric
 from parsim.cluster.topology.node_cables import node_cables
 from parsim.errors import CatalogError
 
 
-def build_graph(cluster: Cluster, seed: int = 0) -> Graph:
+def build_graph(cluster: Cluster, seed: int = 0, order: Order = None) -> Graph:
     """Graph of a cluster, its ranks placed, its failed parts taken out.
+
+    Nodes of a mixed cluster hang on the network in the order of their groups.
 
     Args:
         cluster: the nodes.
         seed: changes which of several equal routes a pair of devices gets.
+        order: in which a plan's ranks fill the nodes of a mixed cluster.
 
     Raises:
         CatalogError: a fabric that cannot be built, a failed part that does not exist, or devices
             that are cut off from the others.
+        PlanError: an order that does not fit the groups.
     """
-    if cluster.groups:
-        raise CatalogError(
-            f"the links of {cluster.words} cannot be laid out: shared links are simulated for "
-            f"nodes of one kind; leave --contention out, or use one group alone"
-        )
-    per_node = cluster.system.devices_per_node
     devices = [f"gpu:{rank}" for rank in range(cluster.num_devices)]
-    graph = make_graph(_cables(cluster, per_node), devices, seed)
+    graph = make_graph(_cables(cluster), devices, seed)
     if cluster.failed:
         graph = graph.without(*cluster.failed)
-    if cluster.failed or cluster.system.topology:
+    if cluster.failed or any(one.topology for one in cluster.systems):
         _check_joined(cluster, graph)
-    return graph if cluster.placement is None else graph.placed(cluster.placement)
+    if cluster.placement is None and order is None:
+        return graph
+    return graph.placed(rank_devices(cluster, order).tolist())
 
 
-def _cables(cluster: Cluster, per_node: int) -> Iterator[Cable]:
-    local = node_cables(cluster.system)
-    own_nics = _nics(local)
-    nodes = range(cluster.num_nodes)
-    for node in nodes:
+def _cables(cluster: Cluster) -> Iterator[Cable]:
+    systems = node_systems(cluster)
+    kinds = {id(one): node_cables(one) for one in systems}
+    nics: list[list[str]] = []
+    first = 0
+    for node, system in enumerate(systems):
+        local, count = kinds[id(system)], system.devices_per_node
         for one in local:
             yield replace(
                 one,
-                source=_global(one.source, node, per_node),
-                target=_global(one.target, node, per_node),
+                source=_global(one.source, node, first, count),
+                target=_global(one.target, node, first, count),
             )
-    network = cluster.system.network
-    if network is None:
+        nics.append([_global(nic, node, first, count) for nic in _nics(local)])
+        first += count
+    yield from _between(cluster, systems, nics)
+
+
+def _between(
+    cluster: Cluster, systems: Sequence[System], nics: Sequence[Sequence[str]]
+) -> Iterator[Cable]:
+    """The cables of the network that joins the nodes' interfaces."""
+    networks = [one.network for one in systems if one.network is not None]
+    bare = next((one for one, own in zip(systems, nics, strict=True) if not own), None)
+    if not networks:
         return
-    if cluster.num_nodes > 1 and not own_nics:
+    if cluster.num_nodes > 1 and bare is not None:
         raise CatalogError(
-            f"system {cluster.system.id}: its topology names no nic, so nodes="
+            f"system {bare.id}: its topology names no nic, so nodes="
             f"{cluster.num_nodes} cannot be joined; add cables to nic:0, ... or use nodes=1"
         )
-    if own_nics:
-        nics = [[_global(nic, node, per_node) for nic in own_nics] for node in nodes]
-        yield from fabric_cables(network, nics)
+    if bare is None:
+        alike = all(one == networks[0] for one in networks)
+        yield from fabric_cables(networks[0], nics) if alike else mixed_fabric(networks, nics)
 
 
 def _nics(cables: Sequence[Cable]) -> list[str]:
@@ -68,14 +82,15 @@ def _nics(cables: Sequence[Cable]) -> list[str]:
     return sorted(named, key=lambda name: int(name.partition(":")[2]))
 
 
-def _global(name: str, node: int, per_node: int) -> str:
+def _global(name: str, node: int, first: int, count: int) -> str:
     """Name in the cluster: gpu:RANK, KIND:NODE.INDEX, and KIND:NODE where a node has one.
 
-    A scenario may use fewer devices than a node has; those beyond stand idle.
+    `first` is the first of the node's `count` devices. A scenario may use fewer devices than a node
+    has; those beyond stand idle.
     """
     kind, _, index = name.partition(":")
-    if kind == "gpu" and int(index) < per_node:
-        return f"gpu:{node * per_node + int(index)}"
+    if kind == "gpu" and int(index) < count:
+        return f"gpu:{first + int(index)}"
     if kind == "gpu":
         kind = "idle"
     return f"{kind}:{node}.{index}" if index else f"{kind}:{node}"
@@ -85,7 +100,8 @@ def _check_joined(cluster: Cluster, graph: Graph) -> None:
     if cut := graph.cut_off():
         more = f" and {len(cut) - 3} more" if len(cut) > 3 else ""
         why = f"with {', '.join(cluster.failed)} failed, " if cluster.failed else ""
+        name = cluster.words if cluster.groups else f"system {cluster.system.id}"
         raise CatalogError(
-            f"system {cluster.system.id}: {why}{', '.join(cut[:3])}{more} "
+            f"{name}: {why}{', '.join(cut[:3])}{more} "
             f"cannot reach {graph.nodes[graph.devices[0]]}; every device needs a way to the others"
         )

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+import numpy as np
+from numpy.typing import NDArray
+
 from parsim.cluster.background import Place, Stream
 from parsim.cluster.hardware import Cable
 from parsim.cluster.topology.graph import Graph
@@ -43,9 +46,12 @@ def with_storage(graph: Graph, bandwidth: float) -> Graph:
     return graph.joined([*cables, disks])
 
 
-def stream_links(graph: Graph, stream: Stream, devices: Sequence[int], per_node: int
-                 ) -> dict[int, float]:  # fmt: skip
+def stream_links(
+    graph: Graph, stream: Stream, devices: Sequence[int], node_of: NDArray[np.int64]
+) -> dict[int, float]:
     """Links that a stream of some devices' nodes crosses, and how many flows' worth on each.
+
+    `node_of` is the node of each device of the cluster.
 
     One flow is that of a device where a device is at an end, else that of a node.
 
@@ -53,7 +59,7 @@ def stream_links(graph: Graph, stream: Stream, devices: Sequence[int], per_node:
         CatalogError: a node has no host, or there is no way.
     """
     used: dict[int, float] = {}
-    for parts, share in _ways(graph, (stream.source, stream.target), devices, per_node):
+    for parts, share in _ways(graph, (stream.source, stream.target), devices, node_of):
         for one, two in pairwise(parts):
             for link in graph.route_between(one, two):
                 used[link] = used.get(link, 0.0) + share
@@ -61,18 +67,18 @@ def stream_links(graph: Graph, stream: Stream, devices: Sequence[int], per_node:
 
 
 def _ways(
-    graph: Graph, ends: tuple[Place, Place], devices: Sequence[int], per_node: int
+    graph: Graph, ends: tuple[Place, Place], devices: Sequence[int], node_of: NDArray[np.int64]
 ) -> Iterator[Way]:
     turned = ends[0] == "storage" or ends == ("hosts", "devices")
     inner, outer = reversed(ends) if turned else ends
-    finder = _Ends(graph, per_node)
+    finder, nodes = _Ends(graph), node_of[list(devices)].tolist()
     if inner == "devices":
-        for device in devices:
+        for device, node in zip(devices, nodes, strict=True):
             name = f"gpu:{device}"
-            end = DISKS if outer == "storage" else finder.nearest_host(name, device // per_node)
+            end = DISKS if outer == "storage" else finder.nearest_host(name, node)
             yield _turned((name, end), turned), 1.0
         return
-    for node in sorted({device // per_node for device in devices}):
+    for node in sorted(set(nodes)):
         nics = finder.of_node("nic", node)
         for nic in nics:
             host = finder.nearest_host(nic, node)
@@ -86,8 +92,8 @@ def _turned(parts: tuple[str, ...], turned: bool) -> tuple[str, ...]:
 class _Ends:
     """Parts of each node by kind, those that cables lead to."""
 
-    def __init__(self, graph: Graph, per_node: int) -> None:
-        self.graph, self.per_node = graph, per_node
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
         self.parts: dict[tuple[str, int], list[str]] = {}
         joined = set(graph.source.tolist())
         for name in (graph.nodes[part] for part in sorted(joined)):

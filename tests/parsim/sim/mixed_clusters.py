@@ -11,10 +11,37 @@ from parsim.cost.job import Job
 from parsim.cost.software import software
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
+from parsim.plan import Plan, Recompute
 
 PER_NODE = 2
 INSIDE = ("dp_replicate", "dp_shard", "pp", "cp", "tp")
 """Axes with the pipeline inside: each replica on nodes of its own."""
+
+ONE = Plan(tp=1, pp=2, dp_replicate=4, num_microbatches=8, microbatch_size=1, overlap_p2p=True)
+BY_REPLICA = replace(ONE, rank_order=INSIDE)
+PLANS = {
+    "stages": ONE,
+    "replicas": BY_REPLICA,
+    "uneven": replace(BY_REPLICA, replica_microbatches=(12, 10, 6, 4), num_microbatches=12),
+    "cut": replace(ONE, stage_layers=(5, 3)),
+    "tp": replace(ONE, tp=2, dp_replicate=2, sequence_parallel=True),
+    "tp across kinds": replace(ONE, tp=8, pp=1, dp_replicate=1),
+    "zero1": replace(BY_REPLICA, zero_stage=1, dp_replicate=1, dp_shard=4),
+    "zero2": replace(BY_REPLICA, zero_stage=2, dp_replicate=1, dp_shard=4),
+    "zero3": replace(BY_REPLICA, zero_stage=3, dp_replicate=1, dp_shard=4),
+    "hsdp": replace(BY_REPLICA, zero_stage=3, dp_replicate=2, dp_shard=2),
+    "hsdp uneven": replace(
+        BY_REPLICA, zero_stage=3, dp_replicate=2, dp_shard=2,
+        replica_microbatches=(12, 12, 4, 4), num_microbatches=12,
+    ),
+    "interleaved": replace(BY_REPLICA, schedule="interleaved_1f1b", v=2),
+    "blocking": replace(BY_REPLICA, overlap_p2p=False, overlap_grad_reduce=False),
+    "gpipe": replace(BY_REPLICA, schedule="gpipe", recompute=Recompute.FULL),
+    "zb_h1": replace(BY_REPLICA, schedule="zb_h1"),
+    "zb_v": replace(BY_REPLICA, schedule="zb_v", v=2),
+    "no pipeline": replace(ONE, pp=1, dp_replicate=8),
+    "cp": replace(ONE, pp=2, dp_replicate=2, cp=2),
+}  # fmt: skip
 
 
 def node(name: str, devices: int = PER_NODE) -> System:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from parsim.cluster.background import Background, Stream
@@ -42,7 +43,7 @@ def test_a_tiny_stream_costs_nothing(job: Job) -> None:
 def test_a_copy_alone_takes_its_bytes_over_the_narrowest_link(job: Job) -> None:
     """Two devices share a PCIe switch of the DGX A100 and its way to the host."""
     graph = build_graph(job.cluster)
-    used = stream_links(graph, stream(), range(16), 8)
+    used = stream_links(graph, stream(), range(16), np.arange(16) // 8)
     seconds = max(units / graph.effective[link] for link, units in used.items())
     found = beside(job, stream(size=1e8), plan=Plan(dp_replicate=16, num_microbatches=8))
     assert found.streams[0].seconds == pytest.approx(1e8 * seconds, rel=1e-9)
@@ -126,7 +127,7 @@ def test_storage_hangs_on_the_highest_switches(job: Job) -> None:
 
 def test_host_traffic_is_spread_over_the_interfaces_of_a_node(job: Job) -> None:
     graph = with_storage(build_graph(job.cluster), 1e11)
-    used = stream_links(graph, stream("hosts", "storage"), range(16), 8)
+    used = stream_links(graph, stream("hosts", "storage"), range(16), np.arange(16) // 8)
     nics = {i: units for i, units in used.items() if graph.link_class[i] == "nic"}
     assert len(nics) == 16
     assert set(nics.values()) == {1 / 8}
@@ -172,6 +173,6 @@ def test_storage_needs_a_bandwidth_and_a_network(job: Job) -> None:
 def test_a_failed_interface_leaves_its_share_to_the_others(job: Job) -> None:
     broken = build_graph(replace(job.cluster, failed=("nic:0.3",)))
     graph = with_storage(broken, 1e11)
-    used = stream_links(graph, stream("hosts", "storage"), range(16), 8)
+    used = stream_links(graph, stream("hosts", "storage"), range(16), np.arange(16) // 8)
     nics = [units for i, units in used.items() if graph.link_class[i] == "nic"]
     assert sorted(nics) == pytest.approx([1 / 8] * 8 + [1 / 7] * 7)
