@@ -13,7 +13,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -77,19 +77,23 @@ def base_device(report: DeviceReport, devices: Iterable[str]) -> str:
     return max(likely, key=lambda found: found[0])[1]
 
 
-def setting(report: DeviceReport, scenario: Path | None) -> Setting:
-    """The catalog's entries for this machine, and the workloads, with that of a plan."""
+def setting(report: DeviceReport, scenarios: Sequence[Path] = ()) -> Setting:
+    """The catalog's entries for this machine, and the workloads, with those of plans.
+
+    Precision and software are those of the first scenario.
+    """
     catalog = load_catalog()
     base = base_device(report, tuple(catalog.devices))
     system = next((one for one in catalog.systems.values() if one.device.id == base), None)
     device, own = catalog.device(base), tuple[Target, ...]()
     used, stack = "fp32" if report.kind == "cpu" else "bf16", f"executor-{report.kind}"
-    if scenario is not None:
-        found = load_scenario(scenario)
-        own = of_scenario(found, device)
-        if not own:
+    for scenario in scenarios:
+        found = of_scenario(load_scenario(scenario), device)
+        if not found:
             raise InputError(f"{scenario}: no plan of its space is legal; see `parsim search`")
-        used, stack = own[0].plan.precision, found.job.software.id
+        own += found
+    if own:
+        used, stack = own[0].plan.precision, own[0].job.software.id
     numbers, usual = precision(used), spread(report.kind, used)
     kernels = Kernels(precision=numbers.compute, value=numbers.activation, software=software(stack))
     layered = whole_layers(own, device)
@@ -167,7 +171,7 @@ def main() -> int:
     """Say how many ranks are wanted (outside torchrun), or measure (inside it)."""
     parser = argparse.ArgumentParser(prog="python -m executor.calibrate", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--scenario", type=Path)
+    parser.add_argument("--scenario", type=Path, action="append", default=[])
     parser.add_argument("--seconds", type=float, default=55.0)
     parser.add_argument("--device")
     parser.add_argument("--merge", type=Path, help="a calibration that must fit to this one")

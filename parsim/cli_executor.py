@@ -134,7 +134,8 @@ def calibrate(
         ),
     ] = None,
     scenario: Annotated[
-        Path | None, typer.Option(help="measure what carries this scenario's plan, or its space")
+        list[Path] | None,
+        typer.Option(help="measure what carries this scenario's plan, or its space; repeatable"),
     ] = None,
     seconds: Annotated[float, typer.Option(min=1.0, help="about how long to measure")] = 55.0,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: what is there")] = None,
@@ -151,7 +152,9 @@ def calibrate(
     if merge is None and out.exists():
         note(f"note: {out} is there and will be replaced; --merge {out} would keep its points")
     with progress("measuring"):
-        document = measure(out, scenario=scenario, seconds=seconds, device=device, merge=merge)
+        document = measure(
+            out, scenarios=scenario or (), seconds=seconds, device=device, merge=merge
+        )
     if as_json:
         print_json(document)
         return

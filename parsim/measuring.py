@@ -26,7 +26,7 @@ from parsim.watch import GRACE, ended_by_signals
 def calibrate(
     out: Path,
     *,
-    scenario: Path | None = None,
+    scenarios: Sequence[Path] = (),
     seconds: float = 55.0,
     device: str | None = None,
     merge: Path | None = None,
@@ -35,7 +35,7 @@ def calibrate(
 
     Args:
         out: the catalog file, for `cluster.catalog` of a scenario.
-        scenario: its plan's shapes and precision are measured too.
+        scenarios: the shapes of their plans are measured too, in the first one's precision.
         seconds: about how long to measure.
         device: "cpu" or "cuda"; default: what is there.
         merge: an earlier file of this device, whose points are kept beside the new ones.
@@ -50,7 +50,7 @@ def calibrate(
     began = time.perf_counter()
     folder = Path(tempfile.mkdtemp(prefix="parsim-calibrate-"))
     words = [f"--out={folder}", f"--seconds={seconds}"]
-    words += [f"--scenario={scenario}"] if scenario else []
+    words += [f"--scenario={scenario}" for scenario in scenarios]
     words += [f"--device={device}"] if device else []
     words += [f"--merge={merge}"] if merge else []
     _measure(words, folder)

@@ -77,27 +77,27 @@ class Suite:
         write_text(self.out / "progress.json", json.dumps(self.progress, indent=2) + "\n")
 
     def _calibrate(self) -> Platform:
-        """Measure the machine with the shapes of the largest model."""
+        """Measure the machine with the shapes of all cases."""
         kind = self.machine.kind
-        scenario = self._largest(before_calibration(kind))
-        _say(f"calibrating with the shapes of {scenario.parent.name}")
+        scenarios = self._largest_first(before_calibration(kind))
+        _say(f"calibrating with the shapes of {len(scenarios)} cases")
         document = measuring.calibrate(
             self.out / "device.yaml",
-            scenario=scenario,
+            scenarios=scenarios,
             seconds=self.calibration,
             device=kind,
         )
         write_text(self.out / "calibration.json", json.dumps(document, indent=2) + "\n")
         return calibrated(kind, document, load_catalog([self.out / "device.yaml"]))
 
-    def _largest(self, platform: Platform) -> Path:
-        """The scenario of the case with the most parameters on the fewest ranks, as it is first."""
+    def _largest_first(self, platform: Platform) -> list[Path]:
+        """The cases' scenarios as they are first: most parameters, then fewest ranks."""
         found: dict[Path, tuple[float, int]] = {}
         for case in self.cases:
             path = scenario_of(self.out, case)
             write_text(path, scenario_text(case, platform))
             found[path] = (load_scenario(path).job.model.parameters, -case.world_size)
-        return max(found, key=lambda path: found[path])
+        return sorted(found, key=lambda path: found[path], reverse=True)
 
     def _case(self, case: Case, known: Predicted, later: list[Any], budget: Budget,
               session: Session) -> None:  # fmt: skip

@@ -81,7 +81,7 @@ def known_system() -> System:
 def test_the_fit_finds_the_constants_of_kernels(id: str, kind: str) -> None:
     base = load_catalog().device(id)
     known = replace(known_device(base), gemm_k_half=6.0 * base.gemm_k_half)
-    samples = kernel_samples(known, cases(setting(REPORTS[kind], None)))
+    samples = kernel_samples(known, cases(setting(REPORTS[kind])))
     found = fit_device(base, samples, KERNELS)
     assert found.calibrated
     assert found.gemm_efficiency == pytest.approx(known.gemm_efficiency, rel=0.01)
@@ -94,7 +94,7 @@ def test_the_fit_finds_the_constants_of_kernels(id: str, kind: str) -> None:
 
 
 def test_a_machine_faster_than_the_catalogs_raises_the_scale(tmp_path: Path) -> None:
-    chosen = setting(CPU, None)
+    chosen = setting(CPU)
     fast = replace(known_device(chosen.device), gemm_efficiency=2.6, memory_efficiency=1.9)
     measured = Measured(kernels=kernel_samples(fast, cases(chosen)), links=(), reference=(1.0,),
                         notes=())  # fmt: skip
@@ -110,7 +110,7 @@ def test_a_machine_faster_than_the_catalogs_raises_the_scale(tmp_path: Path) -> 
 
 def test_checks_do_not_move_the_fit() -> None:
     base = load_catalog().device("cpu")
-    samples = kernel_samples(known_device(base), cases(setting(CPU, None)))
+    samples = kernel_samples(known_device(base), cases(setting(CPU)))
     slow = [replace(x, seconds=x.seconds * (9 if x.kind in CHECKS else 1)) for x in samples]
     assert fit_device(base, slow, KERNELS) == fit_device(base, samples, KERNELS)
 
@@ -162,7 +162,7 @@ def test_ranks() -> None:
 
 def concluded(chosen: Setting, links: bool) -> tuple[str, dict[str, object]]:
     measured = Measured(
-        kernels=kernel_samples(known_device(chosen.device), cases(setting(CPU, None))),
+        kernels=kernel_samples(known_device(chosen.device), cases(setting(CPU))),
         links=link_samples(known_system()) if links else (),
         reference=(1.0, 1.0, 1.1),
         notes=(),
@@ -173,7 +173,7 @@ def concluded(chosen: Setting, links: bool) -> tuple[str, dict[str, object]]:
 
 
 def test_the_file_is_a_catalog_that_a_scenario_uses(tmp_path: Path) -> None:
-    text, document = concluded(setting(CPU, None), links=True)
+    text, document = concluded(setting(CPU), links=True)
     (tmp_path / "device.yaml").write_text(text)
     system = load_catalog([tmp_path / "device.yaml"]).system("my-cpu-node")
     assert system.calibrated
@@ -189,7 +189,7 @@ def test_the_file_is_a_catalog_that_a_scenario_uses(tmp_path: Path) -> None:
 
 
 def test_a_measured_shape_is_reproduced_from_the_file(tmp_path: Path) -> None:
-    chosen = setting(CPU, None)
+    chosen = setting(CPU)
     samples = [replace(x, seconds=1.5 * x.seconds) if x.kind == "gelu_forward" else x
                for x in kernel_samples(known_device(chosen.device), cases(chosen))]  # fmt: skip
     measured = Measured(kernels=samples, links=link_samples(known_system()), reference=(1.0,),
@@ -213,7 +213,7 @@ def layers_of(chosen: Setting, slower: float) -> list[LayerSample]:
 
 
 def test_whole_layers_are_reproduced_too(tmp_path: Path) -> None:
-    chosen = setting(CPU, None)
+    chosen = setting(CPU)
     layers = layers_of(chosen, 1.3)
     kernels = kernel_samples(chosen.device, cases(chosen))
     measured = Measured(kernels=kernels, links=link_samples(known_system()), layers=layers,
@@ -231,7 +231,7 @@ def test_whole_layers_are_reproduced_too(tmp_path: Path) -> None:
 
 
 def test_one_device_has_no_links(tmp_path: Path) -> None:
-    text, document = concluded(setting(CPU, None), links=False)
+    text, document = concluded(setting(CPU), links=False)
     (tmp_path / "device.yaml").write_text(text)
     assert "my-cpu" in load_catalog([tmp_path / "device.yaml"]).devices
     assert document["system"] is None

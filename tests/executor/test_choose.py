@@ -82,7 +82,7 @@ def test_measuring_never_makes_less_sure(sizes: list[float], data: st.DataObject
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 @pytest.mark.parametrize("scenario", [None, SCENARIOS / "gpt2-small-cpu.yaml"])
 def test_a_calibration_of_a_minute(kind: str, scenario: Path | None) -> None:
-    found = choice_for(setting(REPORTS[kind], scenario), 55.0)
+    found = choice_for(setting(REPORTS[kind], [scenario] if scenario else []), 55.0)
     counts = found.counts()
     assert counts["gemm"]["measured"] >= 20
     for direction in ("forward", "backward"):
@@ -95,19 +95,19 @@ def test_a_calibration_of_a_minute(kind: str, scenario: Path | None) -> None:
 
 
 def test_more_time_is_never_less_sure() -> None:
-    made = setting(CPU, None)
+    made = setting(CPU)
     expected = [choice_for(made, seconds).expected for seconds in (2.0, 5.0, 10.0, 20.0, 55.0)]
     assert expected == sorted(expected, reverse=True)
 
 
 def test_the_same_every_time() -> None:
-    made = [choice_for(setting(CPU, SCENARIOS / "gpt2-small-cpu.yaml"), 10.0) for _ in range(2)]
+    made = [choice_for(setting(CPU, [SCENARIOS / "gpt2-small-cpu.yaml"]), 10.0) for _ in range(2)]
     assert made[0].measured == made[1].measured
     assert announced(made[0]) == announced(made[1])
 
 
 def test_exact_shapes_of_the_plan_carry_the_choice() -> None:
-    found = choice_for(setting(CPU, SCENARIOS / "gpt2-small-cpu.yaml"), 55.0)
+    found = choice_for(setting(CPU, [SCENARIOS / "gpt2-small-cpu.yaml"]), 55.0)
     products = np.array([one.shape[0] == GEMM for one in found.candidates])
     measured = np.isin(np.arange(len(products)), found.measured)
     share = found.weights[0, products & measured].sum() / found.weights[0, products].sum()
@@ -118,7 +118,7 @@ def test_a_space_has_every_tensor_degree_and_micro_batch(tmp_path: Path) -> None
     text = (SCENARIOS / "gpt2-small-cpu.yaml").read_text().split("plan:")[0]
     even = text.replace("seq_len: 128", "seq_len: 128\n  padded_vocab_size: 50258")
     (tmp_path / "space.yaml").write_text(f"{even}search: {{}}\n")
-    plans = [one.plan for one in setting(CPU, tmp_path / "space.yaml").targets]
+    plans = [one.plan for one in setting(CPU, [tmp_path / "space.yaml"]).targets]
     assert {plan.tp for plan in plans} == {1, 2}
     assert {plan.microbatch_size for plan in plans} == {1, 2, 4}
     assert len(plans) == len({(x.tp, x.microbatch_size, x.sequence_parallel) for x in plans})
@@ -133,12 +133,12 @@ def test_collectives_within_memory_and_time() -> None:
     assert max(case.shape["bytes"] for case in small.cases) == 64 << 10
     assert few.cost <= 1.0
     assert len(few.cases) < len(many.cases) == 4 * len(SIZES)
-    default = links_for(setting(CPU, None), 55.0).counts()
+    default = links_for(setting(CPU), 55.0).counts()
     assert min(one["measured"] for one in default.values()) >= 4
 
 
 def test_a_restless_machine_is_less_sure() -> None:
-    found = choice_for(setting(CPU, None), 20.0)
+    found = choice_for(setting(CPU), 20.0)
     done = [found.candidates[i].shape for i in found.measured]
     scatter = {kind: (0.05, 5) for kind, _ in done}
     quiet, restless = (found.achieved(scatter, done, drift) for drift in (0.0, 0.1))
@@ -196,7 +196,7 @@ def earlier(
 
 
 def test_a_second_calibration_measures_something_new() -> None:
-    made = setting(CPU, SCENARIOS / "gpt2-small-cpu.yaml")
+    made = setting(CPU, [SCENARIOS / "gpt2-small-cpu.yaml"])
     first = choice_for(made, 20.0)
     rows: dict[str, list[tuple[float, ...]]] = {}
     for i in first.measured:

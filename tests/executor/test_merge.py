@@ -29,7 +29,7 @@ from parsim.errors import InputError
 from tests.executor.launch import fork_runs
 
 CPU = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)
-SETTING = setting(CPU, None)
+SETTING = setting(CPU)
 CASES = cases(SETTING)
 DAY = "2026-11-01"
 
