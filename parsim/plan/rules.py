@@ -186,7 +186,12 @@ def _batches(plan: Plan, model: Model, cluster: Cluster) -> str | None:
 
 
 def _in_step(plan: Plan, counts: tuple[int, ...], said: str) -> str | None:
-    """Replicas that exchange shards within every pass must have as many passes."""
+    """Replicas that exchange shards or tokens within every pass must have as many passes."""
+    if plan.ep > 1:
+        return (
+            f"{said}: with ep={plan.ep} replicas send each other tokens in every micro-batch, so "
+            f"that they need equally many; use ep=1"
+        )
     if plan.zero_stage < 2:
         return None
     groups = zip(*[iter(counts)] * plan.dp_shard, strict=True)

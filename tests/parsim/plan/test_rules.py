@@ -279,3 +279,13 @@ def test_messages_of_experts(cluster: Cluster, case: str) -> None:
     changes, message = BROKEN_EXPERTS[case]
     plan = replace(ROUTED, **changes)  # type: ignore[arg-type]
     assert violation(plan, MIXTURE, cluster) == message
+
+
+def test_replicas_that_share_experts_take_equally_many_passes() -> None:
+    model = build_transformer(model_spec("mixtral-8x7b"))
+    cluster = Cluster(system=load_catalog().system("dgx-h100"), num_nodes=1)
+    plan = Plan(
+        dp_shard=8, ep=8, zero_stage=1, num_microbatches=4, replica_microbatches=(4,) * 4 + (2,) * 4
+    )
+    assert "with ep=8 replicas send each other tokens" in (violation(plan, model, cluster) or "")
+    assert violation(replace(plan, replica_microbatches=None), model, cluster) is None
