@@ -118,7 +118,9 @@ def _no_data_parallel(job: Job, table: PlanTable, layers: LayerTable) -> StepCos
     Shards of the optimizer, messages, the straggler allowance and the layers' own costs stay.
     """
     one = np.ones_like(table.dp_shard)
-    alone = replace(table, dp_shard=one, dp_replicate=one, zero_stage=np.zeros_like(one))
+    # experts over all ranks of the one replica, so that nobody shares any
+    spread = replace(table, ep=table.cp * table.tp, etp=one)
+    alone = replace(spread, dp_shard=one, dp_replicate=one, zero_stage=np.zeros_like(one))
     real, single = step_costs(job, table, layers), step_costs(job, alone, layers)
     taken = ("forward", "backward", "exposed_forward", "exposed_backward", "recomputed",
              "buckets", "bucket_time", "gather")  # fmt: skip

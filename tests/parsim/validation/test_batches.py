@@ -35,6 +35,14 @@ def cases() -> list[Case]:
     return [build_case(parse_row(row)) for row in usable if row["cp"] in ("", "1")]
 
 
+@pytest.fixture(scope="module")
+def mixtures() -> list[Case]:
+    """One plan in twelve with experts, nearly all on several nodes."""
+    rows = [row for row in read_table(shipped("megatron_bridge")) if row["n_experts"]]
+    timed = [row for row in rows if row["step_time_s"]]
+    return [build_case(parse_row(row)) for row in timed[::12]]
+
+
 def step_times(cases: list[Case], effect: Effect = NOTHING) -> NDArray[np.float64]:
     out = np.zeros(len(cases))
     for batch in batches(cases):
@@ -62,6 +70,11 @@ def test_switching_an_effect_off_never_slows_a_step(cases: list[Case], effect: E
     assert (without <= full * (1 + 1e-12)).all()
     assert (without < full * (1 - 1e-4)).any()
     assert (without > 0).all()
+
+
+@pytest.mark.parametrize("effect", EFFECTS, ids=lambda effect: effect.name)
+def test_effects_of_mixtures_of_experts(mixtures: list[Case], effect: Effect) -> None:
+    assert (step_times(mixtures, effect) <= step_times(mixtures) * (1 + 1e-12)).all()
 
 
 def test_switching_overlap_off_never_speeds_a_step_up(cases: list[Case]) -> None:
