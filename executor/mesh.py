@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from parsim.errors import InputError, PlanError
 from parsim.nodes import Nodes
 from parsim.plan import Plan
+from parsim.plan.divisors import divisors
 from parsim.plan.record import AXES
-from parsim.plan.rules import divisors
 
 if TYPE_CHECKING:
     import torch

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from math import gcd, lcm
 
 from parsim.cluster.hardware import Cluster
-from parsim.cluster.mixed import order_problem
 from parsim.errors import PlanError, did_you_mean
 from parsim.model.model import Model
 from parsim.model.operators import Linear, Split
+from parsim.plan.batch_rules import batch_rules, node_rules
+from parsim.plan.divisors import divisors, listed
+from parsim.plan.expert_rules import expert_rules
 from parsim.plan.record import AXES, PRECISIONS, Plan
 
 SCHEDULE_NAMES = (
@@ -35,71 +37,12 @@ MAX_ACTIONS = 4_000_000
 Rule = Callable[[Plan, Model, Cluster], str | None]
 
 
-def divisors(n: int, limit: int | None = None) -> list[int]:
-    """Divisors of n in ascending order, up to a limit."""
-    return [d for d in range(1, min(n, limit or n) + 1) if n % d == 0]
-
-
-def _listed(values: list[int]) -> str:
-    return ", ".join(map(str, values))
-
-
 def _degrees(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     names = ("tp", "pp", "dp_replicate", "dp_shard", "cp", "ep", "etp", "microbatch_size",
              "num_microbatches", "v")  # fmt: skip
     for name in names:
         if getattr(plan, name) < 1:
             return f"{name}={getattr(plan, name)} must be at least 1"
-    return None
-
-
-def _experts(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    """Where a layer's experts go, and which tokens a rank has for them."""
-    experts = model.experts
-    if experts is None:
-        for name in ("ep", "etp"):
-            if getattr(plan, name) > 1:
-                return f"{name}={getattr(plan, name)}: {model.name} has no experts; use {name}=1"
-        return None
-    if cluster.groups:
-        return (
-            f"{model.name} has experts, which are not priced on nodes of several kinds; use "
-            f"cluster.system and cluster.nodes, or a dense model"
-        )
-    if experts.count % plan.ep:
-        return (
-            f"ep={plan.ep} does not divide num_experts={experts.count}; "
-            f"allowed: {_listed(divisors(experts.count))}"
-        )
-    if experts.ffn_hidden_size % plan.etp:
-        return (
-            f"etp={plan.etp} does not divide expert_ffn_hidden_size={experts.ffn_hidden_size}; "
-            f"allowed: {_listed(divisors(experts.ffn_hidden_size, 64))}"
-        )
-    return _expert_ranks(plan)
-
-
-def _expert_ranks(plan: Plan) -> str | None:
-    """Experts are divided over neighbouring ranks of a stage, inside what shares its parameters."""
-    if plan.tp > 1 and not plan.sequence_parallel:
-        return (
-            f"tp={plan.tp} without sequence parallelism: each rank would route all tokens to the "
-            f"same experts; use sequence_parallel=true or tp=1"
-        )
-    data = plan.dp_shard if plan.zero_stage else plan.dp
-    name = "dp_shard" if plan.zero_stage else "dp"
-    ranks = data * plan.cp * plan.tp
-    if ranks % (plan.ep * plan.etp):
-        return (
-            f"ep={plan.ep} x etp={plan.etp} = {plan.ep * plan.etp} does not divide {name}={data} x "
-            f"cp={plan.cp} x tp={plan.tp} = {ranks}; allowed: {_listed(divisors(ranks))}"
-        )
-    order = [axis for axis in plan.rank_order if plan.degree(axis) > 1]
-    if plan.ep * plan.etp > 1 and "pp" in order[1:]:
-        return (
-            f"rank_order={'-'.join(plan.rank_order)}: ep={plan.ep} x etp={plan.etp} needs a "
-            f"stage's ranks side by side; put pp first"
-        )
     return None
 
 
@@ -160,49 +103,6 @@ def _world_fix(plan: Plan, cluster: Cluster) -> str:
     return f"pp x cp x tp = {rest} must divide {cluster.num_devices}"
 
 
-def _nodes(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    """The order of a mixed cluster's nodes."""
-    return order_problem(cluster, plan.node_order)
-
-
-def _batches(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    """Micro-batches of each replica, where they differ."""
-    counts = plan.replica_microbatches
-    if counts is None:
-        return None
-    said = f"replica_microbatches={list(counts)}"
-    if len(counts) != plan.dp:
-        return f"{said} has {len(counts)} entries, but dp={plan.dp}; give one for each replica"
-    if min(counts) < 1 or max(counts) != plan.num_microbatches:
-        return (
-            f"{said}: entries must be at least 1, and num_microbatches={plan.num_microbatches} "
-            f"the largest of them"
-        )
-    if plan.actions is not None:
-        return f"{said} needs a schedule that parsim builds for each number of micro-batches"
-    if plan.schedule == "interleaved_1f1b" and any(count % plan.pp for count in counts):
-        return f"{said}: schedule='interleaved_1f1b' needs multiples of pp={plan.pp}"
-    return _in_step(plan, counts, said)
-
-
-def _in_step(plan: Plan, counts: tuple[int, ...], said: str) -> str | None:
-    """Replicas that exchange shards or tokens within every pass must have as many passes."""
-    if plan.ep > 1:
-        return (
-            f"{said}: with ep={plan.ep} replicas send each other tokens in every micro-batch, so "
-            f"that they need equally many; use ep=1"
-        )
-    if plan.zero_stage < 2:
-        return None
-    groups = zip(*[iter(counts)] * plan.dp_shard, strict=True)
-    if all(len(set(group)) == 1 for group in groups):
-        return None
-    return (
-        f"{said}: with zero_stage={plan.zero_stage} the replicas of a dp_shard group exchange "
-        f"shards in every micro-batch, so that they need equally many; use zero_stage 0 or 1"
-    )
-
-
 def tensor_splits(model: Model) -> dict[str, int]:
     """What tensor parallelism must divide, by its name in a config file."""
     attention = model.attention
@@ -220,14 +120,14 @@ def _tensor(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     splits = tensor_splits(model)
     for name, size in splits.items():
         if size % plan.tp:
-            allowed = _listed(divisors(gcd(*splits.values())))
+            allowed = listed(divisors(gcd(*splits.values())))
             return f"tp={plan.tp} does not divide {name}={size}; allowed: {allowed}"
     if plan.sequence_parallel and plan.tp == 1:
         return "sequence_parallel=true needs tp > 1; use sequence_parallel=false with tp=1"
     if plan.sequence_parallel and model.seq_len % plan.tp:
         return (
             f"sequence_parallel=true: tp={plan.tp} does not divide seq_len={model.seq_len}; "
-            f"allowed: {_listed(divisors(model.seq_len, 1024))}"
+            f"allowed: {listed(divisors(model.seq_len, 1024))}"
         )
     return None
 
@@ -366,8 +266,8 @@ def _size(plan: Plan, model: Model, cluster: Cluster) -> str | None:
 
 
 RULES: tuple[Rule, ...] = (
-    _degrees, _names, _sharding, _tensor, _context, _experts, _schedule, _stages, _world, _nodes,
-    _batches, _size,
+    _degrees, _names, _sharding, _tensor, _context, expert_rules, _schedule, _stages, _world,
+    node_rules, batch_rules, _size,
 )  # fmt: skip
 
 

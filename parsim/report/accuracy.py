@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from statistics import mean, median
 
+from parsim.cost.job import EXPERTS
 from parsim.report.text import percent, ranking_cells
 from parsim.validation.assumptions import explain
 from parsim.validation.compare import Comparison, Summary, Validation, summarise
@@ -126,7 +127,8 @@ def _errors(rows: list[Comparison]) -> Summary:
 
 
 def _setting(row: Comparison) -> str:
-    return f"{row.stack or '-'}, {row.device or '-'}, {row.precision or 'not stated'}"
+    kind = " with experts" if row.practice.endswith(EXPERTS) else ""
+    return f"{row.stack or '-'}{kind}, {row.device or '-'}, {row.precision or 'not stated'}"
 
 
 def _chip(row: Comparison) -> str:

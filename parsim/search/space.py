@@ -17,8 +17,9 @@ from parsim.cost.job import Job
 from parsim.errors import PlanError
 from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
+from parsim.plan.divisors import divisors
 from parsim.plan.executor_rules import unrunnable
-from parsim.plan.rules import V_SHAPED, check_plan, divisors, tensor_splits, violation
+from parsim.plan.rules import V_SHAPED, check_plan, tensor_splits, violation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,9 @@ from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.plan import Plan, Recompute
+from parsim.plan.divisors import divisors
 from parsim.plan.record import AXES
-from parsim.plan.rules import SCHEDULE_NAMES, divisors, violation
+from parsim.plan.rules import SCHEDULE_NAMES, violation
 from tests.executor.random_schedules import random_schedule
 from tests.executor.workers.specs import SPECS
 

@@ -13,10 +13,10 @@ from parsim.model.model import Model
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan
+from parsim.plan.divisors import divisors
 from parsim.plan.rules import (
     SCHEDULE_NAMES,
     check_plan,
-    divisors,
     microbatches_for,
     tensor_splits,
     violation,
