@@ -26,10 +26,18 @@ def expected_maximum(counts: ArrayLike) -> Array:
 def _maximum(n: int) -> float:
     if n < 1:
         raise ValueError(f"n={n} draws have no maximum; at least 1")
-    z = np.linspace(-9.0, 9.0, 4001)
-    normal = NormalDist()
-    below = np.array([normal.cdf(x) for x in z])
+    if n == 1:
+        return 0.0
+    z, density, below, weights = _grid()
+    return float(np.sum(weights * z * n * density * below ** (n - 1)) * (z[1] - z[0]) / 3.0)
+
+
+@cache
+def _grid() -> tuple[Array, Array, Array, Array]:
+    """Points, density and distribution there, and Simpson's weights."""
+    z, normal = np.linspace(-9.0, 9.0, 4001), NormalDist()
     density = np.array([normal.pdf(x) for x in z])
+    below = np.array([normal.cdf(x) for x in z])
     weights = np.full(len(z), 2.0)
     weights[1::2], weights[0], weights[-1] = 4.0, 1.0, 1.0
-    return float(np.sum(weights * z * n * density * below ** (n - 1)) * (z[1] - z[0]) / 3.0)
+    return z, density, below, weights

@@ -212,30 +212,12 @@ def _down(name: str, inputs: int, outputs: int) -> Linear:
 
 
 def _latent_norm(name: str, width: int) -> Elementwise:
-    return Elementwise(
-        name=name,
-        width=width,
-        region=Region.SEQUENCE,
-        forward=2,
-        backward=4,
-        saved=1,
-        launches=(1, 2),
-        repeated_parameters=width,
-    )
+    return _normed(name, width, Region.SEQUENCE, parameters=width)
 
 
 def _qk_norm(spec: TransformerSpec, width: int) -> Elementwise:
     """RMS norms over each head's queries and keys, with one weight for all heads of either."""
-    return Elementwise(
-        name="qk_norm",
-        width=width,
-        region=Region.TENSOR,
-        forward=2,
-        backward=4,
-        saved=1,
-        launches=(2, 4),
-        repeated_parameters=2 * spec.head_dim,
-    )
+    return _normed("qk_norm", width, Region.TENSOR, parameters=2 * spec.head_dim, norms=2)
 
 
 def _experts(spec: TransformerSpec) -> tuple[Operator, ...]:
@@ -310,16 +292,22 @@ def _head(spec: TransformerSpec) -> Layer:
 
 
 def _norm(spec: TransformerSpec, name: str) -> Elementwise:
+    return _normed(name, spec.hidden_size, Region.SEQUENCE, parameters=spec.norm_parameters)
+
+
+def _normed(
+    name: str, width: int, region: Region, *, parameters: int, norms: int = 1
+) -> Elementwise:
     # forward reads x, writes y; backward reads dy and x twice (weight gradient apart), writes dx
     return Elementwise(
         name=name,
-        width=spec.hidden_size,
-        region=Region.SEQUENCE,
+        width=width,
+        region=region,
         forward=2,
         backward=4,
         saved=1,
-        launches=(1, 2),
-        repeated_parameters=spec.norm_parameters,
+        launches=(norms, 2 * norms),
+        repeated_parameters=parameters,
     )
 
 

@@ -26,12 +26,12 @@ from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.cost.stages import even_cut
 from parsim.errors import NoFeasiblePlan
-from parsim.plan import Plan, PlanSpace
+from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.search.candidates import ROUNDING, Candidate, Candidates
 from parsim.search.placements import Speeds
 from parsim.search.relax import nearest_miss_message
 from parsim.search.result import Progress, Ranked, SearchResult
-from parsim.search.space import check_space, enumerate_plans, nothing_legal
+from parsim.search.space import Enumeration
 from parsim.sim.interval import Interval
 from parsim.sim.mixed import evaluate_mixed
 from parsim.sim.mixed_prediction import mean_peak, mixed_interval, standings
@@ -43,30 +43,29 @@ Array = NDArray[np.float64]
 def search_mixed(
     job: Job,
     space: PlanSpace,
-    *,
-    top: int = 10,
-    progress: Progress | None = None,
-    time_limit: float | None = None,
+    listed: Enumeration,
+    table: PlanTable,
+    top: int,
+    progress: Progress | None,
+    time_limit: float | None,
+    begin: float,
 ) -> SearchResult:
-    """Find the best placed plans of a space on a mixed cluster.
+    """Find the best placed plans of a space on a mixed cluster, as `search` asks.
 
     Args:
         job: model, cluster, software.
         space: allowed values; the batch and what all plans share.
+        listed: what the space holds.
+        table: its legal plans.
         top: how many plans to return.
         progress: called with (plans done, plans in all).
-        time_limit: stop after so many seconds and return the best so far.
+        time_limit: stop after so many seconds from `begin` and return the best so far.
+        begin: `time.perf_counter` when the search began.
 
     Raises:
-        PlanError: the space cannot hold a legal plan.
         NoFeasiblePlan: nothing fits; says by how much and what would.
     """
-    begin = time.perf_counter()
-    check_space(job, space)
-    listed = enumerate_plans(job, space)
-    if listed.table is None:
-        raise NoFeasiblePlan(nothing_legal(listed))
-    work = Candidates(job, space, listed.table)
+    work = Candidates(job, space, table)
     limit = np.inf if time_limit is None else begin + time_limit
     ran = _best_first(work, top, limit, progress)
     if not ran.best:

@@ -62,13 +62,13 @@ def search(
         PlanError: the space cannot hold a legal plan.
         NoFeasiblePlan: nothing fits; says by how much and what would.
     """
-    if job.mixed:
-        return search_mixed(job, space, top=top, progress=progress, time_limit=time_limit)
     begin = time.perf_counter()
     check_space(job, space)
     listed = enumerate_plans(job, space)
     if listed.table is None:
         raise NoFeasiblePlan(nothing_legal(listed))
+    if job.mixed:
+        return search_mixed(job, space, listed, listed.table, top, progress, time_limit, begin)
     capacity = job.device.usable_memory * (1.0 - space.memory_margin)
     found, stopped = _evaluate_all(job, listed.table, capacity, progress, time_limit, begin)
     fits = np.isfinite(found.step)

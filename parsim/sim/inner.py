@@ -27,18 +27,26 @@ _ROUNDING = 1e-9
 """Parts of an action that are smaller than this share are differences of equal numbers."""
 
 
-def tensor_parts(
+def exchanges(
     job: Job, plan: Plan, layers: LayerTable, costs: StepCosts
-) -> Mapping[str, NDArray[np.float64]]:
-    """Seconds of each kind of action that are exposed exchanges of tensor and context ranks, (S,).
+) -> dict[Kind, NDArray[np.float64]]:
+    """Exposed seconds of tensor and context exchanges in each kind of action, (S,).
 
     Of a backward in two they are in I, as far as it has exposed parts at all.
     """
     counts = layer_counts(job.model, stage_cut(job, PlanTable.of([plan])))
-    forward = forward_times(job, layers, counts).exposed[:, 0]
-    backward = backward_times(job, layers, counts).exposed[:, 0]
-    inner = np.minimum(backward, exposed_parts(costs)[0][:, 0])
-    parts = {Kind.F: forward, Kind.B: backward, Kind.I: inner, Kind.W: backward - inner}
+    ahead = forward_times(job, layers, counts).exposed[:, 0]
+    behind = backward_times(job, layers, counts).exposed[:, 0]
+    inner = np.minimum(behind, exposed_parts(costs)[0][:, 0])
+    return {Kind.F: ahead, Kind.B: behind, Kind.I: inner, Kind.W: np.zeros_like(inner)}
+
+
+def tensor_parts(
+    job: Job, plan: Plan, layers: LayerTable, costs: StepCosts
+) -> Mapping[str, NDArray[np.float64]]:
+    """The same by the kind's name, as they are drawn: what I is too short for stands in W."""
+    parts = exchanges(job, plan, layers, costs)
+    parts[Kind.W] = parts[Kind.B] - parts[Kind.I]
     return {kind.name: seconds for kind, seconds in parts.items()}
 
 

@@ -22,6 +22,7 @@ from parsim.sim.mixed_timeline import class_evaluation, mixed_timeline
 from parsim.sim.prediction import Prediction, SlotUse
 from parsim.sim.reserved import reserved_bytes
 from parsim.sim.spans import device_span
+from parsim.sim.step_breakdown import source_notes, step_breakdown
 from parsim.sim.utilisation import SimulatorError, recomputed_flops
 
 UNMEASURED = (
@@ -188,40 +189,25 @@ def bubble_fraction(found: MixedEvaluation) -> float:
 
 def breakdown(found: MixedEvaluation) -> dict[str, float]:
     """Parts of the step that sum to `step_time`, mean over ranks of all replicas, seconds."""
-    costs, tail, pp = found.costs, found.tail, found.slots.pp
+    costs, tail = found.costs, found.tail
+    shares = found.replicas.count / found.slots.dp
     counts = np.array([graph.schedule.num_microbatches for graph in found.graphs])
-    weights = found.replicas.count / found.slots.dp * counts / pp
-
-    def mean(stages: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
-        return float(stages.sum(axis=0) @ weights)
-
-    exposed = mean(costs.exposed_forward) + mean(costs.exposed_backward)
-    recompute = mean(costs.recomputed)
-    pipeline = float(found.clock.max())
-    busy = float(found.busy.mean(axis=0) @ (found.replicas.count / found.slots.dp))
-    before, updated = float(tail.barrier[0]), float(tail.updated[0])
-    gather, norm = float(costs.gather.max()), float(costs.norm[0])
-    return {
-        "forward": mean(costs.forward) - mean(costs.exposed_forward),
-        "backward": mean(costs.backward) - mean(costs.exposed_backward) - recompute,
-        "recompute": recompute,
-        "exposed_communication": exposed,
-        "bubble": pipeline - busy,
-        "gradient_reduction": before - pipeline,
-        "gradient_norm": norm,
-        "optimizer": updated - before - norm - gather,
-        "parameter_gather": gather,
-        "straggler": found.step_time - updated,
-    }
+    weights = shares * counts / found.slots.pp
+    return step_breakdown(
+        costs,
+        lambda stages: float(stages.sum(axis=0) @ weights),
+        pipeline=float(found.clock.max()),
+        busy=float(found.busy.mean(axis=0) @ shares),
+        before=float(tail.barrier[0]),
+        updated=float(tail.updated[0]),
+        norm=float(costs.norm[0]),
+        gather=float(costs.gather.max()),
+        step=found.step_time,
+    )
 
 
 def mixed_notes(job: Job) -> tuple[str, ...]:
     """Where the constants came from, kind by kind, and what was not measured."""
-    said: list[str] = []
-    for system in job.cluster.systems:
-        for what, one in (("device", system.device), ("system", system)):
-            if not one.calibrated:
-                said.append(f"{what} {one.id}: catalog constants, not measured on this machine")
     kinds = {system.id for system in job.cluster.systems}
-    said.append(f"software {job.software.id}: {job.software.description}")
-    return (*dict.fromkeys(said), *((UNMEASURED,) if len(kinds) > 1 else ()))
+    said = source_notes(job.cluster.systems, job.software)
+    return (*said, UNMEASURED) if len(kinds) > 1 else said

@@ -19,11 +19,12 @@ from parsim.errors import InputError
 from parsim.plan import Plan
 from parsim.schedule import Kind
 from parsim.sim.fair_share import Array
+from parsim.sim.inner import exchanges
 from parsim.sim.mixed import MixedEvaluation, evaluate_mixed
 from parsim.sim.mixed_costs import View, views_of
 from parsim.sim.mixed_timeline import rank_label
 from parsim.sim.mixed_traffic import circles, mixed_traffic
-from parsim.sim.ready_step import Parts, ReadyStep, exchanges, parts_of
+from parsim.sim.ready_step import Parts, ReadyStep, parts_of
 from parsim.sim.slots import Slots
 from parsim.sim.step_traffic import Role, Sent, members, replica_of
 
@@ -175,7 +176,8 @@ class _Deciding:
         if view not in self.known:
             pricing = self.found.pricing
             asked = pricing.viewed(view), self.plan, pricing.layers(view[0]), pricing.costs(view)
-            self.known[view] = exchanges(*asked), parts_of(*asked)
+            inside = exchanges(*asked)
+            self.known[view] = inside, parts_of(*asked, inside[Kind.F])
         return self.known[view]
 
 

@@ -11,13 +11,13 @@ from parsim.cluster.topology import Graph
 from parsim.cost.job import Job
 from parsim.cost.legal import check_legal
 from parsim.cost.sharding import DataParallel
-from parsim.cost.stages import LayerTable, backward_times, forward_times, layer_counts
+from parsim.cost.stages import LayerTable, layer_counts
 from parsim.cost.step import StepCosts, stage_cut
 from parsim.plan import Plan, PlanTable
 from parsim.schedule import Kind, Schedule
 from parsim.sim.evaluate import evaluate
 from parsim.sim.fair_share import Array
-from parsim.sim.own_costs import exposed_parts
+from parsim.sim.inner import exchanges
 from parsim.sim.simulate import plan_shape
 from parsim.sim.step_traffic import Role, Sent, members, step_traffic
 
@@ -39,8 +39,11 @@ class Parts:
     scatter: Array
 
 
-def parts_of(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) -> Parts:
-    """What of a stage's time is traffic, as the closed forms see it."""
+def parts_of(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts, exposed: Array) -> Parts:
+    """What of a stage's time is traffic, as the closed forms see it.
+
+    `exposed` are the seconds of a forward's exposed exchanges, (S,).
+    """
     table = PlanTable.of([plan])
     counts = layer_counts(job.model, stage_cut(job, table))
     data, here = DataParallel.of(job, table), costs.parameters
@@ -52,7 +55,6 @@ def parts_of(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) -> Part
     one_bucket = here / costs.buckets, None if routed is None else routed / costs.buckets
     bucket = data.scatter(*one_bucket)[:, 0] * (plan.zero_stage == 1)
     seconds = costs.bucket_time[:, 0]
-    exposed = forward_times(job, layers, counts).exposed[:, 0]
     core = counts @ np.stack([kind.core.exposed[0] for kind in layers.kinds])
     one = 1.0 / pieces[:, 0]
     last = np.ones_like(one)
@@ -70,15 +72,6 @@ def parts_of(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) -> Part
         },
         scatter=np.minimum(_share(bucket, seconds), 1.0),
     )
-
-
-def exchanges(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) -> dict[Kind, Array]:
-    """Exposed seconds of tensor and context exchanges in each kind of action, (S,)."""
-    counts = layer_counts(job.model, stage_cut(job, PlanTable.of([plan])))
-    ahead = forward_times(job, layers, counts).exposed[:, 0]
-    behind = backward_times(job, layers, counts).exposed[:, 0]
-    inner = np.minimum(behind, exposed_parts(costs)[0][:, 0])
-    return {Kind.F: ahead, Kind.B: behind, Kind.I: inner, Kind.W: np.zeros_like(inner)}
 
 
 def _share(part: Array, whole: Array) -> Array:
@@ -128,13 +121,14 @@ def ready_step(
     layers = LayerTable.of(job, table)
     found = evaluate(job, table, plan_shape(plan), layers)
     schedule, costs = found.graph.schedule, found.costs
+    inside = exchanges(job, plan, layers, costs)
     return ReadyStep(
         plan=plan,
         schedule=schedule,
         costs=costs,
         alone=float(found.step_time[0]),
-        inside=exchanges(job, plan, layers, costs),
-        parts=parts_of(job, plan, layers, costs),
+        inside=inside,
+        parts=parts_of(job, plan, layers, costs, inside[Kind.F]),
         sent=step_traffic(job, plan, costs, schedule.stage_rank, graph, whole),
         slow=_slowest(plan, slow or {}),
     )

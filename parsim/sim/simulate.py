@@ -20,6 +20,7 @@ from parsim.sim.mixed_prediction import simulate_mixed
 from parsim.sim.prediction import Prediction
 from parsim.sim.reserved import reserved_bytes
 from parsim.sim.spans import device_span, first_starts
+from parsim.sim.step_breakdown import source_notes, step_breakdown
 from parsim.sim.trace import build_timeline
 from parsim.sim.utilisation import SimulatorError, recomputed_flops
 
@@ -125,51 +126,23 @@ def _prediction(
         memory_basis=spread.basis,
         context=job.device.context_memory,
         capacity=job.device.memory,
-        notes=(*notes(job), *coverage_notes(job, plan)),
+        notes=(*source_notes((job.system,), job.software), *coverage_notes(job, plan)),
         timeline=drawn,  # type: ignore[arg-type]
     )
 
 
 def breakdown(found: Evaluation, row: int = 0) -> dict[str, float]:
-    """Parts of the step that sum to `step_time`, mean over pipeline ranks, seconds.
-
-    forward, backward and recompute are kernels; exposed_communication is tensor-parallel and
-    sharding traffic inside actions that nothing hides; bubble is idle time of the pipeline phase
-    (waiting for messages included); gradient_reduction is what follows the last backward.
-    """
+    """Parts of one plan's step that sum to `step_time`, mean over pipeline ranks, seconds."""
     costs, graph, tail = found.costs, found.graph, found.tail
     m, pp = graph.schedule.num_microbatches, graph.schedule.pp
-
-    def mean(stages: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
-        return float(stages[:, row].sum()) * m / pp
-
-    exposed = mean(costs.exposed_forward) + mean(costs.exposed_backward)
-    recompute = mean(costs.recomputed)
-    pipeline = float(found.pipeline_time[row])
-    busy = float(found.busy[:, row].mean())
-    update = float(tail.updated[row])
-    gather = float(costs.gather[:, row].max())
-    before = float(tail.barrier[row])
-    return {
-        "forward": mean(costs.forward) - mean(costs.exposed_forward),
-        "backward": mean(costs.backward) - mean(costs.exposed_backward) - recompute,
-        "recompute": recompute,
-        "exposed_communication": exposed,
-        "bubble": pipeline - busy,
-        "gradient_reduction": before - pipeline,
-        "gradient_norm": float(costs.norm[row]),
-        "optimizer": update - before - float(costs.norm[row]) - gather,
-        "parameter_gather": gather,
-        "straggler": float(found.step_time[row]) - update,
-    }
-
-
-def notes(job: Job) -> tuple[str, ...]:
-    """What a reader must know of the numbers: where the constants came from."""
-    said = []
-    if not job.device.calibrated:
-        said.append(f"device {job.device.id}: catalog constants, not measured on this machine")
-    if not job.system.calibrated:
-        said.append(f"system {job.system.id}: catalog constants, not measured on this machine")
-    said.append(f"software {job.software.id}: {job.software.description}")
-    return tuple(said)
+    return step_breakdown(
+        costs,
+        lambda stages: float(stages[:, row].sum()) * m / pp,
+        pipeline=float(found.pipeline_time[row]),
+        busy=float(found.busy[:, row].mean()),
+        before=float(tail.barrier[row]),
+        updated=float(tail.updated[row]),
+        norm=float(costs.norm[row]),
+        gather=float(costs.gather[:, row].max()),
+        step=float(found.step_time[row]),
+    )
