@@ -8,12 +8,9 @@ from typing import Any
 
 from parsim.cost.software import Software
 from parsim.errors import ModelError
-from parsim.model.huggingface import (
-    FAMILY_FLAGS,
-    notes_from_config,
-    read_config,
-    spec_from_config,
-)
+from parsim.model.config_file import read_config
+from parsim.model.config_notes import notes_from_config
+from parsim.model.huggingface import FAMILY_FLAGS, spec_from_config
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec, check_spec, with_options
 from parsim.scenario.positions import Tree

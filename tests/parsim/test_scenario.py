@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from parsim.cluster.hardware import IntraNode, Network
-from parsim.model.huggingface import read_config, spec_from_config
+from parsim.model.config_file import read_config
+from parsim.model.huggingface import spec_from_config
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, PlanSpace, Recompute

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.errors import InputError, ModelError, ScenarioError
-from parsim.model.huggingface import notes_from_config, read_config, spec_from_config
+from parsim.model.config_file import read_config
+from parsim.model.config_notes import notes_from_config
+from parsim.model.huggingface import spec_from_config
 
 SIZES: dict[str, object] = {
     "num_hidden_layers": 2,
