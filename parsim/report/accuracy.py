@@ -13,9 +13,11 @@ from statistics import mean, median
 from parsim.cost.job import EXPERTS
 from parsim.report.text import percent, ranking_cells
 from parsim.validation.assumptions import explain
-from parsim.validation.compare import Comparison, Summary, Validation, summarise
+from parsim.validation.compare import Validation
+from parsim.validation.comparison import Comparison
 from parsim.validation.coverage import Coverage
 from parsim.validation.fitting.rows import cells, is_fitted
+from parsim.validation.summary import Summary, summarise
 
 WORST = 10
 """Rows shown of each table."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 from io import StringIO
 
-from parsim.validation.compare import Comparison, Validation
+from parsim.validation.compare import Validation
+from parsim.validation.comparison import Comparison
 from parsim.validation.fitting.rows import is_fitted
 
 COLUMNS = (

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from parsim.report.save import write_text
 from parsim.report.text import percent
-from parsim.validation.compare import Summary, summarise
 from parsim.validation.fitting import solve
 from parsim.validation.fitting.constants import Address
 from parsim.validation.fitting.families import Family, families
 from parsim.validation.fitting.fit import Fitted, Rows, Values, fit, textbook
 from parsim.validation.fitting.rows import SourceCases, load
 from parsim.validation.fitting.write import write_values
+from parsim.validation.summary import Summary, summarise
 
 HEAD = """# Fit of the constants
 

@@ -19,7 +19,8 @@ from matplotlib.ticker import Formatter, FuncFormatter, NullFormatter
 
 from parsim.report.gantt import STYLE
 from parsim.report.save import check_writable, writing
-from parsim.validation.compare import Comparison, Validation
+from parsim.validation.compare import Validation
+from parsim.validation.comparison import Comparison
 
 BAND: Final = 0.10
 """Half the width of the grey band."""

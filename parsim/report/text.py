@@ -12,8 +12,10 @@ from parsim.search.search import SearchResult
 from parsim.sim.interval import Interval
 from parsim.sim.prediction import BUBBLE_DEFINITION, Prediction
 from parsim.units import format_bytes, format_seconds
-from parsim.validation.compare import Comparison, Summary, Validation
+from parsim.validation.compare import Validation
+from parsim.validation.comparison import Comparison
 from parsim.validation.ranking import Ranking
+from parsim.validation.summary import Summary
 
 TIED = (
     "1= marks {} plans in one another's 80 % interval with the fastest: measure them to tell them "

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsim.validation.compare import Summary, summarise
 from parsim.validation.effects import ALL, NOTHING, Effect
 from parsim.validation.fitting.families import Family, families
 from parsim.validation.fitting.fit import Rows
 from parsim.validation.fitting.rows import SourceCases, load
+from parsim.validation.summary import Summary, summarise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,8 +28,8 @@ from parsim.validation.collective_rows import (
     parse_collective,
     read_collectives,
 )
-from parsim.validation.compare import Summary, summarise
 from parsim.validation.schema import RowSkipped
+from parsim.validation.summary import Summary, summarise
 
 SCHEMA_VERSION = 1
 Z80 = 1.2816

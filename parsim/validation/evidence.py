@@ -15,7 +15,9 @@ from importlib.resources import files
 from typing import Any
 
 from parsim.cost.job import EXPERTS, Job
-from parsim.validation.compare import Comparison, Validation, summarise
+from parsim.validation.compare import Validation
+from parsim.validation.comparison import Comparison
+from parsim.validation.summary import summarise
 
 ANY = "any"
 """Software name of the figures over all software stacks of a device."""

@@ -23,7 +23,8 @@ from parsim.errors import PlanError
 from parsim.sim import simulate
 from parsim.sim.interval import COVERAGE, step_interval
 from parsim.sim.known_errors import ADDED, ANY, CALIBRATED, Errors, Group, Key, MemoryGroup
-from parsim.validation.compare import Comparison, Validation, validate
+from parsim.validation.compare import Validation, validate
+from parsim.validation.comparison import Comparison
 from parsim.validation.interval_groups import (
     LEAST,
     Residual,

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsim.validation.compare import Summary, summarise
 from parsim.validation.coverage import Coverage
 from parsim.validation.fitting.families import Family
 from parsim.validation.fitting.fit import Fitted, Rows, Values, fit, textbook
 from parsim.validation.fitting.rows import SourceCases
+from parsim.validation.summary import Summary, summarise
 
 Judge = Callable[[SourceCases, list[SourceCases], Values], Coverage]
 """Coverage of intervals that have not seen a source, given the family's sources and the constants

@@ -9,7 +9,8 @@ from functools import cache
 from parsim.errors import PlanError
 from parsim.plan.rules import check_plan
 from parsim.validation.build import Case, build_case
-from parsim.validation.compare import Comparison, shipped_tables
+from parsim.validation.compare import shipped_tables
+from parsim.validation.comparison import Comparison
 from parsim.validation.fitting.families import Family, Source, families
 from parsim.validation.known_models import is_mixture
 from parsim.validation.schema import RowSkipped, parse_row, read_table

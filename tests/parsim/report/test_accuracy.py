@@ -17,7 +17,8 @@ from parsim.report.accuracy_files import check_report, write_accuracy
 from parsim.report.accuracy_rows import accuracy_rows
 from parsim.report.scatter import draw_scatter
 from parsim.validation.assumptions import explain
-from parsim.validation.compare import Comparison, Validation
+from parsim.validation.compare import Validation
+from parsim.validation.comparison import Comparison
 from parsim.validation.coverage import Coverage
 from parsim.validation.schema import read_table
 from tests.parsim.validation.conftest import shipped

@@ -10,12 +10,12 @@ import pytest
 from parsim.report import fit as report
 from parsim.report.ablation import ablation_lines, leave_out_lines
 from parsim.validation.ablation import Ablated
-from parsim.validation.compare import summarise
 from parsim.validation.coverage import coverage
 from parsim.validation.effects import ALL
 from parsim.validation.fitting.constants import Address
 from parsim.validation.fitting.families import Family, families
 from parsim.validation.leave_out import LeftOut
+from parsim.validation.summary import summarise
 
 
 @pytest.fixture(scope="module")

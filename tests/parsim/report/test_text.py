@@ -15,7 +15,8 @@ from parsim.search import Ranked, SearchResult
 from parsim.sim import simulate
 from parsim.sim.interval import Interval
 from parsim.sim.prediction import BUBBLE_DEFINITION, Prediction
-from parsim.validation.compare import Comparison, Validation
+from parsim.validation.compare import Validation
+from parsim.validation.comparison import Comparison
 
 SMALL = Path(__file__).parents[3] / "scenarios" / "gpt2-small-cpu.yaml"
 GIB = 2.0**30

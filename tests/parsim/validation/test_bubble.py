@@ -9,7 +9,7 @@ from parsim.sim import simulate
 from parsim.sim.action_times import stage_times
 from parsim.validation.bubble import bubble_from_profile, post_validated_step
 from parsim.validation.build import build_case
-from parsim.validation.compare import compare_row
+from parsim.validation.compare_row import compare_row
 from parsim.validation.schema import Profile, RowSkipped, parse_row
 from tests.parsim.validation.conftest import MakeRow
 

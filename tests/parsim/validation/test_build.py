@@ -9,7 +9,7 @@ from parsim.cost.software import software
 from parsim.plan import Recompute
 from parsim.validation.assumptions import ASSUMPTIONS, SAME_AS, assumptions_for, explain
 from parsim.validation.build import Case, build_case, model_family
-from parsim.validation.compare import compare_row
+from parsim.validation.compare_row import compare_row
 from parsim.validation.schema import RowSkipped, parse_row
 from tests.parsim.validation.conftest import MakeRow
 

@@ -9,14 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsim.validation.compare import (
-    Comparison,
-    Validation,
-    compare_row,
-    shipped_tables,
-    summarise,
-    validate,
-)
+from parsim.validation.compare import Validation, shipped_tables, validate
+from parsim.validation.compare_row import compare_row
+from parsim.validation.comparison import Comparison
+from parsim.validation.summary import summarise
 from tests.parsim.validation.conftest import MakeRow
 
 

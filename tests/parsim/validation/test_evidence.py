@@ -9,7 +9,8 @@ from importlib.resources import files
 
 import pytest
 
-from parsim.validation.compare import Comparison, Validation, shipped_tables, validate
+from parsim.validation.compare import Validation, shipped_tables, validate
+from parsim.validation.comparison import Comparison
 from parsim.validation.evidence import (
     ANY,
     describe,

@@ -10,7 +10,9 @@ import pytest
 
 from parsim.sim import simulate
 from parsim.validation.build import Case, build_case
-from parsim.validation.compare import Comparison, compare_row, shipped_tables
+from parsim.validation.compare import shipped_tables
+from parsim.validation.compare_row import compare_row
+from parsim.validation.comparison import Comparison
 from parsim.validation.schema import RowSkipped, parse_row, read_table
 
 GIB = 2**30

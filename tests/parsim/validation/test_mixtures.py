@@ -9,7 +9,9 @@ import pytest
 
 from parsim.validation.assumptions import software_of_experts
 from parsim.validation.build import build_case
-from parsim.validation.compare import Comparison, compare_row, shipped_tables
+from parsim.validation.compare import shipped_tables
+from parsim.validation.compare_row import compare_row
+from parsim.validation.comparison import Comparison
 from parsim.validation.known_models import known_mixture, with_known_sizes
 from parsim.validation.schema import parse_row, read_table
 

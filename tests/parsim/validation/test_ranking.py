@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsim.validation.compare import Comparison, Validation, compare_row
+from parsim.validation.compare import Validation
+from parsim.validation.compare_row import compare_row
+from parsim.validation.comparison import Comparison
 from parsim.validation.ranking import rank, regret, spearman
 from tests.parsim.validation.conftest import MakeRow
 
