@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
     from parsim.plan import Plan
     from parsim.scenario import load_scenario
-    from parsim.schedule.actions import Schedule
+    from parsim.schedule.schedule import Schedule
     from parsim.search import search
     from parsim.sim import simulate
     from parsim.timeline import Timeline
@@ -62,7 +62,7 @@ __all__ = [
 
 _HOMES = {
     "Plan": "parsim.plan",
-    "Schedule": "parsim.schedule.actions",
+    "Schedule": "parsim.schedule.schedule",
     "Timeline": "parsim.timeline",
     "load_scenario": "parsim.scenario",
     "simulate": "parsim.sim",

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from parsim.errors import ScheduleError, did_you_mean
-from parsim.schedule.actions import Action, Kind, Schedule
+from parsim.schedule.actions import Action, Kind
 from parsim.schedule.gpipe import gpipe
 from parsim.schedule.interleaved import interleaved_1f1b
 from parsim.schedule.naive import naive
 from parsim.schedule.one_f_one_b import one_f_one_b
 from parsim.schedule.own import check_shape, own_schedule
+from parsim.schedule.schedule import Schedule
 from parsim.schedule.v_shape import v_half, v_min, zb_v
 from parsim.schedule.weight_fill import EQUAL, ActionTimes
 from parsim.schedule.zb_auto import zb_1p, zb_2p, zb_auto

@@ -6,10 +6,11 @@ from itertools import zip_longest
 from typing import Literal
 
 from parsim.errors import DeadlockError, ScheduleError
-from parsim.schedule.actions import Action, Kind, Schedule, require_positive
+from parsim.schedule.actions import Action, Kind, require_positive
 from parsim.schedule.complete import check_complete
 from parsim.schedule.deadlock import Wait, waiting_cycle
 from parsim.schedule.messages import mate
+from parsim.schedule.schedule import Schedule
 
 SENDS = ("buffered", "rendezvous")
 

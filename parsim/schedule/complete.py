@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from parsim.errors import ScheduleError
-from parsim.schedule.actions import Action, Kind, Schedule
+from parsim.schedule.actions import Action, Kind
 from parsim.schedule.messages import downstream, upstream
+from parsim.schedule.schedule import Schedule
 
 # What has happened to one micro-batch on one stage. A full backward gives both gradients.
 FORWARD, GRAD_IN, GRAD_W, SENT_F, GOT_F, SENT_B, GOT_B = (1 << bit for bit in range(7))

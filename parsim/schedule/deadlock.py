@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from parsim.schedule.actions import Action, Kind, Schedule
+from parsim.schedule.actions import Action, Kind
 from parsim.schedule.messages import mate, one_by_one
+from parsim.schedule.schedule import Schedule
 
 Rows = Sequence[Sequence[Action]]
 Need = Callable[[Action], Action | None]

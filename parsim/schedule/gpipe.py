@@ -12,7 +12,8 @@ activations are alive at once on every rank.
 
 from __future__ import annotations
 
-from parsim.schedule.actions import Action, Kind, Schedule, require_positive
+from parsim.schedule.actions import Action, Kind, require_positive
+from parsim.schedule.schedule import Schedule
 
 
 def gpipe(pp: int, num_microbatches: int) -> Schedule:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from parsim.schedule.actions import Kind, Schedule
+from parsim.schedule.actions import Kind
+from parsim.schedule.schedule import Schedule
 
 Counts = tuple[int, ...]
 """Micro-batches in flight, one number per chunk of a rank, chunks by ascending stage."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 from itertools import count
 
 from parsim.errors import ScheduleError
-from parsim.schedule.actions import Action, Kind, Schedule, require_positive
+from parsim.schedule.actions import Action, Kind, require_positive
+from parsim.schedule.schedule import Schedule
 
 
 def interleaved_1f1b(pp: int, num_microbatches: int, v: int) -> Schedule:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from parsim.errors import ScheduleError
-from parsim.schedule.actions import Action, Kind, Schedule
+from parsim.schedule.actions import Action, Kind
 from parsim.schedule.check import check_schedule
 from parsim.schedule.messages import downstream, upstream
+from parsim.schedule.schedule import Schedule
 
 MAX_UNSHARDED = 3
 """Stages that a rank keeps unsharded at once: one forward, one backward, one prefetched."""

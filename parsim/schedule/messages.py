@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from parsim.schedule.actions import Action, Kind, Schedule
+from parsim.schedule.actions import Action, Kind
+from parsim.schedule.schedule import Schedule
 
 
 def upstream(schedule: Schedule) -> tuple[int, ...]:

@@ -11,7 +11,8 @@ Only one rank works at any time, and only one micro-batch's activations are aliv
 
 from __future__ import annotations
 
-from parsim.schedule.actions import Action, Kind, Schedule, require_positive
+from parsim.schedule.actions import Action, Kind, require_positive
+from parsim.schedule.schedule import Schedule
 
 
 def naive(pp: int, num_microbatches: int) -> Schedule:

@@ -11,7 +11,8 @@ Rank r warms up with pp-1-r forwards and so never holds more than pp-r micro-bat
 
 from __future__ import annotations
 
-from parsim.schedule.actions import Action, Kind, Schedule, require_positive
+from parsim.schedule.actions import Action, Kind, require_positive
+from parsim.schedule.schedule import Schedule
 
 
 def one_f_one_b(pp: int, num_microbatches: int) -> Schedule:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from parsim.errors import ScheduleError
-from parsim.schedule.actions import Schedule
 from parsim.schedule.check import check_schedule
+from parsim.schedule.schedule import Schedule
 
 
 @lru_cache(maxsize=16)

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from parsim.schedule.actions import Action, Kind, Schedule, require_positive
+from parsim.schedule.actions import Action, Kind, require_positive
+from parsim.schedule.schedule import Schedule
 from parsim.schedule.slots import Offsets, squeezed
 from parsim.schedule.weight_fill import EQUAL, ActionTimes, Rows, best_fill
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parsim.schedule.actions import Action, Kind, Schedule, require_positive
+from parsim.schedule.actions import Action, Kind, require_positive
+from parsim.schedule.schedule import Schedule
 from parsim.schedule.weight_fill import EQUAL, ActionTimes, Filled, best_fill
 
 LOOK = 4

@@ -18,7 +18,8 @@ the ones below it and every rank holds as much as rank 0: pp micro-batches, with
 
 from __future__ import annotations
 
-from parsim.schedule.actions import Action, Kind, Schedule, require_positive
+from parsim.schedule.actions import Action, Kind, require_positive
+from parsim.schedule.schedule import Schedule
 
 
 def zb_h1(pp: int, num_microbatches: int) -> Schedule:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from parsim.schedule.actions import Action, Kind, Schedule
+from parsim.schedule.actions import Action, Kind
+from parsim.schedule.schedule import Schedule
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 

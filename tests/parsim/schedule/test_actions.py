@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.errors import DeadlockError, ScheduleError
-from parsim.schedule.actions import Action, Kind, Schedule
+from parsim.schedule.actions import Action, Kind
+from parsim.schedule.schedule import Schedule
 
 NUMBERS = st.integers(0, 999_999_999)
 ACTIONS = st.sampled_from(Kind).flatmap(

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from parsim.errors import DeadlockError, ScheduleError
 from parsim.schedule import build_schedule
-from parsim.schedule.actions import Kind, Schedule
+from parsim.schedule.actions import Kind
 from parsim.schedule.check import check_schedule
 from parsim.schedule.lowering import lower
+from parsim.schedule.schedule import Schedule
 
 
 def test_two_stages_by_hand() -> None:

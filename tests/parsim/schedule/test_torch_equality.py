@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from parsim.errors import ScheduleError
 from parsim.schedule import build_schedule
-from parsim.schedule.actions import Schedule
 from parsim.schedule.lowering import lower
+from parsim.schedule.schedule import Schedule
 
 pytest.importorskip("torch")
 theirs = pytest.importorskip("torch.distributed.pipelining.schedules")

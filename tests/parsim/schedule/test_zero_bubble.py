@@ -10,9 +10,10 @@ from parsim.errors import ScheduleError
 from parsim.plan.rules import SPLIT
 from parsim.plan.rules import V_SHAPED as NAMED_V_SHAPED
 from parsim.schedule import SCHEDULES, TIMED, V_SHAPED, ActionTimes, Times, build_schedule
-from parsim.schedule.actions import Action, Kind, Schedule
+from parsim.schedule.actions import Action, Kind
 from parsim.schedule.check import check_schedule
 from parsim.schedule.inflight import inflight_counts, split_counts
+from parsim.schedule.schedule import Schedule
 from parsim.schedule.weight_fill import EQUAL, POLICIES, fill
 
 SIZES = [(2, 4), (2, 8), (3, 6), (4, 8), (4, 16), (5, 12), (8, 32)]

@@ -1,0 +1,200 @@
+"""A schedule as data: the ordered actions of every pipeline rank, and its CSV.
+
+A schedule knows no seconds.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from parsim.errors import ScheduleError
+from parsim.schedule.actions import Action, Kind
+from parsim.schedule.staircase import staircase
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """The ordered actions of each pipeline rank.
+
+    `ranks[r]` is what pipeline rank r runs, in order; `stage_rank[s]` is the rank that holds
+    stage s. Nothing is checked here: see `parsim.schedule.check`. `cells` is only for messages: in
+    a schedule read from CSV, the cell of each action in its rank's line, from 1.
+    """
+
+    name: str
+    ranks: tuple[tuple[Action, ...], ...]
+    stage_rank: tuple[int, ...]
+    num_microbatches: int
+    cells: tuple[tuple[int, ...], ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def pp(self) -> int:
+        """Number of pipeline ranks."""
+        return len(self.ranks)
+
+    @property
+    def num_stages(self) -> int:
+        """Number of stages over all ranks."""
+        return len(self.stage_rank)
+
+    @property
+    def v(self) -> int:
+        """Chunks (stages on one rank), the largest over the ranks."""
+        return max(self.stage_rank.count(rank) for rank in range(self.pp))
+
+    @property
+    def is_compute_only(self) -> bool:
+        """True before lowering: no rank holds anything but F, B, I and W."""
+        return all(a.kind <= Kind.W for row in self.ranks for a in row)
+
+    @property
+    def has_messages(self) -> bool:
+        """True if any rank holds a SEND or RECV; else results cross ranks without being named."""
+        return any(Kind.W < a.kind < Kind.UNSHARD for row in self.ranks for a in row)
+
+    def stages_on(self, rank: int) -> tuple[int, ...]:
+        """The stages that a rank holds, ascending: its chunks 0, 1, ..."""
+        return tuple(stage for stage, held_by in enumerate(self.stage_rank) if held_by == rank)
+
+    def compute_only(self) -> Schedule:
+        """The same without SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD."""
+        if self.is_compute_only:
+            return self
+        ranks = tuple(tuple(a for a in row if a.kind <= Kind.W) for row in self.ranks)
+        return replace(self, ranks=ranks, cells=())
+
+    def where(self, rank: int, index: int | None = None) -> str:
+        """What messages call a rank's row, or its action at `index`: `my.csv:2, cell 5`."""
+        if not self.cells:
+            return self.name
+        line = f"{self.name}:{rank + 1}"
+        return line if index is None else f"{line}, cell {self.cells[rank][index]}"
+
+    def places(self, *actions: Action) -> str:
+        """Where actions stand in the file, to end a message with: ` (1F0: line 2, cell 5)`."""
+        if not self.cells:
+            return ""
+        found = [(a, self.stage_rank[a.stage]) for a in actions]
+        written = [(a, r, self.ranks[r].index(a)) for a, r in found if a in self.ranks[r]]
+        said = [f"{a}: line {r + 1}, cell {self.cells[r][index]}" for a, r, index in written]
+        return f" ({'; '.join(said)})" if said else ""
+
+    def table(self) -> NDArray[np.int64]:
+        """All actions as rows (stage, kind, microbatch), rank after rank, shape (A, 3)."""
+        import numpy as np
+
+        count = 3 * sum(map(len, self.ranks))
+        flat = chain.from_iterable(chain.from_iterable(self.ranks))
+        return np.fromiter(flat, dtype=np.int64, count=count).reshape(-1, 3)
+
+    @classmethod
+    def from_ranks(cls, ranks: Iterable[Iterable[Action]], *, name: str) -> Schedule:
+        """Build a schedule from its rows, inferring the placement and the micro-batch count.
+
+        Raises:
+            ScheduleError: a rank has no action, or a stage is on no rank or on two, or the
+                micro-batches have a gap.
+        """
+        rows = tuple(tuple(row) for row in ranks)
+        return cls(
+            name=name,
+            ranks=rows,
+            stage_rank=_placement(rows, name),
+            num_microbatches=_microbatches(rows, name),
+        )
+
+    def to_csv(self) -> str:
+        """The schedule as PyTorch's CSV: one row per rank, one cell per action."""
+        out = io.StringIO()
+        csv.writer(out).writerows(self.ranks)
+        return out.getvalue()
+
+    @classmethod
+    def from_csv(cls, text: str, *, name: str = "csv") -> Schedule:
+        """Read PyTorch's CSV, a line per rank; empty cells (idle steps) are skipped.
+
+        Raises:
+            ScheduleError: a cell is no action, a rank has none, or a stage is on no rank or two.
+        """
+        rows = [
+            dict(_cells(row, f"{name}:{line}")) for line, row in enumerate(_csv_rows(text, name), 1)
+        ]
+        found = cls.from_ranks((row.values() for row in rows), name=name)
+        return replace(found, cells=tuple(map(tuple, rows)))
+
+    def to_text(self) -> str:
+        """One line per rank, actions separated by blanks."""
+        return "".join(" ".join(map(str, row)) + "\n" for row in self.ranks)
+
+    def staircase(self) -> str:
+        """The compute actions by time step, each one slot long; dots are idle slots.
+
+        Raises:
+            DeadlockError: the order of the actions never lets some rank go on.
+        """
+        return staircase(self)
+
+
+def _csv_rows(text: str, name: str) -> list[list[str]]:
+    """The cells of each line, without empty lines at the end."""
+    try:
+        rows = list(csv.reader(io.StringIO(text, newline="")))
+    except csv.Error as error:
+        raise ScheduleError(f"{name}: cannot be read as CSV: {error}") from None
+    while rows and not any(cell.strip() for cell in rows[-1]):
+        rows.pop()
+    return rows
+
+
+def _cells(row: Sequence[str], where: str) -> Iterator[tuple[int, Action]]:
+    """Each action of a line with the number of its cell."""
+    for number, cell in enumerate(row, 1):
+        if not cell.strip():
+            continue
+        try:
+            yield number, Action.parse(cell)
+        except ScheduleError as error:
+            raise ScheduleError(f"{where}, cell {number}: {error}") from None
+
+
+def _placement(rows: Sequence[Sequence[Action]], name: str) -> tuple[int, ...]:
+    rank_of: dict[int, int] = {}
+    for rank, row in enumerate(rows):
+        if not any(action.microbatch >= 0 for action in row):
+            raise ScheduleError(f"{name}: rank {rank} has no action on a micro-batch")
+        for stage in sorted({action.stage for action in row}):
+            if rank_of.setdefault(stage, rank) != rank:
+                raise ScheduleError(
+                    f"{name}: stage {stage} is on ranks {rank_of[stage]} and {rank}; "
+                    "a stage belongs to one rank"
+                )
+    if not rank_of:
+        raise ScheduleError(f"{name}: no actions; expected one row of actions per pipeline rank")
+    for stage in range(len(rank_of)):
+        if stage not in rank_of:
+            raise ScheduleError(
+                f"{name}: stage {stage} is on no rank, but stage {max(rank_of)} is; "
+                "stages must be numbered 0, 1, 2, ... without a gap"
+            )
+    return tuple(rank_of[stage] for stage in range(len(rank_of)))
+
+
+def _microbatches(rows: Sequence[Sequence[Action]], name: str) -> int:
+    """How many there are; a gap is told here, before anything as long as the highest is made."""
+    seen = {action.microbatch for action in chain(*rows)} - {-1}
+    missing = next((mb for mb in range(len(seen)) if mb not in seen), None)
+    if missing is not None:
+        raise ScheduleError(
+            f"{name}: microbatch {missing} is in no action, but microbatch {max(seen)} is; "
+            "microbatches must be numbered 0, 1, 2, ... without a gap"
+        )
+    return len(seen)

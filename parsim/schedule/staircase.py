@@ -1,0 +1,53 @@
+"""A schedule drawn by time steps, each action one slot long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from parsim.errors import DeadlockError
+from parsim.schedule.actions import Action, Kind
+
+if TYPE_CHECKING:
+    from parsim.schedule.schedule import Schedule
+
+
+def staircase(schedule: Schedule) -> str:
+    """The compute actions by time step, a line per rank; dots are idle slots.
+
+    Raises:
+        DeadlockError: the order of the actions never lets some rank go on.
+    """
+    lanes = _time_steps(schedule)
+    width = max(len(str(action)) for lane in lanes for action in lane if action)
+    label = len(str(schedule.pp - 1))
+    return "".join(
+        f"rank {rank:{label}d} | "
+        + " ".join(f"{action or '.' * width!s:<{width}}" for action in lane).rstrip()
+        + "\n"
+        for rank, lane in enumerate(lanes)
+    )
+
+
+def _time_steps(schedule: Schedule) -> list[list[Action | None]]:
+    """What each rank computes in each step of one slot; None is idle."""
+    last = schedule.num_stages - 1
+    todo = [[a for a in reversed(row) if a.kind <= Kind.W] for row in schedule.ranks]
+    lanes: list[list[Action | None]] = [[] for _ in todo]
+    done: set[tuple[int, bool, int]] = set()  # (stage, is backward, microbatch)
+
+    def ready(action: Action) -> bool:
+        stage, kind, microbatch = action
+        if kind == Kind.F:
+            return stage == 0 or (stage - 1, False, microbatch) in done
+        return kind == Kind.W or stage == last or (stage + 1, True, microbatch) in done
+
+    while any(todo):
+        step = [row.pop() if row and ready(row[-1]) else None for row in todo]
+        if not any(step):
+            raise DeadlockError(
+                f"{schedule.name}: no rank can go on; check_schedule names what each waits for"
+            )
+        done.update((a.stage, a.kind != Kind.F, a.microbatch) for a in step if a)
+        for lane, action in zip(lanes, step, strict=True):
+            lane.append(action)
+    return lanes
