@@ -41,8 +41,8 @@ class Constants:
     nodes. `nvls` is the bandwidth of an NVLS all-reduce over the ring's, `nvls_ranks` from how many
     GPUs on NCCL uses it, `nvls_nodes` what two or more nodes leave of it. `collnet`: SHARP over the
     ring's in-node. `idle` is the part of a ring's step in which a rank sends nothing, once per
-    all-reduce of a chunk (`_busy`), by generation and for a bridged pair. `message` and `message_across` are what a point-to-point message takes beyond
-    its hop.
+    all-reduce of a chunk (`_busy`), by generation and for a bridged pair. `message` and
+    `message_across` are what a point-to-point message takes beyond its hop.
     """
 
     call: float = 18.6e-6

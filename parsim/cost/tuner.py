@@ -140,10 +140,9 @@ def algorithm_seconds(system: System, kind: Kind, size: Array, where: Groups,
     ring, Simple: latency and ramp of `modelled`, the ring's own bandwidth B.
     ring, LL128: call + max(S / B, path + S / (2.1 B)). The channels fill the interfaces in turn;
     a short message waits for its own steps, of which a channel has one under way.
-    trees: call + (sqrt(S / B) + sqrt(path))^2, which is the least time of S bytes cut into chunks
-    that follow each other along a path: k chunks take (1 + 1 / k) path + S / B + path k, less for
-    fewer or more. Up and down the tree the path has 2 log2(nodes) crossings of the network and,
-    without NVLS, 2 (r - 1) hops in a node of r.
+    trees: call + (sqrt(S / B) + sqrt(path))^2, the least time of k chunks that follow each other
+    over D hops of latency L, (k + D) (S / (k B) + L), path = D L. Up and down the tree the path
+    has 2 log2(nodes) crossings of the network and, without NVLS, 2 (r - 1) hops in a node of r.
 
     No call takes less than the latency of `modelled`, which holds what small messages wait for.
 
