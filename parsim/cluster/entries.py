@@ -24,6 +24,7 @@ from parsim.cluster.hardware import (
     Measured,
     NetworkFabric,
     Tiles,
+    Tuner,
 )
 from parsim.cluster.plausible import check_plausible
 from parsim.cluster.residuals import read_residuals
@@ -107,6 +108,7 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "channels": "count",
     "interference": "amount",
     "library": "library",
+    "tuner": "tuner",
     "curves": "curves",
     "topology": "cables",
     "residuals": "residuals",
@@ -318,6 +320,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "tiles": get_args(Tiles),
     "generation": get_args(Generation),
     "library": get_args(Library),
+    "tuner": get_args(Tuner),
 }
 _NOUNS = {"tiles": "set of tiles"}
 _QUANTITIES = {

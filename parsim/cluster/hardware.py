@@ -17,6 +17,7 @@ Tiles = Literal["core", "ampere", "hopper", "blackwell"]
 Fabric = Literal["nvswitch", "nvlink-mesh", "pcie", "shared-memory"]
 Generation = Literal["volta", "ampere", "hopper", "blackwell"]
 Library = Literal["nccl-2.23", "nccl-2.19", "nccl-2.18", "gloo"]
+Tuner = Literal["aws-p5", "aws-p5en", "aws-p6-b200"]
 NetworkFabric = Literal["rail-optimised", "fat-tree", "ring", "torus-2d", "torus-3d", "dragonfly"]
 LinkClass = Literal[
     "nvlink", "c2c", "pcie", "cpu", "shared-memory", "nic", "spine", "cable", "global", "storage"
@@ -199,7 +200,8 @@ class System:
     what a launcher starts ranks on (NVL72: 72 and, in a compute tray, 4); 0: the node is the host.
     `call_overhead` is what one collective call costs in a training step beyond a benchmark of
     collectives, `call_overhead_per_rank` what each further rank of the group adds (seconds).
-    `library` and its release do the collectives; `curves` are its measured ones. `straggler` is
+    `library` and its release do the collectives, `tuner` names the plugin that chooses their
+    algorithms instead (`cost/tuner.py`); `curves` are its measured ones. `straggler` is
     the share by which a step grows per doubling of the device count beyond 8 (variation between
     devices and hosts).
     `channels` are the multiprocessors that a collective holds while it runs. `interference`, where
@@ -223,6 +225,7 @@ class System:
     channels: int = 0
     interference: float | None = None
     library: Library = "nccl-2.23"
+    tuner: Tuner | None = None
     curves: tuple[Curve, ...] = ()
     topology: tuple[Cable, ...] = ()
     residuals: Measured = field(default_factory=dict)

@@ -39,6 +39,7 @@ _OPTIONAL = {
     "channels",
     "interference",
     "library",
+    "tuner",
     "curves",
     "topology",
     "calibrated",

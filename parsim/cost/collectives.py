@@ -31,6 +31,7 @@ from parsim.cost.shape import (
     shape,
     wire_share,
 )
+from parsim.cost.tuner import chosen, regions, tuned
 from parsim.errors import PlanError
 
 Array = NDArray[np.float64]
@@ -87,6 +88,8 @@ def collective_time(system: System, kind: Kind, size: Array | float, where: Grou
         seconds = _gloo(system, kind, size, where)
     else:
         seconds = shape(system, kind, where).seconds(size)
+        if system.tuner is not None:
+            seconds = tuned(system, kind, size, where, seconds)
         seconds = np.maximum(seconds, least_seconds(system, kind, size, where))
     return _called(system, kind, size, where, seconds)
 
@@ -159,6 +162,8 @@ def choose(system: System, kind: Kind, size: float, where: Groups, *,
     if not ranked:
         raise PlanError(f"{algorithm or kind} has no protocol {protocol}; allowed: Simple")
     name, wire = min(ranked, key=lambda pair: ranked[pair])
+    if algorithm is None and protocol is None and system.tuner is not None:
+        name, wire = _by_plugin(system, kind, size, where) or (name, wire)
     taken: Algorithm = name  # type: ignore[assignment]
     if algorithm is None and protocol is None:
         seconds = float(collective_time(system, kind, size, where)[0])
@@ -166,6 +171,17 @@ def choose(system: System, kind: Kind, size: float, where: Groups, *,
         share = rates[taken] * (PROTOCOL_SHARE[wire] if protocol else 1.0) / max(rates.values())
         seconds = _forced(system, kind, size, where, share)
     return Choice(library=system.library, algorithm=taken, protocol=wire, seconds=seconds)
+
+
+def _by_plugin(
+    system: System, kind: Kind, size: float, where: Groups
+) -> tuple[str, Protocol] | None:
+    """What the system's tuner plugin takes, None where it leaves the choice to NCCL."""
+    place = int(chosen(system, kind, np.array([float(size)]), where)[0])
+    if place < 0 or system.tuner is None:
+        return None
+    one = regions(system.tuner, kind)[place]
+    return one.algorithm, one.protocol
 
 
 def _forced(system: System, kind: Kind, size: float, where: Groups, share: float) -> float:

@@ -40,8 +40,9 @@ class Constants:
     square-root term of an all-reduce of 8 ranks at 1 MiB, `ramp_across` its factor with several
     nodes. `nvls` is the bandwidth of an NVLS all-reduce over the ring's, `nvls_ranks` from how many
     GPUs on NCCL uses it, `nvls_nodes` what two or more nodes leave of it. `collnet`: SHARP over the
-    ring's in-node. `message` and `message_across` are what a point-to-point message takes beyond
-    its hop.
+    ring's in-node. `idle` is the part of a ring's step in which a rank sends nothing, once per
+    all-reduce of a chunk (`_busy`), by generation and for a bridged pair. `message` and
+    `message_across` are what a point-to-point message takes beyond its hop.
     """
 
     call: float = 18.6e-6
@@ -53,8 +54,8 @@ class Constants:
     crossings: float = 4.0
     ramp: Mapping[str, float] = field(
         default_factory=lambda: {
-            "volta": 26.6e-6,
-            "ampere": 26.6e-6,
+            "volta": 5e-6,
+            "ampere": 25.2e-6,
             "hopper": 6.3e-6,
             "blackwell": 10.2e-6,
             "pcie": 2e-6,
@@ -64,6 +65,7 @@ class Constants:
     nvls: Mapping[str, float] = field(default_factory=lambda: {"hopper": 0.738, "blackwell": 0.709})
     nvls_ranks: Mapping[str, int] = field(default_factory=lambda: {"hopper": 5, "blackwell": 6})
     nvls_nodes: float = 0.94
+    idle: Mapping[str, float] = field(default_factory=lambda: {"ampere": 0.306, "bridge": 0.212})
     collnet: float = 0.8
     tree: float = 0.92
     all_to_all: float = 0.89
@@ -230,6 +232,8 @@ def bandwidths(
         return {"p2p": _all_to_all(constants.all_to_all * link, every, where)}
     slowest = np.minimum(link, out)
     found: dict[Algorithm, Array] = {"ring": slowest / wire_share(kind, np.maximum(where.size, 2))}
+    if kind == "all_reduce":
+        found["ring"] = found["ring"] * _busy(system, where, constants)
     if kind in ("all_gather", "reduce_scatter"):
         found["pat"] = np.where((where.per_node == 1) & (where.nodes > 1), 0.75 * found["ring"], 0)
     if kind != "all_reduce":
@@ -250,6 +254,23 @@ def bandwidths(
         )
         found["collnet"] = np.where(whole & (where.nodes > 1), np.minimum(inside, out), 0.0)
     return found
+
+
+def _busy(system: System, where: Groups, constants: Constants) -> Array:
+    """What few ranks in a node reach of the bandwidth of a ring of 8, whose share the catalog has.
+
+    (1 + idle / 14) / (1 + idle / (2 (n - 1))): of the 2 (n - 1) steps in which a chunk goes round
+    twice, a part `idle` of one step's length passes with nothing on the links; 14 with 8 ranks.
+
+    Source: `Constants.idle`.
+    Leaves out: gathers and reduce-scatters, of which no curve of few ranks is public.
+    """
+    bridged = system.intra.fabric == "nvlink-mesh" and system.devices_per_node == 2
+    idle = constants.idle.get("bridge" if bridged else generation(system), 0.0)
+    ranks = np.clip(where.size, 2.0, RANKS)
+    steps = 2.0 * (ranks - 1.0)
+    reached = (1.0 + idle / (2.0 * (RANKS - 1.0))) / (1.0 + idle / steps)
+    return np.asarray(np.where(where.nodes == 1, reached, 1.0))
 
 
 def _all_to_all(link: float, out: Array, where: Groups) -> Array:

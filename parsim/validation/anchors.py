@@ -2,14 +2,17 @@
 
 `data/network/anchors.csv` has one a row: busbw of a collective of whole groups, GB/s as nccl-tests
 prints it. The prediction takes no measured curve of the system, only its catalog entry and the
-constants of `parsim/cost/shape.py`.
+constants of `parsim/cost/shape.py` and `parsim/cost/tuner.py`. `data/network/unpredicted.csv` has
+those whose links nobody stated, and `data/network/curves.csv` whole curves in the schema of
+`data/collectives` that no fit sees.
 """
 
 from __future__ import annotations
 
 import csv
 from dataclasses import dataclass, replace
-from importlib.resources import files
+from importlib.resources import as_file, files
+from pathlib import Path
 
 import numpy as np
 
@@ -54,6 +57,46 @@ def anchors() -> tuple[Anchor, ...]:
     path = files("parsim.validation") / "data" / "network" / "anchors.csv"
     lines = path.read_text(encoding="utf-8").splitlines()
     return tuple(_anchor(row) for row in csv.DictReader(lines))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpredicted:
+    """A measured bus bandwidth, bytes/s, of links that its source does not state."""
+
+    what: str
+    size: float
+    measured: float
+    source: str
+    reason: str
+
+
+def unpredicted() -> tuple[Unpredicted, ...]:
+    """Measured bandwidths without a prediction, and why."""
+    path = files("parsim.validation") / "data" / "network" / "unpredicted.csv"
+    return tuple(
+        Unpredicted(
+            what=row["what"],
+            size=float(row["bytes"]),
+            measured=float(row["busbw_gb_per_s"]) * 1e9,
+            source=row["source"],
+            reason=row["reason"],
+        )
+        for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+    )
+
+
+def bridged(bridges: int, size: float) -> float:
+    """Bus bandwidth that two H100 cards would reach over 1 to 3 NVLink bridges, bytes/s."""
+    system = replace(load_catalog().system("h100-nvlink-pairs"), curves=())
+    link = system.intra.bandwidth * bridges / 3.0
+    system = replace(system, intra=replace(system.intra, bandwidth=link), call_overhead=0.0)
+    return size / choose(system, "all_reduce", size, one_group(system, 2)).seconds
+
+
+def kept_aside() -> Path:
+    """Whole public curves that no constant is fitted to."""
+    with as_file(files("parsim.validation") / "data" / "network" / "curves.csv") as path:
+        return path
 
 
 def _anchor(row: dict[str, str]) -> Anchor:

@@ -35,6 +35,7 @@ SYSTEMS = {
     "a100_pairwise_nvlink": "a100-nvlink-pairs",
     "h100_pairwise_nvlink": "h100-nvlink-pairs",
     "aws p6-b200.48xlarge": "aws-p6-b200",
+    "aws p5.48xlarge": "aws-p5",
     "gcp a4": "gcp-a4",
     "gcp a3 mega": "gcp-a3-mega",
     "gcp a3 high": "gcp-a3-high",

@@ -132,13 +132,14 @@ START = Fitted(
     constants=Constants(
         call=12e-6,
         ramp={
-            "volta": 25e-6,
+            "volta": Constants().ramp["volta"],
             "ampere": 25e-6,
             "hopper": 11e-6,
             "blackwell": 11e-6,
             "pcie": 2e-6,
         },
         nvls={"hopper": 0.74, "blackwell": 0.71},
+        idle={"ampere": 0.3, "bridge": 0.3},
     ),
     ring={"ampere": 0.82, "hopper": 0.82, "blackwell": 0.80},
     torch=24e-6,
@@ -150,9 +151,10 @@ KNOWN, UNKNOWN = 0.05, 0.5
 """How far a curve's bandwidth may be from the model's: inside a node, and where a network joins."""
 NETWORK = 0.96
 """Share of its interfaces that a group reaches, for a network that nobody measured."""
-SPREADS = {"call": TIMES, "torch": TIMES, "ring": RATES, "nvls": 0.1, "ramp": TIMES}
+SPREADS = {"call": TIMES, "torch": TIMES, "ring": RATES, "nvls": 0.1, "ramp": TIMES,
+           "idle": TIMES}  # fmt: skip
 GENERATIONS = {"ring": ("ampere", "hopper", "blackwell"), "nvls": ("hopper", "blackwell"),
-               "ramp": ("ampere", "hopper", "blackwell")}  # fmt: skip
+               "ramp": ("ampere", "hopper", "blackwell"), "idle": ("ampere", "bridge")}  # fmt: skip
 NAMES = ("call", "torch", *(f"{k} {g}" for k, gens in GENERATIONS.items() for g in gens))
 
 
@@ -164,9 +166,13 @@ def moved(start: Fitted, move: Array) -> Fitted:
         return {made: value * by.get(f"{kind} {made}", 1.0) for made, value in values.items()}
 
     old = start.constants
-    ramp = scaled("ramp", old.ramp)
-    ramp["volta"] = ramp["ampere"]
-    constants = replace(old, call=old.call * by["call"], ramp=ramp, nvls=scaled("nvls", old.nvls))
+    constants = replace(
+        old,
+        call=old.call * by["call"],
+        ramp=scaled("ramp", old.ramp),
+        nvls=scaled("nvls", old.nvls),
+        idle=scaled("idle", old.idle),
+    )
     return Fitted(
         constants=constants, ring=scaled("ring", start.ring), torch=start.torch * by["torch"]
     )

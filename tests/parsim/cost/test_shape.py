@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from parsim.cluster.hardware import Curve, System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.placed import one_group
-from parsim.cost.shape import MIB, measured, modelled, shape
+from parsim.cost.shape import CONSTANTS, MIB, bandwidths, measured, modelled, shape
 
 CURVE = Curve(
     collective="all_reduce", ranks=8, nodes=1, latency=40e-6, bandwidth=100e9, ramp=50e-6,
@@ -88,3 +88,35 @@ def test_a_ring_that_no_tree_replaces_takes_a_step_a_rank() -> None:
     assert large - small == pytest.approx(448 * 1.9e-6 + 64 * 4e-6)
     trees = [modelled(on, "all_reduce", one_group(on, n)).latency[0] for n in (512, 1024)]
     assert trees[1] - trees[0] == pytest.approx(60e-6)
+
+
+def busbw(name: str, ranks: int) -> float:
+    """Bus bandwidth that a ring all-reduce in a node tends to, over link and catalogued share."""
+    on = replace(load_catalog().system(name), curves=())
+    rate = bandwidths(on, "all_reduce", one_group(on, ranks))["ring"][0]
+    return float(rate * 2 * (ranks - 1) / ranks / on.intra.bandwidth / on.intra.efficiency)
+
+
+def test_few_a100_and_bridged_pairs_reach_less_of_a_ring() -> None:
+    assert busbw("dgx-a100", 8) == pytest.approx(1.0)
+    reached = [busbw("dgx-a100", ranks) for ranks in range(2, 9)]
+    assert reached == sorted(reached)
+    idle = CONSTANTS.idle["ampere"]
+    assert reached[0] == pytest.approx((1 + idle / 14) / (1 + idle / 2))
+    for pair in ("a100-nvlink-pairs", "h100-nvlink-pairs"):
+        assert 0.85 < busbw(pair, 2) < 0.95
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "dgx-b200", "dgx-1v", "a100-pcie-node"])
+def test_other_rings_reach_the_same_with_any_ranks(name: str) -> None:
+    """365 to 370 GB/s for 2 to 8 H100 (nccl issue 1455)."""
+    for ranks in (2, 4, 8):
+        assert busbw(name, ranks) == pytest.approx(1.0)
+
+
+def test_gathers_of_few_ranks_stay_as_they_are() -> None:
+    on = replace(load_catalog().system("dgx-a100"), curves=())
+    for ranks in (2, 8):
+        rate = bandwidths(on, "all_gather", one_group(on, ranks))["ring"][0]
+        share = rate * (ranks - 1) / ranks / on.intra.bandwidth / on.intra.efficiency
+        assert share == pytest.approx(1.0)
