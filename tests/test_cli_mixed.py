@@ -118,10 +118,21 @@ def test_a_timeline_on_shared_links_has_a_lane_for_each_kind(cli: Cli, tmp_path:
     assert all(name in text for name in ("pp 0 fast x1", "pp 1 slow x1", "nic"))
 
 
+def test_steps_that_differ(cli: Cli) -> None:
+    """By nodes and by batches; a slow rank is named by its place in the plan."""
+    for words in ((), REPLICAS):
+        slow = ("--jitter-steps", "20", "--set", "jitter.slow_ranks={3: 1.2}")
+        found = json.loads(cli("simulate", MIXED, "--json", *words, *slow).out)
+        late = found["jitter"]
+        assert late["without_jitter_s"] < late["mean_s"] < 1.3 * found["step_time_s"]
+        assert late["slow_ranks"] == ["rank 3 (pp 0, dp 0, tp 3): 1.2x"]
+        assert late["loss_s"]["slow_ranks"] > 0.0
+        assert found["contention"]["slowdown"] > 1.0
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("simulate", "--jitter-steps", "10"), "this needs nodes of one kind"),
         (("run", "--emit", "torchrun"), "this needs nodes of one kind"),
         (("simulate", "--set", "cluster.network.nic_bandwidth=1Gb/s"),
          "stands beside cluster.groups"),

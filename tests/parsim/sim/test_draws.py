@@ -64,7 +64,7 @@ def test_the_update_waits_for_the_slowest_of_all_groups() -> None:
     for apart in (frozenset[int](), frozenset({0})):
         block = Block(graph_of_one(), ranks, jitter, np.zeros(8000, dtype=np.int64), seed=1,
                       number=0, one_by_one=apart)  # fmt: skip
-        found.append(np.array(block.late_update(0, SECONDS)))
+        found.append(np.array(block.late_update(0, [SECONDS], [np.arange(16)])[0]))
     assert found[0].shape == (8000,)
     assert two_sample(*found) < 1
     assert found[0].mean() == pytest.approx(2 * np.expm1(0.1 * 2.38), rel=0.02)  # of 64 draws
