@@ -37,8 +37,7 @@ def contended(found: Scenario) -> Contention:
     """The scenario's step on shared links, with its listed slow ranks."""
     from parsim.sim.contention import simulate_contention
 
-    if found.jitter.slow_ranks:
-        note("note: on shared links the listed slow ranks compute so much longer, and no other")
+    _note_slow([found])
     with progress("simulating shared links"):
         return simulate_contention(
             found.job,
@@ -46,6 +45,11 @@ def contended(found: Scenario) -> Contention:
             background=found.background,
             slow=dict(found.jitter.slow_ranks),
         )
+
+
+def _note_slow(found: Sequence[Scenario]) -> None:
+    if any(one.jitter.slow_ranks for one in found):
+        note("note: on shared links the listed slow ranks compute so much longer, and no other")
 
 
 def placed_jobs(found: Scenario, on: str | None, beside: Sequence[str] | None) -> list[Placed]:
@@ -79,9 +83,8 @@ def simulate_together(jobs: Sequence[Placed]) -> JobsTogether:
     from parsim.scenario.beside import shared_jobs
     from parsim.sim.jobs_together import jobs_together
 
-    if any(each.every > 1 for one, _ in jobs for each in one.background.streams):
-        note("note: streams that come every so many steps are left out beside other jobs")
     placed, system = shared_jobs(jobs)
+    _note_slow([one for one, _ in jobs])
     first = jobs[0][0]
     with progress("simulating jobs on shared links"):
         return jobs_together(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from parsim.errors import InputError
 
@@ -39,18 +40,29 @@ def _is_number(word: str) -> bool:
 
 
 def free_devices(
-    nodes: Sequence[int], each: int, per_node: int, taken: Mapping[int, int], name: str
+    wanted: Sequence[tuple[int, int]], sizes: Sequence[int], taken: Mapping[int, int], name: str
 ) -> tuple[int, ...]:
-    """Devices of a job of `each` devices on a node, after the `taken` ones of each node.
+    """Devices of a job, after the `taken` ones of each node.
+
+    Args:
+        wanted: its nodes, and how many devices of each.
+        sizes: devices of every node of the cluster.
+        taken: how many of a node's other jobs have.
+        name: the job's.
 
     Raises:
         InputError: a node has too few left.
     """
-    for node in nodes:
-        left = per_node - taken.get(node, 0)
+    found: list[int] = []
+    first = [0, *accumulate(sizes)]
+    for node, each in wanted:
+        used = taken.get(node, 0)
+        left = sizes[node] - used
         if left < each:
             raise InputError(
-                f"{name} needs {each} devices of node {node}, and {left} of {per_node} are left "
-                f"beside the other job; choose other nodes, or fewer cluster.devices_per_node"
+                f"--beside: {name} needs {each} devices of node {node}, and {left} of "
+                f"{sizes[node]} are left beside the other job; choose other nodes, or fewer "
+                f"cluster.devices_per_node"
             )
-    return tuple(node * per_node + taken.get(node, 0) + i for node in nodes for i in range(each))
+        found += range(first[node] + used, first[node] + used + each)
+    return tuple(found)
