@@ -13,7 +13,8 @@ beside them. Of a transfer that outlasts `MOST_STEPS` of its owner's steps these
 others taken to go on like them.
 
 Source: the flows of tier C, as for one job (`stream_cost`).
-Leaves out: that streams of several periods may meet; where in each other's steps the jobs are then.
+Leaves out: that streams of several periods may meet; where in each other's steps the jobs are then;
+that the others have an owner which waits for its transfer less often beside them.
 """
 
 from __future__ import annotations
