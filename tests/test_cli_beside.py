@@ -86,7 +86,10 @@ def test_the_trace_has_both_jobs(cli: Cli, file: Path, tmp_path: Path) -> None:
         (("--beside", "nothing.yaml"), "nothing.yaml"),
         (("--on", "0-1", "--beside", "FILE@1-2"), "needs 8 devices of node 1, and 0 of 8 are left"),
         (("--on", "0-2", "--beside", "FILE"), "3 nodes are listed"),
-        (("--on", "x", "--beside", "FILE"), "no node"),
+        (("--on", "x", "--beside", "FILE"), "--on 'x': 'x' is no node and no range; e.g. 0-3,8"),
+        (("--beside", "FILE@x"), "on nodes 'x': 'x' is no node and no range"),
+        (("--beside", "FILE@3-1"), "on nodes '3-1': '3-1' goes down"),
+        (("--beside", "FILE@"), "on nodes '': '' is no node"),
     ],
 )
 def test_what_cannot_share_is_refused(
@@ -95,6 +98,12 @@ def test_what_cannot_share_is_refused(
     done = cli("simulate", file, *(word.replace("FILE", str(file)) for word in words))
     assert done.code == 2
     assert said in done.err
+
+
+def test_beside_is_drawn_as_a_trace_only(cli: Cli, file: Path, tmp_path: Path) -> None:
+    done = cli("timeline", file, "-o", tmp_path / "t.png", "--beside", file)
+    assert done.code == 2
+    assert "--beside is drawn in Perfetto's form only; write a .json" in done.err
 
 
 def test_streams_are_simulated_unasked(cli: Cli, file: Path) -> None:

@@ -13,25 +13,27 @@ MOST_NODES = 16_384
 _LETTERS = 7
 
 
-def read_nodes(text: str) -> tuple[int, ...]:
+def read_nodes(text: str, option: str = "nodes") -> tuple[int, ...]:
     """Numbers from a list of nodes and ranges, in the order in which they are written.
 
     Raises:
-        InputError: no list of nodes, one twice or too large, or a range that goes down.
+        InputError: no list of nodes, one twice or too large, or a range that goes down; it names
+            the option whose list it is.
     """
+    said = f"{option} {text!r}"
     found: list[int] = []
     for word in text.split(","):
         first, dash, last = (part.strip() for part in word.partition("-"))
         if not _is_number(first) or (dash and not _is_number(last)):
-            raise InputError(f"nodes {text!r}: {word!r} is no node and no range; e.g. 0-3,8")
+            raise InputError(f"{said}: {word!r} is no node and no range; e.g. 0-3,8")
         if dash and int(last) < int(first):
-            raise InputError(f"nodes {text!r}: {word!r} goes down; write the smaller one first")
+            raise InputError(f"{said}: {word!r} goes down; write the smaller one first")
         if int(last or first) >= MOST_NODES:
-            raise InputError(f"nodes {text!r}: allowed are nodes 0 to {MOST_NODES - 1}")
+            raise InputError(f"{said}: allowed are nodes 0 to {MOST_NODES - 1}")
         found += range(int(first), int(last or first) + 1)
     if len(set(found)) < len(found):
         twice = next(node for place, node in enumerate(found) if node in found[:place])
-        raise InputError(f"nodes {text!r}: node {twice} stands there twice")
+        raise InputError(f"{said}: node {twice} stands there twice; name each node once")
     return tuple(found)
 
 

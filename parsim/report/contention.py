@@ -125,14 +125,14 @@ def save_contended(found: Scenario, path: Path) -> None:
     save_trace(timeline, path, links)
 
 
-def check_trace(path: Path) -> None:
-    """Refuse what contention is not drawn as.
+def check_trace(path: Path, option: str = "--contention") -> None:
+    """Refuse what contention is not drawn as; the message names the option that asks for it.
 
     Raises:
         InputError: another form than .json, or a path that cannot be written.
     """
     if path.suffix != ".json":
-        raise InputError(f"{path}: --contention is drawn in Perfetto's form only; write a .json")
+        raise InputError(f"{path}: {option} is drawn in Perfetto's form only; write a .json")
     check_writable(path)
 
 

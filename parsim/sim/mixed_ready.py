@@ -29,6 +29,10 @@ from parsim.sim.slots import Slots
 from parsim.sim.step_traffic import Role, Sent, members, replica_of
 
 
+_ASKED = "shared links (--contention, --beside, background, cluster.failed, jitter.slow_ranks)"
+"""What asks for tier C."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixedReady:
     """One plan's step, a column for each class of replicas.
@@ -99,16 +103,17 @@ def _held(found: MixedEvaluation) -> list[frozenset[int]]:
 def _check_apart(plan: Plan, found: MixedEvaluation) -> None:
     if plan.ep > 1 and len(found.replicas.first) > 1:
         raise InputError(
-            f"--contention: replicas that differ exchange tokens with one another's experts "
-            f"(ep={plan.ep}), which tier C does not simulate; leave --contention out, or give "
-            f"all replicas equal batches"
+            f"{_ASKED}: ep={plan.ep} has replicas that differ exchange tokens with one another's "
+            f"experts, which tier C does not simulate; use ep=1, give all replicas equal nodes "
+            f"and batches, or leave shared links out"
         )
     alone = len(found.replicas.first) == int(found.replicas.meets.sum())
     if found.slots.in_step and not alone:
         raise InputError(
-            "--contention: replicas that differ exchange shards within every pass (zero_stage 2 "
-            "or 3 across kinds of node or uneven batches), which tier C does not simulate; leave "
-            "--contention out, use zero_stage 0 or 1, or let dp_shard span equal replicas only"
+            f"{_ASKED}: zero_stage={plan.zero_stage} with dp_shard={plan.dp_shard} has replicas on "
+            f"nodes of different kinds exchange shards within every pass, which tier C does not "
+            f"simulate; use zero_stage 0 or 1, let dp_shard span equal replicas only, or leave "
+            f"shared links out"
         )
 
 

@@ -136,7 +136,9 @@ def simulate_jitter(
 
 def _check_steps(steps: int, seed: int) -> None:
     if not 1 <= steps <= MOST_STEPS:
-        raise InputError(f"jitter steps={steps}; allowed: 1 to {MOST_STEPS}, e.g. 1000")
+        raise InputError(
+            f"jitter steps={steps} (--jitter-steps); allowed: 1 to {MOST_STEPS}, e.g. 1000"
+        )
     if seed < 0:
         raise InputError(f"seed={seed} must be at least 0")
 
