@@ -28,7 +28,6 @@ from parsim.sim.ready_step import Parts, ReadyStep, parts_of
 from parsim.sim.slots import Slots
 from parsim.sim.step_traffic import Role, Sent, members, replica_of
 
-
 _ASKED = "shared links (--contention, --beside, background, cluster.failed, jitter.slow_ranks)"
 """What asks for tier C."""
 
