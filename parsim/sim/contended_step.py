@@ -123,7 +123,7 @@ class ContendedStep:
         """Compute, exchange, and wait for the shards."""
         stage, kind, _ = action
         whole, inside = self.length[kind][stage], self.inside[kind][stage]
-        shard = min(float(self.parts.shard[kind][stage]), whole) if kind in self.parts.shard else 0
+        shard = min(float(self.parts.shard[kind][stage]), whole)
         begin, env = self.env.now, self.env
         shards = env.process(self._shards(rank, stage, shard)) if shard > 0.0 else None
         yield env.timeout(whole - inside)

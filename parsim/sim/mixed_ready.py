@@ -153,7 +153,7 @@ class _Deciding:
     def _parts(self) -> Parts:
         """Of a reduction by who decides it; shares of exchanges by who decides the forward."""
         ahead, behind = ([self._of(view)[1] for view in own] for own in (self.ahead, self.behind))
-        pairs = ((Kind.F, ahead), (Kind.B, behind))
+        pairs = [(Kind.F, ahead), *((kind, behind) for kind in (Kind.B, Kind.I, Kind.W))]
         values = {
             field.name: _diagonal([getattr(one, field.name) for one in ahead])
             for field in fields(Parts)

@@ -18,6 +18,7 @@ from parsim.schedule import Kind, Schedule
 from parsim.sim.evaluate import evaluate
 from parsim.sim.fair_share import Array
 from parsim.sim.inner import exchanges
+from parsim.sim.own_costs import weight_times
 from parsim.sim.simulate import plan_shape
 from parsim.sim.step_traffic import Role, Sent, members, step_traffic
 
@@ -26,10 +27,11 @@ from parsim.sim.step_traffic import Role, Sent, members, step_traffic
 class Parts:
     """Idle seconds of the traffic inside a stage's actions, (S,).
 
-    `shard` by kind of action: gathers and scatters beside it. `context` and `routed` are the shares
-    of exposed exchanges between context ranks and between experts' ranks. `layer` is the share of
-    an action that follows its last gather; 1 where shards do not overlap compute. `scatter` is the
-    share of a gradient bucket's time that its reduce-scatter takes.
+    `shard` by kind of action: gathers and scatters beside it; of a backward in two the gathers are
+    in I and the scatters in W, with those gathers that I is too short for. `context` and `routed`
+    are the shares of exposed exchanges between context ranks and between experts' ranks. `layer` is
+    the share of an action that follows its last gather; 1 where shards do not overlap compute.
+    `scatter` is the share of a gradient bucket's time that its reduce-scatter takes.
     """
 
     shard: dict[Kind, Array]
@@ -52,14 +54,21 @@ def parts_of(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts, exposed
     each = here / pieces, None if routed is None else routed / pieces
     gather = (pieces * data.gather(*each))[:, 0] * (plan.zero_stage == 3)
     scatter = (pieces * data.scatter(*each))[:, 0] * (plan.zero_stage >= 2)
+    inputs = np.minimum(gather, (costs.backward - weight_times(costs))[:, 0])
     one_bucket = here / costs.buckets, None if routed is None else routed / costs.buckets
     bucket = data.scatter(*one_bucket)[:, 0] * (plan.zero_stage == 1)
     seconds = costs.bucket_time[:, 0]
     core = counts @ np.stack([kind.core.exposed[0] for kind in layers.kinds])
     one = 1.0 / pieces[:, 0]
     last = np.ones_like(one)
+    behind = one if plan.overlap_grad_reduce else last
     return Parts(
-        shard={Kind.F: gather, Kind.B: gather + scatter},
+        shard={
+            Kind.F: gather,
+            Kind.B: gather + scatter,
+            Kind.I: inputs,
+            Kind.W: gather - inputs + scatter,
+        },
         context=_share(core, exposed)
         if plan.tp > 1 or plan.ep > 1
         else np.full(len(one), float(plan.cp > 1)),
@@ -68,7 +77,7 @@ def parts_of(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts, exposed
         else np.zeros(len(one)),
         layer={
             Kind.F: one if plan.overlap_param_gather else last,
-            Kind.B: one if plan.overlap_grad_reduce else last,
+            **dict.fromkeys((Kind.B, Kind.I, Kind.W), behind),
         },
         scatter=np.minimum(_share(bucket, seconds), 1.0),
     )
