@@ -128,8 +128,7 @@ def test_shards_are_gathered_in_i_and_scattered_in_w(job: Job) -> None:
 @pytest.mark.parametrize("stack", LATE)
 def test_unlike_nodes_agree_too(name: str, stack: str) -> None:
     job, plan = job_on(fast_and_slow(), stack), MIXED[name]
-    plan = replace(plan, tp=2, dp_replicate=2) if stack == LATE[0] else replace(plan, cp=2)
-    plan = replace(plan, dp_replicate=2)
+    plan = replace(plan, tp=2, dp_replicate=2)
     graph = build_graph(job.cluster)
     idle = replace(graph, effective=graph.effective * 1e6, _routes={}, _near=[])
     found = simulate_contention(job, plan, graph=idle)
