@@ -24,7 +24,7 @@ from parsim.sim.mixed import MixedEvaluation, evaluate_mixed
 from parsim.sim.mixed_costs import View, views_of
 from parsim.sim.mixed_timeline import rank_label
 from parsim.sim.mixed_traffic import circles, mixed_traffic
-from parsim.sim.ready_step import Parts, ReadyStep, parts_of
+from parsim.sim.ready_step import ReadyStep, TrafficParts, traffic_parts
 from parsim.sim.slots import Slots
 from parsim.sim.step_traffic import Role, Sent, members, replica_of
 
@@ -121,7 +121,7 @@ class _Deciding:
 
     def __init__(self, job: Job, plan: Plan, found: MixedEvaluation, column: int) -> None:
         self.job, self.plan, self.found, self.column = job, plan, found, column
-        self.known: dict[View, tuple[dict[Kind, Array], Parts]] = {}
+        self.known: dict[View, tuple[dict[Kind, Array], TrafficParts]] = {}
         slots, replica = found.slots, int(found.replicas.first[column])
         own = [views_of(slots, rank, replica) for rank in range(plan.pp)]
         every = [
@@ -150,16 +150,16 @@ class _Deciding:
             slow=slow,
         )
 
-    def _parts(self) -> Parts:
+    def _parts(self) -> TrafficParts:
         """Of a reduction by who decides it; shares of exchanges by who decides the forward."""
         ahead, behind = ([self._of(view)[1] for view in own] for own in (self.ahead, self.behind))
         pairs = [(Kind.F, ahead), *((kind, behind) for kind in (Kind.B, Kind.I, Kind.W))]
         values = {
             field.name: _diagonal([getattr(one, field.name) for one in ahead])
-            for field in fields(Parts)
+            for field in fields(TrafficParts)
             if field.name not in ("shard", "layer", "scatter")
         }
-        return Parts(
+        return TrafficParts(
             **values,
             shard={kind: _diagonal([one.shard[kind] for one in own]) for kind, own in pairs},
             layer={kind: _diagonal([one.layer[kind] for one in own]) for kind, own in pairs},
@@ -175,13 +175,13 @@ class _Deciding:
             for stage, rank in enumerate(rank_of)
         ]
 
-    def _of(self, view: View) -> tuple[dict[Kind, Array], Parts]:
+    def _of(self, view: View) -> tuple[dict[Kind, Array], TrafficParts]:
         """Exchanges and parts of all stages as if all nodes were of a view's kind."""
         if view not in self.known:
             pricing = self.found.pricing
             asked = pricing.viewed(view), self.plan, pricing.layers(view[0]), pricing.costs(view)
             inside = exchanges(*asked)
-            self.known[view] = inside, parts_of(*asked, inside[Kind.F])
+            self.known[view] = inside, traffic_parts(*asked, inside[Kind.F])
         return self.known[view]
 
 

@@ -24,7 +24,7 @@ from parsim.sim.step_traffic import Role, Sent, members, step_traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class TrafficParts:
     """Idle seconds of the traffic inside a stage's actions, (S,).
 
     `shard` by kind of action: gathers and scatters beside it; of a backward in two the gathers are
@@ -41,7 +41,9 @@ class Parts:
     scatter: Array
 
 
-def parts_of(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts, exposed: Array) -> Parts:
+def traffic_parts(
+    job: Job, plan: Plan, layers: LayerTable, costs: StepCosts, exposed: Array
+) -> TrafficParts:
     """What of a stage's time is traffic, as the closed forms see it.
 
     `exposed` are the seconds of a forward's exposed exchanges, (S,).
@@ -62,7 +64,7 @@ def parts_of(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts, exposed
     one = 1.0 / pieces[:, 0]
     last = np.ones_like(one)
     behind = one if plan.overlap_grad_reduce else last
-    return Parts(
+    return TrafficParts(
         shard={
             Kind.F: gather,
             Kind.B: gather + scatter,
@@ -101,7 +103,7 @@ class ReadyStep:
     costs: StepCosts
     alone: float
     inside: Mapping[Kind, Array]
-    parts: Parts
+    parts: TrafficParts
     sent: Mapping[Role, Sent]
     slow: tuple[float, ...]
 
@@ -137,7 +139,7 @@ def ready_step(
         costs=costs,
         alone=float(found.step_time[0]),
         inside=inside,
-        parts=parts_of(job, plan, layers, costs, inside[Kind.F]),
+        parts=traffic_parts(job, plan, layers, costs, inside[Kind.F]),
         sent=step_traffic(job, plan, costs, schedule.stage_rank, graph, whole),
         slow=_slowest(plan, slow or {}),
     )

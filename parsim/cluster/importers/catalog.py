@@ -27,8 +27,9 @@ def check_name(name: str, *, replace: bool = False) -> None:
         )
     if not replace and name in load_catalog().systems:
         raise InputError(
-            f"--as {name} is a system of parsim's catalog, whose place this one would take in every "
-            f"scenario that names the file; use another name, e.g. --as my-{name}, or say --replace"
+            f"--as {name} is a system of parsim's catalog, whose place this one would take in "
+            f"every scenario that names the file; use another name, e.g. --as my-{name}, or say "
+            f"--replace"
         )
 
 
