@@ -400,12 +400,12 @@ BAD = {
 }  # fmt: skip
 
 
-UNNAMED = {
+UNNAMED = (
     "table without a device's name",
     "table of unknown devices",
     "lstopo that names no device",
     "graph without a device",
-}
+)
 """Those of BAD that are bad only where no --device is said."""
 
 BAD_WORDS = {
