@@ -119,6 +119,9 @@ def import_file(
     device: Annotated[
         str | None, typer.Option(metavar="ID", help="the devices, where the file does not say")
     ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="NAME may be that of a system of parsim's catalog")
+    ] = False,
 ) -> None:
     """Make a system of a topology: nvidia-smi topo -m, XML of NCCL or lstopo, ASTRA-sim's yml."""
     from parsim.cluster.importers import catalog_text, import_topology
@@ -127,7 +130,7 @@ def import_file(
     if out is not None:
         check_other(out, file)
     found = import_topology(file, device)
-    text = catalog_text(found, name)
+    text = catalog_text(found, name, replace=replace)
     for said in found.notes:
         note(f"note: {said}")
     if out is None:

@@ -37,8 +37,7 @@ def contended(found: Scenario) -> Contention:
     """The scenario's step on shared links, with its listed slow ranks."""
     from parsim.sim.contention import simulate_contention
 
-    if found.jitter.slow_ranks:
-        note("note: on shared links the listed slow ranks compute so much longer, and no other")
+    _note_slow([found])
     with progress("simulating shared links"):
         return simulate_contention(
             found.job,
@@ -46,6 +45,11 @@ def contended(found: Scenario) -> Contention:
             background=found.background,
             slow=dict(found.jitter.slow_ranks),
         )
+
+
+def _note_slow(found: Sequence[Scenario]) -> None:
+    if any(one.jitter.slow_ranks for one in found):
+        note("note: on shared links the listed slow ranks compute so much longer, and no other")
 
 
 def placed_jobs(found: Scenario, on: str | None, beside: Sequence[str] | None) -> list[Placed]:
@@ -58,13 +62,16 @@ def placed_jobs(found: Scenario, on: str | None, beside: Sequence[str] | None) -
 
     if not beside:
         if on is not None:
-            raise InputError("--on says which nodes of a shared cluster; name a job with --beside")
+            raise InputError(
+                f"--on {on} says which nodes of a shared cluster this job takes; name a job with "
+                f"--beside, e.g. --beside other.yaml@4-7, or leave --on out"
+            )
         return []
-    jobs: list[Placed] = [(found, None if on is None else read_nodes(on))]
+    jobs: list[Placed] = [(found, None if on is None else read_nodes(on, "--on"))]
     for text in beside:
-        parts = _AT_NODES.fullmatch(text)
-        file, nodes = (parts["file"], parts["nodes"]) if parts else (text, None)
-        jobs.append((load(Path(file), None), None if nodes is None else read_nodes(nodes)))
+        file, nodes = _file_and_nodes(text)
+        here = None if nodes is None else read_nodes(nodes, f"--beside {file} on nodes")
+        jobs.append((load(Path(file), None), here))
     # those that say where they are come first, or others would take their nodes
     if jobs[0][1] is None and any(nodes is not None for _, nodes in jobs[1:]):
         count = found.job.cluster.num_nodes
@@ -74,14 +81,24 @@ def placed_jobs(found: Scenario, on: str | None, beside: Sequence[str] | None) -
     return jobs
 
 
+def _file_and_nodes(text: str) -> tuple[str, str | None]:
+    """FILE and NODES of FILE@NODES; a file's own name may have an @."""
+    parts = _AT_NODES.fullmatch(text)
+    if parts:
+        return parts["file"], parts["nodes"]
+    file, at, nodes = text.rpartition("@")
+    if at and not Path(text).exists() and Path(file).exists():
+        return file, nodes
+    return text, None
+
+
 def simulate_together(jobs: Sequence[Placed]) -> JobsTogether:
     """All jobs at once on the first one's cluster."""
     from parsim.scenario.beside import shared_jobs
     from parsim.sim.jobs_together import jobs_together
 
-    if any(each.every > 1 for one, _ in jobs for each in one.background.streams):
-        note("note: streams that come every so many steps are left out beside other jobs")
     placed, system = shared_jobs(jobs)
+    _note_slow([one for one, _ in jobs])
     first = jobs[0][0]
     with progress("simulating jobs on shared links"):
         return jobs_together(
@@ -104,7 +121,7 @@ def save_together(jobs: Sequence[Placed], path: Path) -> None:
     from parsim.scenario.beside import shared_jobs
     from parsim.sim.jobs_together import together_timeline
 
-    check_trace(path)
+    check_trace(path, "--beside")
     placed, system = shared_jobs(jobs)
     first = jobs[0][0]
     timeline, links = together_timeline(

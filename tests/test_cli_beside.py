@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import LLAMA, SMALL, Cli, runner, settings
+from tests.commands import LLAMA, ROOT, SMALL, Cli, runner, settings
 
 SCENARIO = """model: {name: gpt-1.7b}
 cluster: {system: dgx-a100, nodes: 2, network: {nodes_per_leaf: 2, oversubscription: 8}}
@@ -80,11 +80,16 @@ def test_the_trace_has_both_jobs(cli: Cli, file: Path, tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("--on", "0,2"), "name a job with --beside"),
-        (("--beside", f"{LLAMA}"), "nodes of one system"),
+        (("--beside", f"{SMALL}"), "and cpu has no network, so that they share no fabric"),
+        (("--on", "0-1", "--beside", f"{LLAMA}@1"), "node 1 is of dgx-a100 for a and of dgx-h100"),
+        (("--on", "0-1", "--beside", "FILE@2-4"), "list 2"),
         (("--beside", "nothing.yaml"), "nothing.yaml"),
         (("--on", "0-1", "--beside", "FILE@1-2"), "needs 8 devices of node 1, and 0 of 8 are left"),
         (("--on", "0-2", "--beside", "FILE"), "3 nodes are listed"),
-        (("--on", "x", "--beside", "FILE"), "no node"),
+        (("--on", "x", "--beside", "FILE"), "--on 'x': 'x' is no node and no range; e.g. 0-3,8"),
+        (("--beside", "FILE@x"), "on nodes 'x': 'x' is no node and no range"),
+        (("--beside", "FILE@3-1"), "on nodes '3-1': '3-1' goes down"),
+        (("--beside", "FILE@"), "on nodes '': '' is no node"),
     ],
 )
 def test_what_cannot_share_is_refused(
@@ -93,6 +98,12 @@ def test_what_cannot_share_is_refused(
     done = cli("simulate", file, *(word.replace("FILE", str(file)) for word in words))
     assert done.code == 2
     assert said in done.err
+
+
+def test_beside_is_drawn_as_a_trace_only(cli: Cli, file: Path, tmp_path: Path) -> None:
+    done = cli("timeline", file, "-o", tmp_path / "t.png", "--beside", file)
+    assert done.code == 2
+    assert "--beside is drawn in Perfetto's form only; write a .json" in done.err
 
 
 def test_streams_are_simulated_unasked(cli: Cli, file: Path) -> None:
@@ -153,6 +164,72 @@ def test_a_long_list_of_nodes_is_cut_short(cli: Cli, tmp_path: Path) -> None:
     assert "1 ... 47 (24)" in said
 
 
-def test_periodic_streams_are_left_out_beside_others_and_said(cli: Cli, file: Path) -> None:
-    done = cli("simulate", file, "--beside", file, "--json", *STREAMS)
-    assert "left out beside other jobs" in done.err
+def test_periodic_streams_cost_both_jobs(cli: Cli, file: Path) -> None:
+    words = ("simulate", file, "--on", "0,2", "--beside", f"{file}@1,3")
+    quiet = cli(*words, "--json").document["together"]["jobs"]
+    done = cli(*words, "--json", *STREAMS)
+    first, second = done.document["together"]["jobs"]
+    (one,) = first["background"]
+    assert "background" not in second
+    assert (one["name"], one["every_steps"], one["bottleneck"]["class"]) == (
+        "checkpoint", 50, "storage",
+    )  # fmt: skip
+    others = one["mean_cost_per_step_of_others_s"][second["name"]]
+    assert first["together_s"] == pytest.approx(
+        quiet[0]["together_s"] + one["mean_cost_per_step_s"], rel=1e-12
+    )
+    assert second["together_s"] == pytest.approx(quiet[1]["together_s"] + others, rel=1e-12)
+    said = cli(*words, *STREAMS).out
+    assert "checkpoint" in said
+    assert "of the others'" in said
+
+
+def test_the_trace_of_jobs_begins_with_their_checkpoints(
+    cli: Cli, file: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.json"
+    words = ("timeline", file, "-o", path, "--on", "0,2", "--beside", f"{file}@1,3", *STREAMS)
+    assert cli(*words).code == 0
+    events = json.loads(path.read_text("utf-8"))["traceEvents"]
+    curve = [e for e in events if e["ph"] == "C" and e["name"] == "storage"]
+    assert next(iter(curve[0]["args"].values())) > 0.0
+
+
+MIXED = ROOT / "scenarios" / "llama3-70b-h100-a100.yaml"
+
+
+def test_a_mixed_job_beside_one_of_either_kind(cli: Cli, file: Path) -> None:
+    """Nodes 0 to 1 and 4 to 5 are the mixed job's; the others' are of their own systems."""
+    words = ("--on", "0-1,4-5", "--beside", f"{LLAMA}@2", "--beside", f"{file}@6-7")
+    found = cli("simulate", MIXED, "--json", *words).document["together"]["jobs"]
+    assert [one["nodes"] for one in found] == [[0, 1, 4, 5], [2], [6, 7]]
+    alone = cli("simulate", MIXED, "--json", "--contention").document["contention"]
+    assert found[0]["alone_s"] == pytest.approx(alone["step_time_s"], rel=1e-12)
+
+
+def test_slow_ranks_are_slow_beside_others_too(cli: Cli, file: Path) -> None:
+    words = ("simulate", file, "--json", "--on", "0,2", "--beside", f"{file}@1,3")
+    slow = cli(*words, "--set", "jitter.slow_ranks={3: 1.5}")
+    assert "listed slow ranks compute so much longer" in slow.err
+    usual, late = (done.document["together"]["jobs"][0] for done in (cli(*words), slow))
+    assert late["alone_s"] > 1.2 * usual["alone_s"]
+
+
+def test_groups_of_one_system_are_told_apart_by_name(cli: Cli, tmp_path: Path) -> None:
+    """Half of the nodes with slower interfaces: a plain job does not say which half it is on."""
+    mixed = tmp_path / "m.yaml"
+    groups = """groups:
+    fast: {system: dgx-a100, nodes: 1}
+    slow: {system: dgx-a100, nodes: 1, network: {nic_bandwidth: 50Gb/s}}"""
+    mixed.write_text(
+        SCENARIO.replace("{system: dgx-a100, nodes: 2, network: {nodes_per_leaf: 2, "
+                         "oversubscription: 8}}", "\n  " + groups),
+        encoding="utf-8",
+    )  # fmt: skip
+    assert cli("simulate", mixed, "--on", "0,3", "--beside", f"{mixed}@1,2").code == 0
+    plain = tmp_path / "p.yaml"
+    plain.write_text(SCENARIO, encoding="utf-8")
+    done = cli("simulate", mixed, "--on", "0-1", "--beside", f"{plain}@2,3")
+    assert done.code == 2
+    assert "stands for several kinds of node here" in done.err
+    assert "fast, slow (cluster.groups.NAME)" in done.err

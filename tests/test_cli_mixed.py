@@ -118,11 +118,52 @@ def test_a_timeline_on_shared_links_has_a_lane_for_each_kind(cli: Cli, tmp_path:
     assert all(name in text for name in ("pp 0 fast x1", "pp 1 slow x1", "nic"))
 
 
+def test_steps_that_differ(cli: Cli) -> None:
+    """By nodes and by batches; a slow rank is named by its place in the plan."""
+    for words in ((), REPLICAS):
+        slow = ("--jitter-steps", "20", "--set", "jitter.slow_ranks={3: 1.2}")
+        found = json.loads(cli("simulate", MIXED, "--json", *words, *slow).out)
+        late = found["jitter"]
+        assert late["without_jitter_s"] < late["mean_s"] < 1.3 * found["step_time_s"]
+        assert late["slow_ranks"] == ["rank 3 (pp 0, dp 0, tp 3): 1.2x"]
+        assert late["loss_s"]["slow_ranks"] > 0.0
+        assert found["contention"]["slowdown"] > 1.0
+
+
+SHARDS = (
+    "--set", "plan.rank_order=[dp_replicate,dp_shard,pp,cp,tp]", "--set", "plan.pp=2",
+    "--set", "plan.dp=2", "--set", "plan.zero_stage=3", "--set", "plan.stage_layers=null",
+)  # fmt: skip
+
+
+def test_slow_ranks_where_shared_links_cannot_say_more(cli: Cli) -> None:
+    words = ("simulate", MIXED, "--json", *SHARDS, "--set", "jitter.slow_ranks={3: 1.2}")
+    done = cli(*words, "--jitter-steps", "5")
+    assert done.code == 0
+    assert "which links slow ranks leave full is not simulated: shared links" in done.err
+    found = json.loads(done.out)
+    assert "contention" not in found
+    assert found["jitter"]["mean_s"] > found["jitter"]["without_jitter_s"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("simulate", "--jitter-steps", "10"), "this needs nodes of one kind"),
-        (("run", "--emit", "torchrun"), "this needs nodes of one kind"),
+        (("simulate", *SHARDS, "--contention"),
+         "shared links (--contention, --beside, background, cluster.failed, jitter.slow_ranks): "
+         "zero_stage=3 with dp_shard=2"),
+        (("simulate", *SHARDS, "--beside", MIXED), "use zero_stage 0 or 1, let dp_shard span"),
+        (("timeline", *SHARDS, "-o", "x.json", "--contention"), "zero_stage=3 with dp_shard=2"),
+        (("simulate", *SHARDS, "--events"), "--events: zero_stage=3 with dp_shard=2"),
+        (("simulate", "--jitter-steps", "10000001"),
+         "jitter steps=10000001 (--jitter-steps); allowed: 1 to 10000000"),
+        (("simulate", "--jitter-steps", "5", "--set", "jitter.slow_ranks={32: 1.2}"),
+         "slow_ranks=32 is no rank of the plan; allowed: 0 to 31"),
+        (("simulate", "--on", "0-2", "--beside", MIXED),
+         "cluster.nodes=4 (2 fast, 2 slow), and 3 nodes are listed for it: 0, 1, 2; list 4"),
+        (("simulate", "--on", "0-3", "--beside", f"{MIXED}@3-6"),
+         "node 3 is of dgx-a100 for llama3-70b-h100-a100 (1) and of dgx-h100 for"),
+        (("run", "--emit", "torchrun"), "this needs nodes of one kind, but cluster.groups are"),
         (("simulate", "--set", "cluster.network.nic_bandwidth=1Gb/s"),
          "stands beside cluster.groups"),
     ],

@@ -254,8 +254,8 @@ class Cluster:
 
     `placement` is the device of each rank; None: rank order. `failed` are parts (nic:0.3) and
     cables (leaf:0.1->spine:0) of the graph that are out of order, so that routes avoid them. Of a
-    mixed cluster `system` is the first group's; whoever prices with it asks `Job.system`, which
-    refuses a mixed one.
+    mixed cluster `system` is the first group's, whose switches all nodes are on; whoever prices
+    with it asks `Job.system`, which refuses a mixed one.
     """
 
     system: System

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from parsim.errors import InputError
 
@@ -12,25 +13,27 @@ MOST_NODES = 16_384
 _LETTERS = 7
 
 
-def read_nodes(text: str) -> tuple[int, ...]:
+def read_nodes(text: str, option: str = "nodes") -> tuple[int, ...]:
     """Numbers from a list of nodes and ranges, in the order in which they are written.
 
     Raises:
-        InputError: no list of nodes, one twice or too large, or a range that goes down.
+        InputError: no list of nodes, one twice or too large, or a range that goes down; it names
+            the option whose list it is.
     """
+    said = f"{option} {text!r}"
     found: list[int] = []
     for word in text.split(","):
         first, dash, last = (part.strip() for part in word.partition("-"))
         if not _is_number(first) or (dash and not _is_number(last)):
-            raise InputError(f"nodes {text!r}: {word!r} is no node and no range; e.g. 0-3,8")
+            raise InputError(f"{said}: {word!r} is no node and no range; e.g. 0-3,8")
         if dash and int(last) < int(first):
-            raise InputError(f"nodes {text!r}: {word!r} goes down; write the smaller one first")
+            raise InputError(f"{said}: {word!r} goes down; write the smaller one first")
         if int(last or first) >= MOST_NODES:
-            raise InputError(f"nodes {text!r}: allowed are nodes 0 to {MOST_NODES - 1}")
+            raise InputError(f"{said}: allowed are nodes 0 to {MOST_NODES - 1}")
         found += range(int(first), int(last or first) + 1)
     if len(set(found)) < len(found):
         twice = next(node for place, node in enumerate(found) if node in found[:place])
-        raise InputError(f"nodes {text!r}: node {twice} stands there twice")
+        raise InputError(f"{said}: node {twice} stands there twice; name each node once")
     return tuple(found)
 
 
@@ -39,18 +42,29 @@ def _is_number(word: str) -> bool:
 
 
 def free_devices(
-    nodes: Sequence[int], each: int, per_node: int, taken: Mapping[int, int], name: str
+    wanted: Sequence[tuple[int, int]], sizes: Sequence[int], taken: Mapping[int, int], name: str
 ) -> tuple[int, ...]:
-    """Devices of a job of `each` devices on a node, after the `taken` ones of each node.
+    """Devices of a job, after the `taken` ones of each node.
+
+    Args:
+        wanted: its nodes, and how many devices of each.
+        sizes: devices of every node of the cluster.
+        taken: how many of a node's other jobs have.
+        name: the job's.
 
     Raises:
         InputError: a node has too few left.
     """
-    for node in nodes:
-        left = per_node - taken.get(node, 0)
+    found: list[int] = []
+    first = [0, *accumulate(sizes)]
+    for node, each in wanted:
+        used = taken.get(node, 0)
+        left = sizes[node] - used
         if left < each:
             raise InputError(
-                f"{name} needs {each} devices of node {node}, and {left} of {per_node} are left "
-                f"beside the other job; choose other nodes, or fewer cluster.devices_per_node"
+                f"--beside: {name} needs {each} devices of node {node}, and {left} of "
+                f"{sizes[node]} are left beside the other job; choose other nodes, or fewer "
+                f"cluster.devices_per_node"
             )
-    return tuple(node * per_node + taken.get(node, 0) + i for node in nodes for i in range(each))
+        found += range(first[node] + used, first[node] + used + each)
+    return tuple(found)

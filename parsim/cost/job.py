@@ -46,9 +46,9 @@ class Job:
         """
         if self.cluster.groups:
             raise InputError(
-                f"this needs nodes of one kind, but the cluster is {self.cluster.words}; mixed "
-                f"clusters have step time, memory, timeline, shared links and search; use one "
-                f"group alone"
+                f"this needs nodes of one kind, but cluster.groups are {self.cluster.words}; mixed "
+                f"clusters have step time, memory, timeline, shared links (--contention, "
+                f"--beside), --jitter-steps and search; write one group alone, as cluster.system"
             )
         return self.cluster.system
 

@@ -63,12 +63,13 @@ def _streams(streams: Sequence[StreamCost]) -> Table:
     made = table("stream", "", "takes", "mean cost of a step", "bottleneck of its way",
                  title="background", right=(2, 3))  # fmt: skip
     for one in streams:
-        made.add_row(one.stream.name, _when(one), _takes(one), _cost(one),
+        made.add_row(one.stream.name, when_text(one), takes_text(one), cost_text(one),
                      bottleneck_text(one.bottleneck))  # fmt: skip
     return made
 
 
-def _when(one: StreamCost) -> str:
+def when_text(one: StreamCost) -> str:
+    """From where to where, how much, how often."""
     stream = one.stream
     ends = f"{stream.source} to {stream.target}"
     if stream.rate is not None:
@@ -77,13 +78,15 @@ def _when(one: StreamCost) -> str:
     return f"{ends}, {format_bytes(stream.size or 0.0)} each, {every}"
 
 
-def _takes(one: StreamCost) -> str:
+def takes_text(one: StreamCost) -> str:
+    """Seconds and steps of one transfer."""
     if one.seconds is None:
         return "all the time"
     return f"{format_seconds(one.seconds)} ({one.steps:.3g} steps)"
 
 
-def _cost(one: StreamCost) -> str:
+def cost_text(one: StreamCost) -> str:
+    """By how much the mean step is longer for it."""
     if one.stream.every == 1:
         return "in the step"
     late = ", waits for the last one" if one.overdue else ""
@@ -122,14 +125,14 @@ def save_contended(found: Scenario, path: Path) -> None:
     save_trace(timeline, path, links)
 
 
-def check_trace(path: Path) -> None:
-    """Refuse what contention is not drawn as.
+def check_trace(path: Path, option: str = "--contention") -> None:
+    """Refuse what contention is not drawn as; the message names the option that asks for it.
 
     Raises:
         InputError: another form than .json, or a path that cannot be written.
     """
     if path.suffix != ".json":
-        raise InputError(f"{path}: --contention is drawn in Perfetto's form only; write a .json")
+        raise InputError(f"{path}: {option} is drawn in Perfetto's form only; write a .json")
     check_writable(path)
 
 

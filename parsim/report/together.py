@@ -6,7 +6,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from parsim.report.contention import SHARED, bottleneck_text, class_table
+from parsim.report.contention import (
+    SHARED,
+    bottleneck_text,
+    class_table,
+    cost_text,
+    takes_text,
+    when_text,
+)
 from parsim.report.text import table
 from parsim.sim.jobs_together import JobBeside, JobsTogether
 from parsim.units import format_seconds
@@ -18,6 +25,8 @@ _LONGEST = 30
 def together_view(found: JobsTogether) -> RenderableType:
     """Each job's step alone and beside the others, and the link that they fight for."""
     parts: list[RenderableType] = [Text(""), _jobs(found), Text("")]
+    if any(one.streams for one in found.jobs):
+        parts += [_streams(found), Text("")]
     if not found.shared_links:
         parts.append(Text("the jobs share no link: neither slows the other"))
         return Group(*parts)
@@ -42,6 +51,19 @@ def _jobs(found: JobsTogether) -> Table:
             slower_text(one),
             str(one.steps),
         )
+    return made
+
+
+def _streams(found: JobsTogether) -> Table:
+    """Each job's streams, what they cost its mean step, and the others'."""
+    made = table("job", "stream", "", "takes", "mean cost of a step", "of the others'",
+                 "bottleneck of its way", title="background", right=(3, 4, 5))  # fmt: skip
+    for job in found.jobs:
+        for one in job.streams:
+            others = [format_seconds(seconds) for seconds in one.others.values()]
+            made.add_row(job.name, one.cost.stream.name, when_text(one.cost), takes_text(one.cost),
+                         cost_text(one.cost), ", ".join(others),
+                         bottleneck_text(one.cost.bottleneck))  # fmt: skip
     return made
 
 

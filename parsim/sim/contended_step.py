@@ -24,7 +24,7 @@ what contention does to the gradient norm and a tied table; that ranks differ.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,13 +79,24 @@ class ContendedStep:
     def start(self) -> simpy.Process:
         """Begin the step now; the process ends with it."""
         env, pp = self.env, self.schedule.pp
-        done = [env.process(self._reduce(rank)) for rank in range(pp)]
+        done = [env.process(reduce_gradients([self], rank)) for rank in range(pp)]
         for rank in range(pp):
             env.process(self._compute(rank))
         return env.process(self._finish(done))
 
-    def _send(self, role: Role, seconds: float) -> Process:
+    def send_together(self, role: Role, seconds: float) -> Process:
+        """Traffic of all replicas."""
         return self.fabric.send(self.number, role, seconds)
+
+    def note(
+        self, rank: int, stream: str, kind: str, begin: float, stage: int = -1, mb: int = -1
+    ) -> None:
+        """Something that a pipeline rank began then ends now."""
+        self.spans.append(Span(rank, stream, kind, begin, self.env.now, stage, mb))
+
+    def _send(self, role: Role, seconds: float) -> Process:
+        """Traffic of these replicas."""
+        return self.send_together(role, seconds)
 
     def _made(self, stage: int, ahead: bool, microbatch: int) -> simpy.Event:
         """The arrival of a forward's or backward's result where it is needed."""
@@ -106,24 +117,18 @@ class ContendedStep:
             watched = env.process(self._release(rank, action)) if action in self.final else None
             begin = env.now
             yield from self._act(rank, action)
-            self._note(rank, "compute", kind.name, begin, stage, microbatch)
+            self.note(rank, "compute", kind.name, begin, stage, microbatch)
             if watched is not None:
                 self._close_buckets(rank, stage)
             if kind != Kind.W:
                 yield from self._pass_on(rank, action)
         self._close(rank)
 
-    def _note(
-        self, rank: int, stream: str, kind: str, begin: float, stage: int = -1, mb: int = -1
-    ) -> None:
-        """Something that began then ends now."""
-        self.spans.append(Span(rank, stream, kind, begin, self.env.now, stage, mb))
-
     def _act(self, rank: int, action: Action) -> Process:
         """Compute, exchange, and wait for the shards."""
         stage, kind, _ = action
         whole, inside = self.length[kind][stage], self.inside[kind][stage]
-        shard = min(float(self.parts.shard[kind][stage]), whole) if kind in self.parts.shard else 0
+        shard = min(float(self.parts.shard[kind][stage]), whole)
         begin, env = self.env.now, self.env
         shards = env.process(self._shards(rank, stage, shard)) if shard > 0.0 else None
         yield env.timeout(whole - inside)
@@ -145,7 +150,7 @@ class ContendedStep:
         """Move a stage's shards; the result is when the last one is there."""
         begin = self.env.now
         yield from self._send(Role("shard", stage), seconds)
-        self._note(rank, "dp", "SHARD", begin, stage)
+        self.note(rank, "dp", "SHARD", begin, stage)
         return self.env.now
 
     def _pass_on(self, rank: int, action: Action) -> Process:
@@ -168,7 +173,7 @@ class ContendedStep:
         stage, kind, microbatch = action
         begin, ahead = self.env.now, kind == Kind.F
         yield from self._send(Role("ahead" if ahead else "back", stage), seconds)
-        self._note(rank, "send", "SEND_F" if ahead else "SEND_B", begin, stage, microbatch)
+        self.note(rank, "send", "SEND_F" if ahead else "SEND_B", begin, stage, microbatch)
         made.succeed()
 
     def _release(self, rank: int, action: Action) -> Process:
@@ -193,22 +198,6 @@ class ContendedStep:
                     queue.put((action.stage, self.counts[action.stage]))
         queue.put(None)
 
-    def _reduce(self, rank: int) -> Process:
-        """Data-parallel stream of a rank: one bucket at a time, scattered, then reduced."""
-        while True:
-            item = yield self.buckets[rank].get()
-            if item is None:
-                return
-            stage, count = item
-            seconds = float(self.costs.bucket_time[stage, 0])
-            scatter = seconds * float(self.parts.scatter[stage])
-            for _ in range(count):
-                begin = self.env.now
-                yield from self._send(Role("scatter", stage), scatter)
-                yield from self._send(Role("replicate", stage), seconds - scatter)
-                if seconds > 0.0:
-                    self._note(rank, "dp", "REDUCE_GRAD", begin, stage)
-
     def _finish(self, done: list[simpy.Process]) -> Process:
         """Tied table, gradient norm over all ranks, optimizer and parameter gather."""
         env, costs = self.env, self.costs
@@ -226,8 +215,31 @@ class ContendedStep:
     def _update(self, rank: int) -> Process:
         begin, gather = self.env.now, float(self.costs.gather[rank, 0])
         yield self.env.timeout(self.slow[rank] * float(self.costs.optimizer[rank, 0]))
-        self._note(rank, "compute", "OPTIMIZER", begin)
+        self.note(rank, "compute", "OPTIMIZER", begin)
         begin = self.env.now
         yield from self._send(Role("shard", self.schedule.stages_on(rank)[0]), gather)
         if gather > 0.0:
-            self._note(rank, "dp", "GATHER_PARAM", begin)
+            self.note(rank, "dp", "GATHER_PARAM", begin)
+
+
+def reduce_gradients(steps: Sequence[ContendedStep], rank: int) -> Process:
+    """Data-parallel stream of a pipeline rank, which all classes of replicas share.
+
+    One bucket at a time, each when the last class has made it: scattered, then reduced.
+    """
+    first = steps[0]
+    while True:
+        items = []
+        for one in steps:
+            items.append((yield one.buckets[rank].get()))
+            if items[-1] is None:
+                return
+        stage, count = items[0]
+        seconds = float(first.costs.bucket_time[stage, 0])
+        scatter = seconds * float(first.parts.scatter[stage])
+        for _ in range(count):
+            begin = first.env.now
+            yield from first.send_together(Role("scatter", stage), scatter)
+            yield from first.send_together(Role("replicate", stage), seconds - scatter)
+            for one in steps if seconds > 0.0 else ():
+                one.note(rank, "dp", "REDUCE_GRAD", begin, stage)

@@ -10,9 +10,10 @@ Sources draw from streams of their own, so that switching one off leaves the oth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,8 @@ from parsim.sim.normal import Pairs, exponentials, largest_of, upper_quantile
 
 Array = NDArray[np.float64]
 Floats = NDArray[np.floating[Any]]
+Seconds = float | Array
+"""Of an action: of all replicas, or (replicas, 1) where they differ."""
 
 DIRECT_FROM = 3
 """Smallest group of equal members whose slowest is drawn at once instead of member by member."""
@@ -57,9 +60,13 @@ class Ranks:
         return frozenset(row for row, *_ in self.slow) if jitter.slow_ranks else frozenset()
 
 
-def stream(seed: int, source: int, number: int) -> np.random.Generator:
-    """The numbers of one source for one block (or cluster), whatever else is drawn."""
-    return np.random.Generator(np.random.SFC64(np.random.SeedSequence([seed, source, number])))
+def stream(seed: int, source: int, number: int, part: int = 0) -> np.random.Generator:
+    """The numbers of one source for one block (or cluster), whatever else is drawn.
+
+    Replicas with actions of their own are a part of the block and have numbers of their own.
+    """
+    words = [seed, source, number, part] if part else [seed, source, number]
+    return np.random.Generator(np.random.SFC64(np.random.SeedSequence(words)))
 
 
 def speeds(ranks: Ranks, jitter: Jitter, seed: int, cluster: int) -> Array:
@@ -81,10 +88,18 @@ class _Stops:
     seconds: Array
 
 
+class Own(NamedTuple):
+    """Replicas that run a graph of their own: its number, and which they are."""
+
+    part: int
+    replicas: Index
+
+
 class Block:
     """Draws for some consecutive steps; ask for every action once, in the graph's order.
 
-    Columns are replicas x steps.
+    Columns are replicas x steps. Seconds of an action are a number, or (replicas, 1) where they
+    differ.
     """
 
     def __init__(
@@ -97,6 +112,7 @@ class Block:
         seed: int,
         number: int,
         one_by_one: frozenset[int],
+        own: Own | None = None,
     ) -> None:
         """Draw what is known before the first action: speeds and hiccups.
 
@@ -108,14 +124,19 @@ class Block:
             seed: of the whole run.
             number: of this block.
             one_by_one: pipeline ranks whose members are drawn one by one.
+            own: who runs the graph; None: all replicas.
         """
         self.jitter, self.ranks, self.one_by_one = jitter, ranks, one_by_one
-        self.shape = (ranks.groups, len(clusters))
-        self._noise = stream(seed, _NOISE, number)
-        self._ties = stream(seed, _TIES, number)
+        self.replicas = None if own is None else own.replicas
+        part = 0 if own is None else own.part
+        groups = ranks.groups if own is None else len(own.replicas)
+        self.shape = (groups, len(clusters))
+        self._noise = stream(seed, _NOISE, number, part)
+        self._ties = stream(seed, _TIES, number, part)
         self._speed = self._speeds(seed, clusters)
         self._pairs = Pairs((ranks.members, *self.shape))
-        self._stops = _hiccups(graph, ranks, jitter, self.shape, stream(seed, _HICCUPS, number))
+        hiccups = stream(seed, _HICCUPS, number, part)
+        self._stops = _hiccups(graph, ranks, jitter, self.shape, hiccups)
         self._constant: dict[int, Array] = {}
 
     def _speeds(self, seed: int, clusters: Index) -> Floats | None:
@@ -124,10 +145,12 @@ class Block:
             return None
         distinct, back = np.unique(clusters, return_inverse=True)
         each = [speeds(self.ranks, self.jitter, seed, int(cluster)) for cluster in distinct]
+        if self.replicas is not None:
+            each = [drawn[:, :, self.replicas] for drawn in each]
         found = np.stack(each, axis=-1)[..., back]
         return found.astype(np.float32) if self.jitter.noise > 0 else found
 
-    def late(self, place: int, rank: int, seconds: float) -> Array | float:
+    def late(self, place: int, rank: int, seconds: Seconds) -> Array | float:
         """What the slowest members add to an action of so many compute seconds, (groups, steps)."""
         stops = self._stops.get(place)
         if self.jitter.noise == 0:
@@ -149,7 +172,7 @@ class Block:
             drawn += self._speed[rank]
         return drawn
 
-    def _alike(self, seconds: float, stops: _Stops | None) -> Array:
+    def _alike(self, seconds: Seconds, stops: _Stops | None) -> Array:
         """The same for members that are alike, from one draw a group."""
         n, noise = self.ranks.members, self.jitter.noise
         exponential = exponentials(self._noise, self.shape)
@@ -172,7 +195,7 @@ class Block:
         share = np.where(first == stops.member, 1.0, below)
         return np.asarray(upper_quantile(np.maximum(1.0 - share * top, 1e-300)))
 
-    def _steady(self, rank: int, seconds: float, stops: _Stops | None) -> Array | float:
+    def _steady(self, rank: int, seconds: Seconds, stops: _Stops | None) -> Array | float:
         """Without noise a rank adds the same share to each of its actions."""
         if self._speed is None and stops is None:
             return 0.0
@@ -188,27 +211,47 @@ class Block:
             _stop(added, stops, seconds, own)
         return added
 
-    def late_update(self, rank: int, seconds: float) -> Array | float:
-        """What the slowest of all replicas and members adds to the optimizer step, (steps,)."""
+    def late_update(
+        self, rank: int, seconds: Sequence[float], classes: Sequence[Index]
+    ) -> list[Array | float]:
+        """What the slowest of each class of replicas adds to the optimizer step, (steps,) each.
+
+        Args:
+            rank: the pipeline rank.
+            seconds: of each class.
+            classes: their places among the replicas.
+        """
         if self.jitter.noise == 0:
-            added = self._steady(rank, seconds, None)
-            return added if isinstance(added, float) else np.asarray(added.max(axis=0))
+            return [
+                self._slowest_of(own, self._steady(rank, one, None))
+                for one, own in zip(seconds, classes, strict=True)
+            ]
         if rank in self.one_by_one:
-            most = self.factors(rank).max(axis=(0, 1)).astype(np.float64)
+            slowest = self.factors(rank).max(axis=0)
+            most = [slowest[own].max(axis=0).astype(np.float64) for own in classes]
         else:
-            drawn = self._noise.standard_exponential(self.shape[1])
-            n = self.ranks.members * self.ranks.groups
-            most = self.jitter.noise * largest_of(n, drawn)
-        return np.asarray(seconds * np.expm1(most))
+            most = [self._largest_update(len(own)) for own in classes]
+        return [np.asarray(one * np.expm1(log)) for one, log in zip(seconds, most, strict=True)]
+
+    def _slowest_of(self, replicas: Index, added: Array | float) -> Array | float:
+        return added if isinstance(added, float) else np.asarray(added[replicas].max(axis=0))
+
+    def _largest_update(self, replicas: int) -> Array:
+        """Logarithm of the largest factor of all members of so many replicas, (steps,)."""
+        drawn = self._noise.standard_exponential(self.shape[1])
+        largest = largest_of(self.ranks.members * replicas, drawn)
+        return np.asarray(self.jitter.noise * largest, dtype=np.float64)
 
 
-def _longer(seconds: float, factors: Floats) -> Array:
+def _longer(seconds: Seconds, factors: Floats) -> Array:
     """Seconds that a factor's logarithm adds."""
     return np.multiply(np.expm1(factors), seconds, dtype=np.float64)
 
 
-def _stop(added: Array, stops: _Stops, seconds: float, own: Array) -> None:
+def _stop(added: Array, stops: _Stops, seconds: Seconds, own: Array) -> None:
     """Let members that stopped be the slowest where they are."""
+    if isinstance(seconds, np.ndarray):
+        seconds = seconds[stops.column // added.shape[1], 0]
     stopped = seconds * np.expm1(own) + stops.seconds
     np.maximum.at(added.reshape(-1), stops.column, stopped)
 

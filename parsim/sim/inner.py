@@ -32,22 +32,21 @@ def exchanges(
 ) -> dict[Kind, NDArray[np.float64]]:
     """Exposed seconds of tensor and context exchanges in each kind of action, (S,).
 
-    Of a backward in two they are in I, as far as it has exposed parts at all.
+    Of a backward in two they are in I, for they are of the gradient of the inputs; what I is too
+    short for stands in W, as in `own_costs.exposed_parts` (stage 0 of PyTorch has no I at all).
     """
     counts = layer_counts(job.model, stage_cut(job, PlanTable.of([plan])))
     ahead = forward_times(job, layers, counts).exposed[:, 0]
     behind = backward_times(job, layers, counts).exposed[:, 0]
     inner = np.minimum(behind, exposed_parts(costs)[0][:, 0])
-    return {Kind.F: ahead, Kind.B: behind, Kind.I: inner, Kind.W: np.zeros_like(inner)}
+    return {Kind.F: ahead, Kind.B: behind, Kind.I: inner, Kind.W: behind - inner}
 
 
 def tensor_parts(
     job: Job, plan: Plan, layers: LayerTable, costs: StepCosts
 ) -> Mapping[str, NDArray[np.float64]]:
-    """The same by the kind's name, as they are drawn: what I is too short for stands in W."""
-    parts = exchanges(job, plan, layers, costs)
-    parts[Kind.W] = parts[Kind.B] - parts[Kind.I]
-    return {kind.name: seconds for kind, seconds in parts.items()}
+    """The same by the kind's name, as they are drawn."""
+    return {kind.name: seconds for kind, seconds in exchanges(job, plan, layers, costs).items()}
 
 
 def inner_spans(

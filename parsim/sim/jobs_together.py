@@ -5,28 +5,19 @@
 
 All start together, and each begins its next step at once, so that the slower job's steps meet the
 faster one's at several places of its pattern. Jobs that share no link do not slow each other, by
-exactly nothing.
+exactly nothing. Streams that come every so many steps add their mean cost (`streams_together`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from parsim.cluster.background import Stream
-from parsim.cluster.hardware import Cluster, System
-from parsim.cluster.node_list import free_devices
-from parsim.cluster.topology import Graph, build_graph
-from parsim.cluster.topology.storage import with_storage
-from parsim.cost.job import Job
-from parsim.errors import InputError
+from parsim.cluster.hardware import System
 from parsim.plan import Plan
-from parsim.sim.contention import any_ready, intact
-from parsim.sim.fabric import Fabric
-from parsim.sim.fair_share import Array
 from parsim.sim.link_use import (
     Bottleneck,
     ClassUse,
@@ -36,29 +27,22 @@ from parsim.sim.link_use import (
     link_curves,
 )
 from parsim.sim.mixed_ready import MixedReady
-from parsim.sim.repeated_steps import AnyReady, RepeatedSteps, stream_kinds
+from parsim.sim.placed_jobs import JobAt, PlacedJobs, Seen
+from parsim.sim.repeated_steps import AnyReady
+from parsim.sim.streams_together import Steady, StreamBeside, streams_alone, streams_together
 from parsim.timeline import Span, Timeline, ordered
-
-Seen = list[tuple[float, Array]]
 
 LEAST_STEPS = 3
 """Steps that every job ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobAt:
-    """A job's plan on some nodes of a shared cluster, with the streams beside its every step."""
-
-    name: str
-    job: Job
-    plan: Plan
-    nodes: tuple[int, ...]
-    streams: tuple[Stream, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobBeside:
-    """Seconds of a job's step: by tier B, alone on its nodes' links, and the mean beside others."""
+    """Seconds of a job's step: by tier B, alone on its nodes' links, and the mean beside others.
+
+    `alone` and `together` are with its streams, and `together` also with those of the others;
+    `longest` and `steps` are of the steps without a periodic one.
+    """
 
     name: str
     plan: Plan
@@ -68,6 +52,7 @@ class JobBeside:
     together: float
     longest: float
     steps: int
+    streams: tuple[StreamBeside, ...] = ()
 
     @property
     def slowdown(self) -> float:
@@ -76,7 +61,7 @@ class JobBeside:
 
     def to_json(self) -> dict[str, Any]:
         """One entry of `jobs`."""
-        return {
+        found = {
             "name": self.name,
             "plan": self.plan.label(),
             "nodes": list(self.nodes),
@@ -87,6 +72,7 @@ class JobBeside:
             "slowdown": self.slowdown,
             "steps": self.steps,
         }
+        return found | ({"background": [s.to_json() for s in self.streams]} if self.streams else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,44 +100,6 @@ class JobsTogether:
         }
 
 
-class _Placed:
-    """The shared cluster with all jobs on it, ready to run."""
-
-    def __init__(
-        self, jobs: Sequence[JobAt], system: System, failed: Sequence[str], storage: float | None
-    ) -> None:
-        last = max(node for one in jobs for node in one.nodes)
-        cluster = Cluster(system=system, num_nodes=last + 1, failed=tuple(failed))
-        graph = build_graph(cluster)
-        self.graph = graph if storage is None else with_storage(graph, storage)
-        self.jobs, self.ready = tuple(jobs), tuple[AnyReady, ...]()
-        taken: dict[int, int] = {}
-        for one in jobs:
-            devices = _devices(one, system.devices_per_node, taken)
-            self.ready = (*self.ready, _ready(one, self.graph, devices, system))
-
-    def fabric(self, chosen: Sequence[int], seen: Seen | None = None) -> Fabric:
-        """Links that the chosen jobs use; `seen` takes their loads."""
-        watch = None if seen is None else lambda now, loads: seen.append((now, loads))
-        return Fabric([self.ready[place].sent for place in chosen], self.graph, watch)
-
-    def run(self, fabric: Fabric, chosen: Sequence[int], count: int) -> list[RepeatedSteps]:
-        """Steps of the chosen jobs until each has ended so many."""
-        running = [
-            RepeatedSteps(fabric, self.ready[place], number, self.jobs[place].streams)
-            for number, place in enumerate(chosen)
-        ]
-        for one in running:
-            one.start()
-        fabric.env.run(until=fabric.env.all_of([one.until(count) for one in running]))
-        fabric.links.settle()
-        return running
-
-    def alone(self, place: int) -> float:
-        """Seconds of a job's step with no other job."""
-        return self.run(self.fabric([place]), [place], 1)[0].ended[0].seconds
-
-
 def jobs_together(
     jobs: Sequence[JobAt],
     system: System,
@@ -163,7 +111,7 @@ def jobs_together(
 
     Args:
         jobs: each on its nodes; jobs on one node take its devices in this order.
-        system: the whole nodes.
+        system: the whole nodes, where a job does not say of which kind its are, and the switches.
         failed: parts and cables of the shared cluster that are out of order.
         storage: bandwidth of its storage, bytes/s, where streams use it.
 
@@ -172,25 +120,27 @@ def jobs_together(
         PlanError: a plan that is not legal.
         CatalogError: a fabric that cannot be built.
     """
-    placed, every = _Placed(jobs, system, failed, storage), range(len(jobs))
-    fabric = placed.fabric(every)
-    shared = [link for link, users in enumerate(fabric.traffic.users) if len(users) > 1]
-    alone = [placed.alone(place) for place in every]
+    placed, every = PlacedJobs(jobs, system, failed, storage), range(len(jobs))
+    traffic = placed.fabric(every).traffic
+    shared = [link for link, users in enumerate(traffic.users) if len(users) > 1]
+    alone = [placed.alone(job) for job in every]
+    apart = [streams_alone(placed, job, alone[job]) for job in every]
     if not shared:
-        found = [_beside(placed, place, alone[place], [alone[place]]) for place in every]
+        found = [_beside(placed, job, (alone[job],), alone[job], apart, apart) for job in every]
         return JobsTogether(
             jobs=tuple(found), seconds=0.0, shared_links=0, bottleneck=None, classes=()
         )
-    ran = placed.run(fabric, every, LEAST_STEPS)
+    steady = Steady(placed, LEAST_STEPS)
+    fullest, classes = bottleneck(steady.fabric, shared), class_uses(steady.fabric)
+    beside = [streams_together(placed, job, steady) for job in every]
     return JobsTogether(
         jobs=tuple(
-            _beside(placed, place, alone[place], [step.seconds for step in ran[place].ended])
-            for place in every
+            _beside(placed, job, steady.steps[job], alone[job], apart, beside) for job in every
         ),
-        seconds=float(fabric.env.now),
-        shared_links=sum(fabric.traffic.folded[link] for link in shared),
-        bottleneck=bottleneck(fabric, shared),
-        classes=class_uses(fabric),
+        seconds=steady.seconds,
+        shared_links=sum(traffic.folded[link] for link in shared),
+        bottleneck=fullest,
+        classes=classes,
     )
 
 
@@ -203,15 +153,23 @@ def together_timeline(
 ) -> tuple[Timeline, tuple[LinkCurve, ...]]:
     """What every rank of every job does, the jobs one below the other, and what links carry.
 
+    Periodic streams begin with the first steps.
+
     Raises: as `jobs_together`.
     """
-    placed, every = _Placed(jobs, system, failed, storage), range(len(jobs))
+    placed, every = PlacedJobs(jobs, system, failed, storage), range(len(jobs))
     seen: Seen = []
     fabric = placed.fabric(every, seen)
     spans: list[Span] = []
     labels: dict[int, str] = {}
     first = 0
-    ran_jobs = placed.run(fabric, every, LEAST_STEPS)
+    ran_jobs = placed.start(fabric, every)
+    for one, ran in zip(jobs, ran_jobs, strict=True):
+        for place, stream in enumerate(one.streams):
+            if stream.every > 1:
+                ran.stream(place)
+    fabric.env.run(until=fabric.env.all_of([ran.until(LEAST_STEPS) for ran in ran_jobs]))
+    fabric.links.settle()
     for one, ready, ran in zip(jobs, placed.ready, ran_jobs, strict=True):
         spans += [
             span._replace(rank=span.rank + first) for step in ran.ended for span in step.spans
@@ -228,18 +186,45 @@ def together_timeline(
     return Timeline(spans=ordered(spans), meta=meta), link_curves(fabric, seen)
 
 
-def _beside(placed: _Placed, place: int, alone: float, seconds: list[float]) -> JobBeside:
-    one, ready = placed.jobs[place], placed.ready[place]
-    same = all(value == alone for value in seconds)
+Streams = Sequence[Sequence[StreamBeside]]
+"""The streams of each job."""
+
+
+def _beside(
+    placed: PlacedJobs,
+    job: int,
+    seconds: Sequence[float],
+    alone: float,
+    apart: Streams,
+    beside: Streams,
+) -> JobBeside:
+    """A job's steps, with its streams' costs where it is alone and all streams' beside the others.
+
+    Args:
+        placed: all jobs.
+        job: which of them.
+        seconds: its steps beside the others.
+        alone: its step.
+        apart: streams, each job's without the others.
+        beside: streams beside all jobs.
+    """
+    one = placed.jobs[job]
+    together = alone if all(value == alone for value in seconds) else float(np.mean(seconds))
+    late = sum(
+        stream.cost.cost if owner == job else stream.others.get(one.name, 0.0)
+        for owner, streams in enumerate(beside)
+        for stream in streams
+    )
     return JobBeside(
         name=one.name,
         plan=one.plan,
         nodes=one.nodes,
-        closed=ready.alone,
-        alone=alone,
-        together=alone if same else float(np.mean(seconds)),
+        closed=placed.ready[job].alone,
+        alone=alone + sum(stream.cost.cost for stream in apart[job]),
+        together=together + late,
         longest=max(seconds),
         steps=len(seconds),
+        streams=tuple(beside[job]),
     )
 
 
@@ -248,29 +233,3 @@ def _lanes(ready: AnyReady) -> list[str]:
     if isinstance(ready, MixedReady):
         return list(ready.labels.values())
     return [f"rank {rank}" for rank in range(ready.plan.pp)]
-
-
-def _devices(one: JobAt, per_node: int, taken: dict[int, int]) -> tuple[int, ...]:
-    """The device of each rank of a job; `taken` counts the devices of each node in use."""
-    cluster = one.job.cluster
-    each = cluster.system.devices_per_node
-    if len(one.nodes) != cluster.num_nodes:
-        raise InputError(
-            f"{one.name} has cluster.nodes={cluster.num_nodes}, and {len(one.nodes)} nodes are "
-            f"listed for it: {', '.join(map(str, one.nodes))}; list {cluster.num_nodes}"
-        )
-    found = free_devices(one.nodes, each, per_node, taken, one.name)
-    for node in one.nodes:
-        taken[node] = taken.get(node, 0) + each
-    order = cluster.placement or range(len(found))
-    return tuple(found[place] for place in order)
-
-
-def _ready(one: JobAt, graph: Graph, devices: Sequence[int], system: System) -> AnyReady:
-    """A job's step with its ranks on devices of the shared graph."""
-    own = replace(graph, devices=np.array(devices, dtype=np.int64))
-    whole = intact(one.job, one.plan) or build_graph(one.job.cluster)
-    ready = any_ready(one.job, one.plan, own, whole)
-    node_of = np.arange(len(graph.devices)) // system.devices_per_node
-    kinds = stream_kinds(graph, one.streams, sorted(devices), node_of)
-    return replace(ready, sent={**ready.sent, **kinds})

@@ -113,8 +113,11 @@ def mixed_step_time(found: MixedEvaluation) -> float:
     """
     alone = len(found.replicas.first) == int(found.replicas.meets.sum())
     if found.slots.in_step and not alone:
+        stage = int(found.pricing.table.zero_stage[0])
         raise InputError(
-            "--events: replicas of different kinds exchange shards within every pass "
-            "(zero_stage 2 or 3), which the discrete-event tier does not simulate; leave it out"
+            f"--events: zero_stage={stage} with dp_shard={found.slots.dp_shard} has replicas on "
+            f"nodes of different kinds exchange shards within every pass, which the discrete-event "
+            f"tier does not simulate; use zero_stage 0 or 1, let dp_shard span equal replicas "
+            f"only, or leave --events out"
         )
     return _Replicas(found).run()

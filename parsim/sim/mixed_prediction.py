@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,16 +15,15 @@ from parsim.plan import Plan, PlanTable
 from parsim.sim.activation_parts import activation_parts
 from parsim.sim.interval import Interval, standing, step_interval
 from parsim.sim.known_errors import Standing
-from parsim.sim.memory_spread import memory_spread
 from parsim.sim.mixed import MixedEvaluation, evaluate_mixed
 from parsim.sim.mixed_costs import members
 from parsim.sim.mixed_events import mixed_step_time
 from parsim.sim.mixed_timeline import class_evaluation, mixed_timeline
+from parsim.sim.predicted import MemoryFound, StepFound, prediction_of
 from parsim.sim.prediction import Prediction, SlotUse
-from parsim.sim.reserved import reserved_bytes
 from parsim.sim.spans import device_span
 from parsim.sim.step_breakdown import source_notes, step_breakdown
-from parsim.sim.utilisation import SimulatorError, recomputed_flops
+from parsim.sim.utilisation import SimulatorError
 
 UNMEASURED = (
     "nodes of different kinds: no measured run of such a cluster is among parsim's rows, so that "
@@ -68,50 +68,45 @@ def _check_tiers(found: MixedEvaluation) -> None:
 
 
 def _prediction(job: Job, plan: Plan, found: MixedEvaluation) -> Prediction:
-    step, slots = found.step_time, slot_uses(job, plan, found)
-    peak = mean_peak(job, plan)
-    model_flops = float(job.model.step_flops(plan.global_batch_size))
-    capable = step * peak * plan.world_size
-    bubble = bubble_fraction(found)
+    slots, step = slot_uses(job, plan, found), found.step_time
+    where = standings(job, plan, found)
+    return prediction_of(
+        job,
+        plan,
+        StepFound(
+            step_time=step,
+            interval=mixed_interval(where, step),
+            standing=where[0],
+            pipeline_time=float(found.clock.max()),
+            device_span=max(
+                float(device_span(class_evaluation(found, c))) for c in range(len(found.graphs))
+            ),
+            bubble_fraction=bubble_fraction(found),
+            breakdown=breakdown(found),
+            peak_flops=mean_peak(job, plan),
+        ),
+        _memory(job, plan, found, slots),
+        notes=mixed_notes(job),
+        slots=slots,
+    )
+
+
+def _memory(job: Job, plan: Plan, found: MixedEvaluation, slots: Sequence[SlotUse]) -> MemoryFound:
+    """Of the replica that needs the most; parts are those of the slot with the least to spare."""
     worst = max(slots, key=lambda slot: slot.peak_allocated / slot.usable)
     number = int(found.replicas.class_of[worst.replicas[0]])
     memory, schedule = found.memory_of(number), found.graphs[number].schedule
-    parts = tuple(memory.at(rank, 0) for rank in range(plan.pp))
-    where, highest = standings(job, plan, found), found.peak.max(axis=1)
-    spread = memory_spread(job.software, plan.recompute, where[0].sizes)
-    smallest = _smallest(job, found, worst)
     group = members(int(found.slots.kinds[0, 0]))[0]
-    return Prediction(
-        plan=plan,
-        step_time=step,
-        interval=mixed_interval(where, step),
-        standing=where[0],
-        pipeline_time=float(found.clock.max()),
-        tokens_per_second=plan.global_batch_size * job.model.seq_len / step,
-        mfu=model_flops / capable,
-        hfu=(model_flops + recomputed_flops(job, plan)) / capable,
-        peak_flops=peak,
-        bubble_fraction=bubble,
-        bubble_overhead=bubble / (1.0 - bubble),
-        device_span=max(
-            float(device_span(class_evaluation(found, c))) for c in range(len(found.graphs))
-        ),
-        breakdown=breakdown(found),
-        peak_allocated=tuple(float(x) for x in highest),
-        peak_reserved=tuple(float(x) for x in reserved_bytes(job.software, highest)),
-        memory=parts[worst.pipeline_rank],
-        memory_by_rank=parts,
+    return MemoryFound(
+        highest=found.peak.max(axis=1),
+        by_rank=tuple(memory.at(rank, 0) for rank in range(plan.pp)),
+        fullest=worst.pipeline_rank,
+        peak=worst.peak_allocated,
         activations=activation_parts(
             job.on(job.cluster.systems[group]), PlanTable.of([plan]), found.pricing.layers(group),
             memory, schedule, worst.pipeline_rank,
         ),
-        peak_interval=spread.interval(worst.peak_allocated),
-        memory_evidence=spread.evidence,
-        memory_basis=spread.basis,
-        context=smallest.context_memory,
-        capacity=smallest.memory,
-        notes=mixed_notes(job),
-        slots=slots,
+        device=_smallest(job, worst),
     )  # fmt: skip
 
 
@@ -143,7 +138,7 @@ def _slot(job: Job, plan: Plan, found: MixedEvaluation, rank: int, number: int) 
     )
 
 
-def _smallest(job: Job, found: MixedEvaluation, slot: SlotUse) -> Device:
+def _smallest(job: Job, slot: SlotUse) -> Device:
     devices = [one.system.device for one in job.cluster.groups if one.name in slot.groups]
     return min(devices, key=lambda device: device.usable_memory)
 

@@ -24,9 +24,12 @@ from parsim.sim.mixed import MixedEvaluation, evaluate_mixed
 from parsim.sim.mixed_costs import View, views_of
 from parsim.sim.mixed_timeline import rank_label
 from parsim.sim.mixed_traffic import circles, mixed_traffic
-from parsim.sim.ready_step import Parts, ReadyStep, parts_of
+from parsim.sim.ready_step import ReadyStep, TrafficParts, traffic_parts
 from parsim.sim.slots import Slots
 from parsim.sim.step_traffic import Role, Sent, members, replica_of
+
+_ASKED = "shared links (--contention, --beside, background, cluster.failed, jitter.slow_ranks)"
+"""What asks for tier C."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,16 +102,17 @@ def _held(found: MixedEvaluation) -> list[frozenset[int]]:
 def _check_apart(plan: Plan, found: MixedEvaluation) -> None:
     if plan.ep > 1 and len(found.replicas.first) > 1:
         raise InputError(
-            f"--contention: replicas that differ exchange tokens with one another's experts "
-            f"(ep={plan.ep}), which tier C does not simulate; leave --contention out, or give "
-            f"all replicas equal batches"
+            f"{_ASKED}: ep={plan.ep} has replicas that differ exchange tokens with one another's "
+            f"experts, which tier C does not simulate; use ep=1, give all replicas equal nodes "
+            f"and batches, or leave shared links out"
         )
     alone = len(found.replicas.first) == int(found.replicas.meets.sum())
     if found.slots.in_step and not alone:
         raise InputError(
-            "--contention: replicas that differ exchange shards within every pass (zero_stage 2 "
-            "or 3 across kinds of node or uneven batches), which tier C does not simulate; leave "
-            "--contention out, use zero_stage 0 or 1, or let dp_shard span equal replicas only"
+            f"{_ASKED}: zero_stage={plan.zero_stage} with dp_shard={plan.dp_shard} has replicas on "
+            f"nodes of different kinds exchange shards within every pass, which tier C does not "
+            f"simulate; use zero_stage 0 or 1, let dp_shard span equal replicas only, or leave "
+            f"shared links out"
         )
 
 
@@ -117,7 +121,7 @@ class _Deciding:
 
     def __init__(self, job: Job, plan: Plan, found: MixedEvaluation, column: int) -> None:
         self.job, self.plan, self.found, self.column = job, plan, found, column
-        self.known: dict[View, tuple[dict[Kind, Array], Parts]] = {}
+        self.known: dict[View, tuple[dict[Kind, Array], TrafficParts]] = {}
         slots, replica = found.slots, int(found.replicas.first[column])
         own = [views_of(slots, rank, replica) for rank in range(plan.pp)]
         every = [
@@ -146,16 +150,16 @@ class _Deciding:
             slow=slow,
         )
 
-    def _parts(self) -> Parts:
+    def _parts(self) -> TrafficParts:
         """Of a reduction by who decides it; shares of exchanges by who decides the forward."""
         ahead, behind = ([self._of(view)[1] for view in own] for own in (self.ahead, self.behind))
-        pairs = ((Kind.F, ahead), (Kind.B, behind))
+        pairs = [(Kind.F, ahead), *((kind, behind) for kind in (Kind.B, Kind.I, Kind.W))]
         values = {
             field.name: _diagonal([getattr(one, field.name) for one in ahead])
-            for field in fields(Parts)
+            for field in fields(TrafficParts)
             if field.name not in ("shard", "layer", "scatter")
         }
-        return Parts(
+        return TrafficParts(
             **values,
             shard={kind: _diagonal([one.shard[kind] for one in own]) for kind, own in pairs},
             layer={kind: _diagonal([one.layer[kind] for one in own]) for kind, own in pairs},
@@ -171,13 +175,13 @@ class _Deciding:
             for stage, rank in enumerate(rank_of)
         ]
 
-    def _of(self, view: View) -> tuple[dict[Kind, Array], Parts]:
+    def _of(self, view: View) -> tuple[dict[Kind, Array], TrafficParts]:
         """Exchanges and parts of all stages as if all nodes were of a view's kind."""
         if view not in self.known:
             pricing = self.found.pricing
             asked = pricing.viewed(view), self.plan, pricing.layers(view[0]), pricing.costs(view)
             inside = exchanges(*asked)
-            self.known[view] = inside, parts_of(*asked, inside[Kind.F])
+            self.known[view] = inside, traffic_parts(*asked, inside[Kind.F])
         return self.known[view]
 
 

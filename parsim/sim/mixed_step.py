@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 import simpy
 
-from parsim.sim.contended_step import ContendedStep
+from parsim.sim.contended_step import ContendedStep, reduce_gradients
 from parsim.sim.fabric import Fabric, Process
 from parsim.sim.mixed_ready import MixedReady
 from parsim.sim.ready_step import ReadyStep
@@ -40,22 +40,15 @@ class _Column(ContendedStep):
         for rank in range(self.schedule.pp):
             self.env.process(self._compute(rank))
 
-    def send_together(self, role: Role, seconds: float) -> Process:
-        """Traffic of all replicas."""
-        return super()._send(role, seconds)
-
-    def note(self, rank: int, stream: str, kind: str, begin: float, stage: int = -1) -> None:
-        """Something that a pipeline rank began then ends now."""
-        self._note(rank, stream, kind, begin, stage)
+    def note(
+        self, rank: int, stream: str, kind: str, begin: float, stage: int = -1, mb: int = -1
+    ) -> None:
+        """As of one plan, on the class's own lanes."""
+        super().note(self.first_lane + rank, stream, kind, begin, stage, mb)
 
     def _send(self, role: Role, seconds: float) -> Process:
         column = self.circle if role.name == "shard" else self.column
         return super()._send(role._replace(column=column), seconds)
-
-    def _note(
-        self, rank: int, stream: str, kind: str, begin: float, stage: int = -1, mb: int = -1
-    ) -> None:
-        super()._note(self.first_lane + rank, stream, kind, begin, stage, mb)
 
     def _close(self, rank: int) -> None:
         super()._close(rank)
@@ -83,29 +76,10 @@ class MixedStep:
     def start(self) -> simpy.Process:
         """Begin the step now; the process ends with it."""
         env = self.env
-        reduced = [env.process(self._reduce(rank)) for rank in range(self.pp)]
+        reduced = [env.process(reduce_gradients(self.columns, rank)) for rank in range(self.pp)]
         for one in self.columns:
             one.begin_pipeline()
         return env.process(self._finish(reduced))
-
-    def _reduce(self, rank: int) -> Process:
-        """Bucket by bucket, each when the last class has made it: scattered, then reduced."""
-        first = self.columns[0]
-        while True:
-            items = []
-            for one in self.columns:
-                items.append((yield one.buckets[rank].get()))
-                if items[-1] is None:
-                    return
-            stage, count = items[0]
-            seconds = float(first.costs.bucket_time[stage, 0])
-            scatter = seconds * float(first.parts.scatter[stage])
-            for _ in range(count):
-                begin = self.env.now
-                yield from first.send_together(Role("scatter", stage), scatter)
-                yield from first.send_together(Role("replicate", stage), seconds - scatter)
-                for one in self.columns if seconds > 0.0 else ():
-                    one.note(rank, "dp", "REDUCE_GRAD", begin, stage)
 
     def _done(
         self, one: _Column, ranks: Iterable[int], reduced: list[simpy.Process]

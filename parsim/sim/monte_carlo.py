@@ -17,14 +17,11 @@ from numpy.typing import NDArray
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.cost.legal import check_legal
-from parsim.cost.step import StepCosts
 from parsim.errors import InputError
-from parsim.plan import Plan, PlanTable
-from parsim.sim.draws import DIRECT_FROM, Block, Ranks
-from parsim.sim.evaluate import evaluate
-from parsim.sim.graph import Graph
+from parsim.plan import Plan
+from parsim.sim.draws import DIRECT_FROM, Block, Own, Ranks
+from parsim.sim.pipelines import Pipelines, priced_plan
 from parsim.sim.replicas import late_steps
-from parsim.sim.simulate import plan_shape
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
@@ -120,19 +117,18 @@ def simulate_jitter(
     check_legal(job, plan)
     jitter.check(plan.world_size)
     _check_steps(steps, seed)
-    found = evaluate(job, PlanTable.of([plan]), plan_shape(plan))
+    found = priced_plan(job, plan)
     ranks = ranks_of(plan, jitter)
-    base = float(found.tail.updated[0])
-    study = Study(graph=found.graph, costs=found.costs, ranks=ranks, steps=steps, seed=seed)
+    study = Study(pipelines=found.pipelines, ranks=ranks, steps=steps, seed=seed)
     times = study.times(jitter, progress=progress)
     return JitterResult(
         seed=seed,
         times=tuple(times.tolist()),
-        base=base,
-        straggler=float(found.costs.straggler[0]),
+        base=found.updated,
+        straggler=found.straggler,
         within=study.within(times, jitter),
         losses=study.losses(jitter, times),
-        alone=study.alone(jitter, base),
+        alone=study.alone(jitter, found.updated),
         slow_ranks=_named(plan, jitter),
         assumptions=jitter.assumptions(),
     )
@@ -140,7 +136,9 @@ def simulate_jitter(
 
 def _check_steps(steps: int, seed: int) -> None:
     if not 1 <= steps <= MOST_STEPS:
-        raise InputError(f"jitter steps={steps}; allowed: 1 to {MOST_STEPS}, e.g. 1000")
+        raise InputError(
+            f"jitter steps={steps} (--jitter-steps); allowed: 1 to {MOST_STEPS}, e.g. 1000"
+        )
     if seed < 0:
         raise InputError(f"seed={seed} must be at least 0")
 
@@ -149,8 +147,7 @@ def _check_steps(steps: int, seed: int) -> None:
 class Study:
     """Priced actions and who runs them; `times` draws steps."""
 
-    graph: Graph
-    costs: StepCosts
+    pipelines: Pipelines
     ranks: Ranks
     steps: int
     seed: int
@@ -179,12 +176,22 @@ class Study:
         count = self.steps if first is None else min(first, self.steps)
         needed = -(-count // self._block_steps())
         for number, clusters in enumerate(islice(blocks, needed)):
-            block = Block(self.graph, self.ranks, jitter, clusters, seed=self.seed,
-                          number=number, one_by_one=apart)  # fmt: skip
-            found.append(late_steps(self.graph, self.costs, self.ranks, block))
+            drawn = self._draws(jitter, clusters, number, apart)
+            found.append(late_steps(self.pipelines, self.ranks, drawn))
             if progress is not None:
                 progress(sum(map(len, found)), self.steps)
         return np.concatenate(found)
+
+    def _draws(
+        self, jitter: Jitter, clusters: NDArray[np.int64], number: int, apart: frozenset[int]
+    ) -> list[Block]:
+        """The draws of a block of steps, for each part of the replicas."""
+        parts = self.pipelines.parts
+        return [
+            Block(part.graph, self.ranks, jitter, clusters, seed=self.seed, number=number,
+                  one_by_one=apart, own=Own(place, part.replicas) if len(parts) > 1 else None)
+            for place, part in enumerate(parts)
+        ]  # fmt: skip
 
     def _block_steps(self) -> int:
         return max(1, BLOCK_COLUMNS // self.ranks.groups)

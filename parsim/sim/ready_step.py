@@ -18,18 +18,20 @@ from parsim.schedule import Kind, Schedule
 from parsim.sim.evaluate import evaluate
 from parsim.sim.fair_share import Array
 from parsim.sim.inner import exchanges
+from parsim.sim.own_costs import weight_times
 from parsim.sim.simulate import plan_shape
 from parsim.sim.step_traffic import Role, Sent, members, step_traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class TrafficParts:
     """Idle seconds of the traffic inside a stage's actions, (S,).
 
-    `shard` by kind of action: gathers and scatters beside it. `context` and `routed` are the shares
-    of exposed exchanges between context ranks and between experts' ranks. `layer` is the share of
-    an action that follows its last gather; 1 where shards do not overlap compute. `scatter` is the
-    share of a gradient bucket's time that its reduce-scatter takes.
+    `shard` by kind of action: gathers and scatters beside it; of a backward in two the gathers are
+    in I and the scatters in W, with those gathers that I is too short for. `context` and `routed`
+    are the shares of exposed exchanges between context ranks and between experts' ranks. `layer` is
+    the share of an action that follows its last gather; 1 where shards do not overlap compute.
+    `scatter` is the share of a gradient bucket's time that its reduce-scatter takes.
     """
 
     shard: dict[Kind, Array]
@@ -39,7 +41,9 @@ class Parts:
     scatter: Array
 
 
-def parts_of(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts, exposed: Array) -> Parts:
+def traffic_parts(
+    job: Job, plan: Plan, layers: LayerTable, costs: StepCosts, exposed: Array
+) -> TrafficParts:
     """What of a stage's time is traffic, as the closed forms see it.
 
     `exposed` are the seconds of a forward's exposed exchanges, (S,).
@@ -52,14 +56,21 @@ def parts_of(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts, exposed
     each = here / pieces, None if routed is None else routed / pieces
     gather = (pieces * data.gather(*each))[:, 0] * (plan.zero_stage == 3)
     scatter = (pieces * data.scatter(*each))[:, 0] * (plan.zero_stage >= 2)
+    inputs = np.minimum(gather, (costs.backward - weight_times(costs))[:, 0])
     one_bucket = here / costs.buckets, None if routed is None else routed / costs.buckets
     bucket = data.scatter(*one_bucket)[:, 0] * (plan.zero_stage == 1)
     seconds = costs.bucket_time[:, 0]
     core = counts @ np.stack([kind.core.exposed[0] for kind in layers.kinds])
     one = 1.0 / pieces[:, 0]
     last = np.ones_like(one)
-    return Parts(
-        shard={Kind.F: gather, Kind.B: gather + scatter},
+    behind = one if plan.overlap_grad_reduce else last
+    return TrafficParts(
+        shard={
+            Kind.F: gather,
+            Kind.B: gather + scatter,
+            Kind.I: inputs,
+            Kind.W: gather - inputs + scatter,
+        },
         context=_share(core, exposed)
         if plan.tp > 1 or plan.ep > 1
         else np.full(len(one), float(plan.cp > 1)),
@@ -68,7 +79,7 @@ def parts_of(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts, exposed
         else np.zeros(len(one)),
         layer={
             Kind.F: one if plan.overlap_param_gather else last,
-            Kind.B: one if plan.overlap_grad_reduce else last,
+            **dict.fromkeys((Kind.B, Kind.I, Kind.W), behind),
         },
         scatter=np.minimum(_share(bucket, seconds), 1.0),
     )
@@ -92,7 +103,7 @@ class ReadyStep:
     costs: StepCosts
     alone: float
     inside: Mapping[Kind, Array]
-    parts: Parts
+    parts: TrafficParts
     sent: Mapping[Role, Sent]
     slow: tuple[float, ...]
 
@@ -128,7 +139,7 @@ def ready_step(
         costs=costs,
         alone=float(found.step_time[0]),
         inside=inside,
-        parts=parts_of(job, plan, layers, costs, inside[Kind.F]),
+        parts=traffic_parts(job, plan, layers, costs, inside[Kind.F]),
         sent=step_traffic(job, plan, costs, schedule.stage_rank, graph, whole),
         slow=_slowest(plan, slow or {}),
     )

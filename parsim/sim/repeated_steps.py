@@ -35,6 +35,11 @@ class Ran(NamedTuple):
     seconds: float
     spans: tuple[Span, ...]
 
+    @property
+    def end(self) -> float:
+        """When it ended."""
+        return self.begin + self.seconds
+
 
 def stream_role(place: int) -> Role:
     """The role of a job's stream of that place."""

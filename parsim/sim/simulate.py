@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -15,14 +16,13 @@ from parsim.sim.activation_parts import activation_parts
 from parsim.sim.evaluate import Evaluation, evaluate
 from parsim.sim.events import simulate_events
 from parsim.sim.interval import standing, step_interval
-from parsim.sim.memory_spread import memory_spread
 from parsim.sim.mixed_prediction import simulate_mixed
+from parsim.sim.predicted import MemoryFound, StepFound, prediction_of
 from parsim.sim.prediction import Prediction
-from parsim.sim.reserved import reserved_bytes
 from parsim.sim.spans import device_span, first_starts
 from parsim.sim.step_breakdown import source_notes, step_breakdown
 from parsim.sim.trace import build_timeline
-from parsim.sim.utilisation import SimulatorError, recomputed_flops
+from parsim.sim.utilisation import SimulatorError
 
 __all__ = ("SimulatorError", "device_span", "first_starts", "simulate")
 
@@ -55,7 +55,7 @@ def simulate(
     if tier == "events":
         _check_tiers(found)
     drawn = build_timeline(job, plan, layers, found) if timeline else None
-    return _prediction(job, plan, layers, found, drawn)
+    return replace(_prediction(job, plan, layers, found), timeline=drawn)
 
 
 def differ(job: Job, plan: Plan) -> bool:
@@ -85,49 +85,39 @@ def _check_tiers(found: Evaluation) -> None:
         )
 
 
-def _prediction(
-    job: Job, plan: Plan, layers: LayerTable, found: Evaluation, drawn: object
-) -> Prediction:
-    step = float(found.step_time[0])
-    peak = job.device.peak(PlanTable.of([plan]).precision.products)
-    model_flops = float(job.model.step_flops(plan.global_batch_size))
-    hardware = model_flops + recomputed_flops(job, plan)
-    capable = step * peak * plan.world_size
-    bubble = float(found.bubble_fraction[0])
-    memory = found.memory.peak[:, 0]
-    worst, schedule = int(np.argmax(memory)), found.graph.schedule
-    parts = tuple(found.memory.at(rank, 0) for rank in range(len(memory)))
-    parts_s = breakdown(found)
-    where = standing(job, plan, layers, parts_s, float(memory[worst]))
-    spread = memory_spread(job.software, plan.recompute, where.sizes)
-    return Prediction(
-        plan=plan,
-        step_time=step,
-        interval=step_interval(where, step),
-        standing=where,
-        pipeline_time=float(found.pipeline_time[0]),
-        tokens_per_second=plan.global_batch_size * job.model.seq_len / step,
-        mfu=model_flops / capable,
-        hfu=hardware / capable,
-        peak_flops=peak,
-        bubble_fraction=bubble,
-        bubble_overhead=bubble / (1.0 - bubble),
-        device_span=float(device_span(found)),
-        breakdown=parts_s,
-        peak_allocated=tuple(float(x) for x in memory),
-        peak_reserved=tuple(float(x) for x in reserved_bytes(job.software, memory)),
-        memory=parts[worst],
-        memory_by_rank=parts,
-        activations=activation_parts(
-            job, PlanTable.of([plan]), layers, found.memory, schedule, worst
+def _prediction(job: Job, plan: Plan, layers: LayerTable, found: Evaluation) -> Prediction:
+    memory = _memory(job, plan, layers, found)
+    step, parts = float(found.step_time[0]), breakdown(found)
+    where = standing(job, plan, layers, parts, memory.peak)
+    return prediction_of(
+        job,
+        plan,
+        StepFound(
+            step_time=step,
+            interval=step_interval(where, step),
+            standing=where,
+            pipeline_time=float(found.pipeline_time[0]),
+            device_span=float(device_span(found)),
+            bubble_fraction=float(found.bubble_fraction[0]),
+            breakdown=parts,
+            peak_flops=job.device.peak(PlanTable.of([plan]).precision.products),
         ),
-        peak_interval=spread.interval(float(memory[worst])),
-        memory_evidence=spread.evidence,
-        memory_basis=spread.basis,
-        context=job.device.context_memory,
-        capacity=job.device.memory,
+        memory,
         notes=(*source_notes((job.system,), job.software), *coverage_notes(job, plan)),
-        timeline=drawn,  # type: ignore[arg-type]
+    )
+
+
+def _memory(job: Job, plan: Plan, layers: LayerTable, found: Evaluation) -> MemoryFound:
+    highest, table = found.memory.peak[:, 0], PlanTable.of([plan])
+    fullest = int(np.argmax(highest))
+    schedule = found.graph.schedule
+    return MemoryFound(
+        highest=highest,
+        by_rank=tuple(found.memory.at(rank, 0) for rank in range(len(highest))),
+        fullest=fullest,
+        peak=float(highest[fullest]),
+        activations=activation_parts(job, table, layers, found.memory, schedule, fullest),
+        device=job.device,
     )
 
 

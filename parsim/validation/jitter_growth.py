@@ -20,10 +20,9 @@ import numpy as np
 
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
-from parsim.plan import Plan, PlanTable
-from parsim.sim.evaluate import evaluate
+from parsim.plan import Plan
 from parsim.sim.monte_carlo import Study, ranks_of
-from parsim.sim.simulate import plan_shape
+from parsim.sim.pipelines import priced_plan
 from parsim.validation.build import Case
 from parsim.validation.fitting.families import families
 from parsim.validation.fitting.rows import load_source
@@ -64,9 +63,8 @@ STILL = Jitter(speed_spread=0.0, noise=0.0, hiccups=0.0)
 
 
 def _study(job: Job, plan: Plan, ranked: Jitter) -> Study:
-    found = evaluate(job, PlanTable.of([plan]), plan_shape(plan))
-    return Study(graph=found.graph, costs=found.costs, ranks=ranks_of(plan, ranked), steps=STEPS,
-                 seed=0)  # fmt: skip
+    pipelines = priced_plan(job, plan).pipelines
+    return Study(pipelines=pipelines, ranks=ranks_of(plan, ranked), steps=STEPS, seed=0)
 
 
 @cache
@@ -115,7 +113,7 @@ def errors() -> Mapping[str, tuple[float, float, float]]:
         measured = case.run.step_time or float("nan")
         study = _study(case.job, case.plan, Jitter())
         still = float(study.times(STILL, first=1)[0])
-        catalog = still * (1.0 + float(study.costs.straggler[0]))
+        catalog = still * (1.0 + float(study.pipelines.costs.straggler[0]))
         late = float(study.times(Jitter()).mean())
         for name, step in zip(found, (still, catalog, late), strict=True):
             found[name].append(step / measured - 1.0)

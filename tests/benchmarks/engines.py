@@ -17,6 +17,7 @@ from parsim.sim.graph import graph_for
 from parsim.sim.maxplus import ClassTimes
 from parsim.sim.maxplus import run as run_plans
 from parsim.sim.monte_carlo import Study
+from parsim.sim.pipelines import Pipelines
 from parsim.sim.plane import run_planes
 from parsim.sim.tail import tail
 from tests.benchmarks.measure import Benchmark, cpu_seconds
@@ -96,7 +97,8 @@ def late_steps(shape: tuple[str, int, int, int]) -> float:
     """1,000 steps of pp x 128 x 8 = 16,384 ranks that differ in all ways; and why they are late."""
     graph, costs = graph_for(*shape), random_costs(shape[1], shape[3])
     ranks, jitter = Ranks(pp=shape[1], groups=128, members=8), Jitter()
-    study = Study(graph=graph, costs=costs, ranks=ranks, steps=1000, seed=0)
+    pipelines = Pipelines.alike(graph, costs, ranks.groups)
+    study = Study(pipelines=pipelines, ranks=ranks, steps=1000, seed=0)
     base = float(tail(graph, costs, pipeline(graph, costs)).updated[0])
 
     def once() -> None:

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 
 from parsim.cluster.hardware import Cable
 from parsim.cluster.importers.found import Found, rate_text, time_text
+from parsim.cluster.reader import load_catalog
 from parsim.errors import InputError
 
 _ID = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
 
 
-def check_name(name: str) -> None:
-    """Refuse a name that is no id of the catalog.
+def check_name(name: str, *, replace: bool = False) -> None:
+    """Refuse a name that is no id, or that of a system of the catalog unless it may be replaced.
 
     Raises:
         InputError: the name and what is allowed.
@@ -24,11 +25,21 @@ def check_name(name: str) -> None:
             f"--as '{name}' is no id; allowed: small letters and digits, joined by - or ., "
             f"e.g. my-node"
         )
+    if not replace and name in load_catalog().systems:
+        raise InputError(
+            f"--as {name} is a system of parsim's catalog, whose place this one would take in "
+            f"every scenario that names the file; use another name, e.g. --as my-{name}, or say "
+            f"--replace"
+        )
 
 
-def catalog_text(found: Found, name: str) -> str:
-    """A catalog file with one system, which a scenario names in cluster.catalog."""
-    check_name(name)
+def catalog_text(found: Found, name: str, *, replace: bool = False) -> str:
+    """A catalog file with one system, which a scenario names in cluster.catalog.
+
+    Raises:
+        InputError: as `check_name`.
+    """
+    check_name(name, replace=replace)
     return "\n".join([*_head(found), "systems:", f"  {name}:", *_body(found, name), ""])
 
 

@@ -63,8 +63,9 @@ def _between(
 ) -> Iterator[Cable]:
     """The cables of the network that joins the nodes' interfaces."""
     networks = [one.network for one in systems if one.network is not None]
+    switches = cluster.system.network
     bare = next((one for one, own in zip(systems, nics, strict=True) if not own), None)
-    if not networks:
+    if switches is None:
         return
     if cluster.num_nodes > 1 and bare is not None:
         raise CatalogError(
@@ -72,8 +73,9 @@ def _between(
             f"{cluster.num_nodes} cannot be joined; add cables to nic:0, ... or use nodes=1"
         )
     if bare is None:
-        alike = all(one == networks[0] for one in networks)
-        yield from fabric_cables(networks[0], nics) if alike else mixed_fabric(networks, nics)
+        alike = all(one == switches for one in networks)
+        made = fabric_cables(switches, nics)
+        yield from made if alike else mixed_fabric(switches, networks, nics)
 
 
 def _nics(cables: Sequence[Cable]) -> list[str]:

@@ -1,4 +1,4 @@
-"""One network above nodes whose interfaces differ: the first group's switches, each port its own.
+"""One network above nodes whose interfaces differ: the cluster's switches, each port its own.
 
     leaf group of two fast nodes      leaf group of two slow nodes
     nic 50 GB/s ─┐                                 ┌─ nic 25 GB/s
@@ -8,9 +8,10 @@
 An interface's cable has the rate and efficiency of its own node, and the largest latency of all, as
 messages cross the same switches. A leaf's up-links follow what its own nodes can send, a cable
 between the routers of two nodes the slower of them. A leaf that is not full counts its empty ports
-as those that it has.
+as those that it has. The switches are those of `Cluster.system`, the first group's unless several
+jobs share them.
 
-Leaves out: routers of a dragonfly are the first group's, whatever their nodes send.
+Leaves out: routers of a dragonfly are the cluster's, whatever their nodes send.
 """
 
 from __future__ import annotations
@@ -23,25 +24,30 @@ from parsim.cluster.hardware import Cable, Network
 from parsim.cluster.topology.fabrics import Nics, fabric_cables
 
 
-def mixed_fabric(networks: Sequence[Network], nics: Nics) -> Iterator[Cable]:
+def mixed_fabric(switches: Network, networks: Sequence[Network], nics: Nics) -> Iterator[Cable]:
     """All cables between nodes, each with a network and interfaces of its own.
+
+    Args:
+        switches: what is above the interfaces.
+        networks: of each node.
+        nics: the names of its interfaces.
 
     Raises:
         CatalogError: a torus that the nodes do not fill.
     """
     latency = max(one.latency for one in networks) / 2
-    for cable in fabric_cables(networks[0], nics):
+    for cable in fabric_cables(switches, nics):
         if cable.link_class == "nic":
             own = networks[_place(cable.source)]
             yield replace(
                 cable, bandwidth=own.nic_bandwidth, efficiency=own.efficiency, latency=latency
             )
         elif cable.link_class == "spine":
-            yield _scaled(cable, _uplink_share(networks, nics, _place(cable.source)))
-        elif cable.link_class == "cable" and networks[0].fabric != "dragonfly":
+            yield _scaled(cable, _uplink_share(switches, networks, nics, _place(cable.source)))
+        elif cable.link_class == "cable" and switches.fabric != "dragonfly":
             ends = (networks[_place(end)] for end in (cable.source, cable.target))
             least = min(one.node_bandwidth for one in ends)
-            yield _scaled(cable, least / networks[0].node_bandwidth)
+            yield _scaled(cable, least / switches.node_bandwidth)
         else:
             yield cable
 
@@ -55,12 +61,12 @@ def _scaled(cable: Cable, times: float) -> Cable:
     return replace(cable, bandwidth=cable.bandwidth * times)
 
 
-def _uplink_share(networks: Sequence[Network], nics: Nics, group: int) -> float:
-    """What a leaf group's nodes send on a leaf, over what they would if all were the first's."""
-    wide = networks[0].nodes_per_leaf
+def _uplink_share(switches: Network, networks: Sequence[Network], nics: Nics, group: int) -> float:
+    """What a leaf group's nodes send on a leaf, over what the switches take them to send."""
+    wide = switches.nodes_per_leaf
     members = range(group * wide, min((group + 1) * wide, len(nics)))
-    first, rails = networks[0], 1
-    if first.fabric == "rail-optimised":
-        rails = min(first.rails or len(nics[0]), len(nics[0]))
+    rails = 1
+    if switches.fabric == "rail-optimised":
+        rails = min(switches.rails or len(nics[0]), len(nics[0]))
     each = [-(-len(nics[node]) // rails) * networks[node].nic_bandwidth for node in members]
-    return fmean(each) / (-(-len(nics[0]) // rails) * first.nic_bandwidth)
+    return fmean(each) / (-(-len(nics[0]) // rails) * switches.nic_bandwidth)

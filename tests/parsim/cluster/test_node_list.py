@@ -44,4 +44,4 @@ def test_what_is_no_list_is_refused(text: str, said: str) -> None:
 
 
 def test_devices_come_after_those_that_are_taken() -> None:
-    assert free_devices((0, 2), 2, 8, {2: 4}, "job") == (0, 1, 20, 21)
+    assert free_devices([(0, 2), (2, 2)], [8, 8, 8], {2: 4}, "job") == (0, 1, 20, 21)

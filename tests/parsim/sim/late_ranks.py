@@ -6,7 +6,7 @@ the others. Slow and simple on purpose.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from parsim.cost.step import StepCosts
 from parsim.schedule import Kind
-from parsim.sim.draws import Block, Ranks
-from parsim.sim.graph import KINDS, Graph
+from parsim.sim.draws import Block, Ranks, Seconds
+from parsim.sim.graph import KINDS, Graph, Index
 from parsim.sim.maxplus import ClassTimes
 from parsim.sim.own_costs import compute_seconds
 
@@ -29,13 +29,15 @@ class RecordedBlock(Block):
         self.kept: dict[int, NDArray[np.float64]] = {}
         self.place = 0
 
-    def late(self, place: int, rank: int, seconds: float) -> Array | float:
+    def late(self, place: int, rank: int, seconds: Seconds) -> Array | float:
         self.place = place
         return super().late(place, rank, seconds)
 
-    def late_update(self, rank: int, seconds: float) -> Array | float:
+    def late_update(
+        self, rank: int, seconds: Sequence[float], classes: Sequence[Index]
+    ) -> list[Array | float]:
         self.place = -1 - rank
-        return super().late_update(rank, seconds)
+        return super().late_update(rank, seconds, classes)
 
     def factors(self, rank: int) -> NDArray[np.float32]:
         found = super().factors(rank)
@@ -75,14 +77,15 @@ def step_time(
         stage, kind = divmod(what, KINDS)
         before, source = int(graph.before[place]) - 1, int(graph.source[place]) - 1
         own, hiccups = block.kept[place], block.stopped(place)
-        whole, part = float(times.duration[what, 0]), float(compute[Kind(kind)][stage, 0])
+        wholes, parts = times.duration[what], compute[Kind(kind)][stage]
         begun = np.zeros((ranks.groups, ranks.members))
         took = np.zeros_like(begun)
         for group in range(ranks.groups):
+            whole, part = _own(wholes, group), _own(parts, group)
             for member in range(ranks.members):
                 start = ended[before][group][member].end if before >= 0 else 0.0
                 if source >= 0:
-                    hop = float(times.hop[int(graph.duration_class[source]), 0])
+                    hop = _own(times.hop[int(graph.duration_class[source])], group)
                     if int(graph.rank[source]) == row:
                         hop = 0.0
                     start = max(start, ended[source][group][member].end + hop)
@@ -94,21 +97,30 @@ def step_time(
     reduced = np.maximum(clock, _reduced(graph, costs, clock, ended))
     first, last = graph.schedule.stage_rank[0], graph.schedule.stage_rank[-1]
     if first != last and costs.tied[0] > 0:
-        reduced[first] = reduced[last] = np.maximum(reduced[first], reduced[last]) + costs.tied[0]
+        both = np.maximum(reduced[first], reduced[last])
+        reduced[first] = reduced[last] = both + costs.tied[:, None]
     barrier = float(reduced.max()) + float(costs.late[0]) + float(costs.norm[0])
     updates = [
         barrier
-        + float(costs.optimizer[row, 0]) * float(np.exp(block.kept[-1 - row][..., step].max()))
-        + float(costs.gather[row, 0])
+        + _own(costs.optimizer[row], group) * float(np.exp(most))
+        + _own(costs.gather[row], group)
         for row in range(ranks.pp)
+        for group, most in enumerate(block.kept[-1 - row][..., step].max(axis=0))
     ]
     return max(updates)
+
+
+def _own(values: Array, group: int) -> float:
+    """A replica's, of one column for all or of one for each."""
+    return float(values[group % len(values)])
 
 
 def _replicas(ranks: Ranks, kind: int) -> int:
     meets: Mapping[int, int] = {
         Kind.F: ranks.meet_forward,
         Kind.B: max(ranks.meet_forward, ranks.meet_backward),
+        Kind.I: ranks.meet_forward,
+        Kind.W: ranks.meet_backward,
     }
     return meets[kind]
 
@@ -138,10 +150,14 @@ def _reduced(
             count, each = int(costs.buckets[stage, 0]), float(costs.bucket_time[stage, 0])
             send = 0.0
             if costs.blocking_p2p and stage and schedule.stage_rank[stage - 1] != row:
-                send = float(costs.hop[stage - 1, 0])
+                send = 1.0
             done = [group[0] for group in ended[int(graph.last_backward[stage])]]
+            sends = [send * _own(costs.hop[stage - 1], group) for group in range(len(done))]
             for bucket in range(1, count + 1):
-                made = [one.end - send - (one.length - send) * (1 - bucket / count) for one in done]
+                made = [
+                    one.end - hop - (one.length - hop) * (1 - bucket / count)
+                    for one, hop in zip(done, sends, strict=True)
+                ]
                 ready = max(made) if costs.overlap_reduce else float(clock[row].max())
                 free = max(free, ready) + each
         out[row] = free

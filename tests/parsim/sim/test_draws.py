@@ -64,10 +64,26 @@ def test_the_update_waits_for_the_slowest_of_all_groups() -> None:
     for apart in (frozenset[int](), frozenset({0})):
         block = Block(graph_of_one(), ranks, jitter, np.zeros(8000, dtype=np.int64), seed=1,
                       number=0, one_by_one=apart)  # fmt: skip
-        found.append(np.array(block.late_update(0, SECONDS)))
+        found.append(np.array(block.late_update(0, [SECONDS], [np.arange(16)])[0]))
     assert found[0].shape == (8000,)
     assert two_sample(*found) < 1
     assert found[0].mean() == pytest.approx(2 * np.expm1(0.1 * 2.38), rel=0.02)  # of 64 draws
+
+
+def test_the_update_of_each_class_waits_for_its_own_groups() -> None:
+    """At once or one by one: the largest of 4 x 4 and of 12 x 4 draws, each of its seconds."""
+    jitter = Jitter(speed_spread=0.0, noise=0.1, hiccups=0.0)
+    ranks = Ranks(pp=1, groups=16, members=4)
+    classes = [np.arange(4), np.arange(4, 16)]
+    found = []
+    for apart in (frozenset[int](), frozenset({0})):
+        block = Block(graph_of_one(), ranks, jitter, np.zeros(8000, dtype=np.int64), seed=1,
+                      number=0, one_by_one=apart)  # fmt: skip
+        found.append([np.array(one) for one in block.late_update(0, [SECONDS, 3.0], classes)])
+    for at_once, each, expected in zip(*found, (2 * 1.77, 3 * 2.23), strict=True):
+        assert two_sample(at_once, each) < 1
+        assert at_once.mean() == pytest.approx(0.1 * expected, rel=0.15)
+    assert abs(np.corrcoef(found[0])[0, 1]) < 0.05
 
 
 def test_hiccups_come_as_often_as_they_should() -> None:

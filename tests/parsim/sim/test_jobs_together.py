@@ -11,8 +11,8 @@ from parsim.cluster.hardware import Network, System
 from parsim.cost.job import Job
 from parsim.errors import CatalogError, InputError
 from parsim.plan import Plan
-from parsim.sim import jobs_together as module
-from parsim.sim.jobs_together import JobAt, JobsTogether, jobs_together, together_timeline
+from parsim.sim.jobs_together import JobsTogether, jobs_together, together_timeline
+from parsim.sim.placed_jobs import JobAt, PlacedJobs
 
 PLAN = Plan(dp_replicate=16, num_microbatches=1)
 """One ring over two nodes whose gradients are all on the spine at the end."""
@@ -41,10 +41,10 @@ def test_jobs_without_a_common_link_slow_each_other_by_exactly_nothing(job: Job)
     assert [one.slowdown for one in found.jobs] == [0.0, 0.0]
 
 
-def test_the_engine_says_so_too_where_it_runs(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_says_so_too_where_it_runs(job: Job) -> None:
     """Steps beside each other on separate links, against the same steps alone."""
     jobs = (at(thin(job), 0, 1), at(thin(job), 2, 3, name="b", plan=Plan(pp=2, dp_replicate=8)))
-    placed = module._Placed(jobs, jobs[0].job.system, (), None)
+    placed = PlacedJobs(jobs, jobs[0].job.system, (), None)
     ran = placed.run(placed.fabric([0, 1]), [0, 1], 3)
     for place in (0, 1):
         for step in ran[place].ended:

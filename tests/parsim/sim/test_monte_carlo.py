@@ -13,12 +13,11 @@ import parsim
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.errors import InputError
-from parsim.plan import Plan, PlanTable
+from parsim.plan import Plan
 from parsim.scenario import Scenario
 from parsim.sim import simulate
-from parsim.sim.evaluate import evaluate
 from parsim.sim.monte_carlo import Study, place, ranks_of, simulate_jitter
-from parsim.sim.simulate import plan_shape
+from parsim.sim.pipelines import priced_plan
 
 SCENARIOS = Path(__file__).resolve().parents[3] / "scenarios"
 STILL = Jitter(speed_spread=0.0, noise=0.0, hiccups=0.0)
@@ -109,9 +108,8 @@ def test_every_rank_has_a_place_of_its_own() -> None:
 
 def study(scenario: Scenario, jitter: Jitter, steps: int) -> Study:
     plan = scenario.fixed_plan()
-    found = evaluate(scenario.job, PlanTable.of([plan]), plan_shape(plan))
-    return Study(graph=found.graph, costs=found.costs, ranks=ranks_of(plan, jitter), steps=steps,
-                 seed=0)  # fmt: skip
+    pipelines = priced_plan(scenario.job, plan).pipelines
+    return Study(pipelines=pipelines, ranks=ranks_of(plan, jitter), steps=steps, seed=0)
 
 
 def test_blocks_follow_one_another(small: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:

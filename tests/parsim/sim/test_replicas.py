@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from parsim.cost.jitter import Jitter
 from parsim.cost.step import StepCosts
@@ -13,6 +14,7 @@ from parsim.schedule import build_schedule
 from parsim.sim.draws import Block, Ranks, speeds
 from parsim.sim.evaluate import pipeline
 from parsim.sim.graph import Graph, build_graph
+from parsim.sim.pipelines import Pipelines
 from parsim.sim.plane import run_planes
 from parsim.sim.replicas import late_steps
 from parsim.sim.tail import tail
@@ -29,12 +31,17 @@ def block_of(
                 one_by_one=frozenset(range(ranks.pp)))  # fmt: skip
 
 
+def run(graph: Graph, costs: StepCosts, ranks: Ranks, block: Block) -> NDArray[np.float64]:
+    """Steps of replicas that are alike."""
+    return late_steps(Pipelines.alike(graph, costs, ranks.groups), ranks, [block])
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_nothing_late_is_tier_b_bit_for_bit(seed: int) -> None:
     schedule, costs = random_case(seed, dyadic=False)
     graph = build_graph(schedule)
     ranks = Ranks(pp=schedule.pp, groups=4, members=3, meet_forward=2, meet_backward=4)
-    found = late_steps(graph, costs, ranks, block_of(graph, ranks, STILL))
+    found = run(graph, costs, ranks, block_of(graph, ranks, STILL))
     assert (found == tail(graph, costs, pipeline(graph, costs)).updated[0]).all()
 
 
@@ -44,7 +51,7 @@ def test_speeds_alone_are_the_planes_of_each_cluster(seed: int) -> None:
     graph = build_graph(schedule)
     jitter = Jitter(speed_spread=0.1, noise=0.0, hiccups=0.0, slow_ranks=((0, 1.5),))
     ranks = Ranks(pp=schedule.pp, groups=4, members=3, slow=((0, 1, 2, 1.5),))
-    found = late_steps(graph, costs, ranks, block_of(graph, ranks, jitter))
+    found = run(graph, costs, ranks, block_of(graph, ranks, jitter))
     for cluster in range(3):
         slowdown = np.exp(speeds(ranks, jitter, 5, cluster)).transpose(0, 2, 1)
         expected = run_planes(graph, costs, slowdown).step_time
@@ -62,7 +69,7 @@ def test_noise_and_hiccups_are_a_simulation_of_every_rank(seed: int) -> None:
     block = block_of(graph, ranks, jitter, 2, RecordedBlock)
     assert isinstance(block, RecordedBlock)
     block.record()
-    found = late_steps(graph, costs, ranks, block)
+    found = run(graph, costs, ranks, block)
     for step in range(2):
         expected = step_time(graph, costs, ranks, block, step)
         assert found[step] == pytest.approx(expected, rel=1e-6)  # draws are single precision
@@ -77,7 +84,7 @@ def test_one_action_at_a_time_has_the_closed_form() -> None:
     graph, costs = even_case(pp=1, m=2)
     ranks = Ranks(pp=1, groups=1, members=1, slow=((0, 0, 0, 1.2),))
     jitter = Jitter(speed_spread=0.0, noise=0.0, hiccups=0.0, slow_ranks=((0, 1.2),))
-    found = late_steps(graph, costs, ranks, block_of(graph, ranks, jitter, 1))
+    found = run(graph, costs, ranks, block_of(graph, ranks, jitter, 1))
     assert found[0] == pytest.approx(2 * (1 + 2) * (0.25 + 0.75 * 1.2), rel=1e-12)
 
 
@@ -85,8 +92,8 @@ def test_exposed_communication_keeps_its_length() -> None:
     graph = build_graph(build_schedule("1f1b", pp=2, num_microbatches=4))
     costs = make_costs(2, 2, forward=1.0, backward=2.0, exposed=1.0)
     ranks = Ranks(pp=2, groups=3, members=2)
-    still = late_steps(graph, costs, ranks, block_of(graph, ranks, STILL))
-    late = late_steps(graph, costs, ranks, block_of(graph, ranks, Jitter(hiccups=0.0)))
+    still = run(graph, costs, ranks, block_of(graph, ranks, STILL))
+    late = run(graph, costs, ranks, block_of(graph, ranks, Jitter(hiccups=0.0)))
     assert late == pytest.approx(still, rel=1e-12)
 
 
@@ -95,8 +102,8 @@ def test_replicas_that_share_shards_wait_in_every_action() -> None:
     jitter = Jitter(speed_spread=0.0, noise=0.05, hiccups=0.0)
     alone = Ranks(pp=1, groups=64, members=1)
     shared = Ranks(pp=1, groups=64, members=1, meet_forward=64, meet_backward=64)
-    apart = late_steps(graph, costs, alone, block_of(graph, alone, jitter, 20)).mean()
-    together = late_steps(graph, costs, shared, block_of(graph, shared, jitter, 20)).mean()
+    apart = run(graph, costs, alone, block_of(graph, alone, jitter, 20)).mean()
+    together = run(graph, costs, shared, block_of(graph, shared, jitter, 20)).mean()
     # largest of 64 draws: 2.37 sd in each action against about once over the root of 16 actions
     assert 24 < apart < 24 * (1 + 0.75 * 0.05 * 1.3)
     assert together == pytest.approx(24 * (1 + 0.75 * 0.05 * 2.37), rel=0.01)
