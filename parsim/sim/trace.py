@@ -3,41 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parsim.cost.job import Job
-from parsim.cost.stages import LayerTable, layer_counts
-from parsim.cost.step import StepCosts, stage_cut
-from parsim.plan import Plan, PlanTable
+from parsim.cost.stages import LayerTable
+from parsim.cost.step import StepCosts
+from parsim.plan import Plan
 from parsim.schedule import Action, Kind
+from parsim.sim.critical_path import critical_path
 from parsim.sim.evaluate import Evaluation
 from parsim.sim.inner import inner_spans, tensor_parts
-from parsim.sim.maxplus import ClassTimes
-from parsim.sim.memory import stage_kept
-from parsim.sim.own_costs import exposed_parts, weight_times
+from parsim.sim.memory_curves import memory_curves
+from parsim.sim.own_costs import exposed_parts
+from parsim.sim.placed import Placed, placed_actions
 from parsim.sim.tail import chunk_order, last_backwards, reduce_gradients, tied_owners
-from parsim.sim.weight_memory import frees_before_weights, kept_for_weights
-from parsim.timeline import Flow, MemoryCurve, Span, Timeline, ordered
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """An action with its rank and times.
-
-    Its rank is free for it from `ready` on. It computes from `start` to `end`; its rank is free
-    for the next one at `free`, which is later where sends block; its message is there at `arrival`.
-    """
-
-    action: Action
-    rank: int
-    ready: float
-    start: float
-    end: float
-    free: float
-    arrival: float
+from parsim.timeline import Flow, Span, Timeline, ordered
 
 
 def build_timeline(
@@ -48,7 +30,7 @@ def build_timeline(
     tensor: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> Timeline:
     """Draw what tier B computed for a single plan; `tensor` are its `tensor_parts`, if known."""
-    placed = list(_placed(found))
+    placed = list(placed_actions(found))
     spans = [_compute_span(found, item) for item in placed]
     tensor = tensor or tensor_parts(job, plan, layers, found.costs)
     spans += list(inner_spans(spans, tensor))
@@ -59,8 +41,8 @@ def build_timeline(
     return Timeline(
         spans=in_order,
         flows=tuple(_flows(found, in_order, number)),
-        memory=tuple(_memory_curves(job, plan, layers, found, placed)),
-        critical=tuple(_critical(found, placed, number)),
+        memory=tuple(memory_curves(job, plan, layers, found, placed)),
+        critical=tuple(critical_path(found, placed, number)),
         meta=_meta(job, plan, found),
     )
 
@@ -83,38 +65,6 @@ def _meta(job: Job, plan: Plan, found: Evaluation) -> dict[str, object]:
         "peak_allocated_bytes": float(found.memory.peak[:, 0].max()),
         "rank_labels": {str(r): f"pp {r}" for r in range(plan.pp)},
     }
-
-
-def _placed(found: Evaluation) -> Iterator[Placed]:
-    """Walk ranks in order; start = max(previous end, arrival) as in the recurrence.
-
-    Never end - duration: that rounds, and a span could start before the one that it waits for.
-    """
-    graph, costs, run = found.graph, found.costs, found.run
-    if run.finish is None:
-        raise RuntimeError("a timeline needs evaluate(..., keep=True)")
-    finish = run.finish[:, 0]
-    hop = ClassTimes.of(graph, costs).hop[:, 0]
-    arrival = finish if costs.blocking_p2p else finish + hop[graph.duration_class]
-    heard = np.concatenate([[0.0], arrival])[graph.source]
-    position = iter(graph.position.tolist())
-    for rank, row in enumerate(graph.schedule.ranks):
-        clock = 0.0
-        for action, at in zip(row, position, strict=False):
-            ready, start, clock = clock, max(clock, float(heard[at])), float(finish[at])
-            end = start + _duration(found, action)
-            yield Placed(action, rank, ready, start, end, clock, float(arrival[at]))
-
-
-def _duration(found: Evaluation, action: Action) -> float:
-    costs, stage = found.costs, action.stage
-    if action.kind == Kind.F:
-        return float(costs.forward[stage, 0])
-    whole = float(costs.backward[stage, 0])
-    if action.kind == Kind.B:
-        return whole
-    weight = float(weight_times(costs)[stage, 0])
-    return weight if action.kind == Kind.W else whole - weight
 
 
 def _hop(found: Evaluation, action: Action) -> float:
@@ -238,105 +188,3 @@ def _flows(
             stage = span.stage + (1 if span.kind == "SEND_F" else -1)
             kind = span.kind.replace("SEND", "RECV")
             yield Flow(i, number[(rank_of[stage], kind, stage, span.microbatch)])
-
-
-def _memory_curves(
-    job: Job, plan: Plan, layers: LayerTable, found: Evaluation, placed: list[Placed]
-) -> Iterator[MemoryCurve]:
-    """Static bytes, plus what each forward keeps until its backward ends; of I, what W needs.
-
-    Logits, temporary and communication buffers stand on top while actions run, so that the
-    highest point is the predicted peak and the end is back at the static bytes.
-    """
-    table = PlanTable.of([plan])
-    kept = stage_kept(layers, layer_counts(job.model, stage_cut(job, table)))[:, 0]
-    peak, static = found.memory.peak[:, 0], found.memory.static[:, 0]
-    frees = frees_before_weights(job, table, found.graph.schedule)
-    after = kept_for_weights(job, table, layers)[:, 0] if frees else kept
-    for rank in range(plan.pp):
-        stages = list(found.graph.schedule.stages_on(rank))
-        mine = [item for item in placed if item.rank == rank]
-        times, counts = _in_flight(mine, stages, frees=frees)
-        held = counts @ np.concatenate([kept[stages], after[stages]])
-        buffers = float(peak[rank] - static[rank] - held.max())
-        on_top = np.where(times < times[-1], buffers, 0.0)
-        level = float(static[rank]) + held + on_top
-        yield MemoryCurve(
-            rank=rank,
-            times=tuple(times.tolist()),
-            bytes=tuple(level.tolist()),
-            static=float(static[rank]),
-            activations=tuple(held.tolist()),
-        )
-
-
-def _in_flight(
-    placed: list[Placed], stages: list[int], *, frees: bool
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Micro-batches in flight on each stage over time, zero before the first action.
-
-    Behind the stages' columns are those of micro-batches that wait for their W only, where I frees
-    what W does not need. Whole numbers, so that nothing is left over at the end; what ends at a
-    moment is freed before what starts then.
-    """
-    changes: list[tuple[float, int, int]] = []
-    for item in placed:
-        kind, chunk = item.action.kind, stages.index(item.action.stage)
-        waiting = len(stages) + chunk
-        if kind == Kind.F:
-            changes.append((item.start, 1, chunk))
-        elif kind == Kind.I and frees:
-            changes += [(item.end, -1, chunk), (item.end, 1, waiting)]
-        elif kind != Kind.I:
-            changes.append((item.end, -1, waiting if kind == Kind.W and frees else chunk))
-    changes.sort()
-    steps = np.zeros((len(changes) + 1, 2 * len(stages)))
-    for i, (_, change, column) in enumerate(changes, start=1):
-        steps[i, column] = change
-    times = np.array([0.0, *(time for time, _, _ in changes)])
-    return times, steps.cumsum(axis=0)
-
-
-def _critical(
-    found: Evaluation,
-    placed: list[Placed],
-    number: dict[tuple[int, str, int, int], int],
-) -> list[int]:
-    """Walk back from the last action: whichever predecessor ends when this one starts."""
-    by_key = {tuple(item.action): item for item in placed}
-    before: dict[tuple[int, ...], Placed] = {}
-    last: dict[int, Placed] = {}
-    for item in placed:
-        if item.rank in last:
-            before[tuple(item.action)] = last[item.rank]
-        last[item.rank] = item
-    at: Placed | None = max(last.values(), key=lambda item: item.free)
-    path: list[int] = []
-    while at is not None:
-        path.append(number[(at.rank, at.action.kind.name, at.action.stage, at.action.microbatch)])
-        at = _cause(found, at, before.get(tuple(at.action)), by_key)
-    return path[::-1]
-
-
-def _cause(
-    found: Evaluation,
-    item: Placed,
-    previous: Placed | None,
-    by_key: dict[tuple[int, ...], Placed],
-) -> Placed | None:
-    """The predecessor that let an action start last."""
-    stage, kind, microbatch = item.action
-    last_stage = found.graph.schedule.num_stages - 1
-    source: Placed | None = None
-    if kind == Kind.F and stage > 0:
-        source = by_key[(stage - 1, Kind.F, microbatch)]
-    elif kind == Kind.B or kind == Kind.I:
-        source = (
-            by_key[(stage, Kind.F, microbatch)]
-            if stage == last_stage
-            else by_key.get((stage + 1, Kind.B, microbatch))
-            or by_key[(stage + 1, Kind.I, microbatch)]
-        )
-    if source is None or previous is None:
-        return source or previous
-    return source if source.arrival >= previous.free else previous
