@@ -225,7 +225,7 @@ def _call(system: System, kind: Kind, size: float, where: Groups) -> Call:
 
 SPREAD = {
     "measured": (0.57, 0.36, 0.12, 0.05),
-    "node": (0.66, 0.50, 0.15, 0.05),
+    "node": (0.66, 0.50, 0.15, 0.04),
     "across": (0.85, 0.82, 0.57, 0.22),
 }
 """Standard deviation of ln(measured / predicted), by `size_class`."""

@@ -88,6 +88,7 @@ def _constants(found: Scores) -> Iterator[str]:
         ("ring's share of the link rate (`intra.efficiency`)", found.fitted.ring, 1.0, ".3f"),
         ("NVLS over ring (`nvls`)", constants.nvls, 1.0, ".3f"),
         ("ramp of an all-reduce of 8 at 1 MiB, us (`ramp`)", constants.ramp, 1e6, ".1f"),
+        ("part of a ring's step without sending (`idle`)", constants.idle, 1.0, ".3f"),
     )
     for name, values, unit, form in rows:
         cells = [
@@ -98,7 +99,8 @@ def _constants(found: Scores) -> Iterator[str]:
     yield (
         f"A call of two ranks takes {constants.call * 1e6:.1f} us (`call`); torch's call and "
         f"events add {found.fitted.torch * 1e6:.1f} us to what nccl-tests and profilers show "
-        f"(`CALL_OF_TORCH`). Not fitted: {constants.hop * 1e6:.1f} us a ring step (NCCL's LL), "
+        f"(`CALL_OF_TORCH`). `idle` of bridged pairs: {constants.idle['bridge']:.3f}. "
+        f"Not fitted: {constants.hop * 1e6:.1f} us a ring step (NCCL's LL), "
         f"{constants.across * 1e6:.0f} us per doubling of the nodes, and "
         f"{constants.crossings:.0f} times the network's latency beyond "
         f"{constants.usual * 1e6:.0f} us, "

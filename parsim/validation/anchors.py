@@ -4,7 +4,7 @@
 prints it. The prediction takes no measured curve of the system, only its catalog entry and the
 constants of `parsim/cost/shape.py` and `parsim/cost/tuner.py`. `data/network/unpredicted.csv` has
 those whose links nobody stated, and `data/network/curves.csv` whole curves in the schema of
-`data/collectives` that no fit sees.
+`data/collectives` that `make fit-collectives` does not see.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ WITHIN = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
-    """One measured bus bandwidth and its prediction, bytes/s; `remark` says what else is known."""
+    """One measured bus bandwidth and its prediction, bytes/s; `remark` says what else is known.
+
+    `gave` names the constant that was taken from this very row, which proves nothing of it.
+    """
 
     system: str
     ranks: int
@@ -40,6 +43,7 @@ class Anchor:
     predicted: float
     source: str
     remark: str
+    gave: str = ""
 
     @property
     def error(self) -> float:
@@ -94,7 +98,7 @@ def bridged(bridges: int, size: float) -> float:
 
 
 def kept_aside() -> Path:
-    """Whole public curves that no constant is fitted to."""
+    """Whole public curves outside `make fit-collectives`."""
     with as_file(files("parsim.validation") / "data" / "network" / "curves.csv") as path:
         return path
 
@@ -117,6 +121,7 @@ def _anchor(row: dict[str, str]) -> Anchor:
         predicted=share * size / found.seconds,
         source=row["source"],
         remark=row["remark"],
+        gave=row["gave"],
     )
 
 

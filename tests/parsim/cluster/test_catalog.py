@@ -24,6 +24,8 @@ DEVICES = [
 ]
 SYSTEMS = [
     *("dgx-1v", "dgx-a100", "dgx-h100", "hgx-h200", "dgx-b200", "gb200-nvl72"),
+    *("dgx-2", "aws-p4d", "aws-p5", "aws-p5en"),
+    *("rtx-4090-node", "rtx-4090-peer-node", "l40s-node"),
     *("aws-p6-b200", "gcp-a4", "gcp-a3-mega", "gcp-a3-high"),
     *("a100-nvlink-pairs", "h100-nvlink-pairs", "gb300-nvl72", "dgx-b300"),
     *("hgx-h800", "hgx-h20", "hgx-a800", "a100-pcie-node", "cpu"),
@@ -31,7 +33,7 @@ SYSTEMS = [
 UNSOURCED_KINDS = (
     "network fabric",
     "cables",
-    *("text", "flag", "fabric", "generation", "library", "tiles"),
+    *("text", "flag", "fabric", "generation", "library", "tuner", "tiles"),
     *("residuals", "curves", "cables", "network fabric"),
 )
 
