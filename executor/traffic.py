@@ -35,6 +35,9 @@ from executor.exposed import Interval, Transfer, attribute, gaps
 LESSONS = 16
 """Pairs of collectives by which a group's channels are learnt; a group of gloo has two threads."""
 
+CONTEXT_RANGE = "parsim:context"
+"""Around each message of keys and values between context-parallel ranks."""
+
 _OTHERS = ("send", "recv", "SendRecv", "barrier")
 
 

@@ -19,12 +19,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from executor.loss import IGNORED
 from executor.memory import step_bytes
-from executor.mesh import replica_index
 from executor.module import OUTPUT_TABLE, TOKEN_TABLE
 from executor.optimizer import OptimizerConfig, StageOptimizer, gradient_norm
 from executor.parallel.buckets import local_tensor
 from executor.parallel.data import whole_tensor
 from executor.train import Trainer, build_trainer
+from executor.parallel.context import own_part
 from executor.verify import gather_gradients, max_relative_error, mean_loss, reference
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, Recompute
@@ -64,8 +64,8 @@ class Case:
 
     def step(self) -> float | None:
         """Forward and backward; the mean loss of the global batch where it is known."""
-        index = replica_index(self.plan, dist.get_rank())
-        tokens, targets = (x.chunk(self.plan.dp)[index] for x in self.batch(self.plan, self.spec))
+        batch = self.batch(self.plan, self.spec)
+        tokens, targets = own_part(self.spec, self.plan, dist.get_rank(), batch)
         losses = self.trainer.gradients(tokens, targets)
         return mean_loss(losses, self.trainer.mesh, self.plan) if losses else None
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from executor.loss import IGNORED
 from executor.measure import mean_over_ranks
 from executor.mesh import replica_index
+from executor.parallel.context import own_part
 from executor.tolerance import judge
 from executor.train import build_trainer, process_group
 from executor.verify import gather_gradients
@@ -46,8 +47,7 @@ def verified(spec: TransformerSpec, plan: Plan) -> dict[str, Any]:
         trainer = build_trainer(spec, plan, device=CPU, seed=SEED)
     except PlanError as error:
         return {"refused": str(error)}
-    share = replica_index(plan, dist.get_rank())
-    mine = tokens.chunk(plan.dp)[share], targets.chunk(plan.dp)[share]
+    mine = own_part(spec, plan, dist.get_rank(), (tokens, targets))
     trainer.gradients(*mine)
     losses = trainer.gradients(*mine)
     loss = mean_over_ranks(losses, CPU)
