@@ -22,7 +22,7 @@ from executor.attention import Core
 from executor.data import replica_rows
 from executor.mesh import coordinates, ranks_by_place, replica_index
 from executor.module import Stage
-from executor.parallel.ring import Exchange, Ring
+from executor.parallel.ring import Ring
 from parsim.errors import PlanError
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
@@ -72,10 +72,10 @@ def apply_context_parallel(stage: Stage, plan: Plan, group: dist.ProcessGroup | 
     places = token_places(spec, plan.cp, index)
     if stage.embedding is not None:
         stage.embedding.places = places
-    exchange: Exchange = Ring(group=group, causal=spec.causal)
+    ring = Ring(group=group, causal=spec.causal)
     for module in stage.modules():
         if isinstance(module, Core):
-            module.across = exchange
+            module.across = ring
     for layer in stage.layers.values():
         if layer.attention.rotary is not None:
             layer.attention.rotary.places = places

@@ -5,9 +5,12 @@
     rank 2   q2 k2 | q2 k1 | q2 k0
 
 Rows of scores are put together by their log-sum-exp, which is exact (arXiv:2310.01889). Backward
-sends the blocks round once more, and with each the sum of its gradients so far, which takes one
-more hop home: messages of sizes b, 2b, .. 2b, b beside cp blocks, and b beside nothing, where b is
-that of a rank's keys and values.
+starts from the block that came last and goes the other way round, so that it ends with the own one.
+With each block travels the sum of its gradients so far, a step behind. Where b are the bytes of a
+rank's keys and values, messages have
+
+    forward    b, b, .. b       cp - 1 of them, each beside a block
+    backward   b, 2b, .. 2b, b  cp of them, each beside a block
 
 Where a causal sequence is cut into pieces from either end (`executor.parallel.context`), half of a
 foreign block is seen and half is not, so each takes the same time:
@@ -70,25 +73,27 @@ class Ring:
         """Every rank's block with the number of the rank, the own one first."""
         rank, size = dist.get_rank(self.group), dist.get_world_size(self.group)
         held = kv
-        for step in range(size):
-            if step == size - 1:
-                yield (rank - step) % size, held
-                return
+        for step in range(size - 1):
             coming = torch.empty_like(kv)
-            message = self._pass_on(held, coming)
+            message = self._pass_on(held, coming, 1)
             yield (rank - step) % size, held
             message.wait()
             held = coming
+        yield (rank + 1) % size, held
 
     def returned(self, kv: Tensor, gradient: Gradient) -> Tensor:
-        """The gradient of the own block: what all ranks found, added up on its way round."""
+        """The gradient of the own block: what all ranks found, added up on its way round.
+
+        `kv` is the block that `blocks` gave last.
+        """
         rank, size = dist.get_rank(self.group), dist.get_world_size(self.group)
-        held = kv.unsqueeze(0)  # [block] or [block, sum of its gradients]
+        held = kv.unsqueeze(0)  # [block], later [block, sum of the gradients of the one before]
         for step in range(size):
             first, last = step == 0, step == size - 1
             coming = kv.new_empty(1 if last else 2, *kv.shape)
-            message = self._pass_on(held[-1:] if last else held, coming[:1] if first else coming)
-            keys, by_key, by_value = gradient((rank - step) % size, held[0])
+            sent = held[-1:] if last else held
+            message = self._pass_on(sent, coming[:1] if first else coming, -1)
+            keys, by_key, by_value = gradient((rank + 1 + step) % size, held[0])
             message.wait()
             total = coming[-1]
             if first:
@@ -96,18 +101,13 @@ class Ring:
             total[0, :, :, keys].add_(by_key)
             total[1, :, :, keys].add_(by_value)
             held = coming
-        home = torch.empty_like(kv)
-        self._pass_on(held[-1], home).wait()
-        return home
+        return held[-1]
 
-    def _pass_on(self, mine: Tensor, coming: Tensor) -> _Message:
-        """Send to the next rank and receive from the one before; begins at once."""
+    def _pass_on(self, mine: Tensor, coming: Tensor, way: int) -> _Message:
+        """Send to the next rank in a way round and receive from the one before; begins at once."""
         rank, size = dist.get_rank(self.group), dist.get_world_size(self.group)
-        after, before = ((rank + way) % size for way in (1, -1))
-        return _Message(self.group, mine.contiguous(), after, coming, before)
-
-
-Exchange = Ring
+        after, before = (rank + way) % size, (rank - way) % size
+        return _Message(self.group, mine, after, coming, before)
 
 
 class _Message:
@@ -136,7 +136,7 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch has no
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, kv: Tensor, ring: Ring) -> Tensor:  # noqa: ANN401
-        out, lse = q, q  # of the own block, which is the first
+        block, out, lse = kv, q, q  # of the own block, which is the first
         for source, block in ring.blocks(kv):
             queries, keys, causal = ring.part(source, kv.shape[3])
             k, v = block[:, :, :, keys]
@@ -145,7 +145,7 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch has no
                 out, lse = found
             else:
                 _merge(out[:, :, queries], lse[:, :, queries], *found)
-        ctx.save_for_backward(q, kv, out, lse)
+        ctx.save_for_backward(q, block, out, lse)
         ctx.ring = ring
         return out
 
