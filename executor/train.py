@@ -120,8 +120,8 @@ def build_trainer(
 def _dropout_place(plan: Plan, place: dict[str, int]) -> tuple[int, ...]:
     """Tensor ranks draw the same masks, unless sequence parallelism gives them other tokens."""
     shared = (place["dp_replicate"], place["dp_shard"], place["pp"])
-    shared += (place["cp"],) if plan.cp > 1 else ()
-    return (*shared, place["tp"]) if plan.sequence_parallel else shared
+    own = (place["cp"],) if plan.cp > 1 else ()  # other tokens
+    return (*shared, *own, place["tp"]) if plan.sequence_parallel else (*shared, *own)
 
 
 def _replica(

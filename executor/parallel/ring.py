@@ -61,13 +61,8 @@ class Ring:
         return found
 
     def part(self, source: int, tokens: int) -> Part:
-        """What is seen of the block of a rank."""
-        rank, half = dist.get_rank(self.group), tokens // 2
-        if not self.causal or source == rank:
-            return Part(WHOLE, WHOLE, self.causal and source == rank)
-        if source < rank:
-            return Part(WHOLE, slice(0, half), causal=False)
-        return Part(slice(half, None), WHOLE, causal=False)
+        """What is seen here of the block of a rank."""
+        return part(dist.get_rank(self.group), source, tokens, causal=self.causal)
 
     def blocks(self, kv: Tensor) -> Iterator[tuple[int, Tensor]]:
         """Every rank's block with the number of the rank, the own one first."""
@@ -144,7 +139,7 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch has no
             if block is kv:
                 out, lse = found
             else:
-                _merge(out[:, :, queries], lse[:, :, queries], *found)
+                put_in(out[:, :, queries], lse[:, :, queries], *found)
         ctx.save_for_backward(q, block, out, lse)
         ctx.ring = ring
         return out
@@ -157,16 +152,25 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch has no
         def gradient(source: int, block: Tensor) -> tuple[slice, Tensor, Tensor]:
             queries, keys, causal = ctx.ring.part(source, kv.shape[3])
             k, v = block[:, :, :, keys]
-            here = (x[:, :, queries] for x in (grad, q))
-            there = (x[:, :, queries] for x in (out, lse))
-            found = attend_backward(*here, k, v, *there, causal=causal)
+            here, mine, result, sums = (x[:, :, queries] for x in (grad, q, out, lse))
+            found = attend_backward(here, mine, k, v, result, sums, causal=causal)
             by_query[:, :, queries].add_(found[0])
             return keys, found[1], found[2]
 
         return by_query, ctx.ring.returned(kv, gradient), None
 
 
-def _merge(out: Tensor, lse: Tensor, more: Tensor, its: Tensor) -> None:
+def part(rank: int, source: int, tokens: int, *, causal: bool) -> Part:
+    """What the queries of a rank see of the keys of another one; both have so many tokens."""
+    half = tokens // 2
+    if not causal or source == rank:
+        return Part(WHOLE, WHOLE, causal and source == rank)
+    if source < rank:
+        return Part(WHOLE, slice(0, half), causal=False)
+    return Part(slice(half, None), WHOLE, causal=False)
+
+
+def put_in(out: Tensor, lse: Tensor, more: Tensor, its: Tensor) -> None:
     """Add another block's result to what there is, in place.
 
     out + (more - out) sigmoid(its - lse), which is the mean weighted by exp of both.

@@ -91,16 +91,12 @@ def kept_parts(
     return out
 
 
-def whole_bytes(
-    layer: Layer, table: PlanTable, seq_len: int, *, ring_output: bool = True
-) -> Array:
+def whole_bytes(layer: Layer, table: PlanTable, seq_len: int, *, ring_output: bool = True) -> Array:
     """Bytes a layer keeps when nothing is recomputed, (B,)."""
     return _total(whole_parts(layer, table, seq_len, ring_output=ring_output), table)
 
 
-def whole_parts(
-    layer: Layer, table: PlanTable, seq_len: int, *, ring_output: bool = True
-) -> Parts:
+def whole_parts(layer: Layer, table: PlanTable, seq_len: int, *, ring_output: bool = True) -> Parts:
     """Bytes a layer keeps when nothing is recomputed, by kind.
 
     A matrix product keeps its input (in 8 bit where the precision says so), an elementwise

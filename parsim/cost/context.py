@@ -71,12 +71,14 @@ def exposed_exchange(
     """Seconds of the exchange that show, forward and backward, (B,).
 
     Ring, forward: cp - 1 messages of b (s/cp) 2 (kv heads/tp) d values, each beside the block of
-    core/cp seconds: (cp - 1) max(message - core/cp, 0). Backward sends keys, values and their
-    gradients, twice the bytes, and the gradients take one more hop home, beside nothing.
+    core/cp seconds: (cp - 1) max(message - core/cp, 0). Backward goes the other way round and ends
+    with the own block: keys and values beside the first block, gradients beside the last, and both,
+    twice the bytes, beside the cp - 2 others.
     Gathered: an all-gather of keys and values forward, again backward, and a reduce-scatter of
     their gradients; nothing hides them.
 
-    Source: see the module.
+    Source: see the module; messages of Transformer Engine's `AttnFuncWithCPAndKVP2P` and of
+    executor/parallel/ring.py.
     Leaves out: the multiprocessors that messages take from the blocks beside them.
     """
     where = groups(job.system, size=table.cp, stride=table.stride("cp"), world=table.world_size)
@@ -98,6 +100,7 @@ def _ring(
 
     steps, ahead, behind = table.cp - 1.0, core[0] / table.cp, core[1] / table.cp
     forward = steps * np.maximum(message(size) - ahead, 0.0)
-    backward = steps * np.maximum(message(2.0 * size) - behind, 0.0)
-    home = np.where(table.cp > 1, message(size), 0.0)
-    return np.asarray(forward), np.asarray(backward + home)
+    single = np.maximum(message(size) - behind, 0.0)
+    double = np.maximum(message(2.0 * size) - behind, 0.0)
+    backward = np.where(table.cp > 1, 2.0 * single + (steps - 1.0) * double, 0.0)
+    return np.asarray(forward), np.asarray(backward)

@@ -90,9 +90,7 @@ class LayerTable:
                 )
                 for layer in model.kinds
             ),
-            whole=tuple(
-                whole_bytes(layer, table, seq, ring_output=ring) for layer in model.kinds
-            ),
+            whole=tuple(whole_bytes(layer, table, seq, ring_output=ring) for layer in model.kinds),
             embedding=coster.cost(model.embedding),
             head=coster.cost(model.head),
             embedding_kept=whole_bytes(model.embedding, table, seq),

@@ -10,7 +10,9 @@ import pytest
 
 from executor.mesh import probe
 from parsim.errors import InputError, PlanError
+from parsim.model.transformer import build_transformer
 from parsim.plan import Plan
+from parsim.plan.executor_rules import unmergeable, unrunnable
 from parsim.schedule import Schedule, build_schedule
 
 torch = pytest.importorskip("torch")
@@ -25,7 +27,6 @@ from tests.executor.workers.specs import GPT  # noqa: E402
 BASE = Plan(precision="fp32")
 
 REFUSED: dict[str, tuple[Plan, str]] = {
-    "context": (replace(BASE, cp=2), "cp=2 cannot be run yet; use cp=1"),
     "uneven batches": (
         replace(BASE, dp_replicate=2, num_microbatches=3, replica_microbatches=(3, 1)),
         "replica_microbatches=[3, 1] cannot be run yet: every replica gets equally many "
@@ -70,6 +71,19 @@ REFUSED: dict[str, tuple[Plan, str]] = {
         "sequence_parallel=true needs tp > 1; use sequence_parallel=false",
     ),
 }  # fmt: skip
+
+
+def test_attention_with_dropout_is_not_put_together_from_blocks() -> None:
+    plan = replace(BASE, cp=2)
+    check_parallel(plan)
+    message = (
+        "cp=2: attention with dropout cannot be put together from blocks of keys here; use "
+        "dropout: false in the model section, or cp=1"
+    )
+    model = build_transformer(replace(GPT, dropout=True))
+    assert unrunnable(plan, model) == unmergeable(plan, dropout=True) == message
+    assert unrunnable(plan, build_transformer(GPT)) is None
+    assert unmergeable(replace(plan, cp=1), dropout=True) is None
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -119,6 +133,8 @@ KINDS: dict[str, tuple[Plan, str]] = {
     "bf16 parameters": (replace(BASE, precision="bf16"), "buckets"),
     "zero 1": (replace(BASE, dp_shard=2, zero_stage=1), "buckets"),
     "zero 2": (replace(BASE, dp_shard=2, zero_stage=2), "fully_shard"),
+    "context ranks": (replace(BASE, cp=2), "ddp"),
+    "context ranks, zero 1": (replace(BASE, cp=2, zero_stage=1), "buckets"),
 }
 
 

@@ -60,6 +60,9 @@ def test_the_sample_holds_every_kind_of_plan() -> None:
     assert {plan.zero_stage for plan in plans} == {0, 1, 2, 3}
     assert {plan.pp for plan in plans} == {1, 2, 4}
     assert {plan.tp for plan in plans} == {1, 2, 4}
+    assert {plan.cp for plan in plans} == {1, 2, 4}
+    assert {plan.zero_stage for plan in plans if plan.cp > 1} == {0, 1, 2, 3}
+    assert any(plan.cp > 1 and plan.tp > 1 and plan.pp > 1 for plan in plans)
     assert {plan.recompute for plan in plans} == {0, 1, 2}
     names = {plan.schedule for plan in plans if plan.pp > 1}
     assert names >= {"naive", "gpipe", "1f1b", "interleaved_1f1b", "own.csv"}

@@ -22,9 +22,9 @@ from executor.memory import step_bytes
 from executor.module import OUTPUT_TABLE, TOKEN_TABLE
 from executor.optimizer import OptimizerConfig, StageOptimizer, gradient_norm
 from executor.parallel.buckets import local_tensor
+from executor.parallel.context import own_part
 from executor.parallel.data import whole_tensor
 from executor.train import Trainer, build_trainer
-from executor.parallel.context import own_part
 from executor.verify import gather_gradients, max_relative_error, mean_loss, reference
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, Recompute
@@ -120,6 +120,25 @@ def count_collectives(case: Case) -> dict[str, Any]:
     return dict(counted.counts)
 
 
+def count_messages(case: Case) -> dict[str, Any]:
+    """How many messages of each size, in values, a rank sends round its ring in a step."""
+    sent: dict[str, int] = {}
+    post = dist.batch_isend_irecv
+
+    def counted(ways: list[dist.P2POp]) -> list[dist.Work]:
+        for way in ways:
+            if way.op is dist.isend:
+                size = str(way.tensor.numel())
+                sent[size] = sent.get(size, 0) + 1
+        works: list[dist.Work] = post(ways)
+        return works
+
+    dist.batch_isend_irecv = counted
+    case.step()
+    dist.batch_isend_irecv = post
+    return dict(sent)
+
+
 def whole_states_saved(case: Case) -> dict[str, Any]:
     """How many different hidden states of all tokens forward keeps for backward."""
     plan, spec = case.plan, case.spec
@@ -207,6 +226,7 @@ def update_error(case: Case, expected: dict[str, torch.Tensor]) -> float:
 
 QUESTIONS: dict[str, Callable[[Case], dict[str, Any]]] = {
     "collectives": count_collectives,
+    "messages": count_messages,
     "whole states saved": whole_states_saved,
     "bytes of logits": bytes_of_logits,
     "standing": standing,
