@@ -92,6 +92,18 @@ def test_four_ranks_send_keys_and_gradients_together_in_between() -> None:
     assert found.exposed_backward == pytest.approx(float(wanted), rel=1e-6)
 
 
+def test_beside_a_message_compute_loses_what_a_collective_takes() -> None:
+    """All of it: nothing hides. Half: a short message shows for half of its time."""
+    job = make_job()
+    message = float(p2p_time(job.system, 16_777_216.0, crosses=False, sharing=0.0))
+    for lost in (0.5, 1.0):
+        system = replace(job.system, interference=lost)
+        own = replace(job, cluster=replace(job.cluster, system=system))
+        found = core(own, cp=2, dp_replicate=4)
+        assert found.exposed_forward == pytest.approx(lost * message, rel=1e-12)
+        assert found.exposed_backward == pytest.approx(2.0 * lost * message, rel=1e-12)
+
+
 def test_gathered_keys_and_values_are_exposed() -> None:
     """8192 x 2 x 8 x 128 values of 2 bytes = 33,554,432 bytes over 4 ranks of a node."""
     job = make_job(context_exchange="gather")
