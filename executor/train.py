@@ -22,7 +22,7 @@ from executor.optimizer import OptimizerConfig, StageOptimizer
 from executor.parallel.context import apply_context_parallel, context_group
 from executor.parallel.data import LossFn, Replica, apply_data_parallel
 from executor.parallel.precision import edge_dtype, logits_dtype, storage_dtype
-from executor.parallel.refused import check_split_backward
+from executor.parallel.refused import check_context, check_split_backward
 from executor.parallel.tensor import apply_tensor_parallel, training_loss
 from executor.parallel.tied import TiedTable
 from executor.pipeline import PipelineRunner
@@ -97,6 +97,7 @@ def build_trainer(
     seed_dropout(seed, *_dropout_place(plan, place))
     schedule = schedule_of(plan)
     check_split_backward(plan, schedule)
+    check_context(plan, spec, device.type)
     replicas = tuple(
         _replica(spec, plan, mesh, context, stage, device=device, seed=seed)
         for stage in schedule.stages_on(pp)

@@ -23,10 +23,8 @@ from executor.data import replica_rows
 from executor.mesh import coordinates, ranks_by_place, replica_index
 from executor.module import Stage
 from executor.parallel.ring import Ring
-from parsim.errors import PlanError
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
-from parsim.plan.executor_rules import unmergeable
 from parsim.plan.record import AXES
 
 
@@ -58,17 +56,10 @@ def context_group(plan: Plan) -> dist.ProcessGroup | None:
 
 
 def apply_context_parallel(stage: Stage, plan: Plan, group: dist.ProcessGroup | None) -> None:
-    """Let a stage's forward take this rank's piece of each sequence, in place.
-
-    Raises:
-        PlanError: blocks of this model's attention cannot be put together.
-    """
+    """Let a stage's forward take this rank's piece of each sequence, in place."""
     if group is None:
         return
     spec, index = stage.spec, dist.get_rank(group)
-    message = unmergeable(plan, dropout=spec.dropout)
-    if message is not None:
-        raise PlanError(message)
     places = token_places(spec, plan.cp, index)
     if stage.embedding is not None:
         stage.embedding.places = places

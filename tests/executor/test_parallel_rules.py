@@ -12,14 +12,14 @@ from executor.mesh import probe
 from parsim.errors import InputError, PlanError
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan
-from parsim.plan.executor_rules import unmergeable, unrunnable
+from parsim.plan.executor_rules import unrunnable
 from parsim.schedule import Schedule, build_schedule
 
 torch = pytest.importorskip("torch")
 
 from executor.parallel.data import data_kind  # noqa: E402
 from executor.parallel.precision import edge_dtype, gradient_dtype, storage_dtype, wire_dtype  # noqa: E402
-from executor.parallel.refused import check_parallel, check_split_backward  # noqa: E402
+from executor.parallel.refused import check_context, check_parallel, check_split_backward  # noqa: E402
 from executor.parallel.tensor import check_splits  # noqa: E402
 from executor.verify import max_relative_error  # noqa: E402
 from tests.executor.workers.specs import GPT  # noqa: E402
@@ -73,17 +73,36 @@ REFUSED: dict[str, tuple[Plan, str]] = {
 }  # fmt: skip
 
 
-def test_attention_with_dropout_is_not_put_together_from_blocks() -> None:
-    plan = replace(BASE, cp=2)
+DROPOUT = (
+    "cp=2: attention with dropout cannot be put together from blocks of keys here; use dropout: "
+    "false in the model section, or cp=1"
+)
+CONTEXT: dict[str, tuple[dict[str, Any], bool, str, str | None]] = {
+    "alone": ({}, False, "cpu", None),
+    "dropout": ({}, True, "cpu", DROPOUT),
+    "dropout without context": ({"cp": 1}, True, "cpu", None),
+    "fp32 on a GPU": (
+        {}, False, "cuda",
+        "cp=2 with precision='fp32': blocks of attention run in 16 bit on a GPU; use "
+        "precision='bf16' or 'bf16_amp', or cp=1",
+    ),
+    "bf16 on a GPU": ({"precision": "bf16"}, False, "cuda", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONTEXT)
+def test_what_context_parallelism_cannot_do(name: str) -> None:
+    changes, dropout, device, message = CONTEXT[name]
+    plan, spec = replace(BASE, **{"cp": 2, **changes}), replace(GPT, dropout=dropout)
     check_parallel(plan)
-    message = (
-        "cp=2: attention with dropout cannot be put together from blocks of keys here; use "
-        "dropout: false in the model section, or cp=1"
-    )
-    model = build_transformer(replace(GPT, dropout=True))
-    assert unrunnable(plan, model) == unmergeable(plan, dropout=True) == message
-    assert unrunnable(plan, build_transformer(GPT)) is None
-    assert unmergeable(replace(plan, cp=1), dropout=True) is None
+    if message is None:
+        check_context(plan, spec, device)
+    else:
+        with pytest.raises(PlanError) as refused:
+            check_context(plan, spec, device)
+        assert str(refused.value) == message
+    if device == "cpu":  # the planner says the same
+        assert unrunnable(plan, build_transformer(spec)) == message
 
 
 @pytest.mark.parametrize("name", REFUSED)
