@@ -35,7 +35,7 @@ def hold(folder: Path, seed: int, *, ranks: int, count: int, precision: str = "f
     refused = [one["refused"] for one in found if "refused" in one]
     assert [text for text in refused if not any(reason in text for reason in REASONS)] == []
     ran = [one for one in found if "refused" not in one]
-    assert all(one["losses"] == 1 for one in ran)  # the same on all ranks of a replica
+    assert all(one["losses"] == 1 for one in ran)  # the same on all ranks with the same tokens
     assert max(one["bound"] for one in ran) <= (WIDEST if precision == "fp32" else 0.15)
     return ran
 
