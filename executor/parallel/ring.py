@@ -95,6 +95,7 @@ class Ring:
                 total.zero_()
             total[0, :, :, keys].add_(by_key)
             total[1, :, :, keys].add_(by_value)
+            del by_key, by_value  # the next block's are made before these names are given away
             held = coming
         return held[-1]
 

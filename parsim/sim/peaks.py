@@ -12,7 +12,8 @@ what lives at each moment follows from the schedule.
 Gradients exist from a stage's first backward on, so GPipe's last forwards do not meet them.
 
 Source: allocations of the executor's steps, recorded operator by operator (torch 2.13, CPU).
-Leaves out: an allocator's rounding and fragmentation, library workspaces, context parallelism.
+Leaves out: an allocator's rounding and fragmentation, library workspaces, and a ring's blocks of
+keys and values: they are gone when an MLP of four times the layer's width needs the most.
 """
 
 from __future__ import annotations

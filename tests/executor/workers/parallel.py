@@ -164,6 +164,13 @@ def bytes_of_logits(case: Case) -> dict[str, Any]:
     return {"bytes": step_bytes(torch.device("cpu"), case.step) / logits}
 
 
+def bytes_of_a_step(case: Case) -> dict[str, Any]:
+    """Peak of a step above what stands."""
+    case.step()
+    case.trainer.optimizer.zero_grad()
+    return {"bytes": step_bytes(torch.device("cpu"), case.step)}
+
+
 def standing(case: Case) -> dict[str, Any]:
     """Bytes that stay after a step with AdamW, for each parameter of this rank's stages."""
     optimizer = StageOptimizer(case.trainer.replicas, OptimizerConfig())
@@ -229,6 +236,7 @@ QUESTIONS: dict[str, Callable[[Case], dict[str, Any]]] = {
     "messages": count_messages,
     "whole states saved": whole_states_saved,
     "bytes of logits": bytes_of_logits,
+    "bytes of a step": bytes_of_a_step,
     "standing": standing,
     "same precision": against_same_precision,
 }
