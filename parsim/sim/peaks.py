@@ -142,6 +142,11 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     inputs, outputs = max(wide, default=(0, 0))
     whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
     again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
+    composed = [_composed(layer, table, job.model.seq_len) for layer in job.model.kinds]
+    # what `composed_bytes` leaves out as it is not kept
+    again = again + np.where(
+        table.recompute == Recompute.FULL, np.max(np.stack(composed), axis=0), 0.0
+    )
     gradients = (tokens * inputs + inputs * outputs) / table.tp * value
     return np.asarray(again + gradients + 2.0 * layers.boundary)
 
