@@ -29,6 +29,10 @@ Columns = Callable[[Tensor, Sequence[nn.Linear]], tuple[Tensor, ...]]
 """Applies linear maps that share their input; tensor parallelism puts its own in place."""
 
 
+Across = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Attends to tokens of other ranks too; context parallelism puts its own in place."""
+
+
 def apart(x: Tensor, linears: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
     """Each linear map of the same input."""
     return tuple(linear(x) for linear in linears)
@@ -38,13 +42,15 @@ class Rotary:
     """Cosines and sines of rotary positions, one table for all layers of a stage.
 
     Not a module and not a buffer: DDP would broadcast it and a cast of the model would round the
-    angles. The table is made for the device and precision that it is first asked for.
+    angles. The table is made for the device and precision that it is first asked for. `places` are
+    those of the tokens at hand, where they are not 0, 1, 2, ...
     """
 
     def __init__(self, head_dim: int) -> None:
         if head_dim % 2:
             raise ModelError(f"head_dim={head_dim} is odd; rotary positions need an even head_dim")
         self.head_dim = head_dim
+        self.places: Tensor | None = None
         self._cos_sin: tuple[Tensor, Tensor] | None = None
 
     def tables(self, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -59,7 +65,8 @@ class Rotary:
     def _build(self, like: Tensor) -> tuple[Tensor, Tensor]:
         steps = torch.arange(0, self.head_dim, 2, device=like.device, dtype=torch.float32)
         frequencies = ROPE_BASE ** (-steps / self.head_dim)
-        positions = torch.arange(like.shape[-2], device=like.device, dtype=torch.float32)
+        places = torch.arange(like.shape[-2]) if self.places is None else self.places
+        positions = places.to(like.device, torch.float32)
         angles = torch.outer(positions, frequencies).repeat(1, 2)
         return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
 
@@ -87,9 +94,12 @@ class Core(nn.Module):  # type: ignore[misc]
         self.fused = fused
         self.causal = causal
         self.dropout = dropout
+        self.across: Across | None = None
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attend; the result has the shape of `q`."""
+        if self.across is not None:
+            return self.across(q, k, v)
         return self._fused(q, k, v) if self.fused else self._unfused(q, k, v)
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

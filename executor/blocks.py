@@ -31,12 +31,15 @@ class Embedding(nn.Module):  # type: ignore[misc]
         self.token_types = nn.Embedding(spec.token_types, h) if spec.token_types else None
         self.norm = make_norm(spec) if spec.post_norm else None
         self.dropout = make_dropout(spec)
+        self.places: Tensor | None = None
+        """Those of the tokens in their sequence, where they are not 0, 1, 2, ..."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map token ids (b, s) to hidden states (b, s, h)."""
         x = self.token(tokens)
         if self.positions is not None:
-            x = x + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
+            places = torch.arange(tokens.shape[1]) if self.places is None else self.places
+            x = x + self.positions(places.to(tokens.device))
         if self.token_types is not None:
             # a text of one part is of type 0 throughout: one row, added to every token
             x = x + self.token_types(torch.zeros(1, dtype=torch.long, device=tokens.device))

@@ -2,6 +2,7 @@
 
     stream  kind          what                                              where it is drawn
     tp      EXCHANGE      activations, and their gradients, of tensor ranks inside F B I W
+                          or keys and values of context ranks
     dp      UNSHARD       sharded parameters gathered for use               inside F B, before them
     dp      REDUCE_GRAD   a bucket of gradients, or those of one block      beside B, behind it
     dp      REDUCE_TIED   gradients of the two copies of a tied table       before OPTIMIZER

@@ -90,6 +90,19 @@ WAITS: tuple[tuple[Any, str], ...] = (
 )
 """What Python calls to wait for communication; only DistributedDataParallel waits in C++."""
 
+_KERNELS = {
+    "cpu": (
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_flash_attention_for_cpu_backward",
+    ),
+    "cuda": (
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_flash_attention_backward",
+    ),
+}
+"""Attention that also gives the log-sum-exp of each row of scores, and its backward; the public
+function keeps that to itself, and without it blocks of keys cannot be put together."""
+
 _PROFILER: Any = getattr(torch._C, "_autograd", None)
 _SCOPES: Any = getattr(getattr(torch._C, "_profiler", None), "RecordScope", None)
 _EVENT_TYPE: Any = getattr(getattr(torch._C, "_profiler", None), "_EventType", None)
@@ -184,6 +197,43 @@ def held_tensor(parameter: Any) -> Any:  # noqa: ANN401 - torch has no types her
     return parameter._local_tensor if isinstance(parameter, DTensor) else parameter
 
 
+def attend(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """softmax(Q K^T / sqrt(d)) V of (b, a, s, d), and the fp32 log-sum-exp (b, a, s) of its rows.
+
+    Fewer heads of keys serve equally many neighbouring heads of queries each.
+    """
+    kernel = getattr(torch.ops.aten, _KERNELS[q.device.type][0])
+    found = kernel(q, k, v, 0.0, causal)
+    return found[0], found[1]
+
+
+def attend_backward(
+    grad: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    causal: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Gradients of queries, keys and values of one block of keys.
+
+    `out` and `lse` are those of all blocks together: then the blocks' gradients add up.
+    """
+    kernel = getattr(torch.ops.aten, _KERNELS[q.device.type][1])
+    if q.device.type == "cpu":
+        found = kernel(grad, q, k, v, out, lse, 0.0, causal)
+    else:
+        none = torch.zeros((), dtype=torch.int64, device=q.device)  # no dropout, no random state
+        found = kernel(
+            grad, q, k, v, out, lse, None, None, q.shape[2], k.shape[2], 0.0, causal, none, none
+        )
+    return found[0], found[1], found[2]
+
+
 def to_torch(actions: Iterable[Action]) -> list[Any]:
     """Actions as torch's own, one for one."""
     return [
@@ -197,7 +247,9 @@ def self_test() -> list[str]:
     missing = [f"schedules.{name}" for name in _names() if not hasattr(schedules, name)]
     if missing:
         return missing
-    wrong = (_wrong_actions, _wrong_methods, _wrong_hooks, _wrong_watch, _wrong_memory)
+    wrong = (
+        _wrong_actions, _wrong_methods, _wrong_hooks, _wrong_watch, _wrong_memory, _wrong_kernels,
+    )  # fmt: skip
     return [message for test in wrong for message in test()]
 
 
@@ -281,6 +333,21 @@ def _wrong_memory() -> Iterator[str]:
         yield "torch._C._profiler lacks _EventType.Allocation"
     if STAGE_BACKWARD is None:
         yield "pipelining.stage lacks stage_backward"
+
+
+def _wrong_kernels() -> Iterator[str]:
+    """The attention kernels exist and take their arguments in the order relied on."""
+    ahead = ["query", "key", "value", "dropout_p", "is_causal"]
+    behind = ["grad_out", "query", "key", "value", "out", "logsumexp"]
+    for names in _KERNELS.values():
+        for name, wanted in zip(names, (ahead, behind), strict=True):
+            kernel = getattr(torch.ops.aten, name, None)
+            if kernel is None:
+                yield f"torch.ops.aten lacks {name}"
+                continue
+            found = [argument.name for argument in kernel.default._schema.arguments]
+            if found[: len(wanted)] != wanted:
+                yield f"{name} takes {', '.join(found)} where {', '.join(wanted)} are expected"
 
 
 def _global_names(code: CodeType) -> Iterator[str]:

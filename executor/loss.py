@@ -25,13 +25,20 @@ IGNORED = -100
 """A target that does not count: a token that was not masked."""
 
 
-def loss(logits: Tensor, targets: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+def loss(
+    logits: Tensor,
+    targets: Tensor,
+    group: dist.ProcessGroup | None = None,
+    context: dist.ProcessGroup | None = None,
+) -> Tensor:
     """Cross entropy of logits (b, s, V) and token ids (b, s), mean over counted tokens.
 
     In fp32, of fp64 logits in fp64. With a group its ranks hold equal parts of V, in order of
-    rank. All of them get the same loss, and the gradient of their own part.
+    rank. All of them get the same loss, and the gradient of their own part. The ranks of `context`
+    hold other tokens of the same sequences, of which unequally many may count: the mean over these
+    ranks is that over all counted tokens.
     """
-    value: Tensor = _CrossEntropy.apply(logits.flatten(0, 1), targets.flatten(), group)
+    value: Tensor = _CrossEntropy.apply(logits.flatten(0, 1), targets.flatten(), group, context)
     return value
 
 
@@ -49,6 +56,7 @@ class _CrossEntropy(torch.autograd.Function):  # type: ignore[misc]  # torch has
         logits: Tensor,
         targets: Tensor,
         group: dist.ProcessGroup | None,
+        context: dist.ProcessGroup | None,
     ) -> Tensor:
         counted = targets != IGNORED
         index, here = _own(targets, counted, logits.shape[1], group)
@@ -59,18 +67,18 @@ class _CrossEntropy(torch.autograd.Function):  # type: ignore[misc]  # torch has
         wanted = _reduced(wanted, dist.ReduceOp.SUM, group)
         total = _reduced(shares.exp_().sum(1, keepdim=True), dist.ReduceOp.SUM, group)
         shares.div_(total)
-        count = counted.sum()
+        count = _mean(counted.sum(), context)
         ctx.save_for_backward(shares, index, here, counted / count)
         ctx.dtype = logits.dtype
         losses = total.squeeze(1).log_().sub_(wanted).masked_fill_(~counted, 0.0)
         return losses.sum() / count
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:  # noqa: ANN401
         shares, index, here, weights = ctx.saved_tensors
         shares.scatter_add_(1, index, -here.to(shares.dtype).unsqueeze(1))
         shares.mul_((weights * grad).unsqueeze(1))
-        return shares.to(ctx.dtype), None, None
+        return shares.to(ctx.dtype), None, None, None
 
 
 def _own(
@@ -89,6 +97,13 @@ def _reduced(value: Tensor, kind: dist.ReduceOp, group: dist.ProcessGroup | None
     if group is not None:
         dist.all_reduce(value, kind, group=group)
     return value
+
+
+def _mean(count: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+    """The mean of a number over the ranks of a group."""
+    if group is None:
+        return count
+    return _reduced(count, dist.ReduceOp.SUM, group) / dist.get_world_size(group)
 
 
 def check_trainable(spec: TransformerSpec) -> None:

@@ -76,14 +76,24 @@ def replica_index(plan: Plan, rank: int) -> int:
     return place["dp_replicate"] * plan.dp_shard + place["dp_shard"]
 
 
+DIMS = ("pp", "dp_replicate", "dp_shard", "tp")
+"""Dims of a mesh: the axes but cp, which is part of a data axis."""
+
+
 def build_mesh(plan: Plan, device_type: str) -> DeviceMesh:
-    """Build the mesh with the dims pp, dp_replicate, dp_shard, cp, tp on every rank.
+    """Build the mesh with the dims pp, dp_replicate, dp_shard, tp on every rank.
+
+    Ranks of a context-parallel group have the same parameters and other tokens, as replicas have:
+    cp is the inner part of dp_shard where states are sharded, and of dp_replicate where not. So
+    the sizes of these dims may be more than the plan's degrees.
 
     The process group must exist and have the plan's world size.
     """
     from torch.distributed.device_mesh import DeviceMesh
 
-    return DeviceMesh(device_type, ranks_by_place(plan), mesh_dim_names=AXES)
+    copies, shards = (1, plan.cp) if plan.zero_stage > 0 else (plan.cp, 1)
+    sizes = plan.pp, plan.dp_replicate * copies, plan.dp_shard * shards, plan.tp
+    return DeviceMesh(device_type, ranks_by_place(plan).view(sizes), mesh_dim_names=DIMS)
 
 
 def ranks_by_place(plan: Plan) -> Tensor:
@@ -186,7 +196,7 @@ def largest_fitting(plan: Plan, count: int, *, nodes: int = 1) -> Plan:
 
 def _settled(plan: Plan) -> Plan:
     """Take back what needs a degree above 1 that is gone."""
-    if plan.dp_shard == 1:
+    if plan.dp_shard * plan.cp == 1:
         plan = replace(plan, zero_stage=0)
     if plan.tp == 1:
         plan = replace(plan, sequence_parallel=False)

@@ -6,7 +6,7 @@ its share of each bucket, of fp32 parameters in their own place, and the ranks t
 other's shares. Both optimizers treat each value apart from all others, so cutting a bucket anywhere
 changes no result.
 
-Bytes a parameter that stay, over n ranks of dp_shard, AdamW, gradients in fp32:
+Bytes a parameter that stay, over n ranks of dp_shard x cp, AdamW, gradients in fp32:
 
     zero_stage   fp32, bf16_amp            bf16
     0            4 + 4 + 8                 2 + 4 + 4 + 8
@@ -173,13 +173,13 @@ def gradient_norm(replicas: Sequence[Replica], plan: Plan) -> float:
 
 def _held(replica: Replica, plan: Plan) -> Iterator[tuple[nn.Parameter, Tensor, int]]:
     """(parameter, values of its gradient here, ranks of this stage that hold the same values)."""
-    ranks = plan.dp * plan.tp
+    ranks = plan.dp * plan.cp * plan.tp
     if replica.buckets is None:
         for parameter in replica.stage.parameters():
             if parameter.grad is not None:
                 yield parameter, local_tensor(parameter.grad), ranks // _parts(parameter)
         return
-    shards = plan.dp_shard if replica.buckets.sharded else 1
+    shards = replica.mesh["dp_shard"].size() if replica.buckets.sharded else 1
     for bucket in replica.buckets.buckets:
         for parameter, piece in bucket.pieces():
             yield parameter, piece, ranks // _parts(parameter) // shards

@@ -63,11 +63,12 @@ def record_steps(
 
 def _groups(trainer: Trainer) -> dict[str, list[dist.ProcessGroup]]:
     """The groups of more than one rank by stream."""
-    axes = {"tp": ("tp",), "dp": ("dp_replicate", "dp_shard")}
+    mesh, axes = trainer.mesh, {"tp": ("tp",), "dp": ("dp_replicate", "dp_shard")}
     found = {
-        stream: [trainer.mesh[name].get_group() for name in names if trainer.plan.degree(name) > 1]
+        stream: [mesh[name].get_group() for name in names if mesh[name].size() > 1]
         for stream, names in axes.items()
     }
+    found["tp"] += [] if trainer.context is None else [trainer.context]
     return {stream: groups for stream, groups in found.items() if groups}
 
 

@@ -20,11 +20,12 @@ import torch.distributed as dist
 
 from executor.checkpoint import Checkpoints
 from executor.checkpoint_record import what_is_trained
-from executor.data import Corpus, batches, replica_rows
+from executor.data import Corpus, batches
 from executor.faults import HERE, fatal, writing
 from executor.measure import Batch, Spread, Steps, known, mean_over_ranks, take_steps
 from executor.memory import peak_bytes
-from executor.mesh import DeviceReport, rank_device, replica_index
+from executor.mesh import DeviceReport, rank_device
+from executor.parallel.context import own_part
 from executor.present import present
 from executor.record import PAIRS, record_steps
 from executor.restart import agreed_attempt, tell_restart
@@ -59,7 +60,7 @@ def run(scenario: Scenario, report: DeviceReport, options: Namespace) -> None:
         before = checkpoints.restore(trainer)
         tell_restart(options.out, options.timeout, len(before))
         whole = _whole_batches(spec, plan, corpus, options.seed, first_step=len(before))
-        mine = (_share(plan, batch, device) for batch in whole)
+        mine = (_share(spec, plan, batch, device) for batch in whole)
         steps = take_steps(
             trainer, mine, steps=options.steps, warmup=options.warmup, device=device,
             before=before, after_step=checkpoints.after_step,
@@ -116,11 +117,10 @@ def _whole_batches(
     )
 
 
-def _share(plan: Plan, batch: Batch, device: torch.device) -> Batch:
-    """This replica's rows of a global batch, on its device."""
-    rows = replica_rows(plan.global_batch_size, replica_index(plan, dist.get_rank()), plan.dp)
-    tokens, targets = batch
-    return tokens[rows].to(device), targets[rows].to(device)
+def _share(spec: TransformerSpec, plan: Plan, batch: Batch, device: torch.device) -> Batch:
+    """This rank's rows and places of a global batch, on its device."""
+    tokens, targets = own_part(spec, plan, dist.get_rank(), batch)
+    return tokens.to(device), targets.to(device)
 
 
 def _verify(
@@ -133,7 +133,7 @@ def _verify(
     still = replace(spec, dropout=False)
     trainer = build_trainer(still, plan, device=device, seed=seed)
     batch = next(_whole_batches(spec, plan, corpus, seed))
-    loss = mean_over_ranks(trainer.gradients(*_share(plan, batch, device)), device)
+    loss = mean_over_ranks(trainer.gradients(*_share(spec, plan, batch, device)), device)
     gradients = gather_gradients(trainer.replicas, trainer.mesh, plan)
     if dist.get_rank() != 0:
         return None

@@ -73,7 +73,7 @@ def dp_kind_of(plan: Plan) -> DpKind:
     """How the stages of a plan's pipeline share their gradients."""
     if plan.zero_stage >= 2:
         return "fully_shard"
-    return "reduce_grad" if plan.dp > 1 else "none"
+    return "reduce_grad" if plan.dp * plan.cp > 1 else "none"
 
 
 def check_buildable(spec: TransformerSpec) -> None:

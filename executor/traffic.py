@@ -17,6 +17,10 @@ teach beforehand which those are (`learn`). What runs on others is taken to be t
 gloo, as DTensor may use the group of an equal mesh that was built before; and the data ranks' on
 NCCL, as `fully_shard` gathers and reduces on streams of its own.
 
+Messages between stages are no collectives, and the actions tell of them; those of a ring between
+context-parallel ranks are ranges of our own on gloo, from their post to the end of the wait for
+them, and kernels in their group's stream on NCCL.
+
 When compute waits is taken from the functions that wait (gloo), or is where no kernel ran (NCCL).
 """
 
@@ -34,6 +38,9 @@ from executor.exposed import Interval, Transfer, attribute, gaps
 
 LESSONS = 16
 """Pairs of collectives by which a group's channels are learnt; a group of gloo has two threads."""
+
+CONTEXT_RANGE = "parsim:context"
+"""Around each message of keys and values between context-parallel ranks."""
 
 _OTHERS = ("send", "recv", "SendRecv", "barrier")
 
@@ -55,7 +62,8 @@ class Traffic:
     """Watches the communication of one rank between `start` and `stop`, as often as wanted.
 
     `groups` holds the process groups of more than one rank by stream, `tp` and `dp`, or only
-    those streams that occur: where there is one, everything is its.
+    those streams that occur: where there is one, everything is its. Context-parallel ranks exchange
+    activations as tensor-parallel ones do, on `tp`.
     """
 
     def __init__(
@@ -148,9 +156,13 @@ class Traffic:
 
     def _transfers(self, ranges: Iterable[Range]) -> Iterator[Transfer]:
         for one in ranges:
-            operation = collective(one.name)
-            if operation and operation not in _OTHERS and one.on_device == self._kernels:
-                yield Transfer(self._stream(one.channel), operation, one.start, one.end)
+            operation, stream = collective(one.name), self._stream(one.channel)
+            if one.name == CONTEXT_RANGE and not self._kernels:
+                yield Transfer("tp", "send_recv", one.start, one.end)
+            elif operation is None or one.on_device != self._kernels:
+                continue
+            elif operation not in _OTHERS or (operation == "SendRecv" and stream == "tp"):
+                yield Transfer(stream, operation, one.start, one.end)
 
     def _stream(self, channel: int) -> str:
         if len(self._groups) == 1:

@@ -1,6 +1,6 @@
 """One rank's part of a plan, ready to train: stages, their parallelism, schedule, optimizer.
 
-Order of application, stage by stage: weights, tensor parallelism, data parallelism, then the
+Order of application, stage by stage: weights, context, tensor and data parallelism, then the
 pipeline's runner around all stages of the rank. Without a pipeline the step is a plain loop.
 """
 
@@ -19,9 +19,10 @@ from executor.loss import check_trainable
 from executor.mesh import build_mesh, coordinates
 from executor.module import build_stage, seed_dropout
 from executor.optimizer import OptimizerConfig, StageOptimizer
+from executor.parallel.context import apply_context_parallel, context_group
 from executor.parallel.data import LossFn, Replica, apply_data_parallel
 from executor.parallel.precision import edge_dtype, logits_dtype, storage_dtype
-from executor.parallel.refused import check_split_backward
+from executor.parallel.refused import check_context, check_split_backward
 from executor.parallel.tensor import apply_tensor_parallel, training_loss
 from executor.parallel.tied import TiedTable
 from executor.pipeline import PipelineRunner
@@ -45,6 +46,7 @@ class Trainer:
     runner: PipelineRunner | None
     tied: TiedTable | None
     optimizer: StageOptimizer
+    context: dist.ProcessGroup | None
 
     def gradients(self, tokens: Tensor, targets: Tensor) -> list[float]:
         """Forward and backward of this replica's batch; losses where the last stage is.
@@ -71,8 +73,8 @@ class Trainer:
 
     def groups(self) -> list[dist.ProcessGroup]:
         """All groups of ranks that exchange something."""
-        own = None if self.tied is None else self.tied.group
-        return [*self.mesh.get_all_groups(), *([] if own is None else [own])]
+        own = (self.context, None if self.tied is None else self.tied.group)
+        return [*self.mesh.get_all_groups(), *(group for group in own if group is not None)]
 
 
 def build_trainer(
@@ -89,17 +91,19 @@ def build_trainer(
         PlanError: a combination that cannot run, or would train wrongly.
     """
     check_trainable(spec)
-    mesh = build_mesh(plan, device.type)
+    mesh, context = build_mesh(plan, device.type), context_group(plan)
     place = coordinates(plan, dist.get_rank())
     pp = place["pp"]
     seed_dropout(seed, *_dropout_place(plan, place))
     schedule = schedule_of(plan)
     check_split_backward(plan, schedule)
+    check_context(plan, spec, device.type)
     replicas = tuple(
-        _replica(spec, plan, mesh, stage, device=device, seed=seed)
+        _replica(spec, plan, mesh, context, stage, device=device, seed=seed)
         for stage in schedule.stages_on(pp)
     )
-    loss_fn = training_loss(plan, mesh)
+    # every token of a causal model's text counts, of which all ranks hold equally many
+    loss_fn = training_loss(plan, mesh, None if spec.causal else context)
     return Trainer(
         spec=spec,
         plan=plan,
@@ -110,19 +114,22 @@ def build_trainer(
         runner=_runner(spec, plan, mesh, schedule, replicas, loss_fn, device),
         tied=_tied(spec, plan, mesh, schedule),
         optimizer=StageOptimizer(replicas, optimizer or OptimizerConfig()),
+        context=context,
     )
 
 
 def _dropout_place(plan: Plan, place: dict[str, int]) -> tuple[int, ...]:
     """Tensor ranks draw the same masks, unless sequence parallelism gives them other tokens."""
     shared = (place["dp_replicate"], place["dp_shard"], place["pp"])
-    return (*shared, place["tp"]) if plan.sequence_parallel else shared
+    own = (place["cp"],) if plan.cp > 1 else ()  # other tokens
+    return (*shared, *own, place["tp"]) if plan.sequence_parallel else (*shared, *own)
 
 
 def _replica(
     spec: TransformerSpec,
     plan: Plan,
     mesh: DeviceMesh,
+    context: dist.ProcessGroup | None,
     stage: int,
     *,
     device: torch.device,
@@ -140,6 +147,7 @@ def _replica(
         recompute=plan.recompute,
         seed=seed,
     )
+    apply_context_parallel(built, plan, context)
     apply_tensor_parallel(built, mesh["tp"], sequence_parallel=plan.sequence_parallel)
     return apply_data_parallel(built, plan, mesh)
 
@@ -179,7 +187,7 @@ def _tied(
 
 def _edges(spec: TransformerSpec, plan: Plan) -> Iterator[TensorSpec]:
     """What enters each stage, and what leaves the last one, for one micro-batch."""
-    size, tokens = plan.microbatch_size, spec.seq_len
+    size, tokens = plan.microbatch_size, spec.seq_len // plan.cp
     local = tokens // plan.tp if plan.sequence_parallel else tokens
     hidden = edge_dtype(plan)
     yield TensorSpec((size, tokens), torch.int64)

@@ -119,13 +119,13 @@ def gather_gradients(replicas: Sequence[Replica], mesh: DeviceMesh, plan: Plan) 
 
 
 def mean_loss(losses: Sequence[Tensor | float], mesh: DeviceMesh, plan: Plan) -> float:
-    """The mean over micro-batches and replicas, on ranks that have the losses of their replica."""
+    """The mean over micro-batches, replicas and context ranks, on ranks that have losses."""
     total = torch.tensor(0.0, dtype=torch.float64)
     for loss in losses:
-        total += float(loss) / (len(losses) * plan.dp)
+        total += float(loss) / (len(losses) * plan.dp * plan.cp)
     total = total.to(mesh.device_type)
     for axis in ("dp_replicate", "dp_shard"):
-        if plan.degree(axis) > 1:
+        if mesh[axis].size() > 1:
             dist.all_reduce(total, group=mesh[axis].get_group())
     return float(total)
 

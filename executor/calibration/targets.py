@@ -9,6 +9,7 @@ from executor.calibration.workloads import CHAIN, Workload
 from parsim.cluster.hardware import Cluster, Device, System
 from parsim.cost.job import Job
 from parsim.cost.software import Software
+from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from parsim.scenario.record import Scenario
 from parsim.search.space import enumerate_plans
@@ -36,8 +37,14 @@ def of_scenario(found: Scenario, device: Device) -> tuple[Target, ...]:
     cluster = replace(found.job.cluster, system=replace(found.job.system, device=device))
     job = replace(found.job, cluster=cluster)
     return tuple(
-        Target(job=job, plan=plan, workload=Workload(spec=found.spec, plan=plan)) for plan in plans
+        Target(job=job, plan=plan, workload=Workload(spec=_piece(found, plan), plan=plan))
+        for plan in plans
     )
+
+
+def _piece(found: Scenario, plan: Plan) -> TransformerSpec:
+    """What a rank has of each sequence: a ring's blocks are attention of that length."""
+    return replace(found.spec, seq_len=found.spec.seq_len // plan.cp)
 
 
 def of_workloads(
@@ -65,14 +72,14 @@ def whole_layers(targets: Sequence[Target], device: Device) -> tuple[Workload, .
 
 
 def _space(found: Scenario) -> Iterator[Plan]:
-    """One plan for every tensor split and micro-batch of the space: their kernels differ."""
+    """One plan for every tensor and context split and micro-batch: their kernels differ."""
     table = enumerate_plans(found.job, found.plan_space()).table
     if table is None:
         return
-    keys = zip(table.tp, table.microbatch_size, table.sequence_parallel, strict=True)
-    rows: dict[tuple[int, int, bool], int] = {}
-    for row, (tp, size, sequence) in enumerate(keys):
-        rows.setdefault((int(tp), int(size), bool(sequence)), row)
+    keys = zip(table.tp, table.microbatch_size, table.sequence_parallel, table.cp, strict=True)
+    rows: dict[tuple[int, int, bool, int], int] = {}
+    for row, (tp, size, sequence, cp) in enumerate(keys):
+        rows.setdefault((int(tp), int(size), bool(sequence), int(cp)), row)
     for row in rows.values():
         yield table.plan(row)
 

@@ -9,6 +9,8 @@
 Under a pipeline stages 0 and 1 use our buckets, sent at REDUCE_GRAD; 2 and 3 are gathered and
 reduced at UNSHARD and REDUCE_GRAD. Buckets also add up in fp32 what bf16 parameters have of
 gradients, with or without data parallelism.
+
+Context-parallel ranks are data ranks here: the mesh has them in a data axis.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -178,7 +181,7 @@ def data_kind(plan: Plan) -> Kind:
     pure = storage_dtype(plan) != torch.float32
     if plan.zero_stage == 1 or pure:
         return "buckets"
-    if plan.dp == 1:
+    if plan.dp * plan.cp == 1:
         return "plain"
     torch_can = plan.pp == 1 and plan.tp == 1 and plan.overlap_grad_reduce
     torch_can = torch_can and wire_dtype(plan) == torch.float32
@@ -205,7 +208,8 @@ def whole_tensor(value: Tensor) -> Tensor:
 
 
 def _fully_shard(stage: Stage, plan: Plan, mesh: DeviceMesh) -> None:
-    axes = ("dp_replicate", "dp_shard") if plan.dp_replicate > 1 else ("dp_shard",)
+    several = mesh["dp_replicate"].size() > 1
+    axes = ("dp_replicate", "dp_shard") if several else ("dp_shard",)
     wide = gathered_dtype(plan) == torch.float32
     options: dict[str, Any] = {
         "mesh": mesh[axes],
@@ -227,8 +231,8 @@ def _buckets(stage: Stage, plan: Plan, mesh: DeviceMesh) -> GradientBuckets:
     return GradientBuckets(
         trainable(stage.named_parameters()),
         Groups(
-            replicate=mesh["dp_replicate"].get_group() if plan.dp_replicate > 1 else None,
-            shard=mesh["dp_shard"].get_group() if plan.dp_shard > 1 else None,
+            replicate=_group(mesh, "dp_replicate"),
+            shard=_group(mesh, "dp_shard"),
         ),
         bucket_bytes=plan.bucket_bytes,
         dtype=gradient_dtype(plan),
@@ -238,6 +242,10 @@ def _buckets(stage: Stage, plan: Plan, mesh: DeviceMesh) -> GradientBuckets:
         # both copies of a tied table are then cut into the same shares, which can be summed
         alone=stage.tied_parameters(),
     )
+
+
+def _group(mesh: DeviceMesh, dim: str) -> dist.ProcessGroup | None:
+    return mesh[dim].get_group() if mesh[dim].size() > 1 else None
 
 
 def _finish_partial(stage: Stage) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from executor.compat import SPLIT_BACKWARD_MIXES_OUTPUTS, TORCH_VERSION
 from parsim.errors import PlanError
+from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
-from parsim.plan.executor_rules import rounded, wrong_training
+from parsim.plan.executor_rules import rounded, unmergeable, wrong_training
+from parsim.plan.record import precision
 from parsim.schedule import Kind, Schedule
 
 
@@ -23,6 +25,23 @@ def check_parallel(plan: Plan) -> None:
     message = wrong_training(plan)
     if message is not None:
         raise PlanError(message)
+
+
+def check_context(plan: Plan, spec: TransformerSpec, device_type: str) -> None:
+    """Refuse attention that cannot be put together from blocks of keys.
+
+    Raises:
+        PlanError: attention with dropout; or, on a GPU, products in fp32: its kernels that give
+            the log-sum-exp of a block are for 16 bit.
+    """
+    message = unmergeable(plan, dropout=spec.dropout)
+    if message is not None:
+        raise PlanError(message)
+    if plan.cp > 1 and device_type == "cuda" and precision(plan.precision).activation != 2:
+        raise PlanError(
+            f"cp={plan.cp} with precision={plan.precision!r}: blocks of attention run in 16 bit on "
+            f"a GPU; use precision='bf16' or 'bf16_amp', or cp=1"
+        )
 
 
 def check_split_backward(plan: Plan, schedule: Schedule) -> None:

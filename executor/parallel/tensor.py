@@ -14,6 +14,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import (
@@ -69,9 +70,13 @@ def apply_tensor_parallel(stage: Stage, mesh: DeviceMesh, *, sequence_parallel: 
     stage.tie()
 
 
-def training_loss(plan: Plan, mesh: DeviceMesh) -> LossFn:
-    """The loss of what a plan's last stage gives: whole logits, or this rank's part of them."""
-    return loss if plan.tp == 1 else partial(loss, group=mesh["tp"].get_group())
+def training_loss(plan: Plan, mesh: DeviceMesh, context: dist.ProcessGroup | None = None) -> LossFn:
+    """The loss of what a plan's last stage gives: whole logits, or this rank's part of them.
+
+    `context` are the ranks that hold other tokens of its sequences, if unequally many may count.
+    """
+    tensor = mesh["tp"].get_group() if plan.tp > 1 else None
+    return partial(loss, group=tensor, context=context)
 
 
 def check_splits(spec: TransformerSpec, degree: int, *, sequence_parallel: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
+from math import prod
 from typing import Any
 
 from parsim.cluster.reader import Catalog
@@ -36,9 +37,7 @@ class Case:
     @property
     def world_size(self) -> int:
         """Number of ranks."""
-        degrees = (self.plan.get(axis, 1) for axis in ("tp", "pp", "dp"))
-        tp, pp, dp = (int(one) for one in degrees)
-        return tp * pp * dp
+        return prod(int(self.plan.get(axis, 1)) for axis in ("tp", "pp", "cp", "dp"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

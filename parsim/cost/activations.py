@@ -43,10 +43,17 @@ def kept_bytes(
     *,
     half_products: bool = False,
     keeps_output: bool = False,
+    ring_output: bool = True,
 ) -> Array:
     """Bytes a layer keeps under each plan's recomputation policy, (B,): all of `kept_parts`."""
     parts = kept_parts(
-        layer, table, seq_len, hidden_size, half_products=half_products, keeps_output=keeps_output
+        layer,
+        table,
+        seq_len,
+        hidden_size,
+        half_products=half_products,
+        keeps_output=keeps_output,
+        ring_output=ring_output,
     )
     return _total(parts, table)
 
@@ -59,6 +66,7 @@ def kept_parts(
     *,
     half_products: bool = False,
     keeps_output: bool = False,
+    ring_output: bool = True,
 ) -> Parts:
     """Bytes a layer keeps under each plan's recomputation policy, by kind.
 
@@ -67,7 +75,7 @@ def kept_parts(
     layer's last one only with `keeps_output`: nothing in backward needs it, so a compiler drops
     it, while operator-level checkpointing of eager PyTorch caches it all the same.
     """
-    whole = whole_parts(layer, table, seq_len)
+    whole = whole_parts(layer, table, seq_len, ring_output=ring_output)
     boundary = boundary_bytes(table, seq_len, hidden_size)
     chosen = {name: part for name, part in whole.items() if name != "attention_scores"}
     if half_products:
@@ -83,12 +91,12 @@ def kept_parts(
     return out
 
 
-def whole_bytes(layer: Layer, table: PlanTable, seq_len: int) -> Array:
+def whole_bytes(layer: Layer, table: PlanTable, seq_len: int, *, ring_output: bool = True) -> Array:
     """Bytes a layer keeps when nothing is recomputed, (B,)."""
-    return _total(whole_parts(layer, table, seq_len), table)
+    return _total(whole_parts(layer, table, seq_len, ring_output=ring_output), table)
 
 
-def whole_parts(layer: Layer, table: PlanTable, seq_len: int) -> Parts:
+def whole_parts(layer: Layer, table: PlanTable, seq_len: int, *, ring_output: bool = True) -> Parts:
     """Bytes a layer keeps when nothing is recomputed, by kind.
 
     A matrix product keeps its input (in 8 bit where the precision says so), an elementwise
@@ -112,7 +120,7 @@ def whole_parts(layer: Layer, table: PlanTable, seq_len: int) -> Parts:
         elif isinstance(op, Experts):
             add(name, expert_bytes(op, table, tokens, product))
         else:
-            add(name, _heads(op, table, tokens, product))
+            add(name, _heads(op, table, tokens, product, ring_output=ring_output))
             add("attention_scores", _scores(op, table, seq_len))
     return out
 
@@ -230,18 +238,21 @@ def _products(layer: Layer) -> Iterator[tuple[int, Split, str]]:
             yield width, op.split, name
 
 
-def _heads(op: Attention, table: PlanTable, tokens: Array, product: float) -> Array:
+def _heads(
+    op: Attention, table: PlanTable, tokens: Array, product: float, *, ring_output: bool
+) -> Array:
     """Q, K and V; the output is the projection's input and counted there.
 
-    Where that is kept in 8 bit, a fused kernel still needs its own. With context parallelism one
-    more tensor of the output's size is kept: 7 runs on B200 (SimuMax) keep 0.8 to 1.0 of it more
-    in each layer than their formula without cp; which tensor it is the figures do not say.
+    Where that is kept in 8 bit, a fused kernel still needs its own. With context parallelism and
+    `ring_output` one more tensor of the output's size is kept: 7 runs on B200 (SimuMax) keep 0.8 to
+    1.0 of it more in each layer than their formula without cp; which tensor it is the figures do
+    not say. Blocks that are added up in place keep none.
     """
     value = table.precision.activation
     width = (op.heads + op.kv_heads) * op.head_dim + op.kv_heads * op.output_dim
     output = op.heads * op.output_dim
     again = output if op.fused and product != value else 0
-    ring = np.where(table.cp > 1, output, 0)
+    ring = np.where((table.cp > 1) & ring_output, output, 0)
     return np.asarray(tokens * (width + again + ring) * value / table.tp)
 
 

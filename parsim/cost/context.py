@@ -71,13 +71,17 @@ def exposed_exchange(
     """Seconds of the exchange that show, forward and backward, (B,).
 
     Ring, forward: cp - 1 messages of b (s/cp) 2 (kv heads/tp) d values, each beside the block of
-    core/cp seconds: (cp - 1) max(message - core/cp, 0). Backward sends keys, values and their
-    gradients, twice the bytes, and the gradients take one more hop home, beside nothing.
+    core/cp seconds: (cp - 1) max(message - core/cp, 0), where a message takes nothing from the
+    block beside it; see `_shown`. Backward goes the other way round and ends
+    with the own block: keys and values beside the first block, gradients beside the last, and both,
+    twice the bytes, beside the cp - 2 others.
     Gathered: an all-gather of keys and values forward, again backward, and a reduce-scatter of
     their gradients; nothing hides them.
 
-    Source: see the module.
-    Leaves out: the multiprocessors that messages take from the blocks beside them.
+    Source: see the module; messages of Transformer Engine's `AttnFuncWithCPAndKVP2P` and of
+    executor/parallel/ring.py.
+    Leaves out: the multiprocessors that messages take from the blocks beside them, where what
+    compute loses beside a collective is not measured.
     """
     where = groups(job.system, size=table.cp, stride=table.stride("cp"), world=table.world_size)
     tokens = table.microbatch_size * job.model.seq_len / table.cp
@@ -96,8 +100,22 @@ def _ring(
         crosses = where.nodes > 1
         return p2p_time(job.system, bytes_sent, crosses=crosses, sharing=where.sharing)
 
+    lost = job.system.interference or 0.0
     steps, ahead, behind = table.cp - 1.0, core[0] / table.cp, core[1] / table.cp
-    forward = steps * np.maximum(message(size) - ahead, 0.0)
-    backward = steps * np.maximum(message(2.0 * size) - behind, 0.0)
-    home = np.where(table.cp > 1, message(size), 0.0)
-    return np.asarray(forward), np.asarray(backward + home)
+    forward = steps * _shown(message(size), ahead, lost)
+    single = _shown(message(size), behind, lost)
+    double = _shown(message(2.0 * size), behind, lost)
+    backward = np.where(table.cp > 1, 2.0 * single + (steps - 1.0) * double, 0.0)
+    return np.asarray(forward), np.asarray(backward)
+
+
+def _shown(message: Array, block: Array, lost: float) -> Array:
+    """What a block and a message beside it take more than the block alone, seconds.
+
+    max(lost message, message - block): while the message is on its way the block keeps the share
+    1 - lost of its speed. Of a thread of gloo on the core that computes all is lost, so that
+    nothing hides.
+
+    Source: `System.interference`, measured by `parsim calibrate` beside an all-reduce.
+    """
+    return np.maximum(lost * message, message - block)

@@ -267,7 +267,7 @@ def _optimizer(price: _Pricer) -> Iterator[PlanKernel]:
     counts = layer_counts(job.model, cut)
     experts = stage_experts(job.model, table, counts)
     shared = stage_parameters(job.model, table, counts) - experts
-    shards = plan.dp_shard if plan.zero_stage else 1
+    shards = float(table.shards[0])
     by_rank = per_rank(shared, plan.pp)[:, 0], per_rank(experts, plan.pp)[:, 0]
     for own, routed in zip(*by_rank, strict=True):
         held = float(own) / shards + float(routed) / float(table.expert_shards[0])

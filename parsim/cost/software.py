@@ -33,7 +33,8 @@ class Software:
     `keeps_output` whether the latter keeps a layer's output that nothing needs (eager PyTorch).
     `quantized_gather` says that sharded parameters of 8-bit products are gathered in 8 bit.
     `context_exchange` is how context-parallel ranks exchange keys and values, "ring" or "gather";
-    `context_balanced` that each gets one piece from either end of a causal sequence.
+    `context_balanced` that each gets one piece from either end of a causal sequence, and
+    `context_keeps_output` that a layer keeps one more tensor of its attention's output.
     `loss_bytes` is moved, `loss_kept` live at the peak and `loss_saved` from there to backward, per
     logit. `reserved_share` is what the allocator reserves above the allocated bytes, and
     `prints_reserved` says that the stack's own figure of its peak is the reserved one.
@@ -68,6 +69,7 @@ class Software:
     quantized_gather: bool
     context_exchange: str
     context_balanced: bool
+    context_keeps_output: bool
     loss_bytes: float
     loss_kept: float
     loss_saved: float

@@ -74,6 +74,7 @@ class LayerTable:
         costs = tuple(coster.cost(layer) for layer in model.kinds)
         seq, width = model.seq_len, model.hidden_size
         half = job.software.selective == "half-products"
+        ring = job.software.context_keeps_output
         return cls(
             kinds=costs,
             recomputed=tuple(cost.recomputed(table, half) for cost in costs),
@@ -85,10 +86,11 @@ class LayerTable:
                     width,
                     half_products=half,
                     keeps_output=job.software.keeps_output,
+                    ring_output=ring,
                 )
                 for layer in model.kinds
             ),
-            whole=tuple(whole_bytes(layer, table, seq) for layer in model.kinds),
+            whole=tuple(whole_bytes(layer, table, seq, ring_output=ring) for layer in model.kinds),
             embedding=coster.cost(model.embedding),
             head=coster.cost(model.head),
             embedding_kept=whole_bytes(model.embedding, table, seq),

@@ -22,7 +22,13 @@ def unrunnable(plan: Plan, model: Model) -> str | None:
     if model.experts is not None:
         count = model.experts.count
         return f"num_experts={count}: experts can be simulated but not run yet; run a dense model"
-    return _vocabulary(plan, model) or wrong_training(plan) or _split_backward(plan)
+    core = model.attention
+    return (
+        _vocabulary(plan, model)
+        or wrong_training(plan)
+        or unmergeable(plan, dropout=core is not None and core.dropout)
+        or _split_backward(plan)
+    )
 
 
 def wrong_training(plan: Plan) -> str | None:
@@ -54,9 +60,8 @@ def _axes(plan: Plan) -> str | None:
             f"replica_microbatches={list(plan.replica_microbatches)} cannot be run yet: every "
             f"replica gets equally many micro-batches; leave it out"
         )
-    if plan.cp > 1 or plan.ep > 1:
-        axis = "cp" if plan.cp > 1 else "ep"
-        return f"{axis}={plan.degree(axis)} cannot be run yet; use {axis}=1"
+    if plan.ep > 1:
+        return f"ep={plan.ep} cannot be run yet; use ep=1"
     if plan.zero_stage == 0 and plan.dp_shard > 1:
         return (
             f"zero_stage=0 with dp_shard={plan.dp_shard}: nothing would average the gradients "
@@ -65,6 +70,16 @@ def _axes(plan: Plan) -> str | None:
     if plan.sequence_parallel and plan.tp == 1:
         return "sequence_parallel=true needs tp > 1; use sequence_parallel=false"
     return None
+
+
+def unmergeable(plan: Plan, *, dropout: bool) -> str | None:
+    """Why the blocks of a model's attention cannot be put together over context ranks."""
+    if plan.cp == 1 or not dropout:
+        return None
+    return (
+        f"cp={plan.cp}: attention with dropout cannot be put together from blocks of keys here; "
+        f"use dropout: false in the model section, or cp=1"
+    )
 
 
 def _gathers_16_bit(plan: Plan) -> bool:

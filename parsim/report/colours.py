@@ -24,7 +24,7 @@ class Look(NamedTuple):
 
 TRANSFER: Final = Look("send / receive", "#56B4E9")
 COLLECTIVE: Final = Look("data-parallel collective", "#D55E00")
-EXCHANGE: Final = Look("tensor-parallel collective", "#882255")
+EXCHANGE: Final = Look("exchange of activations", "#882255")
 
 LOOKS: Final = {
     "F": Look("F  forward", "#0072B2"),

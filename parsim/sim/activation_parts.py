@@ -48,6 +48,7 @@ def _kept(job: Job, table: PlanTable, layers: LayerTable) -> dict[str, Array]:
             model.hidden_size,
             half_products=software.selective == "half-products",
             keeps_output=software.keeps_output,
+            ring_output=software.context_keeps_output,
         )
         for layer in model.kinds
     ]

@@ -12,7 +12,8 @@ what lives at each moment follows from the schedule.
 Gradients exist from a stage's first backward on, so GPipe's last forwards do not meet them.
 
 Source: allocations of the executor's steps, recorded operator by operator (torch 2.13, CPU).
-Leaves out: an allocator's rounding and fragmentation, library workspaces, context parallelism.
+Leaves out: an allocator's rounding and fragmentation, library workspaces, and a ring's blocks of
+keys and values: they are gone when an MLP of four times the layer's width needs the most.
 """
 
 from __future__ import annotations
@@ -141,6 +142,11 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     inputs, outputs = max(wide, default=(0, 0))
     whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
     again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
+    composed = [_composed(layer, table, job.model.seq_len) for layer in job.model.kinds]
+    # what `composed_bytes` leaves out as it is not kept
+    again = again + np.where(
+        table.recompute == Recompute.FULL, np.max(np.stack(composed), axis=0), 0.0
+    )
     gradients = (tokens * inputs + inputs * outputs) / table.tp * value
     return np.asarray(again + gradients + 2.0 * layers.boundary)
 

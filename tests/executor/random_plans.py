@@ -46,12 +46,13 @@ def random_plans(
 
 def _draw(rng: random.Random, spec: TransformerSpec, ranks: int, precision: str) -> Plan | None:
     degrees = divisors(ranks)
-    pp, tp, dp = rng.choice([d for d in product(degrees, repeat=3) if math.prod(d) == ranks])
-    zero = rng.choice((0, 1, 2, 3)) if dp > 1 else 0
-    shard = rng.choice(divisors(dp)[1:]) if zero else 1
+    pp, tp, cp, dp = rng.choice([d for d in product(degrees, repeat=4) if math.prod(d) == ranks])
+    zero = rng.choice((0, 1, 2, 3)) if dp * cp > 1 else 0
+    shard = rng.choice(divisors(dp)[0 if cp > 1 else 1 :]) if zero else 1
     plan = Plan(
         pp=pp,
         tp=tp,
+        cp=cp,
         dp_shard=shard,
         dp_replicate=dp // shard,
         zero_stage=zero,

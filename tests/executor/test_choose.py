@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 
 from executor.calibrate import choice_for, links_for, setting
 from executor.calibration.belief import LINK_KINDS, NOISE, after, covariance, prior
+from executor.calibration.candidates import rounded, shape_of
 from executor.calibration.choose import Choice, choose
 from executor.calibration.earlier import Calibration
 from executor.calibration.held import as_written, held_shapes
@@ -22,9 +23,11 @@ from executor.calibration.learning import Record, read, replay
 from executor.calibration.links import SIZES, link_choice
 from executor.calibration.said import announced
 from executor.calibration.spread import Candidate
-from executor.calibration.workloads import GEMM, Case
+from executor.calibration.targets import of_scenario
+from executor.calibration.workloads import BACKWARD, FORWARD, GEMM, Case, kernel_cases
 from executor.mesh import DeviceReport
 from parsim.cluster.reader import load_catalog
+from parsim.cost.plan_kernels import plan_kernels
 from parsim.scenario import load_scenario
 
 CPU = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)
@@ -122,6 +125,18 @@ def test_a_space_has_every_tensor_degree_and_micro_batch(tmp_path: Path) -> None
     assert {plan.tp for plan in plans} == {1, 2}
     assert {plan.microbatch_size for plan in plans} == {1, 2, 4}
     assert len(plans) == len({(x.tp, x.microbatch_size, x.sequence_parallel) for x in plans})
+
+
+def test_the_blocks_of_a_ring_are_timed_in_their_own_shape() -> None:
+    found = load_scenario(SCENARIOS / "gpt2-small-cp-cpu.yaml")
+    (target,) = of_scenario(found, found.job.system.device)
+    cases = {shape_of(case) for case in kernel_cases(target.workload, found.job.software)}
+    step = {
+        (one.kind, rounded(one.where)) for one in plan_kernels(target.job, target.plan)
+        if one.kind in (FORWARD, BACKWARD, GEMM)
+    }  # fmt: skip
+    assert step <= cases
+    assert {kind for kind, _ in step} == {FORWARD, BACKWARD, GEMM}
 
 
 def test_collectives_within_memory_and_time() -> None:

@@ -56,6 +56,11 @@ TWO: dict[str, Case] = {
     "tp + sp, llama, full": case("llama", tp=2, recompute="full", **SP),
     "tp + sp, bert": case("bert", tp=2, masked=True, **SP),
     "pipeline": case(pp=2, num_microbatches=4),
+    "cp": case(cp=2, num_microbatches=2),
+    "cp, llama, full": case("llama", cp=2, recompute="full"),
+    "cp, bert, selective": case("bert", cp=2, masked=True, recompute="selective"),
+    "cp, zero 1": case("llama", cp=2, zero_stage=1, num_microbatches=2, **SMALL),
+    "cp, zero 3": case("bert", cp=2, zero_stage=3, masked=True, num_microbatches=2),
 }
 FOUR: dict[str, Case] = {
     "ddp": case("llama", dp_replicate=4),
@@ -84,12 +89,33 @@ FOUR: dict[str, Case] = {
     "pipeline x zero 1": case(pp=2, dp_shard=2, zero_stage=1, num_microbatches=4),
     "pipeline x zero 2": case(pp=2, dp_shard=2, zero_stage=2, num_microbatches=4),
     "pipeline x tp": case("llama", pp=2, tp=2, num_microbatches=4, **SP),
+    "cp": case("llama", cp=4, recompute="selective"),
+    "cp, bert": case("bert", cp=4, masked=True),
+    "cp x ddp": case(cp=2, dp_replicate=2, num_microbatches=2),
+    "cp x zero 1": case("llama", cp=2, dp_shard=2, zero_stage=1),
+    "cp x zero 2": case(cp=2, dp_shard=2, zero_stage=2, recompute="selective"),
+    "cp x hsdp": case(cp=2, dp_replicate=2, zero_stage=3, num_microbatches=2),
+    "cp x tp": case("llama", cp=2, tp=2),
+    "cp x tp + sp, bert": case("bert", cp=2, tp=2, masked=True, **SP),
+    "cp x tp, other order": case(
+        cp=2, tp=2, rank_order=("tp", "pp", "dp_replicate", "dp_shard", "cp"), recompute="full"
+    ),
+    "cp x pipeline": case("llama", cp=2, pp=2, num_microbatches=4),
+    "cp x pipeline, zero 2": case(cp=2, pp=2, num_microbatches=4, zero_stage=2),
+    "cp x pipeline, split backward": case(cp=2, pp=2, num_microbatches=4, schedule="zb_h1"),
+}
+EIGHT: dict[str, Case] = {
+    "cp x pipeline x ddp": case(cp=2, pp=2, dp_replicate=2, num_microbatches=2),
+    "cp x pipeline x tp": case("llama", cp=2, pp=2, tp=2, num_microbatches=2, **SP),
+    "cp x tp x zero 3": case(cp=2, tp=2, dp_shard=2, zero_stage=3, **SP),
 }
 BF16: dict[str, Case] = {
     "bf16 ddp": case(dp_replicate=2, precision="bf16", num_microbatches=2),
     "bf16 zero 1": case(dp_shard=2, zero_stage=1, precision="bf16"),
     "bf16 zero 3": case(dp_shard=2, zero_stage=3, precision="bf16"),
     "bf16 tp + sp": case(tp=2, precision="bf16", **SP),
+    "bf16 cp": case(cp=2, precision="bf16", num_microbatches=2),
+    "amp cp, zero 3": case("llama", cp=2, zero_stage=3, precision="bf16_amp"),
     "bf16 sent as bf16": case(dp_replicate=2, precision="bf16", reduce_precision="same"),
     "amp ddp": case(dp_replicate=2, precision="bf16_amp"),
     "amp zero 3": case(dp_shard=2, zero_stage=3, precision="bf16_amp"),
@@ -108,6 +134,13 @@ COUNTS: dict[str, tuple[Case, dict[str, int]]] = {
     ),
 }
 
+MESSAGES: dict[int, tuple[Case, dict[str, int]]] = {
+    # keys and values: 2 sequences x 8 tokens x 2 x 2 heads x 8 = 512; 2 layers, each 1 forward
+    # and 2 backward
+    2: (asked("messages", "llama", cp=2), {"512": 6}),
+    # 4 tokens: 256; each layer 3 forward, and backward 256, 512, 512, 256
+    4: (asked("messages", "llama", cp=4), {"256": 10, "512": 4}),
+}
 
 KEPT = {
     # 2 layers: what enters both norms and both groups of columns, and the same of the head
@@ -116,6 +149,11 @@ KEPT = {
     "tp + sp": asked("whole states saved", "large vocabulary", tp=2, **SP),
 }
 WIDE: Case = {"model": "large vocabulary", "microbatch_size": 32}
+# the same tokens a rank: a ring's blocks are gone when an MLP as wide as usual needs the most
+PEAKS = {
+    "cp": asked("bytes of a step", "llama", microbatch_size=64, cp=2),
+    "dp": asked("bytes of a step", "llama", microbatch_size=32, dp_replicate=2),
+}
 LOGITS = {
     "tp 1": asked("bytes of logits", dp_replicate=2, **WIDE),
     "tp 2": asked("bytes of logits", tp=2, **WIDE),
@@ -162,14 +200,20 @@ def run(folder: Path, cases: dict[str, Case], ranks: int) -> list[dict[str, Any]
 def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     other = {f"count {name}": described for name, (described, _) in COUNTS.items()}
     other |= {f"stand {name}": described for name, (described, _) in STANDING.items()}
-    for word, cases in (("keep", KEPT), ("logits", LOGITS), ("sum", SUMS)):
+    for word, cases in (("keep", KEPT), ("peak", PEAKS), ("logits", LOGITS), ("sum", SUMS)):
         other |= {f"{word} {name}": described for name, described in cases.items()}
+    other["messages"] = MESSAGES[2][0]
     return run(tmp_path_factory.mktemp("two"), {**TWO, **BF16, **other}, 2)
 
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return run(tmp_path_factory.mktemp("four"), FOUR, 4)
+    return run(tmp_path_factory.mktemp("four"), {**FOUR, "messages": MESSAGES[4][0]}, 4)
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return run(tmp_path_factory.mktemp("eight"), EIGHT, 8)
 
 
 def assert_exact(found: list[dict[str, Any]], name: str) -> None:
@@ -196,6 +240,21 @@ def test_four_ranks_equal_one_process(four: list[dict[str, Any]], name: str) -> 
 
 
 @pytest.mark.distributed
+@pytest.mark.parametrize("name", EIGHT)
+def test_eight_ranks_equal_one_process(eight: list[dict[str, Any]], name: str) -> None:
+    assert_exact(eight, name)
+
+
+@pytest.mark.distributed
+def test_a_ring_has_the_messages_that_its_price_has(
+    two: list[dict[str, Any]], four: list[dict[str, Any]]
+) -> None:
+    """cost/context.py: cp - 1 of b forward; b, 2b .. 2b, b backward."""
+    for ranks, found in ((2, two), (4, four)):
+        assert [rank["messages"] for rank in found] == [MESSAGES[ranks][1]] * ranks
+
+
+@pytest.mark.distributed
 @pytest.mark.parametrize("name", BF16)
 def test_bf16_is_near_fp32(two: list[dict[str, Any]], name: str) -> None:
     found = two[0][name]
@@ -215,6 +274,13 @@ def test_sequence_parallelism_keeps_no_whole_states(two: list[dict[str, Any]]) -
     kept = {name: two[0][f"keep {name}"]["kept"] for name in KEPT}
     assert kept["tp"] >= 8
     assert kept["tp + sp"] == 0
+
+
+@pytest.mark.distributed
+def test_a_ring_needs_no_more_memory(two: list[dict[str, Any]]) -> None:
+    for rank in two:
+        found = {name: rank[f"peak {name}"]["bytes"] for name in PEAKS}
+        assert found["cp"] == pytest.approx(found["dp"], rel=0.02)
 
 
 @pytest.mark.distributed
@@ -243,6 +309,9 @@ def test_bf16_gradients_are_added_up_as_the_plan_says(two: list[dict[str, Any]],
 
 @pytest.mark.distributed
 def test_which_mechanism_ran(two: list[dict[str, Any]], four: list[dict[str, Any]]) -> None:
-    kinds = {name: two[0][name]["kind"] for name in ("ddp", "zero 1", "zero 3", "tp")}
-    assert kinds == {"ddp": "ddp", "zero 1": "buckets", "zero 3": "fully_shard", "tp": "plain"}
+    names = ("ddp", "zero 1", "zero 3", "tp", "cp", "cp, zero 3")
+    assert {name: two[0][name]["kind"] for name in names} == {
+        "ddp": "ddp", "zero 1": "buckets", "zero 3": "fully_shard", "tp": "plain",
+        "cp": "ddp", "cp, zero 3": "fully_shard",
+    }  # fmt: skip
     assert four[0]["ddp x tp"]["kind"] == "buckets"

@@ -10,14 +10,16 @@ import pytest
 
 from executor.mesh import probe
 from parsim.errors import InputError, PlanError
+from parsim.model.transformer import build_transformer
 from parsim.plan import Plan
+from parsim.plan.executor_rules import unrunnable
 from parsim.schedule import Schedule, build_schedule
 
 torch = pytest.importorskip("torch")
 
 from executor.parallel.data import data_kind  # noqa: E402
 from executor.parallel.precision import edge_dtype, gradient_dtype, storage_dtype, wire_dtype  # noqa: E402
-from executor.parallel.refused import check_parallel, check_split_backward  # noqa: E402
+from executor.parallel.refused import check_context, check_parallel, check_split_backward  # noqa: E402
 from executor.parallel.tensor import check_splits  # noqa: E402
 from executor.verify import max_relative_error  # noqa: E402
 from tests.executor.workers.specs import GPT  # noqa: E402
@@ -25,7 +27,6 @@ from tests.executor.workers.specs import GPT  # noqa: E402
 BASE = Plan(precision="fp32")
 
 REFUSED: dict[str, tuple[Plan, str]] = {
-    "context": (replace(BASE, cp=2), "cp=2 cannot be run yet; use cp=1"),
     "uneven batches": (
         replace(BASE, dp_replicate=2, num_microbatches=3, replica_microbatches=(3, 1)),
         "replica_microbatches=[3, 1] cannot be run yet: every replica gets equally many "
@@ -70,6 +71,38 @@ REFUSED: dict[str, tuple[Plan, str]] = {
         "sequence_parallel=true needs tp > 1; use sequence_parallel=false",
     ),
 }  # fmt: skip
+
+
+DROPOUT = (
+    "cp=2: attention with dropout cannot be put together from blocks of keys here; use dropout: "
+    "false in the model section, or cp=1"
+)
+CONTEXT: dict[str, tuple[dict[str, Any], bool, str, str | None]] = {
+    "alone": ({}, False, "cpu", None),
+    "dropout": ({}, True, "cpu", DROPOUT),
+    "dropout without context": ({"cp": 1}, True, "cpu", None),
+    "fp32 on a GPU": (
+        {}, False, "cuda",
+        "cp=2 with precision='fp32': blocks of attention run in 16 bit on a GPU; use "
+        "precision='bf16' or 'bf16_amp', or cp=1",
+    ),
+    "bf16 on a GPU": ({"precision": "bf16"}, False, "cuda", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONTEXT)
+def test_what_context_parallelism_cannot_do(name: str) -> None:
+    changes, dropout, device, message = CONTEXT[name]
+    plan, spec = replace(BASE, **{"cp": 2, **changes}), replace(GPT, dropout=dropout)
+    check_parallel(plan)
+    if message is None:
+        check_context(plan, spec, device)
+    else:
+        with pytest.raises(PlanError) as refused:
+            check_context(plan, spec, device)
+        assert str(refused.value) == message
+    if device == "cpu":  # the planner says the same
+        assert unrunnable(plan, build_transformer(spec)) == message
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -119,6 +152,8 @@ KINDS: dict[str, tuple[Plan, str]] = {
     "bf16 parameters": (replace(BASE, precision="bf16"), "buckets"),
     "zero 1": (replace(BASE, dp_shard=2, zero_stage=1), "buckets"),
     "zero 2": (replace(BASE, dp_shard=2, zero_stage=2), "fully_shard"),
+    "context ranks": (replace(BASE, cp=2), "ddp"),
+    "context ranks, zero 1": (replace(BASE, cp=2, zero_stage=1), "buckets"),
 }
 
 

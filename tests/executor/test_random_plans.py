@@ -35,7 +35,7 @@ def hold(folder: Path, seed: int, *, ranks: int, count: int, precision: str = "f
     refused = [one["refused"] for one in found if "refused" in one]
     assert [text for text in refused if not any(reason in text for reason in REASONS)] == []
     ran = [one for one in found if "refused" not in one]
-    assert all(one["losses"] == 1 for one in ran)  # the same on all ranks of a replica
+    assert all(one["losses"] == 1 for one in ran)  # the same on all ranks with the same tokens
     assert max(one["bound"] for one in ran) <= (WIDEST if precision == "fp32" else 0.15)
     return ran
 
@@ -60,6 +60,9 @@ def test_the_sample_holds_every_kind_of_plan() -> None:
     assert {plan.zero_stage for plan in plans} == {0, 1, 2, 3}
     assert {plan.pp for plan in plans} == {1, 2, 4}
     assert {plan.tp for plan in plans} == {1, 2, 4}
+    assert {plan.cp for plan in plans} == {1, 2, 4}
+    assert {plan.zero_stage for plan in plans if plan.cp > 1} == {0, 1, 2, 3}
+    assert any(plan.cp > 1 and plan.tp > 1 and plan.pp > 1 for plan in plans)
     assert {plan.recompute for plan in plans} == {0, 1, 2}
     names = {plan.schedule for plan in plans if plan.pp > 1}
     assert names >= {"naive", "gpipe", "1f1b", "interleaved_1f1b", "own.csv"}

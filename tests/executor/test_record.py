@@ -23,8 +23,8 @@ from tests.parsim.report.test_trace import check
 
 WORKER = Path(__file__).parent / "workers" / "recording.py"
 
-TWO = ("ddp", "zero 1", "zero 3", "tp", "tp + sp", "pp", "pp, v")
-FOUR = ("pp x ddp", "pp x zero 1", "pp x zero 2", "pp x tp", "dp x tp")
+TWO = ("ddp", "zero 1", "zero 3", "tp", "tp + sp", "pp", "pp, v", "cp")
+FOUR = ("pp x ddp", "pp x zero 1", "pp x zero 2", "pp x tp", "dp x tp", "pp x cp", "cp x tp")
 CASES = [*((2, name) for name in TWO), *((4, name) for name in FOUR)]
 
 KINDS = {
@@ -40,6 +40,9 @@ KINDS = {
     "pp x zero 2": {"REDUCE_GRAD", "REDUCE_TIED", "UNSHARD"},
     "pp x tp": {"EXCHANGE", "REDUCE_TIED"},
     "dp x tp": {"REDUCE_GRAD", "EXCHANGE"},
+    "cp": {"REDUCE_GRAD", "EXCHANGE"},
+    "pp x cp": {"REDUCE_GRAD", "REDUCE_TIED", "EXCHANGE"},
+    "cp x tp": {"REDUCE_GRAD", "EXCHANGE"},
 }
 """Kinds of collectives of each plan."""
 

@@ -44,7 +44,9 @@ def test_bubble_of_a_recorded_step() -> None:
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("change", ["plan.pp=2", "plan.pp=1"])
+@pytest.mark.parametrize(
+    "change", ["plan.pp=2", "plan.pp=1", "plan.pp=1 plan.cp=2 model.dropout=false"]
+)
 def test_the_document_of_a_run(
     scenario: Path,
     change: str,
@@ -53,9 +55,10 @@ def test_the_document_of_a_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / "out"
-    if change == "plan.pp=1":
+    if change != "plan.pp=2":
         fork_runs(monkeypatch, tmp_path)
-    words = ["run", str(scenario), "--set", change, "--out", str(out), "--steps", "3"]
+    words = ["run", str(scenario), "--out", str(out), "--steps", "3"]
+    words += [word for one in change.split() for word in ("--set", one)]
     assert main([*words, "--warmup", "1", "--verify", "--json"]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert document == json.loads((out / "run.json").read_text())
@@ -71,8 +74,11 @@ def test_the_document_of_a_run(
     assert document["verify"]["max_loss_error"] <= 1e-6
     timeline = json.loads((out / "timeline.json").read_text())
     actions = [row for row in timeline["spans"] if row[2] in ("F", "B")]
-    microbatches = 4 if change == "plan.pp=2" else 2
+    microbatches = 2 if change == "plan.pp=1" else 4
     assert len(actions) == 2 * microbatches * 2  # on each of two ranks
+    rings = [row for row in timeline["spans"] if row[2] == "EXCHANGE"]
+    # 4 layers, 4 micro-batches: one message forward and two backward, on each of two ranks
+    assert len(rings) == ("cp" in change) * 4 * 4 * 3 * 2
     assert -1.0 < measured["recording_cost"] == timeline["meta"]["recording_cost"]
     assert main(["compare", str(out / "predicted.json"), str(out / "timeline.json")]) in (0, 4)
 

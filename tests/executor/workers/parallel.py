@@ -19,10 +19,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from executor.loss import IGNORED
 from executor.memory import step_bytes
-from executor.mesh import replica_index
 from executor.module import OUTPUT_TABLE, TOKEN_TABLE
 from executor.optimizer import OptimizerConfig, StageOptimizer, gradient_norm
 from executor.parallel.buckets import local_tensor
+from executor.parallel.context import own_part
 from executor.parallel.data import whole_tensor
 from executor.train import Trainer, build_trainer
 from executor.verify import gather_gradients, max_relative_error, mean_loss, reference
@@ -64,8 +64,8 @@ class Case:
 
     def step(self) -> float | None:
         """Forward and backward; the mean loss of the global batch where it is known."""
-        index = replica_index(self.plan, dist.get_rank())
-        tokens, targets = (x.chunk(self.plan.dp)[index] for x in self.batch(self.plan, self.spec))
+        batch = self.batch(self.plan, self.spec)
+        tokens, targets = own_part(self.spec, self.plan, dist.get_rank(), batch)
         losses = self.trainer.gradients(tokens, targets)
         return mean_loss(losses, self.trainer.mesh, self.plan) if losses else None
 
@@ -120,6 +120,25 @@ def count_collectives(case: Case) -> dict[str, Any]:
     return dict(counted.counts)
 
 
+def count_messages(case: Case) -> dict[str, Any]:
+    """How many messages of each size, in values, a rank sends round its ring in a step."""
+    sent: dict[str, int] = {}
+    post = dist.batch_isend_irecv
+
+    def counted(ways: list[dist.P2POp]) -> list[dist.Work]:
+        for way in ways:
+            if way.op is dist.isend:
+                size = str(way.tensor.numel())
+                sent[size] = sent.get(size, 0) + 1
+        works: list[dist.Work] = post(ways)
+        return works
+
+    dist.batch_isend_irecv = counted
+    case.step()
+    dist.batch_isend_irecv = post
+    return dict(sent)
+
+
 def whole_states_saved(case: Case) -> dict[str, Any]:
     """How many different hidden states of all tokens forward keeps for backward."""
     plan, spec = case.plan, case.spec
@@ -143,6 +162,13 @@ def bytes_of_logits(case: Case) -> dict[str, Any]:
     logits = case.plan.microbatch_size * case.spec.seq_len * case.spec.vocab_rows
     case.trainer.optimizer.zero_grad()
     return {"bytes": step_bytes(torch.device("cpu"), case.step) / logits}
+
+
+def bytes_of_a_step(case: Case) -> dict[str, Any]:
+    """Peak of a step above what stands."""
+    case.step()
+    case.trainer.optimizer.zero_grad()
+    return {"bytes": step_bytes(torch.device("cpu"), case.step)}
 
 
 def standing(case: Case) -> dict[str, Any]:
@@ -207,8 +233,10 @@ def update_error(case: Case, expected: dict[str, torch.Tensor]) -> float:
 
 QUESTIONS: dict[str, Callable[[Case], dict[str, Any]]] = {
     "collectives": count_collectives,
+    "messages": count_messages,
     "whole states saved": whole_states_saved,
     "bytes of logits": bytes_of_logits,
+    "bytes of a step": bytes_of_a_step,
     "standing": standing,
     "same precision": against_same_precision,
 }

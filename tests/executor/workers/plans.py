@@ -15,7 +15,8 @@ from torch import Tensor
 
 from executor.loss import IGNORED
 from executor.measure import mean_over_ranks
-from executor.mesh import replica_index
+from executor.mesh import coordinates, replica_index
+from executor.parallel.context import own_part
 from executor.tolerance import judge
 from executor.train import build_trainer, process_group
 from executor.verify import gather_gradients
@@ -46,18 +47,20 @@ def verified(spec: TransformerSpec, plan: Plan) -> dict[str, Any]:
         trainer = build_trainer(spec, plan, device=CPU, seed=SEED)
     except PlanError as error:
         return {"refused": str(error)}
-    share = replica_index(plan, dist.get_rank())
-    mine = tokens.chunk(plan.dp)[share], targets.chunk(plan.dp)[share]
+    mine = own_part(spec, plan, dist.get_rank(), (tokens, targets))
     trainer.gradients(*mine)
     losses = trainer.gradients(*mine)
     loss = mean_over_ranks(losses, CPU)
     equal: list[Any] = [None] * plan.world_size
-    dist.all_gather_object(equal, (replica_index(plan, dist.get_rank()), losses))
+    rank = dist.get_rank()
+    dist.all_gather_object(
+        equal, ((replica_index(plan, rank), coordinates(plan, rank)["cp"]), losses)
+    )
     gradients = gather_gradients(trainer.replicas, trainer.mesh, plan)
     if dist.get_rank() != 0:
         return {}
     found = judge(spec, plan, (tokens, targets), SEED, loss, gradients)
-    by_replica: dict[int, set[tuple[float, ...]]] = {}
+    by_replica: dict[tuple[int, int], set[tuple[float, ...]]] = {}
     for replica, values in equal:
         by_replica.setdefault(replica, set()).update([tuple(values)] if values else [])
     return {

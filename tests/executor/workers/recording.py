@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from executor.data import Corpus, batches, replica_rows
+from executor.data import Corpus, batches
 from executor.measure import Batch
-from executor.mesh import replica_index
+from executor.parallel.context import own_part
 from executor.record import record_steps
-from executor.train import build_trainer, process_group
+from executor.train import Trainer, build_trainer, process_group
 from parsim.model.reader import model_spec
 from parsim.plan import Plan
 from tests.executor.launch import die_with_parent, results
@@ -42,6 +42,7 @@ PLANS = {
         "tp + sp": plan(tp=2, sequence_parallel=True),
         "pp": plan(pp=2, num_microbatches=4),
         "pp, v": plan(pp=2, num_microbatches=4, schedule="interleaved_1f1b", v=2),
+        "cp": plan(cp=2, num_microbatches=2),
     },
     4: {
         "pp x ddp": plan(pp=2, dp_replicate=2, num_microbatches=4),
@@ -49,6 +50,8 @@ PLANS = {
         "pp x zero 2": plan(pp=2, dp_shard=2, zero_stage=2, num_microbatches=2),
         "pp x tp": plan(pp=2, tp=2, num_microbatches=2, schedule="interleaved_1f1b", v=2),
         "dp x tp": plan(dp_replicate=2, tp=2, sequence_parallel=True, num_microbatches=2),
+        "pp x cp": plan(pp=2, cp=2, num_microbatches=2),
+        "cp x tp": plan(cp=2, tp=2, num_microbatches=2),
     },
 }
 
@@ -67,11 +70,20 @@ class Collectives(TorchDispatchMode):  # type: ignore[misc]  # torch has no type
 
 
 def shares(which: Plan) -> Iterator[Batch]:
-    rows = replica_rows(which.global_batch_size, replica_index(which, dist.get_rank()), which.dp)
-    for tokens, targets in batches(
+    for batch in batches(
         Corpus.load(), seed=0, global_batch_size=which.global_batch_size, seq_len=SPEC.seq_len
     ):
-        yield tokens[rows], targets[rows]
+        tokens, targets = own_part(SPEC, which, dist.get_rank(), batch)
+        yield tokens, targets
+
+
+def ring_messages(trainer: Trainer) -> int:
+    """Each layer's ring has cp - 1 messages in a forward and cp in a backward."""
+    plan = trainer.plan
+    if plan.cp == 1:
+        return 0
+    layers = sum(len(replica.stage.layers) for replica in trainer.replicas)
+    return layers * plan.num_microbatches * (2 * plan.cp - 1)
 
 
 def found(which: Plan) -> dict[str, Any]:
@@ -84,7 +96,7 @@ def found(which: Plan) -> dict[str, Any]:
     timeline = record_steps(trainer, mine, CPU, typical=math.nan, pairs=1)
     after = len(trainer.step(*next(mine)))
     return {
-        "collectives": mode.count,
+        "collectives": mode.count + ring_messages(trainer),
         "losses": after,
         "timeline": None if timeline is None else timeline.to_json(),
     }

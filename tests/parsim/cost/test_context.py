@@ -56,9 +56,7 @@ def test_two_ranks_run_two_blocks_each_and_hide_one_message() -> None:
     assert found.forward == pytest.approx(float(ahead + merged), rel=1e-12)
     assert found.backward == pytest.approx(float(behind + summed), rel=1e-12)
     # 4096 tokens x 2 x 8 x 128 values of 2 bytes = 16,777,216 bytes: 47 us on the wire, a block 250
-    assert found.exposed_forward == 0.0
-    home = p2p_time(job.system, 16_777_216.0, crosses=False, sharing=0.0)
-    assert found.exposed_backward == pytest.approx(float(home), rel=1e-12)
+    assert found.exposed_forward == found.exposed_backward == 0.0
 
 
 def test_what_a_block_does_not_hide_shows() -> None:
@@ -72,6 +70,38 @@ def test_what_a_block_does_not_hide_shows() -> None:
         job.device, "bf16", flops=274_877_906_944 / 2, seq_len=4096, backward=False
     )
     assert found.exposed_forward == pytest.approx(float(message - block), rel=1e-9)
+    # backward: keys and values beside the first block, their gradients beside the last
+    behind = flash_attention_time(
+        job.device, "bf16", flops=2.5 * 274_877_906_944 / 2, seq_len=4096, backward=True
+    )
+    assert found.exposed_backward == pytest.approx(2.0 * float(message - behind), rel=1e-9)
+
+
+def test_four_ranks_send_keys_and_gradients_together_in_between() -> None:
+    """Backward of 4 blocks: messages of b, 2 b, 2 b, b, none of them hidden on a very slow link."""
+    job = make_job()
+    slow = replace(job.system, intra=replace(job.system.intra, bandwidth=4.5e7))
+    job = replace(job, cluster=replace(job.cluster, system=slow))
+    found = core(job, cp=4, dp_replicate=2)
+    size = 16_777_216.0 / 2
+    single, double = (p2p_time(slow, n * size, crosses=False, sharing=0.0) for n in (1.0, 2.0))
+    block = flash_attention_time(
+        job.device, "bf16", flops=2.5 * 274_877_906_944 / 2 / 4, seq_len=2048, backward=True
+    )
+    wanted = 2.0 * (single + double) - 4.0 * block
+    assert found.exposed_backward == pytest.approx(float(wanted), rel=1e-6)
+
+
+def test_beside_a_message_compute_loses_what_a_collective_takes() -> None:
+    """All of it: nothing hides. Half: a short message shows for half of its time."""
+    job = make_job()
+    message = float(p2p_time(job.system, 16_777_216.0, crosses=False, sharing=0.0))
+    for lost in (0.5, 1.0):
+        system = replace(job.system, interference=lost)
+        own = replace(job, cluster=replace(job.cluster, system=system))
+        found = core(own, cp=2, dp_replicate=4)
+        assert found.exposed_forward == pytest.approx(lost * message, rel=1e-12)
+        assert found.exposed_backward == pytest.approx(2.0 * lost * message, rel=1e-12)
 
 
 def test_gathered_keys_and_values_are_exposed() -> None:

@@ -12,7 +12,7 @@ from parsim.cost.job import Job
 from parsim.cost.software import software
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
-from parsim.plan import Plan
+from parsim.plan import Plan, Recompute
 from parsim.sim import simulate
 from parsim.sim.folding import fold, mesh_links
 
@@ -79,3 +79,15 @@ def test_context_ranks_fold_like_replicas() -> None:
     assert 4 < folding.num_classes < 64
     # the slow rank, its tensor partner, its ring's other ranks and theirs, the other replica's
     assert folding.class_of[0] not in folding.class_of[1:]
+
+
+@pytest.mark.parametrize("recompute", list(Recompute))
+def test_the_executor_keeps_no_second_output(job: Job, recompute: Recompute) -> None:
+    """Its cp ranks hold what as many data-parallel ones of half the sequences do."""
+    own = replace(job, software=software("executor-cuda"))
+    halves = Plan(cp=2, dp_replicate=8, microbatch_size=2, recompute=recompute)
+    whole = Plan(dp_replicate=16, microbatch_size=1, recompute=recompute)
+    assert simulate(own, halves).peak_allocated == simulate(own, whole).peak_allocated
+    more = (simulate(job, plan).peak_allocated[0] for plan in (halves, whole))
+    kept = 0 if recompute is Recompute.FULL else 8  # outputs of 4096 tokens, 32 x 128 wide, 16 bit
+    assert next(more) - next(more) == pytest.approx(kept * 4096 * 4096 * 2, rel=0.01, abs=4e7)

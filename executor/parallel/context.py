@@ -1,0 +1,72 @@
+"""Context parallelism: each rank holds a piece of every sequence and attends to all of it.
+
+A causal sequence is cut into 2 cp pieces, and rank r holds the r-th from either end, so that all
+ranks have the same work (arXiv:2311.09431). Seen by both ends the cut is plain:
+
+    causal, cp = 2    | rank 0 | rank 1 | rank 1 | rank 0 |
+    both ends         |     rank 0      |     rank 1      |
+
+All but attention works on single tokens, and needs to know their places only: position embeddings
+and rotary angles. Attention is in `executor.parallel.ring`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.attention import Core
+from executor.data import replica_rows
+from executor.mesh import coordinates, ranks_by_place, replica_index
+from executor.module import Stage
+from executor.parallel.ring import Ring
+from parsim.model.transformer import TransformerSpec
+from parsim.plan import Plan
+from parsim.plan.record import AXES
+
+
+def token_places(spec: TransformerSpec, cp: int, index: int) -> Tensor:
+    """The places in a sequence of the tokens that the rank `index` of `cp` holds, ascending."""
+    pieces = torch.arange(spec.seq_len).chunk(2 * cp if spec.causal else cp)
+    if not spec.causal:
+        return pieces[index]
+    return torch.cat((pieces[index], pieces[-1 - index]))
+
+
+def own_part(
+    spec: TransformerSpec, plan: Plan, rank: int, batch: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """What a rank trains on of the (b, s) tensors of a global batch: rows and places."""
+    places = token_places(spec, plan.cp, coordinates(plan, rank)["cp"])
+    share = replica_index(plan, rank)
+    rows = (whole[replica_rows(len(whole), share, plan.dp)] for whole in batch)
+    return tuple(some if plan.cp == 1 else some[:, places] for some in rows)
+
+
+def context_group(plan: Plan) -> dist.ProcessGroup | None:
+    """The ranks that hold the other pieces of this rank's sequences; all ranks must call it."""
+    if plan.cp == 1:
+        return None
+    rows = ranks_by_place(plan).movedim(AXES.index("cp"), -1).reshape(-1, plan.cp)
+    group: dist.ProcessGroup = dist.new_subgroups_by_enumeration(rows.tolist())[0]
+    return group
+
+
+def apply_context_parallel(stage: Stage, plan: Plan, group: dist.ProcessGroup | None) -> None:
+    """Let a stage's forward take this rank's piece of each sequence, in place."""
+    if group is None:
+        return
+    spec, index = stage.spec, dist.get_rank(group)
+    places = token_places(spec, plan.cp, index)
+    if stage.embedding is not None:
+        stage.embedding.places = places
+    ring = Ring(group=group, causal=spec.causal)
+    for module in stage.modules():
+        if isinstance(module, Core):
+            module.across = ring
+    for layer in stage.layers.values():
+        if layer.attention.rotary is not None:
+            layer.attention.rotary.places = places
