@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from parsim.cluster.hardware import Device
 from parsim.cost.collectives import Groups, collective_time, groups
+from parsim.cost.dispatch import dispatch_time, held_share
 from parsim.cost.job import Job
 from parsim.cost.kernels import gemm_time, grouped_gemm_time, memory_time
 from parsim.cost.quantized import cast_time, rated
@@ -93,13 +94,13 @@ class ExpertCoster:
             forward=ahead
             + routing
             + moved
-            + self._activation(3.0)
+            + self.activation(3.0)
             + self._biased(BIAS_FORWARD)
             + self._casts(1.0),
             backward=behind
             + 2.0 * routing
             + moved
-            + self._activation(5.0)
+            + self.activation(5.0)
             + self._biased(BIAS_BACKWARD)
             + self._casts(2.0),
             forward_launches=ROUTING_LAUNCHES + 2.0 * each,
@@ -179,7 +180,7 @@ class ExpertCoster:
         sorted_ = np.where(self.local > 1, 2.0 * self.rows * h, 0.0)
         return memory_time(self.job.device, 2.0 * value * (made + sorted_), 4, "permute")
 
-    def _activation(self, passes: float) -> Array:
+    def activation(self, passes: float) -> Array:
         """Gated: reads two halves, writes one; backward reads both and dy, writes both."""
         width = passes if self.op.gated else passes - 1.0
         f = self.op.ffn_hidden_size / self.table.etp
@@ -208,11 +209,16 @@ class ExpertCoster:
         """
         value, h = self.table.precision.activation, self.op.width
         where, inner = expert_groups(self.job, self.table)
-        size = self.tokens * self.op.top_k * h * value
-        seconds = collective_time(self.job.system, "all_to_all", size, where)
+        used = self.job.software
+        seconds = dispatch_time(
+            self.job.system, used.expert_dispatcher, tokens=self.tokens, row=h * value,
+            top_k=self.op.top_k, where=where,
+        )  # fmt: skip
         whole = self.rows * h * value
         seconds = seconds + collective_time(self.job.system, "all_gather", whole, inner)
-        return np.asarray(seconds * (1.0 - self.job.software.expert_hidden(self.job.device.id)))
+        hidden = used.expert_hidden(self.job.device.id)
+        taken = held_share(used.expert_dispatcher, self.job.device.sm_count)
+        return np.asarray(seconds * (1.0 - hidden * (1.0 - taken)))
 
 
 def expert_groups(job: Job, table: PlanTable) -> tuple[Groups, Groups]:

@@ -50,6 +50,9 @@ class Software:
     `expert_overlap` maps the start of a device id (or "default") to the share of dispatching tokens
     to experts and back that hides beside compute there,
     `expert_imbalance` is the tokens of the busiest rank's experts over the mean.
+    `expert_dispatcher` is what moves them: "alltoall" sends a copy for each expert, "deepep" and
+    "hybridep" one for each rank that holds any of a token's experts (`cost/dispatch.py`).
+    `graphs` are the parts of layers that CUDA graphs launch, as Megatron-Core names them.
     """
 
     id: str
@@ -92,6 +95,8 @@ class Software:
     scatter_p2p: bool
     expert_overlap: Mapping[str, float]
     expert_imbalance: float
+    expert_dispatcher: str
+    graphs: tuple[str, ...]
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def attention_speed(self, device_id: str) -> tuple[float, float]:
@@ -133,6 +138,7 @@ def _build(name: str, entry: dict[str, Any], known: Mapping[str, Software]) -> S
         if key in ("from", "description"):
             continue
         values[key], reasons[key] = item
+    values["graphs"] = tuple(values["graphs"])
     values |= {"id": name, "description": entry["description"], "reasons": reasons}
     return Software(**values)
 

@@ -24,6 +24,7 @@ from parsim.validation.assumptions import (
     software_of_experts,
 )
 from parsim.validation.known_models import known_mixture
+from parsim.validation.recipes import Recipe, recipe_of
 from parsim.validation.schema import MeasuredRun, RowSkipped
 
 ELEMENTWISE_EAGER = 1.8
@@ -50,7 +51,8 @@ def build_case(run: MeasuredRun) -> Case:
     base = known_mixture(run.model)
     if run.n_experts and not (base and base.layer_pattern):
         name = software_of_experts(run.stack, run.release) or name
-    stack = _software(software(name), run)
+    recipe = recipe_of(run) if run.n_experts else None
+    stack = _followed(_software(software(name), run), recipe)
     try:
         cluster, said = _cluster(run, load_catalog())
         model = build_transformer(_spec(run, assumed, stack))
@@ -61,7 +63,7 @@ def build_case(run: MeasuredRun) -> Case:
     return Case(
         run=run,
         job=job,
-        plan=_timed(job, _plan(run, assumed, stack)),
+        plan=_timed(job, _plan(run, assumed, stack, recipe)),
         notes=(*notes, *said),
     )
 
@@ -82,6 +84,18 @@ def _timed(job: Job, plan: Plan) -> Plan:
     if violation(plan, job.model, job.cluster) is not None:
         return plan
     return with_action_times(job, plan)
+
+
+def _followed(stack: Software, recipe: Recipe | None) -> Software:
+    """The stack as a published recipe sets it up."""
+    if recipe is None:
+        return stack
+    return replace(
+        stack,
+        expert_overlap={"default": 1.0 if recipe.overlap else 0.0},
+        expert_dispatcher=recipe.dispatcher,
+        graphs=recipe.graphs,
+    )
 
 
 def _software(stack: Software, run: MeasuredRun) -> Software:
@@ -225,7 +239,9 @@ def _mixture(run: MeasuredRun, stack: Software) -> TransformerSpec:
     return with_options(base, **sizes)
 
 
-def _plan(run: MeasuredRun, assumed: Assumptions, stack: Software) -> Plan:
+def _plan(
+    run: MeasuredRun, assumed: Assumptions, stack: Software, recipe: Recipe | None = None
+) -> Plan:
     zero = _zero_stage(run, assumed)
     replicate, shard = (run.dp, 1) if zero == 0 else _shards(run)
     overlap = run.overlap
@@ -246,6 +262,7 @@ def _plan(run: MeasuredRun, assumed: Assumptions, stack: Software) -> Plan:
         sequence_parallel=run.tp > 1
         and (assumed.sequence_parallel if run.sequence_parallel is None else run.sequence_parallel),
         recompute=_recompute(run, assumed),
+        recompute_modules=recipe.recompute if recipe and not run.recompute else (),
         precision=_precision(run, assumed),
         gradient_precision="same"
         if run.precision == "bf16" and zero == 3
