@@ -17,7 +17,7 @@ from parsim.cost.crowding import crowded_device
 from parsim.cost.experts import ExpertCoster
 from parsim.cost.job import Job
 from parsim.cost.kernels import memory_time
-from parsim.cost.modules import repeated
+from parsim.cost.modules import launched, repeated
 from parsim.cost.passes import LayerCost
 from parsim.cost.quantized import cast_time, product_time, quantization_of, weight_cast_time
 from parsim.cost.residuals import measured_factor
@@ -72,7 +72,19 @@ class LayerCoster:
         for op in layer.operators:
             self._add(op, total, how)
         self._again(layer, total, how)
+        self._graphed(layer, total, how)
         return self._measured(layer, total)
+
+    def _graphed(self, layer: Layer, to: LayerCost, how: Quantization | None) -> None:
+        """Launches that CUDA graphs spare the host: of whole parts; experts know their own."""
+        graphs = self.job.software.graphs
+        if not graphs:
+            return
+        alone = LayerCost.zero(len(self.table))
+        for op in launched(layer, graphs):
+            self._add(op, alone, how)
+        to.forward.launches = alone.forward.launches
+        to.backward.launches = alone.backward.launches
 
     def _again(self, layer: Layer, to: LayerCost, how: Quantization | None) -> None:
         """The forward of what the plan computes again by name (`cost/modules.py`)."""

@@ -52,3 +52,34 @@ def _modules(layer: Layer, op: Operator) -> Iterator[str]:
         yield "mla_up_proj"
     if op.name in FEED_FORWARD:
         yield from ("shared_experts", "moe") if mixture else ("mlp",)
+
+
+WHOLE = "all"
+"""The scope of one graph of a whole iteration."""
+
+
+def launched(layer: Layer, graphs: tuple[str, ...]) -> tuple[Operator, ...]:
+    """Operators that the host launches one by one where graphs launch some parts of layers.
+
+    "attn" is what comes up to the attention's residual, "mamba" a mixer's layer, "moe_router" also
+    the norm ahead and the shared experts; "all" leaves nothing.
+
+    Source: Megatron-Core, `CudaGraphScope` and its TE graph helper.
+    """
+    if WHOLE in graphs:
+        return ()
+    return tuple(op for op in layer.operators if scope_of(layer, op) not in graphs)
+
+
+def scope_of(layer: Layer, op: Operator) -> str:
+    """The graph scope that an operator falls into, empty for routed experts and residuals."""
+    if layer.name == "mamba_block":
+        return "mamba"
+    if isinstance(op, Experts):
+        return ""
+    names = [getattr(one, "name", "") for one in layer.operators]
+    if "attention_residual" in names:
+        place = layer.operators.index(op)
+        if place <= names.index("attention_residual"):
+            return "attn"
+    return "moe_router" if layer.experts is not None else "mlp"

@@ -20,6 +20,7 @@ class TransformerSpec:
     `padded_vocab_size` rows are stored and computed (None: no padding). `positions` is the length
     of a learned position table (0: none). `post_norm` is BERT's order, which has a norm after the
     embedding and none before the head. `fused_attention` and `dropout` change traffic and memory.
+    `yarn` stretches the rotation, whose scaled sines and cosines fused kernels do not take.
     `qk_norm` normalises each head's queries and keys. Every `window_every`-th layer, the first one
     first, sees the last `window` tokens only (0: none does).
 
@@ -51,6 +52,7 @@ class TransformerSpec:
     positions: int = 0
     token_types: int = 0
     rope: bool = False
+    yarn: bool = False
     rms_norm: bool = False
     gated_mlp: bool = False
     qkv_bias: bool = True

@@ -95,6 +95,7 @@ def _followed(stack: Software, recipe: Recipe | None) -> Software:
         expert_overlap={"default": 1.0 if recipe.overlap else 0.0},
         expert_dispatcher=recipe.dispatcher,
         graphs=recipe.graphs,
+        expert_traffic=stack.traffic if recipe.fused_mlp else stack.expert_traffic,
     )
 
 
