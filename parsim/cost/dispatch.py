@@ -28,21 +28,25 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatcher:
-    """What a library reaches: share of the links' rates, and multiprocessors that it holds."""
+    """What a library reaches: shares of the links' rates, and multiprocessors that it holds.
+
+    `link` is what 8 ranks reach of NVLink and `fewer` the power of 8 over the ranks in more.
+    """
 
     link: float
+    fewer: float
     network: float
     multiprocessors: int
 
 
 ONCE = {
-    "deepep": Dispatcher(link=0.78, network=0.87, multiprocessors=20),
-    "hybridep": Dispatcher(link=0.8, network=0.87, multiprocessors=32),
+    "deepep": Dispatcher(link=0.78, fewer=0.13, network=0.87, multiprocessors=20),
+    "hybridep": Dispatcher(link=0.83, fewer=0.13, network=0.87, multiprocessors=32),
 }
 """link: DeepEP's README, 153 to 158 GB/s of H800's 200; docs/README_Hybrid-EP.md, kernels alone in
-bf16 on 8 ranks of GB200 764 and 737 GB/s, on 36 ranks 632 and 597, of 900. network: the same, H100
-on 64 ranks 50 GB/s with the 1/8 that stay in the node, 43.7 of a NIC's 50. multiprocessors:
-Megatron-Core's default of DeepEP; Megatron-Bridge's performance scripts for HybridEP."""
+bf16 on 8 ranks of GB200 764 and 737 GB/s of 900; fewer: the same, 632 and 597 on 36 ranks. network:
+the same, H100 on 64 ranks 50 GB/s with the 1/8 that stay in the node, 43.7 of a NIC's 50.
+multiprocessors: Megatron-Core's default of DeepEP; what Megatron-Bridge's scripts give HybridEP."""
 
 CHANNELS = 24
 """Multiprocessors of NCCL's all-to-all where nothing says otherwise."""
@@ -60,26 +64,19 @@ def dispatch_time(
     if dispatcher not in ONCE:
         return collective_time(system, "all_to_all", tokens * top_k * row, where)
     made = ONCE[dispatcher]
-    inside = _inside(where, top_k) * tokens * row / (made.link * system.intra.bandwidth)
+    ranks, nodes = np.maximum(where.size, 1.0), np.maximum(where.nodes, 1.0)
+    link = made.link * system.intra.bandwidth * np.minimum(8.0 / ranks, 1.0) ** made.fewer
+    inside = np.where(where.per_node > 1, met(ranks, top_k) * tokens * row / link, 0.0)
     if system.network is None:
         return np.asarray(inside)
     rate = made.network * system.network.nic_bandwidth * _nics(system)
-    leaving = np.where(where.nodes > 1, met(np.maximum(where.nodes, 1.0), top_k), 0.0)
-    leaving = leaving * (where.nodes - 1.0) / np.maximum(where.nodes, 1.0)
+    leaving = np.where(nodes > 1, met(nodes, top_k) * (nodes - 1.0) / nodes, 0.0)
     return np.asarray(np.maximum(inside, leaving * tokens * row / rate))
-
-
-def _inside(where: Groups, top_k: int) -> Array:
-    """Copies of a token of a rank that cross NVLink, as many as it receives of others."""
-    ranks = np.maximum(where.size, 1.0)
-    here = np.maximum(where.per_node, 1.0)
-    return np.asarray(met(ranks, top_k) * (here - 1.0) / here)
 
 
 def _nics(system: System) -> float:
     """Interfaces of a device."""
-    assert system.network is not None
-    return system.network.nics_per_node / system.devices_per_node
+    return system.network.nics_per_node / system.devices_per_node if system.network else 0.0
 
 
 def held_share(dispatcher: str, multiprocessors: int) -> float:

@@ -21,7 +21,7 @@ from parsim.cluster.hardware import Device
 from parsim.cost.collectives import Groups, collective_time, groups
 from parsim.cost.dispatch import dispatch_time, held_share
 from parsim.cost.job import Job
-from parsim.cost.kernels import gemm_time, grouped_gemm_time, memory_time
+from parsim.cost.kernels import gemm_time, grouped_gemm_time, memory_excess, memory_time
 from parsim.cost.quantized import cast_time, rated
 from parsim.model.operators import Experts
 from parsim.plan import PlanTable
@@ -178,8 +178,14 @@ class ExpertCoster:
 
     def _moving_bytes(self, moved: Array, launches: int, kind: str) -> Array:
         """A memory-bound kernel around the products."""
-        scaled = moved * self.job.software.expert_traffic
-        return memory_time(self.job.device, scaled, launches, kind)
+        return memory_time(self.job.device, moved * self._excess, launches, kind)
+
+    @property
+    def _excess(self) -> float:
+        """How much longer such a kernel takes than its bytes."""
+        used = self.job.software
+        slow = used.expert_rate > 0.0
+        return memory_excess(self.job.device, used.expert_rate) if slow else used.traffic
 
     def _routing(self) -> Array:
         """The router's product, softmax, choice, and the map of who goes where.
@@ -216,7 +222,7 @@ class ExpertCoster:
             return np.zeros(len(self.table))
         f = self.op.ffn_hidden_size / self.table.etp
         wide = self.op.halves * f if twice > 1.0 else f
-        values = self.rows * (self.op.width + wide) * self.job.software.expert_traffic
+        values = self.rows * (self.op.width + wide) * self._excess
         return cast_time(self.job.device, self.how, values)[0]
 
     def moving(self) -> Array:

@@ -37,6 +37,10 @@ WIDE_HEAD = 128.0
 GROUP_TILE = 128.0
 """Rows of a tile of a grouped product: each expert's tokens are filled up to it."""
 
+ROW_RATE = 18e9
+"""Bytes a second and multiprocessor of kernels that gather rows or compute much for each value:
+Triton and compiled kernels around experts, Mamba-2's scan. Fitted (reports/decisions/0013)."""
+
 
 def smooth_max(a: Num, b: Num, power: float) -> Array:
     """(a^p + b^p)^(1/p): a maximum whose corner is rounded where both terms matter.
@@ -251,6 +255,20 @@ def memory_time(device: Device, moved: Num, launches: Num = 1, kind: str = "") -
     seconds = np.asarray(moved) / (device.memory_bandwidth * device.memory_efficiency)
     seconds = seconds + 0.5 * device.kernel_latency * np.asarray(launches)
     return np.asarray(seconds * measured_factor(device.residuals, kind, moved))
+
+
+def memory_excess(device: Device, rate: float) -> float:
+    """How many times longer kernels take than their bytes, if a multiprocessor moves `rate` a second.
+
+    max(1, H e_h / (SMs rate)): kernels that gather rows, or compute much for each value, reach the
+    memory's rate only where the multiprocessors keep up with it.
+
+    Source: a roof by issue rate beside the memory's (Williams et al. 2009); rates are fitted.
+    Leaves out: clocks, which differ less between parts than memories do.
+    """
+    if rate <= 0.0:
+        return 1.0
+    return max(1.0, device.memory_bandwidth * device.memory_efficiency / (device.sm_count * rate))
 
 
 def known_points(device: Device, kind: str, published: bool) -> tuple[Measured, Scales | None]:

@@ -51,7 +51,8 @@ class Software:
     to experts and back that hides beside compute there,
     `expert_imbalance` is the tokens of the busiest rank's experts over the mean.
     `expert_launch` is host seconds per kernel launch around experts.
-    `expert_traffic` scales the bytes of memory-bound kernels around experts' products.
+    `expert_rate` is what memory-bound kernels around experts' products move a second and
+    multiprocessor (0: what the memory gives, `traffic` times the bytes).
     `expert_dispatcher` is what moves them: "alltoall" sends a copy for each expert, "deepep" and
     "hybridep" one for each rank that holds any of a token's experts (`cost/dispatch.py`).
     `graphs` are the parts of layers that CUDA graphs launch, as Megatron-Core names them.
@@ -97,7 +98,7 @@ class Software:
     scatter_p2p: bool
     expert_overlap: Mapping[str, float]
     expert_imbalance: float
-    expert_traffic: float
+    expert_rate: float
     expert_launch: float
     expert_dispatcher: str
     graphs: tuple[str, ...]

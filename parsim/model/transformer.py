@@ -79,9 +79,6 @@ without scan and norm 10.25, gated norm 6, gradients of states 3.25, of passing 
 5, of both sides of the states 5, of products inside chunks 4, of decays 2.5, convolution 4.5. Kept:
 what the projection made (2.5), what the convolution made (1.5), the scan's output (1)."""
 
-SCAN_RATE = 0.3
-"""Share of the memory's usual rate that the mixer's Triton kernels reach."""
-
 CONVOLUTION = 4
 """Tokens that the mixer's convolution sees."""
 
@@ -100,8 +97,8 @@ def _mamba(spec: TransformerSpec) -> tuple[Operator, ...]:
         name="scan",
         width=inner,
         region=Region.TENSOR,
-        forward=MAMBA_FORWARD / SCAN_RATE,
-        backward=MAMBA_BACKWARD / SCAN_RATE,
+        forward=MAMBA_FORWARD,
+        backward=MAMBA_BACKWARD,
         saved=MAMBA_SAVED,
         launches=(7, 14),
         repeated_parameters=own,

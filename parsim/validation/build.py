@@ -52,7 +52,7 @@ def build_case(run: MeasuredRun) -> Case:
     if run.n_experts and not (base and base.layer_pattern):
         name = software_of_experts(run.stack, run.release) or name
     recipe = recipe_of(run) if run.n_experts else None
-    stack = _followed(_software(software(name), run), recipe)
+    stack = _followed(_dropping(_software(software(name), run), run), recipe)
     try:
         cluster, said = _cluster(run, load_catalog())
         model = build_transformer(_spec(run, assumed, stack))
@@ -86,6 +86,11 @@ def _timed(job: Job, plan: Plan) -> Plan:
     return with_action_times(job, plan)
 
 
+def _dropping(stack: Software, run: MeasuredRun) -> Software:
+    """Experts padded to a capacity: the host knows all sizes and waits for no counts."""
+    return replace(stack, expert_launch=stack.launch_cost) if run.token_drop else stack
+
+
 def _followed(stack: Software, recipe: Recipe | None) -> Software:
     """The stack as a published recipe sets it up."""
     if recipe is None:
@@ -95,7 +100,7 @@ def _followed(stack: Software, recipe: Recipe | None) -> Software:
         expert_overlap={"default": 1.0 if recipe.overlap else 0.0},
         expert_dispatcher=recipe.dispatcher,
         graphs=recipe.graphs,
-        expert_traffic=stack.traffic if recipe.fused_mlp else stack.expert_traffic,
+        expert_rate=0.0 if recipe.fused_mlp else stack.expert_rate,
     )
 
 
