@@ -33,13 +33,12 @@ ROUTING = 24.0
 """Bytes moved per token and expert in either direction: fp32 logits, probabilities and the map of
 chosen experts are each written and read (4 + 4, three times)."""
 
-
 ROUTER, PREPROCESS, MOVING = (20, 20), (10, 0), (10, 10)
 """Launches of either direction, in the names of CUDA graphs' scopes: the router's product, casts,
 scores, choice and losses (moe_router), counts of tokens for each rank and expert (moe_preprocess),
 and maps and copies around dispatch and combine, which no partial graph takes.
 
-Source: Megatron-Core's router and dispatchers, as profilers count them within a few."""
+Source: estimated from Megatron-Core's router and dispatchers; no profile was counted."""
 
 EACH, QUANTISED, BIASED = (2, 4), (2, 2), (3, 6)
 """Launches for each local expert: products, casts of 8-bit ones, the last bias."""
@@ -184,8 +183,7 @@ class ExpertCoster:
     def _excess(self) -> float:
         """How much longer such a kernel takes than its bytes."""
         used = self.job.software
-        slow = used.expert_rate > 0.0
-        return memory_excess(self.job.device, used.expert_rate) if slow else used.traffic
+        return used.traffic if used.fused_experts else memory_excess(self.job.device, used.row_rate)
 
     def _routing(self) -> Array:
         """The router's product, softmax, choice, and the map of who goes where.

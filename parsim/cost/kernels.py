@@ -37,10 +37,6 @@ WIDE_HEAD = 128.0
 GROUP_TILE = 128.0
 """Rows of a tile of a grouped product: each expert's tokens are filled up to it."""
 
-ROW_RATE = 18e9
-"""Bytes a second and multiprocessor of kernels that gather rows or compute much for each value:
-Triton and compiled kernels around experts, Mamba-2's scan. Fitted (reports/decisions/0013)."""
-
 
 def smooth_max(a: Num, b: Num, power: float) -> Array:
     """(a^p + b^p)^(1/p): a maximum whose corner is rounded where both terms matter.
@@ -258,7 +254,7 @@ def memory_time(device: Device, moved: Num, launches: Num = 1, kind: str = "") -
 
 
 def memory_excess(device: Device, rate: float) -> float:
-    """How many times longer kernels take than their bytes, if a multiprocessor moves `rate` a second.
+    """How much longer kernels take than their bytes if a multiprocessor moves `rate` a second.
 
     max(1, H e_h / (SMs rate)): kernels that gather rows, or compute much for each value, reach the
     memory's rate only where the multiprocessors keep up with it.

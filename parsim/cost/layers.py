@@ -16,7 +16,7 @@ from parsim.cost.borders import Borders
 from parsim.cost.crowding import crowded_device
 from parsim.cost.experts import ExpertCoster
 from parsim.cost.job import Job
-from parsim.cost.kernels import ROW_RATE, memory_excess, memory_time
+from parsim.cost.kernels import memory_excess, memory_time
 from parsim.cost.modules import launched, repeated
 from parsim.cost.passes import LayerCost
 from parsim.cost.quantized import cast_time, product_time, quantization_of, weight_cast_time
@@ -235,7 +235,8 @@ class LayerCoster:
     def _elementwise(self, op: Elementwise, to: LayerCost) -> None:
         split = self.table.tp if op.region is Region.TENSOR else self.table.sequence_split
         count = self.tokens * op.width / split
-        count = count * memory_excess(self.job.device, ROW_RATE if op.kind == "scan" else 0.0)
+        if op.kind == "scan":
+            count = count * memory_excess(self.job.device, self.job.software.row_rate)
         value = self.table.precision.activation
         ahead = count * (op.forward * value + op.forward_mask)
         behind = count * (op.backward * value + op.backward_mask)

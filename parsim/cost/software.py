@@ -51,8 +51,9 @@ class Software:
     to experts and back that hides beside compute there,
     `expert_imbalance` is the tokens of the busiest rank's experts over the mean.
     `expert_launch` is host seconds per kernel launch around experts.
-    `expert_rate` is what memory-bound kernels around experts' products move a second and
-    multiprocessor (0: what the memory gives, `traffic` times the bytes).
+    `row_rate` is what kernels that gather rows or compute much for each value move a second and
+    multiprocessor: those around experts' products, and Mamba-2's scan (0: as much as the memory).
+    `fused_experts` says that products, activation, bias and casts of experts are fused kernels.
     `expert_dispatcher` is what moves them: "alltoall" sends a copy for each expert, "deepep" and
     "hybridep" one for each rank that holds any of a token's experts (`cost/dispatch.py`).
     `graphs` are the parts of layers that CUDA graphs launch, as Megatron-Core names them.
@@ -98,7 +99,8 @@ class Software:
     scatter_p2p: bool
     expert_overlap: Mapping[str, float]
     expert_imbalance: float
-    expert_rate: float
+    row_rate: float
+    fused_experts: bool
     expert_launch: float
     expert_dispatcher: str
     graphs: tuple[str, ...]

@@ -27,6 +27,12 @@ class Recompute(IntEnum):
     FULL = 2
 
 
+RECOMPUTE_MODULES = (
+    "core_attn", "layernorm", "mla_up_proj", "mlp", "shared_experts", "moe_act", "moe",
+)  # fmt: skip
+"""Parts of a layer that a plan can name to be computed again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantization:
     """How the matrix products of layers run in 8 bit or less; all else keeps the 16-bit precision.

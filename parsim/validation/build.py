@@ -100,7 +100,7 @@ def _followed(stack: Software, recipe: Recipe | None) -> Software:
         expert_overlap={"default": 1.0 if recipe.overlap else 0.0},
         expert_dispatcher=recipe.dispatcher,
         graphs=recipe.graphs,
-        expert_rate=0.0 if recipe.fused_mlp else stack.expert_rate,
+        fused_experts=recipe.fused_mlp,
     )
 
 
