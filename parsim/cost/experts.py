@@ -226,14 +226,14 @@ class ExpertCoster:
     def moving(self) -> Array:
         """Seconds of one dispatch, or of one combine, that show.
 
-        all-to-all of T k h values over ep ranks. With etp > 1 what arrives is gathered over etp
-        (scattered, on the way back).
+        One dispatcher's transfer over ep ranks (`cost/dispatch.py`). With etp > 1 what arrives is
+        gathered over etp (scattered, on the way back). Of a hidden transfer the share of the
+        multiprocessors that it takes from compute shows.
 
-        Source: closed forms in `cost/collectives.py`, Megatron-Core's all-to-all dispatcher.
-        Leaves out: that busy ranks receive more; multiprocessors that the transfer holds; DeepEP
-        and HybridEP, which send a token once to each rank that holds any of its experts. On B200 a
-        recipe of Megatron-Bridge (qwen3_30b_a3b, MXFP8, micro-batch 4) says that HybridEP's
-        transfers are 29 % of kernel time: as long as copies take here.
+        Source: `cost/dispatch.py`; closed forms in `cost/collectives.py`.
+        Leaves out: that busy ranks receive more. On B200 a recipe of Megatron-Bridge
+        (qwen3_30b_a3b, MXFP8, micro-batch 4) says that HybridEP is 29 % of kernel time: twice its
+        transfers here, with its permutations about as much.
         """
         value, h = self.table.precision.activation, self.op.width
         where, inner = expert_groups(self.job, self.table)

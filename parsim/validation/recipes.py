@@ -4,7 +4,7 @@
 release from which on it holds. A row of a table takes what it leaves blank from the recipe of its
 release; rows of releases before the first line, and rows without a release, have none.
 
-Source: the column `source` of each file's README line (data/README.md).
+Source: recipe files at the tags that data/README.md names.
 Leaves out: command-line overrides of a recipe, which nothing prints.
 """
 
