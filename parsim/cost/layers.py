@@ -123,7 +123,8 @@ class LayerCoster:
 
     def _add(self, op: Operator, to: LayerCost, how: Quantization | None) -> None:
         if isinstance(op, Linear):
-            self._linear(op, to, how)
+            # logits stay in 16 bit wherever they stand
+            self._linear(op, to, None if op.name == "logits" else how)
         elif isinstance(op, Attention):
             self._attention(op, to)
         elif isinstance(op, Elementwise):

@@ -64,7 +64,7 @@ def launched(layer: Layer, graphs: tuple[str, ...]) -> tuple[Operator, ...]:
     "attn" is what comes up to the attention's residual, "mamba" a mixer's layer, "moe_router" also
     the norm ahead and the shared experts; "all" leaves nothing.
 
-    Source: Megatron-Core, `CudaGraphScope` and its TE graph helper.
+    Source: Megatron-Core, `CudaGraphScope` and what captures its scopes.
     """
     if WHOLE in graphs:
         return ()

@@ -28,6 +28,9 @@ class TransformerSpec:
     `shared_expert_ffn_hidden_size` is the width of those that every token meets. The first
     `dense_layers` layers have a plain MLP, and of the others all but every `expert_every`-th.
 
+    `predicted_tokens` beyond the next one have a layer each at the end, which joins the output of
+    the last layer with the token before it and has logits and a loss of its own (DeepSeek-V3).
+
     `kv_lora_rank` above 0 is multi-head latent attention: keys and values are made from so many
     values of a token, queries from `q_lora_rank` (0: from the token itself). A head of queries and
     keys has `head_dim` values, the last `rope_head_dim` of them rotary and one for all heads'
@@ -74,6 +77,7 @@ class TransformerSpec:
     shared_expert_ffn_hidden_size: int = 0
     dense_layers: int = 0
     expert_every: int = 1
+    predicted_tokens: int = 0
     q_lora_rank: int = 0
     kv_lora_rank: int = 0
     rope_head_dim: int = 0

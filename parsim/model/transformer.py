@@ -57,7 +57,37 @@ def _layers(spec: TransformerSpec) -> tuple[Layer, ...]:
             name = "expert_block" if sparse else "block"
             known[kind] = Layer(name=name, operators=(*attention, *block))
         found.append(known[kind])
-    return tuple(found)
+    return (*found, *[_prediction(spec)] * spec.predicted_tokens)
+
+
+def _prediction(spec: TransformerSpec) -> Layer:
+    """A layer that predicts one more token: two norms, a projection of both, a block, logits.
+
+    Source: DeepSeek-V3 (arXiv:2412.19437), section 2.2; embedding and logits' weights are shared.
+    Leaves out: the lookup of the token, the memory of its logits.
+    """
+    h = spec.hidden_size
+    attention = _latent(spec) if spec.kv_lora_rank else _attention(spec, near=False)
+    return Layer(
+        name="prediction_block",
+        operators=(
+            _norm(spec, "hidden_norm"),
+            _norm(spec, "token_norm"),
+            Linear(name="joined", inputs=2 * h, outputs=h, split=Split.COLUMN, bias=False),
+            *attention,
+            *(_experts(spec) if spec.num_experts else _mlp(spec)),
+            _norm(spec, "final_norm"),
+            Linear(
+                name="logits",
+                inputs=h,
+                outputs=spec.vocab_rows,
+                split=Split.COLUMN,
+                bias=False,
+                owns_weight=False,
+            ),
+            Loss(vocab_size=spec.vocab_rows),
+        ),
+    )
 
 
 def _part(spec: TransformerSpec, part: str) -> Layer:

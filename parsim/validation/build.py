@@ -31,6 +31,13 @@ ELEMENTWISE_EAGER = 1.8
 """An eager run of a compiled stack moves this much more elementwise traffic (torchtitan rows)."""
 
 
+RACK, RACK_USED = 72, 64
+"""Devices of an NVL72 rack, and those that jobs of 128, 256, ... devices take of each.
+
+Source: performance recipes of Megatron-Bridge, NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN=64 beside
+NVLINK_DOMAIN_SIZE=72."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """A run made predictable; `notes` say what had to be assumed for it."""
@@ -55,7 +62,7 @@ def build_case(run: MeasuredRun) -> Case:
     stack = _followed(_dropping(_software(software(name), run), run), recipe)
     try:
         cluster, said = _cluster(run, load_catalog())
-        model = build_transformer(_spec(run, assumed, stack))
+        model = build_transformer(_predicting(_spec(run, assumed, stack), recipe))
     except InputError as reason:
         raise RowSkipped(str(reason)) from None
     job = Job(model=model, cluster=cluster, software=stack)
@@ -63,7 +70,7 @@ def build_case(run: MeasuredRun) -> Case:
     return Case(
         run=run,
         job=job,
-        plan=_timed(job, _plan(run, assumed, stack, recipe)),
+        plan=_timed(job, _laid_out(_plan(run, assumed, stack, recipe), job, recipe)),
         notes=(*notes, *said),
     )
 
@@ -84,6 +91,21 @@ def _timed(job: Job, plan: Plan) -> Plan:
     if violation(plan, job.model, job.cluster) is not None:
         return plan
     return with_action_times(job, plan)
+
+
+def _predicting(spec: TransformerSpec, recipe: Recipe | None) -> TransformerSpec:
+    """The whole model with its recipe's layers for further tokens; a trimmed one as it is."""
+    base = known_mixture(spec.name)
+    if recipe is None or base is None or spec.num_layers != base.num_layers:
+        return spec
+    return with_options(spec, predicted_tokens=recipe.predicted_tokens)
+
+
+def _laid_out(plan: Plan, job: Job, recipe: Recipe | None) -> Plan:
+    """The plan with its recipe's cut into stages."""
+    if recipe is None:
+        return plan
+    return replace(plan, stage_layers=recipe.stage_layers(job.model.num_layers, plan.num_stages))
 
 
 def _dropping(stack: Software, run: MeasuredRun) -> Software:
@@ -121,12 +143,24 @@ def _cluster(run: MeasuredRun, catalog: Catalog) -> tuple[Cluster, tuple[str, ..
         system = replace(_system_with(device, catalog), stands_for=run.system)
         notes = (*notes, f"unknown system {run.system!r}: built from {system.id}")
     system = _sized(replace(system, device=catalog.devices[device]), run)
+    if system.devices_per_node == RACK and run.n_gpus % RACK and run.n_gpus % RACK_USED == 0:
+        system = _used(system, RACK_USED)
+        notes = (*notes, f"jobs of a power of two take {RACK_USED} of a rack's {RACK} devices")
     nodes, rest = divmod(run.n_gpus, system.devices_per_node)
     if nodes == 0:
         return Cluster(system=replace(system, devices_per_node=run.n_gpus), num_nodes=1), notes
     if rest:
         raise RowSkipped(f"n_gpus={run.n_gpus} does not fill nodes of {system.devices_per_node}")
     return Cluster(system=system, num_nodes=nodes), notes
+
+
+def _used(system: System, devices: int) -> System:
+    """A node of which a job takes some devices, each with its interfaces."""
+    if system.network is not None:
+        share = devices / system.devices_per_node
+        nics = max(round(system.network.nics_per_node * share), 1)
+        system = replace(system, network=replace(system.network, nics_per_node=nics))
+    return replace(system, devices_per_node=devices)
 
 
 def _device(gpu_type: str, catalog: Catalog) -> tuple[str, tuple[str, ...]]:

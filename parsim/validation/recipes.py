@@ -35,6 +35,21 @@ class Recipe:
     overlap: bool
     graphs: tuple[str, ...]
     fused_mlp: bool
+    predicted_tokens: int
+    filled: bool
+
+    def stage_layers(self, layers: int, stages: int) -> tuple[int, ...] | None:
+        """Layers of each stage where the recipe fills stages and leaves the last one short.
+
+        One more than an even share, so that the last stage has room for the logits.
+        """
+        share = -(-(layers + (not self.predicted_tokens)) // stages)
+        rest = layers - share * (stages - 1)
+        if not self.filled or stages == 1 or share < 2 or rest < 0:
+            return None
+        if rest == 0:  # the first one, which holds the embedding, gives a layer away
+            return (share - 1, *[share] * (stages - 2), 1)
+        return (*[share] * (stages - 1), rest)
 
     def likeness(self, run: MeasuredRun) -> tuple[bool, bool, tuple[int, ...]]:
         """How well it fits a run of its model, device and precision."""
@@ -87,6 +102,8 @@ def _read(text: str) -> Iterator[Recipe]:
             overlap=row["overlap"] == "yes",
             graphs=_listed(row["graphs"]),
             fused_mlp=row["fused_mlp"] == "yes",
+            predicted_tokens=int(row["predicted_tokens"]),
+            filled=row["filled"] == "yes",
         )
 
 

@@ -89,3 +89,37 @@ def test_lines_are_sorted_by_release_within_a_recipe() -> None:
 
 def test_releases_compare_as_numbers() -> None:
     assert release_number("26.06.01") > release_number("26.06") > release_number("25.11")
+
+
+DEEPSEEK = {"model": "DeepSeek V3", "gpu_type": "gb200", "system": "gb200-nvl72", "n_gpus": "256",
+            "gpus_per_node": "4", "pp": "4", "vpp": "4", "dp": "64", "ep": "64", "seq_len": "4096",
+            "precision": "mxfp8", "n_micro_batches": "32", "global_batch_size": "2048"}  # fmt: skip
+
+
+def test_a_recipe_predicts_a_further_token_and_leaves_the_last_stage_short() -> None:
+    found = case(**DEEPSEEK)
+    assert found.job.model.num_layers == 62
+    assert found.plan.stage_layers == (*[4] * 15, 2)
+    assert found.job.model.layers[-1].name == "prediction_block"
+
+
+def test_a_trimmed_model_has_no_further_token() -> None:
+    trimmed = case(**DEEPSEEK, n_layers="16")
+    assert trimmed.job.model.num_layers == 16
+
+
+@pytest.mark.parametrize(("stages", "cut"), [
+    (4, (16, 16, 16, 14)), (8, (*[8] * 7, 6)), (32, (1, *[2] * 30, 1)), (1, None),
+])  # fmt: skip
+def test_stages_of_published_layouts(stages: int, cut: tuple[int, ...] | None) -> None:
+    """Megatron-Bridge, set_deepseek_v3_pipeline_model_parallel_layout; the token is a layer."""
+    found = recipe_of(run(**DEEPSEEK))
+    assert found is not None
+    assert found.stage_layers(62, stages) == cut
+
+
+def test_a_job_of_a_power_of_two_takes_64_of_a_rack() -> None:
+    found = case(**DEEPSEEK)
+    assert (found.job.cluster.num_nodes, found.job.system.devices_per_node) == (4, 64)
+    assert found.job.system.network is not None
+    assert found.job.system.network.nics_per_node == 64
