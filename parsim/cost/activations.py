@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from parsim.cost.modules import FEED_FORWARD, modules_of
 from parsim.model.operators import (
     Attention,
     Elementwise,
@@ -75,7 +76,8 @@ def kept_parts(
     layer's last one only with `keeps_output`: nothing in backward needs it, so a compiler drops
     it, while operator-level checkpointing of eager PyTorch caches it all the same.
     """
-    whole = whole_parts(layer, table, seq_len, ring_output=ring_output)
+    again = frozenset(table.common.recompute_modules)
+    whole = whole_parts(layer, table, seq_len, again, ring_output=ring_output)
     boundary = boundary_bytes(table, seq_len, hidden_size)
     chosen = {name: part for name, part in whole.items() if name != "attention_scores"}
     if half_products:
@@ -96,8 +98,15 @@ def whole_bytes(layer: Layer, table: PlanTable, seq_len: int, *, ring_output: bo
     return _total(whole_parts(layer, table, seq_len, ring_output=ring_output), table)
 
 
-def whole_parts(layer: Layer, table: PlanTable, seq_len: int, *, ring_output: bool = True) -> Parts:
-    """Bytes a layer keeps when nothing is recomputed, by kind.
+def whole_parts(
+    layer: Layer,
+    table: PlanTable,
+    seq_len: int,
+    again: frozenset[str] = frozenset(),
+    *,
+    ring_output: bool = True,
+) -> Parts:
+    """Bytes a layer keeps when nothing is recomputed but the modules `again`, by kind.
 
     A matrix product keeps its input (in 8 bit where the precision says so), an elementwise
     operator what its formula names, attention Q, K, V and its scores.
@@ -111,18 +120,49 @@ def whole_parts(layer: Layer, table: PlanTable, seq_len: int, *, ring_output: bo
     product = value if layer.name in ENDS else product_input_bytes(table)
     tokens = _tokens(table, seq_len)
     for op, name in _kinds(layer):
+        gone = modules_of(layer, op) & again if again else again
         if isinstance(op, Linear):
-            add(name, _input(op, table, tokens) * product)
+            if not (again and _input_is_made_again(layer, op, again)):
+                add(name, _input(op, table, tokens) * product)
         elif isinstance(op, Elementwise):
+            if gone and op.name in FEED_FORWARD:
+                continue
             split = table.tp if op.region is Region.TENSOR else table.sequence_split
             add(name, np.asarray(tokens * op.width * op.saved * value / split))
             add("dropout_masks", np.asarray(tokens * op.width * op.saved_mask / split))
         elif isinstance(op, Experts):
-            add(name, expert_bytes(op, table, tokens, product))
+            add(name, expert_bytes(op, table, tokens, product) - _spared(op, table, tokens, again))
         else:
-            add(name, _heads(op, table, tokens, product, ring_output=ring_output))
-            add("attention_scores", _scores(op, table, seq_len))
+            if not (again and "mla_up_proj" in again and _latent(layer)):
+                add(name, _heads(op, table, tokens, product, ring_output=ring_output))
+            if not gone:
+                add("attention_scores", _scores(op, table, seq_len))
     return out
+
+
+def _input_is_made_again(layer: Layer, op: Linear, again: frozenset[str]) -> bool:
+    """Whether a norm or an activation that is computed again makes a product's input."""
+    if op.name == "fc2":
+        return bool(modules_of(layer, op) & again)
+    place = layer.operators.index(op)
+    ahead = layer.operators[place - 1] if place else op
+    return "layernorm" in modules_of(layer, ahead) & again
+
+
+def _latent(layer: Layer) -> bool:
+    return any(isinstance(op, Linear) and op.name == "kv_up" for op in layer.operators)
+
+
+def _spared(op: Experts, table: PlanTable, tokens: Array, again: frozenset[str]) -> Array:
+    """Bytes that experts do not keep: the norm's output, what the activation made, or all rows."""
+    own = tokens / table.sequence_split
+    rows, f = own * op.top_k * table.etp, op.ffn_hidden_size / table.etp
+    product, value = product_input_bytes(table), table.precision.activation
+    spared = own * value * op.width if "layernorm" in again else np.zeros(len(table))
+    if "moe" in again:
+        inside = rows * (product * (op.width + f) + value * op.halves * f)
+        return np.asarray(spared + inside + own * ROUTED * op.count)
+    return np.asarray(spared + (rows * product * f if "moe_act" in again else 0.0))
 
 
 def product_input_bytes(table: PlanTable) -> float:

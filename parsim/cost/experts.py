@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from parsim.cluster.hardware import Device
 from parsim.cost.collectives import Groups, collective_time, groups
+from parsim.cost.dispatch import dispatch_time, held_share
 from parsim.cost.job import Job
-from parsim.cost.kernels import gemm_time, grouped_gemm_time, memory_time
+from parsim.cost.kernels import gemm_time, grouped_gemm_time, memory_excess, memory_time
 from parsim.cost.quantized import cast_time, rated
 from parsim.model.operators import Experts
 from parsim.plan import PlanTable
@@ -32,9 +33,15 @@ ROUTING = 24.0
 """Bytes moved per token and expert in either direction: fp32 logits, probabilities and the map of
 chosen experts are each written and read (4 + 4, three times)."""
 
+ROUTER, PREPROCESS, MOVING = (20, 20), (10, 0), (10, 10)
+"""Launches of either direction, in the names of CUDA graphs' scopes: the router's product, casts,
+scores, choice and losses (moe_router), counts of tokens for each rank and expert (moe_preprocess),
+and maps and copies around dispatch and combine, which no partial graph takes.
 
-ROUTING_LAUNCHES = 10
-"""Kernels around the products: router, softmax, choice, maps, and four copies."""
+Source: estimated from Megatron-Core's router and dispatchers; no profile was counted."""
+
+EACH, QUANTISED, BIASED = (2, 4), (2, 2), (3, 6)
+"""Launches for each local expert: products, casts of 8-bit ones, the last bias."""
 
 BIAS_FORWARD, BIAS_BACKWARD = 28.0, 40.0
 """Bytes moved per row and width of a token by an expert's last bias, which is weighted with the
@@ -88,26 +95,37 @@ class ExpertCoster:
         behind = self._gradients()
         routing, moved = self._routing(), self._moved()
         same = crowded is self.job.device
-        each = self.local * (1.0 if self.how is None else 2.0)  # a product, and its cast
         return ExpertTimes(
             forward=ahead
             + routing
             + moved
-            + self._activation(3.0)
+            + self.activation(3.0)
             + self._biased(BIAS_FORWARD)
             + self._casts(1.0),
             backward=behind
             + 2.0 * routing
             + moved
-            + self._activation(5.0)
+            + self.activation(5.0)
             + self._biased(BIAS_BACKWARD)
             + self._casts(2.0),
-            forward_launches=ROUTING_LAUNCHES + 2.0 * each,
-            backward_launches=ROUTING_LAUNCHES + 4.0 * each,
+            forward_launches=self._launches(0),
+            backward_launches=self._launches(1),
             products=ahead,
             crowded=ahead if same else self._products(crowded),
             moving=self.moving(),
         )
+
+    def _launches(self, direction: int) -> Array:
+        """Launches of a direction, in launches of the stack's other kernels."""
+        graphs, used = self.job.software.graphs, self.job.software
+        around = MOVING[direction]
+        around += 0 if "moe_router" in graphs else ROUTER[direction]
+        around += 0 if "moe_preprocess" in graphs else PREPROCESS[direction]
+        each = EACH[direction]
+        each += QUANTISED[direction] if self.how is not None else 0
+        each += BIASED[direction] if self.op.bias else 0
+        longer = used.expert_launch / used.launch_cost if used.launch_cost > 0.0 else 0.0
+        return np.asarray((around + each * self.local) * longer)
 
     def _grouped(self, device: Device, n: Array, k: Array, *, weights: bool = False) -> Array:
         """One product of all local experts."""
@@ -155,7 +173,17 @@ class ExpertCoster:
         """
         if not self.op.bias:
             return np.zeros(len(self.table))
-        return memory_time(self.job.device, moved * self.rows * self.op.width, 5, "expert_bias")
+        return self._moving_bytes(moved * self.rows * self.op.width, 5, "expert_bias")
+
+    def _moving_bytes(self, moved: Array, launches: int, kind: str) -> Array:
+        """A memory-bound kernel around the products."""
+        return memory_time(self.job.device, moved * self._excess, launches, kind)
+
+    @property
+    def _excess(self) -> float:
+        """How much longer such a kernel takes than its bytes."""
+        used = self.job.software
+        return used.traffic if used.fused_experts else memory_excess(self.job.device, used.row_rate)
 
     def _routing(self) -> Array:
         """The router's product, softmax, choice, and the map of who goes where.
@@ -167,7 +195,7 @@ class ExpertCoster:
             device, used.compute, m=self.tokens, n=self.op.count, k=self.op.width,
             value=used.activation,
         )  # fmt: skip
-        return product + memory_time(device, ROUTING * self.tokens * self.op.count, 4, "routing")
+        return product + self._moving_bytes(ROUTING * self.tokens * self.op.count, 4, "routing")
 
     def _moved(self) -> Array:
         """Copying tokens into the order of ranks, and of experts, and both back, seconds.
@@ -177,14 +205,14 @@ class ExpertCoster:
         value, h = self.table.precision.activation, self.op.width
         made = self.tokens * h + self.rows * h
         sorted_ = np.where(self.local > 1, 2.0 * self.rows * h, 0.0)
-        return memory_time(self.job.device, 2.0 * value * (made + sorted_), 4, "permute")
+        return self._moving_bytes(2.0 * value * (made + sorted_), 4, "permute")
 
-    def _activation(self, passes: float) -> Array:
+    def activation(self, passes: float) -> Array:
         """Gated: reads two halves, writes one; backward reads both and dy, writes both."""
         width = passes if self.op.gated else passes - 1.0
         f = self.op.ffn_hidden_size / self.table.etp
         moved = self.rows * f * width * self.table.precision.activation
-        return memory_time(self.job.device, moved * self.job.software.traffic, 1, "swiglu")
+        return self._moving_bytes(moved, 1, "swiglu")
 
     def _casts(self, twice: float) -> Array:
         """Quantising both products' inputs forward, both outputs' gradients backward."""
@@ -192,27 +220,33 @@ class ExpertCoster:
             return np.zeros(len(self.table))
         f = self.op.ffn_hidden_size / self.table.etp
         wide = self.op.halves * f if twice > 1.0 else f
-        return cast_time(self.job.device, self.how, self.rows * (self.op.width + wide))[0]
+        values = self.rows * (self.op.width + wide) * self._excess
+        return cast_time(self.job.device, self.how, values)[0]
 
     def moving(self) -> Array:
         """Seconds of one dispatch, or of one combine, that show.
 
-        all-to-all of T k h values over ep ranks. With etp > 1 what arrives is gathered over etp
-        (scattered, on the way back).
+        One dispatcher's transfer over ep ranks (`cost/dispatch.py`). With etp > 1 what arrives is
+        gathered over etp (scattered, on the way back). Of a hidden transfer the share of the
+        multiprocessors that it takes from compute shows.
 
-        Source: closed forms in `cost/collectives.py`, Megatron-Core's all-to-all dispatcher.
-        Leaves out: that busy ranks receive more; multiprocessors that the transfer holds; DeepEP
-        and HybridEP, which send a token once to each rank that holds any of its experts. On B200 a
-        recipe of Megatron-Bridge (qwen3_30b_a3b, MXFP8, micro-batch 4) says that HybridEP's
-        transfers are 29 % of kernel time: as long as copies take here.
+        Source: `cost/dispatch.py`; closed forms in `cost/collectives.py`.
+        Leaves out: that busy ranks receive more. On B200 a recipe of Megatron-Bridge
+        (qwen3_30b_a3b, MXFP8, micro-batch 4) says that HybridEP is 29 % of kernel time: twice its
+        transfers here, with its permutations about as much.
         """
         value, h = self.table.precision.activation, self.op.width
         where, inner = expert_groups(self.job, self.table)
-        size = self.tokens * self.op.top_k * h * value
-        seconds = collective_time(self.job.system, "all_to_all", size, where)
+        used = self.job.software
+        seconds = dispatch_time(
+            self.job.system, used.expert_dispatcher, tokens=self.tokens, row=h * value,
+            top_k=self.op.top_k, where=where,
+        )  # fmt: skip
         whole = self.rows * h * value
         seconds = seconds + collective_time(self.job.system, "all_gather", whole, inner)
-        return np.asarray(seconds * (1.0 - self.job.software.expert_hidden(self.job.device.id)))
+        hidden = used.expert_hidden(self.job.device.id)
+        taken = held_share(used.expert_dispatcher, self.job.device.sm_count)
+        return np.asarray(seconds * (1.0 - hidden * (1.0 - taken)))
 
 
 def expert_groups(job: Job, table: PlanTable) -> tuple[Groups, Groups]:

@@ -253,6 +253,20 @@ def memory_time(device: Device, moved: Num, launches: Num = 1, kind: str = "") -
     return np.asarray(seconds * measured_factor(device.residuals, kind, moved))
 
 
+def memory_excess(device: Device, rate: float) -> float:
+    """How much longer kernels take than their bytes if a multiprocessor moves `rate` a second.
+
+    max(1, H e_h / (SMs rate)): kernels that gather rows, or compute much for each value, reach the
+    memory's rate only where the multiprocessors keep up with it.
+
+    Source: a roof by issue rate beside the memory's (Williams et al. 2009); rates are fitted.
+    Leaves out: clocks, which differ less between parts than memories do.
+    """
+    if rate <= 0.0:
+        return 1.0
+    return max(1.0, device.memory_bandwidth * device.memory_efficiency / (device.sm_count * rate))
+
+
 def known_points(device: Device, kind: str, published: bool) -> tuple[Measured, Scales | None]:
     """The points that correct a kind: a calibration's own, else published ones if asked for."""
     if device.calibrated or kind in device.residuals or not (published or BENCHMARKS_IN_STEPS):

@@ -16,7 +16,8 @@ from parsim.cost.borders import Borders
 from parsim.cost.crowding import crowded_device
 from parsim.cost.experts import ExpertCoster
 from parsim.cost.job import Job
-from parsim.cost.kernels import memory_time
+from parsim.cost.kernels import memory_excess, memory_time
+from parsim.cost.modules import launched, repeated
 from parsim.cost.passes import LayerCost
 from parsim.cost.quantized import cast_time, product_time, quantization_of, weight_cast_time
 from parsim.cost.residuals import measured_factor
@@ -70,7 +71,34 @@ class LayerCoster:
         how = quantization_of(self.job.model, layer, self.table.precision)
         for op in layer.operators:
             self._add(op, total, how)
+        self._again(layer, total, how)
+        self._graphed(layer, total, how)
         return self._measured(layer, total)
+
+    def _graphed(self, layer: Layer, to: LayerCost, how: Quantization | None) -> None:
+        """Launches that CUDA graphs spare the host: of whole parts; experts know their own."""
+        graphs = self.job.software.graphs
+        if not graphs:
+            return
+        alone = LayerCost.zero(len(self.table))
+        for op in launched(layer, graphs):
+            self._add(op, alone, how)
+        to.forward.launches = alone.forward.launches
+        to.backward.launches = alone.backward.launches
+
+    def _again(self, layer: Layer, to: LayerCost, how: Quantization | None) -> None:
+        """The forward of what the plan computes again by name (`cost/modules.py`)."""
+        names = self.table.common.recompute_modules
+        if not names:
+            return
+        alone = LayerCost.zero(len(self.table))
+        for op in repeated(layer, names):
+            self._add(op, alone, how)
+        if "moe_act" in names and layer.experts is not None:
+            price = self._experts_of(layer.experts, how)
+            alone.forward.add(price.activation(3.0), 1)
+        to.modules.add(alone.forward.kernels, alone.forward.launches)
+        to.modules.exposed = to.modules.exposed + alone.forward.exposed
 
     def _measured(self, layer: Layer, cost: LayerCost) -> LayerCost:
         """The layer as a calibration found whole ones to take, beside the sum of their kernels."""
@@ -95,7 +123,8 @@ class LayerCoster:
 
     def _add(self, op: Operator, to: LayerCost, how: Quantization | None) -> None:
         if isinstance(op, Linear):
-            self._linear(op, to, how)
+            # logits stay in 16 bit wherever they stand
+            self._linear(op, to, None if op.name == "logits" else how)
         elif isinstance(op, Attention):
             self._attention(op, to)
         elif isinstance(op, Elementwise):
@@ -140,9 +169,7 @@ class LayerCoster:
 
     def _experts(self, op: Experts, to: LayerCost, how: Quantization | None) -> None:
         """Routing and products of experts; tokens go there and back in either direction."""
-        tokens = self.tokens / self.table.sequence_split
-        price = ExpertCoster(job=self.job, table=self.table, op=op, tokens=tokens, how=how)
-        found = price.times(self.crowded)
+        found = self._experts_of(op, how).times(self.crowded)
         to.forward.add(found.forward, found.forward_launches)
         to.products.add(found.products, 2)
         to.crowded.add(found.crowded, 2)
@@ -156,6 +183,10 @@ class LayerCoster:
             to.forward.expose(found.moving)
             to.routed.expose(found.moving)
             to.backward.expose(found.moving)
+
+    def _experts_of(self, op: Experts, how: Quantization | None) -> ExpertCoster:
+        tokens = self.tokens / self.table.sequence_split
+        return ExpertCoster(job=self.job, table=self.table, op=op, tokens=tokens, how=how)
 
     def _casts(self, how: Quantization | None, m: Array, n: Array, k: Array, to: LayerCost) -> None:
         """Quantising the input forward and the output's gradient backward, and gathered weights."""
@@ -205,6 +236,8 @@ class LayerCoster:
     def _elementwise(self, op: Elementwise, to: LayerCost) -> None:
         split = self.table.tp if op.region is Region.TENSOR else self.table.sequence_split
         count = self.tokens * op.width / split
+        if op.kind == "scan":
+            count = count * memory_excess(self.job.device, self.job.software.row_rate)
         value = self.table.precision.activation
         ahead = count * (op.forward * value + op.forward_mask)
         behind = count * (op.backward * value + op.backward_mask)

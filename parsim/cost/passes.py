@@ -81,7 +81,8 @@ class LayerCost:
 
     `core` is the forward of its attention core alone, `products` that of its matrix products,
     `crowded` those products beside a collective (`cost/crowding.py`), `routed` what shows of moving
-    tokens to experts and back.
+    tokens to experts and back, `modules` the forward of the parts that the plan computes again by
+    name.
     """
 
     forward: Pass
@@ -90,6 +91,7 @@ class LayerCost:
     products: Pass
     crowded: Pass
     routed: Pass
+    modules: Pass
 
     @classmethod
     def zero(cls, rows: int) -> LayerCost:
@@ -101,6 +103,7 @@ class LayerCost:
             products=Pass.zero(rows),
             crowded=Pass.zero(rows),
             routed=Pass.zero(rows),
+            modules=Pass.zero(rows),
         )
 
     def take(self, rows: NDArray[np.int64]) -> LayerCost:
@@ -112,6 +115,7 @@ class LayerCost:
             products=self.products.take(rows),
             crowded=self.crowded.take(rows),
             routed=self.routed.take(rows),
+            modules=self.modules.take(rows),
         )
 
     def scaled(self, forward: Array, backward: Array) -> LayerCost:
@@ -123,16 +127,19 @@ class LayerCost:
             products=self.products.scaled(forward),
             crowded=self.crowded.scaled(forward),
             routed=self.routed.scaled(forward),
+            modules=self.modules.scaled(forward),
         )
 
     def recomputed(self, table: PlanTable, half_products: bool) -> Pass:
         """What backward runs again under each plan's recomputation policy.
 
         Selective repeats the attention core (Korthikanti et al. 2022), or, with `half_products`,
-        everything but the attention and every second product (operator-level checkpointing).
+        everything but the attention and every second product (operator-level checkpointing), and
+        the parts that the plan names.
         """
         full = self.forward.where(table.recompute == Recompute.FULL)
         chosen = self.core
         if half_products:
             chosen = self.forward.plus(self.core, -1.0).plus(self.products, -0.5)
-        return full.plus(chosen.where(table.recompute == Recompute.SELECTIVE))
+        again = full.plus(chosen.where(table.recompute == Recompute.SELECTIVE))
+        return again.plus(self.modules.where(table.recompute != Recompute.FULL))

@@ -51,6 +51,13 @@ class Software:
     `expert_overlap` maps the start of a device id (or "default") to the share of dispatching tokens
     to experts and back that hides beside compute there,
     `expert_imbalance` is the tokens of the busiest rank's experts over the mean.
+    `expert_launch` is host seconds per kernel launch around experts.
+    `row_rate` is what kernels that gather rows or compute much for each value move a second and
+    multiprocessor: those around experts' products, and Mamba-2's scan (0: as much as the memory).
+    `fused_experts` says that products, activation, bias and casts of experts are fused kernels.
+    `expert_dispatcher` is what moves them: "alltoall" sends a copy for each expert, "deepep" and
+    "hybridep" one for each rank that holds any of a token's experts (`cost/dispatch.py`).
+    `graphs` are the parts of layers that CUDA graphs launch, as Megatron-Core names them.
     """
 
     id: str
@@ -94,6 +101,11 @@ class Software:
     scatter_p2p: bool
     expert_overlap: Mapping[str, float]
     expert_imbalance: float
+    row_rate: float
+    fused_experts: bool
+    expert_launch: float
+    expert_dispatcher: str
+    graphs: tuple[str, ...]
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def attention_speed(self, device_id: str) -> tuple[float, float]:
@@ -135,6 +147,7 @@ def _build(name: str, entry: dict[str, Any], known: Mapping[str, Software]) -> S
         if key in ("from", "description"):
             continue
         values[key], reasons[key] = item
+    values["graphs"] = tuple(values["graphs"])
     values |= {"id": name, "description": entry["description"], "reasons": reasons}
     return Software(**values)
 

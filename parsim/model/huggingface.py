@@ -44,6 +44,7 @@ FAMILY_FLAGS: Mapping[str, Mapping[str, Any]] = {
         "qkv_bias": True,
         "projection_bias": True,
         "mlp_bias": True,
+        "yarn": True,
         "window_every": 2,
     },
     "deepseek_v2": _LLAMA_FLAGS,

@@ -20,12 +20,16 @@ class TransformerSpec:
     `padded_vocab_size` rows are stored and computed (None: no padding). `positions` is the length
     of a learned position table (0: none). `post_norm` is BERT's order, which has a norm after the
     embedding and none before the head. `fused_attention` and `dropout` change traffic and memory.
+    `yarn` stretches the rotation, whose scaled sines and cosines fused kernels do not take.
     `qk_norm` normalises each head's queries and keys. Every `window_every`-th layer, the first one
     first, sees the last `window` tokens only (0: none does).
 
     Of `num_experts` experts of width `expert_ffn_hidden_size` a router picks `experts_per_token`;
     `shared_expert_ffn_hidden_size` is the width of those that every token meets. The first
     `dense_layers` layers have a plain MLP, and of the others all but every `expert_every`-th.
+
+    `predicted_tokens` beyond the next one have a layer each at the end, which joins the output of
+    the last layer with the token before it and has logits and a loss of its own (DeepSeek-V3).
 
     `kv_lora_rank` above 0 is multi-head latent attention: keys and values are made from so many
     values of a token, queries from `q_lora_rank` (0: from the token itself). A head of queries and
@@ -51,6 +55,7 @@ class TransformerSpec:
     positions: int = 0
     token_types: int = 0
     rope: bool = False
+    yarn: bool = False
     rms_norm: bool = False
     gated_mlp: bool = False
     qkv_bias: bool = True
@@ -72,6 +77,7 @@ class TransformerSpec:
     shared_expert_ffn_hidden_size: int = 0
     dense_layers: int = 0
     expert_every: int = 1
+    predicted_tokens: int = 0
     q_lora_rank: int = 0
     kv_lora_rank: int = 0
     rope_head_dim: int = 0

@@ -7,6 +7,8 @@ values per token and width element; a software profile scales it (parsim/cost/so
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from parsim.model.model import Model
 from parsim.model.operators import (
     Attention,
@@ -55,7 +57,37 @@ def _layers(spec: TransformerSpec) -> tuple[Layer, ...]:
             name = "expert_block" if sparse else "block"
             known[kind] = Layer(name=name, operators=(*attention, *block))
         found.append(known[kind])
-    return tuple(found)
+    return (*found, *[_prediction(spec)] * spec.predicted_tokens)
+
+
+def _prediction(spec: TransformerSpec) -> Layer:
+    """A layer that predicts one more token: two norms, a projection of both, a block, logits.
+
+    Source: DeepSeek-V3 (arXiv:2412.19437), section 2.2; embedding and logits' weights are shared.
+    Leaves out: the lookup of the token, the memory of its logits.
+    """
+    h = spec.hidden_size
+    attention = _latent(spec) if spec.kv_lora_rank else _attention(spec, near=False)
+    return Layer(
+        name="prediction_block",
+        operators=(
+            _norm(spec, "hidden_norm"),
+            _norm(spec, "token_norm"),
+            Linear(name="joined", inputs=2 * h, outputs=h, split=Split.COLUMN, bias=False),
+            *attention,
+            *(_experts(spec) if spec.num_experts else _mlp(spec)),
+            _norm(spec, "final_norm"),
+            Linear(
+                name="logits",
+                inputs=h,
+                outputs=spec.vocab_rows,
+                split=Split.COLUMN,
+                bias=False,
+                owns_weight=False,
+            ),
+            Loss(vocab_size=spec.vocab_rows),
+        ),
+    )
 
 
 def _part(spec: TransformerSpec, part: str) -> Layer:
@@ -69,11 +101,13 @@ def _part(spec: TransformerSpec, part: str) -> Layer:
     return Layer(name="mlp_block", operators=_mlp(spec))
 
 
-MAMBA_FORWARD, MAMBA_BACKWARD, MAMBA_SAVED = 16.0, 40.0, 5.0
+MAMBA_FORWARD, MAMBA_BACKWARD, MAMBA_SAVED = 17.0, 48.0, 5.0
 """Values moved and kept per token and inner width of a Mamba-2 mixer between its projections, with
-chunks of 256 tokens. Forward: convolution 3, states of chunks 2.25, passing them on 2, products
-inside chunks 1.5, scan 4.25, gated norm 3. Backward: 2.5 times as many. Kept: what the projection
-made (2.5), what the convolution made (1.5), the scan's output (1)."""
+chunks of 128 tokens, whose states in fp32 are 2 values. Forward: convolution 3, states of chunks
+3.25, passing them on 3, products inside chunks 1, scan 3.75, gated norm 3. Backward: the same again
+without scan and norm 10.25, gated norm 6, gradients of states 3.25, of passing them on 7, of values
+5, of both sides of the states 5, of products inside chunks 4, of decays 2.5, convolution 4.5. Kept:
+what the projection made (2.5), what the convolution made (1.5), the scan's output (1)."""
 
 CONVOLUTION = 4
 """Tokens that the mixer's convolution sees."""
@@ -129,7 +163,7 @@ def _attention(spec: TransformerSpec, near: bool) -> tuple[Operator, ...]:
     qkv_width = q_width + 2 * kv_width
     before: tuple[Operator, ...] = () if spec.post_norm else (_norm(spec, "attention_norm"),)
     after: tuple[Operator, ...] = (_norm(spec, "attention_norm"),) if spec.post_norm else ()
-    rope = (_tensor("rope", q_width + kv_width, 2, 2),) if spec.rope else ()
+    rope = (_rotation(spec, q_width + kv_width),) if spec.rope else ()
     if spec.qk_norm:
         rope = (_qk_norm(spec, q_width + kv_width), *rope)
     # an unfused kernel wants (batch, head) outermost: two tensors of width h are copied to get
@@ -159,6 +193,23 @@ def _attention(spec: TransformerSpec, near: bool) -> tuple[Operator, ...]:
         _residual(spec, "attention_residual", spec.projection_bias),
         *after,
     )
+
+
+YARN = (12.0, 14.0)
+"""Values that an unfused rotation moves, forward and backward: two products with sines and cosines
+(2 each), the turned half (half 1 + 1, whole 1 + 1), their sum (3) and a copy (2); backward the same
+products, the turn back, and the sum of both gradients."""
+
+
+def _rotation(spec: TransformerSpec, width: int) -> Elementwise:
+    """Rotary positions: one fused kernel, or a dozen where YaRN scales its sines and cosines.
+
+    Source: Megatron-Core, `rope_utils.apply_rotary_pos_emb`: "mscale is not supported by TE's fused
+    RoPE. Using unfused implementation."
+    """
+    if not spec.yarn:
+        return _tensor("rope", width, 2, 2)
+    return replace(_tensor("rope", width, *YARN), launches=(14, 16))
 
 
 def _latent(spec: TransformerSpec) -> tuple[Operator, ...]:

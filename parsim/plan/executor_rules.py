@@ -36,7 +36,7 @@ def wrong_training(plan: Plan) -> str | None:
 
     What depends on the schedule's actions is apart, see `freed` and `rounded`.
     """
-    rules: tuple[Callable[[Plan], str | None], ...] = (_precision, _axes, _sums)
+    rules: tuple[Callable[[Plan], str | None], ...] = (_precision, _modules, _axes, _sums)
     return next((message for rule in rules if (message := rule(plan)) is not None), None)
 
 
@@ -52,6 +52,16 @@ def _precision(plan: Plan) -> str | None:
             f"scaling, which is not done here; use precision='bf16' or 'bf16_amp'"
         )
     return None
+
+
+def _modules(plan: Plan) -> str | None:
+    names = "+".join(plan.recompute_modules)
+    return (
+        f"recompute_modules={names}: parts of layers can be simulated but not run yet; use "
+        f"recompute=none, selective or full"
+        if names
+        else None
+    )
 
 
 def _axes(plan: Plan) -> str | None:

@@ -27,6 +27,12 @@ class Recompute(IntEnum):
     FULL = 2
 
 
+RECOMPUTE_MODULES = (
+    "core_attn", "layernorm", "mla_up_proj", "mlp", "shared_experts", "moe_act", "moe",
+)  # fmt: skip
+"""Parts of a layer that a plan can name to be computed again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantization:
     """How the matrix products of layers run in 8 bit or less; all else keeps the 16-bit precision.
@@ -180,6 +186,9 @@ class Plan:
     unit, and the share of activations that W needs (None: 1, 1, 1, 0 and 1). They are part of the
     plan because the order of its actions follows from them.
 
+    `recompute_modules` are parts of a layer that are computed again, as Megatron-Core names them
+    (`cost/modules.py`), beside or instead of what `recompute` says.
+
     `node_order` names the groups of a mixed cluster in the order in which ranks fill their nodes
     (`cluster/mixed.py`). `replica_microbatches` are those of each replica where replicas have
     different numbers, dp_replicate outside of dp_shard; `num_microbatches` is then the largest.
@@ -202,6 +211,7 @@ class Plan:
     zero_stage: int = 0
     sequence_parallel: bool = False
     recompute: Recompute = Recompute.NONE
+    recompute_modules: tuple[str, ...] = ()
     precision: str = "bf16"
     gradient_precision: str = "fp32"
     reduce_precision: str = "fp32"
@@ -262,7 +272,7 @@ class Plan:
         """Plain data, enums by name; `etp` and the fields of `_RARE` only where there are any."""
         document = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in _RARE:
-            if document[name] is None:
+            if document[name] in (None, ()):
                 del document[name]
         if self.etp == 1:
             del document["etp"]
@@ -284,6 +294,7 @@ class Plan:
         parts += [f"zero{self.zero_stage}"] if self.zero_stage else []
         parts += ["sp"] if self.sequence_parallel else []
         parts += [f"recompute-{self.recompute.name.lower()}"] if self.recompute else []
+        parts += [f"recompute-{name}" for name in self.recompute_modules]
         return " ".join([*parts, *self._placed()])
 
     def _placed(self) -> list[str]:
@@ -297,7 +308,7 @@ class Plan:
         return found + (["cut " + "-".join(map(str, cut))] if cut else [])
 
 
-_RARE = ("actions", "action_times", "node_order", "replica_microbatches")
+_RARE = ("actions", "action_times", "node_order", "recompute_modules", "replica_microbatches")
 """Fields that most plans do not have."""
 
 

@@ -17,7 +17,7 @@ from parsim.model.operators import Linear, Split
 from parsim.plan.batch_rules import batch_rules, node_rules
 from parsim.plan.divisors import divisors, listed
 from parsim.plan.expert_rules import expert_rules
-from parsim.plan.record import AXES, PRECISIONS, Plan
+from parsim.plan.record import AXES, PRECISIONS, RECOMPUTE_MODULES, Plan
 
 SCHEDULE_NAMES = (
     "naive", "gpipe", "1f1b", "interleaved_1f1b",
@@ -53,6 +53,7 @@ def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         ("precision", plan.precision, tuple(PRECISIONS)),
         ("gradient_precision", plan.gradient_precision, ("fp32", "same")),
         ("reduce_precision", plan.reduce_precision, ("fp32", "same")),
+        *(("recompute_modules", name, RECOMPUTE_MODULES) for name in plan.recompute_modules),
     )
     for field, value, allowed in choices:
         if value not in allowed:

@@ -24,10 +24,18 @@ from parsim.validation.assumptions import (
     software_of_experts,
 )
 from parsim.validation.known_models import known_mixture
+from parsim.validation.recipes import Recipe, recipe_of
 from parsim.validation.schema import MeasuredRun, RowSkipped
 
 ELEMENTWISE_EAGER = 1.8
 """An eager run of a compiled stack moves this much more elementwise traffic (torchtitan rows)."""
+
+
+RACK, RACK_USED = 72, 64
+"""Devices of an NVL72 rack, and those that jobs of 128, 256, ... devices take of each.
+
+Source: performance recipes of Megatron-Bridge, NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN=64 beside
+NVLINK_DOMAIN_SIZE=72."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +58,11 @@ def build_case(run: MeasuredRun) -> Case:
     base = known_mixture(run.model)
     if run.n_experts and not (base and base.layer_pattern):
         name = software_of_experts(run.stack, run.release) or name
-    stack = _software(software(name), run)
+    recipe = recipe_of(run) if run.n_experts else None
+    stack = _followed(_dropping(_software(software(name), run), run), recipe)
     try:
         cluster, said = _cluster(run, load_catalog())
-        model = build_transformer(_spec(run, assumed, stack))
+        model = build_transformer(_predicting(_spec(run, assumed, stack), recipe))
     except InputError as reason:
         raise RowSkipped(str(reason)) from None
     job = Job(model=model, cluster=cluster, software=stack)
@@ -61,7 +70,7 @@ def build_case(run: MeasuredRun) -> Case:
     return Case(
         run=run,
         job=job,
-        plan=_timed(job, _plan(run, assumed, stack)),
+        plan=_timed(job, _laid_out(_plan(run, assumed, stack, recipe), job, recipe)),
         notes=(*notes, *said),
     )
 
@@ -84,6 +93,39 @@ def _timed(job: Job, plan: Plan) -> Plan:
     return with_action_times(job, plan)
 
 
+def _predicting(spec: TransformerSpec, recipe: Recipe | None) -> TransformerSpec:
+    """The whole model with its recipe's layers for further tokens; a trimmed one as it is."""
+    base = known_mixture(spec.name)
+    if recipe is None or base is None or spec.num_layers != base.num_layers:
+        return spec
+    return with_options(spec, predicted_tokens=recipe.predicted_tokens)
+
+
+def _laid_out(plan: Plan, job: Job, recipe: Recipe | None) -> Plan:
+    """The plan with its recipe's cut into stages."""
+    if recipe is None:
+        return plan
+    return replace(plan, stage_layers=recipe.stage_layers(job.model.num_layers, plan.num_stages))
+
+
+def _dropping(stack: Software, run: MeasuredRun) -> Software:
+    """Experts padded to a capacity: the host knows all sizes and waits for no counts."""
+    return replace(stack, expert_launch=stack.launch_cost) if run.token_drop else stack
+
+
+def _followed(stack: Software, recipe: Recipe | None) -> Software:
+    """The stack as a published recipe sets it up."""
+    if recipe is None:
+        return stack
+    return replace(
+        stack,
+        expert_overlap={"default": 1.0 if recipe.overlap else 0.0},
+        expert_dispatcher=recipe.dispatcher,
+        graphs=recipe.graphs,
+        fused_experts=recipe.fused_mlp,
+    )
+
+
 def _software(stack: Software, run: MeasuredRun) -> Software:
     if run.torch_compile is False and stack.id == "torchtitan":
         stack = replace(stack, traffic=stack.traffic * ELEMENTWISE_EAGER, keeps_output=True)
@@ -101,12 +143,24 @@ def _cluster(run: MeasuredRun, catalog: Catalog) -> tuple[Cluster, tuple[str, ..
         system = replace(_system_with(device, catalog), stands_for=run.system)
         notes = (*notes, f"unknown system {run.system!r}: built from {system.id}")
     system = _sized(replace(system, device=catalog.devices[device]), run)
+    if system.devices_per_node == RACK and run.n_gpus % RACK and run.n_gpus % RACK_USED == 0:
+        system = _used(system, RACK_USED)
+        notes = (*notes, f"jobs of a power of two take {RACK_USED} of a rack's {RACK} devices")
     nodes, rest = divmod(run.n_gpus, system.devices_per_node)
     if nodes == 0:
         return Cluster(system=replace(system, devices_per_node=run.n_gpus), num_nodes=1), notes
     if rest:
         raise RowSkipped(f"n_gpus={run.n_gpus} does not fill nodes of {system.devices_per_node}")
     return Cluster(system=system, num_nodes=nodes), notes
+
+
+def _used(system: System, devices: int) -> System:
+    """A node of which a job takes some devices, each with its interfaces."""
+    if system.network is not None:
+        share = devices / system.devices_per_node
+        nics = max(round(system.network.nics_per_node * share), 1)
+        system = replace(system, network=replace(system.network, nics_per_node=nics))
+    return replace(system, devices_per_node=devices)
 
 
 def _device(gpu_type: str, catalog: Catalog) -> tuple[str, tuple[str, ...]]:
@@ -225,7 +279,9 @@ def _mixture(run: MeasuredRun, stack: Software) -> TransformerSpec:
     return with_options(base, **sizes)
 
 
-def _plan(run: MeasuredRun, assumed: Assumptions, stack: Software) -> Plan:
+def _plan(
+    run: MeasuredRun, assumed: Assumptions, stack: Software, recipe: Recipe | None = None
+) -> Plan:
     zero = _zero_stage(run, assumed)
     replicate, shard = (run.dp, 1) if zero == 0 else _shards(run)
     overlap = run.overlap
@@ -246,6 +302,7 @@ def _plan(run: MeasuredRun, assumed: Assumptions, stack: Software) -> Plan:
         sequence_parallel=run.tp > 1
         and (assumed.sequence_parallel if run.sequence_parallel is None else run.sequence_parallel),
         recompute=_recompute(run, assumed),
+        recompute_modules=recipe.recompute if recipe and not run.recompute else (),
         precision=_precision(run, assumed),
         gradient_precision="same"
         if run.precision == "bf16" and zero == 3

@@ -79,6 +79,30 @@ def _no_straggler(job: Job) -> Job:
     return on_system(job, replace(job.system, straggler=0.0))
 
 
+def _no_slow_rows(job: Job) -> Job:
+    return replace(job, software=replace(job.software, row_rate=0.0))
+
+
+def _no_expert_launches(job: Job) -> Job:
+    cheap = min(job.software.launch_cost, job.software.expert_launch)
+    return replace(job, software=replace(job.software, expert_launch=cheap))
+
+
+def _copies(job: Job) -> Job:
+    return replace(job, software=replace(job.software, expert_dispatcher="alltoall"))
+
+
+def _no_graphs(job: Job) -> Job:
+    return replace(job, software=replace(job.software, graphs=()))
+
+
+def _no_modules(job: Job, table: PlanTable, layers: LayerTable) -> StepCosts:
+    if not table.common.recompute_modules:
+        return step_costs(job, table, layers)
+    kept = replace(table, common=replace(table.common, recompute_modules=()))
+    return step_costs(job, kept, LayerTable.of(job, kept))
+
+
 def on_system(job: Job, system: System) -> Job:
     """The job on as many nodes of another system."""
     return replace(job, cluster=replace(job.cluster, system=system))
@@ -192,6 +216,27 @@ EFFECTS = (
 )
 """Effects that only add time: without one, no step is slower."""
 
+OF_EXPERTS = (
+    Effect(
+        name="row kernels",
+        meaning="kernels around experts and Mamba-2's scans move as much as the memory gives "
+        "(row_rate = 0)",
+        job=_no_slow_rows,
+    ),
+    Effect(
+        name="expert launches",
+        meaning="launches around experts take no more of the host than others "
+        "(expert_launch = launch_cost)",
+        job=_no_expert_launches,
+    ),
+    Effect(
+        name="modules again",
+        meaning="no part of a layer is computed again by name (recompute_modules empty)",
+        costs=_no_modules,
+    ),
+)
+"""Those of mixtures and hybrids alone; they only add time too."""
+
 OVERLAP = Effect(
     name="overlap",
     meaning="no communication hides: overlap switches off, no chunks, tp_overlap_backward = 0",
@@ -200,4 +245,18 @@ OVERLAP = Effect(
 )
 """The one effect that takes time away: without it, no step is faster."""
 
-ALL = (*EFFECTS, OVERLAP)
+OF_RECIPES = (
+    Effect(
+        name="dispatchers",
+        meaning="tokens go to experts by all-to-alls of copies, whatever the recipe's dispatcher",
+        job=_copies,
+    ),
+    Effect(
+        name="CUDA graphs",
+        meaning="the host launches every kernel, whatever the recipe's graphs take",
+        job=_no_graphs,
+    ),
+)
+"""What recipes of mixtures choose: without one, steps may be slower or faster."""
+
+ALL = (*EFFECTS, *OF_EXPERTS, OVERLAP, *OF_RECIPES)

@@ -102,6 +102,7 @@ class MeasuredRun:
     moe_ffn_hidden_size: int | None = None
     ep: int = 1
     etp: int | None = None
+    token_drop: bool = False
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
@@ -257,6 +258,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         moe_ffn_hidden_size=cells.integer("moe_ffn_hidden_size"),
         ep=max(cells.integer("ep", 1) or 1, 1),
         etp=cells.integer("etp") or None,
+        token_drop="tokendrop" in (cells.text("note") or ""),
     )
     _arithmetic(run)
     if run.step_time is None and run.peak_memory is None and run.bubble_fraction is None:

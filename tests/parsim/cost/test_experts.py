@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
+from parsim.cost.dispatch import CHANNELS
 from parsim.cost.experts import expert_groups
 from parsim.cost.job import Job
 from parsim.cost.layers import LayerCoster
@@ -61,9 +62,43 @@ def test_a_group_across_nodes_moves_its_tokens_slower() -> None:
     assert across > 2.0 * inside
 
 
-def test_a_stack_that_hides_the_all_to_all_shows_none_of_it() -> None:
+def test_a_hidden_all_to_all_shows_the_multiprocessors_that_it_takes() -> None:
     hidden = replace(job().software, expert_overlap={"default": 0.0, "h100": 1.0})
-    assert layer(replace(job(), software=hidden), plan(ep=8)).forward.exposed[0] == 0.0
+    shown = layer(replace(job(), software=hidden), plan(ep=8)).forward.exposed[0]
+    whole = layer(job(), plan(ep=8)).forward.exposed[0]
+    assert shown == pytest.approx(whole * CHANNELS / job().device.sm_count)
+
+
+def launches(**software: object) -> tuple[float, float]:
+    found = layer(replace(job(), software=replace(job().software, **software)), plan(ep=8))  # type: ignore[arg-type]
+    return float(found.forward.launches[0]), float(found.backward.launches[0])
+
+
+def test_graphs_launch_what_the_host_need_not() -> None:
+    plain = launches()
+    router = launches(graphs=("moe_router",))
+    more = launches(graphs=("moe_router", "moe_preprocess", "attn"))
+    assert all(p > r > m > 0.0 for p, r, m in zip(plain, router, more, strict=True))
+    assert launches(graphs=("all",)) == (0.0, 0.0)
+
+
+def test_launches_around_experts_take_their_own_time_of_the_host() -> None:
+    short, long = launches(expert_launch=15e-6), launches(expert_launch=60e-6)
+    used = job().software
+    each = (10.0 + 20.0 + 10.0 + 2.0 * 8) * used.launch_cost  # 8 local experts of 64 on 8 ranks
+    assert (long[0] - short[0]) * used.launch_cost == pytest.approx(each * 45e-6 / 15e-6)
+    assert launches(launch_cost=0.0) < short  # a stack that compiles whole steps
+
+
+def test_slow_kernels_around_experts_depend_on_multiprocessors() -> None:
+    def seconds(**software: object) -> float:
+        used = replace(job().software, **software)  # type: ignore[arg-type]
+        return float(layer(replace(job(), software=used), plan(ep=8)).backward.kernels[0])
+
+    fast, slow, slower = (seconds(row_rate=rate) for rate in (1e12, 18e9, 9e9))
+    assert fast < slow < slower
+    assert seconds(row_rate=0.0) == fast
+    assert fast < seconds(row_rate=18e9, fused_experts=True) < slow
 
 
 def test_an_uneven_router_slows_products_and_not_the_rest_of_the_layer() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.errors import ModelError
-from parsim.model.operators import Attention
+from parsim.model.operators import Attention, Elementwise
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec, build_transformer, with_options
 
@@ -134,3 +134,29 @@ def test_sizes_that_contradict_each_other(spec: TransformerSpec, message: str) -
     with pytest.raises(ModelError) as caught:
         build_transformer(spec)
     assert str(caught.value) == message
+
+
+def test_a_further_token_has_a_block_and_two_logits_of_one_table() -> None:
+    """DeepSeek-V3 (arXiv:2412.19437): 671 B parameters, 11.5 B of them more in the module."""
+    spec = model_spec("deepseek-v3")
+    plain, more = (
+        build_transformer(with_options(spec, predicted_tokens=count)) for count in (0, 1)
+    )
+    block, added = plain.layers[-1], more.layers[-1]
+    joined = 2 * spec.hidden_size**2 + 3 * spec.hidden_size
+    assert added.parameters == block.parameters + joined
+    assert more.parameters - plain.parameters == added.parameters
+    assert added.parameters == pytest.approx(11.5e9, rel=0.02)
+    head = plain.head.forward_flops(1, 4096)
+    assert added.forward_flops(1, 4096) > block.forward_flops(1, 4096) + head
+
+
+def test_a_scaled_rotation_moves_more() -> None:
+    plain = model_spec("gpt-oss-20b")
+    assert plain.yarn
+
+    def moved(yarn: bool) -> float:
+        layer = build_transformer(with_options(plain, yarn=yarn)).layers[0]
+        return sum(op.forward for op in layer.operators if isinstance(op, Elementwise))
+
+    assert moved(True) == moved(False) + 10.0

@@ -131,6 +131,7 @@ def test_a_plan_as_a_document() -> None:
     assert found["stage_layers"] == [1, 2]
     assert found["rank_order"] == list(RANK_ORDER)
     rare = {"actions", "action_times", "node_order", "replica_microbatches", "etp"}
+    rare |= {"recompute_modules"}
     named = {f.name for f in fields(Plan)} - rare | {"dp", "world_size"}
     assert set(found) == named
     assert set(Plan(schedule="a.csv", actions="0F0,0B0").to_json()) == named | {"actions"}

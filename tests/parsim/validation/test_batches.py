@@ -12,7 +12,16 @@ from parsim.plan import Plan
 from parsim.sim import simulate
 from parsim.validation.batches import batches
 from parsim.validation.build import Case, build_case
-from parsim.validation.effects import ALL, EFFECTS, NOTHING, OVERLAP, Effect
+from parsim.validation.effects import (
+    ALL,
+    EFFECTS,
+    NOTHING,
+    OF_EXPERTS,
+    OF_RECIPES,
+    OVERLAP,
+    Effect,
+)
+from parsim.validation.known_models import is_mixture
 from parsim.validation.schema import parse_row, read_table
 from tests.parsim.validation.conftest import shipped
 
@@ -37,10 +46,10 @@ def cases() -> list[Case]:
 
 @pytest.fixture(scope="module")
 def mixtures() -> list[Case]:
-    """One plan in twelve with experts, nearly all on several nodes."""
-    rows = [row for row in read_table(shipped("megatron_bridge")) if row["n_experts"]]
-    timed = [row for row in rows if row["step_time_s"]]
-    return [build_case(parse_row(row)) for row in timed[::12]]
+    """One plan in nine with experts, of every model, under recipes and without."""
+    rows = [row for row in read_table(shipped("megatron_bridge")) if is_mixture(row)]
+    timed = [row for row in rows if row["step_time_s"] and row["task"] == "pretrain"]
+    return [build_case(parse_row(row)) for row in timed[1::9]]
 
 
 def step_times(cases: list[Case], effect: Effect = NOTHING) -> NDArray[np.float64]:
@@ -72,9 +81,17 @@ def test_switching_an_effect_off_never_slows_a_step(cases: list[Case], effect: E
     assert (without > 0).all()
 
 
-@pytest.mark.parametrize("effect", EFFECTS, ids=lambda effect: effect.name)
+@pytest.mark.parametrize("effect", [*EFFECTS, *OF_EXPERTS], ids=lambda effect: effect.name)
 def test_effects_of_mixtures_of_experts(mixtures: list[Case], effect: Effect) -> None:
     assert (step_times(mixtures, effect) <= step_times(mixtures) * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("effect", [*OF_EXPERTS, *OF_RECIPES], ids=lambda effect: effect.name)
+def test_effects_of_mixtures_alone_change_mixtures_alone(
+    cases: list[Case], mixtures: list[Case], effect: Effect
+) -> None:
+    assert (step_times(cases, effect) == step_times(cases)).all()
+    assert (np.abs(step_times(mixtures, effect) / step_times(mixtures) - 1.0) > 1e-3).any()
 
 
 def test_switching_overlap_off_never_speeds_a_step_up(cases: list[Case]) -> None:
@@ -99,5 +116,5 @@ def test_one_device_has_no_communication(cases: list[Case]) -> None:
 
 def test_every_switch_says_what_it_means() -> None:
     names = [effect.name for effect in ALL]
-    assert len(set(names)) == len(names) == 10
+    assert len(set(names)) == len(names) == 15
     assert all(len(effect.meaning) > 20 for effect in ALL)
