@@ -121,7 +121,8 @@ def _tell(document: dict[str, Any], out: Path, *, as_json: bool) -> None:
         show(run_view(document, str(out)))
     if document["verify"] is not None and not document["verify"]["within"]:
         raise ToleranceExceeded(verdict(document["verify"]))
-    if message := diverged(document["measured"]["loss"]):
+    measured = document["measured"]
+    if message := diverged(measured["loss"], measured.get("lost_on_ranks", ())):
         raise ToleranceExceeded(message)
 
 
