@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from executor.calibration.curves import curves_of
 from executor.calibration.deviations import lines, points, residuals
 from executor.calibration.file import catalog_text, hardware_name, source_text, with_units
 from executor.calibration.fit import (
@@ -22,12 +23,13 @@ from executor.calibration.fit import (
     fit_system,
     system_constants,
 )
+from executor.calibration.groups import RankGroups
 from executor.calibration.layers import SHARDED, LayerSample
 from executor.calibration.sample import Kernels, Sample, link_times
 from executor.calibration.targets import Target
 from executor.calibration.workloads import Workload
 from executor.mesh import DeviceReport
-from parsim.cluster.hardware import Cluster, Device, System
+from parsim.cluster.hardware import Cluster, Curve, Device, System
 from parsim.cost.job import Job
 from parsim.cost.layers import LayerCoster, split_of
 from parsim.cost.sharded import Wire
@@ -61,7 +63,8 @@ class Measured:
 class Setting:
     """What is calibrated: the entries it starts from, the workloads, and how they are priced.
 
-    `targets` are the plans that the calibration is for, `workloads` those whose layers are timed.
+    `targets` are the plans that the calibration is for, `workloads` those whose layers are timed,
+    `groups` those whose collectives are.
     """
 
     report: DeviceReport
@@ -70,6 +73,14 @@ class Setting:
     kernels: Kernels
     workloads: tuple[Workload, ...]
     targets: tuple[Target, ...]
+    groups: RankGroups
+
+    @property
+    def base(self) -> System | None:
+        """The catalog's system with as many devices a node as ranks are timed together."""
+        if self.system is None:
+            return None
+        return replace(self.system, devices_per_node=max(self.report.count, self.groups.world, 2))
 
     @property
     def names(self) -> tuple[str, str]:
@@ -85,7 +96,8 @@ def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
     device = replace(
         fit_device(chosen.device, measured.kernels, chosen.kernels), id=chosen.names[0], name=name
     )
-    system = _system(chosen, measured, name, device)
+    source = source_text(name, chosen.kernels.precision, measured.drift)
+    system = _system(chosen, measured, name, device, source)
     of_kernels = list(map(float, chosen.kernels.times(device, measured.kernels)))
     of_links = _predicted_links(system, measured.links)
     device = replace(device, residuals=points(measured.kernels, of_kernels))
@@ -99,16 +111,16 @@ def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
         shared = lines([x for x in whole if x.kind.startswith(SHARDED)])
         system = replace(system, device=device, residuals={**system.residuals, **shared})
     base = chosen.device.id, chosen.system.id if chosen.system else ""
-    text = catalog_text(
-        device, system, base, source_text(name, chosen.kernels.precision, measured.drift)
-    )
+    text = catalog_text(device, system, base, source)
     return text, {
         "schema_version": SCHEMA_VERSION,
         "device": _device_document(device, base[0], measured),
         "system": system and {"id": system.id, "from": base[1],
                               "intra.bandwidth_bytes_per_s": system.intra.bandwidth,
                               **with_units(system_constants(system)),
-                              "interference": system.interference},
+                              "interference": system.interference,
+                              "curves": [curve_document(x, measured.links)
+                                         for x in system.curves]},
         "residuals": {
             "kernels": residuals(measured.kernels, of_kernels),
             "layers": residuals(whole, of_layers),
@@ -117,18 +129,33 @@ def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
     }  # fmt: skip
 
 
-def _system(chosen: Setting, measured: Measured, name: str, device: Device) -> System | None:
+def _system(
+    chosen: Setting, measured: Measured, name: str, device: Device, source: str
+) -> System | None:
     """The system with fitted links; None without links, or where the catalog has no such system."""
-    if chosen.system is None or not measured.links:
+    if chosen.base is None or not measured.links:
         return None
+    found, lost = fit_system(chosen.base, measured.links), measured.interference
+    groups = chosen.groups
+    shared = f", {groups.world} ranks share {groups.devices}" if groups.oversubscribed else ""
     return replace(
-        fit_system(chosen.system, measured.links),
+        found,
         id=chosen.names[1],
-        name=f"{name}, {chosen.report.backend}",
+        name=f"{name}, {chosen.report.backend}{shared}",
         device=device,
-        devices_per_node=max(chosen.report.count, 2),
-        interference=measured.interference,
+        curves=curves_of(found, measured.links, f"{source}{shared}"),
+        interference=found.interference if lost is None else lost,
     )
+
+
+def curve_document(one: Curve, samples: Sequence[Sample]) -> dict[str, Any]:
+    """A curve for the document, and of how many sizes it was drawn."""
+    own = [x for x in samples if (x.kind, x.shape.get("ranks")) == (one.collective, one.ranks)]
+    return {
+        "collective": one.collective, "ranks": one.ranks, "nodes": one.nodes,
+        "latency_s": one.latency, "bandwidth_bytes_per_s": one.bandwidth, "ramp_s": one.ramp,
+        "least_bytes": one.least, "most_bytes": one.most, "n": len(own),
+    }  # fmt: skip
 
 
 def layer_samples(layers: Sequence[LayerSample], modelled: Sequence[float]) -> list[Sample]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable
 from itertools import cycle
 from statistics import median
 
@@ -102,17 +101,20 @@ class Bench:
         torch.cuda.synchronize(self.device)
         return float(start.elapsed_time(end)) * 1e-3 / inner
 
-    def typical(self, work: Call, seconds: float) -> float:
-        """Median seconds of a call that all ranks make together; the same repeats on each.
+    def typical(self, work: Call | None, seconds: float) -> float:
+        """Median seconds of a call that ranks make together; the same repeats on each.
 
-        Not the least: a step waits for many collectives, so it meets their middle.
+        A rank without one waits for the others; rank 0 has one. Not the least: a step waits for
+        many collectives, so it meets their middle.
         """
-        work()
-        once = torch.tensor(self.elapsed(work, 1), dtype=torch.float64, device=self.device)
+        if work is not None:
+            work()
+        lasted = 0.0 if work is None else self.elapsed(work, 1)
+        once = torch.tensor(lasted, dtype=torch.float64, device=self.device)
         dist.broadcast(once, 0)
         repeats = min(max(int(seconds / max(float(once), 1e-6)), 5), 100)
         return median(self._together(work) for _ in range(repeats))
 
-    def _together(self, work: Callable[[], object]) -> float:
+    def _together(self, work: Call | None) -> float:
         dist.barrier()
-        return self.elapsed(work, 1)
+        return 0.0 if work is None else self.elapsed(work, 1)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from executor.calibration.workloads import Workload
 from executor.loss import loss
@@ -43,15 +43,26 @@ class LayerSample(NamedTuple):
 class LayerBench:
     """Builds a workload's stage on every rank and times its parts."""
 
-    def __init__(self, device: torch.device, tensor_mesh: DeviceMesh | None) -> None:
+    def __init__(self, device: torch.device, *, alone: bool = False, idle: bool = False) -> None:
+        """Args: `alone` leaves out what several ranks do together, `idle` what this rank does."""
         self.device = device
-        self.mesh = tensor_mesh
+        self.idle = idle
+        self.world = dist.get_world_size()
+        self.together = self.world > 1 and not alone
+        self._meshes: dict[int, DeviceMesh] = {}
 
     def runs(self, workload: Workload) -> bool:
-        """Whether there are enough ranks for the workload's split."""
-        return workload.plan.tp == 1 or (
-            self.mesh is not None and workload.plan.tp == self.mesh.size()
-        )
+        """Whether the ranks make up groups of the workload's split."""
+        tp = workload.plan.tp
+        return tp == 1 or (self.together and self.world % tp == 0)
+
+    def _mesh(self, tp: int) -> DeviceMesh:
+        """The tensor ranks of this one: neighbours."""
+        if tp not in self._meshes:
+            shape = (self.world // tp, tp)
+            made = init_device_mesh(self.device.type, shape, mesh_dim_names=("dp", "tp"))
+            self._meshes[tp] = made["tp"]
+        return self._meshes[tp]
 
     def samples(self, workload: Workload, seconds: float) -> Iterator[LayerSample]:
         """Time the parts; to be called on all ranks."""
@@ -73,7 +84,7 @@ class LayerBench:
         yield LayerSample(workload, "embedding", *found)
         found = self._times(stage.head, hidden, tokens, 0.5 * seconds)
         yield LayerSample(workload, "head", *found)
-        if self.mesh is not None and not workload.spec.gated_mlp:
+        if self.together and not workload.spec.gated_mlp:
             yield self._sharded(workload, stage, tokens, seconds)
 
     def _sharded(
@@ -102,18 +113,23 @@ class LayerBench:
             dtype=storage_dtype(workload.plan),
             recompute=workload.plan.recompute,
         )
-        if workload.plan.tp > 1 and self.mesh is not None:
+        if workload.plan.tp > 1:
             split = workload.plan.sequence_parallel
-            apply_tensor_parallel(stage, self.mesh, sequence_parallel=split)
+            apply_tensor_parallel(stage, self._mesh(workload.plan.tp), sequence_parallel=split)
         return stage
 
     def _times(
         self, part: nn.Module, inputs: Tensor, targets: Tensor | None, seconds: float
     ) -> tuple[float, float]:
-        """Median forward and backward; gradients are added to earlier ones, as in a step."""
-        rounds = [self._once(part, inputs, targets) for _ in range(2)]
-        lasted = torch.tensor(sum(rounds[-1]), device=self.device)
+        """Median forward and backward; gradients are added to earlier ones, as in a step.
+
+        A rank that is idle takes part in agreeing on the count alone.
+        """
+        rounds = [] if self.idle else [self._once(part, inputs, targets) for _ in range(2)]
+        lasted = torch.tensor(sum(rounds[-1]) if rounds else 0.0, device=self.device)
         dist.broadcast(lasted, 0)
+        if self.idle:
+            return 0.0, 0.0
         count = min(max(int(seconds / float(lasted)), 3), 30)
         rounds = [self._once(part, inputs, targets) for _ in range(count)]
         return median(ahead for ahead, _ in rounds), median(behind for _, behind in rounds)

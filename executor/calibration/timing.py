@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
 
 from executor.calibration.candidates import LEAST_SECONDS
 from executor.calibration.conclude import Setting
@@ -69,10 +68,12 @@ def measure(
 
 
 def measure_layers(bench: Bench, chosen: Setting, seconds: float) -> list[LayerSample]:
-    """Time the layers of all workloads for which there are enough ranks."""
-    size = dist.get_world_size()
-    mesh = init_device_mesh(bench.device.type, (size,)) if size > 1 else None
-    layers = LayerBench(bench.device, mesh)
+    """Time the layers of all workloads for which there are enough ranks.
+
+    Where ranks share devices, layers of one rank on as many ranks as there are devices.
+    """
+    size, shared = dist.get_world_size(), chosen.groups.oversubscribed
+    layers = LayerBench(bench.device, alone=shared, idle=dist.get_rank() >= chosen.groups.devices)
     runnable = [one for one in chosen.workloads if layers.runs(one)]
     share = seconds / max(len(runnable), 1)
     end = time.perf_counter() + PATIENCE * seconds

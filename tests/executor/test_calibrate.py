@@ -7,17 +7,25 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
-from executor.calibrate import base_device, cases, ranks_wanted, setting
+from executor.calibrate import base_device, cases, setting
 from executor.calibration.conclude import Measured, Setting, conclude, layer_times
 from executor.calibration.deviations import lines, residuals
 from executor.calibration.fit import CHECKS, fit_device, fit_system
 from executor.calibration.layers import LayerSample
 from executor.calibration.links import lost, products_beside
-from executor.calibration.sample import ALL_REDUCE, SEND_RECV, Kernels, Sample, link_time, pairs
+from executor.calibration.sample import (
+    ALL_REDUCE,
+    SEND_RECV,
+    Kernels,
+    Sample,
+    link_time,
+    neighbours,
+)
 from executor.calibration.workloads import Case, Workload, distinct_cases
 from executor.mesh import DeviceReport
 from parsim.cli import main
@@ -57,8 +65,10 @@ def kernel_samples(device: Device, cases: Iterable[Case]) -> list[Sample]:
     ]
 
 
-def link_samples(system: System) -> list[Sample]:
-    shapes = [(k, {"bytes": 4.0**i}) for k in (ALL_REDUCE, SEND_RECV) for i in range(6, 14)]
+def link_samples(system: System, *ranks: float) -> list[Sample]:
+    sizes = [4.0**i for i in range(6, 14)]
+    shapes = [(SEND_RECV, {"bytes": size}) for size in sizes]
+    shapes += [(ALL_REDUCE, {"bytes": size, "ranks": n}) for size in sizes for n in ranks or (2.0,)]
     return [Sample(kind=k, shape=s, seconds=link_time(system, k, s)) for k, s in shapes]
 
 
@@ -155,11 +165,6 @@ def test_the_nearest_device() -> None:
     assert {name: base_device(replace(H200, names=(name,)), ids) for name in names} == names
 
 
-def test_ranks() -> None:
-    alone = replace(CPU, count=1)
-    assert [ranks_wanted(report) for report in (CPU, alone, H200)] == [2, 1, 1]
-
-
 def concluded(chosen: Setting, links: bool) -> tuple[str, dict[str, object]]:
     measured = Measured(
         kernels=kernel_samples(known_device(chosen.device), cases(setting(CPU))),
@@ -180,7 +185,7 @@ def test_the_file_is_a_catalog_that_a_scenario_uses(tmp_path: Path) -> None:
     assert system.device.calibrated
     assert system.device.gemm_efficiency == pytest.approx(0.7, rel=0.01)
     assert "torch" in system.device.sources["gemm_efficiency"]
-    where = pairs(system, 1)
+    where = neighbours(system, np.array([2]))
     expected = collective_time(known_system(), "all_reduce", 1e6, where)
     assert collective_time(system, "all_reduce", 1e6, where) == pytest.approx(expected, rel=0.03)
     path = scenario(tmp_path, "my-cpu-node", ", catalog: [device.yaml]")
@@ -252,8 +257,12 @@ def test_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main([*words, "--seconds", "5", "--device", "cpu", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert set(document) == {
-        "schema_version", "device", "system", "residuals", "seconds", "chosen", "interval"
+        "schema_version", "device", "system", "residuals", "seconds", "chosen", "interval",
+        "groups", "seconds_of",
     }  # fmt: skip
+    assert document["groups"]["sizes"] == [2]
+    assert {one["ranks"] for one in document["system"]["curves"]} <= {2}
+    assert set(document["seconds_of"]) == {"links", "kernels", "layers", "fit"}
     assert 0 < document["interval"]["expected"] < document["interval"]["before"]
     assert document["chosen"]["gemm"]["measured"] == document["residuals"]["kernels"]["gemm"]["n"]
     assert document["residuals"]["kernels"]["gemm"]["n"] >= 10
