@@ -31,7 +31,7 @@ from executor.calibration.workloads import Workload
 from executor.mesh import DeviceReport
 from parsim.cluster.hardware import Cluster, Curve, Device, System
 from parsim.cost.job import Job
-from parsim.cost.layers import LayerCoster, split_of
+from parsim.cost.layers import WAITED, LayerCoster, split_of
 from parsim.cost.sharded import Wire
 from parsim.cost.sharding import DataParallel
 from parsim.cost.stages import layer_counts, stage_parameters
@@ -175,7 +175,10 @@ def layer_samples(layers: Sequence[LayerSample], modelled: Sequence[float]) -> l
 def layer_times(
     system: System | None, device: Device, chosen: Setting, layers: Sequence[LayerSample]
 ) -> list[float]:
-    """Seconds that the simulator gives the layers, forward and backward in turn."""
+    """Seconds that the simulator gives the layers, forward and backward in turn.
+
+    Where waits were measured, those of its collectives.
+    """
     if system is None:
         return []
     system, software = replace(system, device=device), chosen.kernels.software
@@ -184,12 +187,13 @@ def layer_times(
         model = one.workload.model
         job = Job(model=model, cluster=Cluster(system=system, num_nodes=1), software=software)
         table = PlanTable.of([one.workload.plan])
-        if one.part == SHARDED:
+        if one.part.startswith(SHARDED):
             found += sharding_times(job, table)
             continue
         layer = {"embedding": model.embedding, "block": model.layers[0], "head": model.head}
-        cost = LayerCoster(job, table).cost(layer[one.part])
-        found += [float(cost.forward.seconds[0]), float(cost.backward.seconds[0])]
+        cost = LayerCoster(job, table).cost(layer[one.part.removesuffix(WAITED)])
+        for way in (cost.forward, cost.backward):
+            found.append(float((way.exposed if one.part.endswith(WAITED) else way.seconds)[0]))
     return found
 
 

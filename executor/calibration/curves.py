@@ -63,6 +63,8 @@ def fitted(sizes: Array, seconds: Array, call: float) -> tuple[float, float, flo
         found = np.zeros(3)
         found[used], *_ = np.linalg.lstsq(scaled[:, used], wanted, rcond=None)
         missed = float(np.sum((scaled @ found - wanted) ** 2))
-        if found[1] * grown > LEAST_SHARE and (found >= 0.0).all() and missed < least:
+        if (found >= 0.0).all() and missed < least:
             best, least = found, missed
-    return None if best is None else (float(best[0]), float(best[1]), float(best[2]))
+    if best is None or best[1] * grown < LEAST_SHARE:
+        return None
+    return float(best[0]), float(best[1]), float(best[2])

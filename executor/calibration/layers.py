@@ -18,21 +18,31 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from executor.calibration.workloads import Workload
+from executor.exposed import exposed_of, overlap
 from executor.loss import loss
 from executor.mesh import build_mesh
 from executor.module import Stage, build_stage
 from executor.parallel.data import apply_data_parallel
 from executor.parallel.precision import storage_dtype
 from executor.parallel.tensor import apply_tensor_parallel
+from executor.traffic import Traffic
+from parsim.cost.layers import WAITED
 
 SHARDED = "sharded"
 """Part of a sample of what ZeRO-3 adds to a whole model."""
+LEAST_WAITED = 1e-6
+"""Seconds: what waits for a collective is never nothing."""
+WATCHED = 3
+"""Rounds whose waits are watched."""
 LEAST_ADDED = 0.02
 """Share of a plain pass that sharding adds at least: the difference of two times may be below 0."""
 
 
 class LayerSample(NamedTuple):
-    """Median seconds of one layer's forward and backward; `part` is the Layer's name."""
+    """Median seconds of one layer's forward and backward.
+
+    `part` is the Layer's name; with WAITED behind it the times are what the layer waited.
+    """
 
     workload: Workload
     part: str
@@ -78,6 +88,9 @@ class LayerBench:
         yield LayerSample(
             workload, "block", *(x / count for x in self._times(chain, hidden, None, seconds))
         )
+        if workload.plan.tp > 1:
+            waited = (x / count for x in self._waits(chain, hidden, None))
+            yield LayerSample(workload, f"block{WAITED}", *waited)
         if workload.plan.tp > 1 or stage.embedding is None or stage.head is None:
             return
         found = self._times(stage.embedding, tokens, None, 0.2 * seconds)
@@ -85,12 +98,12 @@ class LayerBench:
         found = self._times(stage.head, hidden, tokens, 0.5 * seconds)
         yield LayerSample(workload, "head", *found)
         if self.together and not workload.spec.gated_mlp:
-            yield self._sharded(workload, stage, tokens, seconds)
+            yield from self._sharded(workload, stage, tokens, seconds)
 
     def _sharded(
         self, workload: Workload, stage: Stage, tokens: Tensor, seconds: float
-    ) -> LayerSample:
-        """What ZeRO-3 over all ranks adds to a whole model's forward and backward."""
+    ) -> Iterator[LayerSample]:
+        """What ZeRO-3 over all ranks adds to a whole model's passes, and what they then wait."""
         size = dist.get_world_size()
         plan = replace(workload.plan, dp_shard=size, zero_stage=3)
         plain = self._times(stage, tokens, tokens, seconds)
@@ -100,7 +113,22 @@ class LayerBench:
         whole = self._times(replica.module, tokens, tokens, seconds)
         pairs = zip(whole, plain, strict=True)
         added = (max(sharded - alone, LEAST_ADDED * alone) for sharded, alone in pairs)
-        return LayerSample(alike, SHARDED, *added)
+        yield LayerSample(alike, SHARDED, *added)
+        waited = self._waits(replica.module, tokens, tokens)
+        yield LayerSample(alike, f"{SHARDED}{WAITED}", *waited)
+
+    def _waits(
+        self, part: nn.Module, inputs: Tensor, targets: Tensor | None
+    ) -> tuple[float, float]:
+        """Median seconds that forward and backward waited for collectives."""
+        traffic, found = Traffic({"tp": ()}, self.device), []
+        for _ in range(WATCHED):
+            traffic.start()
+            began, middle, behind, end = self._marks(part, inputs, targets)
+            waits = exposed_of(traffic.stop())
+            found.append((overlap(waits, began, middle), overlap(waits, behind, end)))
+        ahead, after = (max(median(times), LEAST_WAITED) for times in zip(*found, strict=True))
+        return ahead, after
 
     def _stage(self, workload: Workload) -> Stage:
         stage = build_stage(
@@ -135,6 +163,13 @@ class LayerBench:
         return median(ahead for ahead, _ in rounds), median(behind for _, behind in rounds)
 
     def _once(self, part: nn.Module, inputs: Tensor, targets: Tensor | None) -> tuple[float, float]:
+        began, middle, behind, end = self._marks(part, inputs, targets)
+        return middle - began, end - behind
+
+    def _marks(
+        self, part: nn.Module, inputs: Tensor, targets: Tensor | None
+    ) -> tuple[float, float, float, float]:
+        """When forward and backward begin and end."""
         if inputs.is_floating_point():
             inputs = inputs.detach().clone().requires_grad_(True)
         began = self._now()
@@ -144,7 +179,7 @@ class LayerBench:
         grad = torch.ones_like(out)
         behind = self._now()
         out.backward(grad)
-        return middle - began, self._now() - behind
+        return began, middle, behind, self._now()
 
     def _now(self) -> float:
         if self.device.type == "cuda":

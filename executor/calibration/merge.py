@@ -61,7 +61,7 @@ from parsim.plan.record import precision
 LINKS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SEND_RECV)
 NAMES = {GEMM: ("m", "n", "k"), FORWARD: ("flops", "seq_len"), BACKWARD: ("flops", "seq_len")}
 """Coordinates by kind; the others have bytes."""
-_LAYERS = re.compile(r"(split_|sequence_)?(block|embedding|head)_(forward|backward)$")
+_LAYERS = re.compile(r"(split_|sequence_)?(block|embedding|head)(_waited)?_(forward|backward)$")
 
 
 def merge(first: Calibration, second: Calibration) -> tuple[str, dict[str, Any]]:
