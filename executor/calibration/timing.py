@@ -14,7 +14,7 @@ from executor.calibration.conclude import Setting
 from executor.calibration.kernels import Bench
 from executor.calibration.layers import LayerBench, LayerSample
 from executor.calibration.sample import Sample
-from executor.calibration.workloads import GEMM, Case
+from executor.calibration.workloads import GEMM, OPTIMIZER, Case
 
 REFERENCE = {"cpu": 512, "cuda": 4096}
 """Edge of the square product that is timed at start, middle and end."""
@@ -43,7 +43,9 @@ def measure(
 ) -> tuple[list[Sample], tuple[float, ...], list[str]]:
     """Time the cases on this rank in their order, as far as the time reaches.
 
-    What they are `expected` to leave of the time goes to longer repeating.
+    What they are `expected` to leave of the time goes to longer repeating. Updates, of which a step
+    has one and which only memory bounds, are timed again at the end: the least of two moments that
+    are seconds apart, as what others do to the memory lasts longer than the repeats.
 
     Returns:
         The samples, the reference product at start, middle and end, and notes.
@@ -60,6 +62,9 @@ def measure(
         samples.append(bench.sample(case, share))
         if i == len(listed) // 2:
             clock.tick()
+    for i, one in enumerate(samples):
+        if one.kind == OPTIMIZER and time.perf_counter() < end:
+            samples[i] = min(one, bench.sample(listed[i], share), key=lambda x: x.seconds)
     clock.tick()
     dropped = len(listed) - len(samples)
     notes = [f"{dropped} of {len(listed)} chosen shapes took longer than expected and were left "

@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
+
 from executor.calibrate import base_device, cases, setting
 from executor.calibration.conclude import Measured, Setting, conclude, layer_times
 from executor.calibration.deviations import lines, residuals
@@ -26,6 +28,7 @@ from executor.calibration.sample import (
     link_time,
     neighbours,
 )
+from executor.calibration.timing import measure
 from executor.calibration.workloads import Case, Workload, distinct_cases
 from executor.mesh import DeviceReport
 from parsim.cli import main
@@ -298,6 +301,30 @@ def test_what_compute_loses_beside_a_collective(
     alone: float, wire: float, together: float, share: float
 ) -> None:
     assert lost(alone, wire, together) == pytest.approx(share)
+
+
+class Busy:
+    """A bench on a machine whose memory others use at first."""
+
+    device = torch.device("cpu")
+
+    def __init__(self) -> None:
+        self.timed: list[str] = []
+
+    def sample(self, case: Case, _: float) -> Sample:
+        self.timed.append(case.kind)
+        return Sample(kind=case.kind, shape=case.shape, seconds=10.0 / len(self.timed))
+
+
+def test_an_update_is_timed_at_two_moments() -> None:
+    product = Case("gemm", {"m": 8, "n": 8, "k": 8})
+    update = Case("optimizer", {"bytes": 1e6, "launches": 1}, (32768,))
+    bench = Busy()
+    samples, moments, notes = measure(bench, [update, product], 10.0, 1.0)  # type: ignore[arg-type]
+    assert bench.timed == ["gemm", "optimizer", "gemm", "gemm", "optimizer", "gemm"]
+    assert [one.kind for one in samples] == ["optimizer", "gemm"]
+    assert samples[0].seconds == 10.0 / 5
+    assert (len(moments), notes) == (3, [])
 
 
 def test_products_are_about_as_long_as_the_collective() -> None:
