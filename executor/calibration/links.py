@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.calibration.belief import Shape
+from executor.calibration.candidates import AHEAD
 from executor.calibration.choose import Choice, choose
 from executor.calibration.groups import RankGroups
 from executor.calibration.held import held_rows
@@ -57,12 +58,12 @@ def link_choice(
     held: frozenset[Shape] = frozenset(),
 ) -> Choice:  # fmt: skip
     """Kinds, groups and sizes to time, within a time and a memory; alike on all ranks."""
-    candidates = []
+    candidates, kind = [], "cpu" if cpu else "cuda"
     for case in link_cases(groups):
         once = link_time(system, case.kind, case.shape)
         once *= 2.0 if case.kind == SEND_RECV else 1.0
         fits = ARRAYS * case.shape["bytes"] <= memory
-        cost = FIXED + REPEATS * once if fits else math.inf
+        cost = FIXED + REPEATS * (once + AHEAD[kind]) if fits else math.inf
         shape = (case.kind, tuple(case.shape.values()))
         candidates.append(Candidate(shape=shape, case=case, cost=cost))
     weights = np.full((1, len(candidates)), 1.0 / len(candidates))
