@@ -104,7 +104,10 @@ def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
     if system is not None:
         system = replace(system, residuals=points(measured.links, of_links))
     of_layers = layer_times(system or chosen.system, device, chosen, measured.layers)
-    whole = layer_samples(measured.layers, of_layers)
+    wholes = layer_times(system or chosen.system, device, chosen, [
+        one._replace(part=one.part.removesuffix(WAITED)) for one in measured.layers
+    ])  # fmt: skip
+    whole = layer_samples(measured.layers, of_layers, wholes)
     own = {**device.residuals, **lines([x for x in whole if not x.kind.startswith(SHARDED)])}
     device = replace(device, residuals=own)
     if system is not None:  # what sharding adds is its links'
@@ -158,16 +161,20 @@ def curve_document(one: Curve, samples: Sequence[Sample]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def layer_samples(layers: Sequence[LayerSample], modelled: Sequence[float]) -> list[Sample]:
+def layer_samples(
+    layers: Sequence[LayerSample], modelled: Sequence[float], wholes: Sequence[float]
+) -> list[Sample]:
     """Forward and backward of each layer as samples, whose coordinate is the modelled time.
 
-    Empty where the layers could not be priced.
+    Of waits, the modelled time of the collectives beside the measured share of the whole that is
+    modelled. Empty where the layers could not be priced.
     """
     found = []
-    for i, seconds in enumerate(modelled):
+    for i, (seconds, whole) in enumerate(zip(modelled, wholes, strict=True)):
         one = layers[i // 2]
         name = f"{split_of(one.workload.plan)}{one.part}"
         direction, lasted = (("forward", one.forward), ("backward", one.backward))[i % 2]
+        lasted *= whole if one.part.endswith(WAITED) else 1.0
         found.append(Sample(kind=f"{name}_{direction}", shape={"seconds": seconds}, seconds=lasted))
     return found
 
@@ -177,7 +184,7 @@ def layer_times(
 ) -> list[float]:
     """Seconds that the simulator gives the layers, forward and backward in turn.
 
-    Where waits were measured, those of its collectives.
+    Where waits were measured, those of the layers' collectives.
     """
     if system is None:
         return []

@@ -30,8 +30,8 @@ from parsim.cost.layers import WAITED
 
 SHARDED = "sharded"
 """Part of a sample of what ZeRO-3 adds to a whole model."""
-LEAST_WAITED = 1e-6
-"""Seconds: what waits for a collective is never nothing."""
+LEAST_WAITED = 0.01
+"""Share: what collectives add is never without any wait."""
 WATCHED = 3
 """Rounds whose waits are watched."""
 LEAST_ADDED = 0.02
@@ -41,7 +41,8 @@ LEAST_ADDED = 0.02
 class LayerSample(NamedTuple):
     """Median seconds of one layer's forward and backward.
 
-    `part` is the Layer's name; with WAITED behind it the times are what the layer waited.
+    `part` is the Layer's name; with WAITED behind it, instead of seconds, the share of them that
+    the layer waited for collectives.
     """
 
     workload: Workload
@@ -89,7 +90,7 @@ class LayerBench:
             workload, "block", *(x / count for x in self._times(chain, hidden, None, seconds))
         )
         if workload.plan.tp > 1:
-            waited = (x / count for x in self._waits(chain, hidden, None))
+            waited = self._waits(chain, hidden, None, (0.0, 0.0))
             yield LayerSample(workload, f"block{WAITED}", *waited)
         if workload.plan.tp > 1 or stage.embedding is None or stage.head is None:
             return
@@ -114,20 +115,29 @@ class LayerBench:
         pairs = zip(whole, plain, strict=True)
         added = (max(sharded - alone, LEAST_ADDED * alone) for sharded, alone in pairs)
         yield LayerSample(alike, SHARDED, *added)
-        waited = self._waits(replica.module, tokens, tokens)
+        waited = self._waits(replica.module, tokens, tokens, plain)
         yield LayerSample(alike, f"{SHARDED}{WAITED}", *waited)
 
     def _waits(
-        self, part: nn.Module, inputs: Tensor, targets: Tensor | None
+        self, part: nn.Module, inputs: Tensor, targets: Tensor | None, alone: tuple[float, float]
     ) -> tuple[float, float]:
-        """Median seconds that forward and backward waited for collectives."""
+        """Median share that forward and backward wait, of what they take beyond `alone` seconds.
+
+        Waits and lengths are of the same rounds, so a busy machine stretches both.
+        """
         traffic, found = Traffic({"tp": ()}, self.device), []
         for _ in range(WATCHED):
             traffic.start()
             began, middle, behind, end = self._marks(part, inputs, targets)
             waits = exposed_of(traffic.stop())
-            found.append((overlap(waits, began, middle), overlap(waits, behind, end)))
-        ahead, after = (max(median(times), LEAST_WAITED) for times in zip(*found, strict=True))
+            passes = (began, middle), (behind, end)
+            found.append([
+                overlap(waits, *one) / max(one[1] - one[0] - bare, LEAST_ADDED * (one[1] - one[0]))
+                for one, bare in zip(passes, alone, strict=True)
+            ])  # fmt: skip
+        ahead, after = (
+            min(max(median(shares), LEAST_WAITED), 1.0) for shares in zip(*found, strict=True)
+        )
         return ahead, after
 
     def _stage(self, workload: Workload) -> Stage:

@@ -46,7 +46,7 @@ FORWARD_SHARE = 0.4
 SPLIT, SEQUENCE = "split_", "sequence_"
 """What the kinds of measured layers of tensor-parallel plans begin with."""
 WAITED = "_waited"
-"""What stands behind a part whose waits for collectives are measured, not its whole time."""
+"""What stands behind a part whose points say how much of what is modelled as exposed it waits."""
 
 
 def split_of(plan: Plan) -> str:
@@ -101,12 +101,12 @@ class LayerCoster:
         return found
 
     def _waiting(self, kind: str, modelled: Pass, found: Pass) -> Pass:
-        """The measured pass with what a calibration saw it wait for its collectives."""
+        """The measured pass with the share that a calibration saw it wait for its collectives."""
         residuals, exposed = self.job.device.residuals, found.exposed
         for prefix, rows in self._splits():
             if prefix + kind in residuals:
                 factor = measured_factor(residuals, prefix + kind, modelled.exposed)
-                exposed = np.where(rows, modelled.exposed * factor, exposed)
+                exposed = np.where(rows, found.exposed * factor, exposed)
         return found.waiting(exposed)
 
     def _splits(self) -> tuple[tuple[str, NDArray[np.bool_]], ...]:

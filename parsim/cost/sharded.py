@@ -187,24 +187,28 @@ class Sharded:
     def _factor(self, kind: str, seconds: Array) -> Array | float:
         return measured_factor(self.job.system.residuals, kind, seconds)
 
-    def _waited(self, kind: str, seconds: Array) -> Array | None:
-        """What compute waits where collectives take so long; None where nobody measured it."""
-        return seconds * self._factor(kind, seconds) if kind in self.job.system.residuals else None
+    def _waited(self, kind: str, seconds: Array) -> Array | float:
+        """Share of what collectives of so many seconds add that compute waits; 1 if unmeasured."""
+        return np.minimum(self._factor(kind, seconds), 1.0)
 
     def _share(self, overlap: bool) -> float:
         return self.job.software.overlap if overlap else 0.0
 
     def _mixed(
-        self, chunk: ChunkTimes, beside: Array, wire: Array, overlap: bool, waited: Array | None
+        self,
+        chunk: ChunkTimes,
+        beside: Array,
+        wire: Array,
+        overlap: bool,
+        waited: Array | float,
     ) -> ChunkTimes:
         """The software's share beside compute, the rest in line.
 
-        What the pass takes longer is exposed; where waits were measured only these, the rest being
-        copies, hooks, and compute that the collectives slow.
+        What the pass takes longer is exposed; of that the share `waited` where waits were measured:
+        the rest are copies, hooks, and compute that the collectives slow.
         """
         share = self._share(overlap)
         inline = chunk.time + wire
         time = inline + share * (np.where(wire > 0.0, beside, inline) - inline)
-        more = time - chunk.time
-        more = more if waited is None else np.minimum(more, np.where(wire > 0.0, waited, 0.0))
-        return replace(chunk, time=time, exposed=chunk.exposed + more)
+        exposed = chunk.exposed + waited * (time - chunk.time)
+        return replace(chunk, time=time, exposed=exposed)

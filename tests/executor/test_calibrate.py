@@ -239,21 +239,24 @@ def test_whole_layers_are_reproduced_too(tmp_path: Path) -> None:
 
 
 def test_waits_are_reproduced_too(tmp_path: Path) -> None:
-    """A split block waits half of what its collectives would take; its length is as measured."""
+    """A split block waits half of the share that collectives are modelled to have of it."""
     chosen = setting(CPU)
     blocks = [one for one in layers_of(chosen, 1.3) if one.workload.plan.tp > 1]
-    bare = [LayerSample(one.workload, "block_waited", 0.0, 0.0) for one in blocks]
-    times = layer_times(known_system(), chosen.device, chosen, bare)
-    pairs = zip(bare, times[::2], times[1::2], strict=True)
-    waits = [LayerSample(one.workload, one.part, 0.5 * x, 0.5 * y) for one, x, y in pairs]
-    measured = Measured(kernels=kernel_samples(chosen.device, cases(chosen)),
-                        links=link_samples(known_system()), layers=[*blocks, *waits],
-                        reference=(1.0,), notes=())  # fmt: skip
+    bare = [one._replace(part="block_waited") for one in blocks]
+    system, device = known_system(), chosen.device
+    exposed, wholes = (layer_times(system, device, chosen, one) for one in (bare, blocks))
+    shares = [x / y for x, y in zip(exposed, wholes, strict=True)]
+    waits = [
+        one._replace(forward=0.5 * ahead, backward=0.5 * behind)
+        for one, ahead, behind in zip(bare, shares[::2], shares[1::2], strict=True)
+    ]
+    measured = Measured(kernels=kernel_samples(device, cases(chosen)), links=link_samples(system),
+                        layers=[*blocks, *waits], reference=(1.0,), notes=())  # fmt: skip
     (tmp_path / "device.yaml").write_text(conclude(chosen, measured)[0])
     system = load_catalog([tmp_path / "device.yaml"]).system("my-cpu-node")
-    again = layer_times(system, system.device, chosen, [*blocks, *waits])
-    wanted = [x for one in (*blocks, *waits) for x in (one.forward, one.backward)]
-    assert again == pytest.approx(wanted, rel=0.02)
+    again = [layer_times(system, system.device, chosen, one) for one in (bare, blocks)]
+    found = [x / y for x, y in zip(*again, strict=True)]
+    assert found == pytest.approx([0.5 * x for x in shares], rel=0.02)
 
 
 def test_one_device_has_no_links(tmp_path: Path) -> None:

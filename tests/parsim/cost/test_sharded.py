@@ -124,18 +124,12 @@ def test_of_measured_waits_these_alone_are_exposed(stage: int) -> None:
     }  # fmt: skip
     alone, before = costs(zero_stage=1), costs(JOB, **inline)
     found = costs(replace(JOB, cluster=cluster), **inline)
-    gather, scatter = wires(stage)
-    more = found.exposed_backward - alone.exposed_backward
-    if stage == 3:
-        first = found.exposed_forward - alone.exposed_forward
-        assert first == pytest.approx(0.25 * gather.whole, rel=1e-4)
-        assert more == pytest.approx(0.25 * (gather.whole + scatter.whole), rel=1e-4)
-    else:
-        assert more == pytest.approx(0.25 * (before.backward - alone.backward), rel=1e-4)
+    for name in ("forward", "backward"):
+        whole = getattr(before, name) - getattr(alone, name)
+        waited = getattr(found, f"exposed_{name}") - getattr(alone, f"exposed_{name}")
+        assert waited == pytest.approx(0.25 * whole, rel=1e-4)
     assert found.backward == pytest.approx(before.backward)
     assert found.forward == pytest.approx(before.forward)
-    beside = costs(replace(JOB, cluster=cluster), zero_stage=stage)
-    assert (beside.exposed_backward <= beside.backward - alone.backward + 1e-9).all()
 
 
 @pytest.mark.parametrize("split", [False, True])
