@@ -2,7 +2,8 @@
 
 `parsim calibrate` starts it twice: outside torchrun `python -m executor.calibrate` says how many
 ranks it wants, and as a rank it measures. All ranks measure at once, because in training none of
-them has the machine to itself; the figures are rank 0's.
+them has the machine to itself; the figures are rank 0's. Where ranks share devices, only as many
+as there are devices time kernels.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -25,6 +28,7 @@ from executor.calibration.choose import Choice
 from executor.calibration.conclude import Measured, Setting, conclude
 from executor.calibration.earlier import compatible, read_calibration
 from executor.calibration.file import hardware_name
+from executor.calibration.groups import rank_groups
 from executor.calibration.held import held_shapes
 from executor.calibration.kernels import Bench
 from executor.calibration.links import interference, link_choice, link_samples
@@ -53,11 +57,6 @@ SHARES = {"kernels": 0.4, "layers": 0.25, "links": 0.15}
 """Of the seconds given; the rest is for starting the ranks, making inputs, and the fit."""
 
 
-def ranks_wanted(report: DeviceReport) -> int:
-    """Two ranks where two devices exist or may be shared, else one."""
-    return 2 if report.count > 1 or (report.kind == "cuda" and report.shareable) else 1
-
-
 def base_device(report: DeviceReport, devices: Iterable[str]) -> str:
     """Id of the catalog's device that is most like this machine's.
 
@@ -77,8 +76,10 @@ def base_device(report: DeviceReport, devices: Iterable[str]) -> str:
     return max(likely, key=lambda found: found[0])[1]
 
 
-def setting(report: DeviceReport, scenarios: Sequence[Path] = ()) -> Setting:
-    """The catalog's entries for this machine, and the workloads, with those of plans.
+def setting(
+    report: DeviceReport, scenarios: Sequence[Path] = (), *, oversubscribe: bool = False
+) -> Setting:
+    """The catalog's entries for this machine, the workloads, with those of plans, and the groups.
 
     Precision and software are those of the first scenario.
     """
@@ -87,8 +88,9 @@ def setting(report: DeviceReport, scenarios: Sequence[Path] = ()) -> Setting:
     system = next((one for one in catalog.systems.values() if one.device.id == base), None)
     device, own = catalog.device(base), tuple[Target, ...]()
     used, stack = "fp32" if report.kind == "cpu" else "bf16", f"executor-{report.kind}"
-    for scenario in scenarios:
-        found = of_scenario(load_scenario(scenario), device)
+    loaded = [load_scenario(scenario) for scenario in scenarios]
+    for scenario, one in zip(scenarios, loaded, strict=True):
+        found = of_scenario(one, device)
         if not found:
             raise InputError(f"{scenario}: no plan of its space is legal; see `parsim search`")
         own += found
@@ -101,6 +103,7 @@ def setting(report: DeviceReport, scenarios: Sequence[Path] = ()) -> Setting:
     return Setting(
         report=report, device=device, system=system, kernels=kernels,
         workloads=(*layered, *usual), targets=own,
+        groups=rank_groups(report, loaded, oversubscribe=oversubscribe),
     )  # fmt: skip
 
 
@@ -126,12 +129,12 @@ def choice_for(chosen: Setting, seconds: float, held: frozenset[Shape] = frozens
 
 
 def links_for(chosen: Setting, seconds: float, held: frozenset[Shape] = frozenset()) -> Choice:
-    """Which collectives and messages between two ranks are timed."""
-    system = chosen.system or load_catalog().system("cpu")
+    """Which collectives of which groups, and messages between two ranks, are timed."""
+    system = chosen.base or load_catalog().system("cpu")
     memory = LINK_MEMORY * chosen.device.memory
     cpu = chosen.report.kind == "cpu"
     share = SHARES["links"] * seconds
-    return link_choice(system, memory=memory, seconds=share, cpu=cpu, held=held)
+    return link_choice(system, chosen.groups, memory=memory, seconds=share, cpu=cpu, held=held)
 
 
 def mergeable(old: Path, chosen: Setting) -> list[str]:
@@ -144,27 +147,68 @@ def mergeable(old: Path, chosen: Setting) -> list[str]:
     return compatible(read_calibration(old), name, chosen.kernels.precision, torch.__version__)
 
 
+@dataclass(slots=True)
+class _Stopwatch:
+    """Seconds that each part of a calibration took."""
+
+    began: float = field(default_factory=time.perf_counter)
+    parts: dict[str, float] = field(default_factory=dict)
+
+    def lap(self, part: str) -> None:
+        """A part is over."""
+        now = time.perf_counter()
+        self.parts[part], self.began = now - self.began, now
+
+
 def calibrate(chosen: Setting, out: Path, seconds: float, held: frozenset[Shape]) -> None:
     """One rank's part; rank 0 writes `device.yaml` and `calibration.json` into `out`."""
-    device = rank_device(chosen.report)
+    device, groups = rank_device(chosen.report), chosen.groups
     with process_group(chosen.report.backend, max(300.0, 10.0 * seconds)):
-        bench = Bench(device, chosen.kernels.precision)
+        bench, watch = Bench(device, chosen.kernels.precision), _Stopwatch()
         several = dist.get_world_size() > 1
         wired = links_for(chosen, seconds, held)
         links = list(link_samples(bench, wired, SHARES["links"] * seconds)) if several else []
-        lost = interference(bench) if several else None
+        lost = interference(bench) if several and not groups.oversubscribed else None
+        watch.lap("links")
         limit = SHARES["kernels"] * seconds
         picked = choice_for(chosen, seconds, held)
-        samples, moments, notes = measure(bench, picked.cases, limit, picked.cost)
+        timed = dist.get_rank() < groups.devices
+        found = measure(bench, picked.cases, limit, picked.cost) if timed else None
         dist.barrier()
+        watch.lap("kernels")
         layers = measure_layers(bench, chosen, SHARES["layers"] * seconds)
-        if dist.get_rank() == 0:
+        watch.lap("layers")
+        if dist.get_rank() == 0 and found is not None:
+            samples, moments, notes = found
             measured = Measured(kernels=samples, layers=layers, links=links, interference=lost,
-                                reference=moments, notes=tuple(notes))  # fmt: skip
+                                reference=moments, notes=(*notes, *_notes(chosen)))  # fmt: skip
             text, document = conclude(chosen, measured)
             document |= achieved(picked, wired, chosen, measured)
+            watch.lap("fit")
+            document["groups"] = groups.to_json()
+            document["seconds_of"] = watch.parts
             (out / "device.yaml").write_text(text, encoding="utf-8")
             (out / "calibration.json").write_text(json.dumps(document), encoding="utf-8")
+
+
+def _notes(chosen: Setting) -> tuple[str, ...]:
+    """What of the groups was left out, and what shares a device."""
+    groups, kind = chosen.groups, chosen.report.kind
+    said = [groups.unmeasured(kind, shareable=chosen.report.shareable)]
+    if groups.oversubscribed:
+        said.append(f"{groups.words(kind)}; their collectives are those of a machine that is too "
+                    f"small, and layers of several ranks were not timed")  # fmt: skip
+    return tuple(one for one in said if one)
+
+
+def _split(chosen: Setting, seconds: float) -> str:
+    """How the seconds are divided, one line."""
+    parts = {name: share * seconds for name, share in SHARES.items()}
+    named = ", ".join(f"{name} {found:.0f} s" for name, found in parts.items())
+    return (
+        f"note: of {seconds:.0f} s: {named} ({chosen.groups.words(chosen.report.kind)}), the rest "
+        f"for starting and the fit\n"
+    )
 
 
 def main() -> int:
@@ -174,17 +218,19 @@ def main() -> int:
     parser.add_argument("--scenario", type=Path, action="append", default=[])
     parser.add_argument("--seconds", type=float, default=55.0)
     parser.add_argument("--device")
+    parser.add_argument("--oversubscribe", action="store_true")
     parser.add_argument("--merge", type=Path, help="a calibration that must fit to this one")
     options = parser.parse_args()
     if "RANK" in os.environ:
         end_with_parent()
     try:
         report = probe(options.device)
-        chosen = setting(report, options.scenario)
+        chosen = setting(report, options.scenario, oversubscribe=options.oversubscribe)
         if "RANK" not in os.environ:
             for said in mergeable(options.merge, chosen) if options.merge else ():
                 sys.stderr.write(f"note: {said}\n")
-            sys.stdout.write(f"{ranks_wanted(report)}\n")
+            sys.stdout.write(f"{chosen.groups.world}\n")
+            sys.stderr.write(_split(chosen, options.seconds))
             picked = choice_for(chosen, options.seconds, held_by(options.merge))
             sys.stderr.write(announced(picked))
         else:

@@ -62,12 +62,14 @@ class Steps:
     """What the steps of one rank gave: seconds after the warm-up, mean loss of every step.
 
     The losses are those of the whole training, the seconds those since its last start;
-    `restarts` says how often the ranks were started again.
+    `restarts` says how often the ranks were started again. `lost_on` are the ranks whose own loss
+    was infinite or undefined when the mean first was.
     """
 
     seconds: tuple[float, ...]
     losses: tuple[float, ...]
     restarts: int = 0
+    lost_on: tuple[int, ...] = ()
 
 
 def take_steps(
@@ -86,15 +88,18 @@ def take_steps(
     `after_step` is called, outside of what is timed, with the losses of all steps so far.
     """
     seconds, losses = [], list(before)
+    lost_on: tuple[int, ...] = ()
     for number in range(len(before), warmup + steps):
         HERE.enter("step", number)
         lasted, found = timed(partial(trainer.step, *next(batches)), device)
         losses.append(mean_over_ranks(found, device))
+        if [i for i, loss in enumerate(losses) if not math.isfinite(loss)] == [number]:
+            lost_on = ranks_without_loss(found, device)
         if number >= len(before) + warmup:
             seconds.append(slowest(lasted, device))
         if after_step is not None:
             after_step(trainer, losses)
-    return Steps(seconds=tuple(seconds), losses=tuple(losses))
+    return Steps(seconds=tuple(seconds), losses=tuple(losses), lost_on=lost_on)
 
 
 def timed(step: Callable[[], T], device: torch.device) -> tuple[float, T]:
@@ -119,3 +124,11 @@ def mean_over_ranks(losses: Sequence[float], device: torch.device) -> float:
     total = torch.tensor([sum(losses), float(len(losses))], dtype=torch.float64, device=device)
     dist.all_reduce(total)
     return float(total[0] / total[1])
+
+
+def ranks_without_loss(losses: Sequence[float], device: torch.device) -> tuple[int, ...]:
+    """The ranks of whose own losses one is infinite or undefined; the same on every rank."""
+    lost = torch.zeros(dist.get_world_size(), dtype=torch.int64, device=device)
+    lost[dist.get_rank()] = int(not all(map(math.isfinite, losses)))
+    dist.all_reduce(lost)
+    return tuple(rank for rank, count in enumerate(lost.tolist()) if count)

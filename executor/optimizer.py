@@ -4,7 +4,9 @@ Parameters in fp32 that this rank updates alone or as shards go to torch's optim
 bf16 parameters are updated in fp32 copies ("masters") and written back. With ZeRO-1 a rank updates
 its share of each bucket, of fp32 parameters in their own place, and the ranks then gather each
 other's shares. Both optimizers treat each value apart from all others, so cutting a bucket anywhere
-changes no result.
+changes no result, and of split parameters torch gets the local parts: to unwrap a DTensor and what
+belongs to it takes it 15 to 30 us (one core of an EPYC), half of the update of 4 M parameters in 68
+tensors.
 
 Bytes a parameter that stay, over n ranks of dp_shard x cp, AdamW, gradients in fp32:
 
@@ -21,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -63,9 +65,11 @@ class StageOptimizer:
             if replica.buckets is not None and needs_masters(replica)
             for bucket in replica.buckets.buckets
         }
+        self._direct = {name: _Local(own) for name, own in _direct(replicas).items()}
         shares = {name: master.values for name, master in self.masters.items()}
-        groups = [*([shares] if shares else []), *_direct_groups(replicas)]
-        self._updated = {name: value for group in groups for name, value in group.items()}
+        direct = {name: one.values for name, one in self._direct.items()}
+        groups = [group for group in (shares, direct) if group]
+        self._updated = {**shares, **direct}
         # a rank may hold empty stages only, but torch wants something to update
         lists = [list(group.values()) for group in groups] or [[nn.Parameter(torch.empty(0))]]
         self.inner = _build(lists, config)
@@ -77,7 +81,11 @@ class StageOptimizer:
                 _hand_over(replica, replica.buckets)
         for master in self.masters.values():
             master.load_gradient()
+        for one in self._direct.values():
+            one.load_gradient()
         self.inner.step()
+        for one in self._direct.values():
+            one.forget_gradient()
         for master in self.masters.values():
             master.write_back()
 
@@ -98,7 +106,8 @@ class StageOptimizer:
         for name, parameter in self._updated.items():
             for key, value in self.inner.state.get(parameter, {}).items():
                 if isinstance(value, Tensor):
-                    found[f"{key}/{name}"] = value
+                    direct = self._direct.get(name)
+                    found[f"{key}/{name}"] = value if direct is None else direct.like(value)
         return found
 
     def _begin(self) -> None:
@@ -113,6 +122,31 @@ class StageOptimizer:
             group["lr"] = rate
         for parameter in self._updated.values():
             parameter.grad = None
+
+
+class _Local:
+    """What torch updates of one parameter: it itself, or the local part of a split one."""
+
+    def __init__(self, parameter: nn.Parameter) -> None:
+        self._parameter = parameter
+        split = isinstance(parameter, DTensor)
+        self.values = nn.Parameter(held_tensor(parameter).detach()) if split else parameter
+
+    def load_gradient(self) -> None:
+        """Point at the parameter's local values, which FSDP may have moved, and their gradient."""
+        if self.values is not self._parameter:
+            grad = self._parameter.grad
+            self.values.data = held_tensor(self._parameter).detach()
+            self.values.grad = None if grad is None else local_tensor(grad)
+
+    def forget_gradient(self) -> None:
+        """Let the gradient go when the parameter does."""
+        if self.values is not self._parameter:
+            self.values.grad = None
+
+    def like(self, state: Tensor) -> Tensor:
+        """A state of the local part as one of the parameter, in the same memory."""
+        return like_parameter(self._parameter, state) if state.dim() else state
 
 
 class Masters:
@@ -201,15 +235,14 @@ def _share_name(bucket: Bucket, replica: Replica) -> str:
     return f"{bucket.names[0]}.tp{tp}.shard{shard}"
 
 
-def _direct_groups(replicas: Sequence[Replica]) -> list[dict[str, nn.Parameter]]:
-    """Parameters updated as they are, apart by mesh: torch cannot update a mixture in one call."""
-    groups: dict[Any, dict[str, nn.Parameter]] = {}
-    for replica in replicas:
-        if not needs_masters(replica):
-            for name, parameter in trainable(replica.stage.named_parameters()).items():
-                mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
-                groups.setdefault(mesh, {})[name] = parameter
-    return list(groups.values())
+def _direct(replicas: Sequence[Replica]) -> dict[str, nn.Parameter]:
+    """Parameters that are updated as they are."""
+    return {
+        name: parameter
+        for replica in replicas
+        if not needs_masters(replica)
+        for name, parameter in trainable(replica.stage.named_parameters()).items()
+    }
 
 
 def _build(groups: list[list[nn.Parameter]], config: OptimizerConfig) -> torch.optim.Optimizer:

@@ -220,6 +220,7 @@ def run_document(
             "tokens_per_s": known(plan.global_batch_size * job.model.seq_len / spread.median),
             "mfu": known(flops / capable),
             "loss": [known(loss) for loss in steps.losses],
+            "lost_on_ranks": list(steps.lost_on),
             "restarts": steps.restarts,
         },
         "error": {

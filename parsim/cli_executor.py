@@ -121,7 +121,8 @@ def _tell(document: dict[str, Any], out: Path, *, as_json: bool) -> None:
         show(run_view(document, str(out)))
     if document["verify"] is not None and not document["verify"]["within"]:
         raise ToleranceExceeded(verdict(document["verify"]))
-    if message := diverged(document["measured"]["loss"]):
+    measured = document["measured"]
+    if message := diverged(measured["loss"], measured.get("lost_on_ranks", ())):
         raise ToleranceExceeded(message)
 
 
@@ -143,6 +144,9 @@ def calibrate(
         Path | None,
         typer.Option(metavar="OLD.yaml", help="keep this earlier calibration's points too"),
     ] = None,
+    oversubscribe: Annotated[
+        bool, typer.Option("--oversubscribe", help="groups of more ranks than devices too")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure this machine and write the device and system that the simulator reads."""
@@ -153,8 +157,9 @@ def calibrate(
         note(f"note: {out} is there and will be replaced; --merge {out} would keep its points")
     with progress("measuring"):
         document = measure(
-            out, scenarios=scenario or (), seconds=seconds, device=device, merge=merge
-        )
+            out, scenarios=scenario or (), seconds=seconds, device=device, merge=merge,
+            oversubscribe=oversubscribe,
+        )  # fmt: skip
     if as_json:
         print_json(document)
         return
@@ -164,12 +169,21 @@ def calibrate(
     for said in document["device"]["notes"]:
         note(f"note: {said}")
     note(f"note: {_interval(document)}")
+    note(f"note: {_took(document)}")
     if merge is not None:
         points = document["merged"]["points"]
         note(f"note: {points['older']} and {points['newer']} points were merged to "
              f"{points['merged']}; {'; '.join(document['merged']['sources'])}")  # fmt: skip
     names = [document[part]["id"] for part in ("device", "system") if document[part]]
     note(f"{' and '.join(names)} written to {out}")
+
+
+def _took(document: dict[str, Any]) -> str:
+    """Seconds by part of a calibration, and how many groups its curves are of."""
+    parts = ", ".join(f"{name} {found:.1f} s" for name, found in document["seconds_of"].items())
+    sizes = ", ".join(map(str, document["groups"]["sizes"]))
+    groups = f"collectives of groups of {sizes} ranks; " if sizes else ""
+    return f"{groups}{parts}, {document['seconds']:.1f} s in all"
 
 
 def _interval(document: dict[str, Any]) -> str:

@@ -30,6 +30,7 @@ def calibrate(
     seconds: float = 55.0,
     device: str | None = None,
     merge: Path | None = None,
+    oversubscribe: bool = False,
 ) -> dict[str, Any]:
     """Measure this machine, write its catalog file, and return the document of the fit.
 
@@ -39,6 +40,7 @@ def calibrate(
         seconds: about how long to measure.
         device: "cpu" or "cuda"; default: what is there.
         merge: an earlier file of this device, whose points are kept beside the new ones.
+        oversubscribe: time groups of more ranks than there are devices too.
 
     Raises:
         InputError: torch is missing, a file cannot be written, the catalog has no such GPU, or
@@ -53,6 +55,7 @@ def calibrate(
     words += [f"--scenario={scenario}" for scenario in scenarios]
     words += [f"--device={device}"] if device else []
     words += [f"--merge={merge}"] if merge else []
+    words += ["--oversubscribe"] if oversubscribe else []
     _measure(words, folder)
     document: dict[str, Any] = json.loads((folder / "calibration.json").read_text("utf-8"))
     if merge:

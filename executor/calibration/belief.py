@@ -12,7 +12,7 @@ a little of every shape of its family.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,17 +56,23 @@ _ATTENTION = Prior(family=0.0, kind=0.15, near=0.05, own=0.02, lengths=(3.0, 2.0
 # Memory-bound: 10 to 20 % uncalibrated, 5 % expected; one bandwidth for all of them.
 _MEMORY = Prior(family=0.12, kind=0.12, near=0.05, own=0.02, lengths=(3.0,))
 # Collectives in a node: 6 to 16 % above 1 MiB, a factor of 2 below; 3 to 10 % by 4 or 5 sizes.
-_LINKS = Prior(family=0.15, kind=0.10, near=0.25, own=0.05, lengths=(4.0,))
+_MESSAGES = Prior(family=0.15, kind=0.10, near=0.25, own=0.05, lengths=(4.0,))
+# Assumption: a group of twice the ranks is as far as three octaves of size.
+_LINKS = replace(_MESSAGES, lengths=(4.0, 1.5))
 ANY_CPU = 4.0
 """A catalog's CPU is any core of its kind: so many times less certain than a GPU, constants and
 single shapes (caches) alike. With it the 80 % intervals of two recorded plan spaces hold 75 % of
 their steps (reports/decisions/0008-what-calibration-measures.md)."""
-LINK_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "send_recv")
+MESSAGE = "send_recv"
+LINK_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", MESSAGE)
+"""Collectives have bytes and ranks, messages bytes."""
 
 
 def prior(kind: str, *, cpu: bool = False) -> Prior:
     """What is assumed of a kind before it is measured (sources beside the numbers)."""
     found = _LINKS if kind in LINK_KINDS else _MEMORY
+    if kind == MESSAGE:
+        found = _MESSAGES
     if kind == "gemm":
         found = _PRODUCTS
     elif kind.startswith("attention"):

@@ -170,8 +170,10 @@ def _cost(case: Case | None, kernels: Kernels, device: Device, kind: str, second
     lasting = max(once, GRAIN)
     repeats = min(max(int(LEAST_SECONDS[kind] / lasting), REPEATS), MOST_REPEATS)
     timed = (WARM_UP + repeats) * lasting + repeats * AHEAD[kind]
-    sets = 1 if case.kind in (OPTIMIZER, LAUNCH) else min(max(RING[kind] / moved, 2.0), MOST_SETS)
+    least = 1.0 if case.kind == OPTIMIZER else 2.0
+    sets = 1.0 if case.kind == LAUNCH else min(max(RING[kind] / moved, least), MOST_SETS)
     found = FIXED[kind] + SET_UP[kind] * sets * moved + timed
+    found *= 2.0 if case.kind == OPTIMIZER else 1.0  # timed at two moments
     return found if found <= DEAREST * seconds else math.inf
 
 

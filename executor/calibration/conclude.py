@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from executor.calibration.curves import curves_of
 from executor.calibration.deviations import lines, points, residuals
 from executor.calibration.file import catalog_text, hardware_name, source_text, with_units
 from executor.calibration.fit import (
@@ -22,14 +23,15 @@ from executor.calibration.fit import (
     fit_system,
     system_constants,
 )
+from executor.calibration.groups import RankGroups
 from executor.calibration.layers import SHARDED, LayerSample
 from executor.calibration.sample import Kernels, Sample, link_times
 from executor.calibration.targets import Target
 from executor.calibration.workloads import Workload
 from executor.mesh import DeviceReport
-from parsim.cluster.hardware import Cluster, Device, System
+from parsim.cluster.hardware import Cluster, Curve, Device, System
 from parsim.cost.job import Job
-from parsim.cost.layers import LayerCoster, split_of
+from parsim.cost.layers import WAITED, LayerCoster, split_of
 from parsim.cost.sharded import Wire
 from parsim.cost.sharding import DataParallel
 from parsim.cost.stages import layer_counts, stage_parameters
@@ -61,7 +63,8 @@ class Measured:
 class Setting:
     """What is calibrated: the entries it starts from, the workloads, and how they are priced.
 
-    `targets` are the plans that the calibration is for, `workloads` those whose layers are timed.
+    `targets` are the plans that the calibration is for, `workloads` those whose layers are timed,
+    `groups` those whose collectives are.
     """
 
     report: DeviceReport
@@ -70,6 +73,14 @@ class Setting:
     kernels: Kernels
     workloads: tuple[Workload, ...]
     targets: tuple[Target, ...]
+    groups: RankGroups
+
+    @property
+    def base(self) -> System | None:
+        """The catalog's system with as many devices a node as ranks are timed together."""
+        if self.system is None:
+            return None
+        return replace(self.system, devices_per_node=max(self.report.count, self.groups.world, 2))
 
     @property
     def names(self) -> tuple[str, str]:
@@ -85,30 +96,34 @@ def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
     device = replace(
         fit_device(chosen.device, measured.kernels, chosen.kernels), id=chosen.names[0], name=name
     )
-    system = _system(chosen, measured, name, device)
+    source = source_text(name, chosen.kernels.precision, measured.drift)
+    system = _system(chosen, measured, name, device, source)
     of_kernels = list(map(float, chosen.kernels.times(device, measured.kernels)))
     of_links = _predicted_links(system, measured.links)
     device = replace(device, residuals=points(measured.kernels, of_kernels))
     if system is not None:
         system = replace(system, residuals=points(measured.links, of_links))
     of_layers = layer_times(system or chosen.system, device, chosen, measured.layers)
-    whole = layer_samples(measured.layers, of_layers)
+    wholes = layer_times(system or chosen.system, device, chosen, [
+        one._replace(part=one.part.removesuffix(WAITED)) for one in measured.layers
+    ])  # fmt: skip
+    whole = layer_samples(measured.layers, of_layers, wholes)
     own = {**device.residuals, **lines([x for x in whole if not x.kind.startswith(SHARDED)])}
     device = replace(device, residuals=own)
     if system is not None:  # what sharding adds is its links'
         shared = lines([x for x in whole if x.kind.startswith(SHARDED)])
         system = replace(system, device=device, residuals={**system.residuals, **shared})
     base = chosen.device.id, chosen.system.id if chosen.system else ""
-    text = catalog_text(
-        device, system, base, source_text(name, chosen.kernels.precision, measured.drift)
-    )
+    text = catalog_text(device, system, base, source)
     return text, {
         "schema_version": SCHEMA_VERSION,
         "device": _device_document(device, base[0], measured),
         "system": system and {"id": system.id, "from": base[1],
                               "intra.bandwidth_bytes_per_s": system.intra.bandwidth,
                               **with_units(system_constants(system)),
-                              "interference": system.interference},
+                              "interference": system.interference,
+                              "curves": [curve_document(x, measured.links)
+                                         for x in system.curves]},
         "residuals": {
             "kernels": residuals(measured.kernels, of_kernels),
             "layers": residuals(whole, of_layers),
@@ -117,30 +132,49 @@ def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
     }  # fmt: skip
 
 
-def _system(chosen: Setting, measured: Measured, name: str, device: Device) -> System | None:
+def _system(
+    chosen: Setting, measured: Measured, name: str, device: Device, source: str
+) -> System | None:
     """The system with fitted links; None without links, or where the catalog has no such system."""
-    if chosen.system is None or not measured.links:
+    if chosen.base is None or not measured.links:
         return None
+    found, lost = fit_system(chosen.base, measured.links), measured.interference
+    groups = chosen.groups
+    shared = f", {groups.world} ranks share {groups.devices}" if groups.oversubscribed else ""
     return replace(
-        fit_system(chosen.system, measured.links),
+        found,
         id=chosen.names[1],
-        name=f"{name}, {chosen.report.backend}",
+        name=f"{name}, {chosen.report.backend}{shared}",
         device=device,
-        devices_per_node=max(chosen.report.count, 2),
-        interference=measured.interference,
+        curves=curves_of(found, measured.links, f"{source}{shared}"),
+        interference=found.interference if lost is None else lost,
     )
 
 
-def layer_samples(layers: Sequence[LayerSample], modelled: Sequence[float]) -> list[Sample]:
+def curve_document(one: Curve, samples: Sequence[Sample]) -> dict[str, Any]:
+    """A curve for the document, and of how many sizes it was drawn."""
+    own = [x for x in samples if (x.kind, x.shape.get("ranks")) == (one.collective, one.ranks)]
+    return {
+        "collective": one.collective, "ranks": one.ranks, "nodes": one.nodes,
+        "latency_s": one.latency, "bandwidth_bytes_per_s": one.bandwidth, "ramp_s": one.ramp,
+        "least_bytes": one.least, "most_bytes": one.most, "n": len(own),
+    }  # fmt: skip
+
+
+def layer_samples(
+    layers: Sequence[LayerSample], modelled: Sequence[float], wholes: Sequence[float]
+) -> list[Sample]:
     """Forward and backward of each layer as samples, whose coordinate is the modelled time.
 
-    Empty where the layers could not be priced.
+    Of waits, the modelled time of the collectives beside the measured share of the whole that is
+    modelled. Empty where the layers could not be priced.
     """
     found = []
-    for i, seconds in enumerate(modelled):
+    for i, (seconds, whole) in enumerate(zip(modelled, wholes, strict=True)):
         one = layers[i // 2]
         name = f"{split_of(one.workload.plan)}{one.part}"
         direction, lasted = (("forward", one.forward), ("backward", one.backward))[i % 2]
+        lasted *= whole if one.part.endswith(WAITED) else 1.0
         found.append(Sample(kind=f"{name}_{direction}", shape={"seconds": seconds}, seconds=lasted))
     return found
 
@@ -148,7 +182,10 @@ def layer_samples(layers: Sequence[LayerSample], modelled: Sequence[float]) -> l
 def layer_times(
     system: System | None, device: Device, chosen: Setting, layers: Sequence[LayerSample]
 ) -> list[float]:
-    """Seconds that the simulator gives the layers, forward and backward in turn."""
+    """Seconds that the simulator gives the layers, forward and backward in turn.
+
+    Where waits were measured, those of the layers' collectives.
+    """
     if system is None:
         return []
     system, software = replace(system, device=device), chosen.kernels.software
@@ -157,12 +194,13 @@ def layer_times(
         model = one.workload.model
         job = Job(model=model, cluster=Cluster(system=system, num_nodes=1), software=software)
         table = PlanTable.of([one.workload.plan])
-        if one.part == SHARDED:
+        if one.part.startswith(SHARDED):
             found += sharding_times(job, table)
             continue
         layer = {"embedding": model.embedding, "block": model.layers[0], "head": model.head}
-        cost = LayerCoster(job, table).cost(layer[one.part])
-        found += [float(cost.forward.seconds[0]), float(cost.backward.seconds[0])]
+        cost = LayerCoster(job, table).cost(layer[one.part.removesuffix(WAITED)])
+        for way in (cost.forward, cost.backward):
+            found.append(float((way.exposed if one.part.endswith(WAITED) else way.seconds)[0]))
     return found
 
 

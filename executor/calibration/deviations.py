@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from executor.calibration.sample import Sample, seconds_of
 from parsim.cluster.hardware import Measured
 from parsim.cluster.residuals import LIMIT, WHOLE_LIMIT
+from parsim.cost.layers import WAITED
 
 Array = NDArray[np.float64]
 
@@ -35,12 +36,16 @@ def lines(samples: Sequence[Sample]) -> Measured:
 
     Measured time is a + b x: what Python, hooks and waiting add is the same for thin and for wide
     layers. The line of least relative error through a kind's samples, as points beyond both ends.
+    Of waits one ratio: they are shares.
     """
     found = {}
     for kind in dict.fromkeys(sample.kind for sample in samples):
         own = [sample for sample in samples if sample.kind == kind]
         modelled = np.array([sample.shape["seconds"] for sample in own])
-        fixed, slope = _line(modelled, seconds_of(own))
+        measured = seconds_of(own)
+        fixed, slope = (
+            (0.0, _ratio(modelled, measured)) if WAITED in kind else _line(modelled, measured)
+        )
         low, high = float(modelled.min()) / SPAN, float(modelled.max()) * SPAN
         grid = np.geomspace(low, high, round(np.log2(high / low)) * 4 + 1)
         ratios = np.clip(fixed / grid + slope, 1.0 / WHOLE_LIMIT, WHOLE_LIMIT)
@@ -53,10 +58,14 @@ def _line(modelled: Array, measured: Array) -> tuple[float, float]:
     columns = np.stack([1.0 / measured, modelled / measured], axis=1)
     (fixed, slope), *_ = np.linalg.lstsq(columns, np.ones(len(measured)), rcond=None)
     if len(measured) < 2 or fixed < 0.0:
-        return 0.0, float(np.exp(np.log(measured / modelled).mean()))
+        return 0.0, _ratio(modelled, measured)
     if slope <= 0.0:
         return float(np.exp(np.log(measured).mean())), 0.0
     return float(fixed), float(slope)
+
+
+def _ratio(modelled: Array, measured: Array) -> float:
+    return float(np.exp(np.log(measured / modelled).mean()))
 
 
 def residuals(samples: Sequence[Sample], predicted: Sequence[float]) -> dict[str, dict[str, float]]:

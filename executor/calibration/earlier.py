@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from executor.calibration.fit import DEVICE_CONSTANTS
+from parsim.cluster.curves import COLLECTIVES
 from parsim.cluster.document import read_document
 from parsim.cluster.entries import read_entry
 from parsim.cluster.hardware import Device, System
@@ -102,3 +103,9 @@ def compatible(old: Calibration, name: str, used: str, version: str) -> list[str
     others = sorted({part_of(one, "torch") for one in old.sources} - {version})
     return [f"{old.file} was measured with torch {', '.join(others)}, this is {version}: kernels "
             f"may differ"] if others else []  # fmt: skip
+
+
+def where_of(kind: str, point: Sequence[float]) -> tuple[float, ...]:
+    """Coordinates of a residual's point; a collective without ranks was measured between two."""
+    where = tuple(float(x) for x in point[:-1])
+    return (*where, 2.0) if kind in COLLECTIVES and len(where) == 1 else where

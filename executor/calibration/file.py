@@ -6,13 +6,14 @@ import datetime
 import json
 import platform
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from executor.calibration.fit import BYTES, DEVICE_CONSTANTS, RATES, system_constants
 from executor.mesh import DeviceReport
-from parsim.cluster.hardware import Device, Measured, System
+from parsim.cluster.hardware import Curve, Device, Measured, System
 
 SCALE = "the catalog's; peaks raised, shares lowered where this machine is faster than that"
 SUSTAINED = "kernels were timed one after the other, as a step runs them"
@@ -51,9 +52,26 @@ def catalog_text(device: Device, system: System | None, base: tuple[str, str], s
         lines.append(f"    {name}: {_sourced(_microseconds(found[name]), source)}")
     if system.interference is not None:
         lines.append(f"    interference: {_sourced(f'{system.interference:.6g}', source)}")
-    lines.append("    curves: null")
+    lines += _curve_lines(system.curves)
     lines += [*_residual_lines(system.residuals), "    calibrated: true"]
     return "\n".join(lines) + "\n"
+
+
+def _curve_lines(curves: Sequence[Curve]) -> list[str]:
+    """One line for each; null gives up those of the entry it starts from."""
+    if not curves:
+        return ["    curves: null"]
+    lines = ["    curves:  # latency + S / bandwidth + ramp sqrt(S / 1 MiB), S from least to most"]
+    for one in curves:
+        figures = {
+            "collective": one.collective, "ranks": one.ranks, "nodes": one.nodes,
+            "latency": _microseconds(one.latency), "bandwidth": f"{one.bandwidth / 1e9:.6g}GB/s",
+            "ramp": _microseconds(one.ramp), "link": f"{one.link / 1e9:.6g}GB/s",
+            "least": f"{one.least:.0f}B", "most": f"{one.most:.0f}B",
+            "source": json.dumps(one.source),
+        }  # fmt: skip
+        lines.append("      - {" + ", ".join(f"{k}: {v}" for k, v in figures.items()) + "}")
+    return lines
 
 
 def _residual_lines(residuals: Measured) -> list[str]:

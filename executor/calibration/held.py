@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from executor.calibration.belief import Shape
 from executor.calibration.conclude import DRIFT
-from executor.calibration.earlier import Calibration, part_of
+from executor.calibration.earlier import Calibration, part_of, where_of
 from executor.calibration.spread import Candidate
 from parsim.cluster.hardware import Measured
 
@@ -55,7 +55,5 @@ def _fresh(earlier: Calibration, version: str, today: datetime.date) -> bool:
 
 def _shapes(points: Measured) -> set[Shape]:
     return {
-        as_written((kind, tuple(float(x) for x in row[:-1])))
-        for kind, rows in points.items()
-        for row in rows
+        as_written((kind, where_of(kind, row))) for kind, rows in points.items() for row in rows
     }

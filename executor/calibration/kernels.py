@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable
 from itertools import cycle
 from statistics import median
 
@@ -56,8 +55,7 @@ class Bench:
     def _round(self, case: Case) -> Call:
         """A call that takes the next set of the ring every time, and keeps the last results."""
         build = self.operators.build(case)
-        alone = case.kind in (OPTIMIZER, LAUNCH)
-        count = 1 if alone else self._sets(case)
+        count = 1 if case.kind == LAUNCH else self._sets(case)
         calls = cycle([build() for _ in range(count)])
         kept: deque[object] = deque(maxlen=count)
         return lambda: kept.append(next(calls)())
@@ -70,7 +68,8 @@ class Bench:
         elif not moved:
             batch, heads, size, _ = case.sizes
             moved = 16.0 * batch * heads * size * case.shape["seq_len"]
-        return min(max(math.ceil(RING_BYTES[self.device.type] / moved), 2), MOST_SETS)
+        least = 1 if case.kind == OPTIMIZER else 2  # which holds 16 bytes for each 28 it moves
+        return min(max(math.ceil(RING_BYTES[self.device.type] / moved), least), MOST_SETS)
 
     def least(self, work: Call, seconds: float) -> float:
         """Least seconds of one call: two warm-up calls, then 3 to 50 timings."""
@@ -102,17 +101,22 @@ class Bench:
         torch.cuda.synchronize(self.device)
         return float(start.elapsed_time(end)) * 1e-3 / inner
 
-    def typical(self, work: Call, seconds: float) -> float:
-        """Median seconds of a call that all ranks make together; the same repeats on each.
+    def typical(self, work: Call | None, seconds: float) -> float:
+        """Median seconds of a call that ranks make together; the same repeats on each.
 
-        Not the least: a step waits for many collectives, so it meets their middle.
+        A rank without one waits for the others; rank 0 has one. Not the least: a step waits for
+        many collectives, so it meets their middle.
         """
-        work()
-        once = torch.tensor(self.elapsed(work, 1), dtype=torch.float64, device=self.device)
+        if work is not None:
+            work()
+        began = time.perf_counter()
+        self._together(work)
+        lasted = time.perf_counter() - began  # with the barrier and what keeps a GPU busy before
+        once = torch.tensor(lasted, dtype=torch.float64, device=self.device)
         dist.broadcast(once, 0)
         repeats = min(max(int(seconds / max(float(once), 1e-6)), 5), 100)
         return median(self._together(work) for _ in range(repeats))
 
-    def _together(self, work: Callable[[], object]) -> float:
+    def _together(self, work: Call | None) -> float:
         dist.barrier()
-        return self.elapsed(work, 1)
+        return 0.0 if work is None else self.elapsed(work, 1)

@@ -15,24 +15,35 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from executor.calibration.workloads import Workload
+from executor.exposed import exposed_of, overlap
 from executor.loss import loss
 from executor.mesh import build_mesh
 from executor.module import Stage, build_stage
 from executor.parallel.data import apply_data_parallel
 from executor.parallel.precision import storage_dtype
 from executor.parallel.tensor import apply_tensor_parallel
+from executor.traffic import Traffic
+from parsim.cost.layers import WAITED
 
 SHARDED = "sharded"
 """Part of a sample of what ZeRO-3 adds to a whole model."""
+LEAST_WAITED = 0.01
+"""Share: what collectives add is never without any wait."""
+WATCHED = 3
+"""Rounds whose waits are watched."""
 LEAST_ADDED = 0.02
 """Share of a plain pass that sharding adds at least: the difference of two times may be below 0."""
 
 
 class LayerSample(NamedTuple):
-    """Median seconds of one layer's forward and backward; `part` is the Layer's name."""
+    """Median seconds of one layer's forward and backward.
+
+    `part` is the Layer's name; with WAITED behind it, instead of seconds, the share of them that
+    the layer waited for collectives.
+    """
 
     workload: Workload
     part: str
@@ -43,15 +54,26 @@ class LayerSample(NamedTuple):
 class LayerBench:
     """Builds a workload's stage on every rank and times its parts."""
 
-    def __init__(self, device: torch.device, tensor_mesh: DeviceMesh | None) -> None:
+    def __init__(self, device: torch.device, *, alone: bool = False, idle: bool = False) -> None:
+        """Args: `alone` leaves out what several ranks do together, `idle` what this rank does."""
         self.device = device
-        self.mesh = tensor_mesh
+        self.idle = idle
+        self.world = dist.get_world_size()
+        self.together = self.world > 1 and not alone
+        self._meshes: dict[int, DeviceMesh] = {}
 
     def runs(self, workload: Workload) -> bool:
-        """Whether there are enough ranks for the workload's split."""
-        return workload.plan.tp == 1 or (
-            self.mesh is not None and workload.plan.tp == self.mesh.size()
-        )
+        """Whether the ranks make up groups of the workload's split."""
+        tp = workload.plan.tp
+        return tp == 1 or (self.together and self.world % tp == 0)
+
+    def _mesh(self, tp: int) -> DeviceMesh:
+        """The tensor ranks of this one: neighbours."""
+        if tp not in self._meshes:
+            shape = (self.world // tp, tp)
+            made = init_device_mesh(self.device.type, shape, mesh_dim_names=("dp", "tp"))
+            self._meshes[tp] = made["tp"]
+        return self._meshes[tp]
 
     def samples(self, workload: Workload, seconds: float) -> Iterator[LayerSample]:
         """Time the parts; to be called on all ranks."""
@@ -67,19 +89,22 @@ class LayerBench:
         yield LayerSample(
             workload, "block", *(x / count for x in self._times(chain, hidden, None, seconds))
         )
+        if workload.plan.tp > 1:
+            waited = self._waits(chain, hidden, None, (0.0, 0.0))
+            yield LayerSample(workload, f"block{WAITED}", *waited)
         if workload.plan.tp > 1 or stage.embedding is None or stage.head is None:
             return
         found = self._times(stage.embedding, tokens, None, 0.2 * seconds)
         yield LayerSample(workload, "embedding", *found)
         found = self._times(stage.head, hidden, tokens, 0.5 * seconds)
         yield LayerSample(workload, "head", *found)
-        if self.mesh is not None and not workload.spec.gated_mlp:
-            yield self._sharded(workload, stage, tokens, seconds)
+        if self.together and not workload.spec.gated_mlp:
+            yield from self._sharded(workload, stage, tokens, seconds)
 
     def _sharded(
         self, workload: Workload, stage: Stage, tokens: Tensor, seconds: float
-    ) -> LayerSample:
-        """What ZeRO-3 over all ranks adds to a whole model's forward and backward."""
+    ) -> Iterator[LayerSample]:
+        """What ZeRO-3 over all ranks adds to a whole model's passes, and what they then wait."""
         size = dist.get_world_size()
         plan = replace(workload.plan, dp_shard=size, zero_stage=3)
         plain = self._times(stage, tokens, tokens, seconds)
@@ -89,7 +114,31 @@ class LayerBench:
         whole = self._times(replica.module, tokens, tokens, seconds)
         pairs = zip(whole, plain, strict=True)
         added = (max(sharded - alone, LEAST_ADDED * alone) for sharded, alone in pairs)
-        return LayerSample(alike, SHARDED, *added)
+        yield LayerSample(alike, SHARDED, *added)
+        waited = self._waits(replica.module, tokens, tokens, plain)
+        yield LayerSample(alike, f"{SHARDED}{WAITED}", *waited)
+
+    def _waits(
+        self, part: nn.Module, inputs: Tensor, targets: Tensor | None, alone: tuple[float, float]
+    ) -> tuple[float, float]:
+        """Median share that forward and backward wait, of what they take beyond `alone` seconds.
+
+        Waits and lengths are of the same rounds, so a busy machine stretches both.
+        """
+        traffic, found = Traffic({"tp": ()}, self.device), []
+        for _ in range(WATCHED):
+            traffic.start()
+            began, middle, behind, end = self._marks(part, inputs, targets)
+            waits = exposed_of(traffic.stop())
+            passes = (began, middle), (behind, end)
+            found.append([
+                overlap(waits, *one) / max(one[1] - one[0] - bare, LEAST_ADDED * (one[1] - one[0]))
+                for one, bare in zip(passes, alone, strict=True)
+            ])  # fmt: skip
+        ahead, after = (
+            min(max(median(shares), LEAST_WAITED), 1.0) for shares in zip(*found, strict=True)
+        )
+        return ahead, after
 
     def _stage(self, workload: Workload) -> Stage:
         stage = build_stage(
@@ -102,23 +151,35 @@ class LayerBench:
             dtype=storage_dtype(workload.plan),
             recompute=workload.plan.recompute,
         )
-        if workload.plan.tp > 1 and self.mesh is not None:
+        if workload.plan.tp > 1:
             split = workload.plan.sequence_parallel
-            apply_tensor_parallel(stage, self.mesh, sequence_parallel=split)
+            apply_tensor_parallel(stage, self._mesh(workload.plan.tp), sequence_parallel=split)
         return stage
 
     def _times(
         self, part: nn.Module, inputs: Tensor, targets: Tensor | None, seconds: float
     ) -> tuple[float, float]:
-        """Median forward and backward; gradients are added to earlier ones, as in a step."""
-        rounds = [self._once(part, inputs, targets) for _ in range(2)]
-        lasted = torch.tensor(sum(rounds[-1]), device=self.device)
+        """Median forward and backward; gradients are added to earlier ones, as in a step.
+
+        A rank that is idle takes part in agreeing on the count alone.
+        """
+        rounds = [] if self.idle else [self._once(part, inputs, targets) for _ in range(2)]
+        lasted = torch.tensor(sum(rounds[-1]) if rounds else 0.0, device=self.device)
         dist.broadcast(lasted, 0)
+        if self.idle:
+            return 0.0, 0.0
         count = min(max(int(seconds / float(lasted)), 3), 30)
         rounds = [self._once(part, inputs, targets) for _ in range(count)]
         return median(ahead for ahead, _ in rounds), median(behind for _, behind in rounds)
 
     def _once(self, part: nn.Module, inputs: Tensor, targets: Tensor | None) -> tuple[float, float]:
+        began, middle, behind, end = self._marks(part, inputs, targets)
+        return middle - began, end - behind
+
+    def _marks(
+        self, part: nn.Module, inputs: Tensor, targets: Tensor | None
+    ) -> tuple[float, float, float, float]:
+        """When forward and backward begin and end."""
         if inputs.is_floating_point():
             inputs = inputs.detach().clone().requires_grad_(True)
         began = self._now()
@@ -128,7 +189,7 @@ class LayerBench:
         grad = torch.ones_like(out)
         behind = self._now()
         out.backward(grad)
-        return middle - began, self._now() - behind
+        return began, middle, behind, self._now()
 
     def _now(self) -> float:
         if self.device.type == "cuda":

@@ -1,10 +1,14 @@
-"""Times collectives and messages between the ranks, and what compute loses beside them."""
+"""Times collectives of groups of ranks, messages, and what compute loses beside them.
+
+A group is the first ranks of all, alone: the others wait in a barrier, so links are idle but for
+it. What groups at once do to each other is simulated (`parsim/sim/contention.py`).
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from statistics import median
 
 import numpy as np
@@ -13,12 +17,15 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.calibration.belief import Shape
+from executor.calibration.candidates import AHEAD
 from executor.calibration.choose import Choice, choose
+from executor.calibration.groups import RankGroups
 from executor.calibration.held import held_rows
 from executor.calibration.kernels import Bench
 from executor.calibration.sample import (
     ALL_GATHER,
     ALL_REDUCE,
+    ALL_TO_ALL,
     REDUCE_SCATTER,
     SEND_RECV,
     Sample,
@@ -26,13 +33,14 @@ from executor.calibration.sample import (
 )
 from executor.calibration.spread import Candidate
 from executor.calibration.workloads import Case
-from executor.parallel import buckets
+from executor.collectives import Team, work_of
 from parsim.cluster.hardware import System
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (4 * KIB, 64 * KIB, 512 * KIB, 2 * MIB, 8 * MIB, 32 * MIB, 128 * MIB, 1024 * MIB)
 """Of the whole array, bytes: 4 or 5 fit the constants, the others their residuals."""
-KINDS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, SEND_RECV)
+KINDS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER)
+"""Of every group; no plan broadcasts, and those of experts exchange tokens too."""
 ROUNDS = 5
 REPEATS = 20
 ARRAYS = 3.0
@@ -46,49 +54,71 @@ FIXED = 0.005
 
 
 def link_choice(
-    system: System, *, memory: float, seconds: float, cpu: bool,
+    system: System, groups: RankGroups, *, memory: float, seconds: float, cpu: bool,
     held: frozenset[Shape] = frozenset(),
 ) -> Choice:  # fmt: skip
-    """Kinds and sizes to time between two ranks, within a time and a memory; alike on all ranks."""
-    candidates = []
-    for kind in KINDS:
-        for size in SIZES:
-            shape = {"bytes": float(size)}
-            once = link_time(system, kind, shape) * (2.0 if kind == SEND_RECV else 1.0)
-            cost = FIXED + REPEATS * once if ARRAYS * size <= memory else math.inf
-            case = Case(kind, shape)
-            candidates.append(Candidate(shape=(kind, (float(size),)), case=case, cost=cost))
+    """Kinds, groups and sizes to time, within a time and a memory; alike on all ranks."""
+    candidates, kind = [], "cpu" if cpu else "cuda"
+    for case in link_cases(groups):
+        once = link_time(system, case.kind, case.shape)
+        once *= 2.0 if case.kind == SEND_RECV else 1.0
+        fits = ARRAYS * case.shape["bytes"] <= memory
+        cost = FIXED + REPEATS * (once + AHEAD[kind]) if fits else math.inf
+        shape = (case.kind, tuple(case.shape.values()))
+        candidates.append(Candidate(shape=shape, case=case, cost=cost))
     weights = np.full((1, len(candidates)), 1.0 / len(candidates))
     return choose(candidates, weights, seconds, cpu=cpu, held=held_rows(candidates, held))
 
 
+def link_cases(groups: RankGroups) -> Iterator[Case]:
+    """Collectives of every group by size, and messages between two ranks."""
+    for size in map(float, SIZES):
+        for ranks in groups.sizes:
+            kinds = (*KINDS, ALL_TO_ALL) if ranks in groups.experts else KINDS
+            whole = size - size % (4 * ranks)  # as many fp32 values for each rank
+            for kind in kinds:
+                yield Case(kind, {"bytes": whole, "ranks": float(ranks)})
+        yield Case(SEND_RECV, {"bytes": size})
+
+
 def link_samples(bench: Bench, chosen: Choice, seconds: float) -> Iterator[Sample]:
-    """Median times of the chosen kinds and sizes; to be called on two ranks.
+    """Median times of the chosen kinds and sizes; to be called on all ranks, at least two.
 
     All ranks stop together where it takes twice the time.
     """
     end = time.perf_counter() + LATE * seconds
+    made = teams(chosen)
     for case in chosen.cases:
         late = torch.tensor(float(time.perf_counter() > end), device=bench.device)
         dist.broadcast(late, 0)
         if late:
             return
-        size = int(case.shape["bytes"])
-        data = torch.zeros(size // 4, device=bench.device)
-        part = torch.zeros(data.numel() // dist.get_world_size(), device=bench.device)
         share = seconds / len(chosen.cases)
-        lasted = bench.typical(_work(case.kind, data, part), share)
+        lasted = bench.typical(_work(case, made, bench.device), share)
         halves = 2.0 if case.kind == SEND_RECV else 1.0
         yield Sample(kind=case.kind, shape=case.shape, seconds=lasted / halves)
 
 
-def _work(kind: str, data: Tensor, part: Tensor) -> Callable[[], object]:
-    if kind == ALL_REDUCE:
-        return lambda: dist.all_reduce(data)
-    if kind == ALL_GATHER:
-        return lambda: buckets.ALL_GATHER(data, part)
-    if kind == REDUCE_SCATTER:
-        return lambda: buckets.REDUCE_SCATTER(part, data)
+def teams(chosen: Choice) -> dict[int, Team]:
+    """The first ranks by their number, for each group; every rank makes all of them."""
+    made = {}
+    for ranks in sorted({int(case.shape.get("ranks", 2.0)) for case in chosen.cases}):
+        members = tuple(range(ranks))
+        group = dist.new_group(list(members))
+        made[ranks] = Team(ranks=members, group=group, own=dist.get_rank() in members)
+    return made
+
+
+def _work(
+    case: Case, made: Mapping[int, Team], device: torch.device
+) -> Callable[[], object] | None:
+    """This rank's call; None where it only waits."""
+    size, team = int(case.shape["bytes"]), made[int(case.shape.get("ranks", 2.0))]
+    if not team.own:
+        return None
+    if case.kind != SEND_RECV:
+        return work_of(case.kind, size, team, device)
+    data = torch.zeros(size // 4, device=device)
     return lambda: _round_trip(data)
 
 

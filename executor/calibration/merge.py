@@ -19,14 +19,23 @@ from typing import Any
 
 import numpy as np
 
+from executor.calibration.conclude import curve_document
+from executor.calibration.curves import curves_of
 from executor.calibration.deviations import SPAN, lines, points, residuals
-from executor.calibration.earlier import Calibration, compatible, part_of, read_calibration
+from executor.calibration.earlier import (
+    Calibration,
+    compatible,
+    part_of,
+    read_calibration,
+    where_of,
+)
 from executor.calibration.file import catalog_text, with_units
 from executor.calibration.fit import DEVICE_CONSTANTS, fit_device, fit_system, system_constants
 from executor.calibration.layers import SHARDED
 from executor.calibration.sample import (
     ALL_GATHER,
     ALL_REDUCE,
+    ALL_TO_ALL,
     REDUCE_SCATTER,
     SEND_RECV,
     Kernels,
@@ -49,10 +58,10 @@ from parsim.cost.software import software
 from parsim.errors import ParsimError
 from parsim.plan.record import precision
 
-LINKS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, SEND_RECV)
+LINKS = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SEND_RECV)
 NAMES = {GEMM: ("m", "n", "k"), FORWARD: ("flops", "seq_len"), BACKWARD: ("flops", "seq_len")}
 """Coordinates by kind; the others have bytes."""
-_LAYERS = re.compile(r"(split_|sequence_)?(block|embedding|head)_(forward|backward)$")
+_LAYERS = re.compile(r"(split_|sequence_)?(block|embedding|head)(_waited)?_(forward|backward)$")
 
 
 def merge(first: Calibration, second: Calibration) -> tuple[str, dict[str, Any]]:
@@ -76,22 +85,26 @@ def merge(first: Calibration, second: Calibration) -> tuple[str, dict[str, Any]]
     modelled = list(map(float, kernels.times(device, samples)))
     own = {**points(samples, modelled), **_merged_lines(old.device, new.device)}
     device = replace(device, residuals=own)
-    system, links = _merged_system(old, new, device)
-    sources = sorted({*old.sources, *new.sources})
-    text = catalog_text(device, system, new.base, "; ".join(sources))
+    system, timed, links = _merged_system(old, new, device)
+    text = catalog_text(device, system, new.base, _listed(old, new))
     return text, {
         "device": with_units({name: getattr(device, name) for name in DEVICE_CONSTANTS}),
         "system": system and {"intra.bandwidth_bytes_per_s": system.intra.bandwidth,
                               **with_units(system_constants(system)),
-                              "interference": system.interference},
+                              "interference": system.interference,
+                              "curves": [curve_document(x, timed) for x in system.curves]},
         "residuals": {"kernels": residuals(samples, modelled), **links},
         "merged": {
-            "sources": sources,
+            "sources": _listed(old, new).split("; "),
             "points": {"older": _count(old), "newer": _count(new),
                        "merged": sum(map(len, own.values()))},
         },
         "notes": list(dict.fromkeys(notes)),
     }  # fmt: skip
+
+
+def _listed(old: Calibration, new: Calibration) -> str:
+    return "; ".join(sorted({*old.sources, *new.sources}))
 
 
 def _count(one: Calibration) -> int:
@@ -172,29 +185,34 @@ def _core(*files: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
 
 def _merged_system(
     old: Calibration, new: Calibration, device: Device
-) -> tuple[System | None, dict[str, Any]]:
-    """The links of both; the system of the only one that has them, or None."""
+) -> tuple[System | None, list[Sample], dict[str, Any]]:
+    """The links of both and their times; the system of the only one that has them, or None."""
     held = [one.system for one in (old, new) if one.system is not None]
     if not held:
-        return None, {"collectives": {}}
+        return None, [], {"collectives": {}}
     samples = _joined(*(_link_samples(held[0]), _link_samples(held[-1])))
     base = load_catalog().system((new if new.system else old).base[1])
+    base = replace(base, devices_per_node=max(one.devices_per_node for one in held))
     system = replace(
         fit_system(base, samples), id=held[-1].id, name=held[-1].name, device=device,
-        devices_per_node=held[-1].devices_per_node, interference=held[-1].interference,
+        interference=held[-1].interference,
     )  # fmt: skip
+    system = replace(system, curves=curves_of(system, samples, _listed(old, new)))
     modelled = list(map(float, link_times(system, samples)))
     own = {**points(samples, modelled), **_merged_lines(held[0], held[-1])}
-    return replace(system, residuals=own), {"collectives": residuals(samples, modelled)}
+    found = {"collectives": residuals(samples, modelled)}
+    return replace(system, residuals=own), samples, found
 
 
 def _link_samples(system: System) -> list[Sample]:
     bare = replace(system, residuals={})
-    return [
-        Sample(kind=kind, shape={"bytes": size},
-               seconds=ratio * link_time(bare, kind, {"bytes": size}))
-        for kind in LINKS for size, ratio in system.residuals.get(kind, ())
-    ]  # fmt: skip
+    found = []
+    for kind in LINKS:
+        for point in system.residuals.get(kind, ()):
+            shape = dict(zip(("bytes", "ranks"), where_of(kind, point), strict=False))
+            seconds = point[-1] * link_time(bare, kind, shape)
+            found.append(Sample(kind=kind, shape=shape, seconds=seconds))
+    return found
 
 
 def main() -> int:

@@ -71,13 +71,23 @@ class Operators:
         return attend if case.kind == FORWARD else _backward(attend, (q, k, v))
 
     def _optimizer(self, count: int) -> Call:
+        """AdamW in fp32; in 16 bit of copies, which are then rounded into the weights."""
         values = [
             self.normal(count // TENSORS).float().requires_grad_(True) for _ in range(TENSORS)
         ]
         for one in values:
             one.grad = torch.randn_like(one)
         step: Call = torch.optim.AdamW(values, lr=1e-5, fused=True).step
-        return step
+        if self.dtype == torch.float32:
+            return step
+        weights = [one.detach().to(self.dtype) for one in values]
+
+        def update() -> None:
+            step()
+            for weight, value in zip(weights, values, strict=True):
+                weight.copy_(value.detach())
+
+        return update
 
     def _flat(self, kind: str, count: int) -> Call:
         x, y = self.normal(count), self.normal(count)

@@ -38,7 +38,7 @@ def achieved(choice: Choice, links: Choice, chosen: Setting, measured: Measured)
     return {
         "chosen": {
             **choice.counts(done),
-            **links.counts([(x.kind, (x.shape["bytes"],)) for x in measured.links]),
+            **links.counts([shape_of(Case(x.kind, x.shape)) for x in measured.links]),
         },
         "interval": {"before": choice.before, "expected": choice.expected, "after": after},
     }

@@ -18,6 +18,7 @@ Array = NDArray[np.float64]
 
 ALL_REDUCE, SEND_RECV = "all_reduce", "send_recv"
 ALL_GATHER, REDUCE_SCATTER = "all_gather", "reduce_scatter"
+ALL_TO_ALL = "all_to_all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,10 @@ class Kernels:
 
 
 def link_times(system: System, samples: Sequence[Sample]) -> Array:
-    """Seconds that the simulator gives collectives of, and messages between, two ranks."""
+    """Seconds that the simulator gives collectives of neighbouring ranks, and messages.
+
+    A collective's shape is its `bytes` and the `ranks` of its group, a message's its `bytes`.
+    """
     found = np.empty(len(samples))
     for kind in dict.fromkeys(one.kind for one in samples):
         rows = [i for i, one in enumerate(samples) if one.kind == kind]
@@ -79,7 +83,8 @@ def link_times(system: System, samples: Sequence[Sample]) -> Array:
         if kind == SEND_RECV:
             found[rows] = p2p_time(system, size, crosses=False, sharing=1.0)
         else:
-            where = pairs(system, len(rows))
+            ranks = np.array([int(samples[i].shape["ranks"]) for i in rows])
+            where = neighbours(system, ranks)
             found[rows] = collective_time(system, kind, size, where)  # type: ignore[arg-type]
     return found
 
@@ -89,10 +94,9 @@ def link_time(system: System, kind: str, shape: Mapping[str, float]) -> float:
     return float(link_times(system, [Sample(kind=kind, shape=shape, seconds=0.0)])[0])
 
 
-def pairs(system: System, count: int) -> Groups:
-    """So many times two neighbouring ranks of one node."""
-    size, stride = np.full(count, 2, dtype=np.int64), np.ones(count, dtype=np.int64)
-    return groups(system, size=size, stride=stride, world=size)
+def neighbours(system: System, ranks: NDArray[np.int64]) -> Groups:
+    """Groups of so many neighbouring ranks, one for each."""
+    return groups(system, size=ranks, stride=np.ones_like(ranks), world=ranks)
 
 
 def seconds_of(samples: Sequence[Sample]) -> Array:

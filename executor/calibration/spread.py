@@ -40,19 +40,25 @@ class Candidate:
 
 def lacking(candidates: Sequence[Candidate], weights: Array, known: Sequence[int]) -> list[int]:
     """What every kind lacks to its least count: first of each kind, then the second of each ..."""
-    kinds: dict[str, list[int]] = {}
+    kinds: dict[tuple[str, float], list[int]] = {}
     held = set(known)
     for i, one in enumerate(candidates):
         if one.case is not None and np.isfinite(one.cost):
-            kinds.setdefault(one.shape[0], []).append(i)
+            kinds.setdefault((one.shape[0], _ranks(one)), []).append(i)
     placed: list[tuple[int, bool, int]] = []
-    for kind, rows in kinds.items():
+    for (kind, _), rows in kinds.items():
         late = LATE if kind not in LEAST and not weights[rows].any() else 0
         have = [i for i in rows if i in held]
         chosen = _farthest(candidates, rows, have, LEAST.get(kind, LEAST_OTHER))
         every = A_ROUND.get(kind, 1)
         placed += [(late + n // every, kind not in LEAST, i) for n, i in enumerate(chosen)]
     return [i for _, _, i in sorted(placed, key=lambda one: one[:2])]
+
+
+def _ranks(one: Candidate) -> float:
+    """Of a collective's group: each group wants sizes of its own."""
+    kind, where = one.shape
+    return where[1] if kind in LINK_KINDS and len(where) > 1 else 0.0
 
 
 def _farthest(

@@ -5,6 +5,8 @@ residuals:
     - [512, 256, 256, 1.04]
   norm_forward:    # bytes, measured / modelled
     - [1048576, 0.93]
+  all_reduce:      # bytes, ranks of the group, measured / modelled
+    - [1048576, 4, 1.1]
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ _WHOLE = ("block", "embedding", "head", "split_", "sequence_", "sharded")
 
 _SHARED = {"gemm": 3, "attention_forward": 2, "attention_backward": 2}
 """Kinds with more than one coordinate: m, n, k; FLOPs and sequence length."""
+_OF_GROUPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
+"""Bytes and ranks; a calibration that measured pairs only has written the bytes alone."""
 
 
 def read_residuals(document: Document, where: str, node: Node) -> Measured:
@@ -33,9 +37,16 @@ def read_residuals(document: Document, where: str, node: Node) -> Measured:
             beyond LIMIT, or a point that stands there twice.
     """
     return {
-        kind: _points(document, f"{where}.{kind}", value, 1 + _SHARED.get(kind, 1))
+        kind: _points(document, f"{where}.{kind}", value, _width(kind, value))
         for kind, _, value in document.items(node, where)
     }
+
+
+def _width(kind: str, node: Node) -> int:
+    """Numbers of a kind's points; those of collectives say by their first one."""
+    if kind in _OF_GROUPS and node.id == "sequence" and node.value:
+        return 3 if len(node.value[0].value) > 2 else 2
+    return 1 + _SHARED.get(kind, 1)
 
 
 def _points(

@@ -12,11 +12,13 @@ goes through the framework. A benchmark of collectives is compared without it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parsim.cluster.hardware import System
+from parsim.cost.gloo import GLOO
 from parsim.cost.nccl import Call, Protocol, estimates, table
 from parsim.cost.placed import Groups, groups, inter_bandwidth, one_group
 from parsim.cost.residuals import measured_factor
@@ -29,7 +31,6 @@ from parsim.cost.shape import (
     least_seconds,
     measured,
     shape,
-    wire_share,
 )
 from parsim.cost.tuner import chosen, regions, tuned
 from parsim.errors import PlanError
@@ -37,6 +38,7 @@ from parsim.errors import PlanError
 Array = NDArray[np.float64]
 
 __all__ = (
+    "GLOO",
     "Algorithm",
     "Choice",
     "Groups",
@@ -52,7 +54,6 @@ __all__ = (
     "size_class",
 )
 
-GLOO = "gloo"
 PROTOCOL_SHARE: dict[Protocol, float] = {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}
 """Share of the bandwidth that carries data: LL sends a flag with every 4 bytes."""
 
@@ -84,10 +85,8 @@ def collective_time(system: System, kind: Kind, size: Array | float, where: Grou
     Leaves out: sharing of links with other traffic, dips where NCCL changes protocol.
     """
     size = np.asarray(size, dtype=np.float64)
-    if system.library == GLOO:
-        seconds = _gloo(system, kind, size, where)
-    else:
-        seconds = shape(system, kind, where).seconds(size)
+    seconds = shape(system, kind, where).seconds(size)
+    if system.library != GLOO:
         if system.tuner is not None:
             seconds = tuned(system, kind, size, where, seconds)
         seconds = np.maximum(seconds, least_seconds(system, kind, size, where))
@@ -96,37 +95,17 @@ def collective_time(system: System, kind: Kind, size: Array | float, where: Grou
 
 def _called(system: System, kind: Kind, size: Array, where: Groups, seconds: Array) -> Array:
     overhead = system.call_overhead + system.call_overhead_per_rank * (where.size - 1.0)
-    seconds = (seconds + overhead) * measured_factor(system.residuals, kind, size)
+    seconds = (seconds + overhead) * _measured(system, kind, size, where)
     return np.where((where.size > 1) & (size > 0), seconds, 0.0)
 
 
-def _gloo(system: System, kind: Kind, size: Array, where: Groups) -> Array:
-    """What gloo does, without NCCL's latencies: its calls cost the system's call overhead alone.
-
-    share x S / min(link, interfaces), n ranks:
-      all-reduce      2 (n - 1) / n     ring
-      reduce-scatter  2 (n - 1) / n     torch all-reduces a copy and keeps its part
-      reduce          2 (n - 1) / n     ring reduce-scatter, then all parts to the root
-      broadcast       ceil(log2 n)      binomial tree: the root sends S so many times
-      others          (n - 1) / n
-
-    Source: gloo/reduce.cc and gloo/broadcast.cc; reduce_scatter_tensor_coalesced in torch's
-    ProcessGroupGloo.cpp; the measured figures of the system `cpu`.
-    Leaves out: copies between flat and separate tensors (all-gather), other algorithms for small
-    messages.
-    """
-    link = system.intra.bandwidth * system.intra.efficiency
-    out = np.where(where.nodes > 1, inter_bandwidth(system, where), np.inf)
-    return np.asarray(_gloo_share(kind, where.size) * size / np.minimum(link, out))
-
-
-def _gloo_share(kind: Kind, ranks: Array) -> Array:
-    """Bytes of S that pass the busiest rank's link one after another."""
-    if kind == "broadcast":
-        return np.asarray(np.ceil(np.log2(np.maximum(ranks, 1.0))))
-    if kind in ("reduce", "reduce_scatter"):
-        return wire_share("all_reduce", ranks)
-    return wire_share(kind, ranks)
+def _measured(system: System, kind: Kind, size: Array, where: Groups) -> Array | float:
+    """What a calibration of one node measured beside the model, by size and ranks of the group."""
+    if kind not in system.residuals:
+        return 1.0
+    ranks = np.maximum(where.size, 2.0)
+    factor = measured_factor(system.residuals, kind, size, ranks)
+    return np.where(where.nodes > 1, 1.0, factor)
 
 
 def choose(system: System, kind: Kind, size: float, where: Groups, *,
@@ -237,22 +216,45 @@ def size_class(size: Array | float) -> NDArray[np.int64]:
     return (size >= 64 * 2.0**10).astype(np.int64) + (size >= 2.0**20) + (size > 64 * 2.0**20)
 
 
-def collective_spread(system: System, kind: Kind, size: Array | float, where: Groups) -> Array:
+def collective_spread(
+    system: System, kind: Kind | Literal["send_recv"], size: Array | float, where: Groups
+) -> Array:
     """Standard deviation of the logarithm of a collective's error, by what its number rests on.
 
-    A measured curve of this very group (or a calibration's residuals), links inside a node, or
-    links and a network that nobody measured; by size class. An 80 % interval is the time times
+    A measured curve of this very group (or a calibration's residuals of it), links inside a node,
+    or links and a network that nobody measured; by size class. An 80 % interval is the time times
     exp(+-1.28 sd). Sums of many calls are surer than that; their shared part is not.
+
+    Messages of a benchmark count as measured where all-gathers are.
 
     Source: reports/collectives.md, 80th percentile of |ln error| over 1.28.
     Leaves out: systems that are not like any public one; networks that others use too.
     """
     place = size_class(size)
-    known = measured(system, kind, where) | (kind in system.residuals)
+    like: Kind = "all_gather" if kind == "send_recv" else kind
+    known = measured(system, like, where) | calibrated_groups(system, kind, where)
     node = np.where(
         where.nodes > 1, np.array(SPREAD["across"])[place], np.array(SPREAD["node"])[place]
     )
     return np.asarray(np.where(known, np.array(SPREAD["measured"])[place], node))
+
+
+def calibrated_groups(
+    system: System, kind: Kind | Literal["send_recv"], where: Groups
+) -> NDArray[np.bool_]:
+    """Which groups a calibration has measured: those of the ranks in its points, in one node.
+
+    Points without ranks are an earlier calibration's, which measured pairs only. Messages go
+    between two ranks whatever their group.
+    """
+    points = system.residuals.get(kind)
+    inside = where.nodes <= 1
+    if not points:
+        return np.zeros(where.size.shape, dtype=bool)
+    if kind == "send_recv":
+        return np.asarray(inside)
+    ranks = {point[1] for point in points} if len(points[0]) > 2 else {2.0}
+    return np.asarray(inside & np.isin(where.size, list(ranks)))
 
 
 def p2p_time(system: System, size: Array | float, *, crosses: NDArray[np.bool_] | bool,

@@ -7,6 +7,8 @@ device runs them, the chunk takes the host's time (cost/stages.py).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +20,7 @@ from parsim.cost.experts import ExpertCoster
 from parsim.cost.job import Job
 from parsim.cost.kernels import memory_excess, memory_time
 from parsim.cost.modules import launched, repeated
-from parsim.cost.passes import LayerCost
+from parsim.cost.passes import LayerCost, Pass
 from parsim.cost.quantized import cast_time, product_time, quantization_of, weight_cast_time
 from parsim.cost.residuals import measured_factor
 from parsim.model.operators import (
@@ -44,6 +46,8 @@ FORWARD_SHARE = 0.4
 
 SPLIT, SEQUENCE = "split_", "sequence_"
 """What the kinds of measured layers of tensor-parallel plans begin with."""
+WAITED = "_waited"
+"""What stands behind a part whose points say how much of what is modelled as exposed it waits."""
 
 
 def split_of(plan: Plan) -> str:
@@ -106,20 +110,35 @@ class LayerCoster:
             return cost
         forward = self._whole(f"{layer.name}_forward", cost.forward.seconds)
         backward = self._whole(f"{layer.name}_backward", cost.backward.seconds)
-        return cost.scaled(forward, backward)
+        found = cost.scaled(forward, backward)
+        name = f"{layer.name}{WAITED}"
+        return replace(
+            found,
+            forward=self._waiting(f"{name}_forward", cost.forward, found.forward),
+            backward=self._waiting(f"{name}_backward", cost.backward, found.backward),
+        )
 
     def _whole(self, kind: str, seconds: Array) -> Array:
         """A layer's factor: of whole layers, of split ones, of those with sequence parallelism."""
         residuals = self.job.device.residuals
         found = np.asarray(measured_factor(residuals, kind, seconds))
-        for prefix, rows in (
-            (SPLIT, self.table.tp > 1),
-            (SEQUENCE, self.table.sequence_parallel),
-        ):
+        for prefix, rows in self._splits():
             if prefix + kind in residuals:
                 own = measured_factor(residuals, prefix + kind, seconds)
                 found = np.where(rows, own, found)
         return found
+
+    def _waiting(self, kind: str, modelled: Pass, found: Pass) -> Pass:
+        """The measured pass with the share that a calibration saw it wait for its collectives."""
+        residuals, exposed = self.job.device.residuals, found.exposed
+        for prefix, rows in self._splits():
+            if prefix + kind in residuals:
+                factor = measured_factor(residuals, prefix + kind, modelled.exposed)
+                exposed = np.where(rows, found.exposed * factor, exposed)
+        return found.waiting(exposed)
+
+    def _splits(self) -> tuple[tuple[str, NDArray[np.bool_]], ...]:
+        return (SPLIT, self.table.tp > 1), (SEQUENCE, self.table.sequence_parallel)
 
     def _add(self, op: Operator, to: LayerCost, how: Quantization | None) -> None:
         if isinstance(op, Linear):

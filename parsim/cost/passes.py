@@ -50,6 +50,11 @@ class Pass:
             kernels=self.kernels * factor, exposed=self.exposed * factor, launches=self.launches
         )
 
+    def waiting(self, seconds: Array) -> Pass:
+        """A pass of the same length, of which so much, at most all, is exposed collectives."""
+        exposed = np.minimum(seconds, self.seconds)
+        return Pass(kernels=self.seconds - exposed, exposed=exposed, launches=self.launches)
+
     def where(self, mask: NDArray[np.bool_]) -> Pass:
         """This pass where the mask holds, else nothing."""
         return Pass(

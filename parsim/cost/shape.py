@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.cluster.hardware import Curve, System
+from parsim.cost.gloo import GLOO, gloo_bandwidth
 from parsim.cost.placed import Groups, inter_bandwidth
 
 Array = NDArray[np.float64]
@@ -118,7 +119,8 @@ def shape(system: System, kind: Kind, where: Groups, constants: Constants = CONS
     """Measured shape where the system has a curve for it, else the one from links and constants.
 
     An exact curve holds for its ranks on its nodes. Inside a node, other rank counts take the
-    nearest curve (by ratio), each of its three figures scaled as links and constants scale.
+    nearest curve (by ratio), each of its three figures scaled as links and constants scale; one
+    that those do not have (gloo's latency and ramp) as it was measured.
 
     Source: reports/collectives.md.
     Leaves out: other traffic on the links, dips where NCCL changes protocol.
@@ -132,10 +134,14 @@ def shape(system: System, kind: Kind, where: Groups, constants: Constants = CONS
         chosen = _takes(curves, place, where)
         if chosen.any():
             own = _modelled_where_measured(system, kind, one, constants)
-            latency[chosen] *= one.latency / own.latency[0]
+            latency[chosen] = _scaled(latency[chosen], own.latency[0], one.latency)
             bandwidth[chosen] *= one.bandwidth / own.bandwidth[0]
-            ramp[chosen] *= one.ramp / own.ramp[0]
+            ramp[chosen] = _scaled(ramp[chosen], own.ramp[0], one.ramp)
     return Shape(latency=latency, bandwidth=bandwidth, ramp=ramp)
+
+
+def _scaled(figure: Array, own: float, found: float) -> Array:
+    return np.full(figure.shape, found) if own == 0.0 else figure * (found / own)
 
 
 def measured(system: System, kind: Kind, where: Groups) -> NDArray[np.bool_]:
@@ -192,8 +198,11 @@ def modelled(system: System, kind: Kind, where: Groups, constants: Constants = C
     system's latency; steps = 2 (r - 1) of an all-reduce over r ranks in a node, half of that else.
     Gathers and reduce-scatters of n ranks on N nodes have no tree: at least call + (n - N) ring_hop
     + N ring_across, which leads from 16 nodes of 8 on. ramp = ramp of the generation sqrt(r / 8),
-    half for collectives of n - 1 steps.
+    half for collectives of n - 1 steps. gloo has a bandwidth alone.
     """
+    if system.library == GLOO:
+        rates = gloo_bandwidth(system, kind, where)
+        return Shape(latency=np.zeros_like(rates), bandwidth=rates, ramp=np.zeros_like(rates))
     steps = 2.0 if kind == "all_reduce" else 1.0
     latency = constants.call + constants.hop * steps * (where.per_node - 1.0)
     network = system.network.latency if system.network else constants.usual

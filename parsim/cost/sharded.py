@@ -102,10 +102,11 @@ class Sharded:
         count = self.data.buckets(self.parameters, self.experts)
         routed = None if self.experts is None else self.experts / count
         whole = count * self.data.scatter(self.parameters / count, routed)
-        whole = np.where(self.table.zero_stage == 2, whole, 0.0)
+        whole = bare = np.where(self.table.zero_stage == 2, whole, 0.0)
         whole = whole * self._factor("sharded_backward", whole)
         beside = pipelined(chunk.time, whole, count, self.speed)
-        return self._mixed(chunk, beside, whole, self.table.common.overlap_grad_reduce)
+        waited = self._waited("sharded_waited_backward", bare)
+        return self._mixed(chunk, beside, whole, self.table.common.overlap_grad_reduce, waited)
 
     def _by_layer(self, forward: ChunkTimes, backward: ChunkTimes) -> tuple[ChunkTimes, ChunkTimes]:
         """Both passes with gathers and reduce-scatters of layers and root."""
@@ -114,6 +115,10 @@ class Sharded:
         scatter = Wire.of(self.data, self.data.scatter, *kinds)
         both = self._factor("sharded_backward", gather.whole + scatter.whole)
         ahead = gather.scaled(self._factor("sharded_forward", gather.whole))
+        waited = (
+            self._waited("sharded_waited_forward", gather.whole),
+            self._waited("sharded_waited_backward", gather.whole + scatter.whole),
+        )
         gather, scatter = gather.scaled(both), scatter.scaled(both)
         first, second = forward.time.copy(), backward.time.copy()
         common = self.table.common
@@ -123,8 +128,14 @@ class Sharded:
             if self._share(common.overlap_grad_reduce):
                 second[stages] = self._backward(backward, gather, scatter, at)
         return (
-            self._mixed(forward, first, ahead.whole, common.overlap_param_gather),
-            self._mixed(backward, second, gather.whole + scatter.whole, common.overlap_grad_reduce),
+            self._mixed(forward, first, ahead.whole, common.overlap_param_gather, waited[0]),
+            self._mixed(
+                backward,
+                second,
+                gather.whole + scatter.whole,
+                common.overlap_grad_reduce,
+                waited[1],
+            ),
         )
 
     def _alike(self) -> Iterator[tuple[NDArray[np.int64], int]]:
@@ -176,12 +187,28 @@ class Sharded:
     def _factor(self, kind: str, seconds: Array) -> Array | float:
         return measured_factor(self.job.system.residuals, kind, seconds)
 
+    def _waited(self, kind: str, seconds: Array) -> Array | float:
+        """Share of what collectives of so many seconds add that compute waits; 1 if unmeasured."""
+        return np.minimum(self._factor(kind, seconds), 1.0)
+
     def _share(self, overlap: bool) -> float:
         return self.job.software.overlap if overlap else 0.0
 
-    def _mixed(self, chunk: ChunkTimes, beside: Array, wire: Array, overlap: bool) -> ChunkTimes:
-        """The software's share beside compute, the rest in line."""
+    def _mixed(
+        self,
+        chunk: ChunkTimes,
+        beside: Array,
+        wire: Array,
+        overlap: bool,
+        waited: Array | float,
+    ) -> ChunkTimes:
+        """The software's share beside compute, the rest in line.
+
+        What the pass takes longer is exposed; of that the share `waited` where waits were measured:
+        the rest are copies, hooks, and compute that the collectives slow.
+        """
         share = self._share(overlap)
         inline = chunk.time + wire
         time = inline + share * (np.where(wire > 0.0, beside, inline) - inline)
-        return replace(chunk, time=time, exposed=chunk.exposed + time - chunk.time)
+        exposed = chunk.exposed + waited * (time - chunk.time)
+        return replace(chunk, time=time, exposed=exposed)

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from parsim.cost.collectives import calibrated_groups
 from parsim.cost.shape import bandwidths, measured
 from parsim.report.text import percent, table
 from parsim.sim.collective_sweep import Collective, Row, Sweep, benchmarked
@@ -95,14 +96,16 @@ def _rests_on(found: Sweep, kind: Collective) -> Iterator[str]:
     """What a kind's numbers come from."""
     layout = found.layout
     system, where = layout.system, layout.alone
-    if kind in system.residuals:
+    if kind != "send_recv" and measured(system, kind, where)[0]:
+        yield "rests on: a measured curve of this very group"
+    elif calibrated_groups(system, kind, where)[0]:
         yield "rests on: times that a calibration measured"
     elif kind == "send_recv":
         yield "rests on: link rates, one hop and what a call takes; no measured curve"
-    elif measured(system, kind, where)[0]:
-        yield "rests on: a measured curve of this very group"
     elif any(one.collective == kind for one in system.curves):
         yield "rests on: links and constants, scaled by the nearest measured curve in a node"
+    elif kind in system.residuals:
+        yield "rests on: links and constants, and times that a calibration measured of other groups"
     else:
         yield "rests on: links and constants alone; no measured curve of this collective"
     if system.library != "gloo" and kind != "send_recv":

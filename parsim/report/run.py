@@ -41,15 +41,19 @@ def run_view(document: dict[str, Any], out: str) -> RenderableType:
     return Group(made, *(Text(line) for line in lines if line))
 
 
-def diverged(losses: Sequence[float | None]) -> str:
-    """What to say of losses that are infinite or undefined, null in JSON; empty if none is."""
+def diverged(losses: Sequence[float | None], ranks: Sequence[int] = ()) -> str:
+    """What to say of losses that are infinite or undefined, null in JSON; empty if none is.
+
+    `ranks` are those whose own loss was, at the first such step.
+    """
     lost = [step for step, loss in enumerate(losses) if loss is None]
     if not lost:
         return ""
+    where = f" on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else ""
     return (
         f"the training failed: the loss is infinite or undefined at {len(lost)} of {len(losses)} "
-        f"steps, first at step {lost[0]}; look at the text that it trains on and at the plan's "
-        f"precision; --verify compares its gradients with one process's"
+        f"steps, first at step {lost[0]}{where}; look at the text that it trains on and at the "
+        f"plan's precision; --verify compares its gradients with one process's"
     )
 
 

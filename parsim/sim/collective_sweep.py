@@ -209,8 +209,7 @@ def _row(
     protocol: Protocol | None,
 ) -> Row:
     found = rated(layout, kind, float(size), algorithm, protocol)
-    known: Kind = "all_gather" if kind == "send_recv" else kind
-    spread = collective_spread(layout.system, known, float(size), layout.alone)
+    spread = collective_spread(layout.system, kind, float(size), layout.alone)
     return Row(
         collective=kind,
         size=size,

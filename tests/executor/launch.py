@@ -56,8 +56,11 @@ def launch(worker: Path, *args: str, ranks: int, folder: Path, timeout: float) -
     return [json.loads(file.read_text()) for file in files]
 
 
-def fork_runs(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Let `parsim run` in this process fork its ranks, and the check before, without torchrun."""
+def fork_runs(monkeypatch: pytest.MonkeyPatch, folder: Path, worker: Path | None = None) -> None:
+    """Let `parsim run` in this process fork its ranks, and the check before, without torchrun.
+
+    The ranks run the executor, or a worker that changes something in it first.
+    """
     environment = settings(ONE_NODE, linux=True)
 
     def ask(module: str, words: list[str]) -> subprocess.CompletedProcess[str]:
@@ -75,8 +78,9 @@ def fork_runs(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         also: Mapping[str, str] | None = None,
     ) -> int:  # fmt: skip
         ranks = int(layout[-1].removeprefix("--nproc-per-node="))
+        started = ["-m", *words] if worker is None else [str(worker), *words[1:]]
         ended = server().run(
-            ["-m", *words], ranks=ranks, output=log, timeout=240.0,
+            started, ranks=ranks, output=log, timeout=240.0,
             environment={**environment, **(also or {})},
         )  # fmt: skip
         return ended.code

@@ -7,17 +7,28 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
-from executor.calibrate import base_device, cases, ranks_wanted, setting
+import torch
+
+from executor.calibrate import base_device, cases, setting
 from executor.calibration.conclude import Measured, Setting, conclude, layer_times
 from executor.calibration.deviations import lines, residuals
 from executor.calibration.fit import CHECKS, fit_device, fit_system
 from executor.calibration.layers import LayerSample
 from executor.calibration.links import lost, products_beside
-from executor.calibration.sample import ALL_REDUCE, SEND_RECV, Kernels, Sample, link_time, pairs
+from executor.calibration.sample import (
+    ALL_REDUCE,
+    SEND_RECV,
+    Kernels,
+    Sample,
+    link_time,
+    neighbours,
+)
+from executor.calibration.timing import measure
 from executor.calibration.workloads import Case, Workload, distinct_cases
 from executor.mesh import DeviceReport
 from parsim.cli import main
@@ -57,8 +68,10 @@ def kernel_samples(device: Device, cases: Iterable[Case]) -> list[Sample]:
     ]
 
 
-def link_samples(system: System) -> list[Sample]:
-    shapes = [(k, {"bytes": 4.0**i}) for k in (ALL_REDUCE, SEND_RECV) for i in range(6, 14)]
+def link_samples(system: System, *ranks: float) -> list[Sample]:
+    sizes = [4.0**i for i in range(6, 14)]
+    shapes = [(SEND_RECV, {"bytes": size}) for size in sizes]
+    shapes += [(ALL_REDUCE, {"bytes": size, "ranks": n}) for size in sizes for n in ranks or (2.0,)]
     return [Sample(kind=k, shape=s, seconds=link_time(system, k, s)) for k, s in shapes]
 
 
@@ -155,11 +168,6 @@ def test_the_nearest_device() -> None:
     assert {name: base_device(replace(H200, names=(name,)), ids) for name in names} == names
 
 
-def test_ranks() -> None:
-    alone = replace(CPU, count=1)
-    assert [ranks_wanted(report) for report in (CPU, alone, H200)] == [2, 1, 1]
-
-
 def concluded(chosen: Setting, links: bool) -> tuple[str, dict[str, object]]:
     measured = Measured(
         kernels=kernel_samples(known_device(chosen.device), cases(setting(CPU))),
@@ -180,7 +188,7 @@ def test_the_file_is_a_catalog_that_a_scenario_uses(tmp_path: Path) -> None:
     assert system.device.calibrated
     assert system.device.gemm_efficiency == pytest.approx(0.7, rel=0.01)
     assert "torch" in system.device.sources["gemm_efficiency"]
-    where = pairs(system, 1)
+    where = neighbours(system, np.array([2]))
     expected = collective_time(known_system(), "all_reduce", 1e6, where)
     assert collective_time(system, "all_reduce", 1e6, where) == pytest.approx(expected, rel=0.03)
     path = scenario(tmp_path, "my-cpu-node", ", catalog: [device.yaml]")
@@ -230,6 +238,27 @@ def test_whole_layers_are_reproduced_too(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_waits_are_reproduced_too(tmp_path: Path) -> None:
+    """A split block waits half of the share that collectives are modelled to have of it."""
+    chosen = setting(CPU)
+    blocks = [one for one in layers_of(chosen, 1.3) if one.workload.plan.tp > 1]
+    bare = [one._replace(part="block_waited") for one in blocks]
+    system, device = known_system(), chosen.device
+    exposed, wholes = (layer_times(system, device, chosen, one) for one in (bare, blocks))
+    shares = [x / y for x, y in zip(exposed, wholes, strict=True)]
+    waits = [
+        one._replace(forward=0.5 * ahead, backward=0.5 * behind)
+        for one, ahead, behind in zip(bare, shares[::2], shares[1::2], strict=True)
+    ]
+    measured = Measured(kernels=kernel_samples(device, cases(chosen)), links=link_samples(system),
+                        layers=[*blocks, *waits], reference=(1.0,), notes=())  # fmt: skip
+    (tmp_path / "device.yaml").write_text(conclude(chosen, measured)[0])
+    system = load_catalog([tmp_path / "device.yaml"]).system("my-cpu-node")
+    again = [layer_times(system, system.device, chosen, one) for one in (bare, blocks)]
+    found = [x / y for x, y in zip(*again, strict=True)]
+    assert found == pytest.approx([0.5 * x for x in shares], rel=0.02)
+
+
 def test_one_device_has_no_links(tmp_path: Path) -> None:
     text, document = concluded(setting(CPU), links=False)
     (tmp_path / "device.yaml").write_text(text)
@@ -252,8 +281,12 @@ def test_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main([*words, "--seconds", "5", "--device", "cpu", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert set(document) == {
-        "schema_version", "device", "system", "residuals", "seconds", "chosen", "interval"
+        "schema_version", "device", "system", "residuals", "seconds", "chosen", "interval",
+        "groups", "seconds_of",
     }  # fmt: skip
+    assert document["groups"]["sizes"] == [2]
+    assert {one["ranks"] for one in document["system"]["curves"]} <= {2}
+    assert set(document["seconds_of"]) == {"links", "kernels", "layers", "fit"}
     assert 0 < document["interval"]["expected"] < document["interval"]["before"]
     assert document["chosen"]["gemm"]["measured"] == document["residuals"]["kernels"]["gemm"]["n"]
     assert document["residuals"]["kernels"]["gemm"]["n"] >= 10
@@ -289,6 +322,30 @@ def test_what_compute_loses_beside_a_collective(
     alone: float, wire: float, together: float, share: float
 ) -> None:
     assert lost(alone, wire, together) == pytest.approx(share)
+
+
+class Busy:
+    """A bench on a machine whose memory others use at first."""
+
+    device = torch.device("cpu")
+
+    def __init__(self) -> None:
+        self.timed: list[str] = []
+
+    def sample(self, case: Case, _: float) -> Sample:
+        self.timed.append(case.kind)
+        return Sample(kind=case.kind, shape=case.shape, seconds=10.0 / len(self.timed))
+
+
+def test_an_update_is_timed_at_two_moments() -> None:
+    product = Case("gemm", {"m": 8, "n": 8, "k": 8})
+    update = Case("optimizer", {"bytes": 1e6, "launches": 1}, (32768,))
+    bench = Busy()
+    samples, moments, notes = measure(bench, [update, product], 10.0, 1.0)  # type: ignore[arg-type]
+    assert bench.timed == ["gemm", "optimizer", "gemm", "gemm", "optimizer", "gemm"]
+    assert [one.kind for one in samples] == ["optimizer", "gemm"]
+    assert samples[0].seconds == 10.0 / 5
+    assert (len(moments), notes) == (3, [])
 
 
 def test_products_are_about_as_long_as_the_collective() -> None:

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 
 from executor.calibrate import choice_for, links_for, setting
-from executor.calibration.belief import LINK_KINDS, NOISE, after, covariance, prior
+from executor.calibration.belief import LINK_KINDS, NOISE, Shape, after, covariance, prior
 from executor.calibration.candidates import rounded, shape_of
 from executor.calibration.choose import Choice, choose
 from executor.calibration.earlier import Calibration
+from executor.calibration.groups import RankGroups
 from executor.calibration.held import as_written, held_shapes
 from executor.calibration.learning import Record, read, replay
-from executor.calibration.links import SIZES, link_choice
+from executor.calibration.links import SIZES, link_cases, link_choice
 from executor.calibration.said import announced
 from executor.calibration.spread import Candidate
 from executor.calibration.targets import of_scenario
@@ -141,9 +142,10 @@ def test_the_blocks_of_a_ring_are_timed_in_their_own_shape() -> None:
 
 def test_collectives_within_memory_and_time() -> None:
     system = load_catalog().system("cpu")
-    few = link_choice(system, memory=1e9, seconds=1.0, cpu=True)
-    many = link_choice(system, memory=1e12, seconds=1e4, cpu=True)
-    small = link_choice(system, memory=1e6, seconds=1e4, cpu=True)
+    pairs = RankGroups(sizes=(2,), devices=2)
+    few = link_choice(system, pairs, memory=1e9, seconds=1.0, cpu=True)
+    many = link_choice(system, pairs, memory=1e12, seconds=1e4, cpu=True)
+    small = link_choice(system, pairs, memory=1e6, seconds=1e4, cpu=True)
     assert sorted({case.shape["bytes"] for case in many.cases}) == list(map(float, SIZES))
     assert max(case.shape["bytes"] for case in small.cases) == 64 << 10
     assert few.cost <= 1.0
@@ -246,15 +248,13 @@ def test_what_may_have_changed_is_not_held(day: str, torch: str, drift: str, cou
 
 def test_where_all_is_held_all_is_measured_again() -> None:
     system = load_catalog().system("cpu")
-    every = frozenset((kind, (float(size),)) for kind in LINK_KINDS for size in SIZES)
-    again = link_choice(
-        system, memory=1e9, seconds=1e3, cpu=True, held=frozenset(map(as_written, every))
-    )
-    assert len(again.measured) == len(
-        link_choice(system, memory=1e9, seconds=1e3, cpu=True).measured
-    )
-    some = frozenset(as_written(one) for one in every if one[0] == "all_reduce")
-    kinds = {
-        one.kind for one in link_choice(system, memory=1e9, seconds=1e3, cpu=True, held=some).cases
-    }
+    pairs = RankGroups(sizes=(2,), experts=(2,), devices=2)
+
+    def chosen(held: frozenset[Shape] = frozenset()) -> Choice:
+        return link_choice(system, pairs, memory=1e9, seconds=1e3, cpu=True, held=held)
+
+    every = frozenset(as_written(shape_of(case)) for case in link_cases(pairs))
+    assert len(chosen(every).measured) == len(chosen().measured)
+    some = frozenset(one for one in every if one[0] == "all_reduce")
+    kinds = {one.kind for one in chosen(some).cases}
     assert kinds == set(LINK_KINDS) - {"all_reduce"}

@@ -14,7 +14,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from executor.calibrate import base_device  # noqa: E402
+from executor.mesh import probe  # noqa: E402
 from parsim.cli import main  # noqa: E402
+from parsim.cluster.reader import load_catalog  # noqa: E402
+from parsim.cost.collectives import collective_spread, one_group  # noqa: E402
+from parsim.errors import InputError  # noqa: E402
 from parsim.timeline_reader import load_timeline  # noqa: E402
 
 pytestmark = [
@@ -103,3 +108,34 @@ def test_more_ranks_than_gpus_are_refused(
         pytest.skip("the system of the scenario has 8 GPUs a node")
     assert main(words) == 2
     assert f"error: world size {ranks} " in capsys.readouterr().err
+
+
+def test_calibration_times_every_group_of_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same way as on CPU ranks; groups of two, four and eight where there are so many GPUs."""
+    ids = tuple(load_catalog().devices)
+    report = probe("cuda")
+    try:
+        base_device(report, ids)
+    except InputError:
+        pytest.skip("the catalog has no such GPU")
+    out, count = tmp_path / "device.yaml", report.count
+    words = ["calibrate", "--out", str(out), "--seconds", "25", "--device", "cuda", "--json"]
+    assert main(words) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["seconds"] <= 90.0
+    if count == 1 and not report.shareable:
+        assert document["groups"]["sizes"] == []
+        assert document["system"] is None
+        return
+    sizes = [2**i for i in range(1, 5) if 2**i <= max(count, 2)]
+    assert document["groups"]["sizes"] == sizes
+    assert {one["ranks"] for one in document["system"]["curves"]} == set(sizes)
+    system = load_catalog([out]).system(document["system"]["id"])
+    rates = [one.bandwidth for one in system.curves if one.collective == "all_reduce"]
+    assert min(rates) > 1e9
+    for ranks in sizes:
+        where = one_group(system, ranks)
+        known = collective_spread(system, "all_reduce", 2.0**26, where)[0]
+        assert known == pytest.approx(0.12)

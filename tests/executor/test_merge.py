@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -53,7 +54,9 @@ def calibrated(start: int, step: int, slower: float) -> tuple[str, str]:
         for i, x in enumerate(CASES)
     ]  # fmt: skip
     system = load_catalog().system("cpu")
-    shapes = [(k, {"bytes": 4.0**i}) for k in (ALL_REDUCE, SEND_RECV) for i in range(6, 14)]
+    sizes = [4.0**i for i in range(6, 14)]
+    shapes = [(ALL_REDUCE, {"bytes": size, "ranks": 2.0}) for size in sizes]
+    shapes += [(SEND_RECV, {"bytes": size}) for size in sizes]
     links = [
         Sample(kind=k, shape=s, seconds=2 * slower * link_time(system, k, s)) for k, s in shapes
     ]
@@ -110,6 +113,34 @@ def test_the_order_of_the_files_does_not_matter(tmp_path: Path) -> None:
     assert (tmp_path / "ab.yaml").read_text() == (tmp_path / "ba.yaml").read_text()
     assert_same(ab, ba)
     assert [source[9:19] for source in ab.sources] == [DAY, "2026-11-02"]
+
+
+def test_curves_of_both_are_kept_and_old_points_are_those_of_pairs(tmp_path: Path) -> None:
+    """A file of before groups had sizes has points of bytes alone."""
+    one = write(tmp_path / "a.yaml", slice(None), 1.0)
+    old = write(tmp_path / "b.yaml", slice(None), 1.0, edit=without_ranks)
+    assert one.system is not None
+    assert old.system is not None
+    assert {len(row) for row in old.system.residuals["all_reduce"]} == {2}
+    assert old.system.curves == ()
+    found = merged(old, one, tmp_path / "ab.yaml")
+    assert found.system is not None
+    assert {row[1] for row in found.system.residuals["all_reduce"]} == {2.0}
+    (own,), (kept,) = one.system.curves, found.system.curves
+    assert (kept.collective, kept.ranks, kept.least) == ("all_reduce", 2, 4.0**6)
+    assert kept.most == pytest.approx(4.0**13, rel=1e-5)  # six digits are written
+    for size in (4.0**7, 4.0**12):
+        times = [link_time(x.system, ALL_REDUCE, {"bytes": size, "ranks": 2.0})
+                 for x in (one, found) if x.system]  # fmt: skip
+        assert times[0] == pytest.approx(times[1], rel=1e-3)
+    assert kept.bandwidth == pytest.approx(own.bandwidth, rel=0.01)
+
+
+def without_ranks(text: str) -> str:
+    """The file without its curves and without the ranks of its points, factors as they are."""
+    text = re.sub(r"    curves:.*\n(      - .*\n)+", "    curves: null\n", text)
+    start, _, rest = text.partition("      all_reduce:\n")
+    return start + "      all_reduce:\n" + re.sub(r"(- \[\S+), 2, ", r"\1, ", rest)
 
 
 def times(one: Calibration) -> dict[tuple[object, ...], float]:
@@ -193,7 +224,8 @@ def test_on_the_command_line(
     measured = Measured(kernels=[], links=[], reference=(1.0,), notes=())
     chosen = {"gemm": {"of": 9, "measured": 5}}
     document = {
-        **conclude(SETTING, measured)[1], "chosen": chosen,
+        **conclude(SETTING, measured)[1], "chosen": chosen, "groups": {"sizes": []},
+        "seconds_of": {"links": 1.0},
         "interval": {"before": 0.5, "expected": 0.01, "after": 0.03},
     }  # fmt: skip
 

@@ -25,6 +25,8 @@ from parsim.timeline import Span, Timeline
 from tests.executor.launch import fork_runs
 from tests.executor.running import SCENARIO
 
+WORKERS = Path(__file__).parent / "workers"
+
 
 @pytest.fixture
 def scenario(tmp_path: Path) -> Path:
@@ -98,6 +100,7 @@ def test_a_loss_that_is_no_number_is_null_and_told(scenario: Path) -> None:
     json.dumps(document, allow_nan=False)
     told = "the training failed: the loss is infinite or undefined at 2 of 3 steps, first at step 1"
     assert diverged(document["measured"]["loss"]).startswith(told)
+    assert f"{told} on ranks 0, 1; look" in diverged(document["measured"]["loss"], (0, 1))
     stream = io.StringIO()
     Console(file=stream, width=160).print(run_view(document, "out"))
     assert "loss 5.5000 -> undefined over 3 steps" in stream.getvalue()
@@ -112,6 +115,26 @@ def test_a_run_whose_loss_is_no_number_ends_with_4(
     printed = capsys.readouterr()
     assert json.loads(printed.out) == document
     assert "error: the training failed: the loss is infinite or undefined at 1 of 2" in printed.err
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize(("change", "ranks"), [("plan.pp=1", "s 0, 1"), ("plan.pp=2", " 1")])
+def test_a_training_that_runs_away_is_told_with_rank_and_step(
+    scenario: Path, change: str, ranks: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    fork_runs(monkeypatch, tmp_path, worker=WORKERS / "runaway.py")
+    out = tmp_path / "out"
+    words = ["run", str(scenario), "--set", change, "--out", str(out), "--steps", "3"]
+    assert main([*words, "--warmup", "1", "--json"]) == 4
+    printed = capsys.readouterr()
+    losses = json.loads((out / "run.json").read_text())["measured"]["loss"]
+    assert "NaN" not in (out / "run.json").read_text()
+    assert json.loads(printed.out)["measured"]["loss"] == losses
+    first = losses.index(None)
+    assert first > 0
+    told = f"at {losses.count(None)} of 4 steps, first at step {first} on rank{ranks}; look"
+    assert told in printed.err
 
 
 def test_more_ranks_than_devices(

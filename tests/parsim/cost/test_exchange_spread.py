@@ -51,7 +51,7 @@ def test_inside_and_after_are_independent() -> None:
 def test_calibrated_collectives_are_surer() -> None:
     before = exchange_spread(job(), Plan(tp=8), within=0.3, after=0.0)
     known = job()
-    system = replace(known.system, residuals={"all_reduce": ((1e6, 1.0), (1e8, 1.0))})
+    system = replace(known.system, residuals={"all_reduce": ((1e6, 8.0, 1.0), (1e8, 8.0, 1.0))})
     known = replace(known, cluster=replace(known.cluster, system=system))
     after = exchange_spread(known, Plan(tp=8), within=0.3, after=0.0)
     assert after == pytest.approx(0.3 * SPREAD["measured"][2])

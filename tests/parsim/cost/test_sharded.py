@@ -10,6 +10,8 @@ import pytest
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
+from parsim.cost.layers import LayerCoster
+from parsim.cost.passes import LayerCost
 from parsim.cost.sharded import Wire
 from parsim.cost.sharding import DataParallel
 from parsim.cost.software import software
@@ -105,3 +107,46 @@ def test_the_final_gather_hides_no_longer_than_the_first_forwards_last() -> None
     long, short = (data.final_gather(held, whole * x, speed) for x in (10.0, 0.1))
     assert long[0, 0] == pytest.approx(0.2 * whole[0, 0], rel=0.05)  # what compute loses
     assert short[0, 0] == pytest.approx(0.9 * whole[0, 0], rel=0.01)
+
+
+def always(ratio: float) -> tuple[tuple[float, float], ...]:
+    """Points of one ratio from 1 us to 10 s, as dense as a calibration writes them."""
+    return tuple((float(x), ratio) for x in np.geomspace(1e-6, 10.0, 94))
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_of_measured_waits_these_alone_are_exposed(stage: int) -> None:
+    """A quarter of what the collectives take; copies and slower compute are the rest."""
+    waits = {f"sharded_waited_{name}": always(0.25) for name in ("forward", "backward")}
+    cluster = replace(JOB.cluster, system=replace(JOB.system, residuals=waits))
+    inline: dict[str, object] = {
+        "zero_stage": stage, "overlap_param_gather": False, "overlap_grad_reduce": False
+    }  # fmt: skip
+    alone, before = costs(zero_stage=1), costs(JOB, **inline)
+    found = costs(replace(JOB, cluster=cluster), **inline)
+    for name in ("forward", "backward"):
+        whole = getattr(before, name) - getattr(alone, name)
+        waited = getattr(found, f"exposed_{name}") - getattr(alone, f"exposed_{name}")
+        assert waited == pytest.approx(0.25 * whole, rel=1e-4)
+    assert found.backward == pytest.approx(before.backward)
+    assert found.forward == pytest.approx(before.forward)
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_a_split_layer_waits_as_long_as_was_measured(split: bool) -> None:
+    prefix = "sequence_" if split else "split_"
+    waits = {f"{prefix}block_waited_forward": always(0.5),
+             f"{prefix}block_waited_backward": always(100.0)}  # fmt: skip
+    table = PlanTable.of([Plan(tp=8, dp_shard=4, sequence_parallel=split), Plan(dp_shard=32)])
+
+    def cost(job: Job) -> LayerCost:
+        return LayerCoster(job, table).cost(MODEL.layers[0])
+
+    measured = replace(JOB.device, residuals=waits)
+    system = replace(JOB.system, device=measured)
+    before, found = cost(JOB), cost(replace(JOB, cluster=replace(JOB.cluster, system=system)))
+    assert found.forward.exposed == pytest.approx(0.5 * before.forward.exposed)
+    assert found.backward.exposed[0] == pytest.approx(before.backward.seconds[0])  # no more than it
+    assert found.backward.exposed[1] == 0.0
+    for name in ("forward", "backward"):
+        assert getattr(found, name).seconds == pytest.approx(getattr(before, name).seconds)
