@@ -7,10 +7,10 @@ it knows beside them: the backend, the ranks of this machine, a lowered schedule
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from parsim.model.model import Model
-from parsim.model.operators import Loss
+from parsim.model.operators import Attention, Layer, Linear, Loss
 from parsim.plan.record import Plan, precision
 from parsim.plan.rules import SPLIT
 
@@ -19,10 +19,39 @@ def unrunnable(plan: Plan, model: Model) -> str | None:
     """Why the executor refuses a plan of this model, or None."""
     if not any(isinstance(op, Loss) for op in model.head.operators):
         return f"{model.name} has head=none, so there is no loss to train it with; set a head"
-    if model.experts is not None:
-        count = model.experts.count
-        return f"num_experts={count}: experts can be simulated but not run yet; run a dense model"
-    return _vocabulary(plan, model) or wrong_training(plan) or _split_backward(plan)
+    rules = (unbuildable(model), _vocabulary(plan, model), wrong_experts(plan, model))
+    found = next((message for message in rules if message is not None), None)
+    return found or wrong_training(plan) or _split_backward(plan)
+
+
+def unbuildable(model: Model) -> str | None:
+    """The first part of a model that only the simulator has, or None."""
+    part = next((part for layer in model.kinds for part in _simulated(layer)), None)
+    return part and f"{part} can be simulated but not run yet; use a model without it"
+
+
+def _simulated(layer: Layer) -> Iterator[str]:
+    if layer.name in ("mamba_block", "attention_block", "mlp_block"):
+        yield f"layer_pattern: layers of one part ({layer.name})"
+    for op in layer.operators:
+        if isinstance(op, Linear) and op.name == "kv_up":
+            yield f"kv_lora_rank={op.inputs}: latent attention"
+        if isinstance(op, Attention) and op.window is not None:
+            yield f"window={op.window}: windowed attention"
+
+
+def wrong_experts(plan: Plan, model: Model) -> str | None:
+    """What does not go with the experts of a layer, which are reduced over ranks of their own."""
+    experts = model.experts
+    if experts is None:
+        return None
+    if plan.cp > 1:
+        return f"cp={plan.cp}: experts cannot be run with context parallelism yet; use cp=1"
+    ranks = {name: getattr(plan, name) for name in ("ep", "etp", "tp")}
+    wide = next((name for name, degree in ranks.items() if degree > 1), None)
+    if wide is not None:
+        return f"{wide}={ranks[wide]}: experts cannot be run on it yet; use {wide}=1"
+    return None
 
 
 def wrong_training(plan: Plan) -> str | None:
@@ -54,9 +83,8 @@ def _axes(plan: Plan) -> str | None:
             f"replica_microbatches={list(plan.replica_microbatches)} cannot be run yet: every "
             f"replica gets equally many micro-batches; leave it out"
         )
-    if plan.cp > 1 or plan.ep > 1:
-        axis = "cp" if plan.cp > 1 else "ep"
-        return f"{axis}={plan.degree(axis)} cannot be run yet; use {axis}=1"
+    if plan.cp > 1:
+        return f"cp={plan.cp} cannot be run yet; use cp=1"
     if plan.zero_stage == 0 and plan.dp_shard > 1:
         return (
             f"zero_stage=0 with dp_shard={plan.dp_shard}: nothing would average the gradients "

@@ -31,7 +31,6 @@ REFUSED: dict[str, tuple[Plan, str]] = {
         "replica_microbatches=[3, 1] cannot be run yet: every replica gets equally many "
         "micro-batches; leave it out",
     ),
-    "experts": (replace(BASE, ep=2), "ep=2 cannot be run yet; use ep=1"),
     "fp16": (
         replace(BASE, precision="fp16"),
         "precision='fp16': small fp16 gradients become zero without loss scaling, which is not "
