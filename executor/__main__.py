@@ -42,7 +42,7 @@ def _work(options: argparse.Namespace) -> int:
     from executor.data import Corpus
     from executor.loss import check_trainable
     from executor.mesh import check_world, probe
-    from executor.parallel.refused import check_parallel, check_split_backward
+    from executor.parallel.refused import check_experts, check_parallel, check_split_backward
     from executor.parallel.tensor import check_splits
     from executor.runnable import check_buildable, check_plan_runnable
     from parsim.errors import PlanError
@@ -61,6 +61,7 @@ def _work(options: argparse.Namespace) -> int:
             f"prediction are compared on nodes of one kind; use cluster.system and cluster.nodes"
         )
     check_parallel(plan)
+    check_experts(plan, scenario.job.model)
     check_split_backward(plan, schedule_of(plan))
     check_plan_runnable(plan, backend=report.backend)
     check_trainable(scenario.spec)

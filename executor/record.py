@@ -75,9 +75,9 @@ def _recorder(trainer: Trainer, device: torch.device, traffic: Traffic) -> SpanR
     tied = trainer.tied is not None and trainer.tied.group is not None
     stages = trainer.schedule.stages_on(trainer.mesh["pp"].get_local_rank())
     buckets = {
-        stage: len(replica.buckets.buckets)
+        stage: replica.buckets.reduced
         for stage, replica in zip(stages, trainer.replicas, strict=True)
-        if replica.buckets is not None and replica.buckets.groups.copies > 1
+        if replica.buckets is not None and replica.buckets.reduced
     }
     holds_table = any(replica.stage.tied_parameters() for replica in trainer.replicas)
     return SpanRecorder(

@@ -1,6 +1,6 @@
 """One rank's part of a plan, ready to train: stages, their parallelism, schedule, optimizer.
 
-Order of application, stage by stage: weights, tensor parallelism, data parallelism, then the
+Order of application, stage by stage: weights, tensor, expert, data parallelism, then the
 pipeline's runner around all stages of the rank. Without a pipeline the step is a plain loop.
 """
 
@@ -15,11 +15,13 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from executor.experts import WHOLE
 from executor.loss import check_trainable
 from executor.mesh import build_mesh, coordinates
 from executor.module import build_stage, seed_dropout
 from executor.optimizer import OptimizerConfig, StageOptimizer
 from executor.parallel.data import LossFn, Replica, apply_data_parallel
+from executor.parallel.experts import ExpertPlace, apply_expert_parallel, expert_place
 from executor.parallel.precision import edge_dtype, logits_dtype, storage_dtype
 from executor.parallel.refused import check_split_backward
 from executor.parallel.tensor import apply_tensor_parallel, training_loss
@@ -45,6 +47,7 @@ class Trainer:
     runner: PipelineRunner | None
     tied: TiedTable | None
     optimizer: StageOptimizer
+    experts: ExpertPlace | None = None
 
     def gradients(self, tokens: Tensor, targets: Tensor) -> list[float]:
         """Forward and backward of this replica's batch; losses where the last stage is.
@@ -72,7 +75,8 @@ class Trainer:
     def groups(self) -> list[dist.ProcessGroup]:
         """All groups of ranks that exchange something."""
         own = None if self.tied is None else self.tied.group
-        return [*self.mesh.get_all_groups(), *([] if own is None else [own])]
+        routed = [] if self.experts is None else self.experts.groups()
+        return [*self.mesh.get_all_groups(), *([] if own is None else [own]), *routed]
 
 
 def build_trainer(
@@ -95,8 +99,9 @@ def build_trainer(
     seed_dropout(seed, *_dropout_place(plan, place))
     schedule = schedule_of(plan)
     check_split_backward(plan, schedule)
+    experts = expert_place(plan, spec, device.type)
     replicas = tuple(
-        _replica(spec, plan, mesh, stage, device=device, seed=seed)
+        _replica(spec, plan, mesh, stage, experts, device=device, seed=seed)
         for stage in schedule.stages_on(pp)
     )
     loss_fn = training_loss(plan, mesh)
@@ -110,6 +115,7 @@ def build_trainer(
         runner=_runner(spec, plan, mesh, schedule, replicas, loss_fn, device),
         tied=_tied(spec, plan, mesh, schedule),
         optimizer=StageOptimizer(replicas, optimizer or OptimizerConfig()),
+        experts=experts,
     )
 
 
@@ -124,6 +130,7 @@ def _replica(
     plan: Plan,
     mesh: DeviceMesh,
     stage: int,
+    experts: ExpertPlace | None,
     *,
     device: torch.device,
     seed: int,
@@ -139,9 +146,11 @@ def _replica(
         dtype=storage_dtype(plan),
         recompute=plan.recompute,
         seed=seed,
+        share=WHOLE if experts is None else experts.share,
     )
     apply_tensor_parallel(built, mesh["tp"], sequence_parallel=plan.sequence_parallel)
-    return apply_data_parallel(built, plan, mesh)
+    apply_expert_parallel(built, experts)
+    return apply_data_parallel(built, plan, mesh, None if experts is None else experts.gradients)
 
 
 def _runner(

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from executor.compat import SPLIT_BACKWARD_MIXES_OUTPUTS, TORCH_VERSION
 from parsim.errors import PlanError
+from parsim.model.model import Model
 from parsim.plan import Plan
-from parsim.plan.executor_rules import rounded, wrong_training
+from parsim.plan.executor_rules import rounded, wrong_experts, wrong_training
 from parsim.schedule import Kind, Schedule
 
 
@@ -21,6 +22,17 @@ def check_parallel(plan: Plan) -> None:
         PlanError: naming the combination and what to use instead.
     """
     message = wrong_training(plan)
+    if message is not None:
+        raise PlanError(message)
+
+
+def check_experts(plan: Plan, model: Model) -> None:
+    """Refuse plans whose gradients of experts would be wrong.
+
+    Raises:
+        PlanError: naming the combination and what to use instead.
+    """
+    message = wrong_experts(plan, model)
     if message is not None:
         raise PlanError(message)
 
