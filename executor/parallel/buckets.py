@@ -10,9 +10,11 @@ keeps one share (ZeRO-1). The layout of one bucket over a shard group of n ranks
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+from weakref import WeakMethod
 
 import torch
 import torch.distributed as dist
@@ -135,8 +137,10 @@ class GradientBuckets:
         }
         for bucket in self.buckets:
             bucket.missing = set(range(len(bucket.parameters)))
+        # weak: Python does not look for cycles in hooks, so that neither would ever be freed
+        arrived = WeakMethod(self._arrived)
         for parameter in self._place:
-            parameter.register_post_accumulate_grad_hook(self._arrived)
+            parameter.register_post_accumulate_grad_hook(partial(_call, arrived))
 
     @property
     def sharded(self) -> bool:
@@ -243,6 +247,12 @@ class GradientBuckets:
         bucket.work = bucket.sent = None
         bucket.launched = False
         bucket.missing = set(range(len(bucket.parameters)))
+
+
+def _call(hook: WeakMethod[Callable[[nn.Parameter], None]], parameter: nn.Parameter) -> None:
+    call = hook()
+    if call is not None:
+        call(parameter)
 
 
 def local_tensor(value: Tensor) -> Tensor:
