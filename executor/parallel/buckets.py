@@ -10,7 +10,7 @@ keeps one share (ZeRO-1). The layout of one bucket over a shard group of n ranks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -249,7 +249,7 @@ class GradientBuckets:
         bucket.missing = set(range(len(bucket.parameters)))
 
 
-def _call(hook: WeakMethod[Callable[[nn.Parameter], None]], parameter: nn.Parameter) -> None:
+def _call(hook: WeakMethod[Any], parameter: nn.Parameter) -> None:
     call = hook()
     if call is not None:
         call(parameter)

@@ -75,7 +75,8 @@ def test_experts_without_tokens_get_a_gradient_of_zero() -> None:
 
 
 def test_choices_do_not_hang_on_the_precision_of_products() -> None:
-    layer = make_mixture(MIXTURES["mixtral"])
+    layer = mixture(MIXTURES["mixtral"])
+    layer.float()
     x = torch.randn(7, 24).bfloat16()
     assert layer.router(x).dtype == torch.float32
     with torch.autocast("cpu", dtype=torch.bfloat16):
