@@ -138,8 +138,8 @@ class Experts(nn.Module):  # type: ignore[misc]
 class Mixture(nn.Module):  # type: ignore[misc]
     """Router and experts, and the shared expert beside them, which every token meets.
 
-    `exchange` is put in place where the experts are spread over ranks. `received` are the rows that
-    this rank's experts worked on in its last forward.
+    `exchange` is put in place where the experts are spread over ranks. Into `received`, where it is
+    a list, goes the number of rows that this rank's experts work on in each forward.
     """
 
     def __init__(self, spec: TransformerSpec, share: Share, shared: nn.Module | None) -> None:
@@ -150,7 +150,7 @@ class Mixture(nn.Module):  # type: ignore[misc]
         self.shared = shared
         self.share = share
         self.exchange: Exchange = Nowhere()
-        self.received = 0
+        self.received: list[int] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (b, s, h) to (b, s, h)."""
@@ -190,7 +190,8 @@ class Mixture(nn.Module):  # type: ignore[misc]
         received = move.counts(sent)
         out, into = _sizes(sent.sum(1), total), _sizes(received.sum(1), total)
         rows, weights = move.rows(rows, out, into), move.rows(weights, out, into)
-        self.received = len(rows)
+        if self.received is not None:
+            self.received.append(len(rows))
         sizes, order = _sizes(received.sum(0), len(rows)), _by_expert(received)
         if order is None:
             return move.rows(self.experts(rows, weights, sizes), into, out)

@@ -44,7 +44,8 @@ def record_steps(
     typical yet (NaN). Its `meta` has that length, `recorded_step_s`, and `recording_cost`: the
     fastest recorded step over the fastest plain one, less 1. Every rank must call it.
     """
-    traffic = Traffic(_groups(trainer), device)
+    exchange = None if trainer.experts is None else trainer.experts.exchange
+    traffic = Traffic(_groups(trainer), device, [] if exchange is None else [exchange])
     traffic.learn()
     plain, recorded, recorders = [], [], []
     for _ in range(pairs):
@@ -68,6 +69,9 @@ def _groups(trainer: Trainer) -> dict[str, list[dist.ProcessGroup]]:
         stream: [trainer.mesh[name].get_group() for name in names if trainer.plan.degree(name) > 1]
         for stream, names in axes.items()
     }
+    if trainer.experts is not None:
+        reduced = (trainer.experts.gradients.replicate, trainer.experts.gradients.shard)
+        found["dp"] += [group for group in reduced if group is not None]
     return {stream: groups for stream, groups in found.items() if groups}
 
 

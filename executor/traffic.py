@@ -55,13 +55,19 @@ class Traffic:
     """Watches the communication of one rank between `start` and `stop`, as often as wanted.
 
     `groups` holds the process groups of more than one rank by stream, `tp` and `dp`, or only
-    those streams that occur: where there is one, everything is its.
+    those streams that occur: where there is one, everything is its. An all-to-all is on stream
+    `ep`; `routed` are the groups that have them, which may be those of another stream too.
     """
 
     def __init__(
-        self, groups: Mapping[str, Sequence[dist.ProcessGroup]], device: torch.device
+        self,
+        groups: Mapping[str, Sequence[dist.ProcessGroup]],
+        device: torch.device,
+        routed: Sequence[dist.ProcessGroup] = (),
     ) -> None:
         self.waits: list[Interval] = []
+        self._routed_groups = tuple(routed)
+        self._routed: set[int] = set()
         self._groups = dict(groups)
         self._device = device
         self._alone = dist.get_world_size() == 1
@@ -77,8 +83,14 @@ class Traffic:
             compat.start_ranges(kernels=self._kernels)
             if len(self._groups) > 1:
                 self._practise(groups)
-            channels = [one.channel for one in self._ranges() if collective(one.name)]
-            self._channels.update(dict.fromkeys(channels, stream))
+            self._channels.update(dict.fromkeys(self._practised(), stream))
+        if self._kernels and self._routed_groups:
+            compat.start_ranges(kernels=True)
+            self._practise(self._routed_groups)
+            self._routed.update(self._practised())
+
+    def _practised(self) -> list[int]:
+        return [one.channel for one in self._ranges() if collective(one.name)]
 
     def _practise(self, groups: Iterable[dist.ProcessGroup]) -> None:
         for group in groups:
@@ -149,7 +161,13 @@ class Traffic:
     def _transfers(self, ranges: Iterable[Range]) -> Iterator[Transfer]:
         for one in ranges:
             operation = collective(one.name)
-            if operation and operation not in _OTHERS and one.on_device == self._kernels:
+            if not operation or one.on_device != self._kernels:
+                continue
+            # NCCL's all-to-all is made of messages; those of a pipeline are on other channels
+            message = operation == "SendRecv" and one.channel in self._routed
+            if message or operation == "all_to_all":
+                yield Transfer("ep", operation, one.start, one.end)
+            elif operation not in _OTHERS:
                 yield Transfer(self._stream(one.channel), operation, one.start, one.end)
 
     def _stream(self, channel: int) -> str:
