@@ -42,7 +42,12 @@ def _work(options: argparse.Namespace) -> int:
     from executor.data import Corpus
     from executor.loss import check_trainable
     from executor.mesh import check_world, probe
-    from executor.parallel.refused import check_context, check_parallel, check_split_backward
+    from executor.parallel.refused import (
+        check_context,
+        check_experts,
+        check_parallel,
+        check_split_backward,
+    )
     from executor.parallel.tensor import check_splits
     from executor.runnable import check_buildable, check_plan_runnable
     from parsim.errors import PlanError
@@ -62,6 +67,7 @@ def _work(options: argparse.Namespace) -> int:
         )
     check_parallel(plan)
     check_context(plan, scenario.spec, report.kind)
+    check_experts(plan, scenario.job.model)
     check_split_backward(plan, schedule_of(plan))
     check_plan_runnable(plan, backend=report.backend)
     check_trainable(scenario.spec)

@@ -21,6 +21,9 @@ from parsim.plan import Recompute
 DROPOUT = 0.1
 """Probability wherever a spec has dropout: that of the GPT-2 and BERT configurations."""
 
+EPSILON = 1e-5
+"""Added to the variance in every norm."""
+
 ROPE_BASE = 10000.0
 """Base of the rotary wavelengths (Su et al. 2021, arXiv:2104.09864, section 3.2.2)."""
 
@@ -124,6 +127,24 @@ class Core(nn.Module):  # type: ignore[misc]
         return weights @ v
 
 
+class HeadNorm(nn.Module):  # type: ignore[misc]
+    """RMS norm over each head, with one weight for all of them."""
+
+    def __init__(self, head_dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(head_dim))
+        self.repeated: Callable[[Tensor], Tensor] = itself
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise (.., d)."""
+        return F.rms_norm(x, x.shape[-1:], self.repeated(self.weight), EPSILON)
+
+
+def itself(parameter: Tensor) -> Tensor:
+    """A parameter that this rank alone uses; tensor parallelism puts its own in place."""
+    return parameter
+
+
 class Attention(nn.Module):  # type: ignore[misc]
     """Projections q, k, v around a core, and the projection back to the hidden width."""
 
@@ -144,12 +165,16 @@ class Attention(nn.Module):  # type: ignore[misc]
         )
         self.projection = nn.Linear(q_width, h, bias=spec.projection_bias)
         self.columns: Columns = apart
+        self.q_norm = HeadNorm(d) if spec.qk_norm else None
+        self.k_norm = HeadNorm(d) if spec.qk_norm else None
         self.rotary = rotary
         self.recompute = recompute
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (b, s, h) to (b, s, h); selective recomputation repeats the core in backward."""
         q, k, v = map(self._heads, self.columns(x, (self.q, self.k, self.v)))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
         if self.rotary is not None:
             q, k = self.rotary.rotate(q), self.rotary.rotate(k)
         if self.recompute is Recompute.SELECTIVE and self.training:

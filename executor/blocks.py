@@ -12,12 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from executor.attention import DROPOUT, Attention, Columns, Rotary, apart
+from executor.attention import DROPOUT, EPSILON, Attention, Columns, Rotary, apart
+from executor.experts import WHOLE, Mixture, Share
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Recompute
-
-EPSILON = 1e-5
-"""Added to the variance in every norm."""
 
 
 class Embedding(nn.Module):  # type: ignore[misc]
@@ -51,9 +49,9 @@ class Embedding(nn.Module):  # type: ignore[misc]
 class Mlp(nn.Module):  # type: ignore[misc]
     """fc2(GELU(fc1 x)), or with a gate fc2(SiLU(gate x) * fc1 x) (SwiGLU, Shazeer 2020)."""
 
-    def __init__(self, spec: TransformerSpec) -> None:
+    def __init__(self, spec: TransformerSpec, width: int = 0) -> None:
         super().__init__()
-        h, f, bias = spec.hidden_size, spec.ffn_hidden_size, spec.mlp_bias
+        h, f, bias = spec.hidden_size, width or spec.ffn_hidden_size, spec.mlp_bias
         self.fc1 = nn.Linear(h, f, bias=bias)
         self.gate = nn.Linear(h, f, bias=bias) if spec.gated_mlp else None
         self.fc2 = nn.Linear(f, h, bias=bias)
@@ -73,17 +71,23 @@ class Block(nn.Module):  # type: ignore[misc]
     """One layer: attention and MLP, each with its norm, dropout and residual.
 
     Pre-norm is x + f(norm(x)); post-norm (BERT) is norm(x + f(x)). Full recomputation is inside
-    forward, so that what wraps a block (gathering of sharded parameters) stays outside of it.
+    forward, so that what wraps a block (gathering of sharded parameters) stays outside of it. With
+    a `share` of experts the MLP is a mixture.
     """
 
     def __init__(
-        self, spec: TransformerSpec, *, rotary: Rotary | None, recompute: Recompute
+        self,
+        spec: TransformerSpec,
+        *,
+        rotary: Rotary | None,
+        recompute: Recompute,
+        share: Share | None = None,
     ) -> None:
         super().__init__()
         self.attention_norm = make_norm(spec)
         self.attention = Attention(spec, rotary=rotary, recompute=recompute)
         self.mlp_norm = make_norm(spec)
-        self.mlp = Mlp(spec)
+        self.mlp = Mlp(spec) if share is None else make_mixture(spec, share)
         self.dropout = make_dropout(spec)
         self.post_norm = spec.post_norm
         self.recompute = recompute
@@ -130,6 +134,12 @@ class Head(nn.Module):  # type: ignore[misc]
         if self.transform is not None and self.transform_norm is not None:
             x = self.transform_norm(F.gelu(self.transform(x), approximate=self.gelu))
         return x if self.logits is None else self.columns(x, (self.logits,))[0]
+
+
+def make_mixture(spec: TransformerSpec, share: Share = WHOLE) -> Mixture:
+    """Return a layer's experts, of which a rank holds a share."""
+    width = spec.shared_expert_ffn_hidden_size
+    return Mixture(spec, share, Mlp(spec, width) if width else None)
 
 
 def make_norm(spec: TransformerSpec) -> nn.Module:

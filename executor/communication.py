@@ -3,6 +3,7 @@
     stream  kind          what                                              where it is drawn
     tp      EXCHANGE      activations, and their gradients, of tensor ranks inside F B I W
                           or keys and values of context ranks
+    ep      ALL_TO_ALL    tokens to their experts and back, and gradients   inside F B
     dp      UNSHARD       sharded parameters gathered for use               inside F B, before them
     dp      REDUCE_GRAD   a bucket of gradients, or those of one block      beside B, behind it
     dp      REDUCE_TIED   gradients of the two copies of a tied table       before OPTIMIZER
@@ -79,6 +80,8 @@ class _Rank:
             stage, microbatch = (around.stage, around.microbatch) if around else (self._only, -1)
             if one is tied:
                 yield self._span(one._replace(stream="dp"), "REDUCE_TIED")
+            elif one.stream == "ep":
+                yield self._span(one, "ALL_TO_ALL", stage, microbatch)
             elif one.stream == "tp":
                 yield self._span(one, "EXCHANGE", stage, microbatch)
             elif around is not None and around.kind == "OPTIMIZER":

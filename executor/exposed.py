@@ -19,8 +19,8 @@ Interval = tuple[float, float]
 class Transfer(NamedTuple):
     """One collective or message of this rank, from when it really runs until its end.
 
-    `stream` is `tp` or `dp`; `operation` is what was run, such as `all_reduce`. `exposed` are the
-    parts that the compute stream waited for.
+    `stream` is `tp`, `ep` or `dp`; `operation` is what was run, such as `all_reduce`. `exposed`
+    are the parts that the compute stream waited for.
     """
 
     stream: str

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from executor.attention import Rotary
 from executor.blocks import Block, Embedding, Head
+from executor.experts import WHOLE, Experts, Mixture, Share
 from executor.runnable import check_buildable
 from parsim.errors import PlanError
 from parsim.model.transformer import TransformerSpec, check_spec
@@ -39,6 +40,7 @@ class Stage(nn.Module):  # type: ignore[misc]
         embedding: bool,
         head: bool,
         recompute: Recompute,
+        share: Share,
     ) -> None:
         super().__init__()
         self.spec = spec
@@ -46,7 +48,15 @@ class Stage(nn.Module):  # type: ignore[misc]
         rotary = Rotary(spec.head_dim) if spec.rope else None
         self.embedding = Embedding(spec) if embedding else None
         self.layers = nn.ModuleDict(
-            {str(i): Block(spec, rotary=rotary, recompute=recompute) for i in layers}
+            {
+                str(i): Block(
+                    spec,
+                    rotary=rotary,
+                    recompute=recompute,
+                    share=share if spec.has_experts(i) else None,
+                )
+                for i in layers
+            }
         )
         self.head = Head(spec) if head else None
         self.tie()
@@ -80,6 +90,14 @@ class Stage(nn.Module):  # type: ignore[misc]
         tables = [] if self.embedding is None else [self.embedding.token]
         return tables if self.head is None else [*tables, self.head.logits]
 
+    def mixtures(self) -> dict[str, Mixture]:
+        """The layers' mixtures of experts by their path."""
+        return {
+            f"layers.{name}.mlp": layer.mlp
+            for name, layer in self.layers.items()
+            if isinstance(layer.mlp, Mixture)
+        }
+
     def num_parameters(self) -> int:
         """Count values of all parameters here, a shared table once."""
         return sum(parameter.numel() for parameter in self.parameters())
@@ -96,10 +114,12 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
     dtype: torch.dtype = torch.float32,
     recompute: Recompute = Recompute.NONE,
     seed: int = 0,
+    share: Share = WHOLE,
 ) -> Stage:
     """Build the stage that holds `num_layers` layers from `first_layer` on, with first weights.
 
-    On the meta device there are no weights. Leaves the global random generators alone.
+    Of each layer's experts it has a `share`. On the meta device there are no weights. Leaves the
+    global random generators alone.
 
     Raises:
         ModelError: the spec contradicts itself.
@@ -114,7 +134,9 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
             f"whose layers are 0..{spec.num_layers - 1}"
         )
     with torch.device("meta"):
-        stage = Stage(spec, layers=layers, embedding=embedding, head=head, recompute=recompute)
+        stage = Stage(
+            spec, layers=layers, embedding=embedding, head=head, recompute=recompute, share=share
+        )
     _allocate(stage, torch.device(device), dtype)
     if torch.device(device).type != "meta":
         fill_parameters(stage, seed)
@@ -158,7 +180,23 @@ def fill_parameters(stage: Stage, seed: int) -> None:
     for name, parameter in stage.named_parameters():
         tied_copy = stage.tied and name == OUTPUT_TABLE
         source = TOKEN_TABLE if tied_copy else name
-        parameter.copy_(first_values(source, tuple(parameter.shape), seed))
+        if ".experts." not in name:
+            parameter.copy_(first_values(source, tuple(parameter.shape), seed))
+    for path, mixture in stage.mixtures().items():
+        _fill_experts(f"{path}.experts", mixture.experts, seed)
+
+
+def _fill_experts(path: str, experts: Experts, seed: int) -> None:
+    """Each expert's values hang on its number in the layer, of which a rank may hold a slice."""
+    share = experts.share
+    for name, parameter in experts.named_parameters():
+        for number, values in enumerate(parameter, experts.first):
+            if name.endswith("bias"):
+                values.zero_()
+                continue
+            rows, width, *rest = values.shape
+            whole = first_values(f"{path}.{number}.{name}", (rows, width * share.etp, *rest), seed)
+            values.copy_(whole.narrow(1, share.slice * width, width))
 
 
 def first_values(name: str, shape: tuple[int, ...], seed: int) -> Tensor:

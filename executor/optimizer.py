@@ -60,7 +60,7 @@ class StageOptimizer:
     def __init__(self, replicas: Sequence[Replica], config: OptimizerConfig) -> None:
         self.replicas = tuple(replicas)
         self.masters = {
-            _share_name(bucket, replica): Masters(bucket, replica.buckets)
+            f"{bucket.names[0]}.{bucket.groups.place}": Masters(bucket)
             for replica in replicas
             if replica.buckets is not None and needs_masters(replica)
             for bucket in replica.buckets.buckets
@@ -156,9 +156,9 @@ class Masters:
     parameters is a view of it, so that it costs no memory; that of bf16 parameters is a copy.
     """
 
-    def __init__(self, bucket: Bucket, buckets: GradientBuckets) -> None:
+    def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
-        self._group = buckets.groups.shard
+        self._group = bucket.groups.shard
         dtype = local_tensor(bucket.parameters[0]).dtype
         self._weights = torch.zeros_like(bucket.flat, dtype=dtype)
         _move(bucket, self._weights)
@@ -213,10 +213,9 @@ def _held(replica: Replica, plan: Plan) -> Iterator[tuple[nn.Parameter, Tensor, 
             if parameter.grad is not None:
                 yield parameter, local_tensor(parameter.grad), ranks // _parts(parameter)
         return
-    shards = replica.mesh["dp_shard"].size() if replica.buckets.sharded else 1
     for bucket in replica.buckets.buckets:
         for parameter, piece in bucket.pieces():
-            yield parameter, piece, ranks // _parts(parameter) // shards
+            yield parameter, piece, ranks // _parts(parameter) // bucket.groups.shards
 
 
 def _parts(parameter: nn.Parameter) -> int:
@@ -227,12 +226,6 @@ def _parts(parameter: nn.Parameter) -> int:
     for dim, placement in enumerate(parameter.placements):
         parts *= 1 if placement.is_replicate() else parameter.device_mesh.size(dim)
     return parts
-
-
-def _share_name(bucket: Bucket, replica: Replica) -> str:
-    """The same on the ranks that hold the same part of a bucket, and on no others."""
-    tp, shard = (replica.mesh[axis].get_local_rank() for axis in ("tp", "dp_shard"))
-    return f"{bucket.names[0]}.tp{tp}.shard{shard}"
 
 
 def _direct(replicas: Sequence[Replica]) -> dict[str, nn.Parameter]:

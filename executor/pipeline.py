@@ -58,7 +58,7 @@ class PipelineRunner:
     ) -> None:
         compat.require_compatible()
         buckets = buckets or {}
-        reduced = any(held.groups.copies > 1 for held in buckets.values())
+        reduced = any(held.reduced for held in buckets.values())
         dp_kind = _dp_kind(stages, reduced)
         backend = dist.get_backend(group)
         check_runnable(schedule, zero_stage=zero_stage, dp_kind=dp_kind, backend=backend)

@@ -44,7 +44,8 @@ def record_steps(
     typical yet (NaN). Its `meta` has that length, `recorded_step_s`, and `recording_cost`: the
     fastest recorded step over the fastest plain one, less 1. Every rank must call it.
     """
-    traffic = Traffic(_groups(trainer), device)
+    exchange = None if trainer.experts is None else trainer.experts.exchange
+    traffic = Traffic(_groups(trainer), device, [] if exchange is None else [exchange])
     traffic.learn()
     plain, recorded, recorders = [], [], []
     for _ in range(pairs):
@@ -69,6 +70,9 @@ def _groups(trainer: Trainer) -> dict[str, list[dist.ProcessGroup]]:
         for stream, names in axes.items()
     }
     found["tp"] += [] if trainer.context is None else [trainer.context]
+    if trainer.experts is not None:
+        reduced = (trainer.experts.gradients.replicate, trainer.experts.gradients.shard)
+        found["dp"] += [group for group in reduced if group is not None]
     return {stream: groups for stream, groups in found.items() if groups}
 
 
@@ -76,9 +80,9 @@ def _recorder(trainer: Trainer, device: torch.device, traffic: Traffic) -> SpanR
     tied = trainer.tied is not None and trainer.tied.group is not None
     stages = trainer.schedule.stages_on(trainer.mesh["pp"].get_local_rank())
     buckets = {
-        stage: len(replica.buckets.buckets)
+        stage: replica.buckets.reduced
         for stage, replica in zip(stages, trainer.replicas, strict=True)
-        if replica.buckets is not None and replica.buckets.groups.copies > 1
+        if replica.buckets is not None and replica.buckets.reduced
     }
     holds_table = any(replica.stage.tied_parameters() for replica in trainer.replicas)
     return SpanRecorder(

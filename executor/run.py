@@ -12,6 +12,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from executor.checkpoint import Checkpoints
 from executor.checkpoint_record import what_is_trained
 from executor.data import Corpus, batches
 from executor.faults import HERE, fatal, writing
+from executor.load import Rows, expert_load, watched
 from executor.measure import Batch, Spread, Steps, known, mean_over_ranks, take_steps
 from executor.memory import peak_bytes
 from executor.mesh import DeviceReport, rank_device
@@ -70,10 +72,15 @@ def run(scenario: Scenario, report: DeviceReport, options: Namespace) -> None:
         timeline = record_steps(trainer, mine, device, typical=typical)
         HERE.enter("memory", options.warmup + options.steps + 2 * PAIRS)
         last = next(mine)
-        peaks = _gathered(peak_bytes(trainer, device, lambda: trainer.step(*last)))
+        rows: list[Rows | None] = []
+        taken = partial(watched, trainer, lambda: trainer.step(*last))
+        peaks = _gathered(peak_bytes(trainer, device, lambda: rows.append(taken())))
+        load = expert_load(trainer, rows[-1], scenario.job.software.expert_imbalance)
         if dist.get_rank() == 0 and timeline is not None:
             HERE.enter("write")
             steps = replace(steps, restarts=checkpoints.attempt)
+            if load is not None:
+                timeline = replace(timeline, meta={**timeline.meta, "expert_load": load})
             _write(scenario, report, options.out, options.warmup, steps, timeline, peaks, checked)
 
 
@@ -222,6 +229,7 @@ def run_document(
             "loss": [known(loss) for loss in steps.losses],
             "lost_on_ranks": list(steps.lost_on),
             "restarts": steps.restarts,
+            **_load(timeline),
         },
         "error": {
             "step_time": known(predicted.step_time / spread.median - 1.0),
@@ -229,6 +237,12 @@ def run_document(
         },
         "verify": checked,
     }
+
+
+def _load(timeline: Timeline) -> dict[str, Any]:
+    """How uneven the load of experts was, where they are spread over ranks."""
+    load = timeline.meta.get("expert_load")
+    return {} if load is None else {"expert_load": load}
 
 
 def bubble_fraction(timeline: Timeline) -> float:

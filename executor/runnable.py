@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from parsim.errors import ModelError, PlanError, ScheduleError
-from parsim.model.transformer import TransformerSpec
+from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.plan import Plan
-from parsim.plan.executor_rules import freed
+from parsim.plan.executor_rules import freed, unbuildable
 from parsim.schedule import Kind, Schedule, schedule_of
 from parsim.schedule.check import check_schedule
 from parsim.schedule.lowering import lower
@@ -82,18 +82,9 @@ def check_buildable(spec: TransformerSpec) -> None:
     Raises:
         ModelError: naming the part.
     """
-    parts = {
-        f"num_experts={spec.num_experts}: experts": spec.num_experts,
-        f"kv_lora_rank={spec.kv_lora_rank}: latent attention": spec.kv_lora_rank,
-        f"window={spec.window}: windowed attention": any(
-            map(spec.has_window, range(spec.num_layers))
-        ),
-        "qk_norm=true: normalised queries and keys": spec.qk_norm,
-        f"layer_pattern={spec.layer_pattern}: layers of one part": spec.layer_pattern,
-    }
-    for part, present in parts.items():
-        if present:
-            raise ModelError(f"{part} can be simulated but not run yet; run a dense model")
+    message = unbuildable(build_transformer(spec))
+    if message is not None:
+        raise ModelError(message)
 
 
 def with_communication(schedule: Schedule, dp_kind: DpKind) -> Schedule:

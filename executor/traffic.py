@@ -63,13 +63,19 @@ class Traffic:
 
     `groups` holds the process groups of more than one rank by stream, `tp` and `dp`, or only
     those streams that occur: where there is one, everything is its. Context-parallel ranks exchange
-    activations as tensor-parallel ones do, on `tp`.
+    activations as tensor-parallel ones do, on `tp`. An all-to-all is on stream `ep`; `routed` are
+    the groups that have them, which may be those of another stream too.
     """
 
     def __init__(
-        self, groups: Mapping[str, Sequence[dist.ProcessGroup]], device: torch.device
+        self,
+        groups: Mapping[str, Sequence[dist.ProcessGroup]],
+        device: torch.device,
+        routed: Sequence[dist.ProcessGroup] = (),
     ) -> None:
         self.waits: list[Interval] = []
+        self._routed_groups = tuple(routed)
+        self._routed: set[int] = set()
         self._groups = dict(groups)
         self._device = device
         self._alone = dist.get_world_size() == 1
@@ -85,8 +91,14 @@ class Traffic:
             compat.start_ranges(kernels=self._kernels)
             if len(self._groups) > 1:
                 self._practise(groups)
-            channels = [one.channel for one in self._ranges() if collective(one.name)]
-            self._channels.update(dict.fromkeys(channels, stream))
+            self._channels.update(dict.fromkeys(self._practised(), stream))
+        if self._kernels and self._routed_groups:
+            compat.start_ranges(kernels=True)
+            self._practise(self._routed_groups)
+            self._routed.update(self._practised())
+
+    def _practised(self) -> list[int]:
+        return [one.channel for one in self._ranges() if collective(one.name)]
 
     def _practise(self, groups: Iterable[dist.ProcessGroup]) -> None:
         for group in groups:
@@ -156,12 +168,17 @@ class Traffic:
 
     def _transfers(self, ranges: Iterable[Range]) -> Iterator[Transfer]:
         for one in ranges:
-            operation, stream = collective(one.name), self._stream(one.channel)
             if one.name == CONTEXT_RANGE and not self._kernels:
                 yield Transfer("tp", "send_recv", one.start, one.end)
-            elif operation is None or one.on_device != self._kernels:
                 continue
-            elif operation not in _OTHERS or (operation == "SendRecv" and stream == "tp"):
+            operation, stream = collective(one.name), self._stream(one.channel)
+            if not operation or one.on_device != self._kernels:
+                continue
+            # NCCL's all-to-all is made of messages; those of a pipeline are on other channels
+            message = operation == "SendRecv"
+            if operation == "all_to_all" or (message and one.channel in self._routed):
+                yield Transfer("ep", operation, one.start, one.end)
+            elif operation not in _OTHERS or (message and stream == "tp"):
                 yield Transfer(stream, operation, one.start, one.end)
 
     def _stream(self, channel: int) -> str:

@@ -1,6 +1,6 @@
 """One rank's part of a plan, ready to train: stages, their parallelism, schedule, optimizer.
 
-Order of application, stage by stage: weights, context, tensor and data parallelism, then the
+Order of application, stage by stage: weights, context, tensor, expert, data parallelism, then the
 pipeline's runner around all stages of the rank. Without a pipeline the step is a plain loop.
 """
 
@@ -15,12 +15,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from executor.experts import WHOLE
 from executor.loss import check_trainable
 from executor.mesh import build_mesh, coordinates
 from executor.module import build_stage, seed_dropout
 from executor.optimizer import OptimizerConfig, StageOptimizer
 from executor.parallel.context import apply_context_parallel, context_group
 from executor.parallel.data import LossFn, Replica, apply_data_parallel
+from executor.parallel.experts import ExpertPlace, apply_expert_parallel, expert_place
 from executor.parallel.precision import edge_dtype, logits_dtype, storage_dtype
 from executor.parallel.refused import check_context, check_split_backward
 from executor.parallel.tensor import apply_tensor_parallel, training_loss
@@ -46,7 +48,8 @@ class Trainer:
     runner: PipelineRunner | None
     tied: TiedTable | None
     optimizer: StageOptimizer
-    context: dist.ProcessGroup | None
+    context: dist.ProcessGroup | None = None
+    experts: ExpertPlace | None = None
 
     def gradients(self, tokens: Tensor, targets: Tensor) -> list[float]:
         """Forward and backward of this replica's batch; losses where the last stage is.
@@ -74,7 +77,9 @@ class Trainer:
     def groups(self) -> list[dist.ProcessGroup]:
         """All groups of ranks that exchange something."""
         own = (self.context, None if self.tied is None else self.tied.group)
-        return [*self.mesh.get_all_groups(), *(group for group in own if group is not None)]
+        routed = [] if self.experts is None else self.experts.groups()
+        held = [group for group in own if group is not None]
+        return [*self.mesh.get_all_groups(), *held, *routed]
 
 
 def build_trainer(
@@ -98,8 +103,9 @@ def build_trainer(
     schedule = schedule_of(plan)
     check_split_backward(plan, schedule)
     check_context(plan, spec, device.type)
+    experts = expert_place(plan, spec, device.type)
     replicas = tuple(
-        _replica(spec, plan, mesh, context, stage, device=device, seed=seed)
+        _replica(spec, plan, mesh, context, stage, experts, device=device, seed=seed)
         for stage in schedule.stages_on(pp)
     )
     # every token of a causal model's text counts, of which all ranks hold equally many
@@ -115,6 +121,7 @@ def build_trainer(
         tied=_tied(spec, plan, mesh, schedule),
         optimizer=StageOptimizer(replicas, optimizer or OptimizerConfig()),
         context=context,
+        experts=experts,
     )
 
 
@@ -131,6 +138,7 @@ def _replica(
     mesh: DeviceMesh,
     context: dist.ProcessGroup | None,
     stage: int,
+    experts: ExpertPlace | None,
     *,
     device: torch.device,
     seed: int,
@@ -146,10 +154,12 @@ def _replica(
         dtype=storage_dtype(plan),
         recompute=plan.recompute,
         seed=seed,
+        share=WHOLE if experts is None else experts.share,
     )
     apply_context_parallel(built, plan, context)
     apply_tensor_parallel(built, mesh["tp"], sequence_parallel=plan.sequence_parallel)
-    return apply_data_parallel(built, plan, mesh)
+    apply_expert_parallel(built, experts)
+    return apply_data_parallel(built, plan, mesh, None if experts is None else experts.gradients)
 
 
 def _runner(

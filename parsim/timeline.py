@@ -29,10 +29,10 @@ class Span(NamedTuple):
 
     `kind` is an action kind of the schedule (F B I W SEND_F ... REDUCE_GRAD), or OPTIMIZER,
     GATHER_PARAM, REDUCE_TIED, GRAD_NORM, STRAGGLER; inside actions EXCHANGE (activations between
-    tensor ranks, keys and values between context ranks) and SHARD (sharded parameters and
-    gradients). `stage` and `microbatch` are -1 where they mean nothing. `exposed` is the part of a
-    compute span that is communication, and the part of a communication span that the compute stream
-    waited for, seconds.
+    tensor ranks, keys and values between context ranks), ALL_TO_ALL (tokens to experts and back, on
+    stream `ep`) and SHARD (sharded parameters and gradients). `stage` and `microbatch` are -1 where
+    they mean nothing. `exposed` is the part of a compute span that is communication, and the part
+    of a communication span that the compute stream waited for, seconds.
     """
 
     rank: int

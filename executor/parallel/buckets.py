@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+from weakref import WeakMethod
 
 import torch
 import torch.distributed as dist
@@ -29,15 +31,34 @@ class Groups:
     """Ranks that hold the same parameters; None where a group would be of one rank.
 
     Gradients are scattered over `shard` (each rank keeps its share) and summed over `replicate`.
+    The sum is that over `replicas`, where these are not the ranks of both groups. `part` names what
+    the ranks hold where others hold other parts of the same parameters.
     """
 
     replicate: dist.ProcessGroup | None = None
     shard: dist.ProcessGroup | None = None
+    replicas: int | None = None
+    part: str = ""
 
     @property
     def copies(self) -> int:
-        """Ranks whose gradients are averaged."""
+        """Ranks whose gradients are added up."""
         return _size(self.replicate) * _size(self.shard)
+
+    @property
+    def shards(self) -> int:
+        """Ranks that each keep a share."""
+        return _size(self.shard)
+
+    @property
+    def divisor(self) -> int:
+        """What the sum is divided by, for the mean over replicas."""
+        return self.copies if self.replicas is None else self.replicas
+
+    @property
+    def place(self) -> str:
+        """What this rank has of the gradients; the same on ranks that have the same."""
+        return f"{self.part}.shard{_rank(self.shard)}"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -50,6 +71,7 @@ class Bucket:
 
     names: list[str]
     parameters: list[nn.Parameter]
+    groups: Groups
     flat: Tensor
     share: slice
     missing: set[int] = field(default_factory=set)
@@ -83,7 +105,8 @@ class GradientBuckets:
     A parameter's gradient moves into its bucket as soon as backward has it, and a full bucket is
     sent at once if `overlap` and `last_backward` are set; otherwise `send` or `finish` does it.
     Split backwards write gradients without telling anybody: call `collect` after each. A parameter
-    of `alone` has a bucket to itself. Gradients are multiplied by nothing: scale the loss.
+    of `alone` has a bucket to itself. Gradients are multiplied by nothing: scale the loss. The
+    parameters of `others` are held by other ranks, and have buckets of their own.
     """
 
     def __init__(
@@ -96,13 +119,17 @@ class GradientBuckets:
         wire: torch.dtype,
         overlap: bool,
         alone: Collection[nn.Parameter] = (),
+        others: Sequence[tuple[Mapping[str, nn.Parameter], Groups]] = (),
     ) -> None:
-        self.groups = groups
         self.wire = wire
         self.overlap = overlap
         self.last_backward = True
-        lists = _fill(parameters, bucket_bytes / wire.itemsize, alone)
-        self.buckets = [_bucket(items, groups, dtype) for items in lists]
+        limit = bucket_bytes / wire.itemsize
+        self.buckets = [
+            _bucket(items, where, dtype)
+            for some, where in ((parameters, groups), *others)
+            for items in _fill(some, limit, alone)
+        ]
         self._place = {
             parameter: (index, bucket, view)
             for bucket in self.buckets
@@ -110,13 +137,20 @@ class GradientBuckets:
         }
         for bucket in self.buckets:
             bucket.missing = set(range(len(bucket.parameters)))
+        # weak: Python does not look for cycles in hooks, so that neither would ever be freed
+        arrived = WeakMethod(self._arrived)
         for parameter in self._place:
-            parameter.register_post_accumulate_grad_hook(self._arrived)
+            parameter.register_post_accumulate_grad_hook(partial(_call, arrived))
 
     @property
     def sharded(self) -> bool:
-        """Whether each rank has only its share of the averaged gradients."""
-        return self.groups.shard is not None
+        """Whether each rank has only its share of the averaged gradients, of some at least."""
+        return any(bucket.groups.shard is not None for bucket in self.buckets)
+
+    @property
+    def reduced(self) -> int:
+        """How many buckets are sent to other ranks."""
+        return sum(bucket.groups.copies > 1 for bucket in self.buckets)
 
     def zero(self) -> None:
         """Forget the gradients of the last step."""
@@ -157,9 +191,9 @@ class GradientBuckets:
     def whole(self) -> Iterator[tuple[str, nn.Parameter, Tensor]]:
         """Every parameter's averaged gradient, gathered from the shares bucket by bucket."""
         for bucket in self.buckets:
-            if self.groups.shard is not None:
+            if bucket.groups.shard is not None:
                 mine = bucket.flat[bucket.share].clone()
-                ALL_GATHER(bucket.flat, mine, group=self.groups.shard)
+                ALL_GATHER(bucket.flat, mine, group=bucket.groups.shard)
             for name, (parameter, view) in zip(bucket.names, bucket.views(), strict=True):
                 yield name, parameter, view
 
@@ -186,32 +220,39 @@ class GradientBuckets:
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _launch(self, bucket: Bucket) -> None:
         bucket.launched = True
+        groups = bucket.groups
         _sum_partial(bucket)
-        if self.groups.copies == 1:
+        if groups.divisor > 1:
+            bucket.flat.div_(groups.divisor)
+        if groups.copies == 1:
             return
-        bucket.flat.div_(self.groups.copies)
         bucket.sent = bucket.flat if self.wire == bucket.flat.dtype else bucket.flat.to(self.wire)
         mine = bucket.sent[bucket.share]
-        if self.groups.shard is not None:
+        if groups.shard is not None:
             # not in place: gloo may still read the input while it writes the output
             scattered = torch.empty_like(mine)
-            work = REDUCE_SCATTER(scattered, bucket.sent, group=self.groups.shard, async_op=True)
+            work = REDUCE_SCATTER(scattered, bucket.sent, group=groups.shard, async_op=True)
             bucket.work, bucket.sent = work, scattered
         else:
-            group = self.groups.replicate
-            bucket.work = dist.all_reduce(bucket.sent, group=group, async_op=True)
+            bucket.work = dist.all_reduce(bucket.sent, group=groups.replicate, async_op=True)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _land(self, bucket: Bucket) -> None:
         if bucket.work is not None and bucket.sent is not None:
             bucket.work.wait()
-            if self.groups.shard is not None and self.groups.replicate is not None:
-                dist.all_reduce(bucket.sent, group=self.groups.replicate)
+            if bucket.groups.shard is not None and bucket.groups.replicate is not None:
+                dist.all_reduce(bucket.sent, group=bucket.groups.replicate)
             if bucket.sent is not bucket.flat:
                 bucket.flat[bucket.share].copy_(bucket.sent)
         bucket.work = bucket.sent = None
         bucket.launched = False
         bucket.missing = set(range(len(bucket.parameters)))
+
+
+def _call(hook: WeakMethod[Any], parameter: nn.Parameter) -> None:
+    call = hook()
+    if call is not None:
+        call(parameter)
 
 
 def local_tensor(value: Tensor) -> Tensor:
@@ -285,6 +326,7 @@ def _bucket(
     return Bucket(
         names=[name for name, _ in items],
         parameters=[parameter for _, parameter in items],
+        groups=groups,
         flat=torch.zeros(share * shards, dtype=dtype, device=locals_[0].device),
         share=slice(mine * share, (mine + 1) * share),
     )

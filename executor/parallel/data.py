@@ -147,15 +147,19 @@ class Replica:
             yield name, parameter, like_parameter(parameter, view)
 
 
-def apply_data_parallel(stage: Stage, plan: Plan, mesh: DeviceMesh) -> Replica:
+def apply_data_parallel(
+    stage: Stage, plan: Plan, mesh: DeviceMesh, experts: Groups | None = None
+) -> Replica:
     """Wrap a stage, tensor-parallel or not, for the data axes of a mesh.
+
+    `experts` are the groups of its experts' gradients, where these are not those of the mesh.
 
     Raises:
         PlanError: a combination that would train wrongly, with the reason.
     """
     check_parallel(plan)
     apply_autocast(stage, plan, mesh.device_type)
-    kind = data_kind(plan)
+    kind = data_kind(plan) if experts is None else "buckets"
     module: nn.Module = stage
     buckets = None
     if kind == "fully_shard":
@@ -170,7 +174,7 @@ def apply_data_parallel(stage: Stage, plan: Plan, mesh: DeviceMesh) -> Replica:
             static_graph=plan.num_microbatches == 1,
         )
     elif kind == "buckets":
-        buckets = _buckets(stage, plan, mesh)
+        buckets = _buckets(stage, plan, mesh, experts)
     return Replica(stage=stage, module=module, kind=kind, plan=plan, mesh=mesh, buckets=buckets)
 
 
@@ -227,12 +231,15 @@ def _fully_shard(stage: Stage, plan: Plan, mesh: DeviceMesh) -> None:
     fully_shard(stage, **options)
 
 
-def _buckets(stage: Stage, plan: Plan, mesh: DeviceMesh) -> GradientBuckets:
+def _buckets(stage: Stage, plan: Plan, mesh: DeviceMesh, experts: Groups | None) -> GradientBuckets:
+    parameters = trainable(stage.named_parameters())
+    routed = {name: one for name, one in parameters.items() if ".experts." in name and experts}
     return GradientBuckets(
-        trainable(stage.named_parameters()),
+        {name: one for name, one in parameters.items() if name not in routed},
         Groups(
             replicate=_group(mesh, "dp_replicate"),
             shard=_group(mesh, "dp_shard"),
+            part=f"tp{mesh['tp'].get_local_rank()}",
         ),
         bucket_bytes=plan.bucket_bytes,
         dtype=gradient_dtype(plan),
@@ -241,6 +248,7 @@ def _buckets(stage: Stage, plan: Plan, mesh: DeviceMesh) -> GradientBuckets:
         overlap=plan.overlap_grad_reduce and plan.pp == 1,
         # both copies of a tied table are then cut into the same shares, which can be summed
         alone=stage.tied_parameters(),
+        others=[(routed, experts)] if experts else [],
     )
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from executor.compat import SPLIT_BACKWARD_MIXES_OUTPUTS, TORCH_VERSION
 from parsim.errors import PlanError
+from parsim.model.model import Model
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
-from parsim.plan.executor_rules import rounded, unmergeable, wrong_training
+from parsim.plan.executor_rules import rounded, unmergeable, wrong_experts, wrong_training
 from parsim.plan.record import precision
 from parsim.schedule import Kind, Schedule
 
@@ -42,6 +43,17 @@ def check_context(plan: Plan, spec: TransformerSpec, device_type: str) -> None:
             f"cp={plan.cp} with precision={plan.precision!r}: blocks of attention run in 16 bit on "
             f"a GPU; use precision='bf16' or 'bf16_amp', or cp=1"
         )
+
+
+def check_experts(plan: Plan, model: Model) -> None:
+    """Refuse plans whose gradients of experts would be wrong.
+
+    Raises:
+        PlanError: naming the combination and what to use instead.
+    """
+    message = wrong_experts(plan, model)
+    if message is not None:
+        raise PlanError(message)
 
 
 def check_split_backward(plan: Plan, schedule: Schedule) -> None:

@@ -92,6 +92,8 @@ def check_splits(spec: TransformerSpec, degree: int, *, sequence_parallel: bool)
         "ffn_hidden_size": spec.ffn_hidden_size,
         "padded_vocab_size": spec.vocab_rows,
     }
+    if spec.shared_expert_ffn_hidden_size:
+        sizes["shared_expert_ffn_hidden_size"] = spec.shared_expert_ffn_hidden_size
     if sequence_parallel:
         sizes["seq_len"] = spec.seq_len
     for name, size in sizes.items():
@@ -104,11 +106,19 @@ def check_splits(spec: TransformerSpec, degree: int, *, sequence_parallel: bool)
 
 
 def _block_styles(stage: Stage, path: str, between: Placement) -> dict[str, Any]:
-    columns = ["attention.q", "attention.k", "attention.v", "mlp.fc1"]
-    columns += ["mlp.gate"] if stage.spec.gated_mlp else []
-    styles: dict[str, Any] = {f"{path}.{name}": _OutputRows() for name in columns}
-    for last in ("attention.projection", "mlp.fc2"):
-        styles[f"{path}.{last}"] = tp.RowwiseParallel(output_layouts=between)
+    mixture = stage.mixtures().get(f"{path}.mlp")
+    columns, rows = ["attention.q", "attention.k", "attention.v"], ["attention.projection"]
+    styles: dict[str, Any] = {}
+    if mixture is None or mixture.shared is not None:
+        mlp = "mlp" if mixture is None else "mlp.shared"
+        columns += [f"{mlp}.{name}" for name in ("fc1", "gate")[: 1 + stage.spec.gated_mlp]]
+        rows += [f"{mlp}.fc2"]
+    if mixture is not None:
+        styles[f"{path}.mlp.router"] = _Repeated()
+    if stage.spec.qk_norm:
+        styles |= {f"{path}.attention.{name}": _Repeated() for name in ("q_norm", "k_norm")}
+    styles |= {f"{path}.{name}": _OutputRows() for name in columns}
+    styles |= {f"{path}.{name}": tp.RowwiseParallel(output_layouts=between) for name in rows}
     styles.update(_norm_styles(path, ("attention_norm", "mlp_norm"), between))
     return styles
 
@@ -151,6 +161,22 @@ class _OutputRows(tp.ParallelStyle):  # type: ignore[misc]  # torch has no types
         for name, parameter in tuple(module.named_parameters(recurse=False)):
             rows = distribute_tensor(parameter.detach(), device_mesh, (Shard(0),))
             module.register_parameter(name, nn.Parameter(rows))
+        return module
+
+
+class _Repeated(tp.ParallelStyle):  # type: ignore[misc]  # torch has no types here
+    """Parameters that each rank has whole, for its own tokens or heads; gradients are summed."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        for name, parameter in tuple(module.named_parameters(recurse=False)):
+            whole = distribute_tensor(parameter.detach(), device_mesh, (Replicate(),))
+            module.register_parameter(name, nn.Parameter(whole))
+
+        def own(parameter: Any) -> Tensor:  # noqa: ANN401
+            found: Tensor = parameter.to_local(grad_placements=(Partial(),))
+            return found
+
+        module.repeated = own
         return module
 
 

@@ -7,10 +7,10 @@ it knows beside them: the backend, the ranks of this machine, a lowered schedule
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from parsim.model.model import Model
-from parsim.model.operators import Loss
+from parsim.model.operators import Attention, Layer, Linear, Loss
 from parsim.plan.record import Plan, precision
 from parsim.plan.rules import SPLIT
 
@@ -19,16 +19,52 @@ def unrunnable(plan: Plan, model: Model) -> str | None:
     """Why the executor refuses a plan of this model, or None."""
     if not any(isinstance(op, Loss) for op in model.head.operators):
         return f"{model.name} has head=none, so there is no loss to train it with; set a head"
-    if model.experts is not None:
-        count = model.experts.count
-        return f"num_experts={count}: experts can be simulated but not run yet; run a dense model"
     core = model.attention
+    rules = (unbuildable(model), _vocabulary(plan, model), wrong_experts(plan, model))
+    found = next((message for message in rules if message is not None), None)
     return (
-        _vocabulary(plan, model)
+        found
         or wrong_training(plan)
         or unmergeable(plan, dropout=core is not None and core.dropout)
         or _split_backward(plan)
     )
+
+
+def unbuildable(model: Model) -> str | None:
+    """The first part of a model that only the simulator has, or None."""
+    part = next((part for layer in model.kinds for part in _simulated(layer)), None)
+    return part and f"{part} can be simulated but not run yet; use a model without it"
+
+
+def _simulated(layer: Layer) -> Iterator[str]:
+    if layer.name in ("mamba_block", "attention_block", "mlp_block"):
+        yield f"layer_pattern: layers of one part ({layer.name})"
+    for op in layer.operators:
+        if isinstance(op, Linear) and op.name == "kv_up":
+            yield f"kv_lora_rank={op.inputs}: latent attention"
+        if isinstance(op, Attention) and op.window is not None:
+            yield f"window={op.window}: windowed attention"
+
+
+def wrong_experts(plan: Plan, model: Model) -> str | None:
+    """What does not go with the experts of a layer, which are reduced over ranks of their own."""
+    experts = model.experts
+    if experts is None:
+        return None
+    if plan.cp > 1:
+        return f"cp={plan.cp}: experts cannot be run with context parallelism yet; use cp=1"
+    if experts.bias and experts.width % plan.etp:
+        return (
+            f"etp={plan.etp} does not divide hidden_size={experts.width}, the width of the last "
+            f"biases of experts, which are divided too; use an etp that divides it"
+        )
+    if plan.zero_stage >= 2 and plan.ep * plan.etp * plan.tp > 1:
+        return (
+            f"zero_stage={plan.zero_stage} with ep={plan.ep}, etp={plan.etp}, tp={plan.tp}: "
+            f"fully_shard would shard the experts over ranks that hold others; use zero_stage=1, "
+            f"or ep=1, etp=1 and tp=1"
+        )
+    return None
 
 
 def wrong_training(plan: Plan) -> str | None:
@@ -70,8 +106,6 @@ def _axes(plan: Plan) -> str | None:
             f"replica_microbatches={list(plan.replica_microbatches)} cannot be run yet: every "
             f"replica gets equally many micro-batches; leave it out"
         )
-    if plan.ep > 1:
-        return f"ep={plan.ep} cannot be run yet; use ep=1"
     if plan.zero_stage == 0 and plan.dp_shard > 1:
         return (
             f"zero_stage=0 with dp_shard={plan.dp_shard}: nothing would average the gradients "

@@ -25,6 +25,7 @@ class Look(NamedTuple):
 TRANSFER: Final = Look("send / receive", "#56B4E9")
 COLLECTIVE: Final = Look("data-parallel collective", "#D55E00")
 EXCHANGE: Final = Look("exchange of activations", "#882255")
+ALL_TO_ALL: Final = Look("experts' all-to-all", "#AA8800")
 
 LOOKS: Final = {
     "F": Look("F  forward", "#0072B2"),
@@ -39,6 +40,7 @@ LOOKS: Final = {
     "SEND_B": TRANSFER,
     "RECV_B": TRANSFER,
     "EXCHANGE": EXCHANGE,
+    "ALL_TO_ALL": ALL_TO_ALL,
     "SHARD": COLLECTIVE,
     "UNSHARD": COLLECTIVE,
     "RESHARD": COLLECTIVE,
@@ -61,6 +63,7 @@ _STREAM_LOOKS: Final = {
     "send": TRANSFER,
     "recv": TRANSFER,
     "tp": EXCHANGE,
+    "ep": ALL_TO_ALL,
     "dp": COLLECTIVE,
 }
 _LIGHTEST: Final = 0.5

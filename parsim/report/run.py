@@ -34,6 +34,7 @@ def run_view(document: dict[str, Any], out: str) -> RenderableType:
         *_timed(measured),
         f"bubble {percent(measured['bubble_fraction'])}; loss {_loss(loss[0])} -> "
         f"{_loss(loss[-1])} over {len(loss)} steps",
+        _load(measured.get("expert_load")),
         f"recording a step costs {percent(measured['recording_cost'], signed=True)} of its time",
         _verified(document["verify"]),
         f"device: {document['device']}; written to {out}, the curve of the loss as loss.png",
@@ -75,6 +76,15 @@ def _timed(measured: dict[str, Any]) -> Iterator[str]:
         f"over {step['n']} steps"
     )
     yield f"{measured['tokens_per_s']:,.0f} tokens/s, MFU {percent(measured['mfu'])}"
+
+
+def _load(found: dict[str, float] | None) -> str:
+    if found is None:
+        return ""
+    return (
+        f"experts: the busiest of the ranks that share a layer's got {found['mean']:.2f} times the "
+        f"mean of tokens (worst layer {found['max']:.2f}); predicted: {found['assumed']:.2f}"
+    )
 
 
 def _verified(found: dict[str, Any] | None) -> str:

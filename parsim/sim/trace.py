@@ -14,7 +14,7 @@ from parsim.plan import Plan
 from parsim.schedule import Action, Kind
 from parsim.sim.critical_path import critical_path
 from parsim.sim.evaluate import Evaluation
-from parsim.sim.inner import inner_spans, tensor_parts
+from parsim.sim.inner import inner_spans, routed_shares, tensor_parts
 from parsim.sim.memory_curves import memory_curves
 from parsim.sim.own_costs import exposed_parts
 from parsim.sim.placed import Placed, placed_actions
@@ -33,7 +33,9 @@ def build_timeline(
     placed = list(placed_actions(found))
     spans = [_compute_span(found, item) for item in placed]
     tensor = tensor or tensor_parts(job, plan, layers, found.costs)
-    spans += list(inner_spans(spans, tensor))
+    spread = plan.ep * plan.etp > 1
+    routed = routed_shares(job, plan, layers) if spread else None
+    spans += list(inner_spans(spans, tensor, routed))
     spans += list(_send_spans(found, placed)) + list(_bucket_spans(found))
     spans += list(_tied_spans(found)) + list(_tail_spans(found))
     in_order = ordered(spans)

@@ -9,7 +9,7 @@ Of each rank, with its actions (F B I W) in the pipeline phase:
 phase in which no action of the rank runs. Exposed communication is what the compute stream waited
 for, in the whole step; by stream of the spans that it waited for:
 
-    exposed_communication_s = exposed_tp_s + exposed_dp_s + exposed_p2p_s
+    exposed_communication_s = exposed_tp_s + exposed_ep_s + exposed_dp_s + exposed_p2p_s
     tp    exchanges of activations, inside actions
     dp    sharded parameters and gradients, inside actions and beside them; what is left of the
           reduction of gradients after the last action; parameters gathered after the update
@@ -31,6 +31,7 @@ from parsim.timeline import ACTIONS, Span, Timeline
 
 EXPOSED = {
     "exposed_tp_s": ("tp",),
+    "exposed_ep_s": ("ep",),
     "exposed_dp_s": ("dp",),
     "exposed_p2p_s": ("send", "recv"),
 }
@@ -76,9 +77,11 @@ def quantities_of(timeline: Timeline, groups: Groups) -> Quantities:
         known = [peaks[r] for r in group if r in peaks]
         if known:
             ranks[rank][PEAK] = max(known)
-    return Quantities(
-        step=_step(timeline, ranks, fmean(phases.values())), kinds=_kinds(own.values()), ranks=ranks
-    )
+    step = _step(timeline, ranks, fmean(phases.values()))
+    if not any(span.stream == "ep" for spans in own.values() for span in spans):
+        for found in (step, *ranks.values()):  # no experts are spread over ranks
+            del found["exposed_ep_s"]
+    return Quantities(step=step, kinds=_kinds(own.values()), ranks=ranks)
 
 
 def is_action(span: Span) -> bool:
@@ -132,9 +135,8 @@ def _exposed(spans: Sequence[Span], actions: Sequence[Span]) -> dict[str, float]
         for name, streams in EXPOSED.items()
     }
     whole = sum(action.exposed for action in actions)
-    unnamed = max(
-        0.0, _unless_rounding(whole - parts["exposed_tp_s"] - parts["exposed_dp_s"], whole)
-    )
+    named = parts["exposed_tp_s"] + parts["exposed_ep_s"] + parts["exposed_dp_s"]
+    unnamed = max(0.0, _unless_rounding(whole - named, whole))
     return {"exposed_communication_s": sum(parts.values()) + unnamed, **parts}
 
 

@@ -231,6 +231,11 @@ def _notes(predicted: Timeline, measured: Timeline, ours: Groups, theirs: Groups
     plans = [one.meta.get("plan") for one in (predicted, measured)]
     if all(plans) and plans[0] != plans[1]:
         yield f"the plans differ: predicted {plans[0]}, measured {plans[1]}"
+    if load := measured.meta.get("expert_load"):
+        yield (
+            f"the busiest of the ranks that share a layer's experts got {load['mean']:.2f} times "
+            f"the mean of tokens (worst layer {load['max']:.2f}); predicted: {load['assumed']:.2f}"
+        )
     if [one.meta.get("source") for one in (predicted, measured)] == ["measured", "predicted"]:
         yield "the first timeline is a measurement and the second a prediction: swapped?"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 
@@ -13,13 +13,15 @@ from parsim.cluster.reader import load_catalog
 from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.plan import Plan, Recompute
 from parsim.plan.divisors import divisors
+from parsim.plan.executor_rules import wrong_experts
 from parsim.plan.record import AXES
 from parsim.plan.rules import SCHEDULE_NAMES, violation
 from tests.executor.random_schedules import random_schedule
 from tests.executor.workers.specs import SPECS
 
 FAMILIES = ("gpt", "llama", "llama-mha", "bert")
-MODELS = {name: replace(SPECS[name], num_layers=5) for name in FAMILIES}
+MIXTURES = ("mixtral", "qwen3", "experts with all")
+MODELS = {name: replace(SPECS[name], num_layers=5) for name in (*FAMILIES, *MIXTURES)}
 """Five layers: cuts into two or four stages are uneven, and two ranks may have two chunks."""
 
 OWN = "own.csv"
@@ -27,7 +29,12 @@ OWN = "own.csv"
 
 
 def random_plans(
-    seed: int, *, ranks: int, count: int, precision: str = "fp32"
+    seed: int,
+    *,
+    ranks: int,
+    count: int,
+    precision: str = "fp32",
+    families: Sequence[str] = FAMILIES,
 ) -> Iterator[tuple[str, Plan]]:
     """Different pairs of a model's name and a plan of so many ranks."""
     rng = random.Random(f"{seed}/{ranks}/{precision}")
@@ -35,11 +42,11 @@ def random_plans(
     cluster = Cluster(system=system, num_nodes=1)
     seen: set[tuple[str, Plan]] = set()
     while len(seen) < count:
-        name = rng.choice(sorted(MODELS))
-        plan = _draw(rng, MODELS[name], ranks, precision)
-        if plan is None or (name, plan) in seen:
+        name = rng.choice(sorted(families))
+        plan, model = _draw(rng, MODELS[name], ranks, precision), build_transformer(MODELS[name])
+        if plan is None or (name, plan) in seen or wrong_experts(plan, model):
             continue
-        if violation(plan, build_transformer(MODELS[name]), cluster) is None:
+        if violation(plan, model, cluster) is None:
             seen.add((name, plan))
             yield name, plan
 
@@ -65,7 +72,13 @@ def _draw(rng: random.Random, spec: TransformerSpec, ranks: int, precision: str)
         rank_order=tuple(rng.sample(AXES, len(AXES))) if rng.random() < 0.3 else AXES,
         precision=precision,
     )
+    plan = _with_experts(rng, plan) if spec.num_experts else plan
     return _with_schedule(rng, spec, plan) if pp > 1 else plan
+
+
+def _with_experts(rng: random.Random, plan: Plan) -> Plan:
+    ep = rng.choice(divisors(plan.stage_ranks))
+    return replace(plan, ep=ep, etp=rng.choice(divisors(plan.stage_ranks // ep)))
 
 
 def _with_schedule(rng: random.Random, spec: TransformerSpec, plan: Plan) -> Plan | None:

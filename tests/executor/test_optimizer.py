@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -115,3 +117,13 @@ def test_norm_is_that_of_all_gradients(precision: str) -> None:
     gradients = [gradient.norm() for _, _, gradient in replica.gradients()]
     expected = float(torch.stack(gradients).norm())
     assert gradient_norm([replica], plan) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_replica_that_nobody_needs_is_freed() -> None:
+    replica, optimizer = build(PURE, OptimizerConfig())
+    train(replica, optimizer, 1)
+    held = weakref.ref(replica.buckets)
+    assert held() is not None
+    del replica, optimizer
+    gc.collect()
+    assert held() is None

@@ -109,6 +109,34 @@ EIGHT: dict[str, Case] = {
     "cp x pipeline x tp": case("llama", cp=2, pp=2, tp=2, num_microbatches=2, **SP),
     "cp x tp x zero 3": case(cp=2, tp=2, dp_shard=2, zero_stage=3, **SP),
 }
+ZERO: Case = {"zero_stage": 1}
+TWO |= {
+    "experts, ddp": case("mixtral", dp_replicate=2),
+    "experts, zero 3": case("qwen3", dp_shard=2, zero_stage=3, num_microbatches=2),
+    "experts, tp": case("experts with all", tp=2, num_microbatches=2, **SP),
+    "ep, dp": case("mixtral", ep=2, dp_replicate=2, num_microbatches=2, **SMALL),
+    "ep, full": case("experts with all", ep=2, dp_replicate=2, recompute="full"),
+    "ep, zero 1": case("qwen3", ep=2, dp_shard=2, num_microbatches=2, **ZERO, **SMALL),
+    "ep, tp": case("qwen3", ep=2, tp=2, recompute="selective", **SP),
+    "etp, dp": case("experts with all", etp=2, dp_replicate=2),
+    "etp, tp": case("mixtral", etp=2, tp=2, recompute="full", num_microbatches=2, **SP),
+}
+FOUR |= {
+    "ep 4": case("mixtral", ep=4, dp_replicate=4),
+    "ep 2 of 4": case("qwen3", ep=2, dp_replicate=4, num_microbatches=2, recompute="full"),
+    "ep 2 of 4, zero 1": case("mixtral", ep=2, dp_shard=4, **ZERO, **SMALL),
+    "ep 2, zero 1, replicated": case("mixtral", ep=2, dp_replicate=2, dp_shard=2, **ZERO),
+    "ep x tp": case("experts with all", ep=2, dp_replicate=2, tp=2, num_microbatches=2, **SP),
+    "ep over dp x tp": case("qwen3", ep=4, dp_shard=2, tp=2, **ZERO, **SP),
+    "ep x etp": case("mixtral", ep=2, etp=2, dp_replicate=2, tp=2, **SP),
+    "ep x pp": case("mixtral", ep=2, dp_replicate=2, pp=2, num_microbatches=4),
+    "ep x pp, tied": case(
+        "experts with all", ep=2, dp_shard=2, pp=2, num_microbatches=4, recompute="full", **ZERO
+    ),
+    "ep x pp, zero bubble": case(
+        "mixtral", ep=2, dp_replicate=2, pp=2, num_microbatches=4, schedule="zb_h1"
+    ),
+}
 BF16: dict[str, Case] = {
     "bf16 ddp": case(dp_replicate=2, precision="bf16", num_microbatches=2),
     "bf16 zero 1": case(dp_shard=2, zero_stage=1, precision="bf16"),
@@ -131,6 +159,27 @@ COUNTS: dict[str, tuple[Case, dict[str, int]]] = {
     "tp + sp": (
         asked("collectives", "llama", tp=2, **SP),
         {"all_reduce": 4, "all_gather": 15, "reduce_scatter": 10},
+    ),
+    # 2 layers: rows of tokens there and back, forward and backward: 2 * 4; counts there forward: 2,
+    # weights of rows there forward and their gradients back: 2 * 2. Sums: 1 bucket, 1 loss
+    "ep": (
+        asked("collectives", "mixtral", ep=2, dp_replicate=2),
+        {
+            "all_reduce": 2,
+            "all_to_all of rows": 8,
+            "all_to_all of weights": 4,
+            "all_to_all of counts": 2,
+        },
+    ),
+    # recomputed layers exchange all of it again
+    "ep, full": (
+        asked("collectives", "mixtral", ep=2, dp_replicate=2, recompute="full"),
+        {
+            "all_reduce": 2,
+            "all_to_all of rows": 12,
+            "all_to_all of weights": 6,
+            "all_to_all of counts": 4,
+        },
     ),
 }
 

@@ -18,11 +18,17 @@ from parsim.schedule import Schedule, build_schedule
 torch = pytest.importorskip("torch")
 
 from executor.parallel.data import data_kind  # noqa: E402
+from executor.parallel.experts import ranks_by_share  # noqa: E402
 from executor.parallel.precision import edge_dtype, gradient_dtype, storage_dtype, wire_dtype  # noqa: E402
-from executor.parallel.refused import check_context, check_parallel, check_split_backward  # noqa: E402
+from executor.parallel.refused import (  # noqa: E402
+    check_context,
+    check_experts,
+    check_parallel,
+    check_split_backward,
+)
 from executor.parallel.tensor import check_splits  # noqa: E402
 from executor.verify import max_relative_error  # noqa: E402
-from tests.executor.workers.specs import GPT  # noqa: E402
+from tests.executor.workers.specs import GPT, MIXTRAL  # noqa: E402
 
 BASE = Plan(precision="fp32")
 
@@ -32,7 +38,6 @@ REFUSED: dict[str, tuple[Plan, str]] = {
         "replica_microbatches=[3, 1] cannot be run yet: every replica gets equally many "
         "micro-batches; leave it out",
     ),
-    "experts": (replace(BASE, ep=2), "ep=2 cannot be run yet; use ep=1"),
     "fp16": (
         replace(BASE, precision="fp16"),
         "precision='fp16': small fp16 gradients become zero without loss scaling, which is not "
@@ -237,3 +242,45 @@ def test_cpu_is_probed() -> None:
     report = probe("cpu")
     assert (report.kind, report.backend, report.shareable) == ("cpu", "gloo", True)
     assert report.count >= 1
+
+
+EXPERTS_REFUSED: dict[str, tuple[Plan, dict[str, Any], str]] = {
+    "context": (
+        replace(BASE, cp=2),
+        {},
+        "cp=2: experts cannot be run with context parallelism yet; use cp=1",
+    ),
+    "zero 3": (
+        replace(BASE, ep=2, dp_shard=2, zero_stage=3),
+        {},
+        "zero_stage=3 with ep=2, etp=1, tp=1: fully_shard would shard the experts over ranks that "
+        "hold others; use zero_stage=1, or ep=1, etp=1 and tp=1",
+    ),
+    "bias": (
+        replace(BASE, etp=3, dp_replicate=3),
+        {"mlp_bias": True},
+        "etp=3 does not divide hidden_size=32, the width of the last biases of experts, which are "
+        "divided too; use an etp that divides it",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPERTS_REFUSED)
+def test_refused_with_experts(name: str) -> None:
+    plan, changes, message = EXPERTS_REFUSED[name]
+    model = build_transformer(replace(MIXTRAL, **changes))
+    with pytest.raises(PlanError) as refused:
+        check_experts(plan, model)
+    assert str(refused.value) == message
+    check_experts(plan, build_transformer(GPT))
+
+
+def test_experts_are_shared_by_neighbours_inside_a_stage() -> None:
+    plan = Plan(pp=2, dp_shard=4, tp=2, ep=2, etp=2, zero_stage=1, sequence_parallel=True)
+    ranks = ranks_by_share(plan)
+    assert ranks.shape == (2, 1, 2, 2, 2)
+    assert ranks[1].flatten().tolist() == list(range(8, 16))
+    assert ranks[0, 0, 1].tolist() == [[4, 5], [6, 7]]
+    other = replace(plan, rank_order=("pp", "tp", "dp_replicate", "dp_shard", "cp"))
+    assert torch.equal(ranks_by_share(other), ranks)
+    assert ranks_by_share(replace(plan, zero_stage=0)).shape == (2, 2, 1, 2, 2)

@@ -31,6 +31,7 @@ TINY = {
     "seq_len": 16,
     "dropout": False,
 }
+EXPERTS = {"num_experts": 6, "experts_per_token": 2, "expert_ffn_hidden_size": 20}
 
 
 def tiny(name: str, **changes: object) -> TransformerSpec:
@@ -62,6 +63,11 @@ FAMILIES = {
     "bert": tiny("bert-base"),
     "bert-no-pooler": tiny("bert-base", pooler=False),
     "bert-no-head": tiny("bert-base", head="none"),
+    "mixtral": tiny("mixtral-8x7b", **EXPERTS),
+    "qwen3-moe": tiny("qwen3-30b-a3b", **EXPERTS),
+    "experts-with-all": tiny(
+        "gpt2", **EXPERTS, shared_expert_ffn_hidden_size=12, dense_layers=1, expert_every=2
+    ),
 }
 TRAINED = {name: spec for name, spec in FAMILIES.items() if spec.head != "none"}
 

@@ -107,11 +107,20 @@ class Counted(TorchDispatchMode):  # type: ignore[misc]  # torch has no types he
         if DTensor in types:
             return NotImplemented
         name = func._schema.name
+        if "c10d" in name and "alltoall" in name:
+            kind = f"all_to_all of {_moved(args[0])}"
+            self.counts[kind] = self.counts.get(kind, 0) + 1
         for kind in ("all_reduce", "all_gather", "reduce_scatter"):
             # allreduce_, _allgather_base_ in place, all_gather_into_tensor for a new tensor
             if "c10d" in name and kind.replace("_", "") in name.replace("_", ""):
                 self.counts[kind] = self.counts.get(kind, 0) + 1
         return func(*args, **(kwargs or {}))
+
+
+def _moved(value: torch.Tensor) -> str:
+    if not value.is_floating_point():
+        return "counts"
+    return "rows" if value.dim() == 2 else "weights"
 
 
 def count_collectives(case: Case) -> dict[str, Any]:

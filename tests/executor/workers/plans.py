@@ -1,6 +1,6 @@
 """Worker: holds a sample of plans against one process, and says what each of them showed.
 
-Arguments: folder for the results, seed, number of plans, precision.
+Arguments: folder for the results, seed, number of plans, precision, names of models.
 """
 
 from __future__ import annotations
@@ -71,12 +71,14 @@ def verified(spec: TransformerSpec, plan: Plan) -> dict[str, Any]:
     }
 
 
-def main(folder: str, seed: str, count: str, precision: str) -> None:
+def main(folder: str, seed: str, count: str, precision: str, *families: str) -> None:
     die_with_parent()
     torch.set_num_threads(1)
     with process_group("gloo", 120.0):
         ranks = dist.get_world_size()
-        plans = random_plans(int(seed), ranks=ranks, count=int(count), precision=precision)
+        plans = random_plans(
+            int(seed), ranks=ranks, count=int(count), precision=precision, families=families
+        )
         found = []
         for name, plan in plans:
             try:

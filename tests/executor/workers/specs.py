@@ -35,11 +35,30 @@ LLAMA = replace(
     mlp_bias=False,
     tied_embeddings=False,
 )
+MIXTRAL = replace(
+    LLAMA,
+    name="tiny-mixtral",
+    num_experts=4,
+    experts_per_token=2,
+    expert_ffn_hidden_size=24,
+)
 SPECS = {
     "gpt": GPT,
     "llama": LLAMA,
     "llama-mha": replace(LLAMA, name="tiny-llama-mha", num_key_value_heads=4),
     "bert": BERT,
+    "mixtral": MIXTRAL,
+    "qwen3": replace(MIXTRAL, name="tiny-qwen3", qk_norm=True, num_experts=8, experts_per_token=3),
+    # biases, a shared expert, one layer without experts, a tied table
+    "experts with all": replace(
+        GPT,
+        name="tiny-experts",
+        num_experts=4,
+        experts_per_token=2,
+        expert_ffn_hidden_size=24,
+        shared_expert_ffn_hidden_size=16,
+        dense_layers=1,
+    ),
     # no width is that of another one's half, and logits outweigh all other activations
     "large vocabulary": replace(
         GPT, name="tiny-wide", ffn_hidden_size=96, vocab_size=8000, padded_vocab_size=8192
