@@ -203,7 +203,7 @@ def _call(system: System, kind: Kind, size: float, where: Groups) -> Call:
 
 
 SPREAD = {
-    "measured": (0.57, 0.36, 0.12, 0.05),
+    "measured": (0.57, 0.36, 0.12, 0.04),
     "node": (0.66, 0.50, 0.15, 0.04),
     "across": (0.85, 0.82, 0.57, 0.22),
 }
