@@ -137,7 +137,7 @@ class _Local:
         if self.values is not self._parameter:
             grad = self._parameter.grad
             self.values.data = held_tensor(self._parameter).detach()
-            self.values.grad = None if grad is None else local_tensor(grad)
+            self.values.grad = None if grad is None else held_tensor(grad)
 
     def forget_gradient(self) -> None:
         """Let the gradient go when the parameter does."""
