@@ -156,13 +156,17 @@ class Traffic:
 
     def _transfers(self, ranges: Iterable[Range]) -> Iterator[Transfer]:
         for one in ranges:
-            operation, stream = collective(one.name), self._stream(one.channel)
+            operation = collective(one.name)
             if one.name == CONTEXT_RANGE and not self._kernels:
                 yield Transfer("tp", "send_recv", one.start, one.end)
             elif operation is None or one.on_device != self._kernels:
                 continue
-            elif operation not in _OTHERS or (operation == "SendRecv" and stream == "tp"):
-                yield Transfer(stream, operation, one.start, one.end)
+            elif operation not in _OTHERS or self._in_ring(operation, one.channel):
+                yield Transfer(self._stream(one.channel), operation, one.start, one.end)
+
+    def _in_ring(self, operation: str, channel: int) -> bool:
+        """Whether a message is one between context ranks: no others are in their group."""
+        return operation == "SendRecv" and self._channels.get(channel) == "tp"
 
     def _stream(self, channel: int) -> str:
         if len(self._groups) == 1:
