@@ -171,15 +171,21 @@ class Traffic:
             if one.name == CONTEXT_RANGE and not self._kernels:
                 yield Transfer("tp", "send_recv", one.start, one.end)
                 continue
-            operation, stream = collective(one.name), self._stream(one.channel)
+            operation = collective(one.name)
             if not operation or one.on_device != self._kernels:
                 continue
-            # NCCL's all-to-all is made of messages; those of a pipeline are on other channels
-            message = operation == "SendRecv"
-            if operation == "all_to_all" or (message and one.channel in self._routed):
+            if operation == "all_to_all" or self._is_routed(operation, one.channel):
                 yield Transfer("ep", operation, one.start, one.end)
-            elif operation not in _OTHERS or (message and stream == "tp"):
-                yield Transfer(stream, operation, one.start, one.end)
+            elif operation not in _OTHERS or self._in_ring(operation, one.channel):
+                yield Transfer(self._stream(one.channel), operation, one.start, one.end)
+
+    def _is_routed(self, operation: str, channel: int) -> bool:
+        """Whether a message is part of NCCL's all-to-all; a pipeline's are on other channels."""
+        return operation == "SendRecv" and channel in self._routed
+
+    def _in_ring(self, operation: str, channel: int) -> bool:
+        """Whether a message is one between context ranks: no others are in their group."""
+        return operation == "SendRecv" and self._channels.get(channel) == "tp"
 
     def _stream(self, channel: int) -> str:
         if len(self._groups) == 1:

@@ -17,6 +17,7 @@ SHIPPED = {
     "gpt-6x8x64-hybrid": (
         3072, 1010, "tp8 pp64 dp6 mb1 m512 interleaved_1f1b v2 zero1 sp recompute-selective",
     ),
+    "gpt2-small-cp-cpu": (2, 0.124, "tp1 pp1 dp1 cp2 mb1 m2 no-pipeline"),
     "gpt2-small-cpu": (2, 0.124, "tp1 pp2 dp1 mb1 m4 1f1b"),
     "gpt2-zero-bubble-cpu": (2, 0.124, "tp1 pp2 dp1 mb1 m4 gpt2-zero-bubble-cpu.csv"),
     "gpt2-zb-v-cpu": (2, 0.124, "tp1 pp2 dp1 mb1 m8 zb_v v2"),

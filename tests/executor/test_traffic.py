@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
 from executor import compat  # noqa: E402
-from executor.traffic import Range, Traffic, collective  # noqa: E402
+from executor.traffic import CONTEXT_RANGE, Range, Traffic, collective  # noqa: E402
 
 Watch = Callable[..., Traffic]
 
@@ -90,6 +90,18 @@ def test_groups_are_told_apart_by_what_they_run_on(
     traffic = watch(device, backend, ["tp", "dp"], ranges)
     traffic._channels = {0: "tp", 1: "dp"}
     assert [one.stream for one in traffic.stop()] == ["tp", "dp", unknown]
+
+
+def test_a_ring_is_told_from_messages_between_stages(watch: Watch) -> None:
+    on_cpu = [Range(CONTEXT_RANGE, 1.0, 2.0, 1, False), Range("gloo:send", 1.0, 2.0, 1, False)]
+    (found,) = watch("cpu", "gloo", ["tp", "dp"], on_cpu).stop()
+    assert (found.stream, found.operation, found.start) == ("tp", "send_recv", 1.0)
+    name = "ncclDevKernel_SendRecv"
+    traffic = watch("cuda", "nccl", ["tp", "dp"], [Range(name, 1.0 + i, 2.0, i, True)
+                                                   for i in range(3)])  # fmt: skip
+    traffic._channels = {1: "tp", 2: "dp"}
+    (found,) = traffic.stop()
+    assert (found.stream, found.start) == ("tp", 2.0)
 
 
 def test_a_wait_is_timed_and_put_back(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
