@@ -37,6 +37,7 @@ SHIPPED = {
     "llama3.1-405b-dgx-h100": (
         16384, 406, "tp8 pp16 dp128 mb1 m16 interleaved_1f1b v4 zero1 sp recompute-full",
     ),
+    "mixture-small-cpu": (2, 0.0589, "tp1 pp1 dp2 ep2 mb2 m2 no-pipeline"),
     "qwen3-30b-a3b-dgx-h100": (16, 30.5, "tp1 pp1 dp16 ep16 mb1 m64 no-pipeline zero1"),
     "megatron-1t-dgx-a100": (3072, 1010, "tp8 pp64 dp6 mb1 m512 1f1b recompute-full"),
 }  # fmt: skip

@@ -9,7 +9,8 @@ what lives at each moment follows from the schedule.
     embedding  at the end of the first stage's backward: a dense gradient of the token table; tied
                to the output projection on one stage, that one's from the head on, and their sum
 
-Gradients exist from a stage's first backward on, so GPipe's last forwards do not meet them.
+Gradients exist from a stage's first backward on, so GPipe's last forwards do not meet them; where
+they lie in buckets of the executor's own (`in_buckets`) they are there for the whole run.
 
 Source: allocations of the executor's steps, recorded operator by operator (torch 2.13, CPU).
 Leaves out: an allocator's rounding and fragmentation, library workspaces, and a ring's blocks of
@@ -197,6 +198,20 @@ def _composed(layer: Layer, table: PlanTable, seq_len: int) -> Array:
     return extra
 
 
+def in_buckets(job: Job, table: PlanTable) -> NDArray[np.bool_]:
+    """Whether gradients lie in flat buffers that stay, (B,): what torch's own have no answer to.
+
+    ZeRO-1, 16-bit parameters, replicas under a pipeline, tensor parallelism, or without overlap,
+    and experts that other ranks reduce. Source: `executor/parallel/data.py`.
+    """
+    used, common = table.precision, table.common
+    narrow = common.reduce_precision != "fp32" and used.gathered == 2
+    own = (table.pp > 1) | (table.tp > 1) | (not common.overlap_grad_reduce) | narrow
+    routed = (table.expert_ranks * table.tp > 1) & (job.model.experts is not None)
+    kept = (table.zero_stage == 1) | (used.parameter == 2) | ((table.dp > 1) & own) | routed
+    return np.asarray(kept & (table.zero_stage < 2))
+
+
 def message_bytes(schedule: Schedule, table: PlanTable, layers: LayerTable, rank: int) -> Array:
     """Buffers that messages of all micro-batches are received into, for the whole run, (B,).
 
@@ -257,7 +272,7 @@ def _highest(
     stages = list(schedule.stages_on(rank))
     routed = None if costs.experts is None else costs.experts[stages]
     _, gradients, _ = static_bytes(job, table, costs.parameters[stages], routed)
-    messages = message_bytes(schedule, table, layers, rank)
+    messages, bucketed = message_bytes(schedule, table, layers, rank), in_buckets(job, table)
     received = [stage > 0 and schedule.stage_rank[stage - 1] != rank for stage in stages]
     best: dict[str, Array] = {}
     highest = np.full(len(table), -np.inf)
@@ -266,7 +281,9 @@ def _highest(
         logits, temporary, gathered = buffers.at(moment)
         twice = float(held @ np.array(received, dtype=np.float64)) * layers.boundary
         now = {
-            "gradients": np.array(moment.made, dtype=np.float64) @ gradients,
+            "gradients": np.where(
+                bucketed, gradients.sum(axis=0), np.array(moment.made, dtype=np.float64) @ gradients
+            ),
             "activations": held @ kept[stages] - twice,
             "logits": logits,
             "temporary": temporary + job.software.workspace,

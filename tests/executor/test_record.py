@@ -23,8 +23,11 @@ from tests.parsim.report.test_trace import check
 
 WORKER = Path(__file__).parent / "workers" / "recording.py"
 
-TWO = ("ddp", "zero 1", "zero 3", "tp", "tp + sp", "pp", "pp, v", "cp")
-FOUR = ("pp x ddp", "pp x zero 1", "pp x zero 2", "pp x tp", "dp x tp", "pp x cp", "cp x tp")
+TWO = ("ddp", "zero 1", "zero 3", "tp", "tp + sp", "ep", "pp", "pp, v", "cp")
+FOUR = (
+    *("pp x ddp", "pp x zero 1", "pp x zero 2", "pp x tp", "dp x tp"),
+    *("ep x tp", "pp x ep", "pp x cp", "cp x tp"),
+)
 CASES = [*((2, name) for name in TWO), *((4, name) for name in FOUR)]
 
 KINDS = {
@@ -33,6 +36,9 @@ KINDS = {
     "zero 3": {"REDUCE_GRAD", "UNSHARD"},
     "tp": {"EXCHANGE"},
     "tp + sp": {"EXCHANGE"},
+    "ep": {"REDUCE_GRAD", "ALL_TO_ALL"},
+    "ep x tp": {"REDUCE_GRAD", "ALL_TO_ALL", "EXCHANGE", "GATHER_PARAM"},
+    "pp x ep": {"REDUCE_GRAD", "ALL_TO_ALL", "REDUCE_TIED"},
     "pp": {"REDUCE_TIED"},
     "pp, v": {"REDUCE_TIED"},
     "pp x ddp": {"REDUCE_GRAD", "REDUCE_TIED"},
@@ -73,7 +79,7 @@ def collectives(timeline: Timeline, rank: int) -> list[Span]:
     return [
         span
         for span in timeline.on(rank)
-        if span.stream in ("tp", "dp") and span.kind != "RESHARD"  # which sends nothing
+        if span.stream in ("tp", "ep", "dp") and span.kind != "RESHARD"  # which sends nothing
     ]
 
 
@@ -87,6 +93,7 @@ def test_every_collective_is_recorded(suite: Suite, ranks: int, name: str) -> No
         assert len(spans) == found[rank]["collectives"] > 0
         assert {span.kind for span in spans} == KINDS[name]
         assert all((span.stream == "tp") == (span.kind == "EXCHANGE") for span in spans)
+        assert all((span.stream == "ep") == (span.kind == "ALL_TO_ALL") for span in spans)
 
 
 @each_case
@@ -155,12 +162,14 @@ def test_the_timeline_is_read_drawn_and_compared(
     found = compare_timelines(timeline, timeline)
     shown = {row.quantity: row.measured or 0.0 for row in found.rows if row.rank is None}
     assert 0.0 <= shown["bubble_fraction"] < 1.0
-    for stream in ("tp", "dp", "p2p"):
+    assert ("exposed_ep_s" in shown) == ("ep" in name)
+    streams = ("tp", "dp", "p2p", *(["ep"] if "ep" in name else []))
+    for stream in streams:
         if stream in {"p2p" if s.stream == "send" else s.stream for s in timeline.spans}:
             assert shown[f"exposed_{stream}_s"] > 0.0 or "REDUCE_GRAD" in KINDS[name]
         else:
             assert shown[f"exposed_{stream}_s"] == 0.0
-    parts = sum(shown[f"exposed_{stream}_s"] for stream in ("tp", "dp", "p2p"))
+    parts = sum(shown[f"exposed_{stream}_s"] for stream in streams)
     assert shown["exposed_communication_s"] == pytest.approx(parts)
 
 

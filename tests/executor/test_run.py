@@ -85,6 +85,38 @@ def test_the_document_of_a_run(
     assert main(["compare", str(out / "predicted.json"), str(out / "timeline.json")]) in (0, 4)
 
 
+MIXTURE = {
+    "model.name": "mixtral-8x7b", "model.positions": "0", "model.num_experts": "4",
+    "model.experts_per_token": "2", "model.expert_ffn_hidden_size": "64",
+    "plan.pp": "1", "plan.ep": "2",
+}  # fmt: skip
+
+
+@pytest.mark.distributed
+def test_a_run_of_a_mixture_says_how_even_its_load_was(
+    scenario: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = tmp_path / "out"
+    fork_runs(monkeypatch, tmp_path)
+    words = ["run", str(scenario), "--out", str(out), "--steps", "2", "--warmup", "1"]
+    words += [word for pair in MIXTURE.items() for word in ("--set", "=".join(pair))]
+    assert main([*words, "--verify"]) == 0
+    printed = capsys.readouterr().out
+    document: dict[str, Any] = json.loads((out / "run.json").read_text())
+    load = document["measured"]["expert_load"]
+    assert 1.0 <= load["mean"] <= load["max"] <= 2.0  # all tokens on one of two ranks
+    assert load["assumed"] == 1.0
+    assert document["verify"]["max_gradient_error"] <= 1e-6
+    assert abs(document["error"]["peak_memory"]) < 0.1  # of 3 MB; large ones are within 3 %
+    told = f"got {load['mean']:.2f} times the mean of tokens"
+    assert told in printed
+    assert main(["compare", str(out / "predicted.json"), str(out / "timeline.json")]) in (0, 4)
+    assert told in capsys.readouterr().err
+
+
 def test_a_loss_that_is_no_number_is_null_and_told(scenario: Path) -> None:
     found = load_scenario(scenario, {"plan.pp": "1"})
     report = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)

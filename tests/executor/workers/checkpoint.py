@@ -35,8 +35,11 @@ SPEC = replace(
     model_spec("gpt2"), num_layers=4, hidden_size=64, num_attention_heads=4, num_key_value_heads=4,
     head_dim=16, ffn_hidden_size=128, vocab_size=256, seq_len=32, positions=32, dropout=True,
 )  # fmt: skip
+MIXTURE = replace(SPEC, num_experts=4, experts_per_token=2, expert_ffn_hidden_size=64)
 PLANS = {
     2: {
+        "ep": Plan(precision="fp32", dp_replicate=2, ep=2),
+        "ep zero1": Plan(precision="fp32", dp_shard=2, zero_stage=1, ep=2),
         "ddp": Plan(precision="fp32", dp_replicate=2, num_microbatches=2),
         "zero1": Plan(precision="fp32", dp_shard=2, zero_stage=1),
         "zero1 bf16": Plan(precision="bf16", dp_shard=2, zero_stage=1),
@@ -52,6 +55,9 @@ PLANS = {
         "zero1 in 2 copies": Plan(precision="bf16", dp_replicate=2, dp_shard=2, zero_stage=1),
         "pp zero1": Plan(precision="bf16", pp=2, dp_shard=2, zero_stage=1, num_microbatches=4),
         "pp zero3": Plan(precision="fp32", pp=2, dp_shard=2, zero_stage=3, num_microbatches=2),
+        "ep zero1 bf16": Plan(precision="bf16", dp_shard=4, zero_stage=1, ep=2),
+        "ep etp tp": Plan(precision="fp32", dp_replicate=2, tp=2, ep=2, etp=2,
+                          sequence_parallel=True),
         "zero3 tp": Plan(precision="fp32", dp_shard=2, zero_stage=3, tp=2),
     },
 }  # fmt: skip
@@ -60,7 +66,7 @@ CORPUS = Corpus.load()
 
 
 def build(plan: Plan) -> Trainer:
-    return build_trainer(SPEC, plan, device=CPU, seed=0)
+    return build_trainer(MIXTURE if plan.ep > 1 else SPEC, plan, device=CPU, seed=0)
 
 
 def checkpoints(plan: Plan, root: Path, *, resume: bool) -> Checkpoints:

@@ -28,6 +28,8 @@ SPEC = replace(
     dropout=False,
 )  # fmt: skip
 
+MIXTURE = replace(SPEC, num_experts=4, experts_per_token=2, expert_ffn_hidden_size=64)
+
 
 def plan(**fields: Any) -> Plan:
     return Plan(precision="fp32", bucket_bytes=1e5, **fields)
@@ -41,6 +43,7 @@ PLANS = {
         "tp": plan(tp=2, num_microbatches=2),
         "tp + sp": plan(tp=2, sequence_parallel=True),
         "pp": plan(pp=2, num_microbatches=4),
+        "ep": plan(dp_replicate=2, ep=2, num_microbatches=2),
         "pp, v": plan(pp=2, num_microbatches=4, schedule="interleaved_1f1b", v=2),
         "cp": plan(cp=2, num_microbatches=2),
     },
@@ -49,6 +52,10 @@ PLANS = {
         "pp x zero 1": plan(pp=2, dp_shard=2, zero_stage=1, num_microbatches=2),
         "pp x zero 2": plan(pp=2, dp_shard=2, zero_stage=2, num_microbatches=2),
         "pp x tp": plan(pp=2, tp=2, num_microbatches=2, schedule="interleaved_1f1b", v=2),
+        "ep x tp": plan(
+            dp_shard=2, zero_stage=1, tp=2, ep=2, sequence_parallel=True, num_microbatches=2
+        ),
+        "pp x ep": plan(pp=2, dp_replicate=2, ep=2, num_microbatches=2),
         "dp x tp": plan(dp_replicate=2, tp=2, sequence_parallel=True, num_microbatches=2),
         "pp x cp": plan(pp=2, cp=2, num_microbatches=2),
         "cp x tp": plan(cp=2, tp=2, num_microbatches=2),
@@ -87,7 +94,8 @@ def ring_messages(trainer: Trainer) -> int:
 
 
 def found(which: Plan) -> dict[str, Any]:
-    trainer = build_trainer(SPEC, which, device=CPU, seed=0)
+    spec = MIXTURE if which.ep > 1 else SPEC
+    trainer = build_trainer(spec, which, device=CPU, seed=0)
     mine = shares(which)
     for _ in range(2):  # the buckets of DistributedDataParallel settle in the first
         trainer.step(*next(mine))

@@ -119,3 +119,28 @@ def test_sharing_experts_out_takes_memory_off_a_rank() -> None:
     ]
     assert peaks == sorted(peaks, reverse=True)
     assert peaks[0] > 1.5 * peaks[-1]
+
+
+def test_tokens_of_experts_have_a_lane_of_their_own() -> None:
+    """In forward and backward as long as they are priced; again where layers are recomputed."""
+    plan = Plan(tp=2, dp_shard=8, zero_stage=1, ep=8, sequence_parallel=True, num_microbatches=2)
+    job = replace(JOB, cluster=Cluster(system=JOB.cluster.system, num_nodes=2))
+    lanes = {}
+    for recompute in (Recompute.NONE, Recompute.FULL):
+        timeline = simulate(job, replace(plan, recompute=recompute), timeline=True).timeline
+        assert timeline is not None
+        inside = sum(s.exposed for s in timeline.spans if s.kind in ("F", "B"))
+        parts = {stream: list(timeline.on(0, stream)) for stream in ("tp", "ep", "dp")}
+        named = [span for spans in parts.values() for span in spans if span.kind in KINDS]
+        assert sum(span.exposed for span in named) == pytest.approx(inside)
+        assert {span.kind for span in parts["ep"]} == {"ALL_TO_ALL"}
+        lanes[recompute] = sum(span.duration for span in parts["ep"])
+    # a pass that waits for its host is longer as a whole
+    assert lanes[Recompute.FULL] == pytest.approx(1.5 * lanes[Recompute.NONE], rel=0.01)
+    dense = simulate(job, replace(plan, ep=1), timeline=True).timeline
+    assert dense is not None
+    assert not list(dense.on(0, "ep"))
+
+
+KINDS = ("EXCHANGE", "ALL_TO_ALL", "SHARD")
+"""What is drawn inside actions."""

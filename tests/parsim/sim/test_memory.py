@@ -17,7 +17,7 @@ from parsim.model.transformer import build_transformer, with_options
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.sim import simulate
 from parsim.sim.evaluate import evaluate
-from parsim.sim.peaks import least_peak
+from parsim.sim.peaks import in_buckets, least_peak
 from parsim.sim.simulate import plan_shape
 from tests.parsim.sim.conftest import PLANS, gpt_job
 
@@ -131,3 +131,26 @@ def test_the_bound_without_a_schedule_is_below_the_peak(stack: str, plan: Plan) 
     layers = LayerTable.of(job, table)
     found = evaluate(job, table, plan_shape(plan), layers)
     assert (least_peak(job, table, layers, found.costs) <= found.memory.peak * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "bucketed"),
+    [
+        ({}, False),
+        ({"dp_replicate": 2}, False),
+        ({"pp": 2}, False),
+        ({"dp_replicate": 2, "overlap_grad_reduce": False}, True),
+        ({"dp_replicate": 2, "pp": 2}, True),
+        ({"dp_shard": 2, "zero_stage": 1}, True),
+        ({"dp_shard": 2, "zero_stage": 2}, False),
+        ({"precision": "bf16"}, True),
+        ({"precision": "bf16", "dp_shard": 2, "zero_stage": 3}, False),
+    ],
+)
+def test_gradients_in_buckets_stay(changes: dict[str, object], bucketed: bool) -> None:
+    plan = Plan(**{"precision": "fp32", **changes})  # type: ignore[arg-type]
+    assert in_buckets(under("executor-cpu"), PlanTable.of([plan])).tolist() == [bucketed]
+    routed = replace(under("executor-cpu"), model=build_transformer(model_spec("mixtral-8x7b")))
+    spread = replace(plan, dp_replicate=2 * plan.dp_replicate, ep=2)
+    expected = bucketed or plan.zero_stage < 2
+    assert in_buckets(routed, PlanTable.of([spread])).tolist() == [expected]
