@@ -55,6 +55,8 @@ LINK_MEMORY = 0.1
 """Of a device's memory for the arrays of one collective."""
 SHARES = {"kernels": 0.4, "layers": 0.25, "links": 0.15}
 """Of the seconds given; the rest is for starting the ranks, making inputs, and the fit."""
+LAST = 0.85
+"""After this share of them nothing more is begun, even if the machine is busy."""
 
 
 def base_device(report: DeviceReport, devices: Iterable[str]) -> str:
@@ -162,7 +164,7 @@ class _Stopwatch:
 
 def calibrate(chosen: Setting, out: Path, seconds: float, held: frozenset[Shape]) -> None:
     """One rank's part; rank 0 writes `device.yaml` and `calibration.json` into `out`."""
-    device, groups = rank_device(chosen.report), chosen.groups
+    device, groups, began = rank_device(chosen.report), chosen.groups, time.perf_counter()
     with process_group(chosen.report.backend, max(300.0, 10.0 * seconds)):
         bench, watch = Bench(device, chosen.kernels.precision), _Stopwatch()
         several = dist.get_world_size() > 1
@@ -176,12 +178,14 @@ def calibrate(chosen: Setting, out: Path, seconds: float, held: frozenset[Shape]
         found = measure(bench, picked.cases, limit, picked.cost) if timed else None
         dist.barrier()
         watch.lap("kernels")
-        layers = measure_layers(bench, chosen, SHARES["layers"] * seconds)
+        until = began + LAST * seconds
+        layers, left = measure_layers(bench, chosen, SHARES["layers"] * seconds, until)
         watch.lap("layers")
         if dist.get_rank() == 0 and found is not None:
             samples, moments, notes = found
+            said = (*notes, *left, *_notes(chosen))
             measured = Measured(kernels=samples, layers=layers, links=links, interference=lost,
-                                reference=moments, notes=(*notes, *_notes(chosen)))  # fmt: skip
+                                reference=moments, notes=said)  # fmt: skip
             text, document = conclude(chosen, measured)
             document |= achieved(picked, wired, chosen, measured)
             watch.lap("fit")

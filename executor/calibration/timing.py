@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -72,21 +73,29 @@ def measure(
     return samples, tuple(clock.moments), notes
 
 
-def measure_layers(bench: Bench, chosen: Setting, seconds: float) -> list[LayerSample]:
-    """Time the layers of all workloads for which there are enough ranks.
+def measure_layers(
+    bench: Bench, chosen: Setting, seconds: float, until: float = math.inf
+) -> tuple[list[LayerSample], list[str]]:
+    """Time the layers of all workloads for which there are enough ranks, and notes on the others.
 
-    Where ranks share devices, layers of one rank on as many ranks as there are devices.
+    Where ranks share devices, layers of one rank on as many ranks as there are devices. No workload
+    but the first begins after `until`, in seconds of this process's clock.
     """
     size, shared = dist.get_world_size(), chosen.groups.oversubscribed
     layers = LayerBench(bench.device, alone=shared, idle=dist.get_rank() >= chosen.groups.devices)
     runnable = [one for one in chosen.workloads if layers.runs(one)]
     share = seconds / max(len(runnable), 1)
-    end = time.perf_counter() + PATIENCE * seconds
+    end = min(time.perf_counter() + PATIENCE * seconds, until)
     found: list[LayerSample] = []
-    for one in runnable:
-        late = torch.tensor(float(time.perf_counter() > end), device=bench.device)
+    dropped = 0
+    for i, one in enumerate(runnable):
+        late = torch.tensor(float(i > 0 and time.perf_counter() > end), device=bench.device)
         if size > 1:  # all ranks stop at the same workload
             dist.broadcast(late, 0)
-        if not late:
+        if late:
+            dropped += 1
+        else:
             found += layers.samples(one, share)
-    return found
+    notes = [f"whole layers of {dropped} of {len(runnable)} models were left out: the time was "
+             f"over"] if dropped else []  # fmt: skip
+    return found, notes
