@@ -20,7 +20,7 @@ WORKER = Path(__file__).parent / "workers" / "plans.py"
 WIDEST = 2.5e-6
 """Largest bound that rounding may explain in fp32 for models this small."""
 
-REASONS = ("add up gradients in bf16", "mix up the gradients")
+REASONS = ("add up gradients in bf16", "mix up the gradients", "freed between F, I and W")
 
 pytestmark = pytest.mark.distributed
 
