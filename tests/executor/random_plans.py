@@ -53,7 +53,9 @@ def random_plans(
 
 def _draw(rng: random.Random, spec: TransformerSpec, ranks: int, precision: str) -> Plan | None:
     degrees = divisors(ranks)
-    pp, tp, cp, dp = rng.choice([d for d in product(degrees, repeat=4) if math.prod(d) == ranks])
+    pieces = degrees if rng.random() < 0.5 else [1]
+    ways = product(degrees, degrees, pieces, degrees)
+    pp, tp, cp, dp = rng.choice([way for way in ways if math.prod(way) == ranks])
     zero = rng.choice((0, 1, 2, 3)) if dp * cp > 1 else 0
     shard = rng.choice(divisors(dp)[0 if cp > 1 else 1 :]) if zero else 1
     plan = Plan(
