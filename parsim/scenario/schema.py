@@ -242,6 +242,7 @@ class PlanBlock(SharedBlock):
     zero_stage: Amount = UNSET
     sequence_parallel: Flag = UNSET
     recompute: RecomputeName = UNSET
+    recompute_modules: Annotated[tuple[Text, ...], Field(min_length=1)] = UNSET
     precision: Text = UNSET
     node_order: Annotated[tuple[Text, ...], Field(min_length=1)] = UNSET
     replica_microbatches: Annotated[tuple[Count, ...], Field(min_length=1)] = UNSET

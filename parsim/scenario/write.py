@@ -118,6 +118,8 @@ def _plan(plan: Plan) -> dict[str, Any]:
     values["bucket_size"] = values.pop("bucket_bytes")
     values["recompute"] = plan.recompute.name.lower()
     del values["precision"]  # stands in the training block
+    if not plan.recompute_modules:
+        del values["recompute_modules"]
     if values.pop("actions") is not None:
         values["schedule"] = str(Path(plan.schedule).resolve())
     return {key: value for key, value in values.items() if value is not None}
