@@ -160,8 +160,8 @@ def layer_times(
         if one.part == SHARDED:
             found += sharding_times(job, table)
             continue
-        layer = {"embedding": model.embedding, "block": model.layers[0], "head": model.head}
-        cost = LayerCoster(job, table).cost(layer[one.part])
+        parts = {part.name: part for part in (model.embedding, model.layers[0], model.head)}
+        cost = LayerCoster(job, table).cost(parts[one.part])
         found += [float(cost.forward.seconds[0]), float(cost.backward.seconds[0])]
     return found
 
