@@ -197,8 +197,8 @@ def layer_times(
         if one.part.startswith(SHARDED):
             found += sharding_times(job, table)
             continue
-        layer = {"embedding": model.embedding, "block": model.layers[0], "head": model.head}
-        cost = LayerCoster(job, table).cost(layer[one.part.removesuffix(WAITED)])
+        parts = {part.name: part for part in (model.embedding, model.layers[0], model.head)}
+        cost = LayerCoster(job, table).cost(parts[one.part.removesuffix(WAITED)])
         for way in (cost.forward, cost.backward):
             found.append(float((way.exposed if one.part.endswith(WAITED) else way.seconds)[0]))
     return found

@@ -86,12 +86,14 @@ class LayerBench:
         hidden = hidden.to(storage_dtype(workload.plan))
         count = len(stage.layers)
         chain = nn.Sequential(*stage.layers.values())
-        yield LayerSample(
-            workload, "block", *(x / count for x in self._times(chain, hidden, None, seconds))
-        )
-        if workload.plan.tp > 1:
-            waited = self._waits(chain, hidden, None, (0.0, 0.0))
-            yield LayerSample(workload, f"block{WAITED}", *waited)
+        names = {layer.name for layer in workload.model.layers}
+        if len(names) == 1:  # of a chain of dense layers and mixtures neither would be known
+            name = names.pop()
+            times = self._times(chain, hidden, None, seconds)
+            yield LayerSample(workload, name, *(x / count for x in times))
+            if workload.plan.tp > 1:
+                waited = self._waits(chain, hidden, None, (0.0, 0.0))
+                yield LayerSample(workload, f"{name}{WAITED}", *waited)
         if workload.plan.tp > 1 or stage.embedding is None or stage.head is None:
             return
         found = self._times(stage.embedding, tokens, None, 0.2 * seconds)

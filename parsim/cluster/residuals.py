@@ -21,7 +21,7 @@ LIMIT = 30.0
 farthest real one so far is a loss on a CPU, 15 times its bytes."""
 WHOLE_LIMIT = 100.0
 """The same of whole layers and sharding: what is fixed was 42 times a short one's model."""
-_WHOLE = ("block", "embedding", "head", "split_", "sequence_", "sharded")
+_WHOLE = ("block", "expert_block", "embedding", "head", "split_", "sequence_", "sharded")
 
 _SHARED = {"gemm": 3, "attention_forward": 2, "attention_backward": 2}
 """Kinds with more than one coordinate: m, n, k; FLOPs and sequence length."""
