@@ -46,7 +46,8 @@ def measure(
     expected: float,
     until: float = math.inf,
 ) -> tuple[list[Sample], tuple[float, ...], list[str]]:
-    """Time the cases on this rank in their order, as far as the time reaches, at most `until`.
+    """Time the cases on this rank in their order, as far as the time reaches: twice the seconds, but
+    beyond `until` only what is left of them.
 
     What they are `expected` to leave of the time goes to longer repeating. Updates, of which a step
     has one and which only memory bounds, are timed again at the end: the least of two moments that
@@ -55,7 +56,8 @@ def measure(
     Returns:
         The samples, the reference product at start, middle and end, and notes.
     """
-    end = min(time.perf_counter() + PATIENCE * seconds, until)
+    now = time.perf_counter()
+    end = min(now + PATIENCE * seconds, max(until, now + seconds))
     left = (seconds - expected) / max(len(listed), 1)
     share = LEAST_SECONDS[bench.device.type] + min(max(left, 0.0), MORE_SECONDS)
     clock = _Clock(bench, share)
