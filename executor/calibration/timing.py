@@ -46,9 +46,9 @@ def measure(
     expected: float,
     until: float = math.inf,
 ) -> tuple[list[Sample], tuple[float, ...], list[str]]:
-    """Time the cases on this rank in their order, as far as the time reaches: twice the seconds, but
-    beyond `until` only what is left of them.
+    """Time the cases on this rank in their order, as far as the time reaches.
 
+    That is twice the seconds, but beyond `until` only what is left of them once.
     What they are `expected` to leave of the time goes to longer repeating. Updates, of which a step
     has one and which only memory bounds, are timed again at the end: the least of two moments that
     are seconds apart, as what others do to the memory lasts longer than the repeats.
