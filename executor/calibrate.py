@@ -55,8 +55,8 @@ LINK_MEMORY = 0.1
 """Of a device's memory for the arrays of one collective."""
 SHARES = {"kernels": 0.4, "layers": 0.25, "links": 0.15}
 """Of the seconds given; the rest is for starting the ranks, making inputs, and the fit."""
-LAST = 0.85
-"""After this share of them nothing more is begun, even if the machine is busy."""
+LAST = {"kernels": 0.62, "layers": 0.92}
+"""After this share of them a part begins nothing more, even if the machine is busy."""
 
 
 def base_device(report: DeviceReport, devices: Iterable[str]) -> str:
@@ -175,11 +175,13 @@ def calibrate(chosen: Setting, out: Path, seconds: float, held: frozenset[Shape]
         limit = SHARES["kernels"] * seconds
         picked = choice_for(chosen, seconds, held)
         timed = dist.get_rank() < groups.devices
-        found = measure(bench, picked.cases, limit, picked.cost) if timed else None
+        until = {part: began + share * seconds for part, share in LAST.items()}
+        found = (
+            measure(bench, picked.cases, limit, picked.cost, until["kernels"]) if timed else None
+        )
         dist.barrier()
         watch.lap("kernels")
-        until = began + LAST * seconds
-        layers, left = measure_layers(bench, chosen, SHARES["layers"] * seconds, until)
+        layers, left = measure_layers(bench, chosen, SHARES["layers"] * seconds, until["layers"])
         watch.lap("layers")
         if dist.get_rank() == 0 and found is not None:
             samples, moments, notes = found

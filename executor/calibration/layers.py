@@ -32,6 +32,8 @@ SHARDED = "sharded"
 """Part of a sample of what ZeRO-3 adds to a whole model."""
 LEAST_WAITED = 0.01
 """Share: what collectives add is never without any wait."""
+EMBEDDING, HEAD = 0.2, 0.5
+"""Their seconds over those of the blocks; with and without sharding the whole takes as long."""
 WATCHED = 3
 """Rounds whose waits are watched."""
 LEAST_ADDED = 0.02
@@ -67,6 +69,13 @@ class LayerBench:
         tp = workload.plan.tp
         return tp == 1 or (self.together and self.world % tp == 0)
 
+    def parts(self, workload: Workload) -> float:
+        """How many times the seconds of its blocks a workload takes."""
+        if workload.plan.tp > 1:
+            return 1.0
+        sharded = self.together and not workload.spec.gated_mlp
+        return 1.0 + EMBEDDING + HEAD + (2.0 if sharded else 0.0)
+
     def _mesh(self, tp: int) -> DeviceMesh:
         """The tensor ranks of this one: neighbours."""
         if tp not in self._meshes:
@@ -96,9 +105,9 @@ class LayerBench:
                 yield LayerSample(workload, f"{name}{WAITED}", *waited)
         if workload.plan.tp > 1 or stage.embedding is None or stage.head is None:
             return
-        found = self._times(stage.embedding, tokens, None, 0.2 * seconds)
+        found = self._times(stage.embedding, tokens, None, EMBEDDING * seconds)
         yield LayerSample(workload, "embedding", *found)
-        found = self._times(stage.head, hidden, tokens, 0.5 * seconds)
+        found = self._times(stage.head, hidden, tokens, HEAD * seconds)
         yield LayerSample(workload, "head", *found)
         if self.together and not workload.spec.gated_mlp:
             yield from self._sharded(workload, stage, tokens, seconds)

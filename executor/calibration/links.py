@@ -45,7 +45,7 @@ ROUNDS = 5
 REPEATS = 20
 ARRAYS = 3.0
 """Arrays of a size that a collective holds at once: input, output, and the library's own."""
-LATE = 2.0
+LATE = 1.3
 BESIDE = {"cpu": (512, 16 * MIB), "cuda": (4096, 256 * MIB)}
 """Edge of the products and bytes of the all-reduce that run beside each other."""
 MOST_PRODUCTS = 200
@@ -84,7 +84,7 @@ def link_cases(groups: RankGroups) -> Iterator[Case]:
 def link_samples(bench: Bench, chosen: Choice, seconds: float) -> Iterator[Sample]:
     """Median times of the chosen kinds and sizes; to be called on all ranks, at least two.
 
-    All ranks stop together where it takes twice the time.
+    All ranks stop together where it takes LATE times the time.
     """
     end = time.perf_counter() + LATE * seconds
     made = teams(chosen)

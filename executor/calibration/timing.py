@@ -40,10 +40,15 @@ class _Clock:
 
 
 def measure(
-    bench: Bench, listed: Sequence[Case], seconds: float, expected: float
+    bench: Bench,
+    listed: Sequence[Case],
+    seconds: float,
+    expected: float,
+    until: float = math.inf,
 ) -> tuple[list[Sample], tuple[float, ...], list[str]]:
     """Time the cases on this rank in their order, as far as the time reaches.
 
+    That is twice the seconds, but beyond `until` only what is left of them once.
     What they are `expected` to leave of the time goes to longer repeating. Updates, of which a step
     has one and which only memory bounds, are timed again at the end: the least of two moments that
     are seconds apart, as what others do to the memory lasts longer than the repeats.
@@ -51,7 +56,8 @@ def measure(
     Returns:
         The samples, the reference product at start, middle and end, and notes.
     """
-    end = time.perf_counter() + PATIENCE * seconds
+    now = time.perf_counter()
+    end = min(now + PATIENCE * seconds, max(until, now + seconds))
     left = (seconds - expected) / max(len(listed), 1)
     share = LEAST_SECONDS[bench.device.type] + min(max(left, 0.0), MORE_SECONDS)
     clock = _Clock(bench, share)
@@ -84,7 +90,7 @@ def measure_layers(
     size, shared = dist.get_world_size(), chosen.groups.oversubscribed
     layers = LayerBench(bench.device, alone=shared, idle=dist.get_rank() >= chosen.groups.devices)
     runnable = [one for one in chosen.workloads if layers.runs(one)]
-    share = seconds / max(len(runnable), 1)
+    share = seconds / max(sum(map(layers.parts, runnable)), 1.0)
     end = min(time.perf_counter() + PATIENCE * seconds, until)
     found: list[LayerSample] = []
     dropped = 0
