@@ -111,6 +111,7 @@ class ModelBlock(Block):
     head: Head = UNSET
     fused_attention: Flag = UNSET
     dropout: Flag = UNSET
+    yarn: Flag = UNSET
     qk_norm: Flag = UNSET
     window: Amount = UNSET
     window_every: Count = UNSET
@@ -120,6 +121,7 @@ class ModelBlock(Block):
     shared_expert_ffn_hidden_size: Amount = UNSET
     dense_layers: Amount = UNSET
     expert_every: Count = UNSET
+    predicted_tokens: Amount = UNSET
     q_lora_rank: Amount = UNSET
     kv_lora_rank: Amount = UNSET
     rope_head_dim: Amount = UNSET

@@ -264,7 +264,8 @@ def test_every_field_of_a_plan_can_be_written(tmp_path: Path) -> None:
         "microbatch_size": 2, "num_microbatches": 4, "schedule": "interleaved_1f1b", "v": 2,
         "action_times": [1.0, 0.9, 0.8, 0.05, 0.5],
         "stage_layers": [2, 4, 4, 2], "zero_stage": 1, "sequence_parallel": True,
-        "recompute": "full", "precision": "fp16", "gradient_precision": "same",
+        "recompute": "full", "recompute_modules": ["layernorm"], "precision": "fp16",
+        "gradient_precision": "same",
         "reduce_precision": "same", "bucket_size": "25MB", "overlap_grad_reduce": False,
         "overlap_param_gather": False, "overlap_p2p": False, "scatter_p2p": True,
         "rank_order": ["dp_replicate", "dp_shard", "pp", "cp", "tp"],
@@ -273,7 +274,7 @@ def test_every_field_of_a_plan_can_be_written(tmp_path: Path) -> None:
     values = {renamed.get(key, key): value for key, value in written.items()}
     values["action_times"] = (1.0, 0.9, 0.8, 0.05, 0.5)
     values |= {"stage_layers": (2, 4, 4, 2), "recompute": Recompute.FULL, "bucket_bytes": 25e6}
-    values["rank_order"] = tuple(written["rank_order"])
+    values |= {"rank_order": tuple(written["rank_order"]), "recompute_modules": ("layernorm",)}
     elsewhere = {"actions", "node_order", "replica_microbatches"}  # from a file; test_mixed.py
     assert set(values) == {field.name for field in fields(Plan)} - elsewhere
     assert plan_of(tmp_path, plan=written) == Plan(**values)
