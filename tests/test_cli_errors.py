@@ -35,8 +35,8 @@ WRONG = {
         "allowed: gradient_precision, reduce_precision, bucket_size, overlap_grad_reduce, "
         "overlap_param_gather, overlap_p2p, scatter_p2p, rank_order, tp, pp, dp, dp_replicate, "
         "dp_shard, cp, ep, etp, microbatch_size, num_microbatches, schedule, action_times, v, "
-        "stage_layers, zero_stage, sequence_parallel, recompute, precision, node_order, "
-        "replica_microbatches",
+        "stage_layers, zero_stage, sequence_parallel, recompute, recompute_modules, precision, "
+        "node_order, replica_microbatches",
     ),
     "wrong unit": (
         "nodes: 1", "nodes: 1\n  intra: {latency: 5GB}",

@@ -36,7 +36,7 @@ def test_a_row_is_predicted(row: MakeRow, name: str) -> None:
     found = compare_row("t", row(**PP8, schedule=name))
     assert not found.skipped
     assert found.predicted_step == post_validated_step(case.job, case.plan)
-    assert found.predicted_step <= simulate(case.job, case.plan).step_time
+    assert found.predicted_step <= simulate(case.job, case.plan).step_time * (1.0 + 1e-12)
     assert any("validated after the update" in note for note in found.notes)
     assert found.step_interval is not None
     assert found.step_interval[0] < found.predicted_step < found.step_interval[1]
@@ -50,13 +50,14 @@ def test_chunks_that_the_schedule_cannot_have(row: MakeRow, name: str, vpp: str)
 
 
 def test_a_step_without_the_barrier_is_shorter_by_the_late_start(row: MakeRow) -> None:
-    """ZB-2p gains over ZB-1p only so: with a barrier both end as late."""
+    """ZB-2p gains over ZB-1p only so; in 96 layers, where the head's stage does not decide."""
     one, two = (
-        compare_row("t", row(**PP8, schedule=name)).predicted_step for name in ("zb_1p", "zb_2p")
+        compare_row("t", row(**PP8 | {"n_layers": "96"}, schedule=name)).predicted_step
+        for name in ("zb_1p", "zb_2p")
     )
     assert one is not None
     assert two is not None
-    assert two < one
+    assert 0.98 * one < two < 0.995 * one
 
 
 @pytest.mark.parametrize("name", AUTHORS)
