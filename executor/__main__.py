@@ -68,7 +68,7 @@ def _work(options: argparse.Namespace) -> int:
     check_parallel(plan)
     check_context(plan, scenario.spec, report.kind)
     check_experts(plan, scenario.job.model)
-    check_split_backward(plan, schedule_of(plan))
+    check_split_backward(plan, schedule_of(plan), experts=scenario.spec.num_experts > 0)
     check_plan_runnable(plan, backend=report.backend)
     check_trainable(scenario.spec)
     check_splits(scenario.spec, plan.tp, sequence_parallel=plan.sequence_parallel)

@@ -101,7 +101,7 @@ def build_trainer(
     pp = place["pp"]
     seed_dropout(seed, *_dropout_place(plan, place))
     schedule = schedule_of(plan)
-    check_split_backward(plan, schedule)
+    check_split_backward(plan, schedule, experts=spec.num_experts > 0)
     check_context(plan, spec, device.type)
     experts = expert_place(plan, spec, device.type)
     replicas = tuple(

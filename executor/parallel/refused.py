@@ -56,24 +56,26 @@ def check_experts(plan: Plan, model: Model) -> None:
         raise PlanError(message)
 
 
-def check_split_backward(plan: Plan, schedule: Schedule) -> None:
+def check_split_backward(plan: Plan, schedule: Schedule, *, experts: bool) -> None:
     """Refuse a schedule of I and W whose gradients would be wrong, or added up in bf16.
 
     Raises:
         PlanError: bf16 parameters gathered by `fully_shard`, whose sum in fp32 hangs on hooks that
-            W does not run; or tensor parallelism, whose split projections are one autograd node
-            with several outputs, under a torch that mixes their gradients in W.
+            W does not run; or autograd nodes with several outputs (the split projections of tensor
+            parallelism, the choices of a router), under a torch that mixes their gradients in W.
     """
-    message = rounded(plan, schedule.name) or _mixed(plan, schedule.name)
+    message = rounded(plan, schedule.name) or _mixed(plan, schedule.name, experts)
     if message and any(action.kind is Kind.W for row in schedule.ranks for action in row):
         raise PlanError(message)
 
 
-def _mixed(plan: Plan, schedule: str) -> str | None:
-    if plan.tp == 1 or not SPLIT_BACKWARD_MIXES_OUTPUTS:
+def _mixed(plan: Plan, schedule: str, experts: bool) -> str | None:
+    if not SPLIT_BACKWARD_MIXES_OUTPUTS or (plan.tp == 1 and not experts):
         return None
+    what, other = "experts' routers", "a dense model"
+    if not experts:
+        what, other = f"tp={plan.tp}'s split projections", "tp=1"
     return (
         f"{schedule} splits the backward (I and W), and torch {TORCH_VERSION} would then mix up "
-        f"the gradients of tp={plan.tp}'s split projections; use torch 2.13, tp=1, or a schedule "
-        f"with full backwards (B)"
+        f"the gradients of {what}; use torch 2.13, {other}, or a schedule with full backwards (B)"
     )

@@ -126,10 +126,10 @@ SPLIT = Schedule.from_csv("0F0,0I0,0W0\n1F0,1I0,1W0\n", name="own.csv")
 def test_split_backward_of_gathered_bf16_is_refused(zero_stage: int, precision: str) -> None:
     plan = Plan(pp=2, dp_shard=2, zero_stage=zero_stage, precision=precision)
     with pytest.raises(PlanError, match=r"own\.csv splits .* add up gradients in bf16"):
-        check_split_backward(plan, SPLIT)
-    check_split_backward(plan, build_schedule("1f1b", pp=2, num_microbatches=1))
-    check_split_backward(replace(plan, precision="fp32"), SPLIT)
-    check_split_backward(replace(plan, zero_stage=1), SPLIT)
+        check_split_backward(plan, SPLIT, experts=False)
+    check_split_backward(plan, build_schedule("1f1b", pp=2, num_microbatches=1), experts=False)
+    check_split_backward(replace(plan, precision="fp32"), SPLIT, experts=False)
+    check_split_backward(replace(plan, zero_stage=1), SPLIT, experts=False)
 
 
 @pytest.mark.parametrize("mixes", [True, False])
@@ -140,11 +140,13 @@ def test_split_backward_under_tensor_parallelism(
     plan = Plan(pp=2, tp=2)
     if mixes:
         with pytest.raises(PlanError, match="mix up the gradients of tp=2's split projections"):
-            check_split_backward(plan, SPLIT)
+            check_split_backward(plan, SPLIT, experts=False)
+        with pytest.raises(PlanError, match="mix up the gradients of experts' routers"):
+            check_split_backward(replace(plan, tp=1), SPLIT, experts=True)
     else:
-        check_split_backward(plan, SPLIT)
-    check_split_backward(plan, build_schedule("1f1b", pp=2, num_microbatches=1))
-    check_split_backward(replace(plan, tp=1), SPLIT)
+        check_split_backward(plan, SPLIT, experts=True)
+    check_split_backward(plan, build_schedule("1f1b", pp=2, num_microbatches=1), experts=False)
+    check_split_backward(replace(plan, tp=1), SPLIT, experts=False)
 
 
 KINDS: dict[str, tuple[Plan, str]] = {
