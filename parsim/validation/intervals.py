@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from math import exp, log
+from math import ceil, exp, log
 from pathlib import Path
 
 import numpy as np
@@ -181,12 +181,17 @@ def calibrated_groups(reports: Iterable[Path]) -> list[Group]:
     return [Group(device=CALIBRATED, software=ANY, n=len(errors), half=half, ranges={})]
 
 
+ROUNDING = 1e-3
+"""By how much halves are widened: weights are rounded too, and the largest error of a small source
+stays inside."""
+
+
 def errors_text(errors: Errors) -> str:
     """What `interval.json` holds."""
 
     def rounded(group: Group | MemoryGroup) -> Mapping[str, object]:
         entry = asdict(group)
-        return {**entry, "half": round(group.half, 4)}
+        return {**entry, "half": ceil(group.half * (1.0 + ROUNDING) * 1e4) / 1e4}
 
     document = {
         "schema_version": 2,
