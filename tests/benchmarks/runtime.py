@@ -25,9 +25,9 @@ LIMIT = 1.03
 """Ours may take 3 % longer: that is what repeated measurements of the same thing differ by."""
 
 RANKS = 2
-LAUNCHES = 5
+LAUNCHES = 3
 MICROBATCHES = 8
-WARMUP, LEAST, MOST = 4, 40, 200
+WARMUP, LEAST, MOST = 4, 40, 120
 STILL = 25
 """Pairs of steps without a faster one of either kind, after which the least ones are known."""
 
