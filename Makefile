@@ -30,8 +30,10 @@ run: $(CORE) ## search plans for GPT-3 175B on 1,024 A100s, draw the best, compa
 	@echo "A picture of its timeline:  $(PICTURE)"
 
 # Real ranks: gradients of every kind of plan, checkpoints and faults; the rest is in test-all.
-RANKS := $(patsubst %,tests/executor/test_%.py,parallel pipeline train random_plans run \
-           run_schedule checkpoint fault_processes full_disk restarts)
+RANKS := $(patsubst %,tests/executor/%.py,parallel/test_gradients pipeline/test_runner \
+           training/test_trainer training/test_random_plans run/test_run run/test_user_schedule \
+           checkpoint/test_checkpoints checkpoint/test_full_disk faults/test_processes \
+           faults/test_restarts)
 
 test: $(DEV) $(TORCH) ## run the tests
 	$(BIN)/python -m pytest -n 2
@@ -58,21 +60,21 @@ hardware: $(CORE) $(TORCH) ## calibrate, predict, run and compare on this machin
 	$(BIN)/python -m executor.suite $(OUT)
 
 reports: $(CORE) ## predict every shipped measured run; write reports/*.md and the README's tables
-	$(BIN)/python -m parsim.report.readme README.md parsim/validation/evidence.json parsim/sim/interval.json reports/hardware reports/accuracy.md
+	$(BIN)/python -m parsim.fitting.reports.readme README.md parsim/validation/evidence.json parsim/validation/left_out.json parsim/sim/confidence/interval.json reports/hardware reports/accuracy.md
 	$(BIN)/python -m tests.benchmarks --report reports/benchmarks.md
-	$(BIN)/python -m tests.tools.network_report README.md reports/network.md reports/benchmarks.md
+	$(BIN)/python -m parsim.fitting.reports.network README.md reports/network.md reports/benchmarks.md tests/parsim/sim/links/simgrid_rates.json
 
 ablation: $(CORE) ## switch effects off, leave sources out; write reports/ablation.md (minutes)
-	$(BIN)/python -m parsim.report.ablation reports/ablation.md
+	$(BIN)/python -m parsim.fitting.reports.ablation reports/ablation.md
 
 fit: $(CORE) ## fit the constants again and write reports/fit.md; WRITE=1 also into the catalog
-	$(BIN)/python -m parsim.report.fit reports/fit.md $(if $(WRITE),--write)
+	$(BIN)/python -m parsim.fitting.reports.fit reports/fit.md $(if $(WRITE),--write)
 
 fit-kernels: $(CORE) ## fit the constants of kernels to the public tables; write residuals and reports/kernels.md
-	$(BIN)/python -m parsim.validation.fit_kernels reports/kernels.md parsim/cluster/catalog/kernels
+	$(BIN)/python -m parsim.fitting.reports.kernel_fit reports/kernels.md parsim/cluster/catalog/kernels
 
 fit-collectives: $(CORE) ## fit the constants of collectives again and write reports/collectives.md
-	$(BIN)/python -m parsim.report.collective_fit reports/collectives.md
+	$(BIN)/python -m parsim.fitting.reports.collective_fit reports/collectives.md
 
 clean: ## delete .venv, build outputs and caches
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

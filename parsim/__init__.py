@@ -3,18 +3,26 @@
     import parsim
 
     scenario = parsim.load_scenario("scenario.yaml")
-    result = parsim.search(scenario.job, scenario.plan_space())
+    prediction = parsim.simulate(scenario)      # step time, memory, bubble of the scenario's plan
+    prediction.timeline.plot().savefig("step.png")
+    ranked = parsim.search(scenario, top=5)     # every legal plan; ranked.to_pandas() is a table
+
+A scenario comes in; a `Prediction`, `SearchResult`, `Timeline` or another result leaves. Each
+prints as its command prints it, shows itself in a notebook (`_repr_html_`), and converts
+(`to_dict`, `records`, `to_pandas`); timelines, validations and collectives draw (`plot`).
 
 Names are loaded at first use, so that `import parsim` costs next to nothing.
 """
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING
 
+from parsim.results import Display, shown_by
+
 if TYPE_CHECKING:
+    from parsim.api import collectives, compare, search, simulate, timeline, validate
+    from parsim.cluster.hardware import Cluster
     from parsim.errors import (
         CatalogError,
         DeadlockError,
@@ -29,44 +37,65 @@ if TYPE_CHECKING:
         ToleranceExceeded,
         UnitError,
     )
+    from parsim.model.model import Model
     from parsim.plan import Plan
-    from parsim.scenario import load_scenario
+    from parsim.planner import SearchResult
+    from parsim.scenario import Scenario, load_scenario
     from parsim.schedule.schedule import Schedule
-    from parsim.search import search
-    from parsim.sim import simulate
-    from parsim.timeline import Timeline
+    from parsim.sim import Prediction
+    from parsim.timelines.timeline import Timeline
 
     __version__: str
 
 __all__ = [
     "CatalogError",
+    "Cluster",
     "DeadlockError",
     "InputError",
+    "Model",
     "ModelError",
     "NoFeasiblePlan",
     "ParsimError",
     "Plan",
     "PlanError",
+    "Prediction",
+    "Scenario",
     "ScenarioError",
     "Schedule",
     "ScheduleError",
+    "SearchResult",
     "TableError",
     "Timeline",
     "ToleranceExceeded",
     "UnitError",
     "__version__",
+    "collectives",
+    "compare",
     "load_scenario",
     "search",
     "simulate",
+    "timeline",
+    "validate",
 ]
 
-_HOMES = {
+_MODULES = {
+    "Cluster": "parsim.cluster.hardware",
+    "Model": "parsim.model.model",
     "Plan": "parsim.plan",
+    "Prediction": "parsim.sim",
+    "Scenario": "parsim.scenario",
     "Schedule": "parsim.schedule.schedule",
-    "Timeline": "parsim.timeline",
+    "SearchResult": "parsim.planner",
+    "Timeline": "parsim.timelines.timeline",
+    "collectives": "parsim.api",
+    "compare": "parsim.api",
     "load_scenario": "parsim.scenario",
-    "simulate": "parsim.sim",
+    "search": "parsim.api",
+    "simulate": "parsim.api",
+    "timeline": "parsim.api",
+    "validate": "parsim.api",
 }
+"""Where each name is defined; those not listed are errors."""
 
 if not TYPE_CHECKING:  # a type checker that saw this would take any name for one of ours
 
@@ -74,14 +103,12 @@ if not TYPE_CHECKING:  # a type checker that saw this would take any name for on
         """Load a public name at its first use (PEP 562)."""
         from importlib import import_module
 
+        if name not in __all__:
+            raise AttributeError(f"module 'parsim' has no attribute {name!r}")
         if name == "__version__":
             value = _version()
-        elif name == "search":
-            return import_module("parsim.search")  # callable, see _CallablePackage
-        elif name in __all__:
-            value = getattr(import_module(_HOMES.get(name, "parsim.errors")), name)
         else:
-            raise AttributeError(f"module 'parsim' has no attribute {name!r}")
+            value = getattr(import_module(_MODULES.get(name, "parsim.errors")), name)
         globals()[name] = value
         return value
 
@@ -101,26 +128,11 @@ def _version() -> str:
         return "0+uninstalled"
 
 
-class _CallablePackage(ModuleType):
-    """The package `parsim.search`, which searches when it is called."""
+def _display() -> Display:
+    """Load the words and pictures of results."""
+    from parsim.report import display
 
-    def __call__(self, *args: object, **kwargs: object) -> object:
-        """Call `parsim.search.search`."""
-        found: object = self.search(*args, **kwargs)
-        return found
+    return display
 
 
-class _Front(ModuleType):
-    """This package, where `search` is both the name of a package and that of its function.
-
-    The import system binds a package's name in its parent, over a function that stood there, the
-    moment anything imports from it. So `parsim.search` is always the package, and callable.
-    """
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name == "search" and isinstance(value, ModuleType):
-            value.__class__ = _CallablePackage
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Front
+shown_by(_display)

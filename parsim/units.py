@@ -15,12 +15,6 @@ from decimal import Decimal
 
 from parsim.errors import UnitError
 
-Bytes = float
-Seconds = float
-Flops = float
-BytesPerSecond = float
-FlopsPerSecond = float
-
 _DECIMAL = ("", "K", "M", "G", "T")
 _BINARY = ("Ki", "Mi", "Gi", "Ti")
 
@@ -41,7 +35,6 @@ class _Dimension:
     """
 
     noun: str
-    example_unit: str
     example: str
     factors: Mapping[str, float]
 
@@ -58,27 +51,21 @@ def _with_prefixes(prefixes: tuple[str, ...], unit: str, factor: float = 1.0) ->
 _DIMENSIONS = {
     "bytes": _Dimension(
         noun="size",
-        example_unit="GiB",
         example="80GiB",
         factors=_with_prefixes((*_DECIMAL, *_BINARY), "B"),
     ),
     "bandwidth": _Dimension(
         noun="bandwidth",
-        example_unit="GB/s",
         example="900GB/s",
         factors=_with_prefixes((*_DECIMAL, *_BINARY), "B/s")
         | _with_prefixes(_DECIMAL, "b/s", 1 / 8)
         | _with_prefixes(_DECIMAL, "bps", 1 / 8),
     ),
     "time": _Dimension(
-        noun="time",
-        example_unit="us",
-        example="5us",
-        factors=_with_prefixes(("", "m", "u", "n"), "s"),
+        noun="time", example="5us", factors=_with_prefixes(("", "m", "u", "n"), "s")
     ),
     "flops": _Dimension(
         noun="compute rate",
-        example_unit="TFLOP/s",
         example="312TFLOP/s",
         factors=_with_prefixes((*_DECIMAL, "P", "E"), "FLOP/s")
         | _with_prefixes((*_DECIMAL, "P", "E"), "FLOPS"),
@@ -105,9 +92,8 @@ def parse_quantity(text: str, dimension: str) -> float:
         raise UnitError(f"'{text}' is not a number with a unit: {spec.hint}")
     number, unit = match["number"], match["unit"]
     if not unit:
-        raise UnitError(
-            f"bare number {number}; write it with a unit, e.g. '{number}{spec.example_unit}'"
-        )
+        unit = spec.example.lstrip("0123456789")
+        raise UnitError(f"bare number {number}; write it with a unit, e.g. '{number}{unit}'")
     if unit not in spec.factors:
         meant = _same_but_for_case(unit, spec)
         raise UnitError(f"'{text}' is not a {spec.noun}{meant}: {spec.hint}")
@@ -134,7 +120,7 @@ def _scaled(number: str, unit: str) -> float:
     return float(Quantity(f"{Decimal(number):f}{unit}", binary=True))
 
 
-def format_bytes(amount: Bytes) -> str:
+def format_bytes(amount: float) -> str:
     """Write a size in GiB with one decimal, or in MiB or B where that would show nothing."""
     for factor, unit in ((2**30, "GiB"), (2**20, "MiB")):
         if abs(amount) >= factor / 10:
@@ -142,7 +128,7 @@ def format_bytes(amount: Bytes) -> str:
     return f"{amount:.0f} B"
 
 
-def format_seconds(duration: Seconds) -> str:
+def format_seconds(duration: float) -> str:
     """Write a duration with three decimals, in the largest of s, ms and us that is not below 1."""
     for factor, unit in ((1.0, "s"), (1e-3, "ms")):
         if abs(duration) >= factor:
@@ -150,6 +136,6 @@ def format_seconds(duration: Seconds) -> str:
     return f"{duration / 1e-6:.3f} us"
 
 
-def format_rate(rate: BytesPerSecond) -> str:
+def format_rate(rate: float) -> str:
     """Write a bandwidth in GB/s (decimal, as vendors do) with one decimal, small ones with four."""
     return f"{rate / 1e9:.1f} GB/s" if abs(rate) >= 1e9 else f"{rate / 1e9:.4f} GB/s"

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from parsim.cli import main
-from parsim.validation.compare import shipped_tables
+from parsim.cli.app import main
+from parsim.validation.tables import shipped_tables
 
 ROOT = Path(__file__).parent.parent
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))

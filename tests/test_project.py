@@ -70,7 +70,7 @@ def test_the_wheel_holds_the_two_packages_and_their_data(wheel: Path) -> None:
 
 
 def test_an_installed_wheel_is_what_python_imports(installed: Path, tmp_path: Path) -> None:
-    script = "import parsim.cli, executor; print(parsim.cli.__file__)"
+    script = "import parsim.cli.app, executor; print(parsim.cli.app.__file__)"
     where = python("-c", script, cwd=tmp_path, path=installed)
     assert Path(where.strip()).is_relative_to(installed)
 
@@ -87,33 +87,10 @@ def test_an_installed_wheel_finds_its_catalog(installed: Path, tmp_path: Path, k
     assert example[kind] in listed
 
 
-@pytest.mark.parametrize("module", ["parsim", "parsim.cli"])
+@pytest.mark.parametrize("module", ["parsim", "parsim.cli.app"])
 def test_an_import_loads_nothing_heavy(module: str, tmp_path: Path) -> None:
     script = f"import sys, {module}; print(*sorted(set(sys.modules) & {set(HEAVY)!r}))"
     assert python("-c", script, cwd=tmp_path, path=ROOT).split() == []
-
-
-def test_the_front_page_has_every_name_it_lists() -> None:
-    missing = [name for name in parsim.__all__ if not hasattr(parsim, name)]
-    assert missing == []
-    assert set(parsim.__all__) <= set(dir(parsim))
-
-
-def test_an_unknown_name_on_the_front_page_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'parsim' has no attribute 'find_plans'"):
-        getattr(parsim, "find_plans")  # noqa: B009 - a type checker would refuse the plain form
-
-
-@pytest.mark.parametrize("first", ["parsim", "parsim.search", "parsim.scenario"])
-def test_search_can_be_called_whatever_was_imported_first(first: str, tmp_path: Path) -> None:
-    script = f"""
-import {first}, parsim
-name = parsim.search.__name__
-parsim.search.search = lambda scenario, top: (scenario, top)
-print(name, *parsim.search("scenario", top=3))
-"""
-    found = python("-c", script, cwd=tmp_path, path=ROOT)
-    assert found.split() == ["parsim.search", "scenario", "3"]
 
 
 @pytest.mark.parametrize("module", modules(), ids=str)

@@ -19,21 +19,21 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from executor.calibration.belief import Shape
-from executor.calibration.candidates import rounded, shape_of
-from executor.calibration.choose import choose
-from executor.calibration.deviations import points
-from executor.calibration.fit import fit_device
-from executor.calibration.kernels import Bench
-from executor.calibration.operators import Call
-from executor.calibration.sample import Kernels, Sample
-from executor.calibration.spread import Candidate
-from executor.calibration.targets import Target
-from executor.calibration.workloads import Case, Workload, distinct_cases, kernel_cases
+from executor.calibration.cases.samples import Kernels, Sample
+from executor.calibration.cases.targets import Target
+from executor.calibration.cases.workloads import Case, Workload, distinct_cases, kernel_cases
+from executor.calibration.choice.belief import Shape
+from executor.calibration.choice.candidates import rounded, shape_of
+from executor.calibration.choice.choose import choose
+from executor.calibration.choice.spread import Candidate
+from executor.calibration.fitting.constants import fit_device
+from executor.calibration.fitting.deviations import points
+from executor.calibration.timing.bench import Bench
+from executor.calibration.timing.operators import Call
+from parsim.arrays import Array
 from parsim.cluster.hardware import Device
-from parsim.cost.plan_kernels import plan_kernels
+from parsim.cost.step.plan_kernels import plan_kernels
 from parsim.plan.record import precision
 from parsim.scenario import Scenario, load_scenario
 
@@ -53,39 +53,42 @@ class Record:
     device: Device
 
     @classmethod
-    def of(cls, times: dict[Shape, float], found: Scenario) -> Record:
+    def of(cls, times: dict[Shape, float], scenario: Scenario) -> Record:
         """Times of the kernels of a scenario's model under every tensor degree and micro-batch."""
-        plan = replace(found.fixed_plan(), pp=1)
+        plan = replace(scenario.fixed_plan(), pp=1)
         targets = tuple(
-            Target(job=found.job, plan=one, workload=Workload(spec=found.spec, plan=one))
-            for one in (
+            Target(job=scenario.job, plan=split, workload=Workload(spec=scenario.spec, plan=split))
+            for split in (
                 replace(plan, tp=tp, microbatch_size=size)
                 for tp in DEGREES
                 for size in MICROBATCHES
             )
         )
         used = precision(plan.precision)
-        kernels = Kernels(precision=used.compute, value=used.activation,
-                          software=found.job.software)  # fmt: skip
-        return cls(times=times, targets=targets, kernels=kernels, device=found.job.device)
+        kernels = Kernels(
+            precision=used.compute, value=used.activation, software=scenario.job.software
+        )
+        return cls(times=times, targets=targets, kernels=kernels, device=scenario.job.device)
 
     @property
     def cases(self) -> dict[Shape, Case]:
         """What was recorded and can be run by itself."""
         software = self.kernels.software
-        found = (case for one in self.targets for case in kernel_cases(one.workload, software))
-        return {shape_of(case): case for case in found if shape_of(case) in self.times}
+        cases = (
+            case for target in self.targets for case in kernel_cases(target.workload, software)
+        )
+        return {shape_of(case): case for case in cases if shape_of(case) in self.times}
 
-    def counts(self, shapes: Sequence[Shape]) -> NDArray[np.float64]:
+    def counts(self, shapes: Sequence[Shape]) -> Array:
         """(P, N): how often each plan's step runs each recorded shape."""
-        found = np.zeros((len(self.targets), len(shapes)))
-        place = {shape: i for i, shape in enumerate(shapes)}
+        counts = np.zeros((len(self.targets), len(shapes)))
+        column_of = {shape: i for i, shape in enumerate(shapes)}
         for row, target in enumerate(self.targets):
-            for one in plan_kernels(target.job, target.plan):
-                at = place.get((one.kind, rounded(one.where)))
+            for kernel in plan_kernels(target.job, target.plan):
+                at = column_of.get((kernel.kind, rounded(kernel.where)))
                 if at is not None:
-                    found[row, at] += one.count
-        return found
+                    counts[row, at] += kernel.count
+        return counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,32 +115,33 @@ def replay(record: Record, count: int, seed: int | None) -> Point:
     if seed is None:
         candidates = [Candidate(shape=x, case=cases[x], cost=1.0) for x in shapes]
         chosen = choose(candidates, weights, count + 0.5, cpu=True)
-        errors = _errors(record, counts, [cases[shapes[i]] for i in chosen.measured])
-        inside = float((errors <= chosen.expected_of_plans).mean())
-        return Point(mean=float(errors.mean()), largest=float(errors.max()), inside=inside,
-                     expected=chosen.expected)  # fmt: skip
-    rows = np.random.default_rng(seed).permutation(len(shapes))[:count]
+        rows = np.array(chosen.measured)
+    else:
+        rows = np.random.default_rng(seed).permutation(len(shapes))[:count]
     errors = _errors(record, counts, [cases[shapes[i]] for i in rows])
-    return Point(mean=float(errors.mean()), largest=float(errors.max()))
+    point = Point(mean=float(errors.mean()), largest=float(errors.max()))
+    if seed is not None:
+        return point
+    inside = float((errors <= chosen.expected_of_plans).mean())
+    return replace(point, inside=inside, expected=chosen.expected)
 
 
-def _errors(
-    record: Record, counts: NDArray[np.float64], cases: Sequence[Case]
-) -> NDArray[np.float64]:
+def _errors(record: Record, counts: Array, cases: Sequence[Case]) -> Array:
     """Error of each plan's kernel time where these cases are measured."""
     device, every = _calibrated(record, cases), record.cases
-    predicted = counts @ np.array([_time(record, device, one) for one in every.values()])
+    predicted = counts @ np.array([_time(record, device, case) for case in every.values()])
     true = counts @ np.array([record.times[shape] for shape in every])
     return np.asarray(np.abs(predicted / true - 1.0))
 
 
 def _calibrated(record: Record, cases: Sequence[Case]) -> Device:
     samples = [
-        Sample(kind=one.kind, shape=one.shape, seconds=record.times[shape_of(one)]) for one in cases
+        Sample(kind=case.kind, shape=case.shape, seconds=record.times[shape_of(case)])
+        for case in cases
     ]
     device = fit_device(record.device, samples, record.kernels)
-    modelled = list(map(float, record.kernels.times(device, samples)))
-    return replace(device, residuals=points(samples, modelled))
+    modelled = record.kernels.times(device, samples)
+    return replace(device, residuals=points(samples, modelled.tolist()))
 
 
 def _time(record: Record, device: Device, case: Case) -> float:
@@ -166,14 +170,14 @@ class _Clock(Bench):
         return (time.thread_time() - began) / inner
 
 
-def record_times(path: Path, found: Scenario) -> None:
+def record_times(path: Path, scenario: Scenario) -> None:
     """Time every shape on one thread of this machine's CPU and write the file."""
     torch.set_num_threads(1)
-    record, bench = Record.of({}, found), _Clock(torch.device("cpu"), "fp32")
+    record, bench = Record.of({}, scenario), _Clock(torch.device("cpu"), "fp32")
     with path.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(FIELDS)
-        workloads = [one.workload for one in record.targets]
+        workloads = [target.workload for target in record.targets]
         for case in distinct_cases(workloads, record.kernels.software):
             kind, where = shape_of(case)
             seconds = bench.sample(case, 0.1).seconds
@@ -187,14 +191,14 @@ def table(record: Record) -> str:
         "|--:|--:|--:|--:|--:|",
     ]
     for count in COUNTS:
-        own = replay(record, count, None)
+        chosen = replay(record, count, None)
         others = [replay(record, count, seed) for seed in range(SEEDS)]
         mean, largest = (
             float(np.mean([getattr(x, name) for x in others])) for name in ("mean", "largest")
         )
         lines.append(
-            f"| {count} | {100 * own.mean:.1f} / {100 * own.largest:.1f} | "
-            f"{100 * own.expected:.1f} | {100 * own.inside:.0f} % | "
+            f"| {count} | {100 * chosen.mean:.1f} / {100 * chosen.largest:.1f} | "
+            f"{100 * chosen.expected:.1f} | {100 * chosen.inside:.0f} % | "
             f"{100 * mean:.1f} / {100 * largest:.1f} |"
         )
     return "\n".join(lines) + "\n"
@@ -208,11 +212,11 @@ def main() -> None:
     parser.add_argument("--scenario", type=Path, default="scenarios/gpt2-small-cpu.yaml")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
-    found = load_scenario(options.scenario, dict(pair.split("=", 1) for pair in options.set))
+    scenario = load_scenario(options.scenario, dict(pair.split("=", 1) for pair in options.set))
     if options.record:
-        record_times(options.record, found)
+        record_times(options.record, scenario)
     if options.replay:
-        sys.stdout.write(table(Record.of(read(options.replay), found)))
+        sys.stdout.write(table(Record.of(read(options.replay), scenario)))
 
 
 if __name__ == "__main__":

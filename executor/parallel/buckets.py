@@ -19,6 +19,7 @@ from weakref import WeakMethod
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 # torch 2.13 gave both a new name and warns about the old one, the only one in 2.11
@@ -80,23 +81,25 @@ class Bucket:
     work: Any = None
     sent: Tensor | None = None
 
-    def views(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
-        """Each parameter with its part of the buffer, in the local shape."""
-        start = 0
-        for parameter in self.parameters:
-            local = local_tensor(parameter)
-            yield parameter, self.flat[start : start + local.numel()].view(local.shape)
-            start += local.numel()
-
-    def pieces(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
-        """Each parameter with what this rank's share holds of its gradient, flat."""
+    def slices(self) -> Iterator[tuple[nn.Parameter, slice]]:
+        """Each parameter with its part of the buffer."""
         start = 0
         for parameter in self.parameters:
             end = start + local_tensor(parameter).numel()
-            low, high = max(start, self.share.start), min(end, self.share.stop)
+            yield parameter, slice(start, end)
+            start = end
+
+    def views(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
+        """Each parameter with the values of its part, in the local shape."""
+        for parameter, part in self.slices():
+            yield parameter, self.flat[part].view(local_tensor(parameter).shape)
+
+    def pieces(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
+        """Each parameter with what this rank's share holds of its gradient, flat."""
+        for parameter, part in self.slices():
+            low, high = max(part.start, self.share.start), min(part.stop, self.share.stop)
             if low < high:
                 yield parameter, self.flat[low:high]
-            start = end
 
 
 class GradientBuckets:
@@ -127,8 +130,8 @@ class GradientBuckets:
         limit = bucket_bytes / wire.itemsize
         self.buckets = [
             _bucket(items, where, dtype)
-            for some, where in ((parameters, groups), *others)
-            for items in _fill(some, limit, alone)
+            for named, where in ((parameters, groups), *others)
+            for items in _fill(named, limit, alone)
         ]
         self._place = {
             parameter: (index, bucket, view)
@@ -221,7 +224,11 @@ class GradientBuckets:
     def _launch(self, bucket: Bucket) -> None:
         bucket.launched = True
         groups = bucket.groups
-        _sum_partial(bucket)
+        if bucket.partial:
+            views = [view for _, view in bucket.views()]
+            group = next(iter(bucket.partial.values()))
+            sum_flat([views[index] for index in sorted(bucket.partial)], group)
+            bucket.partial.clear()
         if groups.divisor > 1:
             bucket.flat.div_(groups.divisor)
         if groups.copies == 1:
@@ -291,14 +298,6 @@ def sum_flat(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> None:
         tensor.copy_(total.view_as(tensor))
 
 
-def _sum_partial(bucket: Bucket) -> None:
-    if bucket.partial:
-        views = [view for _, view in bucket.views()]
-        group = next(iter(bucket.partial.values()))
-        sum_flat([views[index] for index in sorted(bucket.partial)], group)
-        bucket.partial.clear()
-
-
 def _fill(
     parameters: Mapping[str, nn.Parameter], limit: float, alone: Collection[nn.Parameter]
 ) -> list[list[tuple[str, nn.Parameter]]]:
@@ -307,7 +306,7 @@ def _fill(
     room = 0.0
     for name, parameter in reversed(list(parameters.items())):
         size = local_tensor(parameter).numel()
-        apart = any(parameter is one for one in alone)
+        apart = any(parameter is single for single in alone)
         if not lists or apart or size > room:
             lists.append([])
             room = limit
@@ -335,6 +334,11 @@ def _bucket(
 def trainable(named: Iterable[tuple[str, nn.Parameter]]) -> dict[str, nn.Parameter]:
     """The parameters that get a gradient, each once."""
     return {name: parameter for name, parameter in named if parameter.requires_grad}
+
+
+def axis_group(mesh: DeviceMesh, axis: str) -> dist.ProcessGroup | None:
+    """The ranks along an axis of a mesh; None where that is one."""
+    return mesh[axis].get_group() if mesh[axis].size() > 1 else None
 
 
 def _size(group: dist.ProcessGroup | None) -> int:

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
+from executor.model.experts import local, product_dtype
 from executor.parallel.buckets import ALL_GATHER, REDUCE_SCATTER
 
 
@@ -33,13 +33,9 @@ class SplitColumns:
 
     def __call__(self, x: Tensor, linears: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
         """This rank's part of each output, (b, s, outputs / tp)."""
-        # autocast does not reach into a Function's backward, so its rounding is done here
-        device = x.device.type
-        dtype = x.dtype
-        if torch.is_autocast_enabled(device):
-            dtype = torch.get_autocast_dtype(device)
-        weights = [_local(linear.weight).to(dtype) for linear in linears]
-        biases = [None if m.bias is None else _local(m.bias).to(dtype) for m in linears]
+        dtype = product_dtype(x)
+        weights = [local(linear.weight).to(dtype) for linear in linears]
+        biases = [None if m.bias is None else local(m.bias).to(dtype) for m in linears]
         outputs: tuple[Tensor, ...] = _Columns.apply(
             x.to(dtype), self.group, self.sequence, *weights, *biases
         )
@@ -55,7 +51,8 @@ class _Columns(torch.autograd.Function):  # type: ignore[misc]  # torch has no t
         sequence: bool,
         *parameters: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        weights, biases = _halves(parameters)
+        half = len(parameters) // 2
+        weights, biases = parameters[:half], parameters[half:]
         ctx.group, ctx.sequence = group, sequence
         ctx.save_for_backward(x, *weights)
         whole = _Gather(x, group).result() if sequence else x
@@ -72,18 +69,13 @@ class _Columns(torch.autograd.Function):  # type: ignore[misc]  # torch has no t
         reduced = None
         if ctx.needs_input_grad[0]:
             inward = _input_gradient(rows, weights).view(*grads[0].shape[:-1], -1)
-            reduced = (_Scatter if ctx.sequence else _Sum)(inward, ctx.group)
+            reduced = _Reduce(inward, ctx.group, sequence=ctx.sequence)
         whole = (x if gather is None else gather.result()).flatten(0, -2)
-        found: list[Tensor | None] = [
+        gradients: list[Tensor | None] = [
             row.t() @ whole if wanted else None for row, wanted in zip(rows, by_weight, strict=True)
         ]
-        found += [row.sum(0) if w else None for row, w in zip(rows, by_bias, strict=True)]
-        return (None if reduced is None else reduced.result(), None, None, *found)
-
-
-def _halves(parameters: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    half = len(parameters) // 2
-    return list(parameters[:half]), list(parameters[half:])
+        gradients += [row.sum(0) if w else None for row, w in zip(rows, by_bias, strict=True)]
+        return (None if reduced is None else reduced.result(), None, None, *gradients)
 
 
 def _input_gradient(rows: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
@@ -109,31 +101,19 @@ class _Gather:
         return self._parts.transpose(0, 1).flatten(1, 2)
 
 
-class _Scatter:
-    """This rank's tokens (b, s / tp, h) of the sum over ranks of (b, s, h)."""
+class _Reduce:
+    """The sum over ranks of (b, s, h), in place, or this rank's tokens (b, s / tp, h) of it."""
 
-    def __init__(self, x: Tensor, group: dist.ProcessGroup) -> None:
+    def __init__(self, x: Tensor, group: dist.ProcessGroup, *, sequence: bool) -> None:
+        self._x = self._out = x
+        if not sequence:
+            self._work = dist.all_reduce(x, group=group, async_op=True)
+            return
         size = dist.get_world_size(group)
-        self._parts = x.unflatten(1, (size, -1)).transpose(0, 1).flatten(0, 1).contiguous()
+        self._x = x.unflatten(1, (size, -1)).transpose(0, 1).flatten(0, 1).contiguous()
         self._out = x.new_empty(x.shape[0], x.shape[1] // size, x.shape[2])
-        self._work = REDUCE_SCATTER(self._out, self._parts, group=group, async_op=True)
+        self._work = REDUCE_SCATTER(self._out, self._x, group=group, async_op=True)
 
     def result(self) -> Tensor:
         self._work.wait()
         return self._out
-
-
-class _Sum:
-    """The sum over ranks, in place."""
-
-    def __init__(self, x: Tensor, group: dist.ProcessGroup) -> None:
-        self._out = x
-        self._work = dist.all_reduce(x, group=group, async_op=True)
-
-    def result(self) -> Tensor:
-        self._work.wait()
-        return self._out
-
-
-def _local(parameter: Tensor) -> Tensor:
-    return parameter.to_local() if isinstance(parameter, DTensor) else parameter

@@ -18,11 +18,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.attention import Core
-from executor.data import replica_rows
-from executor.mesh import coordinates, ranks_by_place, replica_index
-from executor.module import Stage
+from executor.devices.mesh import coordinates, ranks_by_place, replica_index
+from executor.model.attention import Core
+from executor.model.module import Stage
 from executor.parallel.ring import Ring
+from parsim.errors import PlanError
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from parsim.plan.record import AXES
@@ -36,14 +36,14 @@ def token_places(spec: TransformerSpec, cp: int, index: int) -> Tensor:
     return torch.cat((pieces[index], pieces[-1 - index]))
 
 
-def own_part(
+def rank_part(
     spec: TransformerSpec, plan: Plan, rank: int, batch: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
     """What a rank trains on of the (b, s) tensors of a global batch: rows and places."""
     places = token_places(spec, plan.cp, coordinates(plan, rank)["cp"])
     share = replica_index(plan, rank)
     rows = (whole[replica_rows(len(whole), share, plan.dp)] for whole in batch)
-    return tuple(some if plan.cp == 1 else some[:, places] for some in rows)
+    return tuple(row if plan.cp == 1 else row[:, places] for row in rows)
 
 
 def context_group(plan: Plan) -> dist.ProcessGroup | None:
@@ -70,3 +70,18 @@ def apply_context_parallel(stage: Stage, plan: Plan, group: dist.ProcessGroup | 
     for layer in stage.layers.values():
         if layer.attention.rotary is not None:
             layer.attention.rotary.places = places
+
+
+def replica_rows(global_batch_size: int, replica: int, replicas: int) -> slice:
+    """Return the rows of a batch that one of `replicas` data-parallel replicas trains on.
+
+    Raises:
+        PlanError: the rows cannot be shared out equally.
+    """
+    if global_batch_size % replicas:
+        raise PlanError(
+            f"{replicas} replicas do not divide global_batch_size={global_batch_size}; "
+            f"use a multiple of {replicas}"
+        )
+    share = global_batch_size // replicas
+    return slice(replica * share, (replica + 1) * share)

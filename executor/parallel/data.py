@@ -22,17 +22,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from executor.module import Stage
+from executor.model.module import Stage
 from executor.parallel.buckets import (
     GradientBuckets,
     Groups,
+    axis_group,
     local_gradient,
     local_tensor,
     partial_group,
@@ -49,7 +49,7 @@ from executor.parallel.precision import (
 from executor.parallel.refused import check_parallel
 from parsim.plan import Plan
 
-Kind = Literal["plain", "ddp", "buckets", "fully_shard"]
+DataKind = Literal["plain", "ddp", "buckets", "fully_shard"]
 """Where averaged gradients come from; `plain` leaves them in `.grad` as backward made them."""
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
@@ -63,12 +63,12 @@ class Replica:
 
     `module` is what is called (in a pipeline: what the runner is given), `stage` what holds the
     parameters under their global names. Per step: `zero_grad`, a backward for each micro-batch
-    inside `microbatch`, `finish`, and then an optimizer (executor/optimizer.py).
+    inside `microbatch`, `finish`, and then an optimizer (executor/training/optimizer.py).
     """
 
     stage: Stage
     module: nn.Module
-    kind: Kind
+    kind: DataKind
     plan: Plan
     mesh: DeviceMesh
     buckets: GradientBuckets | None = None
@@ -105,9 +105,9 @@ class Replica:
         count = self.plan.num_microbatches
         losses = []
         pairs = zip(tokens.chunk(count), targets.chunk(count), strict=True)
-        for index, (some, wanted) in enumerate(pairs):
+        for index, (inputs, wanted) in enumerate(pairs):
             with self.microbatch(last=index == count - 1):
-                loss = loss_fn(self.module(some), wanted)
+                loss = loss_fn(self.module(inputs), wanted)
                 (loss / count).backward()
             losses.append(loss.detach())
         self.finish()
@@ -123,15 +123,15 @@ class Replica:
 
     def tied_gradients(self) -> list[Tensor]:
         """What this rank has of the gradient of a table that another stage has too, in place."""
-        found = []
+        gradients = []
         for parameter in self.stage.tied_parameters():
             if self.buckets is not None:
-                found.append(self.buckets.share(parameter))
+                gradients.append(self.buckets.share(parameter))
                 continue
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            found.append(local_tensor(parameter.grad))
-        return found
+            gradients.append(local_tensor(parameter.grad))
+        return gradients
 
     def gradients(self) -> Iterator[tuple[str, nn.Parameter, Tensor]]:
         """Each parameter with its averaged gradient, whole over data ranks or a DTensor.
@@ -178,7 +178,7 @@ def apply_data_parallel(
     return Replica(stage=stage, module=module, kind=kind, plan=plan, mesh=mesh, buckets=buckets)
 
 
-def data_kind(plan: Plan) -> Kind:
+def data_kind(plan: Plan) -> DataKind:
     """Choose how gradients meet."""
     if plan.zero_stage >= 2:
         return "fully_shard"
@@ -233,12 +233,13 @@ def _fully_shard(stage: Stage, plan: Plan, mesh: DeviceMesh) -> None:
 
 def _buckets(stage: Stage, plan: Plan, mesh: DeviceMesh, experts: Groups | None) -> GradientBuckets:
     parameters = trainable(stage.named_parameters())
-    routed = {name: one for name, one in parameters.items() if ".experts." in name and experts}
+    inside = (name for name in parameters if ".experts." in name and experts)
+    routed = {name: parameters[name] for name in inside}
     return GradientBuckets(
-        {name: one for name, one in parameters.items() if name not in routed},
+        {name: parameter for name, parameter in parameters.items() if name not in routed},
         Groups(
-            replicate=_group(mesh, "dp_replicate"),
-            shard=_group(mesh, "dp_shard"),
+            replicate=axis_group(mesh, "dp_replicate"),
+            shard=axis_group(mesh, "dp_shard"),
             part=f"tp{mesh['tp'].get_local_rank()}",
         ),
         bucket_bytes=plan.bucket_bytes,
@@ -250,10 +251,6 @@ def _buckets(stage: Stage, plan: Plan, mesh: DeviceMesh, experts: Groups | None)
         alone=stage.tied_parameters(),
         others=[(routed, experts)] if experts else [],
     )
-
-
-def _group(mesh: DeviceMesh, dim: str) -> dist.ProcessGroup | None:
-    return mesh[dim].get_group() if mesh[dim].size() > 1 else None
 
 
 def _finish_partial(stage: Stage) -> None:

@@ -1,6 +1,6 @@
 """Expert parallelism: which ranks share a layer's experts, and how tokens reach them and return.
 
-The ranks of a pipeline stage in order of their number, as `parsim.cost.experts` has them:
+The ranks of a pipeline stage in order of their number, as `parsim.cost.layer.experts` has them:
 
     copies x shards x ep x etp        etp innermost: slices of an expert's width
                       |------|        hold a layer's experts together: one exchange
@@ -25,10 +25,10 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
-from executor.experts import Mixture, Share
-from executor.mesh import ranks_by_place
-from executor.module import Stage
-from executor.parallel.buckets import Groups
+from executor.devices.mesh import ranks_by_place
+from executor.model.experts import Mixture, Share
+from executor.model.module import Stage
+from executor.parallel.buckets import Groups, axis_group
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 
@@ -49,8 +49,8 @@ class ExpertPlace:
 
     def groups(self) -> list[dist.ProcessGroup]:
         """All groups of this place."""
-        own = [] if self.exchange is None else [self.exchange]
-        return [*self.mesh.get_all_groups(), *own]
+        exchanging = [] if self.exchange is None else [self.exchange]
+        return [*self.mesh.get_all_groups(), *exchanging]
 
 
 def expert_place(plan: Plan, spec: TransformerSpec, device_type: str) -> ExpertPlace | None:
@@ -61,8 +61,8 @@ def expert_place(plan: Plan, spec: TransformerSpec, device_type: str) -> ExpertP
     at = dict(zip(AXES, mesh.get_coordinate(), strict=True))
     share = Share(ep=plan.ep, index=at["ep"], etp=plan.etp, slice=at["etp"])
     gradients = Groups(
-        replicate=mesh["copies"].get_group() if mesh["copies"].size() > 1 else None,
-        shard=mesh["shards"].get_group() if mesh["shards"].size() > 1 else None,
+        replicate=axis_group(mesh, "copies"),
+        shard=axis_group(mesh, "shards"),
         replicas=plan.dp,
         part=f"expert{share.index * share.etp + share.slice}",
     )
@@ -101,9 +101,9 @@ def apply_expert_parallel(stage: Stage, place: ExpertPlace | None) -> None:
 
 def _as_parts(mixture: Mixture, mesh: DeviceMesh) -> None:
     """Say of each parameter that it is a part of a whole."""
-    for name, own in tuple(mixture.experts.named_parameters()):
+    for name, parameter in tuple(mixture.experts.named_parameters()):
         part = DTensor.from_local(
-            own.detach(), mesh, (Shard(0), Shard(_WIDTHS[name])), run_check=False
+            parameter.detach(), mesh, (Shard(0), Shard(_WIDTHS[name])), run_check=False
         )
         mixture.experts.register_parameter(name, nn.Parameter(part))
 

@@ -11,19 +11,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from executor.module import Stage
+from executor.model.module import Stage
 from parsim.plan import Plan
 from parsim.plan.record import precision
 
 
-def shards_parameters(plan: Plan) -> bool:
-    """Whether parameters live as shards and are gathered for use."""
-    return plan.zero_stage >= 2
-
-
 def storage_dtype(plan: Plan) -> torch.dtype:
     """What a stage's parameters are built in."""
-    pure = precision(plan.precision).parameter == 2 and not shards_parameters(plan)
+    pure = precision(plan.precision).parameter == 2 and plan.zero_stage < 2
     return torch.bfloat16 if pure else torch.float32
 
 
@@ -44,7 +39,7 @@ def wire_dtype(plan: Plan) -> torch.dtype:
 
 def edge_dtype(plan: Plan) -> torch.dtype:
     """What passes between stages: the dtype of the sum that all layers add to."""
-    return gathered_dtype(plan) if shards_parameters(plan) else storage_dtype(plan)
+    return gathered_dtype(plan) if plan.zero_stage >= 2 else storage_dtype(plan)
 
 
 def logits_dtype(plan: Plan) -> torch.dtype:

@@ -2,12 +2,12 @@
 
 The rules are the planner's (`parsim.plan.executor_rules`), which asks them of every plan for this
 software; here they also hold for plans of other software. Reasons that depend on the schedule and
-its data parallelism alone are in `executor.runnable`.
+its data parallelism alone are in `executor.pipeline.runnable`.
 """
 
 from __future__ import annotations
 
-from executor.compat import SPLIT_BACKWARD_MIXES_OUTPUTS, TORCH_VERSION
+from executor.devices.compat import SPLIT_BACKWARD_MIXES_OUTPUTS, TORCH_VERSION
 from parsim.errors import PlanError
 from parsim.model.model import Model
 from parsim.model.transformer import TransformerSpec

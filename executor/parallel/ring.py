@@ -29,11 +29,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.compat import attend, attend_backward
-from executor.traffic import CONTEXT_RANGE
+from executor.devices.compat import attend, attend_backward
 
 Gradient = Callable[[int, Tensor], tuple[slice, Tensor, Tensor]]
-"""Of a block of keys and values (2, b, a, s, d) and its rank: which keys are seen, their
+"""Takes a rank and its block of keys and values (2, b, a, s, d); returns which keys are seen, their
 gradients and those of their values."""
 
 
@@ -57,8 +56,8 @@ class Ring:
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attend to the tokens of all ranks; the result has the shape of `q`."""
-        found: Tensor = _Attention.apply(q, torch.stack((k, v)), self)
-        return found
+        attended: Tensor = _Attention.apply(q, torch.stack((k, v)), self)
+        return attended
 
     def part(self, source: int, tokens: int) -> Part:
         """What is seen here of the block of a rank."""
@@ -67,14 +66,14 @@ class Ring:
     def blocks(self, kv: Tensor) -> Iterator[tuple[int, Tensor]]:
         """Every rank's block with the number of the rank, the own one first."""
         rank, size = dist.get_rank(self.group), dist.get_world_size(self.group)
-        held = kv
+        block = kv
         for step in range(size - 1):
             coming = torch.empty_like(kv)
-            message = self._pass_on(held, coming, 1)
-            yield (rank - step) % size, held
+            message = _Message(self.group, block, coming, 1)
+            yield (rank - step) % size, block
             message.wait()
-            held = coming
-        yield (rank + 1) % size, held
+            block = coming
+        yield (rank + 1) % size, block
 
     def returned(self, kv: Tensor, gradient: Gradient) -> Tensor:
         """The gradient of the own block: what all ranks found, added up on its way round.
@@ -82,13 +81,13 @@ class Ring:
         `kv` is the block that `blocks` gave last.
         """
         rank, size = dist.get_rank(self.group), dist.get_world_size(self.group)
-        held = kv.unsqueeze(0)  # [block], later [block, sum of the gradients of the one before]
+        carried = kv.unsqueeze(0)  # [block], later [block, sum of the gradients of the one before]
         for step in range(size):
             first, last = step == 0, step == size - 1
             coming = kv.new_empty(1 if last else 2, *kv.shape)
-            sent = held[-1:] if last else held
-            message = self._pass_on(sent, coming[:1] if first else coming, -1)
-            keys, by_key, by_value = gradient((rank + 1 + step) % size, held[0])
+            sent = carried[-1:] if last else carried
+            message = _Message(self.group, sent, coming[:1] if first else coming, -1)
+            keys, by_key, by_value = gradient((rank + 1 + step) % size, carried[0])
             message.wait()
             total = coming[-1]
             if first:
@@ -96,27 +95,23 @@ class Ring:
             total[0, :, :, keys].add_(by_key)
             total[1, :, :, keys].add_(by_value)
             del by_key, by_value  # the next block's are made before these names are given away
-            held = coming
-        return held[-1]
-
-    def _pass_on(self, mine: Tensor, coming: Tensor, way: int) -> _Message:
-        """Send to the next rank in a way round and receive from the one before; begins at once."""
-        rank, size = dist.get_rank(self.group), dist.get_world_size(self.group)
-        after, before = (rank + way) % size, (rank - way) % size
-        return _Message(self.group, mine, after, coming, before)
+            carried = coming
+        return carried[-1]
 
 
 class _Message:
-    """A message under way in both directions, drawn from its post to the end of `wait`."""
+    """Sent to the next rank in a way round and received from the one before; begins at once.
 
-    def __init__(
-        self, group: dist.ProcessGroup, mine: Tensor, after: int, coming: Tensor, before: int
-    ) -> None:
+    Drawn from its post to the end of `wait`.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, mine: Tensor, coming: Tensor, way: int) -> None:
+        rank, size = dist.get_rank(group), dist.get_world_size(group)
         self._range = torch.profiler.record_function(CONTEXT_RANGE)
         self._range.__enter__()
         ways = [
-            dist.P2POp(dist.isend, mine, group=group, group_peer=after),
-            dist.P2POp(dist.irecv, coming, group=group, group_peer=before),
+            dist.P2POp(dist.isend, mine, group=group, group_peer=(rank + way) % size),
+            dist.P2POp(dist.irecv, coming, group=group, group_peer=(rank - way) % size),
         ]
         self._mine = mine  # gloo reads it until the message is gone
         self._works = dist.batch_isend_irecv(ways)
@@ -136,11 +131,11 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch has no
         for source, block in ring.blocks(kv):
             queries, keys, causal = ring.part(source, kv.shape[3])
             k, v = block[:, :, :, keys]
-            found = attend(q[:, :, queries], k, v, causal=causal)
+            piece = attend(q[:, :, queries], k, v, causal=causal)
             if block is kv:
-                out, lse = found
+                out, lse = piece
             else:
-                put_in(out[:, :, queries], lse[:, :, queries], *found)
+                put_in(out[:, :, queries], lse[:, :, queries], *piece)
         ctx.save_for_backward(q, block, out, lse)
         ctx.ring = ring
         return out
@@ -154,9 +149,9 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch has no
             queries, keys, causal = ctx.ring.part(source, kv.shape[3])
             k, v = block[:, :, :, keys]
             here, mine, result, sums = (x[:, :, queries] for x in (grad, q, out, lse))
-            found = attend_backward(here, mine, k, v, result, sums, causal=causal)
-            by_query[:, :, queries].add_(found[0])
-            return keys, found[1], found[2]
+            gradients = attend_backward(here, mine, k, v, result, sums, causal=causal)
+            by_query[:, :, queries].add_(gradients[0])
+            return keys, gradients[1], gradients[2]
 
         return by_query, ctx.ring.returned(kv, gradient), None
 
@@ -179,3 +174,7 @@ def put_in(out: Tensor, lse: Tensor, more: Tensor, its: Tensor) -> None:
     share = torch.sigmoid(its - lse).unsqueeze(-1)
     out.lerp_(more, share.to(out.dtype))
     torch.logaddexp(lse, its, out=lse)
+
+
+CONTEXT_RANGE = "parsim:context"
+"""Around each message of keys and values between context-parallel ranks."""

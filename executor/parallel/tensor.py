@@ -6,11 +6,12 @@ One exchange enters and one leaves attention, likewise the MLP. Without sequence
 the sums are there (all-reduce forward behind rows, backward before columns). With it a rank holds
 1/tp of the tokens between the borders, [gather] is an all-gather and [sum] a reduce-scatter.
 The vocabulary is split over ranks, in the token table and in the output projection, and the logits
-stay so: the loss is taken of each rank's part (executor/loss.py).
+stay so: the loss is taken of each rank's part (executor/model/loss.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -28,8 +29,8 @@ from torch.distributed.tensor import (
 from torch.distributed.tensor import parallel as tp
 from torch.nn import functional as F
 
-from executor.loss import loss
-from executor.module import Stage
+from executor.model.loss import loss
+from executor.model.module import Stage
 from executor.parallel.columns import SplitColumns
 from executor.parallel.data import LossFn
 from parsim.errors import PlanError
@@ -114,10 +115,10 @@ def _block_styles(stage: Stage, path: str, between: Placement) -> dict[str, Any]
         columns += [f"{mlp}.{name}" for name in ("fc1", "gate")[: 1 + stage.spec.gated_mlp]]
         rows += [f"{mlp}.fc2"]
     if mixture is not None:
-        styles[f"{path}.mlp.router"] = _Repeated()
+        styles[f"{path}.mlp.router"] = _Style(_repeated)
     if stage.spec.qk_norm:
-        styles |= {f"{path}.attention.{name}": _Repeated() for name in ("q_norm", "k_norm")}
-    styles |= {f"{path}.{name}": _OutputRows() for name in columns}
+        styles |= {f"{path}.attention.{name}": _Style(_repeated) for name in ("q_norm", "k_norm")}
+    styles |= {f"{path}.{name}": _Style(_output_rows) for name in columns}
     styles |= {f"{path}.{name}": tp.RowwiseParallel(output_layouts=between) for name in rows}
     styles.update(_norm_styles(path, ("attention_norm", "mlp_norm"), between))
     return styles
@@ -131,13 +132,13 @@ def _norm_styles(path: str, names: tuple[str, ...], between: Placement) -> dict[
 
 
 def _embedding_styles(embedding: nn.Module, between: Placement) -> dict[str, Any]:
-    styles: dict[str, Any] = {"embedding.token": _VocabularyRows(between)}
+    styles: dict[str, Any] = {"embedding.token": _Style(partial(_vocabulary_rows, between))}
     if between == Replicate():
         return styles
     if embedding.positions is not None:
-        styles["embedding.positions"] = _OwnTokens()
+        styles["embedding.positions"] = _Style(_local_tokens)
     if embedding.token_types is not None:
-        styles["embedding.token_types"] = _AllTokens()
+        styles["embedding.token_types"] = _Style(_all_tokens)
     if embedding.norm is not None:
         styles.update(_norm_styles("embedding", ("norm",), between))
     return styles
@@ -148,107 +149,98 @@ def _head_styles(head: nn.Module, between: Placement) -> dict[str, Any]:
     present = tuple(name for name in names if getattr(head, name) is not None)
     styles = _norm_styles("head", present, between)
     if head.transform is not None and between != Replicate():
-        styles["head.transform"] = _OwnTokensLinear()
+        styles["head.transform"] = _Style(_local_tokens_linear)
     if head.logits is not None:
-        styles["head.logits"] = _OutputRows()
+        styles["head.logits"] = _Style(_output_rows)
     return styles
 
 
-class _OutputRows(tp.ParallelStyle):  # type: ignore[misc]  # torch has no types here
+class _Style(tp.ParallelStyle):  # type: ignore[misc]  # torch has no types here
+    """A function that changes a module in place, in the form that torch wants."""
+
+    def __init__(self, change: Callable[[nn.Module, DeviceMesh], None]) -> None:
+        super().__init__()
+        self._change = change
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        self._change(module, device_mesh)
+        return module
+
+
+def _distribute(module: nn.Module, mesh: DeviceMesh, placement: Placement) -> None:
+    for name, parameter in tuple(module.named_parameters(recurse=False)):
+        values = distribute_tensor(parameter.detach(), mesh, (placement,))
+        module.register_parameter(name, nn.Parameter(values))
+
+
+def _output_rows(module: nn.Module, mesh: DeviceMesh) -> None:
     """A linear map split by outputs, applied by `SplitColumns`: rows of weight and bias."""
-
-    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        for name, parameter in tuple(module.named_parameters(recurse=False)):
-            rows = distribute_tensor(parameter.detach(), device_mesh, (Shard(0),))
-            module.register_parameter(name, nn.Parameter(rows))
-        return module
+    _distribute(module, mesh, Shard(0))
 
 
-class _Repeated(tp.ParallelStyle):  # type: ignore[misc]  # torch has no types here
+def _repeated(module: nn.Module, mesh: DeviceMesh) -> None:
     """Parameters that each rank has whole, for its own tokens or heads; gradients are summed."""
+    _distribute(module, mesh, Replicate())
 
-    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        for name, parameter in tuple(module.named_parameters(recurse=False)):
-            whole = distribute_tensor(parameter.detach(), device_mesh, (Replicate(),))
-            module.register_parameter(name, nn.Parameter(whole))
+    def local_values(parameter: Any) -> Tensor:  # noqa: ANN401
+        local: Tensor = parameter.to_local(grad_placements=(Partial(),))
+        return local
 
-        def own(parameter: Any) -> Tensor:  # noqa: ANN401
-            found: Tensor = parameter.to_local(grad_placements=(Partial(),))
-            return found
-
-        module.repeated = own
-        return module
+    module.repeated = local_values
 
 
-class _OwnTokensLinear(tp.ParallelStyle):  # type: ignore[misc]  # torch has no types here
+def _local_tokens_linear(module: nn.Module, mesh: DeviceMesh) -> None:
     """A linear map that a rank has whole and applies to its tokens; gradients are summed.
 
     Torch 2.11 refuses it on a DTensor (b, s, h) split along s, which it would have to flatten.
     """
+    _distribute(module, mesh, Replicate())
 
-    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        for name, parameter in tuple(module.named_parameters(recurse=False)):
-            whole = distribute_tensor(parameter.detach(), device_mesh, (Replicate(),))
-            module.register_parameter(name, nn.Parameter(whole))
+    def local(parameter: Any) -> Tensor:  # noqa: ANN401
+        whole = parameter.redistribute(placements=(Replicate(),))
+        return whole.to_local(grad_placements=(Partial(),))
 
-        def local(parameter: Any) -> Tensor:  # noqa: ANN401
-            whole = parameter.redistribute(placements=(Replicate(),))
-            return whole.to_local(grad_placements=(Partial(),))
+    def apply(tokens: Tensor) -> Tensor:
+        return F.linear(tokens, local(module.weight), local(module.bias))
 
-        def apply(tokens: Tensor) -> Tensor:
-            return F.linear(tokens, local(module.weight), local(module.bias))
-
-        module.forward = apply
-        return module
+    module.forward = apply
 
 
-class _VocabularyRows(tp.ParallelStyle):  # type: ignore[misc]  # torch has no types here
+def _vocabulary_rows(between: Placement, module: nn.Module, mesh: DeviceMesh) -> None:
     """A token table split by rows: each rank looks up the tokens it has, the rest are zeros.
 
     Torch's own style gives every rank a gradient of the whole table, which is tp times the memory.
     """
+    _distribute(module, mesh, Shard(0))
+    first = mesh.get_local_rank() * module.weight.to_local().shape[0]
 
-    def __init__(self, between: Placement) -> None:
-        super().__init__()
-        self.between = between
+    def lookup(tokens: Tensor) -> Tensor:
+        table = module.weight.to_local()
+        local = tokens - first
+        elsewhere = (local < 0) | (local >= table.shape[0])
+        rows = F.embedding(local.masked_fill(elsewhere, 0), table)
+        part = rows.masked_fill(elsewhere.unsqueeze(-1), 0.0)
+        total = DTensor.from_local(part, mesh, (Partial(),), run_check=False)
+        return total.redistribute(placements=(between,)).to_local()
 
-    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        rows = distribute_tensor(module.weight.detach(), device_mesh, (Shard(0),))
-        module.register_parameter("weight", nn.Parameter(rows))
-        first = device_mesh.get_local_rank() * rows.to_local().shape[0]
-
-        def lookup(tokens: Tensor) -> Tensor:
-            table = module.weight.to_local()
-            local = tokens - first
-            elsewhere = (local < 0) | (local >= table.shape[0])
-            found = F.embedding(local.masked_fill(elsewhere, 0), table)
-            part = found.masked_fill(elsewhere.unsqueeze(-1), 0.0)
-            total = DTensor.from_local(part, device_mesh, (Partial(),), run_check=False)
-            return total.redistribute(placements=(self.between,)).to_local()
-
-        module.forward = lookup
-        return module
+    module.forward = lookup
 
 
-class _OwnTokens(tp.ParallelStyle):  # type: ignore[misc]  # torch has no types here
-    """Of position rows (s, h) a rank passes on those of its tokens; gradients are gathered."""
+def _local_tokens(module: nn.Module, mesh: DeviceMesh) -> None:
+    """Passes on the position rows (s, h) of a rank's tokens; gradients are gathered."""
 
-    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        def own(_module: nn.Module, _inputs: Any, rows: Tensor) -> Tensor:  # noqa: ANN401
-            whole = DTensor.from_local(rows, device_mesh, (Replicate(),), run_check=False)
-            return whole.redistribute(placements=(Shard(0),)).to_local()
+    def rows_here(_module: nn.Module, _inputs: Any, rows: Tensor) -> Tensor:  # noqa: ANN401
+        whole = DTensor.from_local(rows, mesh, (Replicate(),), run_check=False)
+        return whole.redistribute(placements=(Shard(0),)).to_local()
 
-        module.register_forward_hook(own)
-        return module
+    module.register_forward_hook(rows_here)
 
 
-class _AllTokens(tp.ParallelStyle):  # type: ignore[misc]  # torch has no types here
+def _all_tokens(module: nn.Module, mesh: DeviceMesh) -> None:
     """A row (1, h) added to all tokens: its gradient is summed over the ranks' tokens."""
 
-    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        def shared(_module: nn.Module, _inputs: Any, row: Tensor) -> Tensor:  # noqa: ANN401
-            whole = DTensor.from_local(row, device_mesh, (Replicate(),), run_check=False)
-            return whole.to_local(grad_placements=(Partial(),))
+    def shared(_module: nn.Module, _inputs: Any, row: Tensor) -> Tensor:  # noqa: ANN401
+        whole = DTensor.from_local(row, mesh, (Replicate(),), run_check=False)
+        return whole.to_local(grad_placements=(Partial(),))
 
-        module.register_forward_hook(shared)
-        return module
+    module.register_forward_hook(shared)

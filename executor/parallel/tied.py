@@ -6,49 +6,41 @@ from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from executor.parallel.data import Replica
+from parsim.schedule import Schedule
 
 
-class TiedTable:
-    """Sums the gradients of both copies; `owners` are the pipeline ranks that hold them.
+def tied_group(mesh: DeviceMesh, schedule: Schedule) -> dist.ProcessGroup | None:
+    """The group of this rank and the one with the other copy; None on ranks between the ends.
 
-    To be built on all ranks at once: it may need a group for each pair of ranks.
+    None also where one rank holds both ends. To be called on all ranks at once: it may need a group
+    for each pair of ranks.
     """
-
-    def __init__(self, mesh: DeviceMesh, owners: tuple[int, int]) -> None:
-        self.group = _pair_group(mesh, owners) if owners[0] != owners[1] else None
-
-    @torch.no_grad()  # type: ignore[untyped-decorator]
-    def sum_gradients(self, replicas: Sequence[Replica]) -> None:
-        """Give both copies the sum of their averaged gradients, after `Replica.finish`.
-
-        In place: no copy of the table is made. A sum of two does not depend on their order, so the
-        copies stay equal to the bit.
-        """
-        held = [gradient for replica in replicas for gradient in replica.tied_gradients()]
-        if len(held) == 2:
-            first, last = held
-            first.add_(last)
-            last.copy_(first)
-        elif held:
-            _all_reduce(held[0], self.group)
-
-
-def _pair_group(mesh: DeviceMesh, owners: tuple[int, int]) -> dist.ProcessGroup | None:
-    """The group of this rank and the one with the other copy; None on ranks between the ends."""
+    owners = [schedule.stage_rank[0], schedule.stage_rank[-1]]
+    if owners[0] == owners[1]:
+        return None
     if mesh["pp"].size() == 2:
         return mesh["pp"].get_group()
-    pairs = mesh.mesh[list(owners)].flatten(1).t().tolist()
+    pairs = mesh.mesh[owners].flatten(1).t().tolist()
     return dist.new_subgroups_by_enumeration(pairs)[0]
 
 
-def _all_reduce(value: Tensor, group: dist.ProcessGroup | None) -> None:
-    if value.is_contiguous():
-        dist.all_reduce(value, group=group)
-        return
-    flat = value.contiguous()
-    dist.all_reduce(flat, group=group)
-    value.copy_(flat)
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def sum_tied_gradients(replicas: Sequence[Replica], group: dist.ProcessGroup | None) -> None:
+    """Give both copies the sum of their averaged gradients, after `Replica.finish`.
+
+    In place: no copy of the table is made. A sum of two does not depend on their order, so the
+    copies stay equal to the bit.
+    """
+    gradients = [gradient for replica in replicas for gradient in replica.tied_gradients()]
+    if len(gradients) == 2:
+        first, last = gradients
+        first.add_(last)
+        last.copy_(first)
+    elif gradients:
+        flat = gradients[0].contiguous()
+        dist.all_reduce(flat, group=group)
+        if flat is not gradients[0]:
+            gradients[0].copy_(flat)

@@ -64,8 +64,13 @@ def _options() -> argparse.Namespace:
     add("--device", choices=("cpu", "cuda"), help="default: GPUs if there are any")
     add("--seconds", type=_positive, help=f"for all of it; default: {_listed(SECONDS)}")
     add("--steps", type=_count, help=f"timed steps of a case; default: {_listed(STEPS)}")
-    add("--cases", type=lambda text: text.split(","), default=[], metavar="NAME,...",
-        help="only these")  # fmt: skip
+    add(
+        "--cases",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="NAME,...",
+        help="only these",
+    )
     add(
         "--quick",
         action="store_true",

@@ -24,7 +24,6 @@ LAUNCH = 6.0
 DRAWING = 10e-9
 """Seconds a parameter: first weights are drawn by one thread of the host."""
 
-
 PATIENCE = 60.0
 """Seconds that a case may hang at most, beyond four times its estimate."""
 
@@ -77,7 +76,7 @@ class Budget:
     def steps(self, cost: Cost, later: Sequence[Cost], wanted: int) -> int:
         """Timed steps for the next case, from `wanted` down to `LEAST_STEPS`; 0 leaves it out."""
         least = min(wanted, LEAST_STEPS)
-        all_of_it = sum(self._needed(one, wanted) for one in (cost, *later))
+        all_of_it = sum(self._needed(case_cost, wanted) for case_cost in (cost, *later))
         share = self.left * min(1.0, self._needed(cost, wanted) / all_of_it)
         if all_of_it <= self.left:
             return wanted

@@ -42,12 +42,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """What the scenarios say of the hardware: kind, system, device (None: the system's) and stack.
+    """What the scenarios say of the hardware: system, device (None: the system's) and stack.
 
     `catalog` lists the catalog files, relative to a scenario.
     """
 
-    kind: str
     system: str
     software: str
     device: str | None = None
@@ -57,7 +56,7 @@ class Platform:
 def before_calibration(kind: str) -> Platform:
     """A platform of the shipped catalog: good for the shapes of a plan, not for its seconds."""
     system = "cpu" if kind == "cpu" else "dgx-h100"
-    return Platform(kind=kind, system=system, software=_software(kind))
+    return Platform(system=system, software=_software(kind))
 
 
 def calibrated(kind: str, document: Mapping[str, Any], catalog: Catalog) -> Platform:
@@ -71,15 +70,14 @@ def calibrated(kind: str, document: Mapping[str, Any], catalog: Catalog) -> Plat
     else:
         base, device = document["device"]["from"], str(document["device"]["id"])
         known = catalog.systems.values()
-        system = next((one.id for one in known if one.device.id == base), "dgx-h100")
-    return Platform(kind=kind, system=system, device=device, software=_software(kind),
-                    catalog=(CATALOG,))  # fmt: skip
+        system = next((entry.id for entry in known if entry.device.id == base), "dgx-h100")
+    return Platform(system=system, device=device, software=_software(kind), catalog=(CATALOG,))
 
 
 def _software(kind: str) -> str:
     """The stack that is the executor on this kind of device, where it is known apart."""
-    own = f"executor-{kind}"
-    return own if own in software_catalog() else "generic"
+    stack = f"executor-{kind}"
+    return stack if stack in software_catalog() else "generic"
 
 
 def scenario_text(case: Case, platform: Platform) -> str:
@@ -146,8 +144,13 @@ def _split(
     """One case for each family, with micro-batches of `size` sequences."""
     for key in families:
         title, plan = FAMILIES[key]
-        yield Case(name=f"{model['name']}-{key}", family=title, model=model, batch=batch,
-                   plan={**plan, "microbatch_size": size})  # fmt: skip
+        yield Case(
+            name=f"{model['name']}-{key}",
+            family=title,
+            model=model,
+            batch=batch,
+            plan={**plan, "microbatch_size": size},
+        )
 
 
 QUICK = tuple(_split(TINY, 8, 2, ("one", "ddp", "1f1b")))
@@ -170,15 +173,26 @@ LLAMA = {"family": "llama", "name": "llama-1b", "num_layers": 16, "hidden_size":
 _TITLES = {"gpt2": "GPT-2 124M", "gpt2-large": "GPT-2 774M", "llama-1b": "Llama 1B"}
 
 
-def _one_gpu(model: Mapping[str, Any], size: int, count: int = 1, recompute: str = "none",
-             precision: str = "bf16") -> Case:  # fmt: skip
+def _one_gpu(
+    model: Mapping[str, Any],
+    size: int,
+    count: int = 1,
+    recompute: str = "none",
+    precision: str = "bf16",
+) -> Case:
     """One rank: `count` micro-batches of `size` sequences."""
     words = [model["name"], f"mb{size}", *([f"x{count}"] if count > 1 else [])]
     words += [] if recompute == "none" else [recompute]
     words += [] if precision == "bf16" else [precision.removeprefix("bf16_")]
     plan = {"microbatch_size": size, "recompute": recompute}
-    return Case(name="-".join(words), family=_TITLES[model["name"]], model=model,
-                batch=size * count, plan=plan, precision=precision)  # fmt: skip
+    return Case(
+        name="-".join(words),
+        family=_TITLES[model["name"]],
+        model=model,
+        batch=size * count,
+        plan=plan,
+        precision=precision,
+    )
 
 
 CUDA = (

@@ -14,12 +14,11 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from executor.mesh import SHARING_NCCL, SHARING_VARIABLE
+from executor.devices.machine import SHARING_NCCL, SHARING_VARIABLE
 from parsim.errors import InputError
-from parsim.nodes import Nodes
-from parsim.ranks import settings
+from parsim.launch.nodes import Nodes
+from parsim.launch.ranks import settings
 
 SHARING = {SHARING_VARIABLE: "1", "NCCL_NVLS_ENABLE": "0"}
 """Environment in which several ranks may use one GPU, where NCCL is new enough; multicast over
@@ -27,7 +26,7 @@ NVLink needs a GPU for each rank."""
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Of the ranks: as `parsim run` sets it, so that a case is as fast in either."""
+    """Environment of the ranks, as `parsim run` sets it: a case is as fast in either."""
     usual = settings(Nodes(), linux=sys.platform == "linux")
     return {**usual, **os.environ, **(extra or {})}
 
@@ -51,12 +50,6 @@ class Machine:
         """Whether several ranks may use one device."""
         return self.kind == "cpu" or self.nccl[:2] >= SHARING_NCCL
 
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Machine:
-        """From plain data."""
-        lists = {name: tuple(document[name]) for name in ("names", "nccl")}
-        return cls(**{**document, **lists})
-
 
 def look(device: str | None) -> Machine:
     """Ask for the devices of a kind; by default for GPUs, and for the CPU where there are none.
@@ -69,12 +62,14 @@ def look(device: str | None) -> Machine:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no answer"])[-1]
         raise InputError(last.removeprefix("error: "))
-    return Machine.read(json.loads(done.stdout))
+    document = json.loads(done.stdout)
+    lists = {name: tuple(document[name]) for name in ("names", "nccl")}
+    return Machine(**{**document, **lists})
 
 
 def _probe(device: str | None) -> Machine:
-    from executor.compat import require_torch
-    from executor.mesh import probe
+    from executor.devices.compat import require_torch
+    from executor.devices.machine import probe
 
     version = require_torch()
     report = probe(device)
@@ -102,11 +97,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m executor.suite.machine", description=__doc__)
     parser.add_argument("device", nargs="?", choices=("cpu", "cuda"))
     try:
-        found = _probe(parser.parse_args().device)
+        machine = _probe(parser.parse_args().device)
     except InputError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
-    sys.stdout.write(json.dumps(asdict(found)) + "\n")
+    sys.stdout.write(json.dumps(asdict(machine)) + "\n")
     return 0
 
 

@@ -12,13 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from executor.suite.results import Found, Result
-from parsim.report.gantt import save_picture
-from parsim.report.grid import DPI, POINTS
-from parsim.report.legend import FONT
-from parsim.report.overlay import draw_overlay
-from parsim.timeline_reader import load_timeline
-from parsim.validation.timelines import compare_timelines
+from executor.suite.results import Outcome, Result
+from parsim.comparison.timelines import compare_timelines
+from parsim.report.picture.grid import DPI, POINTS
+from parsim.report.picture.legend import FONT
+from parsim.report.picture.overlay import draw_overlay
+from parsim.report.picture.saving import save_picture
+from parsim.timelines.reader import load_timeline
 
 _STYLE: Final[Any] = {
     "font.family": [FONT],
@@ -34,27 +34,26 @@ _BAND: Final = 0.1
 """The shaded band around a perfect prediction: +-10 %."""
 
 
-def draw_all(out: Path, found: Found) -> list[str]:
+def draw_all(out: Path, outcome: Outcome) -> list[str]:
     """Draw what the results allow; the names of the files in `out`, in the order of the report."""
     drawn = []
-    if found.counted:
+    if outcome.counted:
         with matplotlib.rc_context(_STYLE):
-            for name, figure in (("scatter.png", scatter(found.counted)),
-                                 ("errors.png", errors(found.counted))):  # fmt: skip
-                save_picture(figure, out / name)
+            for name, draw in (("scatter.png", scatter), ("errors.png", errors)):
+                save_picture(draw(outcome.counted), out / name)
                 drawn.append(name)
-    return [*drawn, *_overlays(out, found.results)]
+    return [*drawn, *_overlays(out, outcome.results)]
 
 
 def _overlays(out: Path, results: Sequence[Result]) -> Iterator[str]:
     """One for each family, of its largest model."""
     slowest: dict[str, Result] = {}
-    for one in results:
-        kept = slowest.get(one.family)
-        if kept is None or one.step_time.measured > kept.step_time.measured:
-            slowest[one.family] = one
-    for one in slowest.values():
-        folder, name = out / one.name, f"overlay-{one.name}.png"
+    for result in results:
+        kept = slowest.get(result.family)
+        if kept is None or result.step_time.measured > kept.step_time.measured:
+            slowest[result.family] = result
+    for result in slowest.values():
+        folder, name = out / result.name, f"overlay-{result.name}.png"
         both = (load_timeline(folder / "predicted.json"), load_timeline(folder / "timeline.json"))
         draw_overlay(*both, compare_timelines(*both), path=out / name)
         yield name
@@ -65,24 +64,36 @@ def scatter(results: Sequence[Result]) -> Figure:
     width, height = 7.9, 5.2  # inches; the axes are a square of 4.4
     figure = Figure(figsize=(width, height), dpi=DPI)
     axes = figure.add_axes((0.95 / width, 0.6 / height, 4.4 / width, 4.4 / height))
-    times = [t for one in results for t in (one.step_time.predicted, one.step_time.measured)]
+    pairs = [result.step_time for result in results]
+    times = [seconds for pair in pairs for seconds in (pair.predicted, pair.measured)]
     low, high = min(times) / 1.3, max(times) * 1.3
     axes.plot([low, high], [low, high], color="#606060", linewidth=0.8)
-    ends = np.array([low, high])
-    axes.fill_between(ends, ends * (1.0 - _BAND), ends * (1.0 + _BAND), color="#E8E8E8",
-                      linewidth=0.0, label=f"within {100 * _BAND:.0f} %")  # fmt: skip
-    families = list(dict.fromkeys(one.family for one in results))
-    models = list(dict.fromkeys(one.model for one in results))
-    for one in results:
+    ends, words = np.array([low, high]), f"within {100 * _BAND:.0f} %"
+    band = (ends * (1.0 - _BAND), ends * (1.0 + _BAND))
+    axes.fill_between(ends, *band, color="#E8E8E8", linewidth=0.0, label=words)
+    families = list(dict.fromkeys(result.family for result in results))
+    models = list(dict.fromkeys(result.model for result in results))
+    for result in results:
         axes.errorbar(
-            one.step_time.measured, one.step_time.predicted, xerr=one.mad,
-            fmt=_MARKS[models.index(one.model) % len(_MARKS)],
-            color=_COLOURS[families.index(one.family) % len(_COLOURS)],
-            markersize=6, markeredgecolor="white", markeredgewidth=0.5, elinewidth=1.0,
-        )  # fmt: skip
+            result.step_time.measured,
+            result.step_time.predicted,
+            xerr=result.mad,
+            fmt=_MARKS[models.index(result.model) % len(_MARKS)],
+            color=_COLOURS[families.index(result.family) % len(_COLOURS)],
+            markersize=6,
+            markeredgecolor="white",
+            markeredgewidth=0.5,
+            elinewidth=1.0,
+        )
     _keys(axes, families, models)
-    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high),
-             xlabel="measured step time, median and MAD", ylabel="predicted step time")  # fmt: skip
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlim=(low, high),
+        ylim=(low, high),
+        xlabel="measured step time, median and MAD",
+        ylabel="predicted step time",
+    )
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=_subdivision(high / low)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: _seconds(value)))
@@ -99,8 +110,9 @@ def _subdivision(ratio: float) -> tuple[float, ...]:
 
 def _seconds(value: float) -> str:
     """Such as `20 ms`."""
-    factor, unit = next(((f, u) for f, u in ((1.0, "s"), (1e-3, "ms")) if value >= 0.999 * f),
-                        (1e-6, "us"))  # fmt: skip
+    factor, unit = next(
+        ((f, u) for f, u in ((1.0, "s"), (1e-3, "ms")) if value >= 0.999 * f), (1e-6, "us")
+    )
     return f"{value / factor:g} {unit}"
 
 
@@ -121,17 +133,29 @@ def errors(results: Sequence[Result]) -> Figure:
     figure = Figure(figsize=(10.0, tall), dpi=DPI, layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     places = range(len(results))
-    _bars(left, [100.0 * (one.step_time.error or 0.0) for one in results])
+    of_time = [100.0 * (result.step_time.error or 0.0) for result in results]
+    _bars(left, of_time)
     left.errorbar(
-        [100.0 * (one.step_time.error or 0.0) for one in results], places,
+        of_time,
+        places,
         xerr=[[100.0 * gap for gap in side] for side in _whiskers(results)],
-        fmt="none", ecolor="black", elinewidth=1.0, capsize=2.0,
-    )  # fmt: skip
-    left.plot([100.0 * one.error_of_least for one in results], places, "|", color="#D55E00",
-              markersize=8, markeredgewidth=1.6, label="against the fastest step")  # fmt: skip
-    _bars(right, [100.0 * (one.peak.error or 0.0) for one in results])
+        fmt="none",
+        ecolor="black",
+        elinewidth=1.0,
+        capsize=2.0,
+    )
+    left.plot(
+        [100.0 * result.error_of_least for result in results],
+        places,
+        "|",
+        color="#D55E00",
+        markersize=8,
+        markeredgewidth=1.6,
+        label="against the fastest step",
+    )
+    _bars(right, [100.0 * (result.peak.error or 0.0) for result in results])
     left.set(xlabel="error of step time [%]", ylim=(len(results) - 0.4, -0.6))
-    left.set_yticks(places, [one.name for one in results])
+    left.set_yticks(places, [result.name for result in results])
     left.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False, borderaxespad=0.0)
     right.set(xlabel="error of peak memory [%]")
     right.tick_params(left=False)
@@ -147,8 +171,8 @@ def _bars(axes: Axes, values: Sequence[float]) -> None:
 def _whiskers(results: Sequence[Result]) -> tuple[list[float], list[float]]:
     """How far the error moves down and up when the step takes one MAD more, or less."""
     down, up = [], []
-    for one in results:
-        middle, mad, said = one.step_time.measured, one.mad, one.step_time.predicted
-        down.append(said / middle - said / (middle + mad))
-        up.append(said / max(middle - mad, one.least) - said / middle)
+    for result in results:
+        middle, mad, predicted = result.step_time.measured, result.mad, result.step_time.predicted
+        down.append(predicted / middle - predicted / (middle + mad))
+        up.append(predicted / max(middle - mad, result.least) - predicted / middle)
     return down, up

@@ -12,13 +12,13 @@ from typing import Any
 
 from executor.suite.budget import Cost
 from executor.suite.cases import Case, Platform, scenario_text
+from parsim.comparison.quantities import Quantities, quantities_of
 from parsim.errors import ParsimError
-from parsim.report.save import write_text
+from parsim.report.writing import write_text
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
-from parsim.timeline import Timeline
+from parsim.timelines.timeline import Timeline
 from parsim.units import format_bytes
-from parsim.validation.quantities import Quantities, quantities_of
 
 SCHEMA_VERSION = 1
 
@@ -49,18 +49,18 @@ def scenario_of(out: Path, case: Case) -> Path:
 
 def predict(out: Path, cases: Sequence[Case], platform: Platform) -> dict[str, Predicted]:
     """Write a scenario for each case, and `predictions.json`."""
-    found = {}
+    predictions = {}
     for case in cases:
         write_text(scenario_of(out, case), scenario_text(case, platform))
-        found[case.name] = _predicted(scenario_of(out, case))
+        predictions[case.name] = _predicted(scenario_of(out, case))
     document = {
         "schema_version": SCHEMA_VERSION,
         "written_at": now(),
         "catalog": "device.yaml",
-        "cases": {name: one.document for name, one in found.items()},
+        "cases": {name: prediction.document for name, prediction in predictions.items()},
     }
     write_text(out / "predictions.json", json.dumps(document, indent=2) + "\n")
-    return found
+    return predictions
 
 
 def now() -> str:
@@ -71,24 +71,24 @@ def now() -> str:
 def _predicted(path: Path) -> Predicted:
     try:
         scenario = load_scenario(path)
-        found = simulate(scenario.job, scenario.fixed_plan(), timeline=True)
+        prediction = simulate(scenario.job, scenario.fixed_plan(), timeline=True)
     except ParsimError as error:
-        said = str(error).replace(f"{path.parent.parent}/", "")
-        return Predicted(cost=Cost.of(0.0, 0.0), document={"refused": said}, refused=said)
-    job, peak = scenario.job, max(found.peak_allocated)
+        reason = str(error).replace(f"{path.parent.parent}/", "")
+        return Predicted(cost=Cost.of(0.0, 0.0), document={"refused": reason}, refused=reason)
+    job, peak = scenario.job, max(prediction.peak_allocated)
     document = {
-        "plan": found.plan.label(),
+        "plan": prediction.plan.label(),
         "model": job.model.name,
         "parameters": job.model.parameters,
-        "step_time_s": found.step_time,
-        "peak_allocated_bytes": list(found.peak_allocated),
-        "kinds_s": kinds(quantities(found.timeline)),
+        "step_time_s": prediction.step_time,
+        "peak_allocated_bytes": list(prediction.peak_allocated),
+        "kinds_s": kinds(quantities(prediction.timeline)),
     }
     refused = ""
     if peak > job.device.usable_memory:
         usable = format_bytes(job.device.usable_memory)
         refused = f"predicted to need {format_bytes(peak)} of the {usable} of a device"
-    cost = Cost.of(job.model.parameters, found.step_time)
+    cost = Cost.of(job.model.parameters, prediction.step_time)
     return Predicted(cost=cost, document=document, refused=refused)
 
 
@@ -99,12 +99,12 @@ def quantities(timeline: Timeline | None) -> Quantities:
     return quantities_of(timeline, {rank: (rank,) for rank in timeline.ranks})
 
 
-def kinds(found: Quantities) -> dict[str, float]:
+def kinds(measured: Quantities) -> dict[str, float]:
     """The parts of the step in `KINDS` that a timeline has, seconds."""
     parts = {}
     for name, quantity in KINDS.items():
-        if quantity in found.kinds:
-            parts[name] = found.kinds[quantity]
-        elif all(quantity in rank for rank in found.ranks.values()):
-            parts[name] = fmean(rank[quantity] for rank in found.ranks.values())
+        if quantity in measured.kinds:
+            parts[name] = measured.kinds[quantity]
+        elif all(quantity in rank for rank in measured.ranks.values()):
+            parts[name] = fmean(rank[quantity] for rank in measured.ranks.values())
     return parts

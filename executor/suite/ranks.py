@@ -11,13 +11,13 @@ import gc
 import json
 import os
 import sys
-from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from executor.faults import HERE, end_with_parent, fatal, finish
+from executor.faults.reports import HERE, end_with_parent, fatal, finish
+from parsim.launch.options import RunOptions, read_words
 
 
 def main() -> int:
@@ -37,26 +37,26 @@ def main() -> int:
 
 
 def _run(words: Sequence[str], backend: str | None) -> None:
-    from executor import __main__ as command
+    from executor.run import command
 
-    sys.argv = ["executor", *words]
+    scenario, options = read_words(words)
     if backend is None:
-        command.as_rank(command.read_options())  # ends this process where the case fails
+        command.as_rank(scenario, options)  # ends this process where the case fails
     else:
-        _staged(command.read_options(), backend)
+        _staged(scenario, options, backend)
 
 
-def _staged(options: Namespace, backend: str) -> None:
+def _staged(scenario: Path, options: RunOptions, backend: str) -> None:
     """The plan over another backend than that of its devices, which the command does not offer."""
     rank = int(os.environ["RANK"])
     HERE.keep(options.out, rank)
     with fatal(options.out, rank):
-        from executor.mesh import probe
-        from executor.run import run
+        from executor.devices.machine import probe
+        from executor.run.run import run
         from parsim.scenario import load_scenario
 
         report = replace(probe(options.device), backend=backend, shareable=True)
-        run(load_scenario(options.scenario), report, options)
+        run(load_scenario(scenario), report, options)
 
 
 def _write_to(log: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from executor.suite.predict import KINDS
-from executor.suite.results import Amount, Found, Pair, Result, spearman, summary
-from parsim.report.save import write_text
-from parsim.report.text import percent
+from executor.suite.results import Amount, Outcome, Pair, Result, spearman, summary
+from parsim.report.text.tables import percent
+from parsim.report.writing import write_text
 from parsim.units import format_seconds
 
 SCHEMA_VERSION = 1
@@ -24,36 +24,41 @@ NOISY = 0.03
 SUMMED = ("forward", "backward", "optimizer", "exposed_communication")
 """Parts of a step whose errors are summed up; the others are zero in most cases."""
 
+LONG_NAMES = {"step_time_of_min": "step time, against the fastest step"}
+
 PICTURES = {
     "scatter.png": "Predicted against measured step time.",
     "errors.png": "Signed errors by case; a whisker is the median absolute deviation of the steps.",
 }
 
 
-def report_document(found: Found) -> dict[str, Any]:
+def report_document(outcome: Outcome) -> dict[str, Any]:
     """The document of `report.json`."""
+    by_model: dict[str, list[Result]] = {}
+    for result in outcome.counted:
+        by_model.setdefault(result.model, []).append(result)
     return {
         "schema_version": SCHEMA_VERSION,
-        "conditions": conditions(found),
-        "predicted_before_running": found.predicted_first,
+        "conditions": conditions(outcome),
+        "predicted_before_running": outcome.predicted_first,
         "summary": {
-            **{name: summary(found.counted, amount) for name, amount in amounts().items()},
-            "spearman": spearman(found.counted),
-            "spearman_by_model": {name: spearman(of) for name, of in by_model(found.counted)},
+            **{name: summary(outcome.counted, amount) for name, amount in amounts().items()},
+            "spearman": spearman(outcome.counted),
+            "spearman_by_model": {name: spearman(of) for name, of in by_model.items()},
         },
-        "cases": [result.to_json() for result in found.results],
-        "skipped": found.left_out("skipped"),
-        "failed": found.left_out("failed"),
-        "calibration": found.calibration,
+        "cases": [result.to_json() for result in outcome.results],
+        "skipped": outcome.left_out("skipped"),
+        "failed": outcome.left_out("failed"),
+        "calibration": outcome.calibration,
     }
 
 
-def conditions(found: Found) -> dict[str, Any]:
+def conditions(outcome: Outcome) -> dict[str, Any]:
     """What was measured with: no names of machines, no paths."""
-    machine, device = found.progress["machine"], found.calibration["device"]
+    machine, device = outcome.progress["machine"], outcome.calibration["device"]
     drift = device.get("reference_drift")
     return {
-        "date": found.progress["began_at"][:10],
+        "date": outcome.progress["began_at"][:10],
         "device": device["name"],
         "count": machine["count"],
         "torch": machine["torch"],
@@ -61,13 +66,13 @@ def conditions(found: Found) -> dict[str, Any]:
         "nccl": ".".join(map(str, machine["nccl"])),
         "python": machine["python"],
         "backend": machine["backend"],
-        "precisions": sorted({result.precision for result in found.results}),
+        "precisions": sorted({result.precision for result in outcome.results}),
         "threads_per_rank": 1,
-        "warmup_steps": found.progress["warmup"],
+        "warmup_steps": outcome.progress["warmup"],
         "load_before": machine["load"],
         "reference_drift": drift,
         "quiet": None if drift is None else drift <= QUIET_DRIFT,
-        "seconds": found.progress.get("seconds"),
+        "seconds": outcome.progress.get("seconds"),
     }
 
 
@@ -85,35 +90,29 @@ def amounts() -> dict[str, Amount]:
     }
 
 
-def by_model(results: Sequence[Result]) -> Iterator[tuple[str, list[Result]]]:
-    """The results of each model, in the order of the suite."""
-    for name in dict.fromkeys(result.model for result in results):
-        yield name, [result for result in results if result.model == name]
-
-
-def write_report(out: Path, found: Found, pictures: Iterable[str] = ()) -> None:
+def write_report(out: Path, outcome: Outcome, pictures: Iterable[str] = ()) -> None:
     """Write `report.json` and `report.md`, which shows the pictures named."""
-    document = report_document(found)
+    document = report_document(outcome)
     write_text(out / "report.json", json.dumps(document, indent=2) + "\n")
-    write_text(out / "report.md", "\n".join(_lines(found, document, pictures)) + "\n")
+    write_text(out / "report.md", "\n".join(_lines(outcome, document, pictures)) + "\n")
 
 
-def _lines(found: Found, document: Mapping[str, Any], pictures: Iterable[str]) -> Iterator[str]:
+def _lines(outcome: Outcome, document: Mapping[str, Any], pictures: Iterable[str]) -> Iterator[str]:
     yield f"# Predicted and measured steps: {document['conditions']['device']}"
     yield ""
     yield "Written by `python -m executor.suite`; do not edit. Errors are (predicted - measured) /"
     yield "measured; the measured step time is the median. `predictions.json` was written"
-    first = "before" if found.predicted_first else "NOT before"
+    first = "before" if outcome.predicted_first else "NOT before"
     yield f"{first} the first case ran, with the constants of `device.yaml`."
     yield "Any case runs again with `parsim run <case>/scenario.yaml`."
     for title, lines in (
         ("Conditions", _conditions(document["conditions"])),
-        ("Accuracy", _accuracy(document["summary"], found.counted)),
-        ("Step time and peak memory", _cases(found.counted)),
-        ("Parts of a step", _parts(found.counted)),
-        ("Ranks that share one device", _shared(found.results)),
+        ("Accuracy", _accuracy(document["summary"], outcome.counted)),
+        ("Step time and peak memory", _cases(outcome.counted)),
+        ("Parts of a step", _parts(outcome.counted)),
+        ("Ranks that share one device", _shared(outcome.results)),
         ("Left out", _left_out(document)),
-        ("Residuals of the calibration", _residuals(found.calibration["residuals"])),
+        ("Residuals of the calibration", _residuals(outcome.calibration["residuals"])),
         ("Pictures", _pictures(pictures)),
     ):
         written = list(lines)
@@ -121,82 +120,80 @@ def _lines(found: Found, document: Mapping[str, Any], pictures: Iterable[str]) -
             yield from ("", f"## {title}", "", *written)
 
 
-def _conditions(said: Mapping[str, Any]) -> Iterator[str]:
-    drift, load = said["reference_drift"], said["load_before"]
-    quiet = {None: "not known", True: "yes", False: "NO"}[said["quiet"]]
+def _conditions(facts_by_name: Mapping[str, Any]) -> Iterator[str]:
+    drift, load = facts_by_name["reference_drift"], facts_by_name["load_before"]
+    quiet = {None: "not known", True: "yes", False: "NO"}[facts_by_name["quiet"]]
     moved = "" if drift is None else f", the reference product moved by {percent(drift)}"
+    names = {"torch": "torch", "cuda": "CUDA", "nccl": "NCCL", "python": "Python"}
+    versions = ((title, facts_by_name[name]) for name, title in names.items())
+    software = [f"{title} {version}" for title, version in versions if version]
     facts = {
-        "date": said["date"],
-        "device": f"{said['device']}, {said['count']} of them",
-        "software": ", ".join(_software(said)),
-        "backend": said["backend"],
-        "precision": ", ".join(said["precisions"]) or "-",
-        "threads": f"{said['threads_per_rank']} a rank",
+        "date": facts_by_name["date"],
+        "device": f"{facts_by_name['device']}, {facts_by_name['count']} of them",
+        "software": ", ".join(software),
+        "backend": facts_by_name["backend"],
+        "precision": ", ".join(facts_by_name["precisions"]) or "-",
+        "threads": f"{facts_by_name['threads_per_rank']} a rank",
         "quiet": f"{quiet}{moved} while calibrating; load {load:.2f} before",
-        "steps": f"n in the table, after {said['warmup_steps']} that are not timed",
+        "steps": f"n in the table, after {facts_by_name['warmup_steps']} that are not timed",
     }
-    if said["seconds"] is not None:
-        facts["suite"] = f"{said['seconds']:.0f} s in all"
+    if facts_by_name["seconds"] is not None:
+        facts["suite"] = f"{facts_by_name['seconds']:.0f} s in all"
     yield from (f"- {name}: {value}" for name, value in facts.items())
 
 
-def _software(said: Mapping[str, Any]) -> Iterator[str]:
-    yield f"torch {said['torch']}"
-    if said["cuda"]:
-        yield f"CUDA {said['cuda']}"
-    if said["nccl"]:
-        yield f"NCCL {said['nccl']}"
-    yield f"Python {said['python']}"
-
-
-def _accuracy(said: Mapping[str, Any], counted: Sequence[Result]) -> Iterator[str]:
+def _accuracy(summaries: Mapping[str, Any], counted: Sequence[Result]) -> Iterator[str]:
     if not counted:
         yield "No case has run."
         return
-    yield "| error of | n | median | largest | bias |"
-    yield "|---|--:|--:|--:|--:|"
+    yield from _head("error of | n | median | largest | bias", left=1)
     for name in amounts():
-        if one := said[name]:
-            cells = (percent(one["median_abs"]), percent(one["max_abs"]),
-                     percent(one["bias"], signed=True))  # fmt: skip
-            yield f"| {_words(name)} | {one['n']} | {' | '.join(cells)} |"
+        if errors := summaries[name]:
+            sizes = (percent(errors[key]) for key in ("median_abs", "max_abs"))
+            words = LONG_NAMES.get(name, name.replace("_", " "))
+            yield _row(words, errors["n"], *sizes, percent(errors["bias"], signed=True))
     yield ""
-    ranked = {"all cases": said["spearman"], **said["spearman_by_model"]}
+    ranked = {"all cases": summaries["spearman"], **summaries["spearman_by_model"]}
     known = [f"{name} {value:.2f}" for name, value in ranked.items() if value is not None]
     if known:
         yield f"Ranking of step times (Spearman): {', '.join(known)}."
 
 
-def _words(name: str) -> str:
-    return {"step_time_of_min": "step time, against the fastest step"}.get(
-        name, name.replace("_", " ")
-    )
+def _head(columns: str, left: int) -> tuple[str, str]:
+    """The head of a table; all columns but so many at the left are aligned to the right."""
+    right = columns.count(" | ") + 1 - left
+    return f"| {columns} |", f"|{left * '---|'}{right * '--:|'}"
+
+
+def _row(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def _cases(results: Sequence[Result]) -> Iterator[str]:
     if not results:
         return
-    yield ("| case | plan | predicted | median | MAD | least | n | error "
-           "| peak predicted | measured | error | MFU | loss |")  # fmt: skip
-    yield "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
-    for one in results:
-        noisy = one.mad > NOISY * one.step_time.measured
-        cells = (
-            one.name,
-            f"{one.plan} {one.precision}",
-            format_seconds(one.step_time.predicted),
-            format_seconds(one.step_time.measured),
-            f"{percent(one.mad / one.step_time.measured)}{' (noisy)' if noisy else ''}",
-            format_seconds(one.least),
-            str(one.steps),
-            percent(one.step_time.error, signed=True),
-            _bytes(one.peak.predicted),
-            _bytes(one.peak.measured),
-            percent(one.peak.error, signed=True),
-            percent(one.mfu),
-            f"{one.loss[0]:.3f} -> {one.loss[1]:.3f}",
+    yield from _head(
+        "case | plan | predicted | median | MAD | least | n | error | "
+        "peak predicted | measured | error | MFU | loss",
+        left=2,
+    )
+    for result in results:
+        noisy = result.mad > NOISY * result.step_time.measured
+        yield _row(
+            result.name,
+            f"{result.plan} {result.precision}",
+            format_seconds(result.step_time.predicted),
+            format_seconds(result.step_time.measured),
+            f"{percent(result.mad / result.step_time.measured)}{' (noisy)' if noisy else ''}",
+            format_seconds(result.least),
+            result.steps,
+            percent(result.step_time.error, signed=True),
+            _bytes(result.peak.predicted),
+            _bytes(result.peak.measured),
+            percent(result.peak.error, signed=True),
+            percent(result.mfu),
+            f"{result.loss[0]:.3f} -> {result.loss[1]:.3f}",
         )
-        yield f"| {' | '.join(cells)} |"
 
 
 def _bytes(amount: float) -> str:
@@ -206,16 +203,15 @@ def _bytes(amount: float) -> str:
 
 def _parts(results: Sequence[Result]) -> Iterator[str]:
     """Predicted / measured and error of each part: of forward and backward the mean action."""
-    shown = [name for name in KINDS if any(name in one.kinds for one in results)]
+    shown = [name for name in KINDS if any(name in result.kinds for result in results)]
     if not shown:
         return
     yield "Predicted / measured, error, of one recorded step. Forward, backward and optimizer are"
     yield "mean lengths of one action; the others are seconds of a step, mean over ranks."
     yield ""
-    yield f"| case | {' | '.join(name.replace('_', ' ') for name in shown)} |"
-    yield f"|---|{'--:|' * len(shown)}"
-    for one in results:
-        yield f"| {one.name} | {' | '.join(_part(one.kinds.get(name)) for name in shown)} |"
+    yield from _head(" | ".join(["case", *shown]).replace("_", " "), left=1)
+    for result in results:
+        yield _row(result.name, *(_part(result.kinds.get(name)) for name in shown))
 
 
 def _part(pair: Pair | None) -> str:
@@ -226,19 +222,23 @@ def _part(pair: Pair | None) -> str:
 
 
 def _shared(results: Sequence[Result]) -> Iterator[str]:
-    shared = [one for one in results if not one.counted]
+    shared = [result for result in results if not result.counted]
     if not shared:
         return
     yield "Their correctness is real, their speed is not that of as many devices: they are in no"
     yield "figure of accuracy."
     yield ""
-    yield "| case | plan | how | median | peak predicted | measured | loss |"
-    yield "|---|---|---|--:|--:|--:|--:|"
-    for one in shared:
-        cells = (one.name, one.plan, one.label, format_seconds(one.step_time.measured),
-                 _bytes(one.peak.predicted), _bytes(one.peak.measured),
-                 f"{one.loss[0]:.3f} -> {one.loss[1]:.3f}")  # fmt: skip
-        yield f"| {' | '.join(cells)} |"
+    yield from _head("case | plan | how | median | peak predicted | measured | loss", left=3)
+    for result in shared:
+        yield _row(
+            result.name,
+            result.plan,
+            result.label,
+            format_seconds(result.step_time.measured),
+            _bytes(result.peak.predicted),
+            _bytes(result.peak.measured),
+            f"{result.loss[0]:.3f} -> {result.loss[1]:.3f}",
+        )
 
 
 def _left_out(document: Mapping[str, Any]) -> Iterator[str]:
@@ -247,17 +247,16 @@ def _left_out(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"- {name} {status}: {reason}"
 
 
-def _residuals(said: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Iterator[str]:
+def _residuals(parts: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Iterator[str]:
     yield "How far single kernels and links are off after the fit, without sign:"
     yield ""
-    yield "| kind | n | median | p90 | largest |"
-    yield "|---|--:|--:|--:|--:|"
-    for name, one in (pair for part in said.values() for pair in part.items()):
-        cells = " | ".join(percent(one[key]) for key in ("median", "p90", "max"))
-        yield f"| {name} | {one['n']:.0f} | {cells} |"
+    yield from _head("kind | n | median | p90 | largest", left=1)
+    for name, errors in (pair for part in parts.values() for pair in part.items()):
+        sizes = (percent(errors[key]) for key in ("median", "p90", "max"))
+        yield _row(name, f"{errors['n']:.0f}", *sizes)
 
 
 def _pictures(names: Iterable[str]) -> Iterator[str]:
     for name in names:
-        said = PICTURES.get(name, "Predicted above measured, one step.")
-        yield from (f"![{said}]({name})", "")
+        caption = PICTURES.get(name, "Predicted above measured, one step.")
+        yield from (f"![{caption}]({name})", "")

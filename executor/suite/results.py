@@ -15,7 +15,7 @@ from typing import Any
 
 from executor.suite.predict import kinds, quantities
 from parsim.errors import InputError
-from parsim.timeline_reader import load_timeline
+from parsim.timelines.reader import load_timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,10 @@ class Pair:
     def to_json(self) -> dict[str, Any]:
         """Both, and the signed error."""
         return {"predicted": self.predicted, "measured": self.measured, "error": self.error}
+
+
+STATED = ("name", "family", "model", "plan", "precision")
+"""What is reported of a case as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +75,7 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """One entry of `cases` in `report.json`."""
         return {
-            "name": self.name,
-            "family": self.family,
-            "model": self.model,
-            "plan": self.plan,
-            "precision": self.precision,
+            **{name: getattr(self, name) for name in STATED},
             "counted": self.counted,
             "label": self.label,
             "step_time_s": {
@@ -94,7 +94,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Outcome:
     """A suite's folder: its progress, calibration and predictions as written, and its results."""
 
     progress: Mapping[str, Any]
@@ -110,16 +110,16 @@ class Found:
     def left_out(self, status: str) -> dict[str, str]:
         """Reasons by case: of those that were "skipped", or that "failed"."""
         cases = self.progress["cases"]
-        return {name: one["reason"] for name, one in cases.items() if one["status"] == status}
+        return {name: case["reason"] for name, case in cases.items() if case["status"] == status}
 
     @property
     def predicted_first(self) -> bool:
         """Whether the predictions were on disk before any case began."""
-        began = [one["began_at"] for one in self.progress["cases"].values() if "began_at" in one]
+        began = [case["began_at"] for case in self.progress["cases"].values() if "began_at" in case]
         return all(self.predictions["written_at"] < moment for moment in began)
 
 
-def read(out: Path) -> Found:
+def read(out: Path) -> Outcome:
     """Read the folder of a suite.
 
     Raises:
@@ -127,34 +127,34 @@ def read(out: Path) -> Found:
     """
     progress = _document(out, "progress.json")
     predictions = _document(out, "predictions.json")
-    return Found(
+    return Outcome(
         progress=progress,
         calibration=_document(out, "calibration.json"),
         predictions=predictions,
         results=tuple(
-            _result(out / name, one, predictions["cases"][name])
-            for name, one in progress["cases"].items()
-            if one["status"] == "done"
+            _result(out / name, case, predictions["cases"][name])
+            for name, case in progress["cases"].items()
+            if case["status"] == "done"
         ),
     )
 
 
 def _document(out: Path, name: str) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads((out / name).read_text(encoding="utf-8"))
+        document: dict[str, Any] = json.loads((out / name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{out / name}: cannot be read: {error}; run the suite again") from None
-    return found
+    return document
 
 
-def _result(folder: Path, said: Mapping[str, Any], predicted: Mapping[str, Any]) -> Result:
+def _result(folder: Path, progress: Mapping[str, Any], predicted: Mapping[str, Any]) -> Result:
     run = _document(folder, "run.json")
     measured, step = run["measured"], run["measured"]["step_time_s"]
     theirs = kinds(quantities(load_timeline(folder / "timeline.json")))
     ours, loss = predicted["kinds_s"], measured["loss"]
     return Result(
         name=folder.name,
-        family=said["family"],
+        family=progress["family"],
         model=predicted["model"],
         plan=predicted["plan"],
         precision=run["plan"]["precision"],
@@ -162,15 +162,16 @@ def _result(folder: Path, said: Mapping[str, Any], predicted: Mapping[str, Any])
         least=step["min"],
         mad=step["mad"],
         steps=step["n"],
-        peak=Pair(predicted=max(predicted["peak_allocated_bytes"]),
-                  measured=max(measured["peak_allocated_bytes"])),
-        kinds={name: Pair(predicted=ours[name], measured=theirs[name])
-               for name in ours if name in theirs},
+        peak=Pair(
+            predicted=max(predicted["peak_allocated_bytes"]),
+            measured=max(measured["peak_allocated_bytes"]),
+        ),
+        kinds={x: Pair(predicted=ours[x], measured=theirs[x]) for x in ours if x in theirs},
         tokens_per_s=measured["tokens_per_s"],
         mfu=measured["mfu"],
         loss=(loss[0], loss[-1]),
-        label=said.get("label", ""),
-    )  # fmt: skip
+        label=progress.get("label", ""),
+    )
 
 
 Amount = Callable[[Result], Pair | None]
@@ -198,11 +199,11 @@ def spearman(results: Sequence[Result]) -> float | None:
     """
     if len(results) < 3:
         return None
-    ranks = [_ranks([getattr(one.step_time, side) for one in results])
-             for side in ("predicted", "measured")]  # fmt: skip
+    pairs = [result.step_time for result in results]
+    ranks = [_ranks([pair.predicted for pair in pairs]), _ranks([pair.measured for pair in pairs])]
     middle = (len(results) - 1) / 2
     across = sum((x - middle) * (y - middle) for x, y in zip(*ranks, strict=True))
-    along = [sum((x - middle) ** 2 for x in one) for one in ranks]
+    along = [sum((x - middle) ** 2 for x in result) for result in ranks]
     spread = (along[0] * along[1]) ** 0.5
     return float(across / spread) if spread else None
 

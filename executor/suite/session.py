@@ -15,10 +15,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 
-from executor.diagnosis import Evidence, explain
-from executor.faults import LINGER
+from executor.faults.diagnosis import Evidence, explain
+from executor.faults.reports import LINGER
 from executor.suite.machine import environment
 from parsim.errors import ParsimError
 
@@ -45,12 +44,7 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -67,8 +61,7 @@ class Session:
         """
         if not self._ranks:
             self._ranks = [self._start(rank) for rank in range(self.world_size)]
-        order = {"words": list(words), "out": str(folder), "port": _free_port(),
-                 "backend": backend}  # fmt: skip
+        order = {"words": list(words), "out": str(folder), "port": _free_port(), "backend": backend}
         line = json.dumps(order).encode() + b"\n"
         try:
             for process in self._ranks:
@@ -93,16 +86,15 @@ class Session:
         self._end(GRACE)
 
     def _start(self, rank: int) -> subprocess.Popen[bytes]:
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self.world_size,
-                 "LOCAL_WORLD_SIZE": self.world_size}  # fmt: skip
+        own = dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank))
+        size = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(self.world_size))
         return subprocess.Popen(
             [sys.executable, "-m", "executor.suite.ranks"],
-            env={**self._environment, "MASTER_ADDR": "127.0.0.1",
-                 **{name: str(value) for name, value in place.items()}},
+            env={**self._environment, "MASTER_ADDR": "127.0.0.1", **own, **size},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
-        )  # fmt: skip
+        )
 
     def _answered(self, limit: float) -> bool:
         """Wait for a line from each rank, or for the first one to end; False when it is late."""
@@ -122,7 +114,8 @@ class Session:
     def _fail(self, folder: Path) -> None:
         """Say which rank failed first; the others, its victims, are ended."""
         _wait(self._ranks, time.monotonic() + GRACE)
-        exits = {i: code for i, one in enumerate(self._ranks) if (code := one.poll()) is not None}
+        codes = enumerate(process.poll() for process in self._ranks)
+        exits = {rank: code for rank, code in codes if code is not None}
         self._end(0.0)
         evidence = Evidence.read(folder, self.world_size, 0.0)
         root = next((rank for rank, code in exits.items() if code), None)
@@ -154,6 +147,6 @@ def _log(folder: Path) -> str:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -5,22 +5,23 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from executor.mesh import SHARING_NCCL, SHARING_VARIABLE
-from executor.suite.budget import Budget
+from executor.devices.machine import SHARING_NCCL, SHARING_VARIABLE
+from executor.suite.budget import Budget, Cost
 from executor.suite.cases import Case, Platform, before_calibration, calibrated, scenario_text
 from executor.suite.machine import SHARING, Machine
 from executor.suite.predict import Predicted, now, predict, scenario_of
 from executor.suite.report import write_report
 from executor.suite.results import read
 from executor.suite.session import CaseError, CaseStopped, Session
-from parsim import measuring
 from parsim.cluster.reader import load_catalog
-from parsim.report.save import write_text
+from parsim.launch import measuring
+from parsim.report.writing import write_text
 from parsim.scenario import load_scenario
 
 LONGEST_CALIBRATION = 60.0
@@ -45,11 +46,13 @@ class Suite:
     calibration: float
     steps: int
     warmup: int
+    budget: Budget = field(init=False)
     progress: dict[str, Any] = field(default_factory=dict)
 
     def run(self) -> int:
         """Do all stages; 1 if a case failed, else 0."""
-        budget = Budget(total=self.seconds, kept=REPORT_SHARE * self.seconds, warmup=self.warmup)
+        kept = REPORT_SHARE * self.seconds
+        self.budget = Budget(total=self.seconds, kept=kept, warmup=self.warmup)
         self.progress = {
             "began_at": now(),
             "machine": asdict(self.machine),
@@ -64,14 +67,14 @@ class Suite:
         with ExitStack() as stack:
             sessions: dict[int, Session] = {}
             for number, case in enumerate(self.cases):
-                later = [predicted[one.name].cost for one in self.cases[number + 1 :]
-                         if not predicted[one.name].refused]  # fmt: skip
+                waiting = (predicted[other.name] for other in self.cases[number + 1 :])
+                later = [prediction.cost for prediction in waiting if not prediction.refused]
                 ranks = case.world_size
                 if ranks not in sessions:
                     extra = SHARING if ranks > self.machine.count else None
                     sessions[ranks] = stack.enter_context(Session(ranks, extra))
-                self._case(case, predicted[case.name], later, budget, sessions[ranks])
-        return self._conclude(time.monotonic() - budget.began)
+                self._case(case, predicted[case.name], later, sessions[ranks])
+        return self._conclude()
 
     def _save(self) -> None:
         write_text(self.out / "progress.json", json.dumps(self.progress, indent=2) + "\n")
@@ -82,67 +85,70 @@ class Suite:
         scenarios = self._largest_first(before_calibration(kind))
         _say(f"calibrating with the shapes of {len(scenarios)} cases")
         document = measuring.calibrate(
-            self.out / "device.yaml",
-            scenarios=scenarios,
-            seconds=self.calibration,
-            device=kind,
+            self.out / "device.yaml", scenarios=scenarios, seconds=self.calibration, device=kind
         )
         write_text(self.out / "calibration.json", json.dumps(document, indent=2) + "\n")
         return calibrated(kind, document, load_catalog([self.out / "device.yaml"]))
 
     def _largest_first(self, platform: Platform) -> list[Path]:
         """The cases' scenarios as they are first: most parameters, then fewest ranks."""
-        found: dict[Path, tuple[float, int]] = {}
+        sizes: dict[Path, tuple[float, int]] = {}
         for case in self.cases:
             path = scenario_of(self.out, case)
             write_text(path, scenario_text(case, platform))
-            found[path] = (load_scenario(path).job.model.parameters, -case.world_size)
-        return sorted(found, key=lambda path: found[path], reverse=True)
+            sizes[path] = (load_scenario(path).job.model.parameters, -case.world_size)
+        return sorted(sizes, key=lambda path: sizes[path], reverse=True)
 
-    def _case(self, case: Case, known: Predicted, later: list[Any], budget: Budget,
-              session: Session) -> None:  # fmt: skip
+    def _case(self, case: Case, known: Predicted, later: Sequence[Cost], session: Session) -> None:
         """Run one case, or say why not."""
         label, backend, refused = _sharing(case, self.machine)
-        steps = budget.steps(known.cost, later, self.steps)
-        late = "" if steps else budget.why_not(known.cost, self.steps)
+        steps = self.budget.steps(known.cost, later, self.steps)
+        late = "" if steps else self.budget.why_not(known.cost, self.steps)
         reason = known.refused or refused or late
         entry: dict[str, Any] = {"family": case.family, "label": label}
         self.progress["cases"][case.name] = entry
         if reason:
             entry |= {"status": "skipped", "reason": reason}
         else:
-            _say(f"{case.name}: {self.warmup} + {steps} steps, {budget.left:.0f} s left")
+            _say(f"{case.name}: {self.warmup} + {steps} steps, {self.budget.left:.0f} s left")
             entry |= {"began_at": now(), "status": "failed", "reason": "cut short"}
             self._save()
-            entry |= self._measure(case, steps, budget, known, session, backend)
+            entry |= self._measure(case, steps, known.cost, session, backend)
         if entry["status"] != "done":
             _say(f"{case.name} {entry['status']}: {entry['reason']}")
         self._save()
         write_report(self.out, read(self.out))
 
-    def _measure(self, case: Case, steps: int, budget: Budget, known: Predicted,
-                 session: Session, backend: str | None) -> dict[str, Any]:  # fmt: skip
+    def _measure(
+        self, case: Case, steps: int, cost: Cost, session: Session, backend: str | None
+    ) -> dict[str, Any]:
         folder, began = self.out / case.name, time.monotonic()
-        words = [str(scenario_of(self.out, case)), f"--out={folder}", f"--steps={steps}",
-                 f"--warmup={self.warmup}", f"--device={self.machine.kind}",
-                 f"--timeout={HANG:.0f}", "--oversubscribe"]  # fmt: skip
+        words = [
+            str(scenario_of(self.out, case)),
+            f"--out={folder}",
+            f"--steps={steps}",
+            f"--warmup={self.warmup}",
+            f"--device={self.machine.kind}",
+            f"--timeout={HANG:.0f}",
+            "--oversubscribe",
+        ]
         (folder / "run.json").unlink(missing_ok=True)
         try:
-            session.run(words, folder, limit=budget.limit(known.cost, steps), backend=backend)
+            session.run(words, folder, limit=self.budget.limit(cost, steps), backend=backend)
         except CaseStopped as error:
-            hung = budget.left > 1.0  # else its time was over, and nothing is wrong with it
+            hung = self.budget.left > 1.0  # else its time was over, and nothing is wrong with it
             return {"status": "failed" if hung else "skipped", "reason": str(error)}
         except CaseError as error:
             return {"status": "failed", "reason": str(error).replace(f"{self.out}/", "")}
         took = time.monotonic() - began
-        budget.took(took, known.cost, steps)
+        self.budget.took(took, cost, steps)
         return {"status": "done", "reason": "", "took_s": took}
 
-    def _conclude(self, seconds: float) -> int:
-        self.progress["seconds"] = seconds
+    def _conclude(self) -> int:
+        self.progress["seconds"] = time.monotonic() - self.budget.began
         self._save()
         redraw(self.out)
-        failed = [n for n, one in self.progress["cases"].items() if one["status"] == "failed"]
+        failed = [n for n, case in self.progress["cases"].items() if case["status"] == "failed"]
         if failed:
             sys.stderr.write(f"error: cases that failed: {', '.join(failed)}; see report.md\n")
         return 1 if failed else 0
@@ -152,8 +158,8 @@ def redraw(out: Path) -> int:
     """Write the report and the pictures of a folder."""
     from executor.suite.pictures import draw_all
 
-    found = read(out)
-    write_report(out, found, draw_all(out, found))
+    outcome = read(out)
+    write_report(out, outcome, draw_all(out, outcome))
     _say(f"report written: {out / 'report.md'}")
     return 0
 
@@ -169,12 +175,13 @@ def _sharing(case: Case, machine: Machine) -> tuple[str, str | None, str]:
         return f"{words}; NCCL", None, ""
     if set(case.plan) <= {"dp", "microbatch_size"}:
         return f"{words}; gloo, staged through the host", "gloo", ""
-    newest = ".".join(map(str, machine.nccl))
-    return words, None, (
-        f"{case.world_size} ranks on {machine.count} GPU: NCCL {newest} refuses it (allowed from "
-        f"{'.'.join(map(str, SHARING_NCCL))} on, with {SHARING_VARIABLE}=1), and gloo stages only "
-        f"the all-reduces of data parallelism"
-    )  # fmt: skip
+    present, first = (".".join(map(str, version)) for version in (machine.nccl, SHARING_NCCL))
+    refused = (
+        f"{case.world_size} ranks on {machine.count} GPU: NCCL {present} refuses it (allowed from "
+        f"{first} on, with {SHARING_VARIABLE}=1), and gloo stages only the all-reduces of data "
+        f"parallelism"
+    )
+    return words, None, refused
 
 
 def _say(text: str) -> None:

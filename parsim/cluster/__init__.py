@@ -1,1 +1,6 @@
-"""Devices, links and topologies; a catalog of real ones with a source beside each number."""
+"""Devices, systems and clusters: catalog files come in, records of what they describe leave.
+
+`hardware` holds the records, `reader` makes a catalog of the shipped files (`catalog/`, a source
+beside each number) and of users' own, `groups` joins nodes that differ, `topology` makes the graph
+of links, `importers` read what machines print of themselves, `background` is traffic beside a job.
+"""

@@ -40,7 +40,7 @@ class Background:
     @property
     def needs_storage(self) -> bool:
         """Whether a stream begins or ends there."""
-        return any("storage" in (one.source, one.target) for one in self.streams)
+        return any("storage" in (stream.source, stream.target) for stream in self.streams)
 
     def check(self) -> None:
         """Refuse what cannot run.
@@ -48,11 +48,12 @@ class Background:
         Raises:
             InputError: naming the stream.
         """
-        twice = [name for name, n in Counter(one.name for one in self.streams).items() if n > 1]
+        counts = Counter(stream.name for stream in self.streams)
+        twice = [name for name, count in counts.items() if count > 1]
         if twice:
             raise InputError(f"stream '{twice[0]}' stands there twice; give each its own name")
-        for one in self.streams:
-            _check(one)
+        for stream in self.streams:
+            _check(stream)
         if self.needs_storage and self.storage_bandwidth is None:
             raise InputError(
                 "a stream uses storage, and storage_bandwidth is missing; write what all storage "
@@ -60,21 +61,21 @@ class Background:
             )
 
 
-def _check(one: Stream) -> None:
-    ends = {one.source, one.target}
+def _check(stream: Stream) -> None:
+    ends = {stream.source, stream.target}
     if len(ends) < 2:
         raise InputError(
-            f"stream '{one.name}' goes from {one.source} to {one.target}; "
+            f"stream '{stream.name}' goes from {stream.source} to {stream.target}; "
             f"allowed are two different ones of devices, hosts, storage"
         )
-    if (one.size is None) == (one.rate is None):
+    if (stream.size is None) == (stream.rate is None):
         raise InputError(
-            f"stream '{one.name}' needs either size (bytes each time) or rate (all the time)"
+            f"stream '{stream.name}' needs either size (bytes each time) or rate (all the time)"
         )
-    if one.rate is not None and one.every != 1:
+    if stream.rate is not None and stream.every != 1:
         raise InputError(
-            f"stream '{one.name}' has a rate, so it flows all the time; leave out "
-            f"every={one.every}, or give a size"
+            f"stream '{stream.name}' has a rate, so it flows all the time; leave out "
+            f"every={stream.every}, or give a size"
         )
 
 

@@ -53,7 +53,7 @@ def benchmark(device: str) -> Benchmark:
         return Benchmark()
     points: dict[str, list[tuple[float, ...]]] = {}
     for kind, *numbers in csv.reader(_lines(table.read_text(encoding="utf-8"))):
-        points.setdefault(kind, []).append(tuple(float(one) for one in numbers if one))
+        points.setdefault(kind, []).append(tuple(float(number) for number in numbers if number))
     scales = {}
     rows = csv.reader(_lines((folder / "scales.csv").read_text(encoding="utf-8")))
     for name, kind, spread, jagged, noise, *lengths in rows:
@@ -62,7 +62,7 @@ def benchmark(device: str) -> Benchmark:
                 spread=float(spread),
                 jagged=float(jagged),
                 noise=float(noise),
-                lengths=tuple(float(one) for one in lengths if one),
+                lengths=tuple(float(number) for number in lengths if number),
             )
     return Benchmark(points={kind: tuple(rows) for kind, rows in points.items()}, scales=scales)
 

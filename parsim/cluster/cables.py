@@ -43,14 +43,17 @@ def read_cables(document: Document, where: str, node: Node) -> tuple[Cable, ...]
         raise document.error(node, where, message)
     first: dict[frozenset[str], Node] = {}
     cables = []
-    for one in node.value:
-        cable = _cable(document, where, one)
+    for entry in node.value:
+        cable = _cable(document, where, entry)
         ends = frozenset((cable.source, cable.target))
         if ends in first:
             line = first[ends].start_mark.line + 1
-            said = f"joins {cable.source} and {cable.target} again; first on line {line}"
-            raise document.error(one, where, f"{said}; write one cable with the sum of their rates")
-        first[ends] = one
+            message = (
+                f"joins {cable.source} and {cable.target} again; first on line {line}; write one "
+                f"cable with the sum of their rates"
+            )
+            raise document.error(entry, where, message)
+        first[ends] = entry
         cables.append(cable)
     if apart := parts_apart(cables):
         message = f"is disconnected: no cables lead from {cables[0].source} to {apart[0]}"
@@ -60,15 +63,15 @@ def read_cables(document: Document, where: str, node: Node) -> tuple[Cable, ...]
 
 def parts_apart(cables: Sequence[Cable]) -> list[str]:
     """Parts that no cables join to the first one's."""
-    group = {end: end for one in cables for end in (one.source, one.target)}
+    group = {end: end for cable in cables for end in (cable.source, cable.target)}
 
     def root(part: str) -> str:
         while group[part] != part:
             group[part] = part = group[group[part]]
         return part
 
-    for one in cables:
-        group[root(one.source)] = root(one.target)
+    for cable in cables:
+        group[root(cable.source)] = root(cable.target)
     return [part for part in group if root(part) != root(cables[0].source)]
 
 
@@ -77,7 +80,8 @@ def missing_devices(cables: Sequence[Cable], devices: int) -> tuple[list[str], l
     ends = [end for one in cables for end in (one.source, one.target) if end.startswith("gpu:")]
     named = dict.fromkeys(ends)
     wanted = [f"gpu:{index}" for index in range(devices)]
-    return [one for one in wanted if one not in named], [one for one in named if one not in wanted]
+    without = [device for device in wanted if device not in named]
+    return without, [device for device in named if device not in wanted]
 
 
 def _cable(document: Document, where: str, node: Node) -> Cable:
@@ -87,10 +91,10 @@ def _cable(document: Document, where: str, node: Node) -> Cable:
     if values["from"] == values["to"]:
         raise document.error(node, where, f"has a cable from {values['from']} to itself")
     return Cable(
-        source=values["from"],
-        target=values["to"],
-        link_class=values["class"],
-        bandwidth=values["bandwidth"],
+        values["from"],
+        values["to"],
+        values["class"],
+        values["bandwidth"],
         latency=values.get("latency", 0.0),
         efficiency=values.get("efficiency", 1.0),
     )
@@ -115,11 +119,11 @@ def _value(word: str, text: str) -> str | float:
 
 
 def _part(text: str) -> str:
-    found = _PART.fullmatch(text)
-    if found is None or found[1] not in KINDS:
+    match = _PART.fullmatch(text)
+    if match is None or match[1] not in KINDS:
         kinds = ", ".join(KINDS)
         raise ValueError(f"'{text}' is no part; write KIND:INDEX, e.g. gpu:0; kinds: {kinds}")
-    return f"{found[1]}:{int(found[2])}"
+    return f"{match[1]}:{int(match[2])}"
 
 
 def _share(text: str) -> float:

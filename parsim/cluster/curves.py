@@ -37,15 +37,15 @@ def read_curves(document: Document, where: str, node: Node) -> tuple[Curve, ...]
     """
     if node.id != "sequence" or not node.value:
         raise document.error(node, where, "must be a list of curves, {collective: ..., ranks: ...}")
-    found: dict[tuple[str, int, int], Curve] = {}
-    for one in node.value:
-        curve = _curve(document, where, one)
+    curves: dict[tuple[str, int, int], Curve] = {}
+    for entry in node.value:
+        curve = _curve(document, where, entry)
         key = curve.collective, curve.ranks, curve.nodes
-        if key in found:
+        if key in curves:
             message = f"has two curves of {key[0]} on {key[1]} ranks of {key[2]} nodes; keep one"
-            raise document.error(one, where, message)
-        found[key] = curve
-    return tuple(found.values())
+            raise document.error(entry, where, message)
+        curves[key] = curve
+    return tuple(curves.values())
 
 
 def _curve(document: Document, where: str, node: Node) -> Curve:

@@ -98,13 +98,21 @@ def read_document(path: Path) -> Document:
     Raises:
         ScenarioError: the file cannot be read or is not YAML.
     """
+    return parse_document(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        ScenarioError: the file cannot be read or is not UTF-8.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ScenarioError(f"{path}: is not UTF-8 text") from error
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
-    return parse_document(text, str(path))
 
 
 def parse_document(text: str, file: str) -> Document:
@@ -120,7 +128,7 @@ def parse_document(text: str, file: str) -> Document:
         return Document(file, YAML(typ="safe", pure=True).compose(text))
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise ScenarioError(f"{file}{place} is not YAML: {error.problem}") from error
+        position = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise ScenarioError(f"{file}{position} is not YAML: {error.problem}") from error
     except YAMLError as error:
         raise ScenarioError(f"{file} is not YAML: {str(error).splitlines()[0]}") from error

@@ -35,7 +35,7 @@ Value = str | bool | int | float | Measured | tuple[Curve, ...] | tuple[Cable, .
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 MOST = 1.3
 """An efficiency beyond this is a mistake: of the peak, of the bandwidth or in the measurement."""
-REMOVED = {"gemm_wave_loss": "gemm_wave_quantisation (0 to 1, see parsim/cost/gemm.py)"}
+REMOVED = {"gemm_wave_loss": "gemm_wave_quantisation (0 to 1, see parsim/cost/kernel/gemm.py)"}
 """Fields of older files, and what stands for them."""
 
 # field -> kind. "capacity" is a size above 0, "count" an integer of 1 or more, "share" a number
@@ -138,11 +138,11 @@ class Entry:
     node: Node
     parent: str | None
     fields: Mapping[str, Reading | None]
-    places: Mapping[str, Node]
+    field_nodes: Mapping[str, Node]
 
     def error_at(self, field: str, message: str) -> ScenarioError:
         """A ScenarioError at one of the entry's own fields, or at the entry where it has none."""
-        node = self.places.get(field, self.node)
+        node = self.field_nodes.get(field, self.node)
         name = f"{self.section}.{self.id}"
         return self.document.error(node, f"{name}.{field}" if field else name, message)
 
@@ -154,7 +154,7 @@ def read_entry(document: Document, section: str, name: str, key: Node, node: Nod
         ScenarioError: an unknown field, a value of the wrong kind, or a number without its unit.
     """
     fields: dict[str, Reading | None] = {}
-    places: dict[str, Node] = {}
+    nodes: dict[str, Node] = {}
     parent = None
     where = f"{section}.{name}"
     for word, word_node, value in document.items(node, where):
@@ -162,12 +162,12 @@ def read_entry(document: Document, section: str, name: str, key: Node, node: Nod
             if not is_text(value):
                 raise document.error(value, f"{where}.from", "must be the id of an entry")
             parent = str(value.value)
-            places["from"] = value
+            nodes["from"] = value
             continue
         for field, leaf in _leaves(document, section, where, word, word_node, value):
             fields[field] = _read_field(document, section, where, field, leaf)
-            places[field] = leaf
-    return Entry(document, section, name, key, parent, fields, places)
+            nodes[field] = leaf
+    return Entry(document, section, name, key, parent, fields, nodes)
 
 
 def _leaves(
@@ -178,8 +178,8 @@ def _leaves(
     members = [field for field in known if field.startswith(f"{word}.")]
     if word not in known and not members:
         if word in REMOVED:
-            said = f"is no longer a field; write {REMOVED[word]} instead"
-            raise document.error(key, f"{where}.{word}", said)
+            message = f"is no longer a field; write {REMOVED[word]} instead"
+            raise document.error(key, f"{where}.{word}", message)
         allowed = ["from", *dict.fromkeys(field.split(".")[0] for field in known)]
         raise document.error(key, f"{where}.{word}", _unknown("field", word, allowed))
     if not members:
@@ -206,12 +206,8 @@ def _read_field(
     kind = FIELDS[section][field]
     if is_null(node):
         return None
-    if kind == "residuals":
-        return Reading(read_residuals(document, f"{where}.{field}", node), "")
-    if kind == "curves":
-        return Reading(read_curves(document, f"{where}.{field}", node), "")
-    if kind == "cables":
-        return Reading(read_cables(document, f"{where}.{field}", node), "")
+    if kind in _LISTS:
+        return Reading(_LISTS[kind](document, f"{where}.{field}", node), "")
     source = "" if kind in ("text", "flag", *_WORDS) else document.file
     if node.id == "sequence" and source:
         node, source = _value_and_source(document, f"{where}.{field}", node)
@@ -241,7 +237,11 @@ def _convert(text: str, kind: str, quoted: bool) -> Value:
         raise ValueError(f"{text} is not text; write it in quotes: '{text}'")
     if kind in _WORDS:
         return _word(text, kind)
-    return _PLAIN[kind](text)
+    if kind == "flag":
+        return _flag(text)
+    if kind == "count":
+        return _count(text)
+    return text if kind == "text" else _number(text, kind)
 
 
 # Most values occur many times in a catalog (`5us`), and reading a unit takes tens of microseconds.
@@ -251,10 +251,6 @@ def _quantity(text: str, kind: str) -> float:
     if value <= 0 and kind in ("capacity", "bandwidth", "flops"):
         raise ValueError(f"'{text}' must be above 0")
     return value
-
-
-def _text(text: str) -> str:
-    return text
 
 
 def _flag(text: str) -> bool:
@@ -276,40 +272,21 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _amount(text: str) -> float:
+def _number(text: str, kind: str) -> float:
+    """A plain number within the bounds of its kind."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
         raise ValueError(f"'{text}' must be a plain number of at least 0")
-    return value
-
-
-def _share(text: str) -> float:
-    value = _amount(text)
-    if value == 0:
+    if kind in ("share", "efficiency") and value == 0:
         raise ValueError(f"'{text}' must be above 0")
-    return value
-
-
-def _efficiency(text: str) -> float:
-    value = _share(text)
-    if value > MOST:
+    if kind == "efficiency" and value > MOST:
         raise ValueError(f"'{text}' is above {MOST}, which no kernel reaches; check the peak")
-    return value
-
-
-def _part(text: str) -> float:
-    value = _amount(text)
-    if value > 1.0:
+    if kind == "part" and value > 1.0:
         raise ValueError(f"'{text}' must be a number from 0 to 1")
-    return value
-
-
-def _drop(text: str) -> float:
-    value = _amount(text)
-    if value < 1.0:
+    if kind == "drop" and value < 1.0:
         raise ValueError(f"'{text}' must be a factor of at least 1")
     return value
 
@@ -330,13 +307,8 @@ _QUANTITIES = {
     "flops": "flops",
     "time": "time",
 }
-_PLAIN: Mapping[str, Callable[[str], Value]] = {
-    "text": _text,
-    "flag": _flag,
-    "count": _count,
-    "amount": _amount,
-    "share": _share,
-    "efficiency": _efficiency,
-    "part": _part,
-    "drop": _drop,
+_LISTS: Mapping[str, Callable[[Document, str, Node], Value]] = {
+    "residuals": read_residuals,
+    "curves": read_curves,
+    "cables": read_cables,
 }

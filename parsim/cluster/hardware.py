@@ -8,7 +8,7 @@ quoted rate that a long-running kernel or transfer reaches; every number's origi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
 from parsim.errors import CatalogError
@@ -32,21 +32,21 @@ class Device:
     """One accelerator (or CPU socket share) and how well kernels use it.
 
     `peak_flops` maps a precision (fp32 tf32 fp16 bf16 fp8 mxfp8 nvfp4) to dense FLOP/s.
-    `sm_count` is the number of multiprocessors a GEMM's tiles are dealt to. The `gemm_*` constants
-    are those of the tile model in `parsim/cost/gemm.py`, in this order: which tiles there are;
-    share of the peak one block reaches; depth k that a block's prologue and epilogue are worth;
-    launch; how much a partly full last wave costs; bytes/s through the cache to the multiprocessors
-    and share of the memory bandwidth; launch of a split-K reduction; factor of accumulating into
-    fp32; by how much kernels longer than `gemm_boost_time` slow down with the clock.
-    `fp8_efficiency` is the share of its peak that a product of 8 bit or less reaches, over that of
-    a 16-bit one.
-    `gemm_sustained` and `attention_sustained` are the shares of those rates that a training step
-    sustains beside a benchmark (clocks, power, data). `attention_*_efficiency` holds for heads up
-    to 128, times `attention_*_wide` beyond; the `*_tail` seconds are in `attention_time`.
-    `grouped_*` are those of `grouped_gemm_time`, `kernel_latency` is the least time of a kernel.
-    `calibrated` is True only for constants measured on a real device of this kind; otherwise they
-    are the catalog's and predictions say so. `residuals` are a calibration's measured times over
-    the constants' (see `parsim/cost/residuals.py`).
+    `sm_count` is the number of multiprocessors a GEMM's tiles are dealt to. The `gemm_*`
+    constants are those of the tile model in `parsim/cost/kernel/gemm.py`, in this order: which
+    tiles there are; share of the peak one block reaches; depth k that a block's prologue and
+    epilogue are worth; launch; how much a partly full last wave costs; bytes/s through the
+    cache to the multiprocessors and share of the memory bandwidth; launch of a split-K
+    reduction; factor of accumulating into fp32; by how much kernels longer than
+    `gemm_boost_time` slow down with the clock. `fp8_efficiency` is the share of its peak that a
+    product of 8 bit or less reaches, over that of a 16-bit one. `gemm_sustained` and
+    `attention_sustained` are the shares of those rates that a training step sustains beside a
+    benchmark (clocks, power, data). `attention_*_efficiency` holds for heads up to 128, times
+    `attention_*_wide` beyond; the `*_tail` seconds are in `attention_time`. `grouped_*` are
+    those of `grouped_gemm_time`, `kernel_latency` is the least time of a kernel. `calibrated`
+    is True only for constants measured on a real device of this kind; otherwise they are the
+    catalog's and predictions say so. `residuals` are a calibration's measured times over the
+    constants' (see `parsim/cost/kernel/residuals.py`).
     """
 
     id: str
@@ -177,7 +177,7 @@ class Curve:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Cable:
     """A full-duplex link between two parts: bytes/s each way, seconds, share that NCCL reaches.
 
@@ -188,6 +188,7 @@ class Cable:
     target: str
     link_class: LinkClass
     bandwidth: float
+    _: KW_ONLY
     latency: float = 0.0
     efficiency: float = 1.0
 
@@ -196,20 +197,20 @@ class Cable:
 class System:
     """A kind of node and how nodes are joined.
 
-    `devices_per_node` shares one NVLink domain, `devices_per_host` one operating system, which is
-    what a launcher starts ranks on (NVL72: 72 and, in a compute tray, 4); 0: the node is the host.
-    `call_overhead` is what one collective call costs in a training step beyond a benchmark of
-    collectives, `call_overhead_per_rank` what each further rank of the group adds (seconds).
-    `library` and its release do the collectives, `tuner` names the plugin that chooses their
-    algorithms instead (`cost/tuner.py`); `curves` are its measured ones. `straggler` is
-    the share by which a step grows per doubling of the device count beyond 8 (variation between
-    devices and hosts).
-    `channels` are the multiprocessors that a collective holds while it runs. `interference`, where
-    measured, is the share of a collective's time that compute beside it loses: 0 where copy
-    engines do the work, 1 where the core that computes also moves the bytes; without it the loss
-    follows from the channels (`cost/crowding.py`). `residuals` are as for a device. `topology`,
-    where written, are the cables in a node; otherwise `topology/node_cables.py` makes them.
-    `stands_for` names a system that nobody described and that this one was built for.
+    `devices_per_node` shares one NVLink domain, `devices_per_host` one operating system, which
+    is what a launcher starts ranks on (NVL72: 72 and, in a compute tray, 4); 0: the node is the
+    host. `call_overhead` is what one collective call costs in a training step beyond a
+    benchmark of collectives, `call_overhead_per_rank` what each further rank of the group adds
+    (seconds). `library` and its release do the collectives, `tuner` names the plugin that
+    chooses their algorithms instead (`cost/collective/tuner.py`); `curves` are its measured
+    ones. `straggler` is the share by which a step grows per doubling of the device count beyond
+    8 (variation between devices and hosts). `channels` are the multiprocessors that a
+    collective holds while it runs. `interference`, where measured, is the share of a
+    collective's time that compute beside it loses: 0 where copy engines do the work, 1 where
+    the core that computes also moves the bytes; without it the loss follows from the channels
+    (`cost/layer/interference.py`). `residuals` are as for a device. `topology`, where written,
+    are the cables in a node; otherwise `topology/node_cables.py` makes them. `stands_for` names
+    a system that nobody described and that this one was built for.
     """
 
     id: str
@@ -250,7 +251,7 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """`num_nodes` nodes of one system, or of those of `groups` (`cluster/mixed.py`).
+    """`num_nodes` nodes of one system, or of those of `groups` (`cluster/groups.py`).
 
     `placement` is the device of each rank; None: rank order. `failed` are parts (nic:0.3) and
     cables (leaf:0.1->spine:0) of the graph that are out of order, so that routes avoid them. Of a
@@ -263,6 +264,9 @@ class Cluster:
     placement: tuple[int, ...] | None = None
     failed: tuple[str, ...] = ()
     groups: tuple[NodeGroup, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Cluster {self.words}: {self.num_devices} devices>"
 
     def __post_init__(self) -> None:
         if self.num_nodes < 1:
@@ -279,13 +283,13 @@ class Cluster:
     def num_devices(self) -> int:
         """Devices in all nodes."""
         if self.groups:
-            return sum(one.num_nodes * one.system.devices_per_node for one in self.groups)
+            return sum(group.num_nodes * group.system.devices_per_node for group in self.groups)
         return self.num_nodes * self.system.devices_per_node
 
     @property
     def systems(self) -> tuple[System, ...]:
         """The kinds of node: one of each group, or the only one."""
-        return tuple(one.system for one in self.groups) or (self.system,)
+        return tuple(group.system for group in self.groups) or (self.system,)
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -295,7 +299,7 @@ class Cluster:
     @property
     def words(self) -> str:
         """Which nodes: 2 x dgx-h100, or 2 x dgx-h100 (fast) + 2 x dgx-a100 (slow)."""
-        named = (f"{one.num_nodes} x {one.system.id} ({one.name})" for one in self.groups)
+        named = (f"{group.num_nodes} x {group.system.id} ({group.name})" for group in self.groups)
         return " + ".join(named) or f"{self.num_nodes} x {self.system.id}"
 
     @property

@@ -20,21 +20,21 @@ def read_nodes(text: str, option: str = "nodes") -> tuple[int, ...]:
         InputError: no list of nodes, one twice or too large, or a range that goes down; it names
             the option whose list it is.
     """
-    said = f"{option} {text!r}"
-    found: list[int] = []
+    given = f"{option} {text!r}"
+    nodes: list[int] = []
     for word in text.split(","):
         first, dash, last = (part.strip() for part in word.partition("-"))
         if not _is_number(first) or (dash and not _is_number(last)):
-            raise InputError(f"{said}: {word!r} is no node and no range; e.g. 0-3,8")
+            raise InputError(f"{given}: {word!r} is no node and no range; e.g. 0-3,8")
         if dash and int(last) < int(first):
-            raise InputError(f"{said}: {word!r} goes down; write the smaller one first")
+            raise InputError(f"{given}: {word!r} goes down; write the smaller one first")
         if int(last or first) >= MOST_NODES:
-            raise InputError(f"{said}: allowed are nodes 0 to {MOST_NODES - 1}")
-        found += range(int(first), int(last or first) + 1)
-    if len(set(found)) < len(found):
-        twice = next(node for place, node in enumerate(found) if node in found[:place])
-        raise InputError(f"{said}: node {twice} stands there twice; name each node once")
-    return tuple(found)
+            raise InputError(f"{given}: allowed are nodes 0 to {MOST_NODES - 1}")
+        nodes += range(int(first), int(last or first) + 1)
+    if len(set(nodes)) < len(nodes):
+        twice = next(node for index, node in enumerate(nodes) if node in nodes[:index])
+        raise InputError(f"{given}: node {twice} stands there twice; name each node once")
+    return tuple(nodes)
 
 
 def _is_number(word: str) -> bool:
@@ -55,7 +55,7 @@ def free_devices(
     Raises:
         InputError: a node has too few left.
     """
-    found: list[int] = []
+    devices: list[int] = []
     first = [0, *accumulate(sizes)]
     for node, each in wanted:
         used = taken.get(node, 0)
@@ -66,5 +66,5 @@ def free_devices(
                 f"{sizes[node]} are left beside the other job; choose other nodes, or fewer "
                 f"cluster.devices_per_node"
             )
-        found += range(first[node] + used, first[node] + used + each)
-    return tuple(found)
+        devices += range(first[node] + used, first[node] + used + each)
+    return tuple(devices)

@@ -51,15 +51,13 @@ def group_shape(
     Raises:
         PlanError: an argument below 1, or groups that do not tile the world.
     """
-    for name, value in (
-        ("size", size),
-        ("stride", stride),
-        ("devices_per_node", devices_per_node),
-        ("world_size", world_size),
-        ("nodes_per_leaf", nodes_per_leaf),
-    ):
-        if value < 1:
-            raise PlanError(f"{name}={value} must be at least 1")
+    _require_positive(
+        size=size,
+        stride=stride,
+        devices_per_node=devices_per_node,
+        world_size=world_size,
+        nodes_per_leaf=nodes_per_leaf,
+    )
     span = size * stride
     if world_size % span:
         raise PlanError(
@@ -68,13 +66,16 @@ def group_shape(
         )
     if size == 1 or devices_per_node % span == 0:
         return GroupShape(size, size, 1, 0, False)
-    if span % devices_per_node == 0 and _one_divides_the_other(stride, devices_per_node):
+    one_divides_the_other = stride % devices_per_node == 0 or devices_per_node % stride == 0
+    if span % devices_per_node == 0 and one_divides_the_other:
         return _aligned(size, stride, devices_per_node, world_size, nodes_per_leaf)
     return _counted(size, stride, devices_per_node, world_size, nodes_per_leaf)
 
 
-def _one_divides_the_other(a: int, b: int) -> bool:
-    return a % b == 0 or b % a == 0
+def _require_positive(**sizes: int) -> None:
+    for name, value in sizes.items():
+        if value < 1:
+            raise PlanError(f"{name}={value} must be at least 1")
 
 
 def _aligned(
@@ -107,7 +108,7 @@ def _counted(
     ranks = np.arange(world_size)
     group = ranks // (size * stride) * stride + ranks % stride
     nodes = math.ceil(world_size / devices_per_node)
-    pair, held = np.unique(group * nodes + ranks // devices_per_node, return_counts=True)
+    pair, ranks_held = np.unique(group * nodes + ranks // devices_per_node, return_counts=True)
     pair_group, pair_node = np.divmod(pair, nodes)
     touched = np.bincount(pair_group)
     leaving = touched[pair_group] > 1
@@ -117,7 +118,7 @@ def _counted(
     leaf = pair_node // nodes_per_leaf
     return GroupShape(
         size=size,
-        ranks_per_node=int(held.min()),
+        ranks_per_node=int(ranks_held.min()),
         num_nodes=int(touched.max()),
         sharing=int(np.bincount(pair_node[leaving]).max()) if leaving.any() else 0,
         spans_leaves=bool((leaf[first] != leaf[last]).any()),
@@ -140,9 +141,7 @@ def hop_crosses(
     Raises:
         PlanError: an argument below 1.
     """
-    for name, value in (("stride", stride), ("pp", pp), ("devices_per_node", devices_per_node)):
-        if value < 1:
-            raise PlanError(f"{name}={value} must be at least 1")
+    _require_positive(stride=stride, pp=pp, devices_per_node=devices_per_node)
     span = pp * stride
     if stride >= devices_per_node:
         return (True,) * (pp - 1)
@@ -153,10 +152,6 @@ def hop_crosses(
     blocks = devices_per_node // math.gcd(span, devices_per_node)
     if world_size is not None:
         blocks = min(blocks, max(1, world_size // span))
-    return _counted_hops(stride, pp, devices_per_node, blocks)
-
-
-def _counted_hops(stride: int, pp: int, devices_per_node: int, blocks: int) -> tuple[bool, ...]:
     import numpy as np
 
     sender = np.arange(blocks * pp * stride).reshape(blocks, pp, stride)

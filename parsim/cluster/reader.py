@@ -31,27 +31,12 @@ from parsim.errors import CatalogError, did_you_mean
 T = TypeVar("T")
 
 _NOUNS = {"devices": "device", "systems": "system"}
-_OPTIONAL = {
-    "name",
-    "devices_per_host",
-    *(one.name for one in fields(Device) if one.default is not MISSING),
-    "residuals",
-    "channels",
-    "interference",
-    "library",
-    "tuner",
-    "curves",
-    "topology",
-    "calibrated",
-    "intra.nvls",
-    "intra.generation",
-    "intra.c2c_bandwidth",
-    "network.oversubscription",
-    "network.nodes_per_leaf",
-    "network.sharp",
-    "network.fabric",
-    "network.rails",
-    "network.spines",
+_RECORDS = ((Device, ""), (System, ""), (IntraNode, "intra."), (Network, "network."))
+_OPTIONAL = {"name"} | {
+    head + known.name
+    for record, head in _RECORDS
+    for known in fields(record)
+    if known.default is not MISSING or known.default_factory is not MISSING
 }
 _Fields = dict[str, Reading]
 _Found = tuple[Entry, _Fields]
@@ -163,8 +148,8 @@ def _built_in_layer(section: str) -> Mapping[str, _Found]:
         ((_, key, node),) = document.items(document.root, section)
         return read_entry(document, section, id, key, node)
 
-    own = OnDemand(blocks, entry)
-    return OnDemand(blocks, lambda id: (own[id], _inherit(own[id], own, {})))
+    entries = OnDemand(blocks, entry)
+    return OnDemand(blocks, lambda id: (entries[id], _inherit(entries[id], entries, {})))
 
 
 def _read_layer(document: Document, below: _Layers) -> dict[str, dict[str, _Found]]:
@@ -177,12 +162,13 @@ def _read_layer(document: Document, below: _Layers) -> dict[str, dict[str, _Foun
             hint = did_you_mean(section, FIELDS)
             message = f"unknown field '{section}'{hint}; allowed: {', '.join(FIELDS)}"
             raise document.error(key, section, message)
-        own = {
+        entries = {
             name: read_entry(document, section, name, name_node, value)
             for name, name_node, value in document.items(node, section)
         }
         layer[section] = {
-            name: (entry, _inherit(entry, own, below[section])) for name, entry in own.items()
+            name: (entry, _inherit(entry, entries, below[section]))
+            for name, entry in entries.items()
         }
     return layer
 
@@ -192,9 +178,9 @@ def _overlay(upper: Mapping[str, _Found], lower: Mapping[str, _Found]) -> Mappin
     return OnDemand(names, lambda name: upper[name] if name in upper else lower[name])
 
 
-def _inherit(entry: Entry, own: Mapping[str, Entry], below: Mapping[str, _Found]) -> _Fields:
+def _inherit(entry: Entry, entries: Mapping[str, Entry], below: Mapping[str, _Found]) -> _Fields:
     """Follow `from:` to its root and lay the fields over each other, the child's on top."""
-    chain, fields = _ancestry(entry, own, below)
+    chain, fields = _ancestry(entry, entries, below)
     for link in reversed(chain):
         for name, reading in link.fields.items():
             fields.pop(name, None)
@@ -204,7 +190,7 @@ def _inherit(entry: Entry, own: Mapping[str, Entry], below: Mapping[str, _Found]
 
 
 def _ancestry(
-    entry: Entry, own: Mapping[str, Entry], below: Mapping[str, _Found]
+    entry: Entry, entries: Mapping[str, Entry], below: Mapping[str, _Found]
 ) -> tuple[list[Entry], _Fields]:
     """The entries of this file from child to root, and the fields the root starts from.
 
@@ -213,24 +199,24 @@ def _ancestry(
     chain = [entry]
     while (parent := chain[-1].parent) is not None:
         last = chain[-1]
-        if parent in own and parent != last.id:
-            if own[parent] in chain:
+        if parent in entries and parent != last.id:
+            if entries[parent] in chain:
                 circle = " -> ".join([*(link.id for link in chain), parent])
                 raise last.error_at("from", f"goes round in a circle: {circle}")
-            chain.append(own[parent])
+            chain.append(entries[parent])
         elif parent in below:
             return chain, dict(below[parent][1])
         else:
-            others = [name for name in own if name != last.id]
+            others = [name for name in entries if name != last.id]
             message = _unknown(_NOUNS[entry.section], parent, [*below, *others])
             raise last.error_at("from", message)
     return chain, {}
 
 
 def _build(layers: _Layers) -> Catalog:
-    found = layers["devices"], layers["systems"]
-    devices = OnDemand(found[0], lambda name: _device(*found[0][name]))
-    systems = OnDemand(found[1], lambda name: _system(*found[1][name], devices))
+    device_entries, system_entries = layers["devices"], layers["systems"]
+    devices = OnDemand(device_entries, lambda name: _device(*device_entries[name]))
+    systems = OnDemand(system_entries, lambda name: _system(*system_entries[name], devices))
     return Catalog(devices=devices, systems=systems)
 
 
@@ -239,22 +225,15 @@ def _device(entry: Entry, fields: _Fields) -> Device:
     peaks = _members(fields, "peak_flops")
     if not peaks:
         raise entry.error_at("", f"lacks peak_flops; give at least one of {', '.join(PRECISIONS)}")
-    values: dict[str, Any] = {
-        name: reading.value for name, reading in fields.items() if "." not in name
-    }
-    values.setdefault("name", entry.id)
+    values = _own_values(entry, fields)
     return Device(id=entry.id, peak_flops=peaks, sources=_sources(fields), **values)
 
 
 def _system(entry: Entry, fields: _Fields, devices: Mapping[str, Device]) -> System:
-    required = [name for name in SYSTEM_FIELDS if not name.startswith("network.")]
-    if network := _members(fields, "network"):
-        required = list(SYSTEM_FIELDS)
+    network = _members(fields, "network")
+    required = [name for name in SYSTEM_FIELDS if network or not name.startswith("network.")]
     _require(entry, fields, required)
-    values: dict[str, Any] = {
-        name: reading.value for name, reading in fields.items() if "." not in name
-    }
-    values.setdefault("name", entry.id)
+    values = _own_values(entry, fields)
     device = values.pop("device")
     if device not in devices:
         raise entry.error_at("device", _unknown("device", device, devices))
@@ -309,6 +288,12 @@ def _require(entry: Entry, fields: _Fields, required: Sequence[str]) -> None:
             f"lacks {', '.join(missing)}; write them, or take them over from a known {noun} "
             f"with 'from: ID'",
         )
+
+
+def _own_values(entry: Entry, fields: _Fields) -> dict[str, Any]:
+    """The values of the fields outside peak_flops, intra and network."""
+    own = {name: reading.value for name, reading in fields.items() if "." not in name}
+    return {"name": entry.id, **own}
 
 
 def _members(fields: _Fields, group: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ LIMIT = 30.0
 """A kernel's measured time beyond this factor of the constants' is a mistake, not a residual: the
 farthest real one so far is a loss on a CPU, 15 times its bytes."""
 WHOLE_LIMIT = 100.0
-"""The same of whole layers and sharding: what is fixed was 42 times a short one's model."""
+"""The limit for whole layers and sharding: what is fixed was 42 times a short one's model."""
 _WHOLE = ("block", "expert_block", "embedding", "head", "split_", "sequence_", "sharded")
 
 _SHARED = {"gemm": 3, "attention_forward": 2, "attention_backward": 2}
@@ -54,7 +54,7 @@ def _points(
 ) -> tuple[tuple[float, ...], ...]:
     if node.id != "sequence" or not node.value:
         raise document.error(node, where, "must be a list of points, [coordinates..., ratio]")
-    points = tuple(_point(document, where, one, width) for one in node.value)
+    points = tuple(_point(document, where, point, width) for point in node.value)
     if len({point[:-1] for point in points}) < len(points):
         raise document.error(node, where, "has two points at the same place; keep one")
     return points
@@ -65,7 +65,7 @@ def _point(document: Document, where: str, node: Node, width: int) -> tuple[floa
         raise document.error(
             node, where, f"must be a list of {width} numbers: {width - 1} coordinates and the ratio"
         )
-    values = tuple(_number(document, where, one) for one in node.value)
+    values = tuple(_number(document, where, number) for number in node.value)
     limit = WHOLE_LIMIT if where.rpartition(".")[2].startswith(_WHOLE) else LIMIT
     if not 1.0 / limit <= values[-1] <= limit:
         raise document.error(

@@ -10,8 +10,8 @@ import numpy as np
 
 from parsim.cluster.hardware import Measured
 from parsim.cost.job import Job
-from parsim.cost.plan_kernels import PlanKernel, plan_kernels
-from parsim.cost.residuals import residual_spread
+from parsim.cost.kernel.residuals import residual_spread
+from parsim.cost.step.plan_kernels import PlanKernel, plan_kernels
 from parsim.plan import Plan
 
 NEAR = 2.0
@@ -31,11 +31,11 @@ def outside(job: Job, plan: Plan) -> dict[str, float]:
     if not job.device.calibrated or not residuals:
         return {}
     kernels = plan_kernels(_by_constants(job), plan)
-    total = sum(one.weight for one in kernels)
+    total = sum(kernel.weight for kernel in kernels)
     kinds: dict[str, list[PlanKernel]] = {}
-    for one in kernels:
-        kinds.setdefault(one.kind, []).append(one)
-    shares = {kind: _outside(residuals, kind, found) / total for kind, found in kinds.items()}
+    for kernel in kernels:
+        kinds.setdefault(kernel.kind, []).append(kernel)
+    shares = {kind: _outside(residuals, kind, alike) / total for kind, alike in kinds.items()}
     return {kind: share for kind, share in shares.items() if share > 0.0}
 
 
@@ -54,17 +54,17 @@ def kernel_spread(job: Job, plan: Plan) -> float:
     if not job.device.calibrated:
         return 0.0
     kinds: dict[str, list[PlanKernel]] = {}
-    for one in plan_kernels(_by_constants(job), plan):
-        kinds.setdefault(one.kind, []).append(one)
-    total = sum(one.weight for found in kinds.values() for one in found)
-    spreads = (_spread(job.device.residuals, kind, found) for kind, found in kinds.items())
+    for kernel in plan_kernels(_by_constants(job), plan):
+        kinds.setdefault(kernel.kind, []).append(kernel)
+    total = sum(kernel.weight for alike in kinds.values() for kernel in alike)
+    spreads = (_spread(job.device.residuals, kind, alike) for kind, alike in kinds.items())
     return hypot(*spreads) / total if total > 0.0 else 0.0
 
 
 def _spread(residuals: Measured, kind: str, kernels: Sequence[PlanKernel]) -> float:
     """Seconds by which the kernels of one kind are off together, one standard deviation."""
-    seconds = np.array([one.weight for one in kernels])
-    where = np.array([one.where for one in kernels]).T
+    seconds = np.array([kernel.weight for kernel in kernels])
+    where = np.array([kernel.where for kernel in kernels]).T
     return float(np.sum(seconds * residual_spread(residuals, kind, *where)))
 
 
@@ -77,11 +77,11 @@ def _by_constants(job: Job) -> Job:
 
 def _outside(residuals: Measured, kind: str, kernels: Sequence[PlanKernel]) -> float:
     """Seconds of those kernels of one kind that no measured point is near."""
-    seconds = np.array([one.weight for one in kernels])
+    seconds = np.array([kernel.weight for kernel in kernels])
     points = residuals.get(kind)
     if points is None:
         return float(seconds.sum())
-    at = np.log2(np.array([one.where for one in kernels]))
+    at = np.log2(np.array([kernel.where for kernel in kernels]))
     measured = np.log2(np.array([point[: at.shape[1]] for point in points]))
     squares = ((at[:, None, :] - measured[None, :, :]) ** 2).sum(axis=2).min(axis=1)
     return float(seconds[squares > NEAR**2].sum())
@@ -89,12 +89,12 @@ def _outside(residuals: Measured, kind: str, kernels: Sequence[PlanKernel]) -> f
 
 def coverage_notes(job: Job, plan: Plan) -> tuple[str, ...]:
     """What a reader must know where a calibration measured other shapes than the plan's."""
-    found = outside(job, plan)
-    share = sum(found.values())
+    shares = outside(job, plan)
+    share = sum(shares.values())
     if share < WORTH:
         return ()
-    most = sorted((kind for kind in found if found[kind] > 0.001), key=lambda kind: -found[kind])
-    named = ", ".join(f"{kind or 'scores'} {_percent(found[kind])}" for kind in most[:3])
+    most = sorted((kind for kind in shares if shares[kind] > 0.001), key=lambda kind: -shares[kind])
+    named = ", ".join(f"{kind or 'scores'} {_percent(shares[kind])}" for kind in most[:3])
     return (
         f"{_percent(share)} of the step's kernel time are kernels outside of what was measured on "
         f"device {job.device.id} ({named}): model instead of measurement, which widens the "

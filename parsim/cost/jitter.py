@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from parsim.errors import InputError
@@ -34,20 +34,20 @@ class Jitter:
     stated: frozenset[str] = field(default_factory=frozenset)
 
     def without(self, source: str) -> Jitter:
-        """The same with one of SOURCES switched off."""
+        """A cluster without one of SOURCES."""
         off: tuple[()] | float = () if source == "slow_ranks" else 0.0
         return replace(self, **{source: off})  # type: ignore[arg-type]
 
     def only(self, source: str) -> Jitter:
-        """The same with all other SOURCES switched off."""
-        found = self
+        """A cluster with one of SOURCES and no other."""
+        alone = self
         for other in SOURCES:
-            found = found if other == source else found.without(other)
-        return found
+            alone = alone if other == source else alone.without(other)
+        return alone
 
     @property
     def active(self) -> tuple[str, ...]:
-        """Those of SOURCES that are not zero."""
+        """The SOURCES that are not zero."""
         quiet = self.hiccup_length == 0.0
         return tuple(
             name for name in SOURCES if getattr(self, name) and not (name == "hiccups" and quiet)
@@ -55,8 +55,7 @@ class Jitter:
 
     def assumptions(self) -> tuple[str, ...]:
         """One line for each number that the user did not state, with its source."""
-        names = (one.name for one in fields(self) if one.name in DEFAULTS)
-        return tuple(DEFAULTS[name] for name in names if name not in self.stated)
+        return tuple(source for name, source in DEFAULTS.items() if name not in self.stated)
 
     def check(self, world_size: int) -> None:
         """Refuse ranks that the plan does not have, and numbers that mean nothing.

@@ -7,7 +7,7 @@ They live with their reasons in `software.yaml` and are printed by `parsim valid
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -24,40 +24,40 @@ class Software:
 
     `traffic` scales the bytes of memory-bound kernels (1: each value moved once),
     `scores_traffic` those of softmax and dropout over unfused attention's scores. `launch_cost`
-    is host seconds per kernel launch, `host_spread` the relative standard deviation of it between
-    ranks, `microbatch_overhead` host seconds per micro-batch.
-    `attention_factor` maps the start of a device id (or "default") to how fast the stack's fused
-    attention runs beside the vendor's best kernel there, forward and backward.
-    `executor` says that it is parsim's own, which refuses more (`plan/executor_rules.py`).
-    `selective` says what selective recomputation repeats: "attention" or "half-products", and
-    `keeps_output` whether the latter keeps a layer's output that nothing needs (eager PyTorch).
-    `quantized_gather` says that sharded parameters of 8-bit products are gathered in 8 bit.
-    `context_exchange` is how context-parallel ranks exchange keys and values, "ring" or "gather";
-    `context_balanced` that each gets one piece from either end of a causal sequence, and
-    `context_keeps_output` that a layer keeps one more tensor of its attention's output.
-    `loss_bytes` is moved, `loss_kept` live at the peak and `loss_saved` from there to backward, per
-    logit. `reserved_share` is what the allocator reserves above the allocated bytes, and
-    `prints_reserved` says that the stack's own figure of its peak is the reserved one.
-    `fp32_shards` says that what ZeRO-3 shards is the fp32 copy, gathered in 16 bit.
-    `eager` says that tensors live as eager autograd has them (`parsim/sim/peaks.py`).
-    `overlap` is the share of data-parallel collectives that are issued beside compute, `tp_overlap`
-    says that GEMMs are cut into chunks beside which their collectives run (`cost/borders.py`),
+    is host seconds per kernel launch, `host_spread` the relative standard deviation of it
+    between ranks, `microbatch_overhead` host seconds per micro-batch. `attention_factor` maps
+    the start of a device id (or "default") to how fast the stack's fused attention runs beside
+    the vendor's best kernel there, forward and backward. `executor` says that it is parsim's
+    own, which refuses more (`plan/executor_rules.py`). `selective` says what selective
+    recomputation repeats: "attention" or "half-products", and `keeps_output` whether the latter
+    keeps a layer's output that nothing needs (eager PyTorch). `quantized_gather` says that
+    sharded parameters of 8-bit products are gathered in 8 bit. `context_exchange` is how
+    context-parallel ranks exchange keys and values, "ring" or "gather"; `context_balanced` that
+    each gets one piece from either end of a causal sequence, and `context_keeps_output` that a
+    layer keeps one more tensor of its attention's output. `loss_bytes` is moved, `loss_kept`
+    live at the peak and `loss_saved` from there to backward, per logit. `reserved_share` is
+    what the allocator reserves above the allocated bytes, and `prints_reserved` says that the
+    stack's own figure of its peak is the reserved one. `fp32_shards` says that what ZeRO-3
+    shards is the fp32 copy, gathered in 16 bit. `eager` says that tensors live as eager
+    autograd has them (`parsim/sim/memory/eager_peaks.py`). `overlap` is the share of
+    data-parallel collectives that are issued beside compute, `tp_overlap` says that GEMMs are
+    cut into chunks beside which their collectives run (`cost/layer/tensor_exchanges.py`),
     `tp_overlap_backward` is the share of those in backward that are issued beside a whole GEMM;
-    what they take from compute is the hardware's (`cost/crowding.py`). `gathers_per_layer` is how
-    many collectives ZeRO-3 needs for a layer's parameters. `staging` is moved per byte that a
-    sharded collective carries, between its flat buffer and the tensors; `lookup_gradient` bytes per
-    value of the token table by each backward. `optimizer_bytes` is moved per local parameter by a
-    step.
-    `expert_overlap` maps the start of a device id (or "default") to the share of dispatching tokens
-    to experts and back that hides beside compute there,
-    `expert_imbalance` is the tokens of the busiest rank's experts over the mean.
-    `expert_launch` is host seconds per kernel launch around experts.
-    `row_rate` is what kernels that gather rows or compute much for each value move a second and
-    multiprocessor: those around experts' products, and Mamba-2's scan (0: as much as the memory).
-    `fused_experts` says that products, activation, bias and casts of experts are fused kernels.
-    `expert_dispatcher` is what moves them: "alltoall" sends a copy for each expert, "deepep" and
-    "hybridep" one for each rank that holds any of a token's experts (`cost/dispatch.py`).
-    `graphs` are the parts of layers that CUDA graphs launch, as Megatron-Core names them.
+    what they take from compute is the hardware's (`cost/layer/interference.py`).
+    `gathers_per_layer` is how many collectives ZeRO-3 needs for a layer's parameters. `staging`
+    is moved per byte that a sharded collective carries, between its flat buffer and the
+    tensors; `lookup_gradient` bytes per value of the token table by each backward.
+    `optimizer_bytes` is moved per local parameter by a step. `expert_overlap` maps the start of
+    a device id (or "default") to the share of dispatching tokens to experts and back that hides
+    beside compute there, `expert_imbalance` is the tokens of the busiest rank's experts over
+    the mean. `expert_launch` is host seconds per kernel launch around experts. `row_rate` is
+    what kernels that gather rows or compute much for each value move a second and
+    multiprocessor: those around experts' products, and Mamba-2's scan (0: as much as the
+    memory). `fused_experts` says that products, activation, bias and casts of experts are fused
+    kernels. `expert_dispatcher` is what moves them: "alltoall" sends a copy for each expert,
+    "deepep" and "hybridep" one for each rank that holds any of a token's experts
+    (`cost/layer/dispatch.py`). `graphs` are the parts of layers that CUDA graphs launch, as
+    Megatron-Core names them.
     """
 
     id: str
@@ -130,26 +130,18 @@ def software_catalog() -> Mapping[str, Software]:
 
     text = (files("parsim.cost") / "software.yaml").read_text(encoding="utf-8")
     document: dict[str, dict[str, Any]] = YAML(typ="safe", pure=True).load(text)
-    known: dict[str, Software] = {}
+    stated: dict[str, dict[str, Any]] = {}
     for name, entry in document.items():
-        known[name] = _build(name, entry, known)
-    return known
+        stated[name] = {**stated.get(entry.pop("from", ""), {}), **entry}
+    return {name: _build(name, **entry) for name, entry in stated.items()}
 
 
-def _build(name: str, entry: dict[str, Any], known: Mapping[str, Software]) -> Software:
-    values: dict[str, Any] = {}
-    reasons: dict[str, str] = {}
-    if "from" in entry:
-        start = known[entry["from"]]
-        values = {f.name: getattr(start, f.name) for f in fields(Software)}
-        reasons = dict(start.reasons)
-    for key, item in entry.items():
-        if key in ("from", "description"):
-            continue
-        values[key], reasons[key] = item
+def _build(name: str, description: str, **entry: tuple[Any, str]) -> Software:
+    """A stack of (value, reason) by field."""
+    values = {key: value for key, (value, _) in entry.items()}
     values["graphs"] = tuple(values["graphs"])
-    values |= {"id": name, "description": entry["description"], "reasons": reasons}
-    return Software(**values)
+    reasons = {key: reason for key, (_, reason) in entry.items()}
+    return Software(id=name, description=description, reasons=reasons, **values)
 
 
 def software(name: str) -> Software:

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from parsim.arrays import Array
+
 COMPUTE = "compute"
 
 
@@ -68,20 +68,20 @@ def _turns(program: Sequence[Task]) -> list[int]:
     A collective follows the kernels that it waits for, itself or by its stream; so every one goes
     right behind the last of them, and the issue order decides among those of one place.
     """
-    place: list[int] = []
+    turns: list[int] = []
     last: dict[str, int] = {}
     kernels = 0
     for task in program:
-        needed = [place[i] for i in task.after]
+        needed = [turns[i] for i in task.after]
         if task.stream == COMPUTE:
             kernels += 1
-            place.append(2 * kernels)
+            turns.append(2 * kernels)
         else:
             # right behind kernel k is 2 k + 1, and before the first one 1
             needed.append(last.get(task.stream, 1))
-            place.append(max(one | 1 for one in needed))
-            last[task.stream] = place[-1]
-    return sorted(range(len(program)), key=lambda i: place[i])
+            turns.append(max(turn | 1 for turn in needed))
+            last[task.stream] = turns[-1]
+    return sorted(range(len(program)), key=lambda i: turns[i])
 
 
 class _Walk:
@@ -107,18 +107,18 @@ class _Walk:
             end = self._beside(begin, task.seconds)
             self.late = self.late + (end - begin - task.seconds)
         else:
-            for one in task.after:
-                begin = np.maximum(begin, self.end[one])
+            for awaited in task.after:
+                begin = np.maximum(begin, self.end[awaited])
             end = begin + task.seconds
             self.beside.append(number)
         self.start[number], self.end[number], self.free[task.stream] = begin, end, end
 
     def _wait(self, begin: Array, after: Sequence[int]) -> Array:
         """The kernel's start; each stream is charged with what it adds to the wait."""
-        for one in after:
-            stream = self.program[one].stream
+        for awaited in after:
+            stream = self.program[awaited].stream
             if stream != COMPUTE:
-                later = np.maximum(begin, self.end[one])
+                later = np.maximum(begin, self.end[awaited])
                 self.exposed[stream] = self.exposed.get(stream, self.zero) + (later - begin)
                 begin = later
         return begin
@@ -126,7 +126,7 @@ class _Walk:
     def _is_over(self, number: int, awaited: Sequence[int]) -> bool:
         """Whether a collective has ended with one of the awaited: it is before it on its stream."""
         stream = self.program[number].stream
-        return any(number <= one and self.program[one].stream == stream for one in awaited)
+        return any(number <= other and self.program[other].stream == stream for other in awaited)
 
     def _beside(self, begin: Array, work: Array) -> Array:
         """End of a kernel that begins beside the collectives that may still run."""
@@ -182,6 +182,6 @@ def pipelined(compute: Array, wire: Array, pieces: Array, speed: Array | float) 
     Source: `run` of that program, which tests show to be equal.
     Leaves out: pieces of different sizes.
     """
-    one = 1.0 / np.maximum(pieces, 1.0)
-    bound = compute + wire * one + (1.0 - speed) * (1.0 - one) * wire
-    return np.asarray(np.maximum(wire + compute * one, bound))
+    piece = 1.0 / np.maximum(pieces, 1.0)
+    bound = compute + wire * piece + (1.0 - speed) * (1.0 - piece) * wire
+    return np.asarray(np.maximum(wire + compute * piece, bound))

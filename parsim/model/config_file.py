@@ -33,15 +33,7 @@ _LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
 _DROPOUT_KEYS: Mapping[str, Mapping[str, float]] = {
     "bert": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
     "gpt2": {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1},
-    "llama": {"attention_dropout": 0.0},
-    "mistral": {"attention_dropout": 0.0},
-    "qwen2": {"attention_dropout": 0.0},
-    "mixtral": {"attention_dropout": 0.0},
-    "qwen3_moe": {"attention_dropout": 0.0},
-    "gpt_oss": {"attention_dropout": 0.0},
-    "deepseek_v2": {"attention_dropout": 0.0},
-    "deepseek_v3": {"attention_dropout": 0.0},
-    "kimi_k2": {"attention_dropout": 0.0},
+    **{family: {"attention_dropout": 0.0} for family in (*DEFAULT_KV_HEADS, *_LATENT)},
 }
 
 
@@ -120,7 +112,7 @@ class Config:
         return value
 
     def optional_integer(self, key: str, default: int | None) -> int | None:
-        """The same, or `default` where the key is absent, or None where it is null."""
+        """A whole number, or `default` where the key is absent, or None where it is null."""
         if key not in self.values:
             return default
         return None if self.values[key] is None else self.integer(key)

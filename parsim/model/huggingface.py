@@ -23,21 +23,17 @@ _LLAMA_FLAGS = {
     "tied_embeddings": False,
 }
 
-_BERT_FLAGS = {
-    "token_types": 2,
-    "post_norm": True,
-    "causal": False,
-    "pooler": True,
-    "head": "none",
-}
-
 FAMILY_FLAGS: Mapping[str, Mapping[str, Any]] = {
-    "bert": _BERT_FLAGS,
+    "bert": {
+        "token_types": 2,
+        "post_norm": True,
+        "causal": False,
+        "pooler": True,
+        "head": "none",
+    },
     "gpt2": {},
-    "llama": _LLAMA_FLAGS,
-    "mistral": _LLAMA_FLAGS,
+    **dict.fromkeys(("llama", "mistral", "mixtral"), _LLAMA_FLAGS),
     "qwen2": {**_LLAMA_FLAGS, "qkv_bias": True},
-    "mixtral": _LLAMA_FLAGS,
     "qwen3_moe": {**_LLAMA_FLAGS, "qk_norm": True},
     "gpt_oss": {
         **_LLAMA_FLAGS,
@@ -47,9 +43,7 @@ FAMILY_FLAGS: Mapping[str, Mapping[str, Any]] = {
         "yarn": True,
         "window_every": 2,
     },
-    "deepseek_v2": _LLAMA_FLAGS,
-    "deepseek_v3": _LLAMA_FLAGS,
-    "kimi_k2": _LLAMA_FLAGS,
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), _LLAMA_FLAGS),
     "nemotron_h": {**_LLAMA_FLAGS, "rope": False, "gated_mlp": False},
 }
 """Fields of TransformerSpec that every member of a family shares, where not the spec's default."""
@@ -196,13 +190,56 @@ def _deepseek(config: Config) -> dict[str, Any]:
 _READERS: Mapping[str, Callable[[Config], dict[str, Any]]] = {
     "bert": _bert,
     "gpt2": _gpt2,
-    "llama": _llama,
-    "mistral": _llama,
-    "qwen2": _llama,
+    **dict.fromkeys(("llama", "mistral", "qwen2"), _llama),
     "mixtral": _mixtral,
     "qwen3_moe": _qwen3_moe,
     "gpt_oss": _gpt_oss,
-    "deepseek_v2": _deepseek,
-    "deepseek_v3": _deepseek,
-    "kimi_k2": _deepseek,
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), _deepseek),
 }
+
+
+def notes_from_config(config: Mapping[str, Any], *, seq_len: int | None = None) -> tuple[str, ...]:
+    """Say in one line each what the config asks for and the spec leaves out or rounds."""
+    fields = Config.open(config)
+    notes = (_window_note(fields, seq_len), _dropout_note(fields), _head_note(fields))
+    return tuple(note for note in notes if note)
+
+
+def _window_note(config: Config, seq_len: int | None) -> str:
+    """Sliding-window attention is accepted and costed as attention over the whole sequence."""
+    if config.model_type in ("qwen2", "qwen3_moe") and not config.flag("use_sliding_window", False):
+        return ""
+    if config.model_type not in ("mistral", "qwen2", "mixtral", "qwen3_moe"):
+        return ""
+    absent = 4096 if config.model_type in ("mistral", "qwen2") else None
+    window = config.optional_integer("sliding_window", absent)
+    length = config.longest_sequence() if seq_len is None else seq_len
+    if window is None or window >= length:
+        return ""
+    return (
+        f"sliding_window={window} is not modelled: attention is costed over all "
+        f"{length} tokens of a sequence"
+    )
+
+
+def _dropout_note(config: Config) -> str:
+    """A spec has dropout everywhere or nowhere; llama's kin have it in attention only."""
+    rates = config.dropout()
+    used = [key for key, rate in rates.items() if rate > 0]
+    everywhere = len(used) == len(rates) and config.model_type in ("bert", "gpt2")
+    if not used or everywhere:
+        return ""
+    return f"dropout is costed everywhere although only {', '.join(used)} is above 0"
+
+
+def _head_note(config: Config) -> str:
+    names = config.architectures()
+    if config.model_type != "bert":
+        if not names or any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names):
+            return ""
+        return f"architectures={', '.join(names)}: a language-model head is costed instead"
+    if "BertForPreTraining" in names:
+        return "the next-sentence classifier (2 x hidden_size + 2 parameters) is left out"
+    if not names or any(name in BERT_CLASSES for name in names):
+        return ""
+    return f"architectures={', '.join(names)}: the encoder with its pooler is costed, no head"

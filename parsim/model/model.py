@@ -1,49 +1,83 @@
-"""A model: an embedding, layers that a pipeline may cut between, and a head."""
+"""A model: layers in order, those that stage cuts count between those that stand at the ends."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from parsim.model.operators import Attention, Experts, Layer
+from parsim.errors import ModelError
+from parsim.model.layer import Layer
+from parsim.model.operators import Attention, Experts, Lookup, Loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """What the cost model needs to know of a network.
+    """Layers in order, and what is needed to count them.
 
-    `layers` are the cuttable blocks in order; equal layers are the same object, which is how the
-    cost model prices each kind once. The embedding belongs to the first stage, the head (final
-    norm, logits, loss) to the last. `tied_embeddings` means the head reuses the embedding's
-    table, so that with more than one stage both ends hold a copy and all-reduce its gradient.
+    Stage cuts count the `blocks`; outer layers stand `before` them (an embedding) or `behind` (a
+    head) and belong to the first and the last stage. Equal layers are the same object; `kinds` are
+    the distinct blocks in order of first appearance, each of which the cost model prices once.
+    `tokens` are those of a sample, in which throughput is given. `tied_embeddings` means the last
+    layer reuses the first one's table, so that with more than one stage both ends hold a copy and
+    all-reduce its gradient.
     """
 
     name: str
-    seq_len: int
-    vocab_size: int
-    hidden_size: int
-    embedding: Layer
     layers: tuple[Layer, ...]
-    head: Layer
-    tied_embeddings: bool
+    tokens: int
+    tied_embeddings: bool = False
+    before: tuple[Layer, ...] = field(init=False, repr=False, compare=False)
+    blocks: tuple[Layer, ...] = field(init=False, repr=False, compare=False)
+    behind: tuple[Layer, ...] = field(init=False, repr=False, compare=False)
+    kinds: tuple[Layer, ...] = field(init=False, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        size = f"{self.parameters:,} parameters, {self.num_layers} layers"
+        return f"<Model {self.name}: {size}, {self.tokens} tokens>"
+
+    def __post_init__(self) -> None:
+        inner = [i for i, layer in enumerate(self.layers) if not layer.outer]
+        if not inner or inner != list(range(inner[0], inner[-1] + 1)):
+            raise ModelError(
+                f"model {self.name} needs layers that are not outer, with outer ones (embedding, "
+                f"head) only before or behind them"
+            )
+        first, end = inner[0], inner[-1] + 1
+        blocks = self.layers[first:end]
+        object.__setattr__(self, "before", self.layers[:first])
+        object.__setattr__(self, "blocks", blocks)
+        object.__setattr__(self, "behind", self.layers[end:])
+        distinct = {id(layer): layer for layer in blocks}
+        object.__setattr__(self, "kinds", tuple(distinct.values()))
 
     @property
     def num_layers(self) -> int:
-        """Number of cuttable layers."""
-        return len(self.layers)
+        """Number of blocks."""
+        return len(self.blocks)
 
     @property
-    def kinds(self) -> tuple[Layer, ...]:
-        """Distinct layer objects in order of first appearance."""
-        return tuple({id(layer): layer for layer in self.layers}.values())
+    def ends(self) -> tuple[Layer, ...]:
+        """All outer layers."""
+        return (*self.before, *self.behind)
+
+    @property
+    def lookup(self) -> Lookup | None:
+        """The first layer's table of tokens, if the model begins with one."""
+        return next((op for op in self.layers[0].operators if isinstance(op, Lookup)), None)
+
+    @property
+    def loss(self) -> Loss | None:
+        """The last layer's loss over a vocabulary, if the model ends with one."""
+        return next((op for op in self.layers[-1].operators if isinstance(op, Loss)), None)
+
+    @property
+    def border(self) -> int:
+        """Values of a sample at the widest border between blocks."""
+        return max(layer.inputs for layer in self.kinds)
 
     @property
     def parameters(self) -> int:
         """All parameters, the tied table counted once."""
-        return (
-            self.embedding.parameters
-            + sum(layer.parameters for layer in self.layers)
-            + self.head.parameters
-        )
+        return sum(layer.parameters for layer in self.layers)
 
     @property
     def experts(self) -> Experts | None:
@@ -63,16 +97,15 @@ class Model:
     @property
     def attention(self) -> Attention | None:
         """The first attention operator, whose heads tensor parallelism must divide."""
-        for layer in self.layers:
+        for layer in self.kinds:
             for op in layer.operators:
                 if isinstance(op, Attention):
                     return op
         return None
 
     def forward_flops(self, batch: int) -> int:
-        """Model FLOPs of a forward pass over `batch` sequences of `seq_len` tokens."""
-        parts = (self.embedding, *self.layers, self.head)
-        return sum(part.forward_flops(batch, self.seq_len) for part in parts)
+        """Model FLOPs of a forward pass over `batch` samples."""
+        return sum(layer.forward_flops(batch) for layer in self.layers)
 
     def step_flops(self, batch: int) -> int:
         """Model FLOPs of a training step: backward is twice forward, recomputation not counted.

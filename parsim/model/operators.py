@@ -1,7 +1,8 @@
 """What a layer does: operators with exact parameters, traffic and saved activations.
 
-An operator holds its full, unsharded sizes and how tensor parallelism splits it; the cost model
-applies micro-batch size and degrees later, so that one operator serves thousands of plans.
+An operator holds its full, unsharded sizes for one sample and how tensor parallelism splits it; the
+cost model applies micro-batch size and degrees later, so that one operator serves thousands of
+plans. `tokens` are the rows of a sample that it works on: a sequence's tokens, an image's patches.
 "Value" below means one number in the activation precision (2 bytes in bf16), "mask" one byte.
 
 Source of the split and of what is saved for backward: Shoeybi et al. 2019 (arXiv:1909.08053);
@@ -39,17 +40,19 @@ class Linear:
 
     Backward is two more GEMMs, for X and for W. The input is kept for backward. `owns_weight` is
     False for an output projection tied to the embedding: its FLOPs count, its parameters do not.
-    `per_sequence` marks a projection of one token of each sequence (BERT's pooler),
-    `on_sequence` one that is not split and works on the tokens of the sequence region.
+    `per_sample` marks a projection whose rows context parallelism does not divide (BERT's pooler,
+    of one token), `on_sequence` one that is not split and works on the tokens of the sequence
+    region.
     """
 
     name: str
+    tokens: int
     inputs: int
     outputs: int
     split: Split
     bias: bool
     owns_weight: bool = True
-    per_sequence: bool = False
+    per_sample: bool = False
     on_sequence: bool = False
 
     @property
@@ -67,10 +70,9 @@ class Linear:
             return self.inputs * self.outputs * self.owns_weight + bias
         return bias if self.split is Split.ROW else 0
 
-    @property
-    def flops_per_token(self) -> int:
-        """Forward FLOPs for one token: 2 per weight."""
-        return 2 * self.inputs * self.outputs
+    def flops(self, batch: int) -> int:
+        """Forward FLOPs of a batch: 2 per weight and token."""
+        return 2 * self.inputs * self.outputs * batch * self.tokens
 
 
 WINDOW_TILE = 128
@@ -87,6 +89,7 @@ class Attention:
     query sees the last ones only (None: all before it).
     """
 
+    tokens: int
     heads: int
     kv_heads: int
     head_dim: int
@@ -109,7 +112,8 @@ class Attention:
         """Mean inner width of both products, which sets their FLOPs: (d + d_v) / 2."""
         return self.head_dim if self.value_dim is None else (self.head_dim + self.value_dim) / 2
 
-    def seen(self, seq_len: int) -> float:
+    @property
+    def seen(self) -> float:
         """Share of the full square of scores that is computed: causal 1/2, windowed less.
 
         A kernel computes whole tiles, so a tile of queries meets its window and a tile more.
@@ -117,33 +121,33 @@ class Attention:
         whole = 0.5 if self.causal else 1.0
         if self.window is None:
             return whole
-        return min((self.window + WINDOW_TILE) / seq_len, whole)
+        return min((self.window + WINDOW_TILE) / self.tokens, whole)
 
-    def flops(self, batch: int, seq_len: int) -> int:
+    def flops(self, batch: int) -> int:
         """Forward FLOPs of both products on the full square, 2 b s^2 a (d + d_v).
 
         The full square is the convention of the Megatron papers even for causal attention.
         """
-        return 2 * batch * seq_len**2 * self.heads * (self.head_dim + self.output_dim)
+        return 2 * batch * self.tokens**2 * self.heads * (self.head_dim + self.output_dim)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elementwise:
     """A memory-bound operator: so many values and mask bytes moved per token and width element.
 
-    `forward`, `backward`, `saved` count values; the `_mask` fields count single bytes; `launches`
-    counts kernels (forward, backward). Each number is explained where the operator is built.
+    `forward`, `backward`, `saved` count values, `mask` the single bytes that forward writes,
+    backward reads and the operator keeps; `launches` counts kernels (forward, backward). Each
+    number is explained where the operator is built.
     """
 
     name: str
+    tokens: int
     width: int
     region: Region
     forward: float
     backward: float
     saved: float = 0.0
-    forward_mask: float = 0.0
-    backward_mask: float = 0.0
-    saved_mask: float = 0.0
+    mask: float = 0.0
     launches: tuple[int, int] = (1, 1)
     repeated_parameters: int = 0
 
@@ -162,6 +166,7 @@ class Lookup:
     Forward reads one row per token and writes it; backward adds into the gradient rows.
     """
 
+    tokens: int
     vocab_size: int
     width: int
     positions: int = 0
@@ -186,6 +191,7 @@ class Loss:
     How many bytes it moves and keeps per logit depends on the software, not on the model.
     """
 
+    tokens: int
     vocab_size: int
 
     split_parameters = 0
@@ -203,6 +209,7 @@ class Experts:
     Source: Shazeer et al. 2017 (arXiv:1701.06538); Jiang et al. 2024 (arXiv:2401.04088).
     """
 
+    tokens: int
     count: int
     top_k: int
     width: int
@@ -233,62 +240,15 @@ class Experts:
         """Parameters of all experts, without the router."""
         return self.count * self.one_expert
 
-    @property
-    def flops_per_token(self) -> int:
-        """Forward FLOPs for one token: 2 per weight that it meets."""
+    def flops(self, batch: int) -> int:
+        """Forward FLOPs of a batch: 2 per token and weight that it meets."""
         each = 2 * (self.halves + 1) * self.width * self.ffn_hidden_size
-        return 2 * self.width * self.count + self.top_k * each
+        return (2 * self.width * self.count + self.top_k * each) * batch * self.tokens
 
 
 Operator = Linear | Attention | Elementwise | Lookup | Loss | Experts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
-    """Operators in execution order; the unit that pipeline cuts and recomputation work on.
-
-    `split_parameters` are divided by tp, `repeated_parameters` are on every tensor-parallel rank,
-    `expert_parameters` are divided by ep and etp.
-    """
-
-    name: str
-    operators: tuple[Operator, ...]
-
-    @property
-    def split_parameters(self) -> int:
-        """Parameters divided by tensor parallelism."""
-        return sum(op.split_parameters for op in self.operators)
-
-    @property
-    def repeated_parameters(self) -> int:
-        """Parameters held by every tensor-parallel rank."""
-        return sum(op.repeated_parameters for op in self.operators)
-
-    @property
-    def parameters(self) -> int:
-        """All parameters of the layer."""
-        return self.split_parameters + self.repeated_parameters + self.expert_parameters
-
-    @property
-    def experts(self) -> Experts | None:
-        """The layer's experts, if it has any."""
-        return next((op for op in self.operators if isinstance(op, Experts)), None)
-
-    @property
-    def expert_parameters(self) -> int:
-        """Parameters of experts, routers not among them."""
-        return sum(op.expert_parameters for op in self.operators if isinstance(op, Experts))
-
-    def forward_flops(self, batch: int, seq_len: int) -> int:
-        """Model FLOPs of one forward pass of `batch` sequences (matrix products only)."""
-        return sum(_forward_flops(op, batch, seq_len) for op in self.operators)
-
-
-def _forward_flops(op: Operator, batch: int, seq_len: int) -> int:
-    if isinstance(op, Linear):
-        return op.flops_per_token * batch * (1 if op.per_sequence else seq_len)
-    if isinstance(op, Attention):
-        return op.flops(batch, seq_len)
-    if isinstance(op, Experts):
-        return op.flops_per_token * batch * seq_len
-    return 0
+def forward_flops(op: Operator, batch: int) -> int:
+    """Model FLOPs of an operator's forward pass of `batch` samples (matrix products only)."""
+    return op.flops(batch) if isinstance(op, Linear | Attention | Experts) else 0

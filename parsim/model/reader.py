@@ -16,13 +16,11 @@ from parsim.model.transformer import TransformerSpec
 @cache
 def load_model_catalog() -> Mapping[str, TransformerSpec]:
     """Return every model of the catalog by name, in the order of the file."""
-    specs = {name: _spec(name, entry) for name, entry in _entries().items()}
-    return MappingProxyType(specs)
+    from ruamel.yaml import YAML  # loaded only by commands that name a model
 
-
-def model_sources() -> Mapping[str, str]:
-    """Return where the sizes of each catalog model are from."""
-    return MappingProxyType({name: entry["source"] for name, entry in _entries().items()})
+    text = files("parsim.model").joinpath("catalog/models.yaml").read_text(encoding="utf-8")
+    entries: dict[str, dict[str, Any]] = YAML(typ="safe", pure=True).load(text)
+    return MappingProxyType({name: _spec(name, entry) for name, entry in entries.items()})
 
 
 def model_spec(name: str) -> TransformerSpec:
@@ -38,15 +36,6 @@ def model_spec(name: str) -> TransformerSpec:
             f"known: {', '.join(catalog)}"
         )
     return catalog[name]
-
-
-@cache
-def _entries() -> Mapping[str, dict[str, Any]]:
-    from ruamel.yaml import YAML  # loaded only by commands that name a model
-
-    text = files("parsim.model").joinpath("catalog/models.yaml").read_text(encoding="utf-8")
-    entries: dict[str, dict[str, Any]] = YAML(typ="safe", pure=True).load(text)
-    return MappingProxyType(entries)
 
 
 def _spec(name: str, entry: Mapping[str, Any]) -> TransformerSpec:

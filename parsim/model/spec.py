@@ -12,6 +12,18 @@ Head = Literal["lm", "mlm", "none"]
 MAX_LAYERS = 100_000
 """More layers than any transformer has: a slip in a file, which would exhaust memory."""
 
+SIZES = (
+    "num_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "ffn_hidden_size",
+    "vocab_size",
+    "seq_len",
+)
+"""Fields of a spec that are at least 1."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformerSpec:
@@ -124,8 +136,7 @@ def with_options(spec: TransformerSpec, **changes: object) -> TransformerSpec:
 
 def check_spec(spec: TransformerSpec) -> None:
     """Raise ModelError where sizes contradict each other."""
-    for field in ("num_layers", "hidden_size", "num_attention_heads", "num_key_value_heads",
-                  "head_dim", "ffn_hidden_size", "vocab_size", "seq_len"):  # fmt: skip
+    for field in SIZES:
         if getattr(spec, field) < 1:
             raise ModelError(f"{field}={getattr(spec, field)} must be at least 1")
     if spec.num_layers > MAX_LAYERS:

@@ -1,4 +1,8 @@
-"""Plans: how one training step is divided over devices, and which divisions are legal."""
+"""Plans: how one training step is divided over devices, and which divisions are legal.
+
+Degrees, a schedule and switches come in; a checked `Plan`, a `PlanTable` with one column a field
+for many of them, or the reason why a plan is refused (`rules`, `executor_rules`) leave.
+"""
 
 from parsim.plan.record import AXES, RANK_ORDER, Plan, Precision, Recompute, precision
 from parsim.plan.space import PlanSpace

@@ -9,21 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from parsim.model.layer import Branches, Layer
 from parsim.model.model import Model
-from parsim.model.operators import Attention, Layer, Linear, Loss
+from parsim.model.operators import Attention, Linear
 from parsim.plan.record import Plan, precision
 from parsim.plan.rules import SPLIT
 
 
 def unrunnable(plan: Plan, model: Model) -> str | None:
     """Why the executor refuses a plan of this model, or None."""
-    if not any(isinstance(op, Loss) for op in model.head.operators):
+    if model.loss is None:
         return f"{model.name} has head=none, so there is no loss to train it with; set a head"
     core = model.attention
     rules = (unbuildable(model), _vocabulary(plan, model), wrong_experts(plan, model))
-    found = next((message for message in rules if message is not None), None)
+    broken = next((message for message in rules if message is not None), None)
     return (
-        found
+        broken
         or wrong_training(plan)
         or unmergeable(plan, dropout=core is not None and core.dropout)
         or _split_backward(plan)
@@ -39,6 +40,8 @@ def unbuildable(model: Model) -> str | None:
 def _simulated(layer: Layer) -> Iterator[str]:
     if layer.name in ("mamba_block", "attention_block", "mlp_block"):
         yield f"layer_pattern: layers of one part ({layer.name})"
+    if any(isinstance(part, Branches) for part in layer.parts):
+        yield f"layers with branches ({layer.name})"
     for op in layer.operators:
         if isinstance(op, Linear) and op.name == "kv_up":
             yield f"kv_lora_rank={op.inputs}: latent attention"
@@ -161,7 +164,7 @@ def _vocabulary(plan: Plan, model: Model) -> str | None:
 
     An uneven split would train, but its largest part sets the pace, which no plan accounts for.
     """
-    rows = model.vocab_size
+    rows = model.lookup.vocab_size if model.lookup else 1
     if rows % plan.tp == 0:
         return None
     padded = -(-rows // plan.tp) * plan.tp
@@ -175,8 +178,8 @@ def _split_backward(plan: Plan) -> str | None:
     if plan.actions is None:
         first = "0I0" if plan.schedule in SPLIT else None
     else:
-        found = re.search(r"\b\d+[IW]\d+\b", plan.actions)
-        first = found[0] if found else None
+        match = re.search(r"\b\d+[IW]\d+\b", plan.actions)
+        first = match[0] if match else None
     return (
         None if first is None else freed(plan, plan.schedule, first) or rounded(plan, plan.schedule)
     )

@@ -28,8 +28,14 @@ class Recompute(IntEnum):
 
 
 RECOMPUTE_MODULES = (
-    "core_attn", "layernorm", "mla_up_proj", "mlp", "shared_experts", "moe_act", "moe",
-)  # fmt: skip
+    "core_attn",
+    "layernorm",
+    "mla_up_proj",
+    "mlp",
+    "shared_experts",
+    "moe_act",
+    "moe",
+)
 """Parts of a layer that a plan can name to be computed again."""
 
 
@@ -130,8 +136,8 @@ def _autocast(name: str, how: Quantization | None = None) -> Precision:
 
 
 PRECISIONS = {
-    one.name: one
-    for one in (
+    precision.name: precision
+    for precision in (
         _whole("fp32"),
         _whole("tf32"),
         _mixed("bf16"),
@@ -166,7 +172,7 @@ class Plan:
     """One way to train: read the field names with the axes of the design in mind.
 
     `v` is the number of chunks (virtual stages) per pipeline rank. `stage_layers` gives the layer
-    count of each of the pp*v stages (None: as even as possible, see `cost/stages.py`).
+    count of each of the pp*v stages (None: as even as possible, see `cost/step/stages.py`).
     `zero_stage` shards optimizer states (1), gradients (2), parameters (3) over `dp_shard` x `cp`
     (ranks of a context-parallel group hold the same parameters, so they share them out too).
     `gradient_precision` is what gradients are accumulated in, `reduce_precision` what is sent:
@@ -187,10 +193,10 @@ class Plan:
     plan because the order of its actions follows from them.
 
     `recompute_modules` are parts of a layer that are computed again, as Megatron-Core names them
-    (`cost/modules.py`), beside or instead of what `recompute` says.
+    (`cost/layer/recomputed_modules.py`), beside or instead of what `recompute` says.
 
     `node_order` names the groups of a mixed cluster in the order in which ranks fill their nodes
-    (`cluster/mixed.py`). `replica_microbatches` are those of each replica where replicas have
+    (`cluster/groups.py`). `replica_microbatches` are those of each replica where replicas have
     different numbers, dp_replicate outside of dp_shard; `num_microbatches` is then the largest.
     """
 
@@ -295,17 +301,17 @@ class Plan:
         parts += ["sp"] if self.sequence_parallel else []
         parts += [f"recompute-{self.recompute.name.lower()}"] if self.recompute else []
         parts += [f"recompute-{name}" for name in self.recompute_modules]
-        return " ".join([*parts, *self._placed()])
+        return " ".join([*parts, *self._placement_words()])
 
-    def _placed(self) -> list[str]:
+    def _placement_words(self) -> list[str]:
         """Where the nodes differ: their order, which axis is outermost, and the cut."""
         if self.node_order is None:
             return []
         axes = [axis for axis in self.rank_order if self.degree(axis) > 1 and axis != "tp"]
-        found = ["on " + "+".join(self.node_order)]
-        found += ["by " + "-".join(axes)] if len(axes) > 1 else []
+        words = ["on " + "+".join(self.node_order)]
+        words += ["by " + "-".join(axes)] if len(axes) > 1 else []
         cut = self.stage_layers
-        return found + (["cut " + "-".join(map(str, cut))] if cut else [])
+        return words + (["cut " + "-".join(map(str, cut))] if cut else [])
 
 
 _RARE = ("actions", "action_times", "node_order", "recompute_modules", "replica_microbatches")

@@ -2,7 +2,7 @@
 
 Each rule reads a plan, the model and the number of devices and returns the message of the first
 thing it finds wrong, or None. `check_plan` raises; the search asks `violation` for single plans
-and builds its space so that only the arithmetic rules remain (search/space.py).
+and builds its space so that only the arithmetic rules remain (planner/space.py).
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from parsim.plan.divisors import divisors, listed
 from parsim.plan.expert_rules import expert_rules
 from parsim.plan.record import AXES, PRECISIONS, RECOMPUTE_MODULES, Plan
 
-SCHEDULE_NAMES = (
-    "naive", "gpipe", "1f1b", "interleaved_1f1b",
-    "zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto", "zb_v", "v_half", "v_min",
-)  # fmt: skip
+_WHOLE = ("naive", "gpipe", "1f1b", "interleaved_1f1b")
+_SPLIT = ("zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto")
+_V_SHAPED = ("zb_v", "v_half", "v_min")
+
+SCHEDULE_NAMES = (*_WHOLE, *_SPLIT, *_V_SHAPED)
 """Schedules a plan may name; `parsim.schedule.SCHEDULES` holds their generators."""
 
-V_SHAPED = frozenset({"zb_v", "v_half", "v_min"})
-"""Those with two chunks a rank, placed as a V."""
+V_SHAPED = frozenset(_V_SHAPED)
+"""Schedules with two chunks a rank, placed as a V."""
 
-SPLIT = frozenset({"zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto"}) | V_SHAPED
-"""Those whose backward is in two actions, I and W."""
+SPLIT = V_SHAPED.union(_SPLIT)
+"""Schedules whose backward is in two actions, I and W."""
 
 MAX_ACTIONS = 4_000_000
 """Largest schedule that is simulated: a table of 32 MB per plan, some seconds."""
@@ -38,18 +39,17 @@ Rule = Callable[[Plan, Model, Cluster], str | None]
 
 
 def _degrees(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    names = ("tp", "pp", "dp_replicate", "dp_shard", "cp", "ep", "etp", "microbatch_size",
-             "num_microbatches", "v")  # fmt: skip
-    for name in names:
+    degrees = ("tp", "pp", "dp_replicate", "dp_shard", "cp", "ep", "etp")
+    for name in (*degrees, "microbatch_size", "num_microbatches", "v"):
         if getattr(plan, name) < 1:
             return f"{name}={getattr(plan, name)} must be at least 1"
     return None
 
 
 def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    own = (plan.schedule,) if plan.actions is not None else ()
+    written = (plan.schedule,) if plan.actions is not None else ()
     choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-        ("schedule", plan.schedule, own or SCHEDULE_NAMES),
+        ("schedule", plan.schedule, written or SCHEDULE_NAMES),
         ("precision", plan.precision, tuple(PRECISIONS)),
         ("gradient_precision", plan.gradient_precision, ("fp32", "same")),
         ("reduce_precision", plan.reduce_precision, ("fp32", "same")),
@@ -66,16 +66,12 @@ def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         )
     if not _has_peaks(plan.precision, cluster):
         used = _peaks_of(plan.precision)
-        without = next(one for one in cluster.devices if not used <= one.peak_flops.keys())
+        without = next(device for device in cluster.devices if not used <= device.peak_flops.keys())
         return (
             f"precision={plan.precision!r} has no peak on device {without.id}; "
-            f"allowed: {', '.join(_supported(cluster))}"
+            f"allowed: {', '.join(name for name in PRECISIONS if _has_peaks(name, cluster))}"
         )
     return None
-
-
-def _supported(cluster: Cluster) -> list[str]:
-    return [name for name in PRECISIONS if _has_peaks(name, cluster)]
 
 
 def _has_peaks(name: str, cluster: Cluster) -> bool:
@@ -90,18 +86,14 @@ def _peaks_of(name: str) -> set[str]:
 def _world(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     if plan.world_size == cluster.num_devices:
         return None
+    rest = plan.pp * plan.cp * plan.tp
+    fix = f"pp x cp x tp = {rest} must divide {cluster.num_devices}"
+    if cluster.num_devices % rest == 0:
+        fix = f"use dp={cluster.num_devices // rest}"
     return (
         f"world size mismatch: pp={plan.pp} x dp={plan.dp} x cp={plan.cp} x tp={plan.tp} = "
-        f"{plan.world_size}, but the cluster has {cluster.num_devices} devices; "
-        f"{_world_fix(plan, cluster)}"
+        f"{plan.world_size}, but the cluster has {cluster.num_devices} devices; {fix}"
     )
-
-
-def _world_fix(plan: Plan, cluster: Cluster) -> str:
-    rest = plan.pp * plan.cp * plan.tp
-    if cluster.num_devices % rest == 0:
-        return f"use dp={cluster.num_devices // rest}"
-    return f"pp x cp x tp = {rest} must divide {cluster.num_devices}"
 
 
 def tensor_splits(model: Model) -> dict[str, int]:
@@ -125,10 +117,10 @@ def _tensor(plan: Plan, model: Model, cluster: Cluster) -> str | None:
             return f"tp={plan.tp} does not divide {name}={size}; allowed: {allowed}"
     if plan.sequence_parallel and plan.tp == 1:
         return "sequence_parallel=true needs tp > 1; use sequence_parallel=false with tp=1"
-    if plan.sequence_parallel and model.seq_len % plan.tp:
+    if plan.sequence_parallel and model.tokens % plan.tp:
         return (
-            f"sequence_parallel=true: tp={plan.tp} does not divide seq_len={model.seq_len}; "
-            f"allowed: {listed(divisors(model.seq_len, 1024))}"
+            f"sequence_parallel=true: tp={plan.tp} does not divide seq_len={model.tokens}; "
+            f"allowed: {listed(divisors(model.tokens, 1024))}"
         )
     return None
 
@@ -145,9 +137,9 @@ def _context(plan: Plan, model: Model, cluster: Cluster) -> str | None:
             f"but {model.name} has {what}; use cp=1"
         )
     pieces = plan.cp * lcm(2 if attention.causal else 1, plan.tp if plan.sequence_parallel else 1)
-    if model.seq_len % pieces:
+    if model.tokens % pieces:
         return (
-            f"cp={plan.cp} cuts seq_len={model.seq_len} into {pieces} equal pieces, which it "
+            f"cp={plan.cp} cuts seq_len={model.tokens} into {pieces} equal pieces, which it "
             f"cannot be cut into; use a seq_len that is a multiple of {pieces}, or a smaller cp"
         )
     return _beside(plan)
@@ -168,10 +160,13 @@ def _beside(plan: Plan) -> str | None:
 
 def _stages(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     layers = model.num_layers
-    if plan.num_stages > layers:
+    # the even cut leaves the last stage without layers first, then the first one too
+    ends = [layer.name for layer in (*model.before, *model.behind) if model.behind][:2]
+    if plan.num_stages > layers + len(ends):
+        parts = ", ".join([f"{layers} layers", *ends])
         return (
             f"more stages than layers: pp={plan.pp} x v={plan.v} = {plan.num_stages} stages for "
-            f"{layers} layers; use pp x v <= {layers}"
+            f"{parts}; use pp x v <= {layers + len(ends)}"
         )
     if plan.stage_layers is None:
         return None
@@ -218,13 +213,13 @@ def _zero_bubble(plan: Plan) -> str | None:
     if plan.pp < 2:
         return f"schedule={plan.schedule!r} needs pp >= 2, but pp={plan.pp}; use schedule='1f1b'"
     if plan.v != chunks:
-        said = "two chunks per rank, placed as a V" if chunks == 2 else "one chunk per rank"
-        return f"schedule={plan.schedule!r} has {said}, but v={plan.v}; use v={chunks}"
+        needed = "two chunks per rank, placed as a V" if chunks == 2 else "one chunk per rank"
+        return f"schedule={plan.schedule!r} has {needed}, but v={plan.v}; use v={chunks}"
     return None
 
 
 def _own_schedule(plan: Plan) -> str | None:
-    """What its actions must be is for `parsim.schedule.own_schedule`, which can read them."""
+    """A user's schedule needs a name; `parsim.schedule.parse_user_schedule` checks its actions."""
     if plan.schedule in SCHEDULE_NAMES:
         return (
             f"schedule={plan.schedule!r} is the name of a schedule that parsim builds, but actions "
@@ -267,9 +262,19 @@ def _size(plan: Plan, model: Model, cluster: Cluster) -> str | None:
 
 
 RULES: tuple[Rule, ...] = (
-    _degrees, _names, _sharding, _tensor, _context, expert_rules, _schedule, _stages, _world,
-    node_rules, batch_rules, _size,
-)  # fmt: skip
+    _degrees,
+    _names,
+    _sharding,
+    _tensor,
+    _context,
+    expert_rules,
+    _schedule,
+    _stages,
+    _world,
+    node_rules,
+    batch_rules,
+    _size,
+)
 
 
 def violation(plan: Plan, model: Model, cluster: Cluster) -> str | None:

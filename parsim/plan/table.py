@@ -13,16 +13,9 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from parsim.arrays import Flags, Index, Ints
 from parsim.errors import PlanError
 from parsim.plan.record import Plan, Precision, Recompute, precision
-
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-
-COLUMNS = (
-    "tp", "pp", "dp_replicate", "dp_shard", "cp", "ep", "etp", "microbatch_size",
-    "num_microbatches", "v", "zero_stage", "sequence_parallel", "recompute",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +103,10 @@ class PlanTable:
         """What divides tokens in the sequence region: tp with sequence parallelism, else 1."""
         return np.where(self.sequence_parallel, self.tp, 1)
 
+    def on_rank(self, per_sample: float) -> NDArray[np.float64]:
+        """Tokens or values of a micro-batch that a context-parallel rank has, of so many each."""
+        return np.asarray(self.microbatch_size * per_sample / self.cp)
+
     def stride(self, axis: str) -> Ints:
         """Distance in ranks between neighbours along an axis, per plan."""
         order = self.common.rank_order
@@ -118,7 +115,7 @@ class PlanTable:
             stride = stride * getattr(self, name)
         return stride
 
-    def take(self, rows: NDArray[np.int64] | Flags) -> PlanTable:
+    def take(self, rows: Index | Flags) -> PlanTable:
         """The rows selected by an index or mask array."""
         columns = {name: getattr(self, name)[rows] for name in (*COLUMNS, "schedule")}
         return replace(self, **columns)
@@ -128,3 +125,7 @@ class PlanTable:
         values = {name: getattr(self, name)[row].item() for name in COLUMNS}
         values["recompute"] = Recompute(values["recompute"])
         return replace(self.common, **values, schedule=str(self.schedule[row]))
+
+
+COLUMNS = tuple(f.name for f in fields(PlanTable) if f.name not in ("schedule", "common"))
+"""The fields of a plan that have a column of numbers."""

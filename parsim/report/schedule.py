@@ -6,7 +6,7 @@ from pathlib import Path
 
 from parsim.errors import InputError
 from parsim.plan import Plan
-from parsim.report.save import check_other, write_text
+from parsim.report.writing import check_other, write_text
 from parsim.schedule import schedule_of
 
 

@@ -1,11 +1,13 @@
-"""Scenarios: the one file that says what is trained, on what, with which software and plan.
+"""Scenarios: a file comes in; records of what is trained, on what and how, leave.
+
+What is wrong is told as `file:line:column field message`.
 
     record.py     what a scenario is once it is read
     load.py       a file and `--set` overrides to that record
     positions.py  YAML to plain data that remembers file:line:column
     schema.py     which keys a file may have (pydantic)
     messages.py   what pydantic found wrong, in words
-    build.py      blocks to the model, cluster, plan and jitter records
+    build.py      blocks to records, with model.py, hardware.py, plan.py and schedule.py
     write.py      a scenario and a plan back to YAML
 
 pydantic and ruamel.yaml are imported when a scenario is read, not before.

@@ -1,13 +1,15 @@
-"""From the blocks of a file to the records: software, model, cluster, plan and space."""
+"""From the blocks of a file to the records; the larger blocks have files of their own."""
 
 from __future__ import annotations
 
+from parsim.cluster.background import Background, Stream, check_network
+from parsim.cluster.hardware import Cluster
+from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.cost.software import GENERIC, Software, software
 from parsim.model.transformer import build_transformer
-from parsim.scenario.background import build_background
+from parsim.plan import Plan
 from parsim.scenario.hardware import build_cluster, catalog_files
-from parsim.scenario.jitter import build_jitter
 from parsim.scenario.model import build_spec
 from parsim.scenario.plan import build_plan, build_space
 from parsim.scenario.positions import Tree
@@ -19,7 +21,8 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
     """Build every record and check that they fit together.
 
     Raises:
-        ScenarioError: a name is unknown, or model or cluster cannot be built as described.
+        ScenarioError: a name is unknown, model or cluster cannot be built as described, a slow
+            rank is no number or none of the plan's, or a stream cannot run on the cluster.
         PlanError: the plan, or what a search's plans share, is not legal.
         ScheduleError: the plan's schedule is a file that is wrong or does not fit.
     """
@@ -31,8 +34,8 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
     cluster = build_cluster(tree, file.cluster, notes)
     job = Job(model=build_transformer(spec), cluster=cluster, software=stack)
     if file.plan is None and file.search is None:
-        raise tree.error((), "has no plan block and no search block; add 'search: {}' to search "
-                             "every legal plan")  # fmt: skip
+        neither = "has no plan block and no search block"
+        raise tree.error((), f"{neither}; add 'search: {{}}' to search every legal plan")
     plan = build_plan(tree, file, job, notes)
     return Scenario(
         name=tree.file.stem,
@@ -45,8 +48,8 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
         global_batch_size=file.training.global_batch_size,
         notes=tuple(notes),
         catalog=catalog_files(tree, file.cluster),
-        jitter=build_jitter(tree, file, plan),
-        background=build_background(tree, file, cluster),
+        jitter=_jitter(tree, file, plan),
+        background=_background(tree, file, cluster),
     )
 
 
@@ -56,3 +59,36 @@ def _software(tree: Tree, file: ScenarioFile, notes: list[str]) -> Software:
         return software(GENERIC)
     with tree.located("software"):
         return software(file.software)
+
+
+def _jitter(tree: Tree, file: ScenarioFile, plan: Plan | None) -> Jitter:
+    """How ranks and steps differ; what the block leaves out has a default with a source."""
+    given = file.jitter.given()
+    stated = frozenset(given)
+    slow = given.pop("slow_ranks", {})
+    ranks = tuple(sorted((_rank(tree, name), factor) for name, factor in slow.items()))
+    jitter = Jitter(**given, slow_ranks=ranks, stated=stated)
+    if plan is not None:
+        with tree.located("jitter"):
+            jitter.check(plan.world_size)
+    return jitter
+
+
+def _rank(tree: Tree, name: str) -> int:
+    if not (name.isascii() and name.isdigit() and name == str(int(name))):
+        raise tree.error(
+            ("jitter", "slow_ranks", name),
+            "is no rank; write its number and how much slower it is, e.g. 'slow_ranks: {17: 1.2}'",
+        )
+    return int(name)
+
+
+def _background(tree: Tree, file: ScenarioFile, cluster: Cluster) -> Background:
+    """The traffic that shares the links with the steps, for tier C."""
+    block = file.background
+    streams = tuple(Stream(name=name, **stream.given()) for name, stream in block.streams.items())
+    background = Background(streams=streams, storage_bandwidth=block.storage_bandwidth)
+    with tree.located("background"):
+        background.check()
+        check_network(background, cluster.system.network is not None, cluster.system.id)
+    return background

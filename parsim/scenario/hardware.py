@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from parsim.cluster.groups import mixed_cluster
 from parsim.cluster.hardware import Cluster, Network, NodeGroup, System
-from parsim.cluster.mixed import mixed_cluster
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.scenario.positions import Tree
 from parsim.scenario.schema import ClusterBlock, GroupBlock, MixedBlock
 
 AnyCluster = ClusterBlock | MixedBlock
 NodeBlock = ClusterBlock | GroupBlock
-"""What describes one kind of node."""
 
 
 def catalog_files(tree: Tree, block: AnyCluster) -> tuple[Path, ...]:
@@ -32,8 +31,7 @@ def build_cluster(tree: Tree, block: AnyCluster, notes: list[str]) -> Cluster:
         catalog = load_catalog(catalog_files(tree, block))
     if isinstance(block, MixedBlock):
         return _mixed(tree, block, catalog, notes)
-    where = ("cluster",)
-    system = _overridden(tree, where, block, _system(tree, where, block, catalog), notes)
+    system = _system(tree, ("cluster",), block, catalog, notes)
     with tree.located("cluster", "nodes"):
         cluster = Cluster(system=system, num_nodes=block.nodes)
     if "placement" in block.given() or block.failed:
@@ -41,62 +39,54 @@ def build_cluster(tree: Tree, block: AnyCluster, notes: list[str]) -> Cluster:
             "cluster.placement and cluster.failed change routes and which links are shared: "
             "closed forms take rank order and whole nodes, so that links are simulated too (tier C)"
         )
-    return _failed(tree, block, _placed(tree, block, cluster))
+    return _placed(tree, block, cluster)
 
 
 def _mixed(tree: Tree, block: MixedBlock, catalog: Catalog, notes: list[str]) -> Cluster:
     """The groups of nodes as one cluster."""
-    found = []
+    groups = []
     for name, group in block.groups.items():
         where = ("cluster", "groups", name)
-        said: list[str] = []
-        system = _overridden(tree, where, group, _system(tree, where, group, catalog), said)
-        notes += [f"group {name}: {one}" for one in said]
-        found.append(NodeGroup(name=name, system=system, num_nodes=group.nodes))
+        remarks: list[str] = []
+        system = _system(tree, where, group, catalog, remarks)
+        notes += [f"group {name}: {remark}" for remark in remarks]
+        groups.append(NodeGroup(name=name, system=system, num_nodes=group.nodes))
     with tree.located("cluster", "groups"):
-        cluster = mixed_cluster(found)
+        cluster = mixed_cluster(groups)
     if "placement" in block.given():
         notes.append(
             "cluster.placement says which kind of node a rank is on; how groups of ranks spread "
             "over nodes is taken from rank order, except on shared links (tier C)"
         )
-    return _failed(tree, block, _placed(tree, block, cluster))
+    return _placed(tree, block, cluster)
 
 
 def _placed(tree: Tree, block: AnyCluster, cluster: Cluster) -> Cluster:
-    if "placement" not in block.given():
-        return cluster
-    with tree.located("cluster", "placement"):
-        return replace(cluster, placement=block.placement)
-
-
-def _failed(tree: Tree, block: AnyCluster, cluster: Cluster) -> Cluster:
-    """The cluster without its failed parts; its graph is made to see that they exist.
+    """The cluster with its ranks on their devices and without its failed parts.
 
     Nodes of a mixed cluster are numbered in the order of the groups.
     """
-    if not block.failed:
-        return cluster
-    from parsim.cluster.topology import build_graph
+    if "placement" in block.given():
+        with tree.located("cluster", "placement"):
+            cluster = replace(cluster, placement=block.placement)
+    if block.failed:
+        from parsim.cluster.topology import build_graph
 
-    with tree.located("cluster", "failed"):
-        found = replace(cluster, failed=block.failed)
-        build_graph(found)
-    return found
+        with tree.located("cluster", "failed"):
+            cluster = replace(cluster, failed=block.failed)
+            build_graph(cluster)  # refuses parts that do not exist
+    return cluster
 
 
-def _system(tree: Tree, where: tuple[str, ...], block: NodeBlock, catalog: Catalog) -> System:
+def _system(
+    tree: Tree, where: tuple[str, ...], block: NodeBlock, catalog: Catalog, notes: list[str]
+) -> System:
+    """The catalog's system with the block's overrides."""
     with tree.located(*where, "system"):
         system = catalog.system(block.system)
-    if "device" not in block.given():
-        return system
-    with tree.located(*where, "device"):
-        return replace(system, device=catalog.device(block.device))
-
-
-def _overridden(
-    tree: Tree, where: tuple[str, ...], block: NodeBlock, system: System, notes: list[str]
-) -> System:
+    if "device" in block.given():
+        with tree.located(*where, "device"):
+            system = replace(system, device=catalog.device(block.device))
     used = block.given().get("devices_per_node", system.devices_per_node)
     if used > system.devices_per_node:
         raise tree.error(
@@ -104,28 +94,21 @@ def _overridden(
             f"is {used}, more than the {system.devices_per_node} of a "
             f"{system.id} node; allowed: 1 to {system.devices_per_node}",
         )
+    if system.network is None and block.network.given():
+        raise tree.error((*where, "network"), f"system {system.id} has no network to change")
     return replace(
         system,
         devices_per_node=used,
         intra=replace(system.intra, **block.intra.given()),
-        network=_network(tree, where, block, system, used, notes),
+        network=system.network and _network(block, system.network, system, used, notes),
     )
 
 
 def _network(
-    tree: Tree,
-    where: tuple[str, ...],
-    block: NodeBlock,
-    system: System,
-    used: int,
-    notes: list[str],
-) -> Network | None:
+    block: NodeBlock, network: Network, system: System, used: int, notes: list[str]
+) -> Network:
     """The network with overrides; unused devices leave their share of the interfaces unused."""
-    given, network = block.network.given(), system.network
-    if network is None:
-        if given:
-            raise tree.error((*where, "network"), f"system {system.id} has no network to change")
-        return None
+    given = block.network.given()
     share = -(-network.nics_per_node * used // system.devices_per_node)
     if share != network.nics_per_node and "nics_per_node" not in given:
         notes.append(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -38,22 +38,20 @@ def validated(tree: Tree) -> ScenarioFile:
         ScenarioError: one line for each thing that is wrong.
     """
     _open_blocks(tree)
+    mixed = GROUP in tree.positions
     try:
-        return (MixedScenarioFile if _has_groups(tree) else ScenarioFile).model_validate(tree.data)
+        return (MixedScenarioFile if mixed else ScenarioFile).model_validate(tree.data)
     except ValidationError as error:
-        found = error.errors(include_url=False)
-    mixed = _has_groups(tree)
-    lines = [tree.message(item["loc"], _words(item["loc"], dict(item), mixed)) for item in found]
+        lines = [
+            tree.message(item["loc"], _words(item["loc"], dict(item), mixed))
+            for item in error.errors(include_url=False)
+        ]
     raise ScenarioError("\n".join(dict.fromkeys(lines)))
-
-
-def _has_groups(tree: Tree) -> bool:
-    return GROUP in tree.places
 
 
 def _open_blocks(tree: Tree) -> None:
     """A block whose lines are all commented out is an empty block, not null."""
-    for path in sorted((path for path in tree.places if _block(path)), key=len):
+    for path in sorted((path for path in tree.positions if _block(path)), key=len):
         if path:
             inside: Any = tree.data
             for key in path[:-1]:
@@ -74,7 +72,7 @@ def _words(path: KeyPath, item: dict[str, Any], mixed: bool) -> str:
     if type_ == "literal_error":
         return _unknown_choice(value, item["ctx"]["expected"])
     if type_ in _WORDS:
-        return f"must be {_WORDS[type_](item.get('ctx', {}))}, got {kind(value)}"
+        return f"must be {_WORDS[type_].format(**item.get('ctx', {}))}, got {kind(value)}"
     return str(item["msg"])
 
 
@@ -116,34 +114,23 @@ def _unknown_choice(value: object, expected: str) -> str:
     return f"{kind(value)} is unknown{hint}; allowed: {', '.join(allowed)}"
 
 
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else str(value)
-
-
-def _fixed(words: str) -> Callable[[Mapping[str, Any]], str]:
-    return lambda _: words
-
-
-_WHOLE = _fixed("a whole number")
-_NUMBER = _fixed("a plain number")
-_BLOCK = _fixed("a block of 'key: value' lines")
-
-_WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "int_type": _WHOLE,
-    "int_from_float": _WHOLE,
-    "int_parsing_size": _WHOLE,
-    "float_type": _NUMBER,
-    "finite_number": _fixed("a finite number"),
-    "bool_type": _fixed("true or false"),
-    "string_type": _fixed("text"),
-    "string_too_short": _fixed("a text that is not empty"),
-    "tuple_type": _fixed("a list"),
-    "too_short": _fixed("a list of at least one value"),
+_BLOCK = "a block of 'key: value' lines"
+_WORDS: Mapping[str, str] = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing_size": "a whole number",
+    "float_type": "a plain number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "string_too_short": "a text that is not empty",
+    "tuple_type": "a list",
+    "too_short": "a list of at least one value",
     "model_type": _BLOCK,
     "dict_type": _BLOCK,
     "model_attributes_type": _BLOCK,
-    "greater_than_equal": lambda context: f"at least {_number(context['ge'])}",
-    "greater_than": lambda context: f"above {_number(context['gt'])}",
-    "less_than_equal": lambda context: f"at most {_number(context['le'])}",
-    "less_than": lambda context: f"below {_number(context['lt'])}",
+    "greater_than_equal": "at least {ge:.12g}",
+    "greater_than": "above {gt:.12g}",
+    "less_than_equal": "at most {le:.12g}",
+    "less_than": "below {lt:.12g}",
 }

@@ -9,8 +9,7 @@ from typing import Any
 from parsim.cost.software import Software
 from parsim.errors import ModelError
 from parsim.model.config_file import read_config
-from parsim.model.config_notes import notes_from_config
-from parsim.model.huggingface import FAMILY_FLAGS, spec_from_config
+from parsim.model.huggingface import FAMILY_FLAGS, notes_from_config, spec_from_config
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec, check_spec, with_options
 from parsim.scenario.positions import Tree
@@ -38,8 +37,8 @@ def build_spec(
     if "config" in given:
         return _from_config(tree, block, changes, notes)
     if "name" not in given:
-        raise tree.error(("model",), "needs 'name' (of the catalog), 'config' (a config.json) or "
-                                     "'family' (with all sizes inline)")  # fmt: skip
+        sources = "'name' (of the catalog), 'config' (a config.json) or 'family'"
+        raise tree.error(("model",), f"needs {sources} (with all sizes inline)")
     with tree.located("model", "name"):
         spec = model_spec(block.name)
     notes.extend(_kept_widths(spec, changes))
@@ -81,30 +80,21 @@ def _inline(tree: Tree, block: ModelBlock, changes: Mapping[str, Any]) -> Transf
     }
     with tree.located("model"):
         if "head_dim" not in changes:
-            derived["head_dim"] = _equal_share(width, heads)
+            if width % heads:
+                undivided = f"num_attention_heads={heads} does not divide hidden_size={width}"
+                raise ModelError(f"{undivided}; give head_dim")
+            derived["head_dim"] = width // heads
         name = block.given().get("name", tree.file.stem)
         spec = TransformerSpec(name=name, **{**derived, **flags, **changes})
         check_spec(spec)
     return spec
 
 
-def _equal_share(width: int, heads: int) -> int:
-    if width % heads:
-        raise ModelError(
-            f"num_attention_heads={heads} does not divide hidden_size={width}; give head_dim"
-        )
-    return width // heads
-
-
 def _kept_widths(spec: TransformerSpec, changes: Mapping[str, Any]) -> list[str]:
     """Widths that were not overridden beside ones that were: nothing is scaled along."""
     changed = [key for key in changes if key in _WIDTHS and changes[key] != getattr(spec, key)]
-    if not changed:
-        return []
     kept = sorted(_WIDTHS - changes.keys())
+    if not changed or not kept:
+        return []
     values = ", ".join(f"{key}={getattr(spec, key)}" for key in kept)
-    return (
-        [f"model {spec.name} with another {', '.join(changed)}; as before: {values}"]
-        if kept
-        else []
-    )
+    return [f"model {spec.name} with another {', '.join(changed)}; as before: {values}"]

@@ -18,9 +18,13 @@ from parsim.scenario.schedule import read_schedule
 from parsim.scenario.schema import PlanBlock, ScenarioFile, SharedBlock
 
 _SWITCHES = (
-    "gradient_precision", "reduce_precision", "overlap_grad_reduce", "overlap_param_gather",
-    "overlap_p2p", "scatter_p2p",
-)  # fmt: skip
+    "gradient_precision",
+    "reduce_precision",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "overlap_p2p",
+    "scatter_p2p",
+)
 _REPLICAS = ("dp", "dp_replicate", "dp_shard")
 
 
@@ -39,17 +43,17 @@ def build_plan(tree: Tree, file: ScenarioFile, job: Job, notes: list[str]) -> Pl
         values["recompute"] = Recompute[values["recompute"].upper()]
     if values.get("schedule") in V_SHAPED:
         values.setdefault("v", 2)  # which is all that it can be
-    own = read_schedule(tree, file.plan, notes)
-    if own is not None:
-        values |= {"schedule": own.name, "actions": own.to_csv().replace("\r\n", "\n")}
-        values |= {"pp": own.pp, "v": own.num_stages // own.pp}
+    schedule = read_schedule(tree, file.plan, notes)
+    if schedule is not None:
+        values |= {"schedule": schedule.name, "actions": schedule.to_csv().replace("\r\n", "\n")}
+        values |= {"pp": schedule.pp, "v": schedule.num_stages // schedule.pp}
     values |= _replicas(tree, file.plan, job.cluster, values.get("pp", 1))
     with tree.located("plan", also="training", error=PlanError):
         plan = Plan(**values)
         stated = file.plan.given().get("num_microbatches")
         plan = _with_microbatches(plan, file.training.global_batch_size, stated, job)
-        if own is not None:
-            _check_own_microbatches(plan, own.num_microbatches)
+        if schedule is not None:
+            _check_own_microbatches(plan, schedule.num_microbatches)
         return plan
 
 
@@ -66,8 +70,8 @@ def _check_own_microbatches(plan: Plan, count: int) -> None:
 
 def _own_fields() -> set[str]:
     """Keys of the plan block that a plan's fields are taken from as they are."""
-    own = PlanBlock.model_fields.keys() - SharedBlock.model_fields.keys()
-    return own - {*_REPLICAS, "num_microbatches"}
+    names = PlanBlock.model_fields.keys() - SharedBlock.model_fields.keys()
+    return names - {*_REPLICAS, "num_microbatches"}
 
 
 def _shared(block: SharedBlock, precision: str, software: Software) -> dict[str, Any]:
@@ -87,10 +91,8 @@ def _replicas(tree: Tree, block: PlanBlock, cluster: Cluster, pp: int) -> Mappin
     given = block.given()
     written = [key for key in _REPLICAS if key in given]
     if "dp" in written and len(written) > 1:
-        raise tree.error(
-            ("plan", "dp"), f"cannot stand beside {written[1]}; give dp, or dp_replicate and "
-            f"dp_shard"
-        )  # fmt: skip
+        rest = f"cannot stand beside {written[1]}; give dp, or dp_replicate and dp_shard"
+        raise tree.error(("plan", "dp"), rest)
     sharded = given.get("zero_stage", 0) > 0
     model_ranks = given.get("tp", 1) * pp * given.get("cp", 1)
     free = max(1, cluster.num_devices // model_ranks)
@@ -158,8 +160,8 @@ def build_space(tree: Tree, file: ScenarioFile, job: Job, plan: Plan | None) -> 
     common = Plan(**_shared(file.search.common, file.training.precision, job.software))
     with tree.located("search", "common", also="training", error=PlanError):
         for system in job.cluster.systems:
-            one = replace(system, devices_per_node=1)
-            check_plan(common, job.model, Cluster(system=one, num_nodes=1))
+            node = replace(system, devices_per_node=1)
+            check_plan(common, job.model, Cluster(system=node, num_nodes=1))
     values = {key: value for key, value in file.search.given().items() if key != "common"}
     if "recompute" in values:
         values["recompute"] = tuple(Recompute[name.upper()] for name in values["recompute"])
@@ -176,9 +178,10 @@ def _with_own_schedule(tree: Tree, space: PlanSpace, plan: Plan) -> PlanSpace:
         value = getattr(plan, name)
         if allowed is not None and value not in allowed:
             raise tree.error(
-                ("search", name), f"leaves out {value}, that of the plan's own schedule "
-                f"{plan.schedule}; add it, or name schedules to search, e.g. 'schedule: 1f1b'"
-            )  # fmt: skip
+                ("search", name),
+                f"leaves out {value}, that of the plan's own schedule "
+                f"{plan.schedule}; add it, or name schedules to search, e.g. 'schedule: 1f1b'",
+            )
     fixed = ("schedule", "actions", "pp", "v", "num_microbatches")
     common = replace(space.common, **{name: getattr(plan, name) for name in fixed})
     return replace(space, pp=(plan.pp,), v=(plan.v,), schedule=(plan.schedule,), common=common)

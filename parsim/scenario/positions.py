@@ -1,6 +1,6 @@
 """YAML as plain data in which every key remembers where it was written.
 
-A place is `file:line:column`, or `--set plan.tp=4` for what the command line put in.
+A position is `file:line:column`, or `--set plan.tp=4` for what the command line put in.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
-    """A file's content as dicts, lists and scalars, and the place of each key and list item.
+    """A file's content as dicts, lists and scalars, and the position of each key and list item.
 
-    `overrides` are the places of what the command line put in.
+    `overrides` are the positions of what the command line put in.
     """
 
     file: Path
     data: dict[str, Any]
-    places: dict[KeyPath, str]
+    positions: dict[KeyPath, str]
     overrides: tuple[str, ...] = ()
 
-    def place(self, path: KeyPath) -> str:
+    def position(self, path: KeyPath) -> str:
         """Where a key was written; for one that was not, the nearest block around it."""
-        while path not in self.places:
+        while path not in self.positions:
             path = path[:-1]
-        return self.places[path]
+        return self.positions[path]
 
     def error(self, path: KeyPath, message: str) -> ScenarioError:
         """The ScenarioError `file:line:column field message` at a key."""
@@ -42,16 +42,16 @@ class Tree:
     def message(self, path: KeyPath, message: str) -> str:
         """The text `file:line:column field message` at a key."""
         field = ".".join(map(str, path))
-        return " ".join(part for part in (self.place(path), field, message) if part)
+        return " ".join(part for part in (self.position(path), field, message) if part)
 
     @contextmanager
     def located(
         self, *path: str, also: str = "", error: type[InputError] = ScenarioError
     ) -> Iterator[None]:
-        """Put the place in front of whatever is complained about inside.
+        """Put the position in front of whatever is complained about inside.
 
         Messages of the records start with `field=value`; where the block at `path`, or the block
-        `also`, has that field, the place is the field's.
+        `also`, has that field, the position is the field's.
         """
         try:
             yield
@@ -60,13 +60,13 @@ class Tree:
 
     def _relocated(self, path: KeyPath, also: str, wrong: str) -> str:
         named = wrong.partition("=")[0]
-        block = (also,) if (also, named) in self.places else path
+        block = (also,) if (also, named) in self.positions else path
         inner = (*block, named)
-        place = self.place(inner if inner in self.places else block)
+        position = self.position(inner if inner in self.positions else block)
         field = ".".join(map(str, block))
         told = wrong if wrong.startswith(f"{field} ") else f"{field} {wrong}"
-        others = [override for override in self.overrides if override != place]
-        return f"{place} {told}" + (f" (with {', '.join(others)})" if others else "")
+        others = [override for override in self.overrides if override != position]
+        return f"{position} {told}" + (f" (with {', '.join(others)})" if others else "")
 
 
 def read_tree(path: Path, overrides: Mapping[str, str]) -> Tree:
@@ -89,10 +89,10 @@ def read_tree(path: Path, overrides: Mapping[str, str]) -> Tree:
             f"{path}:1:1 must be a mapping with the blocks model, cluster, training, and plan or "
             f"search, not {kind(data)}"
         )
-    places = tuple(_set(name, text) for name, text in overrides.items())
-    tree = Tree(file=path, data=data, places=reader.places, overrides=places)
-    for name, text in overrides.items():
-        _override(tree, name, text)
+    positions = tuple(f"--set {name}={text}" for name, text in overrides.items())
+    tree = Tree(file=path, data=data, positions=reader.positions, overrides=positions)
+    for (name, text), position in zip(overrides.items(), positions, strict=True):
+        _override(tree, name, text, position)
     return tree
 
 
@@ -141,13 +141,13 @@ def parse(text: str, file: str) -> Document:
 
 
 class _Reader:
-    """Turns composed nodes into plain data and notes the place of each."""
+    """Turns composed nodes into plain data and notes the position of each."""
 
     def __init__(self, document: Document) -> None:
         from ruamel.yaml import YAML
 
         self.document = document
-        self.places: dict[KeyPath, str] = {(): f"{document.file}:1:1"}
+        self.positions: dict[KeyPath, str] = {(): f"{document.file}:1:1"}
         self._scalars = YAML(typ="safe", pure=True).constructor
         self._seen: set[int] = set()
 
@@ -158,20 +158,20 @@ class _Reader:
         if node.id == "mapping":
             return dict(self._members(node, path))
         if node.id == "sequence":
-            return [self._item(item, (*path, i)) for i, item in enumerate(node.value)]
+            return [self._noted(item, item, (*path, i)) for i, item in enumerate(node.value)]
         return self._scalar(node, path)
 
     def _members(self, node: Node, path: KeyPath) -> Iterator[tuple[str, Any]]:
         field = ".".join(map(str, path))
         for name, key, value in self.document.items(node, field):
-            inner = (*path, name)
-            self.places[inner] = self._place(key)
             if key.id != "scalar":
                 raise self._wrong(key, path, f"a key must be one word, not a {key.id}")
-            yield name, self.value(value, inner)
+            yield name, self._noted(key, value, (*path, name))
 
-    def _item(self, node: Node, path: KeyPath) -> Any:  # noqa: ANN401
-        self.places[path] = self._place(node)
+    def _noted(self, written: Node, node: Node, path: KeyPath) -> Any:  # noqa: ANN401
+        """The value of a node, whose position is that of its key or of the item of a list."""
+        mark = written.start_mark
+        self.positions[path] = f"{self.document.file}:{mark.line + 1}:{mark.column + 1}"
         return self.value(node, path)
 
     def _scalar(self, node: Node, path: KeyPath) -> Any:  # noqa: ANN401
@@ -182,53 +182,41 @@ class _Reader:
         except (YAMLError, ValueError):
             raise self._wrong(node, path, f"'{node.value}' cannot be read as {node.tag}") from None
 
-    def _place(self, node: Node) -> str:
-        mark = node.start_mark
-        return f"{self.document.file}:{mark.line + 1}:{mark.column + 1}"
-
     def _wrong(self, node: Node, path: KeyPath, message: str) -> ScenarioError:
         return self.document.error(node, ".".join(map(str, path)), message)
 
 
-def _override(tree: Tree, name: str, text: str) -> None:
+def _override(tree: Tree, name: str, text: str, position: str) -> None:
     """Set one dotted key; null, or nothing behind the `=`, takes the key away."""
-    place = _set(name, text)
     keys = name.split(".")
     if not all(keys):
-        raise ScenarioError(f"{place} needs a key such as plan.tp in front of the '='")
-    value = _override_value(text, place)
-    block = _block(tree, keys[:-1], place)
-    for path in [path for path in tree.places if path[: len(keys)] == tuple(keys)]:
-        del tree.places[path]
+        raise ScenarioError(f"{position} needs a key such as plan.tp in front of the '='")
+    try:
+        document = parse(text, "value")
+        root = document.root
+        value = None if root is None else _Reader(document).value(root, ())
+    except ScenarioError as wrong:
+        raise ScenarioError(f"{position} {wrong}") from None
+    block = _block(tree, keys[:-1], position)
+    for path in [path for path in tree.positions if path[: len(keys)] == tuple(keys)]:
+        del tree.positions[path]
     block.pop(keys[-1], None)
     if value is not None:
         block[keys[-1]] = value
-        tree.places[tuple(keys)] = place
+        tree.positions[tuple(keys)] = position
 
 
-def _override_value(text: str, place: str) -> Any:  # noqa: ANN401 - whatever was written
-    try:
-        document = parse(text, "value")
-        return None if document.root is None else _Reader(document).value(document.root, ())
-    except ScenarioError as wrong:
-        raise ScenarioError(f"{place} {wrong}") from None
-
-
-def _set(name: str, text: str) -> str:
-    return f"--set {name}={text}"
-
-
-def _block(tree: Tree, keys: Sequence[str], place: str) -> dict[str, Any]:
+def _block(tree: Tree, keys: Sequence[str], position: str) -> dict[str, Any]:
     """The block that holds an overridden key, made where the file has none."""
     block = tree.data
     for depth, key in enumerate(keys):
         if block.get(key) is None:
             block[key] = {}
-            tree.places.setdefault(tuple(keys[: depth + 1]), place)
+            tree.positions.setdefault(tuple(keys[: depth + 1]), position)
         inner = block[key]
         if not isinstance(inner, dict):
             field = ".".join(keys[: depth + 1])
-            raise ScenarioError(f"{place} {field} is {kind(inner)}, so nothing in it can be set")
+            raise ScenarioError(f"{position} {field} is {kind(inner)}, so nothing in it can be set")
         block = inner
     return block
 

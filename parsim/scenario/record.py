@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from parsim.cluster.background import Background
+from parsim.cluster.hardware import Cluster, System
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.errors import InputError
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, PlanSpace
+from parsim.results import Result
+
+SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Scenario(Result):
     """What is trained, where, with which software, and how (a plan, a space of plans, or both).
 
     `job` holds model, cluster and software; `spec` is what the model was built from. `notes` says
@@ -35,6 +40,45 @@ class Scenario:
     catalog: tuple[Path, ...] = ()
     jitter: Jitter = field(default_factory=Jitter)
     background: Background = field(default_factory=Background)
+
+    @property
+    def headline(self) -> str:
+        """Model, cluster and plan."""
+        job = self.job
+        plan = "every legal plan" if self.plan is None else self.plan.label()
+        return f"{self.name}: {job.model.name} on {job.cluster.words}, {plan}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that `parsim check --json` prints."""
+        model = self.job.model
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "name": self.name,
+            "model": {
+                "name": model.name,
+                "parameters": model.parameters,
+                "layers": model.num_layers,
+                "seq_len": model.tokens,
+                "active_parameters": model.active_parameters,
+            },
+            "cluster": _cluster(self.job.cluster),
+            "software": self.job.software.id,
+            "global_batch_size": self.global_batch_size,
+            "plan": self.plan.to_json() if self.plan else None,
+        }
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row: what is trained, on what, and the plan's fields."""
+        return [
+            {
+                "name": self.name,
+                "model": self.job.model.name,
+                "cluster": self.job.cluster.words,
+                "software": self.job.software.id,
+                "global_batch_size": self.global_batch_size,
+                **(self.plan.to_json() if self.plan else {}),
+            }
+        ]
 
     @property
     def needs_links(self) -> bool:
@@ -65,3 +109,20 @@ class Scenario:
             return self.space
         common = replace(self.plan or Plan(), node_order=None, replica_microbatches=None)
         return PlanSpace(global_batch_size=self.global_batch_size, common=common)
+
+
+def _cluster(cluster: Cluster) -> dict[str, Any]:
+    """One kind of node, or the groups by their names."""
+    if not cluster.groups:
+        return _nodes(cluster.system, cluster.num_nodes)
+    groups = {group.name: _nodes(group.system, group.num_nodes) for group in cluster.groups}
+    return {"nodes": cluster.num_nodes, "devices": cluster.num_devices, "groups": groups}
+
+
+def _nodes(system: System, number: int) -> dict[str, Any]:
+    return {
+        "system": system.id,
+        "nodes": number,
+        "devices": number * system.devices_per_node,
+        "device": system.device.id,
+    }

@@ -11,7 +11,7 @@ from pathlib import Path
 from parsim.errors import DeadlockError, InputError, ScheduleError
 from parsim.scenario.positions import Tree, read_text
 from parsim.scenario.schema import PlanBlock
-from parsim.schedule import Schedule, own_schedule
+from parsim.schedule import Schedule, parse_user_schedule
 
 SUFFIX = ".csv"
 _KEY = ("plan", "schedule")
@@ -32,40 +32,40 @@ def read_schedule(tree: Tree, block: PlanBlock, notes: list[str]) -> Schedule | 
         return None
     path = _folder(tree) / name
     try:
-        found = own_schedule(str(path), read_text(path, what="schedule", near=(SUFFIX,)))
-        _check_sizes(found, block)
+        schedule = parse_user_schedule(str(path), read_text(path, what="schedule", near=(SUFFIX,)))
+        _check_sizes(schedule, block)
     except DeadlockError as wrong:
         raise DeadlockError(tree.message(_KEY, str(wrong)), wrong.cycle) from None
     except InputError as wrong:
         raise ScheduleError(tree.message(_KEY, str(wrong))) from None
-    if not found.is_compute_only:
+    if not schedule.is_compute_only:
         notes.append(
             f"{path} has communication of its own: it is run as it stands, but a prediction sends "
             f"every result at once and reduces a stage's gradients behind its last backward"
         )
-    return found
+    return schedule
 
 
 def _folder(tree: Tree) -> Path:
     """The folder that the path is relative to."""
-    return Path() if tree.place(_KEY) in tree.overrides else tree.file.parent
+    return Path() if tree.position(_KEY) in tree.overrides else tree.file.parent
 
 
-def _check_sizes(found: Schedule, block: PlanBlock) -> None:
-    pp, stages = found.pp, found.num_stages
+def _check_sizes(schedule: Schedule, block: PlanBlock) -> None:
+    pp, stages = schedule.pp, schedule.num_stages
     if stages % pp:
         raise ScheduleError(
-            f"{found.name}: {stages} stages on {pp} ranks; a plan cuts the model into pp x v "
+            f"{schedule.name}: {stages} stages on {pp} ranks; a plan cuts the model into pp x v "
             f"stages, so their number must be a multiple of {pp} (they may be on any rank)"
         )
     given = block.given()
     if given.get("pp", pp) != pp:
         raise ScheduleError(
-            f"{found.name}: has {pp} rows, one for each pipeline rank, but pp={given['pp']}; "
+            f"{schedule.name}: has {pp} rows, one for each pipeline rank, but pp={given['pp']}; "
             f"use pp={pp}, or leave pp out"
         )
     if given.get("v", stages // pp) != stages // pp:
         raise ScheduleError(
-            f"{found.name}: has {stages} stages on {pp} ranks, but v={given['v']}; "
+            f"{schedule.name}: has {stages} stages on {pp} ranks, but v={given['v']}; "
             f"use v={stages // pp}, or leave v out"
         )

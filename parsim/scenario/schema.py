@@ -8,7 +8,7 @@ text. A key that is absent stays unset, so that a default can come from elsewher
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -62,7 +62,9 @@ Size = Annotated[float, BeforeValidator(partial(_quantity, "bytes"))]
 Rate = Annotated[float, BeforeValidator(partial(_quantity, "bandwidth"))]
 Duration = Annotated[float, BeforeValidator(partial(_quantity, "time"))]
 RecomputeName = Literal["none", "selective", "full"]
-Counts = Annotated[tuple[Count, ...], BeforeValidator(_listed), Field(min_length=1)]
+Names = Annotated[tuple[Text, ...], Field(min_length=1)]
+T = TypeVar("T")
+Several = Annotated[tuple[T, ...], BeforeValidator(_listed), Field(min_length=1)]
 
 
 class Block(BaseModel):
@@ -244,37 +246,25 @@ class PlanBlock(SharedBlock):
     zero_stage: Amount = UNSET
     sequence_parallel: Flag = UNSET
     recompute: RecomputeName = UNSET
-    recompute_modules: Annotated[tuple[Text, ...], Field(min_length=1)] = UNSET
+    recompute_modules: Names = UNSET
     precision: Text = UNSET
-    node_order: Annotated[tuple[Text, ...], Field(min_length=1)] = UNSET
+    node_order: Names = UNSET
     replica_microbatches: Annotated[tuple[Count, ...], Field(min_length=1)] = UNSET
 
 
 class SearchBlock(Block):
     """The values a search may try; an absent key means every legal one (of cp: only 1)."""
 
-    tp: Counts = UNSET
-    pp: Counts = UNSET
-    cp: Counts = UNSET
-    ep: Counts = UNSET
-    microbatch_size: Counts = UNSET
-    v: Counts = UNSET
-    schedule: Annotated[
-        tuple[Annotated[Text, BeforeValidator(_schedule)], ...],
-        BeforeValidator(_listed),
-        Field(min_length=1),
-    ] = UNSET
-    zero_stage: Annotated[
-        tuple[Annotated[int, Field(strict=True, ge=0, le=3)], ...],
-        BeforeValidator(_listed),
-        Field(min_length=1),
-    ] = UNSET
-    recompute: Annotated[
-        tuple[RecomputeName, ...], BeforeValidator(_listed), Field(min_length=1)
-    ] = UNSET
-    sequence_parallel: Annotated[
-        tuple[Flag, ...], BeforeValidator(_listed), Field(min_length=1)
-    ] = UNSET
+    tp: Several[Count] = UNSET
+    pp: Several[Count] = UNSET
+    cp: Several[Count] = UNSET
+    ep: Several[Count] = UNSET
+    microbatch_size: Several[Count] = UNSET
+    v: Several[Count] = UNSET
+    schedule: Several[Annotated[Text, BeforeValidator(_schedule)]] = UNSET
+    zero_stage: Several[Annotated[int, Field(strict=True, ge=0, le=3)]] = UNSET
+    recompute: Several[RecomputeName] = UNSET
+    sequence_parallel: Several[Flag] = UNSET
     memory_margin: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
     common: SharedBlock = SharedBlock()
 

@@ -7,7 +7,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from parsim.cluster.background import Background
+from parsim.cluster.background import Background, Stream
 from parsim.cluster.hardware import IntraNode, Network, System
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.cost.jitter import Jitter
@@ -18,17 +18,26 @@ from parsim.scenario.record import Scenario
 from parsim.units import parse_quantity
 
 _DIMENSIONS = {
-    "bandwidth": ("bandwidth", "B/s"),
-    "nic_bandwidth": ("bandwidth", "B/s"),
-    "c2c_bandwidth": ("bandwidth", "B/s"),
-    "latency": ("time", "s"),
-    "bucket_bytes": ("bytes", "B"),
+    "bandwidth": "bandwidth",
+    "nic_bandwidth": "bandwidth",
+    "c2c_bandwidth": "bandwidth",
+    "storage_bandwidth": "bandwidth",
+    "rate": "bandwidth",
+    "latency": "time",
+    "hiccup_length": "time",
+    "bucket_bytes": "bytes",
+    "size": "bytes",
 }
-_PREFIXES = {
-    "bandwidth": {"G": 1e9, "": 1.0},
-    "bytes": {"M": 1e6, "": 1.0},
-    "time": {"u": 1e-6, "": 1.0},
+_UNITS = {
+    "bandwidth": {"GB/s": 1e9, "B/s": 1.0},
+    "bytes": {"MB": 1e6, "B": 1.0},
+    "time": {"us": 1e-6, "s": 1.0},
 }
+_CLUSTER_KEYS = (
+    *("system", "nodes", "catalog", "device", "placement", "failed"),
+    *("devices_per_node", "intra", "network"),
+)
+_Record = TransformerSpec | IntraNode | Network | Plan
 
 
 def scenario_text(scenario: Scenario, plan: Plan) -> str:
@@ -79,27 +88,20 @@ def _cluster(scenario: Scenario) -> dict[str, Any]:
     if cluster.failed:
         block["failed"] = list(cluster.failed)
     if cluster.groups:
-        groups = {one.name: _nodes(known, one.system, one.num_nodes) for one in cluster.groups}
+        groups = {
+            group.name: _nodes(known, group.system, group.num_nodes) for group in cluster.groups
+        }
         return {"groups": groups, **block}
-    own = _nodes(known, cluster.system, cluster.num_nodes)
-    first = {name: own.pop(name) for name in ("system", "nodes")}
-    device = {name: own.pop(name) for name in ("device",) if name in own}
-    catalog = {name: block.pop(name) for name in ("catalog",) if name in block}
-    return {**first, **catalog, **device, **block, **own}
+    block |= _nodes(known, cluster.system, cluster.num_nodes)
+    return {key: block[key] for key in _CLUSTER_KEYS if key in block}
 
 
 def _nodes(known: Catalog, system: System, number: int) -> dict[str, Any]:
-    """So many nodes of a system: its id, and what differs from the catalog's."""
+    """So many nodes of a system: its id, and what differs from the catalog's, in blocks."""
     base = known.system(system.id)
     block: dict[str, Any] = {"system": system.id, "nodes": number}
     if system.device != base.device:
         block["device"] = system.device.id
-    return block | _links(base, system)
-
-
-def _links(base: System, system: System) -> dict[str, Any]:
-    """What differs from the catalog's system, each override in its own block."""
-    block: dict[str, Any] = {}
     if system.devices_per_node != base.devices_per_node:
         block["devices_per_node"] = system.devices_per_node
     if system.intra != base.intra:
@@ -127,39 +129,40 @@ def _plan(plan: Plan) -> dict[str, Any]:
 
 def _background(background: Background) -> dict[str, Any]:
     """Storage and streams, where there are any."""
-    streams: dict[str, Any] = {}
-    for one in background.streams:
-        block: dict[str, Any] = {"from": one.source, "to": one.target, "every": one.every}
-        if one.size is not None:
-            block["size"] = _quantity(one.size, "bytes", "B")
-        if one.rate is not None:
-            block["rate"] = _quantity(one.rate, "bandwidth", "B/s")
-        streams[one.name] = block
-    values: dict[str, Any] = {"streams": streams} if streams else {}
-    if background.storage_bandwidth is not None:
-        rate = _quantity(background.storage_bandwidth, "bandwidth", "B/s")
-        values["storage_bandwidth"] = rate
+    streams = {
+        stream.name: {
+            "from": stream.source,
+            "to": stream.target,
+            "every": stream.every,
+            **_stated(stream, "size", "rate"),
+        }
+        for stream in background.streams
+    }
+    values = {"streams": streams} if streams else {}
+    values |= _stated(background, "storage_bandwidth")
     return {"background": values} if values else {}
+
+
+def _stated(record: Stream | Background, *names: str) -> dict[str, Any]:
+    """The fields that are not None."""
+    values = {name: _written(name, getattr(record, name)) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _jitter(jitter: Jitter) -> dict[str, Any]:
     """What the file stated; the rest has defaults."""
-    values = {name: getattr(jitter, name) for name in sorted(jitter.stated)}
+    values = {name: _written(name, getattr(jitter, name)) for name in sorted(jitter.stated)}
     if "slow_ranks" in values:
         values["slow_ranks"] = dict(jitter.slow_ranks)
-    if "hiccup_length" in values:
-        values["hiccup_length"] = _quantity(jitter.hiccup_length, "time", "s")
     return {"jitter": values} if values else {}
 
 
-def _changes(
-    base: TransformerSpec | IntraNode | Network, record: TransformerSpec | IntraNode | Network
-) -> dict[str, Any]:
+def _changes(base: _Record, record: _Record) -> dict[str, Any]:
     then, now = _values(base), _values(record)
     return {key: now[key] for key in now if now[key] != then[key]}
 
 
-def _values(record: TransformerSpec | IntraNode | Network | Plan) -> dict[str, Any]:
+def _values(record: _Record) -> dict[str, Any]:
     """Fields as they are written in a scenario file: units on, tuples as lists."""
     return {
         field.name: _written(field.name, getattr(record, field.name)) for field in fields(record)
@@ -168,7 +171,7 @@ def _values(record: TransformerSpec | IntraNode | Network | Plan) -> dict[str, A
 
 def _written(name: str, value: object) -> object:
     if name in _DIMENSIONS and isinstance(value, float | int):
-        return _quantity(float(value), *_DIMENSIONS[name])
+        return _quantity(float(value), _DIMENSIONS[name])
     return _row(value) if isinstance(value, tuple) else value
 
 
@@ -181,10 +184,10 @@ def _row(values: tuple[object, ...]) -> list[object]:
     return row
 
 
-def _quantity(value: float, dimension: str, unit: str) -> str:
+def _quantity(value: float, dimension: str) -> str:
     """The shortest text that reads as exactly this value."""
-    for prefix, factor in _PREFIXES[dimension].items():
-        text = f"{value / factor:g}{prefix}{unit}"
+    for unit, factor in _UNITS[dimension].items():
+        text = f"{value / factor:g}{unit}"
         if parse_quantity(text, dimension) == value:
             return text
     return f"{value!r}{unit}"

@@ -1,6 +1,7 @@
-"""Pipeline schedules as data: who computes what in which order, without seconds.
+"""Pipeline schedules as data: a name and sizes, or a user's CSV, come in; a `Schedule` leaves.
 
-One file per schedule family; `build_schedule` picks one by name, or reads a user's `own`.
+It says who computes what in which order, without seconds. `families` has one file a family;
+`build_schedule` picks one by name, `user_schedule` reads a user's own.
 `lowering` adds communication, `check` proves a schedule complete, ordered and free of deadlock,
 `inflight` counts activations.
 """
@@ -12,16 +13,16 @@ from typing import TYPE_CHECKING
 
 from parsim.errors import ScheduleError, did_you_mean
 from parsim.schedule.actions import Action, Kind
-from parsim.schedule.gpipe import gpipe
-from parsim.schedule.interleaved import interleaved_1f1b
-from parsim.schedule.naive import naive
-from parsim.schedule.one_f_one_b import one_f_one_b
-from parsim.schedule.own import check_shape, own_schedule
+from parsim.schedule.families.gpipe import gpipe
+from parsim.schedule.families.interleaved import interleaved_1f1b
+from parsim.schedule.families.naive import naive
+from parsim.schedule.families.one_f_one_b import one_f_one_b
+from parsim.schedule.families.v_shape import v_half, v_min, zb_v
+from parsim.schedule.families.weight_fill import EQUAL, ActionTimes
+from parsim.schedule.families.zb_auto import zb_1p, zb_2p, zb_auto
+from parsim.schedule.families.zero_bubble import zb_h1, zb_h2
 from parsim.schedule.schedule import Schedule
-from parsim.schedule.v_shape import v_half, v_min, zb_v
-from parsim.schedule.weight_fill import EQUAL, ActionTimes
-from parsim.schedule.zb_auto import zb_1p, zb_2p, zb_auto
-from parsim.schedule.zero_bubble import zb_h1, zb_h2
+from parsim.schedule.user_schedule import parse_user_schedule, schedule_of_shape
 
 if TYPE_CHECKING:
     from parsim.plan import Plan
@@ -40,7 +41,7 @@ __all__ = [
     "Schedule",
     "Times",
     "build_schedule",
-    "own_schedule",
+    "parse_user_schedule",
     "schedule_of",
 ]
 
@@ -86,9 +87,7 @@ def schedule_of(plan: Plan) -> Schedule:
         return build_schedule(
             plan.schedule, pp=pp, num_microbatches=m, v=v, times=plan.action_times
         )
-    own = own_schedule(plan.schedule, plan.actions)
-    check_shape(own, pp=pp, num_microbatches=m, v=v)
-    return own
+    return schedule_of_shape(plan.schedule, plan.actions, pp=pp, num_microbatches=m, v=v)
 
 
 def build_schedule(
@@ -110,9 +109,8 @@ def build_schedule(
             no chunks, or a schedule of the user's own is wrong or of other sizes.
     """
     if actions is not None:
-        own = own_schedule(name, actions)
-        check_shape(own, pp=pp, num_microbatches=num_microbatches, v=v)
-        return own.compute_only()
+        sizes = {"pp": pp, "num_microbatches": num_microbatches, "v": v}
+        return schedule_of_shape(name, actions, **sizes).compute_only()
     if name not in SCHEDULES:
         raise ScheduleError(
             f"unknown schedule {name!r}{did_you_mean(name, SCHEDULES)}; "
@@ -123,23 +121,11 @@ def build_schedule(
     if name in V_SHAPED and v != 2:
         raise ScheduleError(f"schedule {name} has two chunks per rank, but v={v}; use v=2")
     if name in TIMED and (v == 1 or name in V_SHAPED):
-        return SCHEDULES[name](pp, num_microbatches, _action_times(times))
+        searched = EQUAL if times is None else ActionTimes(*times)
+        return SCHEDULES[name](pp, num_microbatches, searched)
     if v != 1 and name not in V_SHAPED:
         raise ScheduleError(
             f"schedule {name} has one chunk per rank, but v={v}; "
             f"use {', '.join(sorted(CHUNKED))} or v=1"
         )
     return SCHEDULES[name](pp, num_microbatches)
-
-
-def _action_times(times: Times | None) -> ActionTimes:
-    if times is None:
-        return EQUAL
-    forward, inputs, weights, message, kept = times
-    return ActionTimes(
-        forward=forward,
-        backward_input=inputs,
-        backward_weight=weights,
-        message=message,
-        kept=kept,
-    )

@@ -62,21 +62,24 @@ class Action(NamedTuple):
         Raises:
             ScheduleError: the text is no action, or lacks or has a microbatch against its kind.
         """
-        found = _PATTERN.fullmatch(text.strip())
-        if found is None or found[2] not in Kind.__members__:
-            raise ScheduleError(_not_an_action(text))
-        kind = Kind[found[2]]
-        if kind.has_microbatch and found[3] is None:
+        match = _PATTERN.fullmatch(text.strip())
+        if match is None or match[2] not in Kind.__members__:
+            raise ScheduleError(
+                f"{text.strip()!r} is not an action; expected <stage><kind><microbatch> such as "
+                f"2F0, 1SEND_F3, or <stage><kind> such as 1UNSHARD; kinds: {', '.join(_NAMES)}"
+            )
+        kind = Kind[match[2]]
+        if kind.has_microbatch and match[3] is None:
             raise ScheduleError(
                 f"action {text.strip()!r} lacks its microbatch; write it behind the kind, "
-                f"as in {found[1]}{kind.name}0"
+                f"as in {match[1]}{kind.name}0"
             )
-        if not kind.has_microbatch and found[3] is not None:
+        if not kind.has_microbatch and match[3] is not None:
             raise ScheduleError(
                 f"action {text.strip()!r} has a microbatch, but {kind.name} concerns the whole "
-                f"stage; write {found[1]}{kind.name}"
+                f"stage; write {match[1]}{kind.name}"
             )
-        return cls(int(found[1]), kind, -1 if found[3] is None else int(found[3]))
+        return cls(int(match[1]), kind, -1 if match[3] is None else int(match[3]))
 
 
 def require_positive(**sizes: int) -> None:
@@ -88,10 +91,3 @@ def require_positive(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise ScheduleError(f"{name}={size} is too small; allowed: 1, 2, 3, ...")
-
-
-def _not_an_action(text: str) -> str:
-    return (
-        f"{text.strip()!r} is not an action; expected <stage><kind><microbatch> such as 2F0, "
-        f"1SEND_F3, or <stage><kind> such as 1UNSHARD; kinds: {', '.join(_NAMES)}"
-    )

@@ -8,7 +8,7 @@ from typing import Literal
 from parsim.errors import DeadlockError, ScheduleError
 from parsim.schedule.actions import Action, Kind, require_positive
 from parsim.schedule.complete import check_complete
-from parsim.schedule.deadlock import Wait, waiting_cycle
+from parsim.schedule.deadlock import waiting_cycle
 from parsim.schedule.messages import mate
 from parsim.schedule.schedule import Schedule
 
@@ -39,8 +39,13 @@ def check_schedule(
     _check_sharding(schedule)
     _check_message_order(schedule)
     cycle = waiting_cycle(schedule, rendezvous=sends == "rendezvous")
-    if cycle:
-        raise DeadlockError(_stuck(schedule, sends, cycle), tuple(map(str, cycle)))
+    if not cycle:
+        return
+    message = f"{schedule.name}: deadlock with {sends} sends: {'; '.join(map(str, cycle))}"
+    message += schedule.cited(*(wait.action for wait in cycle))
+    if sends == "rendezvous":
+        message += "; use buffered sends, or lower() so that each RECV is posted with its SEND"
+    raise DeadlockError(message, tuple(map(str, cycle)))
 
 
 def _check_placement(schedule: Schedule) -> None:
@@ -136,19 +141,11 @@ def _check_message_order(schedule: Schedule) -> None:
             else:
                 got.setdefault((other, rank), []).append(action)
     for (source, target), sends in sent.items():
-        for place, (send, recv) in enumerate(zip_longest(sends, got.get((source, target), []))):
+        for number, (send, recv) in enumerate(zip_longest(sends, got.get((source, target), []))):
             if send is None or recv is None or mate(send) != recv:
                 raise ScheduleError(
-                    f"{schedule.name}: message {place} from rank {source} to rank {target} is sent "
-                    f"as {send} and received as {recv}; messages between two ranks are matched by "
-                    "order, so both must be in the same order"
-                    + schedule.places(*(a for a in (send, recv) if a is not None))
+                    f"{schedule.name}: message {number} from rank {source} to rank {target} is "
+                    f"sent as {send} and received as {recv}; messages between two ranks are "
+                    "matched by order, so both must be in the same order"
+                    + schedule.cited(*(a for a in (send, recv) if a is not None))
                 )
-
-
-def _stuck(schedule: Schedule, sends: str, cycle: tuple[Wait, ...]) -> str:
-    message = f"{schedule.name}: deadlock with {sends} sends: {'; '.join(map(str, cycle))}"
-    message += schedule.places(*(wait.action for wait in cycle))
-    if sends == "rendezvous":
-        message += "; use buffered sends, or lower() so that each RECV is posted with its SEND"
-    return message

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from parsim.errors import ScheduleError
 from parsim.schedule.actions import Action, Kind
-from parsim.schedule.messages import downstream, upstream
+from parsim.schedule.messages import senders
 from parsim.schedule.schedule import Schedule
 
 # What has happened to one micro-batch on one stage. A full backward gives both gradients.
@@ -45,10 +45,10 @@ def check_complete(schedule: Schedule) -> None:
         for stage, kind, microbatch in row:
             if kind >= Kind.UNSHARD:
                 continue
-            before, need, own = state[stage][microbatch], required[stage][kind], _SETS[kind]
-            if before & need != need or before & own:
+            before, need, sets = state[stage][microbatch], required[stage][kind], _SETS[kind]
+            if before & need != need or before & sets:
                 _refuse(schedule, rank, Action(stage, kind, microbatch), before, need)
-            state[stage][microbatch] = before | own
+            state[stage][microbatch] = before | sets
     for stage, expected in enumerate(_expected(schedule)):
         for microbatch, mask in enumerate(state[stage]):
             if mask != expected:
@@ -58,7 +58,7 @@ def check_complete(schedule: Schedule) -> None:
 def _sources(schedule: Schedule) -> Iterator[tuple[bool, bool]]:
     """Per stage: does a RECV bring its forward input, does one bring its output's gradient?"""
     sends = schedule.has_messages
-    for above, below in zip(upstream(schedule), downstream(schedule), strict=True):
+    for above, below in zip(*senders(schedule), strict=True):
         yield sends and above >= 0, sends and below >= 0
 
 
@@ -89,9 +89,9 @@ def _refuse(schedule: Schedule, rank: int, action: Action, before: int, need: in
     """Say why an action may not come where it does: a second one, or before what it needs."""
     stage, kind, microbatch = action
     row = schedule.ranks[rank]
-    places = [index for index, other in enumerate(row) if other == action]
-    twice = bool(before & _SETS[kind]) and len(places) > 1
-    where = f"{schedule.where(rank, places[twice])}: rank {rank} runs {action}"
+    indices = [index for index, other in enumerate(row) if other == action]
+    twice = bool(before & _SETS[kind]) and len(indices) > 1
+    where = f"{schedule.where(rank, indices[twice])}: rank {rank} runs {action}"
     if before & _SETS[kind]:
         raise ScheduleError(
             f"{where} twice; each microbatch of a stage has it once"

@@ -1,4 +1,4 @@
-"""How many micro-batches' activations each chunk of a rank holds at once.
+"""How many micro-batches' activations each chunk of a rank holds at once, and until when.
 
 A micro-batch is in flight on a stage from its F until its B, or its W where the backward is
 split, has finished. Memory is linear in these counts, so the peak of any weighting of the
@@ -8,8 +8,8 @@ chunks lies at one of the vectors that no other vector exceeds in every chunk.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from parsim.arrays import Ints
 from parsim.schedule.actions import Kind
 from parsim.schedule.schedule import Schedule
 
@@ -36,26 +36,41 @@ def split_counts(schedule: Schedule) -> tuple[tuple[Counts, ...], ...]:
     that wait for their W only. A whole backward ends both. For weights of either kind the peak
     of a rank is the largest weighted sum over `result[r]`.
     """
-    found = []
+    peaks = []
     for rank, row in enumerate(schedule.ranks):
         stages = schedule.stages_on(rank)
         number = {stage: chunk for chunk, stage in enumerate(stages)}
-        held, seen = [0] * (2 * len(stages)), set()
+        counts, seen = [0] * (2 * len(stages)), set()
         for stage, kind, _ in row:
             chunk = number[stage]
             if kind == Kind.F:
-                held[chunk] += 1
+                counts[chunk] += 1
             elif kind in (Kind.B, Kind.I):
-                held[chunk] -= 1
-                held[len(stages) + chunk] += kind == Kind.I
+                counts[chunk] -= 1
+                counts[len(stages) + chunk] += kind == Kind.I
             elif kind == Kind.W:
-                held[len(stages) + chunk] -= 1
-            seen.add(tuple(held))
-        found.append(_maximal(np.array(sorted(seen), dtype=np.int64)))
-    return tuple(found)
+                counts[len(stages) + chunk] -= 1
+            seen.add(tuple(counts))
+        peaks.append(_maximal(np.array(sorted(seen), dtype=np.int64)))
+    return tuple(peaks)
 
 
-def _peaks(row: NDArray[np.int64], stages: tuple[int, ...]) -> NDArray[np.int64]:
+def completed_stages(schedule: Schedule) -> list[list[int]]:
+    """Stages of each rank in the order of their last B or W, which completes their gradients."""
+    completed = []
+    for rank, row in enumerate(schedule.ranks):
+        left, latest = set(schedule.stages_on(rank)), []
+        for stage, kind, _ in reversed(row):
+            if stage in left and (kind == Kind.B or kind == Kind.W):
+                latest.append(stage)
+                left.remove(stage)
+                if not left:
+                    break
+        completed.append(latest[::-1])
+    return completed
+
+
+def _peaks(row: Ints, stages: tuple[int, ...]) -> Ints:
     """The distinct counts at every local maximum: after an F before the next release."""
     stage, kind = row[:, 0], row[:, 1]
     change = np.where(kind == Kind.F, 1, np.where((kind == Kind.B) | (kind == Kind.W), -1, 0))
@@ -64,11 +79,13 @@ def _peaks(row: NDArray[np.int64], stages: tuple[int, ...]) -> NDArray[np.int64]
         return np.zeros((1, len(stages)), dtype=np.int64)
     step = change[moves]
     turns = np.append((step[:-1] > 0) & (step[1:] < 0), True)
-    held = [np.cumsum(np.where(stage[moves] == one, step, 0))[turns] for one in stages]
-    return np.unique(np.stack(held, axis=1), axis=0)
+    counts = [
+        np.cumsum(np.where(stage[moves] == own_stage, step, 0))[turns] for own_stage in stages
+    ]
+    return np.unique(np.stack(counts, axis=1), axis=0)
 
 
-def _maximal(vectors: NDArray[np.int64]) -> tuple[Counts, ...]:
+def _maximal(vectors: Ints) -> tuple[Counts, ...]:
     """Drop every vector that another one reaches or exceeds in all chunks."""
     # By falling sum, a vector can only be exceeded by one that comes before it.
     left = vectors[np.argsort(-vectors.sum(axis=1), kind="stable")]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from parsim.errors import ScheduleError
 from parsim.schedule.actions import Action, Kind
 from parsim.schedule.check import check_schedule
-from parsim.schedule.messages import downstream, upstream
+from parsim.schedule.messages import senders
 from parsim.schedule.schedule import Schedule
 
 MAX_UNSHARDED = 3
@@ -35,9 +35,9 @@ def lower(schedule: Schedule, *, unshard: bool = False, reduce_grad: bool = Fals
         DeadlockError: its order lets some ranks wait for each other forever.
     """
     if not schedule.is_compute_only:
-        found = next(a for row in schedule.ranks for a in row if a.kind > Kind.W)
+        other = next(a for row in schedule.ranks for a in row if a.kind > Kind.W)
         raise ScheduleError(
-            f"{schedule.name}: lower() takes compute actions only (F, B, I, W), but found {found}"
+            f"{schedule.name}: lower() takes compute actions only (F, B, I, W), but found {other}"
         )
     check_schedule(schedule)
     rows: list[Row] = list(schedule.ranks)
@@ -51,13 +51,13 @@ def lower(schedule: Schedule, *, unshard: bool = False, reduce_grad: bool = Fals
 def _upcoming(row: Row) -> list[tuple[int, ...]]:
     """At each position the next `MAX_UNSHARDED` distinct stages, in order of first use."""
     order: list[int] = []
-    found: list[tuple[int, ...]] = []
+    upcoming: list[tuple[int, ...]] = []
     for action in reversed(row):
         if action.stage in order:
             order.remove(action.stage)
         order.insert(0, action.stage)
-        found.append(tuple(order[:MAX_UNSHARDED]))
-    return found[::-1]
+        upcoming.append(tuple(order[:MAX_UNSHARDED]))
+    return upcoming[::-1]
 
 
 def _with_unshard(row: Row) -> Iterator[Action]:
@@ -93,7 +93,7 @@ def _with_messages(schedule: Schedule, rows: Sequence[Row]) -> tuple[tuple[Actio
     SEND and RECV get their places at the same moment, so the result cannot deadlock even when
     every SEND waits for its RECV, and both ends of a pair of ranks agree on the order.
     """
-    above, below = upstream(schedule), downstream(schedule)
+    above, below = senders(schedule)
     out: list[list[Action]] = [[] for _ in rows]
     ready = {(0, Kind.F, mb) for mb in range(schedule.num_microbatches)}
     ready |= {

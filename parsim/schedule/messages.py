@@ -5,36 +5,32 @@ from __future__ import annotations
 from parsim.schedule.actions import Action, Kind
 from parsim.schedule.schedule import Schedule
 
+_MATES = {
+    Kind.SEND_F: (1, Kind.RECV_F),
+    Kind.RECV_F: (-1, Kind.SEND_F),
+    Kind.SEND_B: (-1, Kind.RECV_B),
+    Kind.RECV_B: (1, Kind.SEND_B),
+}
 
-def upstream(schedule: Schedule) -> tuple[int, ...]:
-    """For each stage the rank that must send it its forward input; -1 where none must."""
+
+def senders(schedule: Schedule) -> tuple[list[int], list[int]]:
+    """For each stage the ranks that must send it its forward input, and its output's gradient.
+
+    -1 where none must: at an end of the pipeline, and where the rank itself has the neighbour.
+    """
     rank_of = schedule.stage_rank
-    return tuple(
-        -1 if stage == 0 or rank_of[stage - 1] == rank else rank_of[stage - 1]
-        for stage, rank in enumerate(rank_of)
+    both = ((-1, *rank_of[:-1]), (*rank_of[1:], -1))
+    above, below = (
+        [-1 if other == rank else other for rank, other in zip(rank_of, others, strict=True)]
+        for others in both
     )
-
-
-def downstream(schedule: Schedule) -> tuple[int, ...]:
-    """For each stage the rank that must send it its output's gradient; -1 where none must."""
-    rank_of = schedule.stage_rank
-    last = len(rank_of) - 1
-    return tuple(
-        -1 if stage == last or rank_of[stage + 1] == rank else rank_of[stage + 1]
-        for stage, rank in enumerate(rank_of)
-    )
+    return above, below
 
 
 def mate(message: Action) -> Action:
     """The RECV that belongs to a SEND, or the SEND that belongs to a RECV."""
-    stage, kind, microbatch = message
-    if kind == Kind.SEND_F:
-        return Action(stage + 1, Kind.RECV_F, microbatch)
-    if kind == Kind.RECV_F:
-        return Action(stage - 1, Kind.SEND_F, microbatch)
-    if kind == Kind.SEND_B:
-        return Action(stage - 1, Kind.RECV_B, microbatch)
-    return Action(stage + 1, Kind.SEND_B, microbatch)
+    step, kind = _MATES[message.kind]
+    return Action(message.stage + step, kind, message.microbatch)
 
 
 def one_by_one(schedule: Schedule) -> tuple[tuple[Action, ...], ...]:
@@ -42,7 +38,7 @@ def one_by_one(schedule: Schedule) -> tuple[tuple[Action, ...], ...]:
 
     This is the plainest lowering, the one that blocking sends punish; `lower` is the safe one.
     """
-    above, below = upstream(schedule), downstream(schedule)
+    above, below = senders(schedule)
 
     def expand(action: Action) -> tuple[Action, ...]:
         stage, kind, mb = action

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from parsim.errors import ScheduleError
-from parsim.schedule.actions import Action, Kind
+from parsim.schedule.actions import Action, Kind, require_positive
 from parsim.schedule.staircase import staircase
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from parsim.arrays import Index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +33,11 @@ class Schedule:
     ranks: tuple[tuple[Action, ...], ...]
     stage_rank: tuple[int, ...]
     num_microbatches: int
-    cells: tuple[tuple[int, ...], ...] = field(default=(), compare=False, repr=False)
+    cells: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
+
+    def __repr__(self) -> str:
+        size = f"{self.pp} ranks, {self.num_stages} stages, {self.num_microbatches} micro-batches"
+        return f"<Schedule {self.name}: {size}>"
 
     @property
     def pp(self) -> int:
@@ -66,7 +69,7 @@ class Schedule:
         return tuple(stage for stage, held_by in enumerate(self.stage_rank) if held_by == rank)
 
     def compute_only(self) -> Schedule:
-        """The same without SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD."""
+        """This schedule without SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD."""
         if self.is_compute_only:
             return self
         ranks = tuple(tuple(a for a in row if a.kind <= Kind.W) for row in self.ranks)
@@ -79,22 +82,36 @@ class Schedule:
         line = f"{self.name}:{rank + 1}"
         return line if index is None else f"{line}, cell {self.cells[rank][index]}"
 
-    def places(self, *actions: Action) -> str:
+    def cited(self, *actions: Action) -> str:
         """Where actions stand in the file, to end a message with: ` (1F0: line 2, cell 5)`."""
         if not self.cells:
             return ""
-        found = [(a, self.stage_rank[a.stage]) for a in actions]
-        written = [(a, r, self.ranks[r].index(a)) for a, r in found if a in self.ranks[r]]
-        said = [f"{a}: line {r + 1}, cell {self.cells[r][index]}" for a, r, index in written]
-        return f" ({'; '.join(said)})" if said else ""
+        ranked = [(a, self.stage_rank[a.stage]) for a in actions]
+        written = [(a, r, self.ranks[r].index(a)) for a, r in ranked if a in self.ranks[r]]
+        cited = [f"{a}: line {r + 1}, cell {self.cells[r][index]}" for a, r, index in written]
+        return f" ({'; '.join(cited)})" if cited else ""
 
-    def table(self) -> NDArray[np.int64]:
+    def table(self) -> Index:
         """All actions as rows (stage, kind, microbatch), rank after rank, shape (A, 3)."""
         import numpy as np
 
         count = 3 * sum(map(len, self.ranks))
         flat = chain.from_iterable(chain.from_iterable(self.ranks))
         return np.fromiter(flat, dtype=np.int64, count=count).reshape(-1, 3)
+
+    @classmethod
+    def one_stage_each(
+        cls, name: str, pp: int, num_microbatches: int, row: Callable[[int], Sequence[Action]]
+    ) -> Schedule:
+        """A schedule with stage r on rank r, which runs `row(r)`.
+
+        Raises:
+            ScheduleError: a size is below 1.
+        """
+        require_positive(pp=pp, num_microbatches=num_microbatches)
+        ranks = range(pp)
+        rows = tuple(tuple(row(rank)) for rank in ranks)
+        return cls(name=name, ranks=rows, stage_rank=(*ranks,), num_microbatches=num_microbatches)
 
     @classmethod
     def from_ranks(cls, ranks: Iterable[Iterable[Action]], *, name: str) -> Schedule:
@@ -128,12 +145,8 @@ class Schedule:
         rows = [
             dict(_cells(row, f"{name}:{line}")) for line, row in enumerate(_csv_rows(text, name), 1)
         ]
-        found = cls.from_ranks((row.values() for row in rows), name=name)
-        return replace(found, cells=tuple(map(tuple, rows)))
-
-    def to_text(self) -> str:
-        """One line per rank, actions separated by blanks."""
-        return "".join(" ".join(map(str, row)) + "\n" for row in self.ranks)
+        schedule = cls.from_ranks((row.values() for row in rows), name=name)
+        return replace(schedule, cells=tuple(map(tuple, rows)))
 
     def staircase(self) -> str:
         """The compute actions by time step, each one slot long; dots are idle slots.
@@ -141,7 +154,7 @@ class Schedule:
         Raises:
             DeadlockError: the order of the actions never lets some rank go on.
         """
-        return staircase(self)
+        return staircase(self.ranks, self.num_stages, self.name)
 
 
 def _csv_rows(text: str, name: str) -> list[list[str]]:

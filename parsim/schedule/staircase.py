@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from parsim.errors import DeadlockError
 from parsim.schedule.actions import Action, Kind
 
-if TYPE_CHECKING:
-    from parsim.schedule.schedule import Schedule
+Rows = Sequence[Sequence[Action]]
+"""The actions of each rank in their order."""
 
 
-def staircase(schedule: Schedule) -> str:
+def staircase(ranks: Rows, num_stages: int, name: str) -> str:
     """The compute actions by time step, a line per rank; dots are idle slots.
 
     Raises:
         DeadlockError: the order of the actions never lets some rank go on.
     """
-    lanes = _time_steps(schedule)
+    lanes = _time_steps(ranks, num_stages, name)
     width = max(len(str(action)) for lane in lanes for action in lane if action)
-    label = len(str(schedule.pp - 1))
+    label = len(str(len(ranks) - 1))
     return "".join(
         f"rank {rank:{label}d} | "
         + " ".join(f"{action or '.' * width!s:<{width}}" for action in lane).rstrip()
@@ -28,10 +28,10 @@ def staircase(schedule: Schedule) -> str:
     )
 
 
-def _time_steps(schedule: Schedule) -> list[list[Action | None]]:
+def _time_steps(ranks: Rows, num_stages: int, name: str) -> list[list[Action | None]]:
     """What each rank computes in each step of one slot; None is idle."""
-    last = schedule.num_stages - 1
-    todo = [[a for a in reversed(row) if a.kind <= Kind.W] for row in schedule.ranks]
+    last = num_stages - 1
+    todo = [[a for a in reversed(row) if a.kind <= Kind.W] for row in ranks]
     lanes: list[list[Action | None]] = [[] for _ in todo]
     done: set[tuple[int, bool, int]] = set()  # (stage, is backward, microbatch)
 
@@ -45,7 +45,7 @@ def _time_steps(schedule: Schedule) -> list[list[Action | None]]:
         step = [row.pop() if row and ready(row[-1]) else None for row in todo]
         if not any(step):
             raise DeadlockError(
-                f"{schedule.name}: no rank can go on; check_schedule names what each waits for"
+                f"{name}: no rank can go on; check_schedule names what each waits for"
             )
         done.update((a.stage, a.kind != Kind.F, a.microbatch) for a in step if a)
         for lane, action in zip(lanes, step, strict=True):

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from parsim.plan import Plan
-from parsim.sim.interval import COVERAGE, Interval
-from parsim.sim.known_errors import Standing
-from parsim.sim.reserved import PRESSED
-from parsim.timeline import Timeline
+from parsim.results import Result
+from parsim.sim.confidence.interval import COVERAGE, Interval
+from parsim.sim.confidence.known_errors import Standing
+from parsim.sim.memory.reserved import PRESSED
+from parsim.timelines.timeline import Timeline
+from parsim.units import format_bytes, format_seconds
 
 SCHEMA_VERSION = 1
 
@@ -21,7 +23,7 @@ BUBBLE_DEFINITION = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotUse:
+class RankUse:
     """What one pipeline rank of alike replicas of a mixed cluster is and does; seconds, bytes.
 
     `groups` and `devices` are the nodes and devices that its ranks lie on. `busy` is the time of
@@ -56,8 +58,8 @@ class SlotUse:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Prediction(Result):
     """One simulated step; seconds and bytes.
 
     `interval` is to hold the measured step time in 80 % of cases; it follows from `standing`.
@@ -69,7 +71,7 @@ class Prediction:
     `memory_basis`. `context` is what the driver keeps beside, `capacity` the device's memory.
     `notes` say where device or system constants come from the catalog alone.
 
-    On a mixed cluster `slots` has what each kind of device does, entries per pipeline rank are
+    On a mixed cluster `rank_uses` has what each kind of device does, entries per pipeline rank are
     those of the replica that needs the most, and `context` and `capacity` are those of the device
     with the least memory to spare.
     """
@@ -99,19 +101,30 @@ class Prediction:
     capacity: float
     notes: tuple[str, ...]
     timeline: Timeline | None = None
-    slots: tuple[SlotUse, ...] = ()
+    rank_uses: tuple[RankUse, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        """Step time with its interval, utilisation and memory."""
+        low, high = format_seconds(self.interval.low), format_seconds(self.interval.high)
+        fits = "" if self.fits() else ", does NOT fit"
+        return (
+            f"{self.plan.label()}: {format_seconds(self.step_time)} (80 % {low} to {high}), "
+            f"MFU {100 * self.mfu:.1f} %, bubble {100 * self.bubble_fraction:.1f} %, "
+            f"{format_bytes(max(self.peak_allocated))} of {format_bytes(self.usable)}{fits}"
+        )
 
     @property
     def worst_rank(self) -> int:
         """Pipeline rank with the highest memory peak, or the least memory to spare."""
-        if self.slots:
-            return self.worst_slot.pipeline_rank
+        if self.rank_uses:
+            return self.fullest_rank.pipeline_rank
         return max(range(len(self.peak_allocated)), key=self.peak_allocated.__getitem__)
 
     @property
-    def worst_slot(self) -> SlotUse:
+    def fullest_rank(self) -> RankUse:
         """Of a mixed cluster, where memory is fullest."""
-        return max(self.slots, key=lambda slot: slot.peak_allocated / slot.usable)
+        return max(self.rank_uses, key=lambda use: use.peak_allocated / use.usable)
 
     @property
     def usable(self) -> float:
@@ -120,8 +133,8 @@ class Prediction:
 
     def fits(self, margin: float = 0.0) -> bool:
         """Whether every rank's peak is within its device's memory less a share of it."""
-        if self.slots:
-            return all(slot.peak_allocated <= slot.usable * (1.0 - margin) for slot in self.slots)
+        if self.rank_uses:
+            return all(use.peak_allocated <= use.usable * (1.0 - margin) for use in self.rank_uses)
         return max(self.peak_allocated) <= self.usable * (1.0 - margin)
 
     @property
@@ -137,6 +150,7 @@ class Prediction:
 
     def to_json(self) -> dict[str, Any]:
         """The document that `parsim simulate --json` prints."""
+        groups = [use.to_json() for use in self.rank_uses]
         return {
             "schema_version": SCHEMA_VERSION,
             "plan": self.plan.to_json(),
@@ -164,6 +178,21 @@ class Prediction:
             "memory_bytes": dict(self.memory),
             "memory_by_rank_bytes": [dict(parts) for parts in self.memory_by_rank],
             "activations_by_layer_bytes": dict(self.activations),
-            **({"rank_groups": [slot.to_json() for slot in self.slots]} if self.slots else {}),
+            **({"rank_groups": groups} if groups else {}),
             "notes": [*self.notes, *self.memory_notes],
         }
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row: the plan's fields, the times, shares and bytes, and the parts of the step."""
+        numbers = {name: x for name, x in self.to_json().items() if isinstance(x, int | float)}
+        return [
+            {
+                **self.plan.to_json(),
+                **numbers,
+                "step_time_low_s": self.interval.low,
+                "step_time_high_s": self.interval.high,
+                "highest_peak_allocated_bytes": max(self.peak_allocated),
+                "fits": self.fits(),
+                **{f"{name}_s": seconds for name, seconds in self.breakdown.items()},
+            }
+        ]

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-
+from parsim.cluster.hardware import Device
 from parsim.cost.coverage import coverage_notes
 from parsim.cost.job import Job
 from parsim.cost.legal import check_legal
-from parsim.cost.stages import LayerTable
-from parsim.plan import Plan, PlanTable
-from parsim.sim.activation_parts import activation_parts
-from parsim.sim.evaluate import Evaluation, evaluate
-from parsim.sim.events import simulate_events
-from parsim.sim.interval import standing, step_interval
-from parsim.sim.mixed_prediction import simulate_mixed
-from parsim.sim.predicted import MemoryFound, StepFound, prediction_of
-from parsim.sim.prediction import Prediction
-from parsim.sim.spans import device_span, first_starts
-from parsim.sim.step_breakdown import source_notes, step_breakdown
-from parsim.sim.trace import build_timeline
-from parsim.sim.utilisation import SimulatorError
+from parsim.plan import Plan
+from parsim.sim.confidence.memory_spread import memory_spread
+from parsim.sim.drawing.spans import device_span
+from parsim.sim.drawing.timeline import build_timeline
+from parsim.sim.events.step_run import events_step_time
+from parsim.sim.memory.activation_parts import activation_parts
+from parsim.sim.memory.reserved import reserved_bytes
+from parsim.sim.plan_interval import plan_standings, widest_interval
+from parsim.sim.prediction import Prediction, RankUse
+from parsim.sim.rank_use import node_groups, rank_uses
+from parsim.sim.recurrence.evaluate import Evaluation, evaluate
+from parsim.sim.step.lanes import has_classes
+from parsim.sim.step.priced_step import plan_shape
+from parsim.sim.step_breakdown import breakdown, source_notes
+from parsim.sim.utilisation import SimulatorError, mean_peak_flops, recomputed_flops
 
-__all__ = ("SimulatorError", "device_span", "first_starts", "simulate")
+__all__ = ("SimulatorError", "guard", "plan_shape", "simulate")
 
 Tier = Literal["evaluate", "events"]
+
+UNMEASURED = (
+    "nodes of different kinds: no measured run of such a cluster is among parsim's rows, so that "
+    "the interval is that of clusters of each kind alone"
+)
 
 
 def simulate(
@@ -46,93 +52,109 @@ def simulate(
         SimulatorError: a guard found a bug of parsim.
     """
     check_legal(job, plan)
-    if differ(job, plan):
-        return simulate_mixed(job, plan, timeline=timeline, events=tier == "events")
-    table = PlanTable.of([plan])
-    layers = LayerTable.of(job, table)
-    found = evaluate(job, table, plan_shape(plan), layers, keep=True)
-    guard(found)
+    evaluation = evaluate(job, plan, keep=True)
+    guard(evaluation)
     if tier == "events":
-        _check_tiers(found)
-    drawn = build_timeline(job, plan, layers, found) if timeline else None
-    return replace(_prediction(job, plan, layers, found), timeline=drawn)
+        _check_tiers(evaluation)
+    drawn = build_timeline(evaluation) if timeline else None
+    return replace(_prediction(evaluation), timeline=drawn)
 
 
-def differ(job: Job, plan: Plan) -> bool:
-    """Whether replicas may have different times: by their nodes, or by their micro-batches."""
-    return job.mixed or plan.replica_microbatches is not None
-
-
-def plan_shape(plan: Plan) -> tuple[str, int, int, int]:
-    """(schedule, pp, micro-batches, v); without a pipeline every schedule is the same loop."""
-    return (plan.schedule if plan.pp > 1 else "1f1b", plan.pp, plan.num_microbatches, plan.v)
-
-
-def guard(found: Evaluation) -> None:
+def guard(evaluation: Evaluation) -> None:
     """Refuse impossible results: makespan below the busiest rank, negative bubble or memory."""
-    slack = found.pipeline_time - found.busy.max(axis=0)
-    if (slack < -1e-9 * found.pipeline_time).any() or (found.bubble_fraction < 0).any():
+    slack = evaluation.clock.max(axis=0) - evaluation.busy.max(axis=0)
+    if (slack < -1e-9 * evaluation.pipeline_time).any() or evaluation.bubble_fraction < 0:
         raise SimulatorError("negative bubble: the pipeline ends before its busiest rank")
-    if (found.memory.peak < found.memory.static).any():
+    if any((memory.peak < memory.static).any() for memory in evaluation.memory.values()):
         raise SimulatorError("peak memory is below static memory")
 
 
-def _check_tiers(found: Evaluation) -> None:
-    step = simulate_events(found.graph.schedule, found.costs).step_time
-    if abs(step / float(found.step_time[0]) - 1.0) > 1e-9:
-        raise SimulatorError(
-            f"tiers disagree: events {step!r} s, recurrence {float(found.step_time[0])!r} s"
-        )
+def _check_tiers(evaluation: Evaluation) -> None:
+    step, priced = events_step_time(evaluation.step), evaluation.step_time
+    if abs(step / priced - 1.0) > 1e-9:
+        raise SimulatorError(f"tiers disagree: events {step!r} s, recurrence {priced!r} s")
 
 
-def _prediction(job: Job, plan: Plan, layers: LayerTable, found: Evaluation) -> Prediction:
-    memory = _memory(job, plan, layers, found)
-    step, parts = float(found.step_time[0]), breakdown(found)
-    where = standing(job, plan, layers, parts, memory.peak)
-    return prediction_of(
-        job,
-        plan,
-        StepFound(
-            step_time=step,
-            interval=step_interval(where, step),
-            standing=where,
-            pipeline_time=float(found.pipeline_time[0]),
-            device_span=float(device_span(found)),
-            bubble_fraction=float(found.bubble_fraction[0]),
-            breakdown=parts,
-            peak_flops=job.device.peak(PlanTable.of([plan]).precision.products),
-        ),
-        memory,
-        notes=(*source_notes((job.system,), job.software), *coverage_notes(job, plan)),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FullestRank:
+    """Where memory is fullest: the pipeline rank with the least to spare, and its device."""
+
+    use: RankUse
+    number: int
+    device: Device
+
+
+def _prediction(evaluation: Evaluation) -> Prediction:
+    """Put all together, with what follows: throughput, utilisation, their intervals."""
+    step, seconds, bubble = evaluation.step, evaluation.step_time, evaluation.bubble_fraction
+    job, plan, uses = step.job, step.plan, rank_uses(evaluation)
+    fullest = _fullest(evaluation, uses)
+    memory, parts = evaluation.memory_of(fullest.number), breakdown(evaluation)
+    standings = plan_standings(evaluation, parts)
+    spread = memory_spread(job.software, plan.recompute, standings[0].sizes)
+    highest = evaluation.peak.max(axis=1)
+    model_flops = float(job.model.step_flops(plan.global_batch_size))
+    peak_flops = mean_peak_flops(job, plan)
+    capable = seconds * peak_flops * plan.world_size
+    by_rank = tuple(memory.at(rank, 0) for rank in range(plan.pp))
+    return Prediction(
+        plan=plan,
+        step_time=seconds,
+        interval=widest_interval(standings, seconds),
+        standing=standings[0],
+        pipeline_time=evaluation.pipeline_time,
+        tokens_per_second=plan.global_batch_size * job.model.tokens / seconds,
+        mfu=model_flops / capable,
+        hfu=(model_flops + recomputed_flops(job, plan)) / capable,
+        peak_flops=peak_flops,
+        bubble_fraction=bubble,
+        bubble_overhead=bubble / (1.0 - bubble),
+        device_span=device_span(evaluation),
+        breakdown=parts,
+        peak_allocated=tuple(float(size) for size in highest),
+        peak_reserved=tuple(float(size) for size in reserved_bytes(job.software, highest)),
+        memory=by_rank[fullest.use.pipeline_rank],
+        memory_by_rank=by_rank,
+        activations=_activations(evaluation, fullest),
+        peak_interval=spread.interval(fullest.use.peak_allocated),
+        memory_evidence=spread.evidence,
+        memory_basis=spread.basis,
+        context=fullest.device.context_memory,
+        capacity=fullest.device.memory,
+        notes=_notes(evaluation),
+        rank_uses=uses if has_classes(step) else (),
     )
 
 
-def _memory(job: Job, plan: Plan, layers: LayerTable, found: Evaluation) -> MemoryFound:
-    highest, table = found.memory.peak[:, 0], PlanTable.of([plan])
-    fullest = int(np.argmax(highest))
-    schedule = found.graph.schedule
-    return MemoryFound(
-        highest=highest,
-        by_rank=tuple(found.memory.at(rank, 0) for rank in range(len(highest))),
-        fullest=fullest,
-        peak=float(highest[fullest]),
-        activations=activation_parts(job, table, layers, found.memory, schedule, fullest),
-        device=job.device,
+def _fullest(evaluation: Evaluation, uses: tuple[RankUse, ...]) -> _FullestRank:
+    use = max(uses, key=lambda use: use.peak_allocated / use.usable)
+    number = int(evaluation.step.classes.class_of[use.replicas[0]])
+    groups = node_groups(evaluation, use.pipeline_rank, number)
+    device = min((group.system.device for group in groups), key=lambda device: device.usable_memory)
+    return _FullestRank(use=use, number=number, device=device)
+
+
+def _activations(evaluation: Evaluation, fullest: _FullestRank) -> dict[str, float]:
+    """What keeps the activations of the fullest rank, bytes."""
+    step = evaluation.step
+    group = step.group(0)
+    return activation_parts(
+        step.job_on(group),
+        step.pricing.table,
+        step.pricing.layers(group),
+        evaluation.memory_of(fullest.number),
+        step.schedule(fullest.number),
+        fullest.use.pipeline_rank,
     )
 
 
-def breakdown(found: Evaluation, row: int = 0) -> dict[str, float]:
-    """Parts of one plan's step that sum to `step_time`, mean over pipeline ranks, seconds."""
-    costs, graph, tail = found.costs, found.graph, found.tail
-    m, pp = graph.schedule.num_microbatches, graph.schedule.pp
-    return step_breakdown(
-        costs,
-        lambda stages: float(stages[:, row].sum()) * m / pp,
-        pipeline=float(found.pipeline_time[row]),
-        busy=float(found.busy[:, row].mean()),
-        before=float(tail.barrier[row]),
-        updated=float(tail.updated[row]),
-        norm=float(costs.norm[row]),
-        gather=float(costs.gather[:, row].max()),
-        step=float(found.step_time[row]),
-    )
+def _notes(evaluation: Evaluation) -> tuple[str, ...]:
+    """Where the constants came from, kind by kind, and what was not measured."""
+    step = evaluation.step
+    systems = step.job.cluster.systems
+    coverage = [
+        note for group in step.systems() for note in coverage_notes(step.job_on(group), step.plan)
+    ]
+    unmeasured = (UNMEASURED,) if len({system.id for system in systems}) > 1 else ()
+    sources = source_notes(systems, step.job.software)
+    return (*sources, *dict.fromkeys(coverage), *unmeasured)

@@ -2,69 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from parsim.arrays import Array
 from parsim.cluster.hardware import System
 from parsim.cost.software import Software
-from parsim.cost.step import StepCosts
-
-Array = NDArray[np.float64]
+from parsim.sim.recurrence.evaluate import Evaluation
 
 
-def step_breakdown(  # noqa: PLR0913 - the moments of a step
-    costs: StepCosts,
-    mean: Callable[[Array], float],
-    *,
-    pipeline: float,
-    busy: float,
-    before: float,
-    updated: float,
-    norm: float,
-    gather: float,
-    step: float,
-) -> dict[str, float]:
-    """Parts of the step that sum to `step`, mean over ranks, seconds.
+def breakdown(evaluation: Evaluation) -> dict[str, float]:
+    """Parts of the step that sum to `step_time`, mean over ranks of all replicas, seconds.
 
     forward, backward and recompute are kernels; exposed_communication is tensor-parallel and
     sharding traffic inside actions that nothing hides; bubble is idle time of the pipeline phase
     (waiting for messages included); gradient_reduction is what follows the last backward.
-
-    Args:
-        costs: seconds of actions by stage.
-        mean: seconds by stage -> seconds of a step, mean over ranks.
-        pipeline: end of the last backward.
-        busy: of the pipeline phase, mean over ranks.
-        before: all gradients are reduced.
-        updated: the slowest rank has its new parameters.
-        norm: of the gradients.
-        gather: of updated parameters, on the slowest rank.
-        step: end of the step, stragglers included.
     """
-    recompute = mean(costs.recomputed)
+    costs, pipeline = evaluation.step.costs, evaluation.pipeline_time
+    before, updated = evaluation.barrier, evaluation.updated
+    norm, gather = float(costs.norm[0]), float(costs.gather.max())
+    recompute = _mean(evaluation, costs.recomputed)
+    exposed = [_mean(evaluation, part) for part in (costs.exposed_forward, costs.exposed_backward)]
     return {
-        "forward": mean(costs.forward) - mean(costs.exposed_forward),
-        "backward": mean(costs.backward) - mean(costs.exposed_backward) - recompute,
+        "forward": _mean(evaluation, costs.forward) - exposed[0],
+        "backward": _mean(evaluation, costs.backward) - exposed[1] - recompute,
         "recompute": recompute,
-        "exposed_communication": mean(costs.exposed_forward) + mean(costs.exposed_backward),
-        "bubble": pipeline - busy,
+        "exposed_communication": exposed[0] + exposed[1],
+        "bubble": pipeline - _busy(evaluation),
         "gradient_reduction": before - pipeline,
         "gradient_norm": norm,
         "optimizer": updated - before - norm - gather,
         "parameter_gather": gather,
-        "straggler": step - updated,
+        "straggler": evaluation.step_time - updated,
     }
+
+
+def _mean(evaluation: Evaluation, seconds: Array) -> float:
+    """Seconds of a step from those of one micro-batch by stage and class, mean over ranks."""
+    step = evaluation.step
+    by_class = [
+        float(seconds[:, c].sum()) * step.schedule(c).num_microbatches / step.plan.pp
+        for c in range(step.num_classes)
+    ]
+    return float(np.array(by_class) @ step.shares)
+
+
+def _busy(evaluation: Evaluation) -> float:
+    """Compute-stream seconds of the pipeline phase, mean over ranks."""
+    by_class = [float(busy.mean()) for busy in evaluation.busy.T]
+    return float(np.array(by_class) @ evaluation.step.shares)
 
 
 def source_notes(systems: Sequence[System], software: Software) -> tuple[str, ...]:
     """Where the constants came from, each once."""
-    said = [
-        f"{what} {one.id}: catalog constants, not measured on this machine"
+    notes = [
+        f"{what} {entry.id}: catalog constants, not measured on this machine"
         for system in systems
-        for what, one in (("device", system.device), ("system", system))
-        if not one.calibrated
+        for what, entry in (("device", system.device), ("system", system))
+        if not entry.calibrated
     ]
-    said.append(f"software {software.id}: {software.description}")
-    return tuple(dict.fromkeys(said))
+    notes.append(f"software {software.id}: {software.description}")
+    return tuple(dict.fromkeys(notes))

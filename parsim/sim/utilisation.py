@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from parsim.cluster.groups import in_groups
 from parsim.cost.job import Job
-from parsim.cost.modules import repeated
+from parsim.cost.layer.recomputed_modules import repeated
 from parsim.errors import ParsimError
 from parsim.model.operators import Attention
-from parsim.plan import Plan, Recompute
+from parsim.plan import Plan, PlanTable, Recompute
 
 
 class SimulatorError(ParsimError):
@@ -23,13 +24,26 @@ def recomputed_flops(job: Job, plan: Plan) -> float:
     batch, model = plan.global_batch_size, job.model
     if plan.recompute is not Recompute.FULL and plan.recompute_modules:
         parts = (
-            replace(layer, operators=repeated(layer, plan.recompute_modules))
-            for layer in model.layers
+            replace(layer, parts=repeated(layer, plan.recompute_modules)) for layer in model.blocks
         )
-        return float(sum(part.forward_flops(batch, model.seq_len) for part in parts))
+        return float(sum(part.forward_flops(batch) for part in parts))
     if plan.recompute is Recompute.FULL:
-        return float(sum(layer.forward_flops(batch, model.seq_len) for layer in model.layers))
+        return float(sum(layer.forward_flops(batch) for layer in model.blocks))
     if plan.recompute is Recompute.SELECTIVE:
-        cores = (op for layer in model.layers for op in layer.operators)
-        return float(sum(c.flops(batch, model.seq_len) for c in cores if isinstance(c, Attention)))
+        cores = (op for layer in model.blocks for op in layer.operators)
+        return float(sum(c.flops(batch) for c in cores if isinstance(c, Attention)))
     return 0.0
+
+
+def mean_peak_flops(job: Job, plan: Plan) -> float:
+    """Dense peak FLOP/s of a device, mean over all devices of the cluster."""
+    products = PlanTable.of([plan]).precision.products
+    groups = in_groups(job.cluster).groups
+    peaks = {group.system.device.peak(products) for group in groups}
+    if len(peaks) == 1:
+        return peaks.pop()
+    whole = sum(
+        group.num_nodes * group.system.devices_per_node * group.system.device.peak(products)
+        for group in groups
+    )
+    return whole / job.cluster.num_devices

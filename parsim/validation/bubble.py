@@ -13,20 +13,21 @@ of such runs, one after another.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
 from parsim.cost.job import Job
-from parsim.cost.stages import LayerTable
+from parsim.cost.step.step import StepCosts
 from parsim.plan import Plan, PlanTable
 from parsim.schedule import TIMED, schedule_of
-from parsim.sim.action_times import kept_share, stage_times
-from parsim.sim.evaluate import Evaluation, evaluate, finish
-from parsim.sim.own_costs import OwnCosts
-from parsim.sim.simulate import device_span, first_starts, plan_shape
-from parsim.sim.weight_memory import frees_before_weights
-from parsim.validation.schema import MeasuredRun, Profile
+from parsim.sim.drawing.spans import device_span, first_starts
+from parsim.sim.recurrence.evaluate import Evaluation, evaluate, evaluate_step
+from parsim.sim.step.action_times import kept_share, stage_times
+from parsim.sim.step.priced_step import price_step
+from parsim.sim.step.schedule_costs import SplitCosts
+from parsim.sim.step.split_backward import frees_before_weights
+from parsim.validation.step.measured_run import MeasuredRun, Profile
 
 
 def bubble_of(run: MeasuredRun, job: Job, plan: Plan) -> tuple[float | None, float | None]:
@@ -50,11 +51,11 @@ def post_validated_step(job: Job, plan: Plan) -> float:
 
     Source: arXiv 2401.10241, section 4. Leaves out: the validation itself, which runs beside.
     """
-    found = evaluate(job, PlanTable.of([plan]), plan_shape(plan), keep=True)
-    costs = found.costs
+    evaluation = evaluate(job, plan, keep=True)
+    costs = evaluation.step.costs
     after = costs.late[0] + costs.norm[0] + costs.optimizer[:, 0] + costs.gather[:, 0]
-    ends = found.tail.reduced[:, 0] + after
-    return float((ends - first_starts(found)).max() * (1.0 + costs.straggler[0]))
+    ends = evaluation.reduced[:, 0] + after
+    return float((ends - first_starts(evaluation)).max() * (1.0 + costs.straggler[0]))
 
 
 def own_bubble(job: Job, plan: Plan) -> float:
@@ -63,12 +64,7 @@ def own_bubble(job: Job, plan: Plan) -> float:
     So the unequal stages of a cut, which no schedule can help, do not count as bubble.
     """
     forward, inputs, weights, message = stage_times(job, plan)
-    profile = Profile(
-        forward=forward * plan.v,
-        backward_input=inputs * plan.v,
-        backward_weight=weights * plan.v,
-        message=message,
-    )
+    profile = Profile(forward * plan.v, inputs * plan.v, weights * plan.v, message)
     return bubble_from_profile(job, plan, profile)
 
 
@@ -80,41 +76,34 @@ def bubble_from_profile(job: Job, plan: Plan, profile: Profile) -> float:
     """
     if plan.schedule in TIMED:
         kept = kept_share(job, PlanTable.of([plan]))
-        each = (profile.forward, profile.backward_input, profile.backward_weight)
-        forward, inputs, weights = (seconds / plan.v for seconds in each)
+        forward, inputs, weights = (seconds / plan.v for seconds in profile[:3])
         times = (forward, inputs, weights, profile.message, kept)
         plan = replace(plan, action_times=times)
-    table = PlanTable.of([plan])
-    layers = LayerTable.of(job, table)
-    found = evaluate(job, table, plan_shape(plan), layers)
-    costs = _costs(found, plan, profile)
-    return _bubble(finish(job, table, layers, found.graph, costs, keep=True))
+    step = price_step(job, plan)
+    timed = replace(step, costs=_costs(step.costs, plan, profile))
+    return _bubble(evaluate_step(timed, keep=True, memory=False))
 
 
-def _costs(found: Evaluation, plan: Plan, profile: Profile) -> OwnCosts:
-    stages = np.ones_like(found.costs.forward) / plan.v
+def _costs(costs: StepCosts, plan: Plan, profile: Profile) -> SplitCosts:
+    stages = np.ones_like(costs.forward) / plan.v
     backward = profile.backward_input + profile.backward_weight
-    none, values = np.zeros_like(stages), {name: getattr(found.costs, name) for name in _UNUSED}
-    hop = np.full_like(stages, profile.message)
+    none, hop = np.zeros_like(stages), np.full_like(stages, profile.message)
     hop[-1] = 0.0
-    return OwnCosts(
-        **values,
-        forward=profile.forward * stages,
-        backward=backward * stages,
-        weight=profile.backward_weight * stages,
-        exposed_forward=none,
-        exposed_backward=none,
-        recomputed=none,
-        hop=hop,
-        blocking_p2p=False,
-    )
+    pipeline = {
+        "forward": profile.forward * stages,
+        "backward": backward * stages,
+        "exposed_forward": none,
+        "exposed_backward": none,
+        "recomputed": none,
+        "hop": hop,
+        "blocking_p2p": False,
+        "experts": None,
+    }
+    # what follows the pipeline phase stays: a bubble does not depend on it
+    values = {field.name: getattr(costs, field.name) for field in fields(StepCosts)}
+    return SplitCosts(**{**values, **pipeline}, weight=profile.backward_weight * stages)
 
 
-_UNUSED = ("buckets", "bucket_time", "tied", "norm", "optimizer", "gather", "late", "straggler",
-           "parameters", "overlap_reduce")  # fmt: skip
-"""What follows the pipeline phase, which a bubble does not depend on."""
-
-
-def _bubble(found: Evaluation) -> float:
-    idle = 1.0 - float(found.busy[:, 0].mean()) / device_span(found)
+def _bubble(evaluation: Evaluation) -> float:
+    idle = 1.0 - float(evaluation.busy[:, 0].mean()) / device_span(evaluation)
     return 0.0 if abs(idle) < 1e-12 else idle

@@ -1,13 +1,17 @@
 """Do prediction intervals hold what they promise? Coverage and width over measured rows.
 
 An interval that is wide enough to be always right is useless, so its width stands beside: half of
-it over the prediction, in the median, against the median error.
+it over the prediction, in the median, against the median error. Whether intervals hold for a table
+that they have not seen, `make reports` computes in the workshop and keeps in `left_out.json`, so
+that a report of the shipped tables can cite it without computing all figures a dozen times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from importlib.resources import files
 from statistics import median
 from typing import Any
 
@@ -23,9 +27,9 @@ class Coverage:
     """
 
     n: int
-    covered: float | None
-    half_width: float | None
-    error: float | None
+    covered: float | None = None
+    half_width: float | None = None
+    error: float | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -42,7 +46,7 @@ def coverage(rows: Iterable[tuple[float, float, Bounds]]) -> Coverage:
     """Judge (predicted, measured, interval) rows."""
     kept = list(rows)
     if not kept:
-        return Coverage(n=0, covered=None, half_width=None, error=None)
+        return Coverage(n=0)
     inside = [low <= measured <= high for _, measured, (low, high) in kept]
     return Coverage(
         n=len(kept),
@@ -50,3 +54,24 @@ def coverage(rows: Iterable[tuple[float, float, Bounds]]) -> Coverage:
         half_width=median(0.5 * (high - low) / predicted for predicted, _, (low, high) in kept),
         error=median(abs(predicted / measured - 1.0) for predicted, measured, _ in kept),
     )
+
+
+LeftOut = Mapping[str | None, Coverage]
+"""Coverage of each table by figures without its rows, and of all rows so judged (None)."""
+
+
+def left_out_text(left_out: LeftOut) -> str:
+    """What `left_out.json` holds."""
+    entries = [{"table": table, **asdict(judged)} for table, judged in left_out.items()]
+    return json.dumps({"schema_version": 1, "left_out": entries}, indent=1) + "\n"
+
+
+def read_left_out(text: str) -> LeftOut:
+    """The coverages of a text that `left_out_text` wrote."""
+    entries = json.loads(text)["left_out"]
+    return {entry.pop("table"): Coverage(**entry) for entry in entries}
+
+
+def shipped_left_out() -> LeftOut:
+    """The coverages of the shipped tables."""
+    return read_left_out((files("parsim.validation") / "left_out.json").read_text("utf-8"))

@@ -15,9 +15,6 @@ from importlib.resources import files
 from typing import Any
 
 from parsim.cost.job import EXPERTS, Job
-from parsim.validation.compare import Validation
-from parsim.validation.comparison import Comparison
-from parsim.validation.summary import summarise
 
 ANY = "any"
 """Software name of the figures over all software stacks of a device."""
@@ -50,42 +47,13 @@ class Evidence:
         )
 
 
-def describe(found: Evidence | None, *, mixed: bool = False) -> str:
+def describe(evidence: Evidence | None, *, mixed: bool = False) -> str:
     """One line for people, also where there is nothing to cite."""
-    if found is None and mixed:
+    if evidence is None and mixed:
         return "no published run of nodes of different kinds: expect errors of 10 % and more"
-    if found is None:
+    if evidence is None:
         return "no published run of this device: expect errors of 10 % and more"
-    return found.sentence()
-
-
-def gather_evidence(found: Validation) -> list[Evidence]:
-    """Figures per (device, software) and per device, in a fixed order."""
-    groups: dict[tuple[str, str], list[Comparison]] = {}
-    for row in found.rows:
-        if row.error is not None:
-            practice = row.practice or row.software
-            for software in (practice, any_of(practice)):
-                groups.setdefault((row.device, software), []).append(row)
-    return [_figures(device, software, rows) for (device, software), rows in sorted(groups.items())]
-
-
-def _figures(device: str, software: str, rows: list[Comparison]) -> Evidence:
-    summary = summarise([row.error for row in rows if row.error is not None], 0)
-    return Evidence(
-        device=device,
-        software=software,
-        n=summary.n,
-        mean_abs_error=round(summary.mean_abs_error or 0.0, 4),
-        max_abs_error=round(summary.max_abs_error or 0.0, 4),
-        bias=round(summary.bias or 0.0, 4),
-    )
-
-
-def evidence_text(found: Validation) -> str:
-    """What `evidence.json` holds."""
-    entries = [entry.to_json() for entry in gather_evidence(found)]
-    return json.dumps({"schema_version": 1, "evidence": entries}, indent=1) + "\n"
+    return evidence.sentence()
 
 
 @cache

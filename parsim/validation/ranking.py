@@ -45,7 +45,7 @@ def rank(rows: Iterable[tuple[Hashable, float, float]]) -> Ranking:
     for key, predicted, measured in rows:
         groups.setdefault(key, []).append((predicted, measured))
     kept = [pairs for pairs in groups.values() if len(pairs) >= SMALLEST]
-    agreement = [found for pairs in kept if (found := spearman(pairs)) is not None]
+    agreement = [agreed for pairs in kept if (agreed := spearman(pairs)) is not None]
     first, third = [regret(pairs, 1) for pairs in kept], [regret(pairs, 3) for pairs in kept]
     return Ranking(
         groups=len(kept),
@@ -63,15 +63,17 @@ def spearman(pairs: Sequence[Pair]) -> float | None:
 
     None where all measured times are equal (every order is right); 0 where all predicted ones are.
     """
-    predicted = _ranks([one for one, _ in pairs])
-    measured = _ranks([one for _, one in pairs])
+    predicted = _ranks([seconds for seconds, _ in pairs])
+    measured = _ranks([seconds for _, seconds in pairs])
     middle = (len(pairs) + 1) / 2.0
     across = sum((x - middle) * (y - middle) for x, y in zip(predicted, measured, strict=True))
-    own = sum((x - middle) ** 2 for x in predicted)
-    other = sum((y - middle) ** 2 for y in measured)
-    if other == 0.0:
+    predicted_spread = sum((x - middle) ** 2 for x in predicted)
+    measured_spread = sum((y - middle) ** 2 for y in measured)
+    if measured_spread == 0.0:
         return None
-    return float(across / (own * other) ** 0.5) if own > 0.0 else 0.0
+    if predicted_spread == 0.0:
+        return 0.0
+    return float(across / (predicted_spread * measured_spread) ** 0.5)
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
@@ -87,4 +89,4 @@ def regret(pairs: Sequence[Pair], k: int) -> float:
     Plans predicted equally fast are taken slowest first: a tie is no merit.
     """
     chosen = sorted(pairs, key=lambda pair: (pair[0], -pair[1]))[:k]
-    return min(one for _, one in chosen) / min(one for _, one in pairs) - 1.0
+    return min(seconds for _, seconds in chosen) / min(seconds for _, seconds in pairs) - 1.0

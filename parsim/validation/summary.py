@@ -14,11 +14,11 @@ class Summary:
 
     n: int
     n_skipped: int
-    mean_abs_error: float | None
-    median_abs_error: float | None
-    p90_abs_error: float | None
-    max_abs_error: float | None
-    bias: float | None
+    mean_abs_error: float | None = None
+    median_abs_error: float | None = None
+    p90_abs_error: float | None = None
+    max_abs_error: float | None = None
+    bias: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Field names are the JSON contract."""
@@ -28,15 +28,7 @@ class Summary:
 def summarise(errors: Sequence[float], skipped: int) -> Summary:
     """Mean, median, 90th percentile (nearest rank) and maximum of |error|, and the mean error."""
     if not errors:
-        return Summary(
-            n=0,
-            n_skipped=skipped,
-            mean_abs_error=None,
-            median_abs_error=None,
-            p90_abs_error=None,
-            max_abs_error=None,
-            bias=None,
-        )
+        return Summary(n=0, n_skipped=skipped)
     sizes = sorted(abs(e) for e in errors)
     rank = -(-9 * len(sizes) // 10)  # ceil(0.9 n)
     return Summary(

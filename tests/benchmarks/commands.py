@@ -10,8 +10,13 @@ from tests.benchmarks.measure import ROOT, Benchmark, process_seconds
 
 MAIN = "scenarios/gpt3-175b-dgx-a100.yaml"
 
-BOXES = {"training.global_batch_size": 2048, "plan.pp": 16, "plan.dp": 8, "plan.schedule": "1f1b",
-         "plan.v": 1}  # fmt: skip
+BOXES = {
+    "training.global_batch_size": 2048,
+    "plan.pp": 16,
+    "plan.dp": 8,
+    "plan.schedule": "1f1b",
+    "plan.v": 1,
+}
 """2048 / 8 = 256 micro-batches; 256 x 16 ranks x (F and B) = 8,192 boxes."""
 
 

@@ -7,24 +7,24 @@ from collections.abc import Iterator
 import numpy as np
 
 from parsim.cost.jitter import Jitter
-from parsim.cost.step import StepCosts
+from parsim.cost.step.step import StepCosts
 from parsim.schedule import build_schedule
-from parsim.sim.draws import Ranks
-from parsim.sim.evaluate import pipeline
-from parsim.sim.events import simulate_events
-from parsim.sim.folding import fold, mesh_links
-from parsim.sim.graph import graph_for
-from parsim.sim.maxplus import ClassTimes
-from parsim.sim.maxplus import run as run_plans
-from parsim.sim.monte_carlo import Study
-from parsim.sim.pipelines import Pipelines
-from parsim.sim.plane import run_planes
-from parsim.sim.tail import tail
+from parsim.sim.events.step_run import simulate_events
+from parsim.sim.lateness.draws import Ranks
+from parsim.sim.lateness.monte_carlo import Study
+from parsim.sim.lateness.pipelines import Pipelines
+from parsim.sim.recurrence.evaluate import pipeline
+from parsim.sim.recurrence.maxplus import ClassTimes
+from parsim.sim.recurrence.maxplus import run as run_plans
+from parsim.sim.recurrence.step_end import step_end
+from parsim.sim.step.compiled_schedule import compiled_schedule
+from parsim.sim.step.folding import fold
 from tests.benchmarks.measure import Benchmark, cpu_seconds
+from tests.parsim.sim.mesh import mesh_links
 
 PP8 = ("1f1b", 8, 32, 1)
 PP16 = ("interleaved_1f1b", 16, 128, 4)
-"""Shapes as in parsim.sim.evaluate: schedule, pp, micro-batches, v."""
+"""Shapes as in parsim.sim.recurrence.evaluate: schedule, pp, micro-batches, v."""
 
 
 def random_costs(pp: int, v: int, plans: int = 1) -> StepCosts:
@@ -55,7 +55,7 @@ def random_costs(pp: int, v: int, plans: int = 1) -> StepCosts:
 
 def plans_per_second(shape: tuple[str, int, int, int], batch: int) -> float:
     """Tier B's recurrence for a batch of one shape."""
-    graph = graph_for(*shape)
+    graph = compiled_schedule(*shape)
     times = ClassTimes.of(graph, random_costs(shape[1], shape[3], batch))
     return batch / cpu_seconds(lambda: run_plans(graph, times))
 
@@ -65,17 +65,17 @@ def cold_plan() -> float:
     costs = random_costs(PP16[1], PP16[3])
 
     def once() -> None:
-        graph_for.cache_clear()
-        graph = graph_for(*PP16)
-        tail(graph, costs, pipeline(graph, costs))
+        compiled_schedule.cache_clear()
+        graph = compiled_schedule(*PP16)
+        step_end(graph, costs, pipeline(graph, costs))
 
     return cpu_seconds(once)
 
 
 def warm_plan() -> float:
     """Evaluate one plan whose schedule is compiled."""
-    graph, costs = graph_for(*PP16), random_costs(PP16[1], PP16[3])
-    return cpu_seconds(lambda: tail(graph, costs, pipeline(graph, costs)))
+    graph, costs = compiled_schedule(*PP16), random_costs(PP16[1], PP16[3])
+    return cpu_seconds(lambda: step_end(graph, costs, pipeline(graph, costs)))
 
 
 def actions_per_second(shape: tuple[str, int, int, int]) -> float:
@@ -86,20 +86,13 @@ def actions_per_second(shape: tuple[str, int, int, int]) -> float:
     return count / cpu_seconds(lambda: simulate_events(schedule, costs))
 
 
-def planes(shape: tuple[str, int, int, int]) -> float:
-    """A step of pp x 128 x 8 = 16,384 ranks, each with its own speed."""
-    graph, costs = graph_for(*shape), random_costs(shape[1], shape[3])
-    slowdown = np.random.default_rng(1).uniform(1.0, 1.05, (shape[1], 128, 8))
-    return cpu_seconds(lambda: run_planes(graph, costs, slowdown), runs=5)
-
-
 def late_steps(shape: tuple[str, int, int, int]) -> float:
     """1,000 steps of pp x 128 x 8 = 16,384 ranks that differ in all ways; and why they are late."""
-    graph, costs = graph_for(*shape), random_costs(shape[1], shape[3])
+    graph, costs = compiled_schedule(*shape), random_costs(shape[1], shape[3])
     ranks, jitter = Ranks(pp=shape[1], groups=128, members=8), Jitter()
     pipelines = Pipelines.alike(graph, costs, ranks.groups)
     study = Study(pipelines=pipelines, ranks=ranks, steps=1000, seed=0)
-    base = float(tail(graph, costs, pipeline(graph, costs)).updated[0])
+    base = float(step_end(graph, costs, pipeline(graph, costs)).updated[0])
 
     def once() -> None:
         study.losses(jitter, study.times(jitter))
@@ -143,15 +136,10 @@ def engines() -> Iterator[Benchmark]:
             unit="actions/s",
             measure=lambda shape=shape: actions_per_second(shape),  # type: ignore[misc]
         )
-    for label, shape in (("PP16 m32", ("1f1b", 16, 32, 1)), ("PP16 v4 m128", PP16)):
-        yield Benchmark(
-            name=f"planes, 16,384 ranks, {label}",
-            demand=0.5,
-            unit="s",
-            measure=lambda shape=shape: planes(shape),  # type: ignore[misc]
-        )
-    for label, shape in (("PP16 m64", ("1f1b", 16, 64, 1)),
-                         ("PP16 v4 m64", ("interleaved_1f1b", 16, 64, 4))):  # fmt: skip
+    for label, shape in (
+        ("PP16 m64", ("1f1b", 16, 64, 1)),
+        ("PP16 v4 m64", ("interleaved_1f1b", 16, 64, 4)),
+    ):
         yield Benchmark(
             name=f"jitter, 1,000 steps of 16,384 ranks, {label}",
             demand=180,

@@ -7,14 +7,20 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from parsim.sim.fair_share import Flows
-from parsim.sim.flows import Carried, Traffic, carry_by_numpy, carry_compiled
+from parsim.fitting.reports.rail_tree import capacities, paths
+from parsim.sim.links.fair_share import Flows
+from parsim.sim.links.flows import Carried, Traffic, carry_by_numpy, carry_compiled
 from tests.benchmarks.measure import Benchmark, NotRun, cpu_seconds, process_seconds
-from tests.tools.rail_tree import capacities, paths
 
 GPT3 = "scenarios/gpt3-175b-dgx-a100.yaml"
-LARGE = ("cluster.nodes=2048", "plan.pp=16", "plan.dp=128", "plan.v=1", "plan.schedule=1f1b",
-         "training.global_batch_size=4096")  # fmt: skip
+LARGE = (
+    "cluster.nodes=2048",
+    "plan.pp=16",
+    "plan.dp=128",
+    "plan.v=1",
+    "plan.schedule=1f1b",
+    "training.global_batch_size=4096",
+)
 """16,384 devices: 32 micro-batches over 16 stages."""
 
 
@@ -37,10 +43,10 @@ def numba_events(flows: int) -> float:
     """The same, compiled."""
     if find_spec("numba") is None:
         raise NotRun("numba is not installed")
-    from parsim.sim import compiled_flows
+    from parsim.sim.links import numba_flows
 
     def run(given: Traffic) -> Carried:
-        return carry_compiled(given, compiled_flows)
+        return carry_compiled(given, numba_flows)
 
     given = traffic(flows, 4)
     run(given)  # compiles

@@ -4,7 +4,7 @@ Two CPU ranks hold the same modules under both; steps alternate (A B, B A, A B .
 load on the machine meets both alike, and the least step of either counts, over several launches:
 the least step of one process differs from the next one's by more than the two from one another,
 though torch's own interleaved class is the same interpreter of the same list
-(`tests/executor/test_runtime.py`).
+(`tests/executor/pipeline/test_runtime.py`).
 """
 
 from __future__ import annotations
@@ -32,10 +32,17 @@ STILL = 25
 """Pairs of steps without a faster one of either kind, after which the least ones are known."""
 
 SIZES: dict[str, Any] = {
-    "num_layers": 4, "hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 4,
-    "head_dim": 32, "ffn_hidden_size": 512, "vocab_size": 512, "seq_len": 64, "positions": 64,
+    "num_layers": 4,
+    "hidden_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 32,
+    "ffn_hidden_size": 512,
+    "vocab_size": 512,
+    "seq_len": 64,
+    "positions": 64,
     "dropout": False,
-}  # fmt: skip
+}
 SCHEDULES = {"gpipe": 1, "1f1b": 1, "interleaved_1f1b": 2}
 """Schedules that torch has too, by chunks a rank."""
 
@@ -87,7 +94,7 @@ def compare(name: str, chunks: int) -> tuple[float, float]:
     """On a rank: least seconds of alternating steps, ours and torch's, of the slower rank."""
     import torch
 
-    from executor.module import build_stage
+    from executor.model.module import build_stage
     from parsim.model.reader import model_spec
     from parsim.model.transformer import with_options
     from parsim.schedule import build_schedule
@@ -97,10 +104,15 @@ def compare(name: str, chunks: int) -> tuple[float, float]:
     count = schedule.num_stages
     share = spec.num_layers // count
     modules = {
-        stage: build_stage(spec, first_layer=stage * share, num_layers=share,
-                           embedding=stage == 0, head=stage == count - 1)
+        stage: build_stage(
+            spec,
+            first_layer=stage * share,
+            num_layers=share,
+            embedding=stage == 0,
+            head=stage == count - 1,
+        )
         for stage in schedule.stages_on(torch.distributed.get_rank())
-    }  # fmt: skip
+    }
     generator = torch.Generator().manual_seed(1)
     batch = torch.randint(512, (2, MICROBATCHES, 64), generator=generator)
     steps = (_ours(schedule, modules), _torchs(name, count, modules))
@@ -110,7 +122,7 @@ def compare(name: str, chunks: int) -> tuple[float, float]:
 def _edges(count: int) -> list[Any]:
     import torch
 
-    from executor.runtime import TensorSpec
+    from executor.pipeline.runtime import TensorSpec
 
     hidden = TensorSpec((1, SIZES["seq_len"], SIZES["hidden_size"]), torch.float32)
     logits = TensorSpec((1, SIZES["seq_len"], SIZES["vocab_size"]), torch.float32)
@@ -120,13 +132,17 @@ def _edges(count: int) -> list[Any]:
 def _ours(schedule: Any, modules: dict[int, Any]) -> Callable[..., object]:
     import torch
 
-    from executor.loss import loss
-    from executor.pipeline import PipelineRunner
+    from executor.model.loss import loss
+    from executor.pipeline.runner import PipelineRunner
 
     return PipelineRunner(
-        schedule, modules, edges=_edges(schedule.num_stages), loss_fn=loss,
-        group=torch.distributed.group.WORLD, device=torch.device("cpu"),
-    ).step  # fmt: skip
+        schedule,
+        modules,
+        edges=_edges(schedule.num_stages),
+        loss_fn=loss,
+        group=torch.distributed.group.WORLD,
+        device=torch.device("cpu"),
+    ).step
 
 
 def _torchs(name: str, count: int, modules: dict[int, Any]) -> Callable[..., object]:
@@ -139,15 +155,20 @@ def _torchs(name: str, count: int, modules: dict[int, Any]) -> Callable[..., obj
         ScheduleInterleaved1F1B,
     )
 
-    from executor.loss import loss
+    from executor.model.loss import loss
 
     edges = _edges(count)
     stages = [
-        PipelineStage(module, stage, count, torch.device("cpu"),
-                      input_args=(edges[stage].example(requires_grad=stage > 0),),
-                      output_args=(edges[stage + 1].example(requires_grad=True),))
+        PipelineStage(
+            module,
+            stage,
+            count,
+            torch.device("cpu"),
+            input_args=(edges[stage].example(requires_grad=stage > 0),),
+            output_args=(edges[stage + 1].example(requires_grad=True),),
+        )
         for stage, module in modules.items()
-    ]  # fmt: skip
+    ]
     made: dict[str, Callable[[], Any]] = {
         "gpipe": lambda: ScheduleGPipe(stages[0], MICROBATCHES, loss_fn=loss),
         "1f1b": lambda: Schedule1F1B(stages[0], MICROBATCHES, loss_fn=loss),

@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1  # Linux, prctl(2): a signal for this process when its parent dies
-PRELOADED = ("executor.run", "executor.verify", "tests.executor.workers.specs")
+PRELOADED = ("executor.run.run", "executor.measure.gradients", "tests.executor.workers.specs")
 QUIET = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "GLOO_SOCKET_IFNAME": "lo"}
 
 
@@ -51,9 +51,12 @@ class Server:
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.executor.forkserver"],
-            cwd=ROOT, env={**os.environ, **QUIET, "PYTHONPATH": path}, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            cwd=ROOT,
+            env={**os.environ, **QUIET, "PYTHONPATH": path},
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
 
     def run(
         self,
@@ -70,9 +73,13 @@ class Server:
         Its output is added to the file `output`, stderr to `errors` if that is given.
         """
         asked = {
-            "words": list(words), "ranks": ranks, "timeout": timeout, "output": str(output),
-            "errors": str(errors or output), "environment": dict(environment or {}),
-        }  # fmt: skip
+            "words": list(words),
+            "ranks": ranks,
+            "timeout": timeout,
+            "output": str(output),
+            "errors": str(errors or output),
+            "environment": dict(environment or {}),
+        }
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(asked) + "\n")

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from parsim.nodes import ONE_NODE
-from parsim.ranks import settings
+from parsim.launch.nodes import ONE_NODE
+from parsim.launch.ranks import settings
 from tests.executor.forkserver import Server, die_with_parent
 
 __all__ = ["LaunchError", "die_with_parent", "fork_runs", "launch", "results", "server"]
@@ -68,25 +68,35 @@ def fork_runs(monkeypatch: pytest.MonkeyPatch, folder: Path, worker: Path | None
         for file in (said, errors):
             file.write_text("")
         ended = server().run(
-            ["-m", module, *words], ranks=0, output=said, errors=errors, timeout=120.0,
+            ["-m", module, *words],
+            ranks=0,
+            output=said,
+            errors=errors,
+            timeout=120.0,
             environment=environment,
-        )  # fmt: skip
+        )
         return subprocess.CompletedProcess(words, ended.code, said.read_text(), errors.read_text())
 
     def torchrun(
-        layout: list[str], words: list[str], log: Path, _wait: object,
+        layout: list[str],
+        words: list[str],
+        log: Path,
+        _wait: object,
         also: Mapping[str, str] | None = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         ranks = int(layout[-1].removeprefix("--nproc-per-node="))
         started = ["-m", *words] if worker is None else [str(worker), *words[1:]]
         ended = server().run(
-            started, ranks=ranks, output=log, timeout=240.0,
+            started,
+            ranks=ranks,
+            output=log,
+            timeout=240.0,
             environment={**environment, **(also or {})},
-        )  # fmt: skip
+        )
         return ended.code
 
-    monkeypatch.setattr("parsim.ranks.python", ask)
-    monkeypatch.setattr("parsim.launch.torchrun", torchrun)
+    monkeypatch.setattr("parsim.launch.ranks.python", ask)
+    monkeypatch.setattr("parsim.launch.launch.torchrun", torchrun)
 
 
 def results(folder: str, rank: int, found: object) -> None:

@@ -20,12 +20,12 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from executor.communication import Expected
+from executor.measure.communication import Expected
+from executor.measure.spans import SpanRecorder
+from executor.measure.traffic import Traffic
 from executor.parallel.buckets import GradientBuckets, Groups
-from executor.pipeline import PipelineRunner
-from executor.runtime import TensorSpec
-from executor.spans import SpanRecorder
-from executor.traffic import Traffic
+from executor.pipeline.runner import PipelineRunner
+from executor.pipeline.runtime import TensorSpec
 from parsim.errors import InputError
 from parsim.schedule import Schedule, build_schedule
 from parsim.schedule.lowering import lower

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from executor.checkpoint_folder import step_of, whole
+from executor.checkpoint.folder import step_of, whole
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = """
@@ -38,9 +38,12 @@ class Run:
         command = [sys.executable, "-m", "parsim", "run", str(folder / "tiny.yaml")]
         self.process = subprocess.Popen(
             [*command, "--out", str(self.out), "--warmup", "0", *words],
-            cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
             env={**os.environ, **variables},
-        )  # fmt: skip
+        )
 
     def left(self) -> list[int]:
         """Living processes with the folder in their command line."""

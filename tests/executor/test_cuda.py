@@ -14,13 +14,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from executor.calibrate import base_device  # noqa: E402
-from executor.mesh import probe  # noqa: E402
-from parsim.cli import main  # noqa: E402
+from executor.devices.machine import base_device, probe  # noqa: E402
+from parsim.cli.app import main  # noqa: E402
 from parsim.cluster.reader import load_catalog  # noqa: E402
-from parsim.cost.collectives import collective_spread, one_group  # noqa: E402
+from parsim.cost.collective.collectives import collective_spread, one_group  # noqa: E402
 from parsim.errors import InputError  # noqa: E402
-from parsim.timeline_reader import load_timeline  # noqa: E402
+from parsim.timelines.reader import load_timeline  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,

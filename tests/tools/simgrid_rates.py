@@ -18,7 +18,7 @@ from simgrid import (  # type: ignore[import-not-found]
     this_actor,
 )
 
-from tests.tools.rail_tree import CASES, capacities, paths
+from parsim.fitting.reports.rail_tree import CASES, capacities, paths
 
 SETTINGS = (
     "network/model:CM02",

@@ -1,10 +1,10 @@
 """Reads topologies that machines print of themselves and makes catalog entries of them.
 
-    nvidia-smi topo -m      smi.py      which devices and interfaces share what; no speeds
-    NCCL_TOPO_DUMP_FILE     nccl.py     PCIe tree with speeds, NVLinks, interfaces
-    NCCL_GRAPH_DUMP_FILE    rings.py    NCCL's channels and their speeds: a calibration
-    lstopo --of xml         hwloc.py    PCIe tree with speeds; no NVLinks
-    ASTRA-sim network yml   astra.py    dimensions with bandwidth and latency
+    nvidia-smi topo -m      smi.py          which devices and interfaces share what; no speeds
+    NCCL_TOPO_DUMP_FILE     nccl.py         PCIe tree with speeds, NVLinks, interfaces
+    NCCL_GRAPH_DUMP_FILE    nccl_graph.py   NCCL's channels and their speeds: a calibration
+    lstopo --of xml         hwloc.py        PCIe tree with speeds; no NVLinks
+    ASTRA-sim network yml   astra.py        dimensions with bandwidth and latency
 
 `import_topology` tells them apart and returns what catalog.py writes as YAML.
 """
@@ -13,6 +13,6 @@ from __future__ import annotations
 
 from parsim.cluster.importers.catalog import catalog_text
 from parsim.cluster.importers.detect import import_topology
-from parsim.cluster.importers.found import Found
+from parsim.cluster.importers.imported import ImportedSystem
 
-__all__ = ("Found", "catalog_text", "import_topology")
+__all__ = ("ImportedSystem", "catalog_text", "import_topology")

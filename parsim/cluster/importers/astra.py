@@ -18,15 +18,14 @@ from pathlib import Path
 
 from parsim.cluster.document import Document, Node, parse_document
 from parsim.cluster.hardware import Cable
-from parsim.cluster.importers.found import (
+from parsim.cluster.importers.imported import (
     Field,
-    Found,
+    ImportedSystem,
     base_system,
     nvlink_of,
     rate_text,
     time_text,
 )
-from parsim.cluster.importers.wires import direct
 from parsim.errors import CatalogError, did_you_mean
 
 SHAPES = ("Ring", "FullyConnected", "Switch")
@@ -42,10 +41,10 @@ class Dimension:
     size: int
     rate: float
     latency: float
-    place: Node
+    node: Node
 
 
-def read_astra(text: str, file: str, device: str | None) -> Found:
+def read_astra(text: str, file: str, device: str | None) -> ImportedSystem:
     """A system of the dimensions.
 
     Raises:
@@ -76,7 +75,7 @@ def read_astra(text: str, file: str, device: str | None) -> Found:
     fields |= _network(document, first, outer, source)
     if not base.curves:
         del fields["curves"]
-    return Found(
+    return ImportedSystem(
         origin=source,
         base=base.id,
         device=device,
@@ -86,32 +85,26 @@ def read_astra(text: str, file: str, device: str | None) -> Found:
     )
 
 
-def _links(one: Dimension) -> int:
+def _links(dimension: Dimension) -> int:
     """Links of a device: two neighbours of a ring, all others, or one switch."""
-    if one.shape == "Ring":
-        return min(2, one.size - 1) or 1
-    return max(one.size - 1, 1) if one.shape == "FullyConnected" else 1
+    if dimension.shape == "Ring":
+        return min(2, dimension.size - 1) or 1
+    return max(dimension.size - 1, 1) if dimension.shape == "FullyConnected" else 1
 
 
-def _cables(one: Dimension, network: bool) -> Iterator[Cable]:
-    pairs = [(a, b) for a in range(one.size) for b in range(a + 1, one.size)]
-    if one.shape == "Ring":
-        pairs = [(a, b) for a, b in pairs if b - a in (1, one.size - 1)]
-    if one.shape == "Switch" or one.size == 1:
-        ends = [(f"gpu:{a}", "nvswitch:0") for a in range(one.size)]
+def _cables(dimension: Dimension, network: bool) -> Iterator[Cable]:
+    pairs = [(a, b) for a in range(dimension.size) for b in range(a + 1, dimension.size)]
+    if dimension.shape == "Ring":
+        pairs = [(a, b) for a, b in pairs if b - a in (1, dimension.size - 1)]
+    if dimension.shape == "Switch" or dimension.size == 1:
+        ends = [(f"gpu:{a}", "nvswitch:0") for a in range(dimension.size)]
     else:
         ends = [(f"gpu:{a}", f"gpu:{b}") for a, b in pairs]
     for source, target in ends:
-        yield Cable(
-            source=source,
-            target=target,
-            link_class="nvlink",
-            bandwidth=one.rate,
-            latency=one.latency,
-        )
+        yield Cable(source, target, "nvlink", dimension.rate, latency=dimension.latency)
     if network:  # interfaces are as near as can be: only their own rate counts
-        for place in range(one.size):
-            yield direct(f"gpu:{place}", f"nic:{place}", "pcie", one.rate * _links(one))
+        for index in range(dimension.size):
+            yield Cable(f"gpu:{index}", f"nic:{index}", "pcie", dimension.rate * _links(dimension))
 
 
 def _network(
@@ -122,13 +115,13 @@ def _network(
     second = outer[0]
     fabric = {"Ring": "ring", "Switch": "fat-tree"}.get(second.shape)
     if fabric is None or (len(outer) > 1 and (second.shape, outer[1].shape) != ("Switch",) * 2):
-        said = "beyond the first dimension may be Ring, Switch, or Switch, Switch"
-        raise document.error(second.place, "topology", said)
+        message = "beyond the first dimension may be Ring, Switch, or Switch, Switch"
+        raise document.error(second.node, "topology", message)
     if len(outer) > 2:
-        said = f"has {1 + len(outer)} dimensions; allowed: 3 (node, leaf, spine)"
-        raise document.error(outer[2].place, "topology", said)
+        message = f"has {1 + len(outer)} dimensions; allowed: 3 (node, leaf, spine)"
+        raise document.error(outer[2].node, "topology", message)
     lanes = _links(second) if fabric == "ring" else 1
-    found: dict[str, Field] = {
+    fields: dict[str, Field] = {
         "network.nics_per_node": (str(first.size), f"{source}; one for each device"),
         "network.nic_bandwidth": (rate_text(second.rate * lanes), source),
         "network.latency": (time_text(2 * second.latency), f"{source}; up and down"),
@@ -139,8 +132,8 @@ def _network(
     }
     if len(outer) > 1:
         over = second.rate / outer[1].rate
-        found["network.oversubscription"] = (f"{over:.6g}", f"{source}; second over third")
-    return found
+        fields["network.oversubscription"] = (f"{over:.6g}", f"{source}; second over third")
+    return fields
 
 
 def _dimensions(document: Document) -> list[Dimension]:
@@ -150,39 +143,41 @@ def _dimensions(document: Document) -> list[Dimension]:
         raise document.error(lists["topology"], "topology", "is empty; write one dimension")
     for word, node in lists.items():
         if len(node.value) != length:
-            said = f"has {len(node.value)} values, topology has {length}; write one per dimension"
-            raise document.error(node, word, said)
+            message = (
+                f"has {len(node.value)} values, topology has {length}; write one per dimension"
+            )
+            raise document.error(node, word, message)
     return [
         Dimension(
-            shape=_shape(document, lists["topology"].value[i]),
-            size=int(_number(document, "npus_count", lists["npus_count"].value[i], least=1)),
-            rate=_number(document, "bandwidth", lists["bandwidth"].value[i], least=1e-9) * GB,
-            latency=_number(document, "latency", lists["latency"].value[i], least=0) * 1e-9,
-            place=lists["topology"].value[i],
+            shape=_shape(document, shape),
+            size=int(_number(document, "npus_count", size, least=1)),
+            rate=_number(document, "bandwidth", rate, least=1e-9) * GB,
+            latency=_number(document, "latency", latency, least=0) * 1e-9,
+            node=shape,
         )
-        for i in range(length)
+        for shape, size, rate, latency in zip(*(lists[word].value for word in _LISTS), strict=True)
     ]
 
 
 def _lists(document: Document) -> dict[str, Node]:
-    found: dict[str, Node] = {}
+    lists: dict[str, Node] = {}
     for word, key, node in document.items(document.root, ""):
         if word not in _LISTS:
-            said = f"is unknown{did_you_mean(word, _LISTS)}; allowed: {', '.join(_LISTS)}"
-            raise document.error(key, word, said)
+            message = f"is unknown{did_you_mean(word, _LISTS)}; allowed: {', '.join(_LISTS)}"
+            raise document.error(key, word, message)
         if node.id != "sequence":
             raise document.error(node, word, f"must be a list, not a {node.id}")
-        found[word] = node
-    if missing := [word for word in _LISTS if word not in found]:
+        lists[word] = node
+    if missing := [word for word in _LISTS if word not in lists]:
         raise document.error(document.root, "", f"lacks {', '.join(missing)}")
-    return found
+    return lists
 
 
 def _shape(document: Document, node: Node) -> str:
     text = str(node.value)
     if node.id != "scalar" or text not in SHAPES:
-        said = f"'{text}' is unknown{did_you_mean(text, SHAPES)}; allowed: {', '.join(SHAPES)}"
-        raise document.error(node, "topology", said)
+        message = f"'{text}' is unknown{did_you_mean(text, SHAPES)}; allowed: {', '.join(SHAPES)}"
+        raise document.error(node, "topology", message)
     return text
 
 

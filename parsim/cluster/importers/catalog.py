@@ -7,18 +7,18 @@ import re
 from collections.abc import Iterator
 
 from parsim.cluster.hardware import Cable
-from parsim.cluster.importers.found import Found, rate_text, time_text
+from parsim.cluster.importers.imported import ImportedSystem, rate_text, time_text
 from parsim.cluster.reader import load_catalog
 from parsim.errors import InputError
 
 _ID = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
 
 
-def check_name(name: str, *, replace: bool = False) -> None:
-    """Refuse a name that is no id, or that of a system of the catalog unless it may be replaced.
+def catalog_text(imported: ImportedSystem, name: str, *, replace: bool = False) -> str:
+    """A catalog file with one system, which a scenario names in cluster.catalog.
 
     Raises:
-        InputError: the name and what is allowed.
+        InputError: the name is no id, or that of a system of the catalog unless it may be replaced.
     """
     if not _ID.fullmatch(name):
         raise InputError(
@@ -31,52 +31,43 @@ def check_name(name: str, *, replace: bool = False) -> None:
             f"every scenario that names the file; use another name, e.g. --as my-{name}, or say "
             f"--replace"
         )
+    return "\n".join([*_head(imported), "systems:", f"  {name}:", *_body(imported, name), ""])
 
 
-def catalog_text(found: Found, name: str, *, replace: bool = False) -> str:
-    """A catalog file with one system, which a scenario names in cluster.catalog.
-
-    Raises:
-        InputError: as `check_name`.
-    """
-    check_name(name, replace=replace)
-    return "\n".join([*_head(found), "systems:", f"  {name}:", *_body(found, name), ""])
-
-
-def _head(found: Found) -> Iterator[str]:
-    yield f"# Imported from {found.origin}."
-    yield f"# What it does not state is taken over from the catalog's {found.base}."
-    for note in found.notes:
+def _head(imported: ImportedSystem) -> Iterator[str]:
+    yield f"# Imported from {imported.origin}."
+    yield f"# What it does not state is taken over from the catalog's {imported.base}."
+    for note in imported.notes:
         yield f"# Note: {note}"
     yield "# A scenario uses it with: cluster: {catalog: [this file], system: ...}"
     yield ""
 
 
-def _body(found: Found, name: str) -> Iterator[str]:
-    yield f"    from: {found.base}"
+def _body(imported: ImportedSystem, name: str) -> Iterator[str]:
+    yield f"    from: {imported.base}"
     yield f"    name: {json.dumps(name)}"
-    yield f"    device: {found.device}"
+    yield f"    device: {imported.device}"
     group = ""
-    for field, (value, source) in found.fields.items():
+    for field, (value, source) in imported.fields.items():
         head, dot, inner = field.rpartition(".")
         if head != group and dot:
             yield f"    {head}:"
         group = head
         written = f"[{value}, {json.dumps(source)}]" if source else value
         yield f"    {'  ' if dot else ''}{inner}: {written}"
-    if found.cables:
+    if imported.cables:
         yield "    topology:"
-        for one in found.cables:
-            yield f"      - {_cable(one)}"
+        for cable in imported.cables:
+            yield f"      - {_cable(cable)}"
 
 
-def _cable(one: Cable) -> str:
+def _cable(cable: Cable) -> str:
     words = [
-        f"from: {one.source}, to: {one.target}, class: {one.link_class}",
-        f"bandwidth: {rate_text(one.bandwidth)}",
+        f"from: {cable.source}, to: {cable.target}, class: {cable.link_class}",
+        f"bandwidth: {rate_text(cable.bandwidth)}",
     ]
-    if one.latency:
-        words.append(f"latency: {time_text(one.latency)}")
-    if one.efficiency != 1.0:
-        words.append(f"efficiency: {one.efficiency:.6g}")
+    if cable.latency:
+        words.append(f"latency: {time_text(cable.latency)}")
+    if cable.efficiency != 1.0:
+        words.append(f"efficiency: {cable.efficiency:.6g}")
     return "{" + ", ".join(words) + "}"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from parsim.cluster.document import read_text
 from parsim.cluster.importers.astra import read_astra
-from parsim.cluster.importers.found import Found
 from parsim.cluster.importers.hwloc import read_hwloc
+from parsim.cluster.importers.imported import ImportedSystem
 from parsim.cluster.importers.markup import read_markup
 from parsim.cluster.importers.nccl import read_nccl
-from parsim.cluster.importers.rings import read_rings
+from parsim.cluster.importers.nccl_graph import read_rings
 from parsim.cluster.importers.smi import looks_like_table, read_table
 from parsim.errors import ScenarioError
+
+_MARKUP = {"system": read_nccl, "graphs": read_rings, "topology": read_hwloc}
 
 FORMATS = (
     "text of `nvidia-smi topo -m`, XML of NCCL_TOPO_DUMP_FILE or NCCL_GRAPH_DUMP_FILE, "
@@ -19,7 +22,7 @@ FORMATS = (
 )
 
 
-def import_topology(path: Path, device: str | None = None) -> Found:
+def import_topology(path: Path, device: str | None = None) -> ImportedSystem:
     """Read a topology in whichever known form it is.
 
     Args:
@@ -31,15 +34,11 @@ def import_topology(path: Path, device: str | None = None) -> Found:
             starts with file:line:column.
         CatalogError: the catalog has no such device, or one is needed.
     """
-    text, file = _text(path), str(path)
+    text, file = read_text(path), str(path)
     if text.lstrip("\ufeff \t\r\n").startswith("<"):
         root = read_markup(text, file)
-        if root.name == "system":
-            return read_nccl(root, file, device)
-        if root.name == "graphs":
-            return read_rings(root, file, device)
-        if root.name == "topology":
-            return read_hwloc(root, file, device)
+        if root.name in _MARKUP:
+            return _MARKUP[root.name](root, file, device)
         allowed = "system and graphs of NCCL, topology of hwloc"
         raise root.error(file, f"<{root.name}> is no known topology; allowed: {allowed}")
     if looks_like_table(text):
@@ -47,12 +46,3 @@ def import_topology(path: Path, device: str | None = None) -> Found:
     if "npus_count" in text:
         return read_astra(text, file, device)
     raise ScenarioError(f"{file}:1:1 is no known topology; allowed: {FORMATS}")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ScenarioError(f"{path}: is not UTF-8 text") from None
-    except OSError as error:
-        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from None

@@ -20,17 +20,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parsim.cluster.importers.found import Found, device_named
+from parsim.cluster.importers.imported import ImportedSystem, device_named
 from parsim.cluster.importers.markup import Element
 from parsim.cluster.importers.nccl import node_of
-from parsim.cluster.importers.tree import Tree
+from parsim.cluster.importers.nccl_tree import Tree
 
 _HOSTS = ("Package", "Socket")
 _VERBS = ("3", "OpenFabrics")
 _NVIDIA = "[10de:"
 
 
-def read_hwloc(root: Element, file: str, device: str | None) -> Found:
+def read_hwloc(root: Element, file: str, device: str | None) -> ImportedSystem:
     """The node that a file of lstopo describes.
 
     Raises:
@@ -53,9 +53,9 @@ class _Walk:
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
 
-    def below(self, one: Element, host: str | None) -> None:
+    def below(self, element: Element, host: str | None) -> None:
         """Objects of the machine: packages become hosts, bridges their PCI trees."""
-        for child in one.all("object"):
+        for child in element.all("object"):
             kind = child.text(self.tree.file, "type")
             if kind in _HOSTS:
                 self.below(child, self._host(child))
@@ -76,71 +76,65 @@ class _Walk:
         return f"host:{len(self.tree.hosts) - 1}"
 
     def _first_host(self) -> str:
-        """Of a machine whose file does not say which socket its bridges are at."""
+        """The only host of a machine whose file does not say at which socket its bridges are."""
         if not self.tree.hosts:
             self.tree.hosts.append(Element("cpu", {}, 1, 1))
         return "host:0"
 
-    def _pci(self, one: Element, above: str, rate: float | None) -> None:
+    def _pci(self, element: Element, above: str, rate: float | None) -> None:
         """A bridge and all below it, or a device; `rate` is the slowest link since `above`."""
-        rate = _least(rate, self._rate(one))
-        if one.attributes["type"] == "PCIDev":
-            self._device(one, above, rate)
+        rates = (rate, self._rate(element))
+        rate = min((known for known in rates if known is not None), default=None)
+        if element.attributes["type"] == "PCIDev":
+            self._device(element, above, rate)
             return
-        useful = [child for child in one.all("object") if any(_used(child))]
+        useful = [child for child in element.all("object") if any(_used(child))]
         part = above
-        if len(useful) > 1 and one.attributes.get("bridge_type") == "1-1":
+        if len(useful) > 1 and element.attributes.get("bridge_type") == "1-1":
             part, self.tree.switches = f"pcie:{self.tree.switches}", self.tree.switches + 1
             self.tree.parts.append((part, above, rate))
             rate = None
         for child in useful:
             self._pci(child, part, rate)
 
-    def _device(self, one: Element, above: str, rate: float | None) -> None:
-        busid = one.text(self.tree.file, "pci_busid")
-        named = Element("pci", {"busid": busid}, one.line, one.column)
-        if _is_gpu(one):
+    def _device(self, element: Element, above: str, rate: float | None) -> None:
+        busid = element.text(self.tree.file, "pci_busid")
+        named = Element("pci", {"busid": busid}, element.line, element.column)
+        if _is_gpu(element):
             self.tree.gpu(named, busid, above, rate)
         else:
             self.tree.net(named, above, rate)
 
-    def _rate(self, one: Element) -> float | None:
+    def _rate(self, element: Element) -> float | None:
         """Bytes/s of the link to the part above; None where it is not known or 0."""
-        if not one.attributes.get("pci_link_speed"):
+        if not element.attributes.get("pci_link_speed"):
             return None
-        return one.number(self.tree.file, "pci_link_speed") * 1e9 or None
+        return element.number(self.tree.file, "pci_link_speed") * 1e9 or None
 
 
-def _least(one: float | None, two: float | None) -> float | None:
-    return min((rate for rate in (one, two) if rate is not None), default=None)
-
-
-def _used(one: Element) -> Iterator[Element]:
+def _used(element: Element) -> Iterator[Element]:
     """Devices and interfaces at or below an object."""
-    if one.attributes.get("type") == "PCIDev" and (_is_gpu(one) or _is_interface(one)):
-        yield one
-    for child in one.all("object"):
+    kinds = {child.attributes.get("osdev_type") for child in element.all("object")}
+    wanted = _is_gpu(element) or not kinds.isdisjoint(_VERBS)
+    if element.attributes.get("type") == "PCIDev" and wanted:
+        yield element
+    for child in element.all("object"):
         yield from _used(child)
 
 
-def _is_gpu(one: Element) -> bool:
+def _is_gpu(element: Element) -> bool:
     """Class 0302, or a display (0300) of NVIDIA; a board's own display is none."""
-    kind = one.attributes.get("pci_type", "")
+    kind = element.attributes.get("pci_type", "")
     return kind.startswith("0302") or (kind.startswith("0300") and _NVIDIA in kind)
-
-
-def _is_interface(one: Element) -> bool:
-    kinds = {x.attributes.get("osdev_type") for x in one.all("object")}
-    return not kinds.isdisjoint(_VERBS)
 
 
 def _model(root: Element) -> str | None:
     """The catalog's device of the first GPU model that is named."""
     open_ = [root]
     while open_:
-        one = open_.pop()
-        for info in one.all("info"):
+        element = open_.pop()
+        for info in element.all("info"):
             if info.attributes.get("name") == "GPUModel":
                 return device_named(info.attributes.get("value", ""))
-        open_ += reversed(one.all("object"))
+        open_ += reversed(element.all("object"))
     return None

@@ -34,7 +34,7 @@ class Element:
 
     def all(self, name: str) -> list[Element]:
         """Children of a name."""
-        return [one for one in self.children if one.name == name]
+        return [child for child in self.children if child.name == name]
 
     def text(self, file: str, name: str) -> str:
         """An attribute.
@@ -58,8 +58,8 @@ class Element:
         except ValueError:
             value = float("nan")
         if not least <= value < float("inf"):
-            said = f"<{self.name}> {name}='{text}' must be a number of at least {least:g}"
-            raise self.error(file, said)
+            message = f"<{self.name}> {name}='{text}' must be a number of at least {least:g}"
+            raise self.error(file, message)
         return value
 
 
@@ -74,15 +74,17 @@ def read_markup(text: str, file: str) -> Element:
     open_: list[Element] = []
 
     def refuse(what: str) -> NoReturn:
-        place = f"{file}:{parser.CurrentLineNumber}:{parser.CurrentColumnNumber + 1}"
-        raise ScenarioError(f"{place} {what}")
+        position = f"{file}:{parser.CurrentLineNumber}:{parser.CurrentColumnNumber + 1}"
+        raise ScenarioError(f"{position} {what}")
 
     def start(name: str, attributes: dict[str, str]) -> None:
         if len(open_) == _DEEPEST:
             refuse(f"<{name}> stands within {_DEEPEST} others, which no topology needs")
-        one = Element(name, attributes, parser.CurrentLineNumber, parser.CurrentColumnNumber + 1)
-        (open_[-1].children if open_ else top).append(one)
-        open_.append(one)
+        element = Element(
+            name, attributes, parser.CurrentLineNumber, parser.CurrentColumnNumber + 1
+        )
+        (open_[-1].children if open_ else top).append(element)
+        open_.append(element)
 
     def end(_: str) -> None:
         open_.pop()
@@ -112,11 +114,11 @@ def read_markup(text: str, file: str) -> Element:
 
 def _not_xml(error: expat.ExpatError, open_: list[Element], file: str) -> ScenarioError:
     """Where an XML text is broken, and within which elements it ends."""
-    open_tags = "".join(f"<{one.name}>" for one in open_[-2:])
-    said = expat.ErrorString(error.code)
+    open_tags = "".join(f"<{element.name}>" for element in open_[-2:])
+    message = expat.ErrorString(error.code)
     if open_ and error.code == _ENDS_EARLY:
-        said = f"it ends within {open_tags}, so it is cut off"
-    return ScenarioError(f"{file}:{error.lineno}:{error.offset + 1} is not XML: {said}")
+        message = f"it ends within {open_tags}, so it is cut off"
+    return ScenarioError(f"{file}:{error.lineno}:{error.offset + 1} is not XML: {message}")
 
 
 _ENDS_EARLY = expat.errors.codes[expat.errors.XML_ERROR_NO_ELEMENTS]

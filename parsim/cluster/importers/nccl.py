@@ -18,14 +18,22 @@ pci says what it is, the order of bus ids which, and the catalog which links its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 
 from parsim.cluster.hardware import Cable
-from parsim.cluster.importers.found import (
+from parsim.cluster.importers.cables import (
+    Joined,
+    hub_or_mesh,
+    own_switches,
+    pcie_cable,
+    switched,
+)
+from parsim.cluster.importers.imported import (
     PCIE_BASE,
     Field,
-    Found,
+    ImportedSystem,
     NVLink,
     base_system,
     check_cables,
@@ -33,28 +41,25 @@ from parsim.cluster.importers.found import (
     rate_text,
 )
 from parsim.cluster.importers.markup import Element
-from parsim.cluster.importers.tree import Tree, order_of, walk
-from parsim.cluster.importers.wires import (
-    Joined,
-    direct,
-    hub_or_mesh,
-    own_switches,
-    pcie_cable,
-    switched,
-)
+from parsim.cluster.importers.nccl_tree import Tree, order_of, walk
 from parsim.cluster.topology.node_cables import MESHES
 from parsim.errors import CatalogError
 
 _NVSWITCH = "0x0680"
-_OF_SM = {70: "v100-sxm-32gb", 80: "a100-sxm-80gb", 90: "h100-sxm-80gb", 100: "b200-sxm",
-          103: "b300-sxm"}  # fmt: skip
+_OF_SM = {
+    70: "v100-sxm-32gb",
+    80: "a100-sxm-80gb",
+    90: "h100-sxm-80gb",
+    100: "b200-sxm",
+    103: "b300-sxm",
+}
 _PCIE_OF_SM = {80: "a100-pcie-80gb", 90: "h100-pcie-80gb"}
 # What GPUs reach between sockets, bytes/s: NCCL's figures by maker, for Intel from a model on.
 _CPU_RATES = {"AuthenticAMD": 16e9, "ppc64": 32e9, "arm64": 6e9}
 _INTEL = ((0xCF, 40e9), (0x8F, 22e9), (0x55, 10e9), (0, 6e9))
 
 
-def read_nccl(root: Element, file: str, device: str | None) -> Found:
+def read_nccl(root: Element, file: str, device: str | None) -> ImportedSystem:
     """The node that a dump describes.
 
     Raises:
@@ -64,7 +69,7 @@ def read_nccl(root: Element, file: str, device: str | None) -> Found:
     return node_of(walk(root, file), file, device, "topology dump of NCCL")
 
 
-def node_of(tree: Tree, file: str, device: str | None, form: str) -> Found:
+def node_of(tree: Tree, file: str, device: str | None, form: str) -> ImportedSystem:
     """The node of a tree of sockets, switches, devices and interfaces; `form` is the file's.
 
     Raises:
@@ -73,26 +78,28 @@ def node_of(tree: Tree, file: str, device: str | None, form: str) -> Found:
     """
     order = sorted(tree.gpus, key=order_of)
     known, notes = _device(tree, file, device)
-    made = nvlink_of(known)
-    joined = _usual(known, order, made, notes) if tree.bare else _nvlinks(tree, order, made)
-    base = base_system(made.base if joined.whole else PCIE_BASE)
+    nvlink = nvlink_of(known)
+    joined = _usual(known, order, nvlink, notes) if tree.bare else _nvlinks(tree, order, nvlink)
+    base = base_system(nvlink.base if joined.whole else PCIE_BASE)
     speed, used = _interfaces(tree)
     if used and not speed:
         notes.append(f"the speed of interfaces is not stated: taken as that of {base.id}")
     if len(used) < len(tree.nets):
         notes.append(f"{len(tree.nets) - len(used)} interfaces of other speeds are left out")
-    names = {f"gpu@{dev}": f"gpu:{place}" for place, dev in enumerate(order)}
-    names |= {f"net@{dev}": f"nic:{place}" for place, dev in enumerate(used)}
+    names = {f"gpu@{dev}": f"gpu:{index}" for index, dev in enumerate(order)}
+    names |= {f"net@{dev}": f"nic:{index}" for index, dev in enumerate(used)}
     cables = [*joined.cables]
     for part, above, rate in tree.parts:
         name = names.get(part, part)
         if "@" not in name:
-            cables.append(pcie_cable(name, above, made, base, rate))
-    cables = [*own_switches(cables), *_between_hosts(tree)]
+            cables.append(pcie_cable(name, above, nvlink, base, rate))
+    cables = own_switches(cables)
+    for a, b in combinations(range(len(tree.hosts)), 2):
+        cables.append(Cable(f"host:{a}", f"host:{b}", "cpu", _cpu_rate(tree.hosts[a], file)))
     check_cables(file, cables, len(order))
     source = f"{Path(file).name}: {form}"
     fields: dict[str, Field] = {"devices_per_node": (str(len(order)), source)}
-    fields |= joined.fields(base, source, made)
+    fields |= joined.fields(base, source, nvlink)
     if used:
         fields["network.nics_per_node"] = (str(len(used)), source)
         if speed:
@@ -100,7 +107,7 @@ def node_of(tree: Tree, file: str, device: str | None, form: str) -> Found:
     else:
         fields["network"] = ("null", "")
         notes.append("no interfaces are listed: one node only")
-    return Found(
+    return ImportedSystem(
         origin=source,
         base=base.id,
         device=known,
@@ -111,7 +118,7 @@ def node_of(tree: Tree, file: str, device: str | None, form: str) -> Found:
 
 
 def _device(tree: Tree, file: str, device: str | None) -> tuple[str, list[str]]:
-    """As said, else the usual device of the compute capability."""
+    """The named device, else the usual one of the compute capability."""
     if device is not None:
         return device, []
     if tree.bare:
@@ -128,43 +135,43 @@ def _device(tree: Tree, file: str, device: str | None) -> tuple[str, list[str]]:
     return known, [f"device taken from sm={capability}; another one: --device ID"]
 
 
-def _usual(known: str, order: Sequence[str], made: NVLink, notes: list[str]) -> Joined:
+def _usual(known: str, order: Sequence[str], nvlink: NVLink, notes: list[str]) -> Joined:
     """The links that such devices usually have: switches, eight V100 the DGX-1's mesh."""
-    base = base_system(made.base)
+    base = base_system(nvlink.base)
     notes.append(f"NVLinks are not stated: taken as those of {base.id}")
     if "pcie" in known or len(order) < 2:
-        return hub_or_mesh({}, len(order), made, base)
+        return hub_or_mesh({}, len(order), nvlink, base)
     if base.intra.fabric == "nvswitch":
-        return switched([made.links] * len(order), made, base)
+        return switched([nvlink.links] * len(order), nvlink, base)
     mesh = MESHES.get(len(order), ())
-    share = made.links // sum(mesh[0]) if mesh else 0
+    share = nvlink.links // sum(mesh[0]) if mesh else 0
     pairs = {(a, b): w * share for a, row in enumerate(mesh) for b, w in enumerate(row)}
     pairs = {(a, b): width for (a, b), width in pairs.items() if a < b and width}
-    return hub_or_mesh(pairs, len(order), made, base)
+    return hub_or_mesh(pairs, len(order), nvlink, base)
 
 
-def _nvlinks(tree: Tree, order: Sequence[str], made: NVLink) -> Joined:
+def _nvlinks(tree: Tree, order: Sequence[str], nvlink: NVLink) -> Joined:
     """To switches by the count of each device, else between the devices that targets name."""
-    base = base_system(made.base)
-    place_of = {tree.gpus[dev][1]: place for place, dev in enumerate(order)}
+    base = base_system(nvlink.base)
+    index_of = {tree.gpus[dev][1]: index for index, dev in enumerate(order)}
     to_switch = [0] * len(order)
     widths: Counter[tuple[int, int]] = Counter()
-    for place, dev in enumerate(order):
+    for index, dev in enumerate(order):
         for link in tree.gpus[dev][0].all("nvlink"):
             count = int(link.number(tree.file, "count", least=1))
             if link.text(tree.file, "tclass").startswith(_NVSWITCH):
-                to_switch[place] += count
+                to_switch[index] += count
                 continue
             target = link.text(tree.file, "target")
-            if target not in place_of:
-                said = f"<nvlink target='{target}'> is the busid of no <gpu> in the file"
-                raise link.error(tree.file, said)
-            widths[place, place_of[target]] += count
+            if target not in index_of:
+                message = f"<nvlink target='{target}'> is the busid of no <gpu> in the file"
+                raise link.error(tree.file, message)
+            widths[index, index_of[target]] += count
     if all(to_switch):
-        return switched(to_switch, made, base)
+        return switched(to_switch, nvlink, base)
     pairs = {(a, b): max(n, widths[b, a]) for (a, b), n in widths.copy().items() if a < b}
     pairs |= {(b, a): n for (a, b), n in widths.items() if b < a and (b, a) not in pairs}
-    return hub_or_mesh(pairs, len(order), made, base)
+    return hub_or_mesh(pairs, len(order), nvlink, base)
 
 
 def _interfaces(tree: Tree) -> tuple[float, list[str]]:
@@ -178,12 +185,6 @@ def _interfaces(tree: Tree) -> tuple[float, list[str]]:
     counts = Counter(speeds.values())
     most = max(counts, key=lambda speed: (counts[speed], speed))
     return most * 1e6 / 8, sorted((key for key in speeds if speeds[key] == most), key=order_of)
-
-
-def _between_hosts(tree: Tree) -> Iterator[Cable]:
-    for one in range(len(tree.hosts)):
-        for two in range(one + 1, len(tree.hosts)):
-            yield direct(f"host:{one}", f"host:{two}", "cpu", _cpu_rate(tree.hosts[one], tree.file))
 
 
 def _cpu_rate(host: Element, file: str) -> float:

@@ -16,12 +16,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations, product
 from pathlib import Path
 
 from parsim.cluster.hardware import Cable, System
-from parsim.cluster.importers.found import (
+from parsim.cluster.importers.cables import hub_or_mesh, own_switches, pcie_cable
+from parsim.cluster.importers.imported import (
     PCIE_BASE,
-    Found,
+    ImportedSystem,
     NVLink,
     base_system,
     check_cables,
@@ -29,7 +31,6 @@ from parsim.cluster.importers.found import (
     nvlink_of,
     rate_text,
 )
-from parsim.cluster.importers.wires import direct, hub_or_mesh, own_switches, pcie_cable
 from parsim.cluster.topology.node_cables import CPU_LINK
 from parsim.errors import CatalogError, ScenarioError
 
@@ -62,7 +63,7 @@ def looks_like_table(text: str) -> bool:
     return _ROW.search(_plain(text)) is not None
 
 
-def read_table(text: str, file: str, device: str | None) -> Found:
+def read_table(text: str, file: str, device: str | None) -> ImportedSystem:
     """The node that a table shows.
 
     Raises:
@@ -75,7 +76,7 @@ def read_table(text: str, file: str, device: str | None) -> Found:
     if known is None:
         seen = f"the devices '{names[0]}' are not in the catalog" if names else "no device is named"
         raise CatalogError(f"{file}: {seen}; say which they are, e.g. --device h100-sxm-80gb")
-    return _found(table, file, known)
+    return _imported(table, file, known)
 
 
 def _plain(text: str) -> str:
@@ -123,8 +124,8 @@ def _columns(header: str, file: str, number: int) -> list[str]:
     end = next((i for i, word in enumerate(words) if word in ("CPU", "NUMA")), len(words))
     if end == 0 or (len(words) > 1 and words[1] in _CELLS):
         raise ScenarioError(f"{file}:{max(number, 1)}:1 lacks the header GPU0 GPU1 ...")
-    for place, word in enumerate(words[:end]):
-        if word in words[:place]:
+    for index, word in enumerate(words[:end]):
+        if word in words[:index]:
             column = header.rindex(word) + 1
             raise ScenarioError(f"{file}:{number}:{column} {word} is a column twice")
     return words[:end]
@@ -134,14 +135,14 @@ def _row(
     words: Sequence[str], columns: Sequence[str], file: str, number: int, line: str
 ) -> Iterator[tuple[tuple[str, str], str]]:
     name = words[0]
-    for place, column in enumerate(columns, 1):
-        cell = words[place] if place < len(words) else ""
+    for index, column in enumerate(columns, 1):
+        cell = words[index] if index < len(words) else ""
         if (cell == "X") != (name == column) or not _known(cell):
             where = line.find(cell, line.find(name) + len(name)) + 1 if cell else len(line) + 1
-            said = f"'{cell}'" if cell else "nothing"
+            text = f"'{cell}'" if cell else "nothing"
             why = "X stands where row and column are one" if _known(cell) else _ALLOWED
             raise ScenarioError(
-                f"{file}:{number}:{where} {name} has {said} under {column}; {why}; "
+                f"{file}:{number}:{where} {name} has {text} under {column}; {why}; "
                 f"a column may be missing"
             )
         yield (name, column), "SYS" if cell == "SOC" else cell
@@ -157,28 +158,31 @@ def _check_symmetric(
     lines: Mapping[str, int],
     file: str,
 ) -> None:
-    for one in columns:
-        for two in columns:
-            if cells[one, two] != cells[two, one]:
-                raise ScenarioError(
-                    f"{file}:{lines[two]}:1 {two} has {cells[two, one]} under {one}, but {one} "
-                    f"has {cells[one, two]} under {two}; both are one way"
-                )
+    for first, second in combinations(columns, 2):
+        if cells[first, second] != cells[second, first]:
+            raise ScenarioError(
+                f"{file}:{lines[second]}:1 {second} has {cells[second, first]} under {first}, "
+                f"but {first} has {cells[first, second]} under {second}; both are one way"
+            )
 
 
-def _found(table: Table, file: str, device: str) -> Found:
-    made = nvlink_of(device)
+def _imported(table: Table, file: str, device: str) -> ImportedSystem:
+    nvlink = nvlink_of(device)
     devices = len(table.devices)
     widths = {
         (a, b): int(_NVLINKS.fullmatch(cell)[1])  # type: ignore[index]
-        for a in range(devices)
-        for b in range(a + 1, devices)
+        for a, b in combinations(range(devices), 2)
         if (cell := table.cells[table.devices[a], table.devices[b]]).startswith("NV")
     }
-    joined = hub_or_mesh(widths, devices, made, base_system(made.base))
-    base = base_system(made.base if joined.whole else PCIE_BASE)
-    nics, left = _used_nics(table)
-    cables = [*joined.cables, *own_switches(list(_tree(table, nics, made, base, device)))]
+    joined = hub_or_mesh(widths, devices, nvlink, base_system(nvlink.base))
+    base = base_system(nvlink.base if joined.whole else PCIE_BASE)
+    # interfaces that share a switch with a device, else all
+    near = [
+        nic for nic in table.nics if any(table.cells[nic, gpu] in _SWITCH for gpu in table.devices)
+    ]
+    nics = near or table.nics
+    left = [nic for nic in table.nics if nic not in nics]
+    cables = [*joined.cables, *own_switches(list(_tree(table, nics, nvlink, base, device)))]
     check_cables(file, cables, devices)
     notes = list(joined.notes)
     if left:
@@ -187,58 +191,44 @@ def _found(table: Table, file: str, device: str) -> Found:
         notes.append("no interfaces are listed: one node only")
     source = f"{Path(file).name}: nvidia-smi topo -m"
     fields = {"devices_per_node": (str(devices), source)}
-    fields |= joined.fields(base, source, made)
+    fields |= joined.fields(base, source, nvlink)
     if nics:
         fields["network.nics_per_node"] = (str(len(nics)), source)
-        fields["network.nic_bandwidth"] = _as_base(base)
+        rate = base.network.nic_bandwidth if base.network else 25e9
+        assumed = f"assumed as {base.id}: the table has no speeds"
+        fields["network.nic_bandwidth"] = (rate_text(rate), assumed)
     else:
         fields["network"] = ("null", "")
-    return Found(
+    return ImportedSystem(
         origin=source, base=base.id, device=device, fields=fields, cables=cables, notes=notes
     )
 
 
-def _as_base(base: System) -> tuple[str, str]:
-    rate = base.network.nic_bandwidth if base.network else 25e9
-    return rate_text(rate), f"assumed as {base.id}: the table has no speeds"
-
-
-def _used_nics(table: Table) -> tuple[list[str], list[str]]:
-    """Interfaces that share a switch with a device, else all; and those left out."""
-    near = [
-        nic for nic in table.nics if any(table.cells[nic, gpu] in _SWITCH for gpu in table.devices)
-    ]
-    if not near:
-        return list(table.nics), []
-    return near, [nic for nic in table.nics if nic not in near]
-
-
 def _tree(
-    table: Table, nics: Sequence[str], made: NVLink, base: System, device: str
+    table: Table, nics: Sequence[str], nvlink: NVLink, base: System, device: str
 ) -> Iterator[Cable]:
     """Switches of the parts that PIX and PXB join, hosts of those that PHB and NODE join too."""
     parts = [*table.devices, *nics]
-    part_of = {name: f"gpu:{place}" for place, name in enumerate(table.devices)}
-    part_of |= {name: f"nic:{place}" for place, name in enumerate(nics)}
+    part_of = {name: f"gpu:{index}" for index, name in enumerate(table.devices)}
+    part_of |= {name: f"nic:{index}" for index, name in enumerate(nics)}
     switches = _groups(table, parts, _SWITCH)
     hosts = _groups(table, parts, (*_SWITCH, *_BRIDGE))
-    host_of = {name: f"host:{place}" for place, group in enumerate(hosts) for name in group}
+    host_of = {name: f"host:{index}" for index, group in enumerate(hosts) for name in group}
     grace = device.startswith("gb")
     shared = [group for group in switches if len(group) > 1]
-    for place, group in enumerate(shared):
-        yield pcie_cable(f"pcie:{place}", host_of[group[0]], made, base)
+    for index, group in enumerate(shared):
+        yield pcie_cable(f"pcie:{index}", host_of[group[0]], nvlink, base)
         for name in group:
             if not (grace and name in table.devices):
-                yield pcie_cable(part_of[name], f"pcie:{place}", made, base)
+                yield pcie_cable(part_of[name], f"pcie:{index}", nvlink, base)
     for name in (name for group in switches for name in group):
         if grace and name in table.devices:
             rate = base.intra.c2c_bandwidth or 450e9
-            yield direct(part_of[name], host_of[name], "c2c", rate)
+            yield Cable(part_of[name], host_of[name], "c2c", rate)
         elif not any(name in group for group in shared):
-            yield pcie_cable(part_of[name], host_of[name], made, base)
-    for one in range(len(hosts)):
-        for two in range(one + 1, len(hosts)):
-            yield direct(f"host:{one}", f"host:{two}", "cpu", CPU_LINK[made.generation])
+            yield pcie_cable(part_of[name], host_of[name], nvlink, base)
+    for a, b in combinations(range(len(hosts)), 2):
+        yield Cable(f"host:{a}", f"host:{b}", "cpu", CPU_LINK[nvlink.generation])
 
 
 def _groups(table: Table, parts: Sequence[str], cells: Sequence[str]) -> list[list[str]]:
@@ -249,22 +239,21 @@ def _groups(table: Table, parts: Sequence[str], cells: Sequence[str]) -> list[li
     """
     hosts = len(cells) > len(_SWITCH)
     beside = table.affinity
+    both = list(product(parts, parts))
     pairs = [
-        (one, two)
-        for one in parts
-        for two in parts
-        if table.cells[one, two] in cells
-        or (hosts and one in beside and beside[one] == beside.get(two))
+        (a, b)
+        for a, b in both
+        if table.cells[a, b] in cells or (hosts and a in beside and beside[a] == beside.get(b))
     ]
-    told = any(not table.cells[one, two].startswith(("NV", "X")) for one in parts for two in parts)
-    if hosts and not pairs and not told:
+    known = any(not table.cells[pair].startswith(("NV", "X")) for pair in both)
+    if hosts and not pairs and not known:
         half = (len(parts) + 1) // 2
-        pairs = [(parts[0 if place < half else half], one) for place, one in enumerate(parts)]
-    group = {name: name for name in parts}
-    for one, two in pairs:
-        old, new = group[two], group[one]
-        group = {name: new if held == old else held for name, held in group.items()}
-    found: dict[str, list[str]] = {}
+        pairs = [(parts[0 if index < half else half], part) for index, part in enumerate(parts)]
+    first = {name: name for name in parts}
+    for a, b in pairs:
+        old, new = first[b], first[a]
+        first = {name: new if head == old else head for name, head in first.items()}
+    groups: dict[str, list[str]] = {}
     for name in parts:
-        found.setdefault(group[name], []).append(name)
-    return list(found.values())
+        groups.setdefault(first[name], []).append(name)
+    return list(groups.values())

@@ -1,4 +1,4 @@
-"""The graph of directed links of a cluster, its routes and its bisection.
+"""A cluster comes in; the graph of its directed links, with routes and bisections, leaves.
 
     gpu:0 ── nvswitch:0 ── gpu:1                                                  in a node
     gpu:0 ── pcie:0.0 ── nic:0.0 ── leaf:0.0 ── nic:1.0 ── pcie:1.0 ── gpu:8     on one rail

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
-from numpy.typing import NDArray
 
+from parsim.arrays import Flags
 from parsim.cluster.topology.graph import Graph
 
 _SAMPLE = 80
@@ -32,7 +32,7 @@ def bisection(graph: Graph) -> float:
     return _Flow(graph, half, _used(graph)).largest()
 
 
-def _used(graph: Graph) -> NDArray[np.bool_]:
+def _used(graph: Graph) -> Flags:
     """Links of the kinds (of both ends, class) on routes of the first and the last device."""
     last = len(graph.devices) - 1
     some = {*range(min(_SAMPLE, last + 1)), *range(0, last + 1, last // _SAMPLE + 1), last}
@@ -48,7 +48,7 @@ def _used(graph: Graph) -> NDArray[np.bool_]:
 class _Flow:
     """Dinic's algorithm on the graph with each half of the devices melted into one part."""
 
-    def __init__(self, graph: Graph, half: int, used: NDArray[np.bool_]) -> None:
+    def __init__(self, graph: Graph, half: int, used: Flags) -> None:
         melted = np.arange(len(graph.nodes))
         melted[graph.devices[:half]] = self.start = len(graph.nodes)
         melted[graph.devices[half:]] = self.end = len(graph.nodes) + 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from parsim.cluster.groups import Order, node_systems, rank_devices
 from parsim.cluster.hardware import Cable, Cluster, System
-from parsim.cluster.mixed import Order, node_systems, rank_devices
 from parsim.cluster.topology.fabrics import fabric_cables
 from parsim.cluster.topology.graph import Graph, make_graph
 from parsim.cluster.topology.mixed_fabric import mixed_fabric
@@ -17,12 +17,8 @@ from parsim.errors import CatalogError
 def build_graph(cluster: Cluster, seed: int = 0, order: Order = None) -> Graph:
     """Graph of a cluster, its ranks placed, its failed parts taken out.
 
-    Nodes of a mixed cluster hang on the network in the order of their groups.
-
-    Args:
-        cluster: the nodes.
-        seed: changes which of several equal routes a pair of devices gets.
-        order: in which a plan's ranks fill the nodes of a mixed cluster.
+    Nodes of a mixed cluster hang on the network in the order of their groups; a plan's ranks fill
+    them in `order`. `seed` changes which of several equal routes a pair of devices gets.
 
     Raises:
         CatalogError: a fabric that cannot be built, a failed part that does not exist, or devices
@@ -33,7 +29,7 @@ def build_graph(cluster: Cluster, seed: int = 0, order: Order = None) -> Graph:
     graph = make_graph(_cables(cluster), devices, seed)
     if cluster.failed:
         graph = graph.without(*cluster.failed)
-    if cluster.failed or any(one.topology for one in cluster.systems):
+    if cluster.failed or any(system.topology for system in cluster.systems):
         _check_joined(cluster, graph)
     if cluster.placement is None and order is None:
         return graph
@@ -42,16 +38,16 @@ def build_graph(cluster: Cluster, seed: int = 0, order: Order = None) -> Graph:
 
 def _cables(cluster: Cluster) -> Iterator[Cable]:
     systems = node_systems(cluster)
-    kinds = {id(one): node_cables(one) for one in systems}
+    kinds = {id(cable): node_cables(cable) for cable in systems}
     nics: list[list[str]] = []
     first = 0
     for node, system in enumerate(systems):
         local, count = kinds[id(system)], system.devices_per_node
-        for one in local:
+        for cable in local:
             yield replace(
-                one,
-                source=_global(one.source, node, first, count),
-                target=_global(one.target, node, first, count),
+                cable,
+                source=_global(cable.source, node, first, count),
+                target=_global(cable.target, node, first, count),
             )
         nics.append([_global(nic, node, first, count) for nic in _nics(local)])
         first += count
@@ -62,9 +58,11 @@ def _between(
     cluster: Cluster, systems: Sequence[System], nics: Sequence[Sequence[str]]
 ) -> Iterator[Cable]:
     """The cables of the network that joins the nodes' interfaces."""
-    networks = [one.network for one in systems if one.network is not None]
+    networks = [system.network for system in systems if system.network is not None]
     switches = cluster.system.network
-    bare = next((one for one, own in zip(systems, nics, strict=True) if not own), None)
+    bare = next(
+        (system for system, node_nics in zip(systems, nics, strict=True) if not node_nics), None
+    )
     if switches is None:
         return
     if cluster.num_nodes > 1 and bare is not None:
@@ -73,14 +71,16 @@ def _between(
             f"{cluster.num_nodes} cannot be joined; add cables to nic:0, ... or use nodes=1"
         )
     if bare is None:
-        alike = all(one == switches for one in networks)
-        made = fabric_cables(switches, nics)
-        yield from made if alike else mixed_fabric(switches, networks, nics)
+        alike = all(system == switches for system in networks)
+        cables = fabric_cables(switches, nics)
+        yield from cables if alike else mixed_fabric(switches, networks, nics)
 
 
 def _nics(cables: Sequence[Cable]) -> list[str]:
     """Interfaces of a node by their number."""
-    named = {end for one in cables for end in (one.source, one.target) if end.startswith("nic:")}
+    named = {
+        end for cable in cables for end in (cable.source, cable.target) if end.startswith("nic:")
+    }
     return sorted(named, key=lambda name: int(name.partition(":")[2]))
 
 

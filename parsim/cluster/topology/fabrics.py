@@ -13,6 +13,8 @@ down-links over `oversubscription`, evenly over the spines. Interfaces' efficien
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from math import prod
 
@@ -34,17 +36,17 @@ def fabric_cables(network: Network, nics: Nics) -> Iterator[Cable]:
 
 def _rail_optimised(network: Network, nics: Nics) -> Iterator[Cable]:
     rails = min(network.rails or len(nics[0]), len(nics[0]))
-    for node, own in enumerate(nics):
+    for node, node_nics in enumerate(nics):
         group = node // network.nodes_per_leaf
-        for place, nic in enumerate(own):
-            yield _port(network, nic, f"leaf:{group}.{place % rails}")
+        for index, nic in enumerate(node_nics):
+            yield _port(network, nic, f"leaf:{group}.{index % rails}")
     ports = -(-len(nics[0]) // rails)
     yield from _spines(network, len(nics), [f".{rail}" for rail in range(rails)], ports)
 
 
 def _fat_tree(network: Network, nics: Nics) -> Iterator[Cable]:
-    for node, own in enumerate(nics):
-        for nic in own:
+    for node, node_nics in enumerate(nics):
+        for nic in node_nics:
             yield _port(network, nic, f"leaf:{node // network.nodes_per_leaf}")
     yield from _spines(network, len(nics), [""], len(nics[0]))
 
@@ -71,9 +73,9 @@ def _torus(dimensions: int, network: Network, nics: Nics) -> Iterator[Cable]:
     for node in range(len(nics)):
         for axis, size in enumerate(shape):
             stride = prod(shape[axis + 1 :])
-            place = node // stride % size
-            other = node + ((place + 1) % size - place) * stride
-            if size > 2 or (size == 2 and place == 0):
+            coordinate = node // stride % size
+            other = node + ((coordinate + 1) % size - coordinate) * stride
+            if size > 2 or (size == 2 and coordinate == 0):
                 lanes = 2 if size == 2 else 1
                 yield _cable(network, f"router:{node}", f"router:{other}", "cable", rate * lanes)
 
@@ -88,7 +90,7 @@ def torus_shape(nodes: int, dimensions: int) -> tuple[int, ...]:
     left = nodes
     for axis in range(dimensions, 0, -1):
         root = round(left ** (1 / axis))
-        size = next(one for one in range(max(root, 1), 0, -1) if left % one == 0)
+        size = next(factor for factor in range(max(root, 1), 0, -1) if left % factor == 0)
         shape.append(size)
         left //= size
     shape[-1] *= left
@@ -100,21 +102,9 @@ def torus_shape(nodes: int, dimensions: int) -> tuple[int, ...]:
     return tuple(sorted(shape, reverse=True))
 
 
-def _ring(network: Network, nics: Nics) -> Iterator[Cable]:
-    return _torus(1, network, nics)
-
-
-def _torus_2d(network: Network, nics: Nics) -> Iterator[Cable]:
-    return _torus(2, network, nics)
-
-
-def _torus_3d(network: Network, nics: Nics) -> Iterator[Cable]:
-    return _torus(3, network, nics)
-
-
 def _routers(network: Network, nics: Nics, per_router: int = 1) -> Iterator[Cable]:
-    for node, own in enumerate(nics):
-        for nic in own:
+    for node, node_nics in enumerate(nics):
+        for nic in node_nics:
             yield _port(network, nic, f"router:{node // per_router}")
 
 
@@ -132,47 +122,35 @@ def _dragonfly(network: Network, nics: Nics) -> Iterator[Cable]:
     members = [range(g * size, min(routers, (g + 1) * size)) for g in range(groups)]
     rate = network.node_bandwidth
     for group in members:
-        for one, two in combinations(group, 2):
-            yield _cable(network, f"router:{one}", f"router:{two}", "cable", rate)
+        for first, second in combinations(group, 2):
+            yield _cable(network, f"router:{first}", f"router:{second}", "cable", rate)
     ports = size * per_router
-    for one, two in combinations(range(groups), 2):
-        lanes = max(1, min(len(members[one]), len(members[two]), ports // (groups - 1)))
+    for first, second in combinations(range(groups), 2):
+        lanes = max(1, min(len(members[first]), len(members[second]), ports // (groups - 1)))
         each = rate * ports / (groups - 1) / lanes / network.oversubscription
         for lane in range(lanes):
             ends = [
-                members[own][((peer - (peer > own)) * lanes + lane) % len(members[own])]
-                for own, peer in ((one, two), (two, one))
+                members[side][((peer - (peer > side)) * lanes + lane) % len(members[side])]
+                for side, peer in ((first, second), (second, first))
             ]
             yield _cable(network, f"router:{ends[0]}", f"router:{ends[1]}", "global", each)
 
 
 def _port(network: Network, nic: str, switch: str) -> Cable:
     """An interface's cable; half of the network's latency, wherever the switch stands."""
-    return Cable(
-        source=nic,
-        target=switch,
-        link_class="nic",
-        bandwidth=network.nic_bandwidth,
-        latency=network.latency / 2,
-        efficiency=network.efficiency,
-    )
+    port = _cable(network, nic, switch, "nic", network.nic_bandwidth)
+    return replace(port, latency=network.latency / 2)
 
 
-def _cable(network: Network, one: str, two: str, link_class: LinkClass, rate: float) -> Cable:
-    return Cable(
-        source=one,
-        target=two,
-        link_class=link_class,
-        bandwidth=rate,
-        efficiency=network.efficiency,
-    )
+def _cable(network: Network, source: str, target: str, link_class: LinkClass, rate: float) -> Cable:
+    return Cable(source, target, link_class, rate, efficiency=network.efficiency)
 
 
 _FABRICS: Mapping[str, Callable[[Network, Nics], Iterator[Cable]]] = {
     "rail-optimised": _rail_optimised,
     "fat-tree": _fat_tree,
-    "ring": _ring,
-    "torus-2d": _torus_2d,
-    "torus-3d": _torus_3d,
+    "ring": partial(_torus, 1),
+    "torus-2d": partial(_torus, 2),
+    "torus-3d": partial(_torus, 3),
     "dragonfly": _dragonfly,
 }

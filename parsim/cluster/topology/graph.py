@@ -9,14 +9,11 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from parsim.arrays import Array, Flags, Index
 from parsim.cluster.hardware import Cable, LinkClass, check_placement
 from parsim.cluster.topology.routes import Neighbours, shortest
 from parsim.errors import CatalogError, did_you_mean
-
-Array = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 # What a link costs a route, by class. Integers, so that equal routes are exactly equal. NVLink is
 # preferred to PCI Express, and two NVLinks to two spine links: NCCL sends to another rail through
@@ -63,13 +60,13 @@ class Graph:
     """
 
     nodes: tuple[str, ...]
-    source: Indices
-    target: Indices
+    source: Index
+    target: Index
     link_class: tuple[LinkClass, ...]
     capacity: Array
     effective: Array
     latency: Array
-    devices: Indices
+    devices: Index
     seed: int = 0
     _routes: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, repr=False)
     _near: list[tuple[Neighbours, Neighbours]] = field(default_factory=list, repr=False)
@@ -109,7 +106,7 @@ class Graph:
         return self._route(self._device(rank_a), self._device(rank_b))
 
     def route_between(self, part_a: str, part_b: str) -> tuple[int, ...]:
-        """As `route`, between any two parts, such as a device and its host.
+        """Links from one part to another, in order, such as from a device to its host.
 
         Raises:
             CatalogError: there is no such part, or no way.
@@ -119,14 +116,14 @@ class Graph:
     def _route(self, start: int, end: int) -> tuple[int, ...]:
         if start == end:
             return ()
-        found = self._routes.get((start, end))
-        if found is None:
+        route = self._routes.get((start, end))
+        if route is None:
             leaving, arriving = self._neighbours()
-            found = shortest(leaving, arriving, self.effective, start, end, self.seed)
-            if not found:
+            route = shortest(leaving, arriving, self.effective, start, end, self.seed)
+            if not route:
                 raise CatalogError(f"there is no way from {self.nodes[start]} to {self.nodes[end]}")
-            self._routes[start, end] = found
-        return found
+            self._routes[start, end] = route
+        return route
 
     def crossed(self, ranks: Sequence[int]) -> Mapping[LinkClass, int]:
         """Links that a ring over the ranks crosses: class -> number of different links."""
@@ -158,16 +155,16 @@ class Graph:
 
     def joined(self, cables: Iterable[Cable]) -> Graph:
         """The graph with further cables, to parts that it has or to new ones."""
-        names = {name: place for place, name in enumerate(self.nodes)}
+        names = {name: index for index, name in enumerate(self.nodes)}
         listed = list(cables)
         ends = [
-            (names.setdefault(one.source, len(names)), names.setdefault(one.target, len(names)))
-            for one in listed
+            (names.setdefault(cable.source, len(names)), names.setdefault(cable.target, len(names)))
+            for cable in listed
         ]
         pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
-        capacity = np.repeat([one.bandwidth for one in listed], 2)
-        efficiency = np.repeat([one.efficiency for one in listed], 2)
-        classes = tuple(name for one in listed for name in (one.link_class, one.link_class))
+        capacity = np.repeat([cable.bandwidth for cable in listed], 2)
+        efficiency = np.repeat([cable.efficiency for cable in listed], 2)
+        classes = tuple(name for cable in listed for name in (cable.link_class, cable.link_class))
         return replace(
             self,
             nodes=tuple(names),
@@ -176,7 +173,9 @@ class Graph:
             link_class=(*self.link_class, *classes),
             capacity=np.concatenate([self.capacity, capacity]),
             effective=np.concatenate([self.effective, capacity * efficiency]),
-            latency=np.concatenate([self.latency, np.repeat([c.latency for c in listed], 2)]),
+            latency=np.concatenate(
+                [self.latency, np.repeat([cable.latency for cable in listed], 2)]
+            ),
             _routes={},
             _near=[],
             _places={},
@@ -190,7 +189,7 @@ class Graph:
         """
         if not factor > 0.0:
             raise CatalogError(f"factor={factor} of {name} must be above 0; use without() instead")
-        chosen = np.array([one == name for one in self.link_class])
+        chosen = np.array([link_class == name for link_class in self.link_class])
         times = np.where(chosen if chosen.any() else self._touched(name), factor, 1.0)
         return replace(
             self,
@@ -211,31 +210,32 @@ class Graph:
 
     def cut_off(self) -> tuple[str, ...]:
         """Devices that the first device has no way to."""
-        _, arriving = self._neighbours()
-        leaving, _ = self._neighbours()
+        leaving, arriving = self._neighbours()
         reached = _reached(leaving, int(self.devices[0])) & _reached(arriving, int(self.devices[0]))
-        return tuple(self.nodes[one] for one in self.devices.tolist() if one not in reached)
+        return tuple(
+            self.nodes[device] for device in self.devices.tolist() if device not in reached
+        )
 
-    def _touched(self, name: str) -> NDArray[np.bool_]:
+    def _touched(self, name: str) -> Flags:
         """Which links belong to a part or a cable."""
         source, arrow, target = name.partition("->")
-        one = self._part(source)
+        start = self._part(source)
         if not arrow:
-            return np.asarray((self.source == one) | (self.target == one))
-        two = self._part(target)
-        found = (self.source == one) & (self.target == two)
-        found |= (self.source == two) & (self.target == one)
-        if not found.any():
+            return np.asarray((self.source == start) | (self.target == start))
+        end = self._part(target)
+        links = (self.source == start) & (self.target == end)
+        links |= (self.source == end) & (self.target == start)
+        if not links.any():
             raise CatalogError(f"no cable joins {source} and {target}")
-        return np.asarray(found)
+        return np.asarray(links)
 
     def _part(self, name: str) -> int:
         if not self._places:
-            self._places.update((one, place) for place, one in enumerate(self.nodes))
+            self._places.update((part, index) for index, part in enumerate(self.nodes))
         if name not in self._places:
             hint = did_you_mean(name, self.nodes[:2000])
-            said = f"there is no part '{name}'{hint}; parts are {_examples(self.nodes)}"
-            raise CatalogError(said)
+            message = f"there is no part '{name}'{hint}; parts are {_examples(self.nodes)}"
+            raise CatalogError(message)
         return self._places[name]
 
     def _device(self, rank: int) -> int:

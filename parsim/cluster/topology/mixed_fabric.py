@@ -25,29 +25,30 @@ from parsim.cluster.topology.fabrics import Nics, fabric_cables
 
 
 def mixed_fabric(switches: Network, networks: Sequence[Network], nics: Nics) -> Iterator[Cable]:
-    """All cables between nodes, each with a network and interfaces of its own.
+    """All cables between nodes, each with one of `networks` and interfaces of its own.
 
-    Args:
-        switches: what is above the interfaces.
-        networks: of each node.
-        nics: the names of its interfaces.
+    `switches` is what is above the interfaces.
 
     Raises:
         CatalogError: a torus that the nodes do not fill.
     """
-    latency = max(one.latency for one in networks) / 2
+    latency = max(network.latency for network in networks) / 2
     for cable in fabric_cables(switches, nics):
         if cable.link_class == "nic":
-            own = networks[_place(cable.source)]
+            network = networks[_place(cable.source)]
             yield replace(
-                cable, bandwidth=own.nic_bandwidth, efficiency=own.efficiency, latency=latency
+                cable,
+                bandwidth=network.nic_bandwidth,
+                efficiency=network.efficiency,
+                latency=latency,
             )
         elif cable.link_class == "spine":
-            yield _scaled(cable, _uplink_share(switches, networks, nics, _place(cable.source)))
+            share = _uplink_share(switches, networks, nics, _place(cable.source))
+            yield replace(cable, bandwidth=cable.bandwidth * share)
         elif cable.link_class == "cable" and switches.fabric != "dragonfly":
             ends = (networks[_place(end)] for end in (cable.source, cable.target))
-            least = min(one.node_bandwidth for one in ends)
-            yield _scaled(cable, least / switches.node_bandwidth)
+            least = min(network.node_bandwidth for network in ends)
+            yield replace(cable, bandwidth=cable.bandwidth * (least / switches.node_bandwidth))
         else:
             yield cable
 
@@ -55,10 +56,6 @@ def mixed_fabric(switches: Network, networks: Sequence[Network], nics: Nics) -> 
 def _place(name: str) -> int:
     """The first number of a part: the node of nic:3.1 and router:3, the leaf group of leaf:3.0."""
     return int(name.partition(":")[2].partition(".")[0])
-
-
-def _scaled(cable: Cable, times: float) -> Cable:
-    return replace(cable, bandwidth=cable.bandwidth * times)
 
 
 def _uplink_share(switches: Network, networks: Sequence[Network], nics: Nics, group: int) -> float:

@@ -71,25 +71,21 @@ def node_cables(system: System) -> tuple[Cable, ...]:
         return tuple(_hub(system, "memory", "shared-memory"))
     if system.intra.fabric == "pcie":
         return tuple(_pcie_tree(system))
-    links = _mesh if system.intra.fabric == "nvlink-mesh" else _nvswitch
-    return (*links(system), *(_c2c(system) if system.intra.c2c_bandwidth else _pcie_tree(system)))
-
-
-def _nvswitch(system: System) -> Iterator[Cable]:
-    return _hub(system, "nvswitch", "nvlink")
+    mesh = system.intra.fabric == "nvlink-mesh"
+    links = _mesh(system) if mesh else _hub(system, "nvswitch", "nvlink")
+    return (*links, *(_c2c(system) if system.intra.c2c_bandwidth else _pcie_tree(system)))
 
 
 def _hub(system: System, name: str, link_class: LinkClass) -> Iterator[Cable]:
-    intra = system.intra
     for device in range(system.devices_per_node):
-        yield Cable(
-            source=f"gpu:{device}",
-            target=name,
-            link_class=link_class,
-            bandwidth=intra.bandwidth,
-            latency=intra.latency / 2,
-            efficiency=intra.efficiency,
-        )
+        yield _half_hop(system.intra, f"gpu:{device}", name, link_class)
+
+
+def _half_hop(intra: IntraNode, source: str, target: str, link_class: LinkClass) -> Cable:
+    """A cable of the fabric to a switch, or whatever takes the place of one."""
+    latency, efficiency = intra.latency / 2, intra.efficiency
+    rate = intra.bandwidth
+    return Cable(source, target, link_class, rate, latency=latency, efficiency=efficiency)
 
 
 def _mesh(system: System) -> Iterator[Cable]:
@@ -100,14 +96,14 @@ def _mesh(system: System) -> Iterator[Cable]:
             f"system {system.id}: fabric nvlink-mesh with devices_per_node={devices} is not known; "
             f"allowed: 2 (a bridged pair), {len(DGX1_LINKS)} (the DGX-1); others write a topology"
         )
-    for one, two in combinations(range(devices), 2):
-        width = MESHES[devices][one][two]
+    for first, second in combinations(range(devices), 2):
+        width = MESHES[devices][first][second]
         if width:
             yield Cable(
-                source=f"gpu:{one}",
-                target=f"gpu:{two}",
-                link_class="nvlink",
-                bandwidth=intra.bandwidth * width / sum(MESHES[devices][one]),
+                f"gpu:{first}",
+                f"gpu:{second}",
+                "nvlink",
+                intra.bandwidth * width / sum(MESHES[devices][first]),
                 latency=intra.latency,
                 efficiency=intra.efficiency,
             )
@@ -133,7 +129,8 @@ def _pcie_tree(system: System) -> Iterator[Cable]:
         host = f"host:{switch * sockets // switches}"
         yield _slot(system, f"pcie:{switch}" if nics >= switches else host, f"nic:{nic}")
     for socket in range(1, sockets):
-        yield _between_sockets(system, f"host:{socket - 1}", f"host:{socket}")
+        rate = CPU_LINK[generation_of(system.intra)]
+        yield Cable(f"host:{socket - 1}", f"host:{socket}", "cpu", rate)
 
 
 def _devices_per_switch(system: System, nics: int) -> int:
@@ -147,12 +144,8 @@ def _c2c(system: System) -> Iterator[Cable]:
     """Devices on their Grace by NVLink-C2C, interfaces on the Grace of their device."""
     devices, network = system.devices_per_node, system.network
     for device in range(devices):
-        yield Cable(
-            source=f"gpu:{device}",
-            target=f"host:{device // _DEVICES_PER_GRACE}",
-            link_class="c2c",
-            bandwidth=system.intra.c2c_bandwidth or 0.0,
-        )
+        host = f"host:{device // _DEVICES_PER_GRACE}"
+        yield Cable(f"gpu:{device}", host, "c2c", system.intra.c2c_bandwidth or 0.0)
     nics = network.nics_per_node if network else 0
     for nic in range(nics):
         device = nic * devices // nics
@@ -161,17 +154,9 @@ def _c2c(system: System) -> Iterator[Cable]:
 
 def _pcie(system: System, part: str, above: str) -> Cable:
     """A link of the tree: the fabric's own where that is PCI Express, else a slot."""
-    intra = system.intra
-    if intra.fabric != "pcie":
+    if system.intra.fabric != "pcie":
         return _slot(system, part, above)
-    return Cable(
-        source=part,
-        target=above,
-        link_class="pcie",
-        bandwidth=intra.bandwidth,
-        latency=intra.latency / 2,
-        efficiency=intra.efficiency,
-    )
+    return _half_hop(system.intra, part, above, "pcie")
 
 
 def _slot(system: System, part: str, above: str) -> Cable:
@@ -185,18 +170,7 @@ def _slot(system: System, part: str, above: str) -> Cable:
     fits = [rate for level, rate in PCIE_X16.items() if level >= usual and rate >= nic]
     rate = fits[0] if fits else nic
     reached = network.efficiency * nic / rate if network else 0.0
-    return Cable(
-        source=part,
-        target=above,
-        link_class="pcie",
-        bandwidth=rate,
-        efficiency=max(PCIE_EFFICIENCY, reached),
-    )
-
-
-def _between_sockets(system: System, one: str, two: str) -> Cable:
-    rate = CPU_LINK[generation_of(system.intra)]
-    return Cable(source=one, target=two, link_class="cpu", bandwidth=rate)
+    return Cable(part, above, "pcie", rate, efficiency=max(PCIE_EFFICIENCY, reached))
 
 
 def generation_of(intra: IntraNode) -> Generation:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-import numpy as np
-from numpy.typing import NDArray
+from parsim.arrays import Array
 
 Neighbours = list[list[tuple[int, int, int]]]
 """For each part its links: (part at the other end, weight, index of the link)."""
@@ -20,20 +19,15 @@ Neighbours = list[list[tuple[int, int, int]]]
 def shortest(
     leaving: Neighbours,
     arriving: Neighbours,
-    width: NDArray[np.float64],
+    width: Array,
     start: int,
     end: int,
     seed: int,
 ) -> tuple[int, ...]:
-    """Links of the chosen route, in order; empty where there is none.
+    """Links of the chosen route between two different parts, in order; empty where there is none.
 
-    Args:
-        leaving: links that leave each part.
-        arriving: links that arrive at each part.
-        width: bytes/s of each link, for the choice among equal routes.
-        start: part to go from.
-        end: part to go to, another one.
-        seed: of the hash that chooses where width does not.
+    `width`, bytes/s of each link, chooses among equal routes, and where it does not, a hash with
+    `seed`.
     """
     ahead, back = _Side(leaving, start), _Side(arriving, end)
     best = _meet(ahead, back)
@@ -110,7 +104,7 @@ def _rest(ahead: _Side, back: _Side, arriving: Neighbours, best: int) -> dict[in
 def _walk(
     leaving: Neighbours,
     rest: dict[int, int],
-    width: NDArray[np.float64],
+    width: Array,
     start: int,
     end: int,
     mixed: int,
@@ -120,16 +114,12 @@ def _walk(
     route: list[int] = []
     part = start
     while part != end:
-        ways = [
-            (
-                (min(float(width[link]), _narrowest(leaving, rest, width, target, narrowest)),
-                 float(width[link])),
-                target,
-                link,
-            )
-            for target, weight, link in leaving[part]
-            if rest.get(target) == rest[part] - weight
-        ]  # fmt: skip
+        ways = []
+        for target, weight, link in leaving[part]:
+            if rest.get(target) == rest[part] - weight:
+                first = float(width[link])
+                later = _narrowest(leaving, rest, width, target, narrowest)
+                ways.append(((min(first, later), first), target, link))
         widest = max(way[0] for way in ways)
         equal = [way for way in ways if way[0] == widest]
         _, part, link = equal[_mixed(mixed, part, len(route)) % len(equal)]
@@ -140,24 +130,24 @@ def _walk(
 def _narrowest(
     leaving: Neighbours,
     rest: dict[int, int],
-    width: NDArray[np.float64],
+    width: Array,
     part: int,
     known: dict[int, float],
 ) -> float:
     """Width of the narrowest link on the widest of the shortest ways from a part to the end."""
     order, open_ = [part], {part}
-    for one in order:
-        for target, weight, _ in leaving[one]:
-            if rest.get(target) != rest[one] - weight or target in known or target in open_:
+    for node in order:
+        for target, weight, _ in leaving[node]:
+            if rest.get(target) != rest[node] - weight or target in known or target in open_:
                 continue
             open_.add(target)
             order.append(target)
-    for one in sorted(order, key=lambda found: rest[found]):
-        if one not in known:
-            known[one] = max(
+    for node in sorted(order, key=lambda node: rest[node]):
+        if node not in known:
+            known[node] = max(
                 min(float(width[link]), known[target])
-                for target, weight, link in leaving[one]
-                if rest.get(target) == rest[one] - weight
+                for target, weight, link in leaving[node]
+                if rest.get(target) == rest[node] - weight
             )
     return known[part]
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-import numpy as np
-from numpy.typing import NDArray
-
+from parsim.arrays import Index
 from parsim.cluster.background import Place, Stream
 from parsim.cluster.hardware import Cable
 from parsim.cluster.topology.graph import Graph
@@ -38,16 +36,16 @@ def with_storage(graph: Graph, bandwidth: float) -> Graph:
     if top is None:
         raise CatalogError("there is no switch between nodes, so storage has nowhere to hang on")
     cables = [
-        Cable(source=name, target=STORAGE, link_class="storage", bandwidth=bandwidth)
+        Cable(name, STORAGE, "storage", bandwidth)
         for name, kind in zip(graph.nodes, kinds, strict=True)
         if kind == top
     ]
-    disks = Cable(source=STORAGE, target=DISKS, link_class="storage", bandwidth=bandwidth)
+    disks = Cable(STORAGE, DISKS, "storage", bandwidth)
     return graph.joined([*cables, disks])
 
 
 def stream_links(
-    graph: Graph, stream: Stream, devices: Sequence[int], node_of: NDArray[np.int64]
+    graph: Graph, stream: Stream, devices: Sequence[int], node_of: Index
 ) -> dict[int, float]:
     """Links that a stream of some devices' nodes crosses, and how many flows' worth on each.
 
@@ -60,14 +58,14 @@ def stream_links(
     """
     used: dict[int, float] = {}
     for parts, share in _ways(graph, (stream.source, stream.target), devices, node_of):
-        for one, two in pairwise(parts):
-            for link in graph.route_between(one, two):
+        for start, end in pairwise(parts):
+            for link in graph.route_between(start, end):
                 used[link] = used.get(link, 0.0) + share
     return used
 
 
 def _ways(
-    graph: Graph, ends: tuple[Place, Place], devices: Sequence[int], node_of: NDArray[np.int64]
+    graph: Graph, ends: tuple[Place, Place], devices: Sequence[int], node_of: Index
 ) -> Iterator[Way]:
     turned = ends[0] == "storage" or ends == ("hosts", "devices")
     inner, outer = reversed(ends) if turned else ends
@@ -76,17 +74,13 @@ def _ways(
         for device, node in zip(devices, nodes, strict=True):
             name = f"gpu:{device}"
             end = DISKS if outer == "storage" else finder.nearest_host(name, node)
-            yield _turned((name, end), turned), 1.0
+            yield ((end, name) if turned else (name, end)), 1.0
         return
     for node in sorted(set(nodes)):
         nics = finder.of_node("nic", node)
         for nic in nics:
-            host = finder.nearest_host(nic, node)
-            yield _turned((host, nic, DISKS), turned), 1.0 / len(nics)
-
-
-def _turned(parts: tuple[str, ...], turned: bool) -> tuple[str, ...]:
-    return parts[::-1] if turned else parts
+            parts = (finder.nearest_host(nic, node), nic, DISKS)
+            yield (parts[::-1] if turned else parts), 1.0 / len(nics)
 
 
 class _Ends:
@@ -97,8 +91,8 @@ class _Ends:
         self.parts: dict[tuple[str, int], list[str]] = {}
         joined = set(graph.source.tolist())
         for name in (graph.nodes[part] for part in sorted(joined)):
-            kind, _, place = name.partition(":")
-            node = place.partition(".")[0]
+            kind, _, number = name.partition(":")
+            node = number.partition(".")[0]
             if kind in ("host", "nic") and node.isdigit():
                 self.parts.setdefault((kind, int(node)), []).append(name)
 
@@ -108,13 +102,13 @@ class _Ends:
         Raises:
             CatalogError: it has none.
         """
-        found = self.parts.get((kind, node))
-        if not found:
+        parts = self.parts.get((kind, node))
+        if not parts:
             raise CatalogError(
                 f"node {node} has no part {kind}:...; background traffic needs one: add cables to "
                 f"it to the topology, or leave the stream out"
             )
-        return found
+        return parts
 
     def nearest_host(self, part: str, node: int) -> str:
         """The host with the fewest links on the way; the first of equal ones."""

@@ -18,23 +18,34 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.checkpoint import Checkpoints
-from executor.checkpoint_folder import whole
-from executor.checkpoint_record import what_is_trained
-from executor.data import Corpus, batches, replica_rows
-from executor.faults import PeerError
-from executor.mesh import replica_index
+from executor.checkpoint.checkpoints import Checkpoints
+from executor.checkpoint.folder import whole
+from executor.checkpoint.record import what_is_trained
+from executor.devices.mesh import replica_index
+from executor.devices.process_group import process_group
+from executor.faults.reports import PeerError
 from executor.parallel.buckets import local_tensor
-from executor.train import Trainer, build_trainer, process_group
+from executor.parallel.context import replica_rows
+from executor.training.text import Corpus, batches
+from executor.training.trainer import Trainer, build_trainer
 from parsim.errors import InputError
 from parsim.model.reader import model_spec
 from parsim.plan import Plan
 from tests.executor.launch import die_with_parent, results
 
 SPEC = replace(
-    model_spec("gpt2"), num_layers=4, hidden_size=64, num_attention_heads=4, num_key_value_heads=4,
-    head_dim=16, ffn_hidden_size=128, vocab_size=256, seq_len=32, positions=32, dropout=True,
-)  # fmt: skip
+    model_spec("gpt2"),
+    num_layers=4,
+    hidden_size=64,
+    num_attention_heads=4,
+    num_key_value_heads=4,
+    head_dim=16,
+    ffn_hidden_size=128,
+    vocab_size=256,
+    seq_len=32,
+    positions=32,
+    dropout=True,
+)
 MIXTURE = replace(SPEC, num_experts=4, experts_per_token=2, expert_ffn_hidden_size=64)
 PLANS = {
     2: {
@@ -47,8 +58,9 @@ PLANS = {
         "zero3 bf16": Plan(precision="bf16", dp_shard=2, zero_stage=3),
         "tp": Plan(precision="fp32", tp=2),
         "tp sp bf16": Plan(precision="bf16", tp=2, sequence_parallel=True),
-        "pp interleaved": Plan(precision="fp32", pp=2, num_microbatches=4,
-                               schedule="interleaved_1f1b", v=2),
+        "pp interleaved": Plan(
+            precision="fp32", pp=2, num_microbatches=4, schedule="interleaved_1f1b", v=2
+        ),
     },
     4: {
         "hsdp": Plan(precision="fp32", dp_replicate=2, dp_shard=2, zero_stage=3),
@@ -56,11 +68,12 @@ PLANS = {
         "pp zero1": Plan(precision="bf16", pp=2, dp_shard=2, zero_stage=1, num_microbatches=4),
         "pp zero3": Plan(precision="fp32", pp=2, dp_shard=2, zero_stage=3, num_microbatches=2),
         "ep zero1 bf16": Plan(precision="bf16", dp_shard=4, zero_stage=1, ep=2),
-        "ep etp tp": Plan(precision="fp32", dp_replicate=2, tp=2, ep=2, etp=2,
-                          sequence_parallel=True),
+        "ep etp tp": Plan(
+            precision="fp32", dp_replicate=2, tp=2, ep=2, etp=2, sequence_parallel=True
+        ),
         "zero3 tp": Plan(precision="fp32", dp_shard=2, zero_stage=3, tp=2),
     },
-}  # fmt: skip
+}
 CPU = torch.device("cpu")
 CORPUS = Corpus.load()
 
@@ -79,9 +92,12 @@ def train(trainer: Trainer, losses: list[float], upto: int) -> list[float]:
     plan = trainer.plan
     rows = replica_rows(plan.global_batch_size, replica_index(plan, dist.get_rank()), plan.dp)
     source = batches(
-        CORPUS, seed=0, global_batch_size=plan.global_batch_size, seq_len=SPEC.seq_len,
+        CORPUS,
+        seed=0,
+        global_batch_size=plan.global_batch_size,
+        seq_len=SPEC.seq_len,
         first_step=len(losses),
-    )  # fmt: skip
+    )
     for tokens, targets in source:
         if len(losses) == upto:
             return losses

@@ -8,10 +8,10 @@ from dataclasses import replace
 import torch
 import torch.distributed as dist
 
-from executor.calibration.groups import RankGroups
-from executor.calibration.kernels import Bench
-from executor.calibration.links import link_choice, link_samples
-from executor.train import process_group
+from executor.calibration.cases.rank_groups import RankGroups
+from executor.calibration.timing.bench import Bench
+from executor.calibration.timing.links import link_choice, link_samples
+from executor.devices.process_group import process_group
 from parsim.cluster.reader import load_catalog
 from tests.executor.launch import results
 

@@ -7,25 +7,27 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from executor.loss import IGNORED
-from executor.memory import step_bytes
-from executor.module import OUTPUT_TABLE, TOKEN_TABLE
-from executor.optimizer import OptimizerConfig, StageOptimizer, gradient_norm
+from executor.measure.gradients import gather_gradients, max_relative_error, reference
+from executor.measure.memory import step_bytes
+from executor.model.loss import IGNORED
+from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE
 from executor.parallel.buckets import local_tensor
-from executor.parallel.context import own_part
+from executor.parallel.context import rank_part
 from executor.parallel.data import whole_tensor
-from executor.train import Trainer, build_trainer
-from executor.verify import gather_gradients, max_relative_error, mean_loss, reference
+from executor.training.optimizer import OptimizerConfig, StageOptimizer, gradient_norm
+from executor.training.trainer import Trainer, build_trainer
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, Recompute
 from tests.executor.workers.specs import SPECS
@@ -48,6 +50,18 @@ def masked(plan: Plan, spec: TransformerSpec) -> tuple[torch.Tensor, torch.Tenso
     return tokens, targets.masked_fill(~counted, IGNORED)
 
 
+def mean_loss(losses: Sequence[Tensor | float], mesh: DeviceMesh, plan: Plan) -> float:
+    """The mean over micro-batches, replicas and context ranks, on ranks that have losses."""
+    total = torch.tensor(0.0, dtype=torch.float64)
+    for loss in losses:
+        total += float(loss) / (len(losses) * plan.dp * plan.cp)
+    total = total.to(mesh.device_type)
+    for axis in ("dp_replicate", "dp_shard"):
+        if mesh[axis].size() > 1:
+            dist.all_reduce(total, group=mesh[axis].get_group())
+    return float(total)
+
+
 class Case:
     """One plan, ready to run steps."""
 
@@ -65,7 +79,7 @@ class Case:
     def step(self) -> float | None:
         """Forward and backward; the mean loss of the global batch where it is known."""
         batch = self.batch(self.plan, self.spec)
-        tokens, targets = own_part(self.spec, self.plan, dist.get_rank(), batch)
+        tokens, targets = rank_part(self.spec, self.plan, dist.get_rank(), batch)
         losses = self.trainer.gradients(tokens, targets)
         return mean_loss(losses, self.trainer.mesh, self.plan) if losses else None
 
@@ -186,7 +200,7 @@ def standing(case: Case) -> dict[str, Any]:
     case.trainer.optimizer = optimizer
     case.step()
     optimizer.step()
-    parameters = [p for one in case.trainer.replicas for p in one.stage.parameters()]
+    parameters = [p for replica in case.trainer.replicas for p in replica.stage.parameters()]
     storages = {
         tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
         for tensor in _standing(case.trainer)
@@ -228,7 +242,7 @@ def against_same_precision(case: Case) -> dict[str, Any]:
 def update_error(case: Case, expected: dict[str, torch.Tensor]) -> float:
     """Largest error of the parameters after one SGD update, relative to the largest update."""
     rate = SGD.learning_rate
-    named = [item for one in case.trainer.replicas for item in one.stage.named_parameters()]
+    named = [item for replica in case.trainer.replicas for item in replica.stage.named_parameters()]
     before = {name: whole_tensor(p.detach()).clone() for name, p in named}
     case.trainer.optimizer.step()
     gaps = []

@@ -13,13 +13,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.loss import IGNORED
-from executor.measure import mean_over_ranks
-from executor.mesh import coordinates, replica_index
-from executor.parallel.context import own_part
-from executor.tolerance import judge
-from executor.train import build_trainer, process_group
-from executor.verify import gather_gradients
+from executor.devices.mesh import coordinates, replica_index
+from executor.devices.process_group import process_group
+from executor.measure.gradients import gather_gradients
+from executor.measure.steps import mean_over_ranks
+from executor.measure.tolerance import judge
+from executor.model.loss import IGNORED
+from executor.parallel.context import rank_part
+from executor.training.trainer import build_trainer
 from parsim.errors import PlanError
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
@@ -47,7 +48,7 @@ def verified(spec: TransformerSpec, plan: Plan) -> dict[str, Any]:
         trainer = build_trainer(spec, plan, device=CPU, seed=SEED)
     except PlanError as error:
         return {"refused": str(error)}
-    mine = own_part(spec, plan, dist.get_rank(), (tokens, targets))
+    mine = rank_part(spec, plan, dist.get_rank(), (tokens, targets))
     trainer.gradients(*mine)
     losses = trainer.gradients(*mine)
     loss = mean_over_ranks(losses, CPU)

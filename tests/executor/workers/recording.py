@@ -12,21 +12,30 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from executor.data import Corpus, batches
-from executor.measure import Batch
-from executor.parallel.context import own_part
-from executor.record import record_steps
-from executor.train import Trainer, build_trainer, process_group
+from executor.devices.process_group import process_group
+from executor.measure.record import record_steps
+from executor.measure.steps import Batch
+from executor.parallel.context import rank_part
+from executor.training.text import Corpus, batches
+from executor.training.trainer import Trainer, build_trainer
 from parsim.model.reader import model_spec
 from parsim.plan import Plan
 from tests.executor.launch import die_with_parent, results
 
 CPU = torch.device("cpu")
 SPEC = replace(
-    model_spec("gpt2"), num_layers=4, hidden_size=64, num_attention_heads=4, head_dim=16,
-    num_key_value_heads=4, ffn_hidden_size=128, vocab_size=256, seq_len=32, positions=32,
+    model_spec("gpt2"),
+    num_layers=4,
+    hidden_size=64,
+    num_attention_heads=4,
+    head_dim=16,
+    num_key_value_heads=4,
+    ffn_hidden_size=128,
+    vocab_size=256,
+    seq_len=32,
+    positions=32,
     dropout=False,
-)  # fmt: skip
+)
 
 MIXTURE = replace(SPEC, num_experts=4, experts_per_token=2, expert_ffn_hidden_size=64)
 
@@ -80,7 +89,7 @@ def shares(which: Plan) -> Iterator[Batch]:
     for batch in batches(
         Corpus.load(), seed=0, global_batch_size=which.global_batch_size, seq_len=SPEC.seq_len
     ):
-        tokens, targets = own_part(SPEC, which, dist.get_rank(), batch)
+        tokens, targets = rank_part(SPEC, which, dist.get_rank(), batch)
         yield tokens, targets
 
 

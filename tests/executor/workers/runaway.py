@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-import executor.train
-from executor.__main__ import main
-from executor.faults import finish
-from executor.optimizer import OptimizerConfig
+import executor.training.trainer
+from executor.faults.reports import finish
+from executor.run.command import main
+from executor.training.optimizer import OptimizerConfig
 
-vars(executor.train)["OptimizerConfig"] = partial(OptimizerConfig, learning_rate=1e30)
+vars(executor.training.trainer)["OptimizerConfig"] = partial(OptimizerConfig, learning_rate=1e30)
 
 if __name__ == "__main__":
     finish(main())

@@ -9,24 +9,36 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from executor.data import Corpus, batches, replica_rows
-from executor.mesh import replica_index
-from executor.train import build_trainer, process_group
-from executor.verify import gather_gradients, max_relative_error, reference
+from executor.devices.mesh import replica_index
+from executor.devices.process_group import process_group
+from executor.measure.gradients import gather_gradients, max_relative_error, reference
+from executor.parallel.context import replica_rows
+from executor.training.text import Corpus, batches
+from executor.training.trainer import build_trainer
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, Recompute
 from tests.executor.launch import die_with_parent, results
 
 SMALL: dict[str, Any] = {
-    "num_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "head_dim": 16,
-    "vocab_size": 256, "seq_len": 32,
-}  # fmt: skip
+    "num_layers": 4,
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "head_dim": 16,
+    "vocab_size": 256,
+    "seq_len": 32,
+}
 SPECS = (
-    replace(model_spec("gpt2"), **SMALL, num_key_value_heads=4, ffn_hidden_size=128,
-            positions=32, dropout=False),
+    replace(
+        model_spec("gpt2"),
+        **SMALL,
+        num_key_value_heads=4,
+        ffn_hidden_size=128,
+        positions=32,
+        dropout=False,
+    ),
     replace(model_spec("llama3-8b"), **SMALL, num_key_value_heads=2, ffn_hidden_size=96),
-)  # fmt: skip
+)
 
 
 def plan(**fields: object) -> Plan:
@@ -49,22 +61,24 @@ PLANS = {
         plan(pp=2, dp_shard=2, zero_stage=1, num_microbatches=4),
         plan(pp=2, dp_shard=2, zero_stage=2, num_microbatches=4),
         plan(pp=2, dp_shard=2, zero_stage=3, num_microbatches=4),
-        plan(pp=2, tp=2, sequence_parallel=True, num_microbatches=4,
-             schedule="interleaved_1f1b", v=2),
+        plan(
+            pp=2, tp=2, sequence_parallel=True, num_microbatches=4, schedule="interleaved_1f1b", v=2
+        ),
     ],
     8: [
         plan(pp=2, dp_shard=2, zero_stage=2, tp=2, num_microbatches=4),
         plan(pp=2, dp_replicate=2, tp=2, sequence_parallel=True, num_microbatches=4),
     ],
-}  # fmt: skip
+}
 
 
 def error_of(spec: TransformerSpec, which: Plan) -> float:
     trainer = build_trainer(spec, which, device=torch.device("cpu"), seed=0)
     tokens, targets = next(
-        batches(Corpus.load(), seed=0, global_batch_size=which.global_batch_size,
-                seq_len=spec.seq_len)
-    )  # fmt: skip
+        batches(
+            Corpus.load(), seed=0, global_batch_size=which.global_batch_size, seq_len=spec.seq_len
+        )
+    )
     rows = replica_rows(which.global_batch_size, replica_index(which, dist.get_rank()), which.dp)
     trainer.gradients(tokens[rows], targets[rows])
     found = gather_gradients(trainer.replicas, trainer.mesh, which)

@@ -78,7 +78,9 @@ def test_every_number_of_a_device_has_a_source(id: str) -> None:
         plain -= {"fp8_efficiency"}
     expected = {field for field in plain if "." not in field} | peaks
     # a factor of 1 or a time of 0 says nothing and needs no source
-    neutral = {one.name for one in fields(Device) if getattr(device, one.name) == one.default}
+    neutral = {
+        listed.name for listed in fields(Device) if getattr(device, listed.name) == listed.default
+    }
     assert set(device.sources) | neutral >= expected >= set(device.sources)
     assert "devices.yaml" not in device.sources.values()
 

@@ -84,4 +84,4 @@ def test_processors_use_gloo_unless_told_otherwise(tmp_path: Path) -> None:
 def test_every_shipped_curve_tells_its_source() -> None:
     curves = [c for system in load_catalog().systems.values() for c in system.curves]
     assert len(curves) >= 20
-    assert all("make fit-collectives" in one.source for one in curves)
+    assert all("make fit-collectives" in curve.source for curve in curves)

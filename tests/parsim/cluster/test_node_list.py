@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from parsim.cluster.node_list import free_devices, read_nodes
 from parsim.errors import InputError
-from parsim.report.together import node_list
+from parsim.report.text.tables import numbers
 
 
 @pytest.mark.parametrize(
@@ -21,11 +21,11 @@ def test_a_list_is_read(text: str, nodes: tuple[int, ...]) -> None:
 
 @given(st.lists(st.integers(0, 200), min_size=1, unique=True))
 def test_what_is_printed_is_read_again(nodes: list[int]) -> None:
-    assert read_nodes(node_list(tuple(nodes))) == tuple(nodes)
+    assert read_nodes(numbers(tuple(nodes), ",")) == tuple(nodes)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "no node"),
         ("0-", "no node"),
@@ -38,8 +38,8 @@ def test_what_is_printed_is_read_again(nodes: list[int]) -> None:
         ("0-9999999", "0 to 16383"),
     ],
 )
-def test_what_is_no_list_is_refused(text: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_what_is_no_list_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         read_nodes(text)
 
 

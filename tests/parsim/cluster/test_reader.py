@@ -108,7 +108,7 @@ CASES = {
     "field of an older file": (
         "devices:\n  mine: {from: t4, gemm_wave_loss: 0.2}\n",
         "my.yaml:2:20 devices.mine.gemm_wave_loss is no longer a field; write "
-        "gemm_wave_quantisation (0 to 1, see parsim/cost/gemm.py) instead",
+        "gemm_wave_quantisation (0 to 1, see parsim/cost/kernel/gemm.py) instead",
     ),
     "efficiency that no kernel reaches": (
         "devices:\n  mine: {from: t4, gemm_efficiency: 1.31}\n",

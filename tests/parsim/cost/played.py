@@ -51,9 +51,9 @@ def played(
     def stream(numbers: list[int]) -> Process:
         for number in numbers:
             task = program[number]
-            for one in task.after:
-                if not done[one].processed:
-                    yield done[one]
+            for awaited in task.after:
+                if not done[awaited].processed:
+                    yield done[awaited]
             seconds = float(task.seconds[column])
             start[number] = env.now
             if task.stream == COMPUTE:

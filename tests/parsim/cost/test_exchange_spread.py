@@ -8,7 +8,7 @@ import pytest
 
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
-from parsim.cost.collectives import SPREAD
+from parsim.cost.collective.collectives import SPREAD
 from parsim.cost.exchange_spread import exchange_spread
 from parsim.cost.job import Job
 from parsim.cost.software import software
@@ -32,20 +32,22 @@ def test_one_rank_has_nothing_to_be_unsure_of() -> None:
 
 
 def test_inside_a_node_by_hand() -> None:
-    found = exchange_spread(job(), Plan(tp=8), within=0.3, after=0.0)
-    assert found == pytest.approx(0.3 * SPREAD["node"][2])  # 2048 x 6144 x 2 B = 25 MB
+    spread = exchange_spread(job(), Plan(tp=8), within=0.3, after=0.0)
+    assert spread == pytest.approx(0.3 * SPREAD["node"][2])  # 2048 x 6144 x 2 B = 25 MB
 
 
 def test_replicas_across_nodes_by_hand() -> None:
-    found = exchange_spread(job(4), Plan(tp=8, dp_replicate=4), within=0.0, after=0.2)
-    assert found == pytest.approx(0.2 * SPREAD["across"][3])
+    spread = exchange_spread(job(4), Plan(tp=8, dp_replicate=4), within=0.0, after=0.2)
+    assert spread == pytest.approx(0.2 * SPREAD["across"][3])
 
 
 def test_inside_and_after_are_independent() -> None:
     plan = Plan(tp=8, dp_replicate=4)
-    one, other = (exchange_spread(job(4), plan, within=w, after=a) for w, a in ((0.3, 0), (0, 0.2)))
+    inside, other = (
+        exchange_spread(job(4), plan, within=w, after=a) for w, a in ((0.3, 0), (0, 0.2))
+    )
     both = exchange_spread(job(4), plan, within=0.3, after=0.2)
-    assert both == pytest.approx((one**2 + other**2) ** 0.5)
+    assert both == pytest.approx((inside**2 + other**2) ** 0.5)
 
 
 def test_calibrated_collectives_are_surer() -> None:

@@ -11,12 +11,27 @@ from parsim.errors import CatalogError
 
 STATED = {f.name for f in fields(Software)} - {"id", "description", "reasons"}
 SHARES = ("overlap", "tp_overlap_backward")
-AMOUNTS = ("traffic", "scores_traffic", "launch_cost", "host_spread", "microbatch_overhead",
-           "loss_bytes", "loss_kept", "optimizer_bytes", "optimizer_fixed",
-           "workspace")  # fmt: skip
-FLAGS = ("fused_attention", "fused_gradient_accumulation", "overlap_grad_reduce",
-         "overlap_param_gather", "overlap_p2p", "scatter_p2p",
-         "tp_overlap")  # fmt: skip
+AMOUNTS = (
+    "traffic",
+    "scores_traffic",
+    "launch_cost",
+    "host_spread",
+    "microbatch_overhead",
+    "loss_bytes",
+    "loss_kept",
+    "optimizer_bytes",
+    "optimizer_fixed",
+    "workspace",
+)
+FLAGS = (
+    "fused_attention",
+    "fused_gradient_accumulation",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "overlap_p2p",
+    "scatter_p2p",
+    "tp_overlap",
+)
 
 
 @pytest.fixture(params=sorted(software_catalog()))

@@ -14,7 +14,7 @@ from parsim.cost.software import software
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanTable
-from parsim.sim.memory import static_bytes
+from parsim.sim.memory.categories import static_bytes
 
 GB = 1e9
 
@@ -92,5 +92,5 @@ def test_fsdp_over_fp32_parameters(gradients: str) -> None:
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
 def test_context_parallel_ranks_share_states_out(zero_stage: int) -> None:
     table = PlanTable.of([Plan(zero_stage=zero_stage, dp_shard=2, cp=4)])
-    found = sum(float(x[0, 0]) for x in static_bytes(job(), table, np.array([[1.0]])))
-    assert found == sum(static(1.0, sharded(zero_stage, 8)))
+    memory = sum(float(x[0, 0]) for x in static_bytes(job(), table, np.array([[1.0]])))
+    assert memory == sum(static(1.0, sharded(zero_stage, 8)))

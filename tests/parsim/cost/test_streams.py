@@ -44,8 +44,8 @@ def test_it_is_what_an_event_simulation_finds(program: list[Task], speeds: list[
     ran = run(program, np.array(speeds))
     for column, speed in enumerate(speeds):
         start, end = played(program, speed, column)
-        assert [one[column] for one in ran.start] == pytest.approx(start, abs=1e-9)
-        assert [one[column] for one in ran.end] == pytest.approx(end, abs=1e-9)
+        assert [times[column] for times in ran.start] == pytest.approx(start, abs=1e-9)
+        assert [times[column] for times in ran.end] == pytest.approx(end, abs=1e-9)
         assert ran.duration[column] == pytest.approx(max(end), abs=1e-9)
 
 
@@ -57,7 +57,7 @@ def test_bounds_and_parts(program: list[Task], speeds: list[float]) -> None:
     assert (ran.duration <= sum(total(program, s) for s in STREAMS) + 1e-9).all()
     parts = ran.compute + ran.late + sum(ran.exposed.values(), np.zeros(COLUMNS))
     assert parts == pytest.approx(ran.duration, abs=1e-9)
-    assert all((one >= 0.0).all() for one in ran.exposed.values())
+    assert all((waited >= 0.0).all() for waited in ran.exposed.values())
     assert (ran.late >= -1e-9).all()
 
 
@@ -96,9 +96,12 @@ def task(stream: str, seconds: float, *after: int) -> Task:
 
 
 @given(
-    st.floats(0.0, 10.0), st.floats(0.0, 10.0), st.integers(1, 9), st.floats(0.05, 1.0),
+    st.floats(0.0, 10.0),
+    st.floats(0.0, 10.0),
+    st.integers(1, 9),
+    st.floats(0.05, 1.0),
     st.booleans(),
-)  # fmt: skip
+)
 def test_equal_pieces_in_closed_form(
     compute: float, wire: float, pieces: int, speed: float, before: bool
 ) -> None:
@@ -135,7 +138,7 @@ def test_waits_are_charged_to_the_stream_that_is_late() -> None:
         ],
         np.array([0.5]),
     )
-    assert [one[0] for one in ran.start] == [0.0, 2.0, 2.0, 6.0, 6.0]
-    assert [one[0] for one in ran.end] == [2.0, 4.0, 6.0, 8.0, 9.0]
-    assert {name: one[0] for name, one in ran.exposed.items()} == {"dp": 2.0, "tp": 2.0 + 1.0}
+    assert [times[0] for times in ran.start] == [0.0, 2.0, 2.0, 6.0, 6.0]
+    assert [times[0] for times in ran.end] == [2.0, 4.0, 6.0, 8.0, 9.0]
+    assert {name: times[0] for name, times in ran.exposed.items()} == {"dp": 2.0, "tp": 2.0 + 1.0}
     assert (ran.compute[0], ran.late[0]) == (2.0, 2.0)

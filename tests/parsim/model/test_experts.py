@@ -34,7 +34,7 @@ PUBLISHED = {
 def test_published_counts_in_all_and_for_one_token(name: str) -> None:
     model = build_transformer(model_spec(name))
     total, active = PUBLISHED[name]
-    unused = model.embedding.parameters if name.startswith("gpt-oss") else 0
+    unused = model.layers[0].parameters if name.startswith("gpt-oss") else 0
     assert model.parameters / 1e9 == pytest.approx(total, rel=0.005)
     assert (model.active_parameters - unused) / 1e9 == pytest.approx(active, rel=0.025)
 
@@ -43,13 +43,13 @@ def test_flops_are_those_of_the_parameters_that_a_token_meets() -> None:
     """6 FLOPs a weight and token for a step, plus attention's; norms and embedding do none."""
     model = build_transformer(MIXTRAL)
     layers, h, s = MIXTRAL.num_layers, MIXTRAL.hidden_size, MIXTRAL.seq_len
-    weights = model.active_parameters - model.embedding.parameters - (2 * layers + 1) * h
+    weights = model.active_parameters - model.layers[0].parameters - (2 * layers + 1) * h
     attention = 12 * layers * h * s * s
     assert model.step_flops(1) == 6 * weights * s + attention
 
 
 def test_deepseek_has_plain_layers_first_and_shared_experts_in_the_others() -> None:
-    layers = build_transformer(DEEPSEEK).layers
+    layers = build_transformer(DEEPSEEK).blocks
     assert [layer.experts is None for layer in layers[:4]] == [True, True, True, False]
     assert [layer.name for layer in layers[2:4]] == ["block", "expert_block"]
     shared = 3 * DEEPSEEK.hidden_size * DEEPSEEK.shared_expert_ffn_hidden_size
@@ -59,35 +59,48 @@ def test_deepseek_has_plain_layers_first_and_shared_experts_in_the_others() -> N
 
 def test_every_second_layer_has_experts_where_the_spec_says_so() -> None:
     spec = with_options(MIXTRAL, num_layers=5, expert_every=2)
-    assert [layer.experts is None for layer in build_transformer(spec).layers] == [
-        True, False, True, False, True,
-    ]  # fmt: skip
+    assert [layer.experts is None for layer in build_transformer(spec).blocks] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 def test_windows_alternate_and_cost_less() -> None:
     model = build_transformer(model_spec("gpt-oss-120b"))
     windows = [
         op.window
-        for layer in model.layers[:4]
+        for layer in model.blocks[:4]
         for op in layer.operators
         if isinstance(op, Attention)
     ]
     assert windows == [128, None, 128, None]
-    near = Attention(heads=1, kv_heads=1, head_dim=64, causal=True, fused=True, dropout=False,
-                     window=128)  # fmt: skip
-    assert near.seen(4096) == 256 / 4096
-    assert near.seen(256) == replace(near, window=None).seen(256) == 0.5
+    near = Attention(
+        tokens=4096,
+        heads=1,
+        kv_heads=1,
+        head_dim=64,
+        causal=True,
+        fused=True,
+        dropout=False,
+        window=128,
+    )
+    assert near.seen == 256 / 4096
+    short = replace(near, tokens=256)
+    assert short.seen == replace(short, window=None).seen == 0.5
 
 
 def test_latent_attention_counts_both_widths_of_its_heads() -> None:
     core = build_transformer(DEEPSEEK).attention
     assert core is not None
     assert (core.head_dim, core.output_dim, core.mean_dim) == (192, 128, 160)
-    assert core.flops(1, 100) == 2 * 100**2 * 128 * (192 + 128)
+    assert replace(core, tokens=100).flops(1) == 2 * 100**2 * 128 * (192 + 128)
 
 
 def test_a_hybrid_has_layers_of_one_part() -> None:
-    layers = build_transformer(model_spec("nemotron-3-nano")).layers
+    layers = build_transformer(model_spec("nemotron-3-nano")).blocks
     names = [layer.name for layer in layers]
     counts = {name: names.count(name) for name in set(names)}
     assert counts == {"mamba_block": 23, "expert_block": 23, "attention_block": 6}
@@ -101,8 +114,8 @@ def test_an_expert_more_adds_its_parameters_and_no_flops(count: int, top: int, m
     large = replace(small, num_experts=small.num_experts + more)
     router = 2 * more * small.hidden_size
     first, second = build_transformer(small), build_transformer(large)
-    one = 3 * small.hidden_size * small.expert_ffn_hidden_size
-    assert second.parameters - first.parameters == 2 * more * one + router
+    expert = 3 * small.hidden_size * small.expert_ffn_hidden_size
+    assert second.parameters - first.parameters == 2 * more * expert + router
     assert second.active_parameters - first.active_parameters == router
     extra = second.forward_flops(1) - first.forward_flops(1)
     assert extra == 2 * router * small.seq_len
@@ -111,25 +124,39 @@ def test_an_expert_more_adds_its_parameters_and_no_flops(count: int, top: int, m
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (replace(MIXTRAL, experts_per_token=9),
-         "experts_per_token=9 must be from 1 to num_experts=8"),
-        (replace(MIXTRAL, expert_ffn_hidden_size=0),
-         "expert_ffn_hidden_size=0 must be at least 1 with num_experts=8"),
-        (replace(MIXTRAL, dense_layers=32),
-         "dense_layers=32 and expert_every=1 leave none of 32 layers with experts; use "
-         "num_experts=0 for a dense model"),
-        (replace(MIXTRAL, num_layers=3, layer_pattern="MX"),
-         "layer_pattern='MX' must name each of num_layers=3 layers: M (Mamba-2), * (attention), E "
-         "(experts) or - (MLP)"),
-        (replace(MIXTRAL, num_layers=2, layer_pattern="ME"),
-         "layer_pattern with M needs mamba_heads, mamba_head_dim and mamba_state"),
-        (replace(DEEPSEEK, rope_head_dim=192),
-         "rope_head_dim=192 must be above 0 and below head_dim=192, of which it is a part"),
-        (replace(DEEPSEEK, num_key_value_heads=8),
-         "num_key_value_heads=8 differs from num_attention_heads=128: latent attention makes keys "
-         "and values for each head"),
+        (
+            replace(MIXTRAL, experts_per_token=9),
+            "experts_per_token=9 must be from 1 to num_experts=8",
+        ),
+        (
+            replace(MIXTRAL, expert_ffn_hidden_size=0),
+            "expert_ffn_hidden_size=0 must be at least 1 with num_experts=8",
+        ),
+        (
+            replace(MIXTRAL, dense_layers=32),
+            "dense_layers=32 and expert_every=1 leave none of 32 layers with experts; use "
+            "num_experts=0 for a dense model",
+        ),
+        (
+            replace(MIXTRAL, num_layers=3, layer_pattern="MX"),
+            "layer_pattern='MX' must name each of num_layers=3 layers: M (Mamba-2), * (attention), "
+            "E (experts) or - (MLP)",
+        ),
+        (
+            replace(MIXTRAL, num_layers=2, layer_pattern="ME"),
+            "layer_pattern with M needs mamba_heads, mamba_head_dim and mamba_state",
+        ),
+        (
+            replace(DEEPSEEK, rope_head_dim=192),
+            "rope_head_dim=192 must be above 0 and below head_dim=192, of which it is a part",
+        ),
+        (
+            replace(DEEPSEEK, num_key_value_heads=8),
+            "num_key_value_heads=8 differs from num_attention_heads=128: latent attention makes "
+            "keys and values for each head",
+        ),
     ],
-)  # fmt: skip
+)
 def test_sizes_that_contradict_each_other(spec: TransformerSpec, message: str) -> None:
     with pytest.raises(ModelError) as caught:
         build_transformer(spec)
@@ -142,13 +169,13 @@ def test_a_further_token_has_a_block_and_two_logits_of_one_table() -> None:
     plain, more = (
         build_transformer(with_options(spec, predicted_tokens=count)) for count in (0, 1)
     )
-    block, added = plain.layers[-1], more.layers[-1]
+    block, added = plain.blocks[-1], more.blocks[-1]
     joined = 2 * spec.hidden_size**2 + 3 * spec.hidden_size
     assert added.parameters == block.parameters + joined
     assert more.parameters - plain.parameters == added.parameters
     assert added.parameters == pytest.approx(11.5e9, rel=0.02)
-    head = plain.head.forward_flops(1, 4096)
-    assert added.forward_flops(1, 4096) > block.forward_flops(1, 4096) + head
+    head = plain.layers[-1].forward_flops(1)
+    assert added.forward_flops(1) > block.forward_flops(1) + head
 
 
 def test_a_scaled_rotation_moves_more() -> None:
@@ -156,7 +183,7 @@ def test_a_scaled_rotation_moves_more() -> None:
     assert plain.yarn
 
     def moved(yarn: bool) -> float:
-        layer = build_transformer(with_options(plain, yarn=yarn)).layers[0]
+        layer = build_transformer(with_options(plain, yarn=yarn)).blocks[0]
         return sum(op.forward for op in layer.operators if isinstance(op, Elementwise))
 
     assert moved(True) == moved(False) + 10.0

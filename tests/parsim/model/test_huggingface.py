@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.model.config_file import read_config
-from parsim.model.config_notes import notes_from_config
-from parsim.model.huggingface import spec_from_config
+from parsim.model.huggingface import notes_from_config, spec_from_config
 from parsim.model.transformer import TransformerSpec, build_transformer
 
 CONFIGS = Path(__file__).parent / "configs"

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from parsim.errors import InputError, ModelError, ScenarioError
 from parsim.model.config_file import read_config
-from parsim.model.config_notes import notes_from_config
-from parsim.model.huggingface import spec_from_config
+from parsim.model.huggingface import notes_from_config, spec_from_config
 
 SIZES: dict[str, object] = {
     "num_hidden_layers": 2,
@@ -63,9 +62,9 @@ def test_unknown_model_type(model_type: str, guess: str) -> None:
 
 @pytest.mark.parametrize(("value", "text"), [(None, "null"), (5, "5"), (["llama"], '["llama"]')])
 def test_model_type_that_is_no_text(value: object, text: str) -> None:
-    found = message(LLAMA | {"model_type": value})
-    assert found.startswith(f"model_type={text} is not supported")
-    assert found.endswith(f"; {SUPPORTED}")
+    text_told = message(LLAMA | {"model_type": value})
+    assert text_told.startswith(f"model_type={text} is not supported")
+    assert text_told.endswith(f"; {SUPPORTED}")
 
 
 def test_no_model_type() -> None:

@@ -197,7 +197,7 @@ def test_any_count_is_the_sum_over_its_tensors(spec: TransformerSpec) -> None:
 @given(specs())
 def test_split_and_repeated_parameters_are_all_parameters(spec: TransformerSpec) -> None:
     model = build_transformer(spec)
-    parts = [model.embedding, *model.layers, model.head]
+    parts = model.layers
     split = sum(part.split_parameters for part in parts)
     repeated = sum(part.repeated_parameters for part in parts)
     assert split + repeated == model.parameters
@@ -207,4 +207,4 @@ def test_split_and_repeated_parameters_are_all_parameters(spec: TransformerSpec)
 def test_layers_are_one_shared_object(spec: TransformerSpec) -> None:
     model = build_transformer(spec)
     assert model.num_layers == spec.num_layers
-    assert len({id(layer) for layer in model.layers}) == len(model.kinds) == 1
+    assert len({id(layer) for layer in model.blocks}) == len(model.kinds) == 1

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from parsim.cli import main
+from parsim.cli.app import main
 from parsim.cost.legal import illegal
 from parsim.errors import PlanError
 from parsim.plan import Plan
 from parsim.plan.executor_rules import unrunnable
+from parsim.planner.space import enumerate_plans
 from parsim.scenario import Scenario, load_scenario
-from parsim.search.space import enumerate_plans
 from parsim.sim import simulate
+from tests.commands import ROOT
 
-FILE = Path(__file__).parents[3] / "scenarios" / "gpt2-small-cpu.yaml"
+FILE = ROOT / "scenarios" / "gpt2-small-cpu.yaml"
 UNEVEN = "tp=2 does not divide padded_vocab_size=50257; use padded_vocab_size=50258"
 
 
@@ -26,8 +26,10 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     box = tmp_path_factory.mktemp("box") / "box.yaml"
     box.write_text("systems:\n  box: {from: cpu, devices_per_node: 4}\n")
     return {
-        "cluster.system": "box", "cluster.catalog": f"[{box}]", "search.schedule": "[1f1b, zb_h1]",
-    }  # fmt: skip
+        "cluster.system": "box",
+        "cluster.catalog": f"[{box}]",
+        "search.schedule": "[1f1b, zb_h1]",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +60,34 @@ def test_other_software_may_split_it(settings: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"schedule": "zb_h1", "dp_replicate": 1, "dp_shard": 2, "zero_stage": 3},
-         "zb_h1 splits the backward (it has 0I0), and zero_stage=3"),
-        ({"schedule": "own.csv", "actions": "0F0,0B0\n1F0,1I0,1W0\n", "dp_replicate": 1,
-          "dp_shard": 2, "zero_stage": 3}, "own.csv splits the backward (it has 1I0), and"),
-        ({"schedule": "zb_h1", "dp_replicate": 1, "dp_shard": 2, "zero_stage": 2,
-          "precision": "bf16"}, "would then add up gradients in bf16"),
+        (
+            {"schedule": "zb_h1", "dp_replicate": 1, "dp_shard": 2, "zero_stage": 3},
+            "zb_h1 splits the backward (it has 0I0), and zero_stage=3",
+        ),
+        (
+            {
+                "schedule": "own.csv",
+                "actions": "0F0,0B0\n1F0,1I0,1W0\n",
+                "dp_replicate": 1,
+                "dp_shard": 2,
+                "zero_stage": 3,
+            },
+            "own.csv splits the backward (it has 1I0), and",
+        ),
+        (
+            {
+                "schedule": "zb_h1",
+                "dp_replicate": 1,
+                "dp_shard": 2,
+                "zero_stage": 2,
+                "precision": "bf16",
+            },
+            "would then add up gradients in bf16",
+        ),
         ({"precision": "fp16"}, "small fp16 gradients become zero"),
         ({"precision": "fp8"}, "products of 8 bit or less"),
     ],
-)  # fmt: skip
+)
 def test_what_would_train_wrongly(four: Scenario, changes: dict[str, object], told: str) -> None:
     assert told in (unrunnable(plan(four, **changes), four.job.model) or "nothing")
 
@@ -83,21 +103,21 @@ def test_what_trains_as_it_should(four: Scenario, schedule: str, actions: str | 
 
 def test_a_model_without_a_loss(four: Scenario) -> None:
     bert = load_scenario(FILE, {"model.name": "bert-base", "model.head": "mlm"}).job.model
-    headless = replace(bert, head=replace(bert.head, operators=()))
+    headless = replace(bert, layers=(*bert.layers[:-1], replace(bert.layers[-1], parts=())))
     assert "no loss to train it with" in (unrunnable(four.fixed_plan(), headless) or "nothing")
 
 
 def test_a_search_holds_what_can_be_run_and_counts_the_rest(four: Scenario) -> None:
     assert four.space is not None
-    found = enumerate_plans(four.job, four.space)
-    assert found.table is not None
-    plans = [found.table.plan(i) for i in range(len(found.table))]
-    assert [illegal(four.job, one) for one in plans] == [None] * len(plans)
-    assert {one.tp for one in plans} == {1}
-    assert {one.schedule for one in plans} >= {"1f1b", "zb_h1"}
-    assert found.enumerated == len(plans) + found.illegal
-    assert sum(found.reasons.values()) == found.illegal
-    told = " ".join(found.reasons)
+    searched = enumerate_plans(four.job, four.space)
+    assert searched.table is not None
+    plans = [searched.table.plan(i) for i in range(len(searched.table))]
+    assert [illegal(four.job, plan) for plan in plans] == [None] * len(plans)
+    assert {plan.tp for plan in plans} == {1}
+    assert {plan.schedule for plan in plans} >= {"1f1b", "zb_h1"}
+    assert searched.enumerated == len(plans) + searched.illegal
+    assert sum(searched.reasons.values()) == searched.illegal
+    told = " ".join(searched.reasons)
     assert UNEVEN in told
     assert "zero_stage=3 (fully_shard with" in told
 
@@ -105,6 +125,6 @@ def test_a_search_holds_what_can_be_run_and_counts_the_rest(four: Scenario) -> N
 def test_sequences_that_do_not_split_are_not_proposed() -> None:
     scenario = load_scenario(FILE, {"software": "generic", "model.seq_len": "127"})
     assert scenario.space is not None
-    found = enumerate_plans(scenario.job, scenario.space)
-    assert found.table is not None
-    assert not found.table.sequence_parallel.any()
+    searched = enumerate_plans(scenario.job, scenario.space)
+    assert searched.table is not None
+    assert not searched.table.sequence_parallel.any()

@@ -40,8 +40,17 @@ LEGAL = Plan(tp=4, pp=2, dp_replicate=2, num_microbatches=4, sequence_parallel=T
 BROKEN: dict[str, tuple[dict[str, object], str]] = {
     **{
         name: ({name: 0}, f"{name}=0 must be at least 1")
-        for name in ("tp", "pp", "dp_replicate", "dp_shard", "cp", "ep", "microbatch_size",
-                     "num_microbatches", "v")
+        for name in (
+            "tp",
+            "pp",
+            "dp_replicate",
+            "dp_shard",
+            "cp",
+            "ep",
+            "microbatch_size",
+            "num_microbatches",
+            "v",
+        )
     },
     "context": (
         {"cp": 4, "tp": 1, "sequence_parallel": False},
@@ -55,7 +64,9 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
     ),
     "context away from data": (
         {
-            "cp": 2, "tp": 2, "sequence_parallel": False,
+            "cp": 2,
+            "tp": 2,
+            "sequence_parallel": False,
             "rank_order": ("pp", "dp_replicate", "dp_shard", "tp", "cp"),
         },
         "rank_order=pp-dp_replicate-dp_shard-tp-cp puts other axes between dp_replicate=2 and "
@@ -112,7 +123,8 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
         "zero_stage=1 has nothing to shard over with dp_shard=1; use zero_stage=0 or dp_shard > 1",
     ),
     "heads": (
-        {"tp": 3}, "tp=3 does not divide num_attention_heads=32; allowed: 1, 2, 4, 8",
+        {"tp": 3},
+        "tp=3 does not divide num_attention_heads=32; allowed: 1, 2, 4, 8",
     ),
     "heads of keys": (
         {"tp": 16, "pp": 1, "dp_replicate": 1},
@@ -142,11 +154,13 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
         "of 2",
     ),
     "stages": (
-        {"schedule": "interleaved_1f1b", "v": 17},
-        "more stages than layers: pp=2 x v=17 = 34 stages for 32 layers; use pp x v <= 32",
+        {"schedule": "interleaved_1f1b", "v": 18},
+        "more stages than layers: pp=2 x v=18 = 36 stages for 32 layers, embedding, head; use "
+        "pp x v <= 34",
     ),
     "length of the cut": (
-        {"stage_layers": (32,)}, "stage_layers has 1 entries, but pp=2 x v=1 needs 2",
+        {"stage_layers": (32,)},
+        "stage_layers has 1 entries, but pp=2 x v=1 needs 2",
     ),
     "sum of the cut": (
         {"stage_layers": (16, 17)},
@@ -172,7 +186,7 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
         "4,000,000 are simulated: use a larger microbatch_size, more replicas or a smaller global "
         "batch",
     ),
-}  # fmt: skip
+}
 
 
 def test_the_plan_is_legal_before_it_is_broken(model: Model, cluster: Cluster) -> None:
@@ -202,6 +216,7 @@ def test_a_precision_that_the_device_lacks(model: Model, cluster: Cluster) -> No
     [
         {"stage_layers": (0, 32)},
         {"schedule": "interleaved_1f1b", "v": 16},
+        {"schedule": "interleaved_1f1b", "v": 17},
         {"dp_replicate": 1, "dp_shard": 2, "zero_stage": 3},
         {"rank_order": ("tp", "cp", "dp_shard", "dp_replicate", "pp")},
         {"tp": 8, "dp_replicate": 1, "sequence_parallel": False},

@@ -43,7 +43,10 @@ def plan_lists(draw: st.DrawFn) -> list[Plan]:
             "schedule": st.sampled_from(SCHEDULES),
         }
     )
-    return [replace(common, **one) for one in draw(st.lists(changes, min_size=1, max_size=8))]
+    return [
+        replace(common, **drawn_plan)
+        for drawn_plan in draw(st.lists(changes, min_size=1, max_size=8))
+    ]
 
 
 @given(plan_lists())
@@ -126,14 +129,14 @@ def test_derived_numbers() -> None:
 
 
 def test_a_plan_as_a_document() -> None:
-    found = Plan(recompute=Recompute.SELECTIVE, stage_layers=(1, 2), pp=2).to_json()
-    assert found["recompute"] == "selective"
-    assert found["stage_layers"] == [1, 2]
-    assert found["rank_order"] == list(RANK_ORDER)
+    document = Plan(recompute=Recompute.SELECTIVE, stage_layers=(1, 2), pp=2).to_json()
+    assert document["recompute"] == "selective"
+    assert document["stage_layers"] == [1, 2]
+    assert document["rank_order"] == list(RANK_ORDER)
     rare = {"actions", "action_times", "node_order", "replica_microbatches", "etp"}
     rare |= {"recompute_modules"}
     named = {f.name for f in fields(Plan)} - rare | {"dp", "world_size"}
-    assert set(found) == named
+    assert set(document) == named
     assert set(Plan(schedule="a.csv", actions="0F0,0B0").to_json()) == named | {"actions"}
 
 
@@ -143,13 +146,22 @@ def test_a_plan_as_a_document() -> None:
         (Plan(), "tp1 pp1 dp1 mb1 m1 no-pipeline"),
         (Plan(pp=2, num_microbatches=4), "tp1 pp2 dp1 mb1 m4 1f1b"),
         (
-            Plan(tp=8, pp=8, dp_shard=2, dp_replicate=3, v=2, schedule="interleaved_1f1b",
-                 num_microbatches=16, zero_stage=1, sequence_parallel=True,
-                 recompute=Recompute.FULL),
+            Plan(
+                tp=8,
+                pp=8,
+                dp_shard=2,
+                dp_replicate=3,
+                v=2,
+                schedule="interleaved_1f1b",
+                num_microbatches=16,
+                zero_stage=1,
+                sequence_parallel=True,
+                recompute=Recompute.FULL,
+            ),
             "tp8 pp8 dp6 mb1 m16 interleaved_1f1b v2 zero1 sp recompute-full",
         ),
     ],
-)  # fmt: skip
+)
 def test_labels(plan: Plan, label: str) -> None:
     assert plan.label() == label
 

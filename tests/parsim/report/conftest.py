@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from parsim.timeline import Flow, MemoryCurve, Span, Timeline, ordered
+from parsim.timelines.timeline import Flow, MemoryCurve, Span, Timeline, ordered
 
 Action = tuple[str, int, int]
 """Kind, stage, micro-batch."""

@@ -69,7 +69,6 @@ def test_csv_round_trip(random_schedule: Callable[[int], Schedule], seed: int) -
 def test_csv_is_one_row_per_rank() -> None:
     schedule = Schedule.from_csv("0F0,0B0\n1F0,1B0\n")
     assert schedule.to_csv() == "0F0,0B0\r\n1F0,1B0\r\n"
-    assert schedule.to_text() == "0F0 0B0\n1F0 1B0\n"
 
 
 def test_csv_skips_empty_cells_and_infers_the_placement() -> None:
@@ -77,7 +76,7 @@ def test_csv_skips_empty_cells_and_infers_the_placement() -> None:
     assert schedule.stage_rank == (1, 0, 1)
     assert (schedule.pp, schedule.num_stages, schedule.v, schedule.num_microbatches) == (2, 3, 2, 1)
     assert schedule.stages_on(1) == (0, 2)
-    assert schedule.to_text() == "1F0 1B0\n0F0 0B0 2F0 2B0\n"
+    assert schedule.to_csv() == "1F0,1B0\r\n0F0,0B0,2F0,2B0\r\n"
 
 
 @pytest.mark.parametrize(

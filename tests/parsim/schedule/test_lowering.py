@@ -14,9 +14,14 @@ from parsim.schedule.lowering import lower
 from parsim.schedule.schedule import Schedule
 
 
+def text(schedule: Schedule) -> str:
+    """One line per rank, actions separated by blanks."""
+    return schedule.to_csv().replace(",", " ").replace("\r\n", "\n")
+
+
 def test_two_stages_by_hand() -> None:
     lowered = lower(build_schedule("1f1b", pp=2, num_microbatches=2), reduce_grad=True)
-    assert lowered.to_text() == (
+    assert text(lowered) == (
         "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1 0REDUCE_GRAD\n"
         "1RECV_F0 1F0 1RECV_F1 1B0 1SEND_B0 1F1 1B1 1SEND_B1 1REDUCE_GRAD\n"
     )
@@ -24,12 +29,12 @@ def test_two_stages_by_hand() -> None:
 
 def test_stages_on_one_rank_exchange_no_messages() -> None:
     lowered = lower(Schedule.from_csv("0F0,1F0,1B0,0B0\n2F0,2B0\n"))
-    assert lowered.to_text() == "0F0 1F0 1SEND_F0 1RECV_B0 1B0 0B0\n2RECV_F0 2F0 2B0 2SEND_B0\n"
+    assert text(lowered) == "0F0 1F0 1SEND_F0 1RECV_B0 1B0 0B0\n2RECV_F0 2F0 2B0 2SEND_B0\n"
 
 
 def test_unshard_by_hand() -> None:
     lowered = lower(build_schedule("gpipe", pp=1, num_microbatches=1), unshard=True)
-    assert lowered.to_text() == "0UNSHARD 0F0 0B0 0RESHARD\n"
+    assert text(lowered) == "0UNSHARD 0F0 0B0 0RESHARD\n"
 
 
 def test_at_most_three_stages_are_unsharded() -> None:

@@ -8,12 +8,11 @@ from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from parsim.cost.step import StepCosts
+from parsim.arrays import Array
+from parsim.cost.step.step import StepCosts
 from parsim.schedule import Schedule, build_schedule
 
-Array = NDArray[np.float64]
 Number = float | Sequence[float]
 
 

@@ -26,6 +26,10 @@ PLANS = {
     ),
     "few micro-batches": Plan(pp=8, dp_replicate=2, num_microbatches=3),
     "interleaved": Plan(pp=4, tp=4, num_microbatches=12, schedule="interleaved_1f1b", v=3),
+    "an embedding alone and a head alone": Plan(
+        pp=2, dp_replicate=8, num_microbatches=4, schedule="interleaved_1f1b", v=13
+    ),
+    "ranks without blocks": Plan(pp=4, tp=4, num_microbatches=6, stage_layers=(0, 12, 12, 0)),
     "uneven cut": Plan(pp=4, tp=4, num_microbatches=8, stage_layers=(2, 9, 9, 4)),
     "sequence parallel": Plan(
         pp=4, tp=4, num_microbatches=8, sequence_parallel=True, recompute=Recompute.SELECTIVE

@@ -12,21 +12,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from parsim.cost.step import StepCosts
+from parsim.arrays import Array, Index
+from parsim.cost.step.step import StepCosts
 from parsim.schedule import Kind
-from parsim.sim.draws import Block, Ranks, Seconds
-from parsim.sim.graph import KINDS, Graph, Index
-from parsim.sim.maxplus import ClassTimes
-from parsim.sim.own_costs import compute_seconds
-
-Array = NDArray[np.float64]
+from parsim.sim.lateness.draws import Block, Ranks, Seconds
+from parsim.sim.recurrence.maxplus import ClassTimes
+from parsim.sim.step.compiled_schedule import KINDS, CompiledSchedule
+from parsim.sim.step.schedule_costs import compute_seconds
 
 
 class RecordedBlock(Block):
     """A block that keeps every member's lateness, by action; the optimizer's by -1 - rank."""
 
     def record(self) -> None:
-        self.kept: dict[int, NDArray[np.float64]] = {}
+        self.kept: dict[int, Array] = {}
         self.place = 0
 
     def late(self, place: int, rank: int, seconds: Seconds) -> Array | float:
@@ -64,7 +63,7 @@ class Action(NamedTuple):
 
 
 def step_time(
-    graph: Graph, costs: StepCosts, ranks: Ranks, block: RecordedBlock, step: int
+    graph: CompiledSchedule, costs: StepCosts, ranks: Ranks, block: RecordedBlock, step: int
 ) -> float:
     """Seconds of one step of the block, from each member's own draws."""
     times = ClassTimes.of(graph, costs)
@@ -138,7 +137,7 @@ def _met(begun: Array, took: Array, replicas: int) -> list[list[Action]]:
 
 
 def _reduced(
-    graph: Graph, costs: StepCosts, clock: Array, ended: Mapping[int, list[list[Action]]]
+    graph: CompiledSchedule, costs: StepCosts, clock: Array, ended: Mapping[int, list[list[Action]]]
 ) -> Array:
     """Buckets one by one: each waits for the stream and for the last replica to have made it."""
     schedule = graph.schedule

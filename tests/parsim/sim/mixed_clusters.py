@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from parsim.cluster.groups import mixed_cluster
 from parsim.cluster.hardware import Cluster, NodeGroup, System
-from parsim.cluster.mixed import mixed_cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.software import software
@@ -31,8 +31,12 @@ PLANS = {
     "zero3": replace(BY_REPLICA, zero_stage=3, dp_replicate=1, dp_shard=4),
     "hsdp": replace(BY_REPLICA, zero_stage=3, dp_replicate=2, dp_shard=2),
     "hsdp uneven": replace(
-        BY_REPLICA, zero_stage=3, dp_replicate=2, dp_shard=2,
-        replica_microbatches=(12, 12, 4, 4), num_microbatches=12,
+        BY_REPLICA,
+        zero_stage=3,
+        dp_replicate=2,
+        dp_shard=2,
+        replica_microbatches=(12, 12, 4, 4),
+        num_microbatches=12,
     ),
     "interleaved": replace(BY_REPLICA, schedule="interleaved_1f1b", v=2),
     "blocking": replace(BY_REPLICA, overlap_p2p=False, overlap_grad_reduce=False),
@@ -41,7 +45,7 @@ PLANS = {
     "zb_v": replace(BY_REPLICA, schedule="zb_v", v=2),
     "no pipeline": replace(ONE, pp=1, dp_replicate=8),
     "cp": replace(ONE, pp=2, dp_replicate=2, cp=2),
-}  # fmt: skip
+}
 
 
 def node(name: str, devices: int = PER_NODE) -> System:
@@ -64,9 +68,16 @@ def fast_and_slow(fast: int = 2, slow: int = 2) -> Cluster:
 def job_on(cluster: Cluster, stack: str = "megatron-te-2025", layers: int = 8) -> Job:
     """A GPT of 8 layers, wide enough that kernels and not launches take the time."""
     spec = replace(
-        model_spec("gpt2"), num_layers=layers, hidden_size=4096, num_attention_heads=32,
-        num_key_value_heads=32, head_dim=128, ffn_hidden_size=16384, seq_len=2048, positions=2048,
-    )  # fmt: skip
+        model_spec("gpt2"),
+        num_layers=layers,
+        hidden_size=4096,
+        num_attention_heads=32,
+        num_key_value_heads=32,
+        head_dim=128,
+        ffn_hidden_size=16384,
+        seq_len=2048,
+        positions=2048,
+    )
     return Job(model=build_transformer(spec), cluster=cluster, software=software(stack))
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import simpy
 
 from parsim.schedule import Kind, Schedule
-from parsim.sim.folding import Folding
+from parsim.sim.step.folding import Folding
 
 Process = Generator[simpy.Event, Any, None]
 

@@ -14,7 +14,8 @@ from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, Recompute
 from parsim.sim import simulate
-from parsim.sim.folding import fold, mesh_links
+from parsim.sim.step.folding import fold
+from tests.parsim.sim.mesh import mesh_links
 
 PLANS = {
     "data": Plan(cp=2, dp_replicate=8, num_microbatches=3),

@@ -11,17 +11,19 @@ from parsim.cluster.reader import load_catalog
 from parsim.cluster.topology import build_graph
 from parsim.cost.job import Job
 from parsim.cost.software import software
-from parsim.cost.stages import LayerTable
-from parsim.cost.step import step_costs
+from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.step import step_costs
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.rules import check_plan
-from parsim.search import search
-from parsim.sim.contention import simulate_contention
-from parsim.sim.peaks import least_peak
+from parsim.planner import search
+from parsim.sim.contention.contention import simulate_contention
+from parsim.sim.memory.eager_peaks import least_peak
 from parsim.sim.simulate import simulate
-from parsim.sim.step_traffic import Role, members, step_traffic
+from parsim.sim.step.priced_step import price_step
+from parsim.sim.traffic.class_traffic import class_traffic
+from parsim.sim.traffic.step_traffic import Role, group_ranks
 
 SPEC = replace(model_spec("mixtral-8x7b"), num_layers=4, seq_len=2048)
 JOB = Job(
@@ -33,15 +35,17 @@ JOB = Job(
 PLANS = {
     "all of a node": Plan(dp_shard=16, zero_stage=1, ep=8, num_microbatches=2),
     "across nodes": Plan(dp_shard=16, zero_stage=1, ep=4, etp=4, num_microbatches=2),
-    "tensor": Plan(tp=2, dp_shard=8, zero_stage=1, ep=8, sequence_parallel=True,
-                   num_microbatches=2),
+    "tensor": Plan(
+        tp=2, dp_shard=8, zero_stage=1, ep=8, sequence_parallel=True, num_microbatches=2
+    ),
     "pipeline": Plan(pp=2, dp_replicate=8, ep=4, num_microbatches=4),
-    "interleaved": Plan(pp=2, v=2, schedule="interleaved_1f1b", dp_shard=8, zero_stage=1, ep=8,
-                        num_microbatches=4),
+    "interleaved": Plan(
+        pp=2, v=2, schedule="interleaved_1f1b", dp_shard=8, zero_stage=1, ep=8, num_microbatches=4
+    ),
     "zero bubble": Plan(pp=2, schedule="zb_h1", dp_replicate=8, ep=8, num_microbatches=4),
     "sharded": Plan(dp_shard=16, zero_stage=3, ep=8, num_microbatches=2, recompute=Recompute.FULL),
     "context": Plan(cp=2, dp_shard=8, zero_stage=1, ep=8, num_microbatches=2),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -67,8 +71,7 @@ def test_the_experts_traffic_is_on_the_links() -> None:
     graph = build_graph(JOB.cluster)
 
     def classes(plan: Plan) -> set[str]:
-        costs = step_costs(JOB, PlanTable.of([plan]))
-        sent = step_traffic(JOB, plan, costs, (0,), graph)[Role("ep", 0)]
+        sent = class_traffic(price_step(JOB, plan), graph, graph, None)[Role("ep", 0)]
         return {graph.link_class[link] for link in sent.usage}
 
     assert classes(PLANS["all of a node"]) == {"nvlink"}
@@ -84,17 +87,23 @@ def test_the_searchs_bound_of_memory_is_never_above_the_peak(name: str) -> None:
 
 
 def test_expert_groups_are_neighbours_of_a_stage() -> None:
-    groups = members(Plan(pp=2, dp_shard=8, ep=4), ("ep",))
+    groups = group_ranks(Plan(pp=2, dp_shard=8, ep=4), ("ep",))
     assert groups.tolist() == [[[0, 1, 2, 3], [4, 5, 6, 7]], [[8, 9, 10, 11], [12, 13, 14, 15]]]
-    split = members(Plan(dp_shard=8, ep=2, etp=4), ("ep",))
+    split = group_ranks(Plan(dp_shard=8, ep=2, etp=4), ("ep",))
     assert split.tolist() == [[[0, 4], [1, 5], [2, 6], [3, 7]]]
 
 
 def test_a_search_tries_each_degree_that_divides_experts_and_ranks() -> None:
     space = PlanSpace(
-        global_batch_size=32, tp=(1,), pp=(1, 2), microbatch_size=(1,), zero_stage=(1,),
-        recompute=(Recompute.NONE,), schedule=("1f1b",), sequence_parallel=(False,),
-    )  # fmt: skip
+        global_batch_size=32,
+        tp=(1,),
+        pp=(1, 2),
+        microbatch_size=(1,),
+        zero_stage=(1,),
+        recompute=(Recompute.NONE,),
+        schedule=("1f1b",),
+        sequence_parallel=(False,),
+    )
     found = search(JOB, space, top=100)
     degrees = {(one.plan.pp, one.plan.ep) for one in found.plans}
     assert degrees == {(pp, ep) for pp in (1, 2) for ep in (1, 2, 4, 8)}

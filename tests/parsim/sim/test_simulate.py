@@ -12,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.cost.job import Job
-from parsim.cost.stages import LayerTable
+from parsim.cost.step.stages import LayerTable
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.sim import simulate
-from parsim.sim.evaluate import Evaluation, evaluate
-from parsim.sim.memory import least_memory
-from parsim.sim.simulate import SimulatorError, guard, plan_shape
+from parsim.sim.memory.categories import least_memory
+from parsim.sim.recurrence.evaluate import Evaluation, evaluate
+from parsim.sim.simulate import SimulatorError, guard
 from tests.parsim.sim.conftest import PLANS, gpt_job
 
 
 def evaluated(job: Job, plan: Plan) -> Evaluation:
-    return evaluate(job, PlanTable.of([plan]), plan_shape(plan), keep=True)
+    return evaluate(job, plan, keep=True)
 
 
 def test_breakdown_sums_to_the_step(job: Job, plan: Plan) -> None:
@@ -60,7 +60,7 @@ def test_utilisation_counts_recomputation_apart(job: Job, plan: Plan) -> None:
 
 def test_tokens_per_second(job: Job, plan: Plan) -> None:
     found = simulate(job, plan)
-    tokens = plan.global_batch_size * job.model.seq_len
+    tokens = plan.global_batch_size * job.model.tokens
     assert found.tokens_per_second == pytest.approx(tokens / found.step_time)
 
 
@@ -78,7 +78,7 @@ def test_no_schedule_needs_less_than_the_least_memory(job: Job, plan: Plan) -> N
     table = PlanTable.of([plan])
     layers = LayerTable.of(job, table)
     found = evaluated(job, plan)
-    assert (least_memory(job, table, layers, found.costs) <= found.memory.peak).all()
+    assert (least_memory(job, table, layers, found.step.costs) <= found.peak).all()
 
 
 def with_bandwidth(job: Job, *, memory: float = 1.0, links: float = 1.0, nics: float = 1.0) -> Job:
@@ -130,28 +130,24 @@ def test_guard_passes_what_is_possible(job: Job, plan: Plan) -> None:
 
 def test_guard_stops_a_negative_bubble(job: Job) -> None:
     found = evaluated(job, PLANS["1f1b"])
-    short = replace(found, run=replace(found.run, clock=0.5 * found.run.clock))
+    (whole,) = found.runs
+    short = replace(found, runs=(replace(whole, clock=0.5 * whole.clock),))
     with pytest.raises(SimulatorError, match="negative bubble"):
         guard(short)
 
 
 def test_guard_stops_a_peak_below_the_static_bytes(job: Job) -> None:
     found = evaluated(job, PLANS["1f1b"])
-    memory = replace(found.memory, activations=np.full_like(found.memory.activations, -1e18))
+    ((count, memory),) = found.memory.items()
+    memory = replace(memory, activations=np.full_like(memory.activations, -1e18))
     with pytest.raises(SimulatorError, match="peak memory is below"):
-        guard(replace(found, memory=memory))
+        guard(replace(found, memory={count: memory}))
 
 
 def test_tiers_that_disagree_are_reported(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     # by name: the package's attribute `simulate` is the function
     module = importlib.import_module("parsim.sim.simulate")
-    real = module.simulate_events
-
-    def late(*args: object) -> object:
-        recorded = real(*args)
-        recorded.step_time *= 1.001
-        return recorded
-
-    monkeypatch.setattr(module, "simulate_events", late)
+    real = module.events_step_time
+    monkeypatch.setattr(module, "events_step_time", lambda step: 1.001 * real(step))
     with pytest.raises(SimulatorError, match="tiers disagree"):
         simulate(job, PLANS["1f1b"], tier="events")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from parsim.validation.compare import shipped_tables
-from parsim.validation.schema import read_table
+from parsim.validation.step.measured_run import read_table
+from parsim.validation.tables import shipped_tables
 
 Row = dict[str, str]
 MakeRow = Callable[..., Row]
@@ -16,8 +16,8 @@ MakeRow = Callable[..., Row]
 
 def shipped(name: str) -> Path:
     """A public table by the start of its name."""
-    (found,) = [path for path in shipped_tables() if path.name.startswith(name)]
-    return found
+    (path,) = [path for path in shipped_tables() if path.name.startswith(name)]
+    return path
 
 
 @pytest.fixture

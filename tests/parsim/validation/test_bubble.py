@@ -6,23 +6,31 @@ import pytest
 
 from parsim.plan.rules import SPLIT, V_SHAPED
 from parsim.sim import simulate
-from parsim.sim.action_times import stage_times
+from parsim.sim.step.action_times import stage_times
 from parsim.validation.bubble import bubble_from_profile, post_validated_step
-from parsim.validation.build import build_case
-from parsim.validation.compare_row import compare_row
-from parsim.validation.schema import Profile, RowSkipped, parse_row
+from parsim.validation.predict_row import predict_row
+from parsim.validation.step.case import build_case
+from parsim.validation.step.measured_run import Profile, parse_row
+from parsim.validation.tables import RowSkipped
 from tests.parsim.validation.conftest import MakeRow
 
 PP8 = {
-    "stack": "zero-bubble", "pp": "8", "dp": "4", "micro_batch_size": "4", "n_micro_batches": "32",
-    "recompute": "none", "flash_attention": "no",
-}  # fmt: skip
+    "stack": "zero-bubble",
+    "pp": "8",
+    "dp": "4",
+    "micro_batch_size": "4",
+    "n_micro_batches": "32",
+    "recompute": "none",
+    "flash_attention": "no",
+}
 TIMES = {
-    "t_forward_ms": "18.522", "t_backward_input_ms": "18.086", "t_backward_weight_ms": "9.337",
+    "t_forward_ms": "18.522",
+    "t_backward_input_ms": "18.086",
+    "t_backward_weight_ms": "9.337",
     "t_p2p_ms": "0.601",
-}  # fmt: skip
+}
 AUTHORS = {"zb_1p": 0.1238, "zb_2p": 0.0036, "zb_v": 0.0536, "v_half": 0.1333, "v_min": 0.3089}
-"""Of the authors' own schedulers: tests/parsim/schedule/test_zero_bubble.py."""
+"""Of the authors' own schedulers: tests/parsim/schedule/families/test_zero_bubble.py."""
 
 UNIT = Profile(forward=1.0, backward_input=1.0, backward_weight=1.0, message=0.0)
 
@@ -33,26 +41,26 @@ def test_a_row_is_predicted(row: MakeRow, name: str) -> None:
     for vpp in {"", chunks}:
         case = build_case(parse_row(row(**PP8, schedule=name, vpp=vpp)))
         assert (case.plan.schedule, case.plan.v) == (name, 2 if name in V_SHAPED else 1)
-    found = compare_row("t", row(**PP8, schedule=name))
-    assert not found.skipped
-    assert found.predicted_step == post_validated_step(case.job, case.plan)
-    assert found.predicted_step <= simulate(case.job, case.plan).step_time * (1.0 + 1e-12)
-    assert any("validated after the update" in note for note in found.notes)
-    assert found.step_interval is not None
-    assert found.step_interval[0] < found.predicted_step < found.step_interval[1]
-    assert "measured_bubble_fraction" not in found.to_json()
+    predicted = predict_row("t", row(**PP8, schedule=name))
+    assert not predicted.skipped
+    assert predicted.predicted_step == post_validated_step(case.job, case.plan)
+    assert predicted.predicted_step <= simulate(case.job, case.plan).step_time * (1.0 + 1e-12)
+    assert any("validated after the update" in note for note in predicted.notes)
+    assert predicted.step_interval is not None
+    assert predicted.step_interval[0] < predicted.predicted_step < predicted.step_interval[1]
+    assert "measured_bubble_fraction" not in predicted.to_json()
 
 
 @pytest.mark.parametrize(("name", "vpp"), [("zb_h1", "2"), ("zb_v", "3"), ("v_min", "4")])
 def test_chunks_that_the_schedule_cannot_have(row: MakeRow, name: str, vpp: str) -> None:
-    found = compare_row("t", row(**PP8, schedule=name, vpp=vpp))
-    assert found.reason == f"schedule {name} contradicts vpp={vpp}"
+    predicted = predict_row("t", row(**PP8, schedule=name, vpp=vpp))
+    assert predicted.reason == f"schedule {name} contradicts vpp={vpp}"
 
 
 def test_a_step_without_the_barrier_is_shorter_by_the_late_start(row: MakeRow) -> None:
     """ZB-2p gains over ZB-1p only so; in 96 layers, where the head's stage does not decide."""
     one, two = (
-        compare_row("t", row(**PP8 | {"n_layers": "96"}, schedule=name)).predicted_step
+        predict_row("t", row(**PP8 | {"n_layers": "96"}, schedule=name)).predicted_step
         for name in ("zb_1p", "zb_2p")
     )
     assert one is not None
@@ -62,8 +70,8 @@ def test_a_step_without_the_barrier_is_shorter_by_the_late_start(row: MakeRow) -
 
 @pytest.mark.parametrize("name", AUTHORS)
 def test_bubble_with_the_times_of_the_row(row: MakeRow, name: str) -> None:
-    found = compare_row("t", row(**PP8, **TIMES, schedule=name, bubble_fraction="0.1"))
-    document = found.to_json()
+    predicted = predict_row("t", row(**PP8, **TIMES, schedule=name, bubble_fraction="0.1"))
+    document = predicted.to_json()
     assert document["measured_bubble_fraction"] == 0.1
     assert document["bubble_from_profile"] == pytest.approx(AUTHORS[name], abs=1e-4)
     assert 0.0 <= document["predicted_bubble_fraction"] < 0.5
@@ -80,8 +88,8 @@ def test_closed_forms(row: MakeRow, name: str, bubble: float) -> None:
 
 
 def test_a_bubble_without_times_or_step_is_compared_with_parsims(row: MakeRow) -> None:
-    found = compare_row("t", row(**PP8, schedule="1f1b", step_time_s="", bubble_fraction="0.2"))
-    document = found.to_json()
+    predicted = predict_row("t", row(**PP8, schedule="1f1b", step_time_s="", bubble_fraction="0.2"))
+    document = predicted.to_json()
     assert document["bubble_from_profile"] is None
     case = build_case(parse_row(row(**PP8, schedule="1f1b")))
     forward, inputs, weights, message = stage_times(case.job, case.plan)

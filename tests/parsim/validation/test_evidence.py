@@ -9,19 +9,19 @@ from importlib.resources import files
 
 import pytest
 
-from parsim.validation.compare import Validation, shipped_tables, validate
-from parsim.validation.comparison import Comparison
+from parsim.fitting.reports.evidence import evidence_text, gather_evidence
 from parsim.validation.evidence import (
     ANY,
     describe,
     evidence_for,
-    evidence_text,
-    gather_evidence,
 )
+from parsim.validation.tables import shipped_tables
+from parsim.validation.validate import Validation, validate
+from parsim.validation.validated_row import ValidatedRow
 
 
-def row(device: str, software: str, predicted: float) -> Comparison:
-    return Comparison(
+def row(device: str, software: str, predicted: float) -> ValidatedRow:
+    return ValidatedRow(
         table="t",
         row_id="r",
         device=device,
@@ -32,21 +32,21 @@ def row(device: str, software: str, predicted: float) -> Comparison:
 
 
 def test_figures_per_software_and_per_device() -> None:
-    skipped = Comparison(table="t", row_id="s", reason="no")
+    skipped = ValidatedRow(table="t", row_id="s", reason="no")
     rows = (row("a", "x", 1.1), row("a", "x", 0.7), row("a", "y", 1.2), skipped)
-    found = {(e.device, e.software): e for e in gather_evidence(Validation(rows=rows))}
-    assert set(found) == {("a", "x"), ("a", "y"), ("a", ANY)}
-    assert found["a", "x"].n == 2
-    assert found["a", "x"].mean_abs_error == pytest.approx(0.2)
-    assert found["a", "x"].bias == pytest.approx(-0.1)
-    assert found["a", ANY].max_abs_error == pytest.approx(0.3)
+    cited = {(e.device, e.software): e for e in gather_evidence(Validation(rows=rows))}
+    assert set(cited) == {("a", "x"), ("a", "y"), ("a", ANY)}
+    assert cited["a", "x"].n == 2
+    assert cited["a", "x"].mean_abs_error == pytest.approx(0.2)
+    assert cited["a", "x"].bias == pytest.approx(-0.1)
+    assert cited["a", ANY].max_abs_error == pytest.approx(0.3)
 
 
 def test_mixtures_of_experts_stand_apart() -> None:
     dense = row("a", "x", 1.1)
     rows = (dense, replace(row("a", "x", 2.0), practice="x, experts"))
-    found = {(e.device, e.software): e.n for e in gather_evidence(Validation(rows=rows))}
-    assert found == {("a", "x"): 1, ("a", ANY): 1, ("a", "x, experts"): 1, ("a", "any, experts"): 1}
+    cited = {(e.device, e.software): e.n for e in gather_evidence(Validation(rows=rows))}
+    assert cited == {("a", "x"): 1, ("a", ANY): 1, ("a", "x, experts"): 1, ("a", "any, experts"): 1}
 
 
 @cache
@@ -55,12 +55,12 @@ def everything() -> Validation:
 
 
 def test_the_shipped_intervals_cover_what_they_say() -> None:
-    found = everything()
-    overall = found.coverage()
+    cited = everything()
+    overall = cited.coverage()
     assert 0.75 <= (overall.covered or 0.0) <= 0.88
     assert (overall.half_width or 1.0) <= 2.5 * (overall.error or 0.0)
-    for table in found.tables:
-        assert (found.coverage(table).covered or 1.0) >= 0.6, table
+    for table in cited.tables:
+        assert (cited.coverage(table).covered or 1.0) >= 0.6, table
 
 
 def test_the_shipped_figures_are_those_of_the_shipped_rows() -> None:
@@ -72,10 +72,10 @@ def test_the_shipped_figures_are_those_of_the_shipped_rows() -> None:
 
 
 def test_a_device_without_the_software_cites_any_software() -> None:
-    found = evidence_for("h100-sxm-80gb", "generic")
-    assert found is not None
-    assert found.software == ANY
-    assert "under any software" in describe(found)
+    cited = evidence_for("h100-sxm-80gb", "generic")
+    assert cited is not None
+    assert cited.software == ANY
+    assert "under any software" in describe(cited)
 
 
 def test_a_device_without_rows_says_so() -> None:

@@ -9,21 +9,21 @@ from statistics import mean
 import pytest
 
 from parsim.sim import simulate
-from parsim.validation.build import Case, build_case
-from parsim.validation.compare import shipped_tables
-from parsim.validation.compare_row import compare_row
-from parsim.validation.comparison import Comparison
-from parsim.validation.schema import RowSkipped, parse_row, read_table
+from parsim.validation.predict_row import predict_row
+from parsim.validation.step.case import Case, build_case
+from parsim.validation.step.measured_run import parse_row, read_table
+from parsim.validation.tables import RowSkipped, shipped_tables
+from parsim.validation.validated_row import ValidatedRow
 
 GIB = 2**30
 TABLES = {path.stem: path for path in shipped_tables()}
 
 
 @cache
-def compared(table: str) -> tuple[Comparison, ...]:
+def compared(table: str) -> tuple[ValidatedRow, ...]:
     """Rows of a table whose peaks are compared."""
-    found = [compare_row(table, row) for row in read_table(TABLES[table])]
-    return tuple(row for row in found if row.memory_error is not None)
+    predicted = [predict_row(table, row) for row in read_table(TABLES[table])]
+    return tuple(row for row in predicted if row.memory_error is not None)
 
 
 @pytest.mark.parametrize(
@@ -50,18 +50,19 @@ def case_of(table: str, row_id: str) -> Case:
 def test_both_ranks_of_a_pipeline(number: str, gib: tuple[float, float]) -> None:
     """Where SimuMax prints the peak of every rank."""
     case = case_of("simumax_b200_real_vs_sim", f"simumax_b200_real_vs_sim-{number}")
-    found = simulate(case.job, case.plan).peak_allocated
-    assert [x / GIB for x in found] == pytest.approx(gib, rel=0.003)
+    predicted = simulate(case.job, case.plan).peak_allocated
+    assert [x / GIB for x in predicted] == pytest.approx(gib, rel=0.003)
 
 
 def test_a_peak_of_an_unstated_mode_is_not_compared() -> None:
     row = read_table(TABLES["simumax_b200_real_vs_sim"])[0]
-    found = compare_row("t", {**row, "recompute": ""})
-    assert found.memory_error is None
+    predicted = predict_row("t", {**row, "recompute": ""})
+    assert predicted.memory_error is None
     assert (
-        found.notes[-1] == f"{row['row_id']}: peak memory is not compared: recompute is not stated"
+        predicted.notes[-1]
+        == f"{row['row_id']}: peak memory is not compared: recompute is not stated"
     )
-    assert compare_row("t", row).memory_error is not None
+    assert predict_row("t", row).memory_error is not None
 
 
 def test_torchtitan_s_figures_are_compared_with_reserved_memory() -> None:

@@ -7,28 +7,28 @@ from statistics import mean
 
 import pytest
 
-from parsim.validation.assumptions import software_of_experts
-from parsim.validation.build import build_case
-from parsim.validation.compare import shipped_tables
-from parsim.validation.compare_row import compare_row
-from parsim.validation.comparison import Comparison
-from parsim.validation.known_models import known_mixture, with_known_sizes
-from parsim.validation.schema import parse_row, read_table
+from parsim.validation.predict_row import predict_row
+from parsim.validation.step.assumptions import software_of_experts
+from parsim.validation.step.case import build_case
+from parsim.validation.step.known_models import known_mixture, with_known_sizes
+from parsim.validation.step.measured_run import parse_row, read_table
+from parsim.validation.tables import shipped_tables
+from parsim.validation.validated_row import ValidatedRow
 
 BRIDGE, SIMUMAX = "megatron_bridge_performance_public", "simumax_b200_real_vs_sim"
 TABLES = {path.stem: path for path in shipped_tables()}
 
 
 @cache
-def mixtures(table: str) -> tuple[Comparison, ...]:
+def mixtures(table: str) -> tuple[ValidatedRow, ...]:
     rows = [row for row in read_table(TABLES[table]) if int(row["ep"] or 1) > 1]
-    return tuple(compare_row(table, row) for row in rows)
+    return tuple(predict_row(table, row) for row in rows)
 
 
 def test_every_row_is_predicted_or_says_why_not() -> None:
-    found = [*mixtures(BRIDGE), *mixtures(SIMUMAX)]
-    skipped = [row for row in found if row.skipped]
-    assert len(found) >= 99
+    predicted = [*mixtures(BRIDGE), *mixtures(SIMUMAX)]
+    skipped = [row for row in predicted if row.skipped]
+    assert len(predicted) >= 99
     assert [row.row_id for row in skipped] == ["megatron_bridge_performance_public-0130"]
     assert "differs from global_batch_size" in skipped[0].reason  # as printed by the source
 
@@ -59,9 +59,9 @@ def test_errors_of_megatron_bridge() -> None:
     ],
 )
 def test_a_name_stands_for_a_model_of_the_catalog(name: str, model: str) -> None:
-    found = known_mixture(name)
-    assert found is not None
-    assert found.name == model
+    predicted = known_mixture(name)
+    assert predicted is not None
+    assert predicted.name == model
 
 
 def test_dense_names_and_stated_sizes_stay() -> None:
@@ -75,7 +75,7 @@ def test_dense_names_and_stated_sizes_stay() -> None:
 def test_a_trimmed_model_keeps_one_plain_layer() -> None:
     row = next(row for row in read_table(TABLES[SIMUMAX]) if row["model"] == "DeepSeek-V3 trimmed")
     case = build_case(parse_row(row))
-    plain = [layer.experts is None for layer in case.job.model.layers]
+    plain = [layer.experts is None for layer in case.job.model.blocks]
     assert plain == [True, False, False, False]
     assert case.plan.ep == 8
 

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import pytest
 
-from parsim.validation.compare import Validation, validate
+from parsim.validation.validate import Validation, validate
 from tests.parsim.validation.conftest import shipped
 
 
 @pytest.fixture(scope="module")
-def found() -> Validation:
-    names = ("megatron_sc21_table1", "korthikanti2022_step_time", "simumax_b200",
-             "nvidia_dgxc", "megatron_bridge", "megatron_lm", "nemo", "torchtitan")  # fmt: skip
+def validation() -> Validation:
+    names = (
+        "megatron_sc21_table1",
+        "korthikanti2022_step_time",
+        "simumax_b200",
+        "nvidia_dgxc",
+        "megatron_bridge",
+        "megatron_lm",
+        "nemo",
+        "torchtitan",
+    )
     return validate([shipped(name) for name in names])
 
 
@@ -33,22 +41,22 @@ def found() -> Validation:
     ],
 )
 def test_stacks_with_8_bit_products_or_context_parallelism(
-    found: Validation, software: str, device: str, rows: int, limit: float
+    validation: Validation, software: str, device: str, rows: int, limit: float
 ) -> None:
     """Mean |error| over all rows of a stack on a device that state what is needed."""
     errors = [
         row.error
-        for row in found.rows
+        for row in validation.rows
         if row.error is not None and (row.practice, row.device) == (software, device)
     ]
     assert len(errors) == rows
     assert sum(map(abs, errors)) / rows <= limit
 
 
-def test_what_is_left_out_of_these_tables(found: Validation) -> None:
+def test_what_is_left_out_of_these_tables(validation: Validation) -> None:
     """Fine-tuning, missing figures and one row whose batch does not add up."""
     words = ("task ", "is not stated", "micro_batch_size x", "neither")
-    reasons = {row.reason for row in found.rows if row.skipped}
+    reasons = {row.reason for row in validation.rows if row.skipped}
     assert [
         reason
         for reason in reasons
@@ -56,24 +64,24 @@ def test_what_is_left_out_of_these_tables(found: Validation) -> None:
     ] == []
 
 
-def test_megatron_weak_scaling_from_1_7_billion_to_1_trillion(found: Validation) -> None:
+def test_megatron_weak_scaling_from_1_7_billion_to_1_trillion(validation: Validation) -> None:
     """All ten rows of table 1 of arXiv:2104.04473."""
-    one = found.summary("megatron_sc21_table1_weak_scaling")
+    one = validation.summary("megatron_sc21_table1_weak_scaling")
     assert (one.n, one.n_skipped) == (10, 0)
     assert one.mean_abs_error is not None
     assert one.mean_abs_error <= 0.06
 
 
-def test_sequence_parallelism_of_22b_and_530b(found: Validation) -> None:
+def test_sequence_parallelism_of_22b_and_530b(validation: Validation) -> None:
     """Five of the seven rows of arXiv:2205.05198; the other two state no step time."""
-    one = found.summary("korthikanti2022_step_time_22b_530b")
+    one = validation.summary("korthikanti2022_step_time_22b_530b")
     assert (one.n, one.n_skipped) == (5, 2)
     assert one.mean_abs_error is not None
     assert one.mean_abs_error <= 0.04
 
 
-def test_memory_of_dense_models_and_mixtures_on_b200(found: Validation) -> None:
-    one = found.memory_summary("simumax_b200_real_vs_sim")
+def test_memory_of_dense_models_and_mixtures_on_b200(validation: Validation) -> None:
+    one = validation.memory_summary("simumax_b200_real_vs_sim")
     assert one.n == 43
     assert one.mean_abs_error is not None
     assert one.mean_abs_error <= 0.03

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsim.validation.compare import Validation
-from parsim.validation.compare_row import compare_row
-from parsim.validation.comparison import Comparison
+from parsim.validation.predict_row import predict_row
 from parsim.validation.ranking import rank, regret, spearman
+from parsim.validation.validate import Validation
+from parsim.validation.validated_row import ValidatedRow
 from tests.parsim.validation.conftest import MakeRow
 
 times = st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)), min_size=4, max_size=9)
@@ -67,36 +67,36 @@ def test_a_perfect_prediction(one: list[tuple[float, float]]) -> None:
 
 def test_groups_need_four_plans() -> None:
     rows = [("a", 1.0, 1.0)] * 3 + [("b", float(i), float(i)) for i in range(1, 5)]
-    found = rank(rows)
-    assert (found.groups, found.spearman_mean, found.regret_at_3_max) == (1, 1.0, 0.0)
+    ranking = rank(rows)
+    assert (ranking.groups, ranking.spearman_mean, ranking.regret_at_3_max) == (1, 1.0, 0.0)
     assert set(rank(rows[:3]).to_json().values()) == {0, None}
 
 
 def test_means_and_worst_are_over_groups() -> None:
     good = [("a", float(i), float(i)) for i in range(1, 5)]
     bad = [("b", float(i), float(5 - i)) for i in range(1, 5)]
-    found = rank(good + bad)
-    assert (found.spearman_mean, found.spearman_min) == (0.0, -1.0)
+    ranking = rank(good + bad)
+    assert (ranking.spearman_mean, ranking.spearman_min) == (0.0, -1.0)
     # of b the slowest plan (4) is predicted fastest; the three first hold 4, 3, 2
-    assert (found.regret_at_1_mean, found.regret_at_1_max) == (1.5, 3.0)
-    assert (found.regret_at_3_mean, found.regret_at_3_max) == (0.5, 1.0)
+    assert (ranking.regret_at_1_mean, ranking.regret_at_1_max) == (1.5, 3.0)
+    assert (ranking.regret_at_3_mean, ranking.regret_at_3_max) == (0.5, 1.0)
 
 
 def test_a_decision_is_what_a_plan_does_not_change(row: MakeRow) -> None:
-    first = compare_row("t", row()).decision
-    assert compare_row("t", row(tp="8", dp="4", n_micro_batches="8")).decision == first
-    assert compare_row("t", row(global_batch_size="1024", n_micro_batches="2")).decision != first
-    assert compare_row("t", row(model="GPT 2B")).decision != first
+    first = predict_row("t", row()).decision
+    assert predict_row("t", row(tp="8", dp="4", n_micro_batches="8")).decision == first
+    assert predict_row("t", row(global_batch_size="1024", n_micro_batches="2")).decision != first
+    assert predict_row("t", row(model="GPT 2B")).decision != first
 
 
 def test_tables_say_how_they_rank() -> None:
     rows = [
-        Comparison(
+        ValidatedRow(
             table="t", row_id=str(i), plan=f"tp{i}", predicted_step=float(i), measured_step=float(i)
         )
         for i in range(1, 5)
     ]
-    skipped = Comparison(table="u", row_id="1", reason="cp=2 is not yet simulated")
+    skipped = ValidatedRow(table="u", row_id="1", reason="cp=2 is not yet simulated")
     document = Validation(rows=(*rows, skipped)).to_json()
     assert document["ranking"]["t"]["groups"] == 1
     assert document["ranking"]["t"]["regret_at_1_mean"] == 0.0

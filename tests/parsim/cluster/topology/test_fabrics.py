@@ -120,7 +120,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     )
     widths = draw(st.lists(st.integers(1, 4), min_size=20, max_size=20))
     cables = [
-        Cable(source=names[a], target=names[b], link_class=kind, bandwidth=float(width))
+        Cable(names[a], names[b], kind, float(width))
         for (a, b), kind, width in zip(pairs, classes, widths, strict=False)
     ]
     return make_graph(cables, names[:devices])
@@ -154,8 +154,8 @@ def test_routes_are_shortest(graph: Graph, data: st.DataObject) -> None:
 def test_bisection_is_the_least_cut(graph: Graph) -> None:
     """Against all cuts, one by one."""
     half = len(graph.devices) // 2
-    first = {int(one) for one in graph.devices[:half]}
-    second = {int(one) for one in graph.devices[half:]}
+    first = {int(device) for device in graph.devices[:half]}
+    second = {int(device) for device in graph.devices[half:]}
     parts = len(graph.nodes)
     free = [part for part in range(parts) if part not in first | second]
     used = dict.fromkeys(range(graph.num_links), True)

@@ -292,7 +292,7 @@ def test_placement_moves_ranks() -> None:
         ((0, 8, 2, 3), "puts rank 1 on device 8, which is out of range; allowed: 0 to 7"),
         ((0, 1), "places 2 ranks; the cluster has 8 devices"),
     ],
-)  # fmt: skip
+)
 def test_placements_that_are_none(placement: tuple[int, ...], message: str) -> None:
     with pytest.raises(CatalogError) as error:
         replace(cluster_of("dgx-h100"), placement=placement)

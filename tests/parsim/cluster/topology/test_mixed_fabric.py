@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from parsim.cluster.groups import device_nodes, level_devices, mixed_cluster, rank_devices
 from parsim.cluster.hardware import Cluster, NodeGroup, System
-from parsim.cluster.mixed import device_nodes, level_devices, mixed_cluster, rank_devices
 from parsim.cluster.reader import load_catalog
 from parsim.cluster.topology import Graph, build_graph
 from parsim.errors import CatalogError
@@ -78,7 +78,9 @@ def test_nodes_of_different_sizes_have_all_their_devices() -> None:
     big, small = system("dgx-h100"), replace(system("dgx-a100"), devices_per_node=4)
     cluster = groups(big=(big, 1), small=(small, 2))
     graph = build_graph(cluster)
-    assert [graph.nodes[one] for one in graph.devices] == [f"gpu:{rank}" for rank in range(16)]
+    assert [graph.nodes[device] for device in graph.devices] == [
+        f"gpu:{rank}" for rank in range(16)
+    ]
     assert device_nodes(cluster).tolist() == [0] * 8 + [1] * 4 + [2] * 4
     assert graph.crossed([8, 9, 10, 11]) == {"nvlink": 8}
     assert graph.crossed([11, 12])["nic"] == 4

@@ -1,0 +1,64 @@
+"""Measures this machine, fits the constants that the simulator reads, and writes them as a catalog.
+
+`parsim calibrate` starts it twice: outside torchrun `python -m executor.calibration` says how many
+ranks it wants, and as a rank it measures. All ranks measure at once, because in training none of
+them has the machine to itself; the figures are rank 0's. Where ranks share devices, only as many
+as there are devices time kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from executor.calibration.calibrate import SHARES, calibrate, choice_for, known_from, mergeable
+from executor.calibration.cases.setting import Setting, setting
+from executor.calibration.outcome import announced
+from executor.devices.machine import probe
+from executor.faults.reports import end_with_parent, finish
+from parsim.errors import ParsimError
+
+
+def _split(chosen: Setting, seconds: float) -> str:
+    """How the seconds are divided, one line."""
+    named = ", ".join(f"{name} {share * seconds:.0f} s" for name, share in SHARES.items())
+    return (
+        f"note: of {seconds:.0f} s: {named} ({chosen.groups.words(chosen.report.kind)}), the rest "
+        f"for starting and the fit\n"
+    )
+
+
+def main() -> int:
+    """Say how many ranks are wanted (outside torchrun), or measure (inside it)."""
+    parser = argparse.ArgumentParser(prog="python -m executor.calibration", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--scenario", type=Path, action="append", default=[])
+    parser.add_argument("--seconds", type=float, default=55.0)
+    parser.add_argument("--device")
+    parser.add_argument("--oversubscribe", action="store_true")
+    parser.add_argument("--merge", type=Path, help="a calibration that must fit to this one")
+    options = parser.parse_args()
+    if "RANK" in os.environ:
+        end_with_parent()
+    try:
+        report = probe(options.device)
+        chosen = setting(report, options.scenario, oversubscribe=options.oversubscribe)
+        if "RANK" not in os.environ:
+            for text in mergeable(options.merge, chosen) if options.merge else ():
+                sys.stderr.write(f"note: {text}\n")
+            sys.stdout.write(f"{chosen.groups.world}\n")
+            sys.stderr.write(_split(chosen, options.seconds))
+            picked = choice_for(chosen, options.seconds, known_from(options.merge))
+            sys.stderr.write(announced(picked))
+        else:
+            calibrate(chosen, options.out, options.seconds, known_from(options.merge))
+        return 0
+    except ParsimError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    finish(main())

@@ -1,0 +1,120 @@
+"""Measures this machine as one of several ranks; rank 0 fits the constants and writes the files."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from executor.calibration.cases.setting import Setting
+from executor.calibration.choice.belief import Shape
+from executor.calibration.choice.candidates import choice
+from executor.calibration.choice.choose import Choice
+from executor.calibration.choice.known_shapes import shapes_known
+from executor.calibration.conclude import Measured, conclude
+from executor.calibration.fitting.earlier_file import compatible, read_calibration
+from executor.calibration.outcome import achieved
+from executor.calibration.timing.bench import Bench
+from executor.calibration.timing.links import interference, link_choice, link_samples
+from executor.calibration.timing.measuring import measure, measure_layers
+from executor.devices.machine import hardware_name, rank_device
+from executor.devices.process_group import process_group
+from parsim.cluster.reader import load_catalog
+
+LINK_MEMORY = 0.1
+"""Share of a device's memory for the arrays of one collective."""
+SHARES = {"kernels": 0.4, "layers": 0.25, "links": 0.15}
+"""Shares of the seconds given; the rest is for starting ranks, making inputs, and the fit."""
+PARTS = ("links", "kernels", "layers", "fit")
+"""In this order; the document says how many seconds each took."""
+LAST = {"kernels": 0.62, "layers": 0.92}
+"""After this share of them a part begins nothing more, even if the machine is busy."""
+
+
+def known_from(old: Path | None) -> frozenset[Shape]:
+    """What an earlier calibration has measured and the merge will keep."""
+    earlier = None if old is None else read_calibration(old)
+    return shapes_known(earlier, torch.__version__, datetime.date.today())
+
+
+def choice_for(chosen: Setting, seconds: float, known: frozenset[Shape] = frozenset()) -> Choice:
+    """Which kernels are timed in a calibration of so many seconds."""
+    return choice(chosen, SHARES["kernels"] * seconds, known)
+
+
+def links_for(chosen: Setting, seconds: float, known: frozenset[Shape] = frozenset()) -> Choice:
+    """Which collectives of which groups, and messages between two ranks, are timed."""
+    system = chosen.base or load_catalog().system("cpu")
+    memory = LINK_MEMORY * chosen.device.memory
+    cpu = chosen.report.kind == "cpu"
+    share = SHARES["links"] * seconds
+    return link_choice(system, chosen.groups, memory=memory, seconds=share, cpu=cpu, known=known)
+
+
+def mergeable(old: Path, chosen: Setting) -> list[str]:
+    """Notes on an earlier calibration, if what is measured now can be merged with it.
+
+    Raises:
+        InputError: another device or precision, or no calibration.
+    """
+    name = hardware_name(chosen.report)
+    return compatible(read_calibration(old), name, chosen.kernels.precision, torch.__version__)
+
+
+def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape]) -> None:
+    """One rank's part; rank 0 writes `device.yaml` and `calibration.json` into `out`."""
+    device, groups, began = rank_device(chosen.report), chosen.groups, time.perf_counter()
+    with process_group(chosen.report.backend, max(300.0, 10.0 * seconds)):
+        bench, laps = Bench(device, chosen.kernels.precision), [time.perf_counter()]
+        several = dist.get_world_size() > 1
+        wired = links_for(chosen, seconds, known)
+        links = list(link_samples(bench, wired, SHARES["links"] * seconds)) if several else []
+        lost = interference(bench) if several and not groups.oversubscribed else None
+        laps.append(time.perf_counter())
+        limit = SHARES["kernels"] * seconds
+        picked = choice_for(chosen, seconds, known)
+        timed = dist.get_rank() < groups.devices
+        until = {part: began + share * seconds for part, share in LAST.items()}
+        timed_kernels = (
+            measure(bench, picked.cases, limit, picked.cost, until["kernels"]) if timed else None
+        )
+        dist.barrier()
+        laps.append(time.perf_counter())
+        layers, left = measure_layers(bench, chosen, SHARES["layers"] * seconds, until["layers"])
+        laps.append(time.perf_counter())
+        if dist.get_rank() == 0 and timed_kernels is not None:
+            samples, moments, notes = timed_kernels
+            measured = Measured(
+                kernels=samples,
+                layers=layers,
+                links=links,
+                interference=lost,
+                reference=moments,
+                notes=(*notes, *left, *_notes(chosen)),
+            )
+            text, document = conclude(chosen, measured)
+            document |= achieved(picked, wired, chosen, measured)
+            laps.append(time.perf_counter())
+            document["groups"] = groups.to_json()
+            document["seconds_of"] = dict(
+                zip(PARTS, (end - start for start, end in pairwise(laps)), strict=True)
+            )
+            (out / "device.yaml").write_text(text, encoding="utf-8")
+            (out / "calibration.json").write_text(json.dumps(document), encoding="utf-8")
+
+
+def _notes(chosen: Setting) -> tuple[str, ...]:
+    """What of the groups was left out, and what shares a device."""
+    groups, kind = chosen.groups, chosen.report.kind
+    remarks = [groups.unmeasured(kind, shareable=chosen.report.shareable)]
+    if groups.oversubscribed:
+        remarks.append(
+            f"{groups.words(kind)}; their collectives are those of a machine that is too "
+            f"small, and layers of several ranks were not timed"
+        )
+    return tuple(remark for remark in remarks if remark)

@@ -1,0 +1,200 @@
+"""What is calibrated: layers of models of several sizes, and the kernels that they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from executor.calibration.cases import kinds
+from parsim.cost.layer.attention import FLASH_BACKWARD
+from parsim.cost.layer.operator_kernels import FORWARD_SHARE
+from parsim.cost.software import Software
+from parsim.model.model import Model
+from parsim.model.operators import Attention, Elementwise, Linear, Loss, Region, Split
+from parsim.model.transformer import TransformerSpec, build_transformer
+from parsim.plan import Plan
+from parsim.plan.record import precision
+
+CHAIN = 4
+"""Layers of a workload's model: enough that one layer's weights push another's out of a cache."""
+
+
+class Case(NamedTuple):
+    """One kernel to time: its kind and shape as the cost functions name them, and how to run it.
+
+    `shape` holds a GEMM's m, n, k; attention's executed `flops` and `seq_len`; else the `bytes` and
+    `launches` of a memory-bound kernel. `sizes` is what running it needs beyond that, see
+    `executor/calibration/timing/operators.py`.
+    """
+
+    kind: str
+    shape: Mapping[str, float]
+    sizes: tuple[int, ...] = ()
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for cases that need be measured once."""
+        return self.kind, tuple(self.shape.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A model of few layers, and the micro-batch and split that a plan gives it."""
+
+    spec: TransformerSpec
+    plan: Plan
+
+    @property
+    def model(self) -> Model:
+        """The spec as the cost functions price it."""
+        return build_transformer(self.spec)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one micro-batch."""
+        return self.plan.microbatch_size * self.spec.seq_len
+
+
+def spread(kind: str, used: str) -> tuple[Workload, ...]:
+    """Sizes over the range that training on a CPU core or a GPU meets, in one precision."""
+    small = kind == "cpu"
+    # width, heads, sequence, micro-batch, vocabulary, Llama-like, tensor ranks (negative: with
+    # sequence parallelism)
+    rows = (
+        (128, 2, 128, 1, 2048, False, 1),
+        (256, 4, 128, 1, 4096, False, 1),
+        (256, 4, 128, 1, 4096, False, 2),
+        (256, 4, 128, 1, 4096, False, -2),
+        (384, 6, 256, 2, 8192, False, 1),
+        (384, 6, 256, 2, 8192, False, 2),
+        (384, 6, 128, 1, 8192, True, 1),
+        (640, 10, 256, 1, 8192, False, 1),
+        (640, 10, 256, 1, 8192, False, 2),
+        (640, 10, 256, 1, 8192, False, -2),
+        (768, 12, 128, 1, 50304, False, 1),
+    ) if small else (
+        (768, 12, 1024, 4, 50304, False, 1),
+        (1280, 20, 1024, 8, 50304, False, 1),
+        (2048, 16, 2048, 2, 32000, True, 1),
+        (2048, 16, 1024, 1, 32000, True, 1),
+        (4096, 32, 2048, 1, 32000, True, 1),
+        (2048, 16, 2048, 2, 32000, True, 2),
+        (2048, 16, 2048, 2, 32000, True, -2),
+    )  # fmt: skip
+    return tuple(_workload(*row, used=used) for row in rows)
+
+
+def _workload(
+    width: int,
+    heads: int,
+    seq_len: int,
+    microbatch: int,
+    vocab: int,
+    llama: bool,
+    tp: int,
+    *,
+    used: str,
+) -> Workload:
+    spec = TransformerSpec(
+        name=f"spread-{width}",
+        num_layers=CHAIN,
+        hidden_size=width,
+        num_attention_heads=heads,
+        num_key_value_heads=heads // 2 if llama else heads,
+        head_dim=width // heads,
+        ffn_hidden_size=width * (3 if llama else 4),
+        vocab_size=vocab,
+        seq_len=seq_len,
+        positions=0 if llama else seq_len,
+        rope=llama,
+        rms_norm=llama,
+        gated_mlp=llama,
+        qkv_bias=not llama,
+        projection_bias=not llama,
+        mlp_bias=not llama,
+        tied_embeddings=not llama,
+    )
+    plan = Plan(tp=abs(tp), sequence_parallel=tp < 0, microbatch_size=microbatch, precision=used)
+    return Workload(spec=spec, plan=plan)
+
+
+def distinct_cases(workloads: Iterable[Workload], software: Software) -> Iterator[Case]:
+    """The kernels of all workloads, each shape once, and the sizes that have no layer."""
+    cases: dict[tuple[object, ...], Case] = {}
+    for workload in workloads:
+        for case in kernel_cases(workload, software):
+            cases.setdefault(case.key, case)
+    yield from cases.values()
+
+
+def kernel_cases(workload: Workload, software: Software) -> Iterator[Case]:
+    """GEMMs, attention and memory-bound kernels of one workload's embedding, layer and head."""
+    model = workload.model
+    layers = (*model.before, model.kinds[0], *model.behind)
+    for op in (op for layer in layers for op in layer.operators):
+        if isinstance(op, Linear):
+            yield from _products(workload, op)
+        elif isinstance(op, Attention) and op.fused:
+            batch, tp = workload.plan.microbatch_size, workload.plan.tp
+            sizes = (batch, op.heads // tp, workload.spec.seq_len, op.head_dim)
+            yield from attention_cases(*sizes, causal=op.causal)
+        elif isinstance(op, Elementwise):
+            yield from _elementwise(workload, op, software)
+        elif isinstance(op, Loss):
+            yield from _loss(workload, op, software)
+
+
+def _products(workload: Workload, op: Linear) -> Iterator[Case]:
+    plan = workload.plan
+    m = plan.microbatch_size if op.per_sample else workload.tokens
+    n = op.outputs // (plan.tp if op.split is Split.COLUMN else 1)
+    k = op.inputs // (plan.tp if op.split is Split.ROW else 1)
+    for rows, columns, inner in ((m, n, k), (m, k, n), (k, n, m)):
+        yield Case(kinds.GEMM, {"m": rows, "n": columns, "k": inner})
+    yield Case(kinds.ACCUMULATE, {"bytes": 10.0 * n * k, "launches": 1}, (n * k,))
+
+
+def attention_cases(
+    batch: int, heads: int, length: int, size: int, *, causal: bool
+) -> Iterator[Case]:
+    """Forward and backward of one fused attention, with the FLOPs that are really executed."""
+    flops = 4.0 * batch * length**2 * heads * size * (0.5 if causal else 1.0)
+    for kind, factor in ((kinds.FORWARD, 1.0), (kinds.BACKWARD, FLASH_BACKWARD)):
+        shape = {"flops": factor * flops, "seq_len": length}
+        yield Case(kind, shape, (batch, heads, size, int(causal)))
+
+
+def _elementwise(workload: Workload, op: Elementwise, software: Software) -> Iterator[Case]:
+    plan = workload.plan
+    split = plan.tp if op.region is Region.TENSOR or plan.sequence_parallel else 1
+    count = workload.tokens * op.width / split
+    value = precision(plan.precision).activation
+    moved = (
+        count * (op.forward * value + op.mask),
+        count * (op.backward * value + op.mask),
+    )
+    sizes = (workload.tokens, op.width // split, int(workload.spec.rms_norm))
+    for name, size, launches in zip(("forward", "backward"), moved, op.launches, strict=True):
+        shape = {"bytes": size * software.traffic, "launches": launches}
+        yield Case(f"{op.kind}_{name}", shape, sizes)
+
+
+def _loss(workload: Workload, op: Loss, software: Software) -> Iterator[Case]:
+    if workload.plan.tp > 1:
+        return
+    moved = workload.tokens * op.vocab_size * software.loss_bytes
+    shares = (FORWARD_SHARE, 1.0 - FORWARD_SHARE)
+    for kind, share, launches in zip(kinds.LOSS, shares, (4, 2), strict=True):
+        shape = {"bytes": share * moved, "launches": launches}
+        yield Case(kind, shape, (workload.tokens, op.vocab_size))
+
+
+def memory_cases(small: bool, value: int, software: Software) -> Iterator[Case]:
+    """A launch, copies and optimizer steps by size."""
+    yield Case(kinds.LAUNCH, {"bytes": 3.0 * value, "launches": 2}, (1,))
+    for count in (2**14, 2**18, 2**22) if small else (2**20, 2**24, 2**27):
+        yield Case(kinds.COPY, {"bytes": 2.0 * value * count, "launches": 0}, (count,))
+    for count in (2**18, 2**20, 2**22, 2**24) if small else (2**22, 2**26, 2**28):
+        moved = count * software.optimizer_bytes
+        yield Case(kinds.OPTIMIZER, {"bytes": moved, "launches": 1}, (count,))

@@ -1,0 +1,119 @@
+"""The catalog file of a calibration, and the words in it that say where its numbers come from."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from executor.calibration.fitting.constants import BYTES, DEVICE_CONSTANTS, RATES
+from parsim.cluster.hardware import Curve, Device, IntraNode, Measured, System
+
+SCALE = "the catalog's; peaks raised, shares lowered where this machine is faster than that"
+TIMES = ("latency", "overhead", "per_rank")
+"""How the names of constants end that are times."""
+SUSTAINED = "kernels were timed one after the other, as a step runs them"
+
+
+def catalog_text(device: Device, system: System | None, base: tuple[str, str], source: str) -> str:
+    """The file that `cluster.catalog` reads: fitted constants over the entries they start from."""
+    lines = [f"# Measured by parsim calibrate. {source}", "devices:", f"  {device.id}:"]
+    lines += [f"    from: {base[0]}", f"    name: {json.dumps(device.name)}"]
+    rates = {name: f"{value / 1e12:.6g}TFLOP/s" for name, value in device.peak_flops.items()}
+    lines.append("    peak_flops:")
+    lines += [f"      {name}: {_sourced(rate, SCALE)}" for name, rate in rates.items()]
+    lines.append(f"    memory_bandwidth: {_sourced(_bandwidth(device.memory_bandwidth), SCALE)}")
+    lines += _figures(device, DEVICE_CONSTANTS, source)
+    lines += _figures(device, sorted({*RATES, *BYTES} - {*DEVICE_CONSTANTS}), SCALE)
+    lines += _figures(device, ("gemm_sustained", "attention_sustained"), SUSTAINED)
+    lines += [*_residual_lines(device.residuals), "    calibrated: true"]
+    if system is None:
+        return "\n".join(lines) + "\n"
+    lines += ["systems:", f"  {system.id}:", f"    from: {base[1]}"]
+    lines += [f"    name: {json.dumps(system.name)}", f"    device: {device.id}"]
+    count = _sourced(str(system.devices_per_node), "devices of this machine")
+    lines += [f"    devices_per_node: {count}", "    intra:"]
+    lines.append(f"      bandwidth: {_sourced(_bandwidth(system.intra.bandwidth), source)}")
+    lines += [f"  {line}" for line in _figures(system.intra, ("efficiency", "latency"), source)]
+    lines += _figures(system, ("call_overhead", "call_overhead_per_rank"), source)
+    if system.interference is not None:
+        lines += _figures(system, ("interference",), source)
+    lines += _curve_lines(system.curves)
+    lines += [*_residual_lines(system.residuals), "    calibrated: true"]
+    return "\n".join(lines) + "\n"
+
+
+def _figures(entry: Device | System | IntraNode, names: Iterable[str], source: str) -> list[str]:
+    """One line for each figure of an entry, with its unit if it is a time."""
+    lines = []
+    for name in names:
+        value = getattr(entry, name)
+        written = _microseconds(value) if name.endswith(TIMES) else f"{value:.6g}"
+        lines.append(f"    {name}: {_sourced(written, source)}")
+    return lines
+
+
+def _curve_lines(curves: Sequence[Curve]) -> list[str]:
+    """One line for each; null gives up those of the entry it starts from."""
+    if not curves:
+        return ["    curves: null"]
+    lines = ["    curves:  # latency + S / bandwidth + ramp sqrt(S / 1 MiB), S from least to most"]
+    for curve in curves:
+        figures = {
+            "collective": curve.collective,
+            "ranks": curve.ranks,
+            "nodes": curve.nodes,
+            "latency": _microseconds(curve.latency),
+            "bandwidth": _bandwidth(curve.bandwidth),
+            "ramp": _microseconds(curve.ramp),
+            "link": _bandwidth(curve.link),
+            "least": f"{curve.least:.0f}B",
+            "most": f"{curve.most:.0f}B",
+            "source": json.dumps(curve.source),
+        }
+        lines.append("      - {" + ", ".join(f"{k}: {v}" for k, v in figures.items()) + "}")
+    return lines
+
+
+def _residual_lines(residuals: Measured) -> list[str]:
+    """Each point on a line of its own: coordinates, then measured over modelled time."""
+    if not residuals:
+        return []
+    lines = ["    residuals:  # coordinates, then measured / modelled"]
+    for kind, rows in residuals.items():
+        lines.append(f"      {kind}:")
+        lines += [f"        - [{', '.join(f'{x:.6g}' for x in row)}]" for row in rows]
+    return lines
+
+
+def _sourced(value: str, source: str) -> str:
+    return f"[{value}, {json.dumps(source)}]"
+
+
+def _microseconds(seconds: float) -> str:
+    return f"{seconds * 1e6:.6g}us"
+
+
+def _bandwidth(bytes_per_s: float) -> str:
+    return f"{bytes_per_s / 1e9:.6g}GB/s"
+
+
+def with_units(constants: dict[str, float]) -> dict[str, float]:
+    """Names for JSON: a time's ends in `_s`."""
+    return {f"{n}_s" if n.endswith(TIMES) else n: value for n, value in constants.items()}
+
+
+def source_text(name: str, used: str, drift: float) -> str:
+    """Where a constant comes from: day, hardware, precision, torch, and how steady it was."""
+    day = datetime.date.today().isoformat()
+    cuda = f", CUDA {torch.version.cuda}" if torch.version.cuda else ""
+    return (
+        f"measured {day} by parsim calibrate on {name}, {used}, torch {torch.__version__}{cuda}, "
+        f"drift {100 * drift:.1f} %"
+    )
+
+
+DRIFT = 0.03
+"""A reference product that moved by more than this makes a note: the clock was not steady."""

@@ -1,0 +1,55 @@
+"""What a calibration says of its choice: first what it expects, afterwards what it got."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from executor.calibration.cases.samples import Sample
+from executor.calibration.cases.setting import Setting
+from executor.calibration.cases.workloads import Case
+from executor.calibration.choice.candidates import shape_of
+from executor.calibration.choice.choose import Choice
+from executor.calibration.conclude import Measured
+from executor.calibration.fitting.constants import fit_device
+from parsim.cluster.hardware import Device
+
+
+def announced(choice: Choice) -> str:
+    """How many of how many shapes, and what that is expected to bring; one line."""
+    chosen, of = len(choice.measured), len(choice.candidates)
+    plans = len(choice.weights)
+    kept = f"; {len(choice.known)} others are in the file to merge" if choice.known else ""
+    return (
+        f"note: {chosen} of {of} kernel shapes of {plans} plan{'s' if plans > 1 else ''} are "
+        f"measured, in about {choice.cost:.0f} s{kept}; 80 % interval of a step's kernel time "
+        f"expected: ±{100 * choice.before:.1f} % -> ±{100 * choice.expected:.1f} %\n"
+    )
+
+
+def achieved(choice: Choice, links: Choice, chosen: Setting, measured: Measured) -> dict[str, Any]:
+    """`chosen` and `interval` of a calibration's document."""
+    device = fit_device(chosen.device, measured.kernels, chosen.kernels)
+    done = [shape_of(Case(x.kind, x.shape)) for x in measured.kernels]
+    drift = float(np.std(np.log(measured.reference)))
+    after = choice.achieved(scatter(device, chosen, measured.kernels), done, drift)
+    return {
+        "chosen": {
+            **choice.counts(done),
+            **links.counts([shape_of(Case(x.kind, x.shape)) for x in measured.links]),
+        },
+        "interval": {"before": choice.before, "expected": choice.expected, "after": after},
+    }
+
+
+def scatter(
+    device: Device, chosen: Setting, samples: Sequence[Sample]
+) -> dict[str, tuple[float, int]]:
+    """Standard deviation of ln(measured / modelled by the constants) per kind, and the count."""
+    logs: dict[str, list[float]] = {}
+    for sample in samples:
+        modelled = chosen.kernels.time(device, sample.kind, sample.shape)
+        logs.setdefault(sample.kind, []).append(float(np.log(sample.seconds / modelled)))
+    return {kind: (float(np.std(of_kind)), len(of_kind)) for kind, of_kind in logs.items()}

@@ -1,0 +1,112 @@
+"""Times calls on one device: kernels, and whatever else can be repeated.
+
+Every time is the least of repeated runs after a warm-up: on a shared machine it is the one that
+can be repeated. A kernel runs over a ring of input sets larger than the caches, and its results
+stay alive for a round, as activations do.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from itertools import cycle
+from statistics import median
+
+import torch
+import torch.distributed as dist
+
+from executor.calibration.cases import kinds
+from executor.calibration.cases.samples import Sample
+from executor.calibration.cases.workloads import Case
+from executor.calibration.choice.candidates import GRAIN, input_sets
+from executor.calibration.timing.operators import Call, Operators
+from parsim.errors import InputError
+
+DTYPES = {
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+}
+
+
+class Bench:
+    """Times cases on one device in one precision."""
+
+    def __init__(self, device: torch.device, precision: str) -> None:
+        if precision not in DTYPES:
+            raise InputError(
+                f"precision {precision} cannot be calibrated; allowed: {', '.join(DTYPES)}"
+            )
+        self.device = device
+        self.operators = Operators(device, DTYPES[precision])
+        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+        on_gpu = device.type == "cuda"
+        self._ballast = self.operators.normal(4096, 4096) if on_gpu else None
+
+    def sample(self, case: Case, seconds: float) -> Sample:
+        """The least time of a case within about so many seconds."""
+        seconds_taken = self.least(self._round(case), seconds)
+        if case.kind == kinds.LOSS[1]:  # cannot run without its forward
+            forward = self.least(self._round(case._replace(kind=kinds.LOSS[0])), seconds)
+            seconds_taken = max(seconds_taken - forward, 0.1 * forward)
+        return Sample(kind=case.kind, shape=case.shape, seconds=seconds_taken)
+
+    def _round(self, case: Case) -> Call:
+        """A call that takes the next set of the ring every time, and keeps the last results."""
+        build = self.operators.build(case)
+        count = math.ceil(input_sets(case, self.device.type))
+        calls = cycle([build() for _ in range(count)])
+        kept: deque[object] = deque(maxlen=count)
+        return lambda: kept.append(next(calls)())
+
+    def least(self, work: Call, seconds: float) -> float:
+        """Least seconds of one call: two warm-up calls, then 3 to 50 timings."""
+        work()
+        once = max(self.elapsed(work, 1), 1e-7)
+        inner = min(max(math.ceil(GRAIN / once), 1), 100)
+        repeats = min(max(int(seconds / (once * inner)), 3), 50)
+        return min(self.elapsed(work, inner) for _ in range(repeats))
+
+    def elapsed(self, work: Call, inner: int) -> float:
+        """Seconds of one call, mean over `inner` calls in a row."""
+        if self._ballast is None:
+            began = time.perf_counter()
+            for _ in range(inner):
+                work()
+            return (time.perf_counter() - began) / inner
+        return self._between_events(work, inner)
+
+    def _between_events(self, work: Call, inner: int) -> float:
+        """Device seconds: some milliseconds of products let the host queue the kernels ahead."""
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize(self.device)
+        for _ in range(10):
+            torch.mm(self._ballast, self._ballast)
+        start.record()
+        for _ in range(inner):
+            work()
+        end.record()
+        torch.cuda.synchronize(self.device)
+        return float(start.elapsed_time(end)) * 1e-3 / inner
+
+    def typical(self, work: Call | None, seconds: float) -> float:
+        """Median seconds of a call that ranks make together; the same repeats on each.
+
+        A rank without one waits for the others; rank 0 has one. Not the least: a step waits for
+        many collectives, so it meets their middle.
+        """
+        if work is not None:
+            work()
+        began = time.perf_counter()
+        self._together(work)
+        lasted = time.perf_counter() - began  # with the barrier and what keeps a GPU busy before
+        once = torch.tensor(lasted, dtype=torch.float64, device=self.device)
+        dist.broadcast(once, 0)
+        repeats = min(max(int(seconds / max(float(once), 1e-6)), 5), 100)
+        return median(self._together(work) for _ in range(repeats))
+
+    def _together(self, work: Call | None) -> float:
+        dist.barrier()
+        return 0.0 if work is None else self.elapsed(work, 1)

@@ -1,0 +1,171 @@
+"""Times collectives of groups of ranks, messages, and what compute loses beside them.
+
+A group is the first ranks of all, alone: the others wait in a barrier, so links are idle but for
+it. What groups at once do to each other is simulated (`parsim/sim/contention/contention.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from statistics import median
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.calibration.cases import kinds
+from executor.calibration.cases.rank_groups import RankGroups
+from executor.calibration.cases.samples import Sample, link_time
+from executor.calibration.cases.workloads import Case
+from executor.calibration.choice.belief import Shape
+from executor.calibration.choice.candidates import AHEAD
+from executor.calibration.choice.choose import Choice, choose
+from executor.calibration.choice.known_shapes import rows_known
+from executor.calibration.choice.spread import Candidate
+from executor.calibration.timing.bench import Bench
+from executor.collectives.groups import Team, Work, team, work_of
+from parsim.cluster.hardware import System
+
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = (4 * KIB, 64 * KIB, 512 * KIB, 2 * MIB, 8 * MIB, 32 * MIB, 128 * MIB, 1024 * MIB)
+"""Bytes of the whole array: 4 or 5 sizes fit the constants, the others their residuals."""
+KINDS = (kinds.ALL_REDUCE, kinds.ALL_GATHER, kinds.REDUCE_SCATTER)
+"""Collectives of every group; no plan broadcasts, and groups of experts exchange tokens too."""
+ROUNDS = 5
+REPEATS = 20
+ARRAYS = 3.0
+"""Arrays of a size that a collective holds at once: input, output, and the library's own."""
+LATE = 1.3
+BESIDE = {"cpu": (512, 16 * MIB), "cuda": (4096, 256 * MIB)}
+"""Edge of the products and bytes of the all-reduce that run beside each other."""
+MOST_PRODUCTS = 200
+FIXED = 0.005
+"""Seconds that a collective costs beside its repeats."""
+
+
+def link_choice(
+    system: System,
+    groups: RankGroups,
+    *,
+    memory: float,
+    seconds: float,
+    cpu: bool,
+    known: frozenset[Shape] = frozenset(),
+) -> Choice:
+    """Kinds, groups and sizes to time, within a time and a memory; alike on all ranks."""
+    candidates, kind = [], "cpu" if cpu else "cuda"
+    for case in link_cases(groups):
+        once = link_time(system, case.kind, case.shape)
+        once *= 2.0 if case.kind == kinds.SEND_RECV else 1.0
+        fits = ARRAYS * case.shape["bytes"] <= memory
+        cost = FIXED + REPEATS * (once + AHEAD[kind]) if fits else math.inf
+        shape = (case.kind, tuple(case.shape.values()))
+        candidates.append(Candidate(shape=shape, case=case, cost=cost))
+    weights = np.full((1, len(candidates)), 1.0 / len(candidates))
+    return choose(candidates, weights, seconds, cpu=cpu, known=rows_known(candidates, known))
+
+
+def link_cases(groups: RankGroups) -> Iterator[Case]:
+    """Collectives of every group by size, and messages between two ranks."""
+    for size in map(float, SIZES):
+        for ranks in groups.sizes:
+            exchanges = (kinds.ALL_TO_ALL,) if ranks in groups.experts else ()
+            whole = size - size % (4 * ranks)  # as many fp32 values for each rank
+            for kind in (*KINDS, *exchanges):
+                yield Case(kind, {"bytes": whole, "ranks": float(ranks)})
+        yield Case(kinds.SEND_RECV, {"bytes": size})
+
+
+def link_samples(bench: Bench, chosen: Choice, seconds: float) -> Iterator[Sample]:
+    """Median times of the chosen kinds and sizes; to be called on all ranks, at least two.
+
+    All ranks stop together where it takes LATE times the time.
+    """
+    end = time.perf_counter() + LATE * seconds
+    sizes = sorted({int(case.shape.get("ranks", 2.0)) for case in chosen.cases})
+    team_of_size = {size: team(range(size)) for size in sizes}  # every rank makes all of them
+    for case in chosen.cases:
+        late = torch.tensor(float(time.perf_counter() > end), device=bench.device)
+        dist.broadcast(late, 0)
+        if late:
+            return
+        share = seconds / len(chosen.cases)
+        lasted = bench.typical(_work(case, team_of_size, bench.device), share)
+        halves = 2.0 if case.kind == kinds.SEND_RECV else 1.0
+        yield Sample(kind=case.kind, shape=case.shape, seconds=lasted / halves)
+
+
+def _work(case: Case, team_of_size: Mapping[int, Team], device: torch.device) -> Work | None:
+    """This rank's call; None where it only waits."""
+    size, group = int(case.shape["bytes"]), team_of_size[int(case.shape.get("ranks", 2.0))]
+    if not group.joined:
+        return None
+    if case.kind != kinds.SEND_RECV:
+        return work_of(case.kind, size, group, device)
+    data = torch.zeros(size // 4, device=device)
+    return lambda: _round_trip(data)
+
+
+def _round_trip(data: Tensor) -> None:
+    """Rank 0 sends and gets back; rank 1 mirrors it. Two messages."""
+    if dist.get_rank() == 0:
+        dist.send(data, 1)
+        dist.recv(data, 1)
+    else:
+        dist.recv(data, 0)
+        dist.send(data, 0)
+
+
+def interference(bench: Bench) -> float:
+    """Share of an all-reduce's time that products beside it lose, 0 to 1, on the slower rank.
+
+    (T - max(C, G)) / min(C, G) of compute alone C, the collective alone G, and both together T;
+    of as many products as take about as long as the collective, so that neither hides the loss.
+    Products large enough for all multiprocessors: a GPU runs small ones on those that NCCL leaves.
+    Leaves out what memory-bound kernels lose beside a collective.
+    """
+    edge, size = BESIDE[bench.device.type]
+    a = bench.operators.normal(edge, edge)
+    data = torch.zeros(size // 4, device=bench.device)
+    once = _slowest(bench, lambda: torch.mm(a, a))
+    wire = _slowest(bench, lambda: dist.all_reduce(data))
+    count = products_beside(wire, once)
+
+    def compute() -> None:
+        for _ in range(count):
+            torch.mm(a, a)
+
+    def both() -> None:
+        work = dist.all_reduce(data, async_op=True)
+        compute()
+        work.wait()
+
+    return lost(_slowest(bench, compute), wire, _slowest(bench, both))
+
+
+def products_beside(wire: float, once: float) -> int:
+    """How many products of `once` seconds are about as long as a collective."""
+    return min(max(round(wire / once), 1), MOST_PRODUCTS)
+
+
+def lost(alone: float, wire: float, together: float) -> float:
+    """The share above, from the three times."""
+    return min(max((together - max(alone, wire)) / min(alone, wire), 0.0), 1.0)
+
+
+def _slowest(bench: Bench, work: Work) -> float:
+    """Median over rounds of the slowest rank's seconds, host and device done."""
+    rounds = []
+    for _ in range(ROUNDS + 1):
+        dist.barrier()
+        began = time.perf_counter()
+        work()
+        if bench.device.type == "cuda":
+            torch.cuda.synchronize(bench.device)
+        lasted = torch.tensor(time.perf_counter() - began, device=bench.device)
+        dist.all_reduce(lasted, op=dist.ReduceOp.MAX)
+        rounds.append(float(lasted))
+    return median(rounds[1:])

@@ -1,0 +1,150 @@
+"""How each kind of kernel is run with torch: a set of inputs, and what is called on them.
+
+`build(case)` returns a function that makes one set of inputs and the call on it; every set is
+other memory, so that a run over several sets finds its operands where training finds them: not in
+the nearest cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from executor.calibration.cases import kinds
+from executor.calibration.cases.workloads import Case
+from executor.model.attention import Rotary
+from executor.model.loss import loss
+
+Call = Callable[[], object]
+Graph = tuple[Callable[[], Tensor], list[Tensor]]
+"""A forward call, and the inputs that its backward gives gradients to."""
+POINTWISE: Mapping[str, tuple[int, Callable[..., Tensor]]] = {
+    "gelu": (1, lambda x: F.gelu(x, approximate="tanh")),
+    "swiglu": (2, lambda x, y: F.silu(x) * y),
+    "residual": (2, torch.add),
+    "dropout": (1, lambda x: F.dropout(x, 0.1)),
+}
+"""Number of inputs, and what is done with them."""
+TENSORS = 32
+"""Among how many parameters an optimizer's values are divided."""
+
+
+class Operators:
+    """Builds calls on tensors of one device and dtype."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self.device = device
+        self.dtype = dtype
+
+    def build(self, case: Case) -> Callable[[], Call]:
+        """What makes one set of inputs of a case and returns the call to time."""
+        if case.kind == kinds.GEMM:
+            return lambda: self._product(*(int(case.shape[name]) for name in "mnk"))
+        if case.kind in (kinds.FORWARD, kinds.BACKWARD):
+            return lambda: self._attention(case)
+        if case.kind == kinds.OPTIMIZER:
+            return lambda: self._optimizer(case.sizes[0])
+        if case.kind in (kinds.ACCUMULATE, kinds.COPY, kinds.LAUNCH):
+            return lambda: self._flat(case.kind, case.sizes[0])
+        name, _, direction = case.kind.rpartition("_")
+        return lambda: self._module(name, case.sizes, forward=direction == "forward")
+
+    def normal(self, *sizes: int) -> Tensor:
+        """Normal random values: their contents change the clock of a GPU."""
+        return torch.randn(*sizes, device=self.device).to(self.dtype)
+
+    def _product(self, m: int, n: int, k: int) -> Call:
+        a, b = self.normal(m, k), self.normal(n, k).t()
+        return lambda: torch.mm(a, b)
+
+    def _attention(self, case: Case) -> Call:
+        batch, heads, size, causal = case.sizes
+        length = int(case.shape["seq_len"])
+        # (b, s, a, d) in memory, as the projections give it
+        q, k, v = (self.normal(batch, length, heads, size).transpose(1, 2) for _ in range(3))
+
+        def attend() -> Tensor:
+            return F.scaled_dot_product_attention(q, k, v, is_causal=bool(causal))
+
+        return attend if case.kind == kinds.FORWARD else _backward(attend, (q, k, v))
+
+    def _optimizer(self, count: int) -> Call:
+        """AdamW in fp32; in 16 bit of copies, which are then rounded into the weights."""
+        values = [
+            self.normal(count // TENSORS).float().requires_grad_(True) for _ in range(TENSORS)
+        ]
+        for value in values:
+            value.grad = torch.randn_like(value)
+        step: Call = torch.optim.AdamW(values, lr=1e-5, fused=True).step
+        if self.dtype == torch.float32:
+            return step
+        weights = [value.detach().to(self.dtype) for value in values]
+
+        def update() -> None:
+            step()
+            for weight, value in zip(weights, values, strict=True):
+                weight.copy_(value.detach())
+
+        return update
+
+    def _flat(self, kind: str, count: int) -> Call:
+        x, y = self.normal(count), self.normal(count)
+        if kind == kinds.LAUNCH:
+            return lambda: torch.add(x, y, out=y)
+        return (lambda: y.copy_(x)) if kind == kinds.COPY else (lambda: y.add_(x))
+
+    def _module(self, name: str, sizes: tuple[int, ...], *, forward: bool) -> Call:
+        call, inputs = self._graph(name, *sizes)
+        if forward:
+            return call
+        if name == "loss":  # runs once for each forward
+            return lambda: torch.autograd.grad(call(), inputs)
+        if name == "residual":  # the sum of both branches' gradients, and the bias's
+            left, right = (self.normal(*sizes[:2]) for _ in range(2))
+            return lambda: (left + right).sum(0) if sizes[2] == 0 else left + right
+        return _backward(call, inputs)
+
+    def _graph(self, name: str, tokens: int, width: int, rms: int = 0) -> Graph:
+        if name == "norm":
+            return self._norm(tokens, width, rms)
+        if name in POINTWISE:
+            return self._pointwise(name, tokens, width)
+        builders = {"rope": self._rope, "transpose": self._transpose, "loss": self._loss}
+        return builders[name](tokens, width)
+
+    def _pointwise(self, name: str, tokens: int, width: int) -> Graph:
+        """A kernel that takes each value of its inputs for itself."""
+        count, function = POINTWISE[name]
+        inputs = [self.normal(tokens, width) for _ in range(count)]
+        return (lambda: function(*inputs)), inputs
+
+    def _norm(self, tokens: int, width: int, rms: int) -> Graph:
+        x, weight, bias = self.normal(tokens, width), self.normal(width), self.normal(width)
+        if rms:
+            return (lambda: F.rms_norm(x, (width,), weight)), [x, weight]
+        return (lambda: F.layer_norm(x, (width,), weight, bias)), [x, weight, bias]
+
+    def _rope(self, tokens: int, width: int) -> Graph:
+        size = 64 if width % 64 == 0 else 2
+        rotary, x = Rotary(size), self.normal(1, width // size, tokens, size)
+        return (lambda: rotary.rotate(x)), [x]
+
+    def _transpose(self, tokens: int, width: int) -> Graph:
+        x = self.normal(tokens, 2, width // 2)
+        return (lambda: x.transpose(0, 1).contiguous()), [x]
+
+    def _loss(self, tokens: int, vocabulary: int) -> Graph:
+        logits = self.normal(1, tokens, vocabulary).requires_grad_(True)
+        targets = torch.randint(vocabulary, (1, tokens), device=self.device)
+        return (lambda: loss(logits, targets)), [logits]
+
+
+def _backward(forward: Callable[[], Tensor], inputs: Sequence[Tensor]) -> Call:
+    for tensor in inputs:
+        tensor.requires_grad_(True)
+    out = forward()
+    grad = torch.randn_like(out)
+    return lambda: torch.autograd.grad(out, inputs, grad, retain_graph=True)

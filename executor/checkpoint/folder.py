@@ -1,0 +1,119 @@
+"""The folder of a run's checkpoints: what is whole, what may be gone on from, what is deleted.
+
+    DIR/step-00000010/           plan.json  .metadata  __0_0.distcp  __1_0.distcp
+    DIR/.step-00000020.part0/    being written, or left by a run that was killed meanwhile
+
+A checkpoint is written under a hidden name and renamed when every file is on disk, so a folder
+named `step-` is whole. Needs no torch.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from executor.checkpoint.record import PLAN, check_same, check_sizes, read_record
+from parsim.errors import InputError
+
+KEEP = 2
+"""Checkpoints kept: the newest, and the one before it for when a disk has damaged the newest."""
+
+METADATA = ".metadata"
+"""Torch's own table of contents; it is written after all other files."""
+
+
+def final_folder(root: Path, step: int) -> Path:
+    """Where the checkpoint lies that was taken after `step` steps."""
+    return root / f"step-{step:08d}"
+
+
+def part_folder(root: Path, step: int, attempt: int) -> Path:
+    """Where a checkpoint lies while it is written."""
+    return root / f".step-{step:08d}.part{attempt}"
+
+
+def step_of(folder: Path) -> int:
+    """After how many steps a checkpoint was taken."""
+    return int(folder.name.removeprefix("step-"))
+
+
+def whole(root: Path) -> list[Path]:
+    """The whole checkpoints, oldest first."""
+    steps = [
+        path
+        for path in root.glob("step-*")
+        if path.name[5:].isdigit() and all((path / name).is_file() for name in (PLAN, METADATA))
+    ]
+    return sorted(steps, key=step_of)
+
+
+def start_from(
+    root: Path,
+    trained: Mapping[str, Any],
+    *,
+    resume: bool,
+    restarted: bool,
+    every: int,
+    last_step: int,
+) -> Path | None:
+    """The checkpoint to go on from; None to begin at step 0.
+
+    `trained` is what is trained now, see `what_is_trained`. The user wants to go on (`resume`), or
+    torchrun has started the ranks again after a fault (`restarted`). Checkpoints are written
+    `every` so many steps, 0 is never; training ends at `last_step`.
+
+    Raises:
+        InputError: there is none to resume from, or it is of something else, incomplete or past
+            the end; or a new run would write between the checkpoints of an earlier one.
+    """
+    saved = whole(root)
+    if resume and not saved:
+        raise InputError(
+            f"--resume: there is no whole checkpoint in {root}; name the folder of an earlier run "
+            f"with --checkpoints, or leave --resume out to begin at step 0"
+        )
+    if saved and every and not (resume or restarted):
+        raise InputError(
+            f"{root} holds checkpoints of an earlier run, the newest {saved[-1].name}; "
+            f"go on with --resume, or choose another --checkpoints folder"
+        )
+    if not saved or not (resume or (restarted and every)):
+        return None
+    record = read_record(saved[-1])
+    check_same(saved[-1], record, trained)
+    check_sizes(saved[-1], record)
+    if step_of(saved[-1]) > last_step:
+        raise InputError(
+            f"checkpoint {saved[-1]} is past the {last_step} steps asked for with --warmup and "
+            f"--steps together; ask for more --steps"
+        )
+    return saved[-1]
+
+
+def publish(part: Path, final: Path) -> None:
+    """Give a written checkpoint its name, on disk too."""
+    if final.exists():  # not whole, or it would have been gone on from
+        shutil.rmtree(final)
+    part.rename(final)
+    folder = os.open(final.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def prune(root: Path) -> None:
+    """Delete all but the newest checkpoints; hidden first, so that none is ever half there."""
+    for folder in whole(root)[:-KEEP]:
+        hidden = folder.with_name(f".{folder.name}.old")
+        folder.rename(hidden)
+        shutil.rmtree(hidden)
+
+
+def clean(root: Path) -> None:
+    """Delete what killed runs left unfinished."""
+    for folder in root.glob(".step-*"):
+        shutil.rmtree(folder, ignore_errors=True)

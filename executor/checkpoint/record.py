@@ -1,0 +1,152 @@
+"""What a checkpoint says of itself in `plan.json`: what was trained, and what its files hold.
+
+Torch reads values back without looking whether they are sound, so each file has a checksum here.
+Needs no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from parsim.errors import InputError
+
+FORMAT = 1
+"""Version of the layout; another one is refused."""
+
+PLAN = "plan.json"
+_BLOCK = 1 << 20  # bytes read at a time for a checksum
+
+
+def what_is_trained(
+    plan: Mapping[str, Any], label: str, model: Mapping[str, Any], seed: int, tokens: bytes
+) -> dict[str, Any]:
+    """What a checkpoint belongs to, as plain data: plan, model, seed and the text's tokens."""
+    record = {
+        "label": label,
+        "plan": plan,
+        "model": model,
+        "seed": seed,
+        "data": f"{len(tokens)} bytes of tokens, crc32 {zlib.crc32(tokens):08x}",
+    }
+    compared: dict[str, Any] = json.loads(json.dumps(record))
+    return compared
+
+
+def write_record(folder: Path, trained: Mapping[str, Any], files: Mapping[str, list[int]]) -> None:
+    """Write `plan.json` and have it on disk; the last file of a checkpoint."""
+    document = {"format": FORMAT, **trained, "files": dict(sorted(files.items()))}
+    with (folder / PLAN).open("w", encoding="utf-8") as file:
+        file.write(json.dumps(document, indent=1) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """Read `plan.json`.
+
+    Raises:
+        InputError: it is damaged, or of another version.
+    """
+    path = folder / PLAN
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        version, _ = document["format"], document["files"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise _damaged(path, f"it cannot be read ({type(error).__name__})") from None
+    if version != FORMAT:
+        raise InputError(
+            f"{path}: checkpoints of format {version} cannot be read; allowed: {FORMAT}; "
+            f"train again, or use the version of parsim that wrote it"
+        )
+    return document
+
+
+def check_same(folder: Path, record: Mapping[str, Any], trained: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint of another plan, model, seed or text.
+
+    Raises:
+        InputError: naming what differs.
+    """
+    for what, way in (("plan", "plan"), ("model", "model"), ("seed", "--seed"), ("data", "--data")):
+        theirs, ours = record.get(what), trained[what]
+        if what == "model":
+            theirs, ours = _unnamed(theirs), _unnamed(ours)
+        if theirs != ours:
+            pair = _difference(what, record, trained)
+            raise InputError(
+                f"checkpoint {folder} was written by {what} {pair[0]}, this is {pair[1]}; "
+                f"resume with the same {way}, or choose another --checkpoints folder"
+            )
+
+
+def _unnamed(model: Any) -> Any:  # noqa: ANN401 - a part of a JSON document
+    """A model's numbers: what it is called does not matter."""
+    return {k: v for k, v in model.items() if k != "name"} if isinstance(model, dict) else model
+
+
+def _difference(
+    what: str, record: Mapping[str, Any], trained: Mapping[str, Any]
+) -> tuple[str, str]:
+    """Both sides of a difference: their labels, or the fields that differ."""
+    if what == "plan" and record.get("label") != trained["label"]:
+        return f"'{record.get('label')}'", f"'{trained['label']}'"
+    theirs, ours = record.get(what), trained[what]
+    if not isinstance(theirs, dict):
+        return str(theirs), str(ours)
+    names = sorted(name for name in {*theirs, *ours} if theirs.get(name) != ours.get(name))
+    names = [name for name in names if name != "name"]
+    first, second = (
+        ", ".join(f"{name}={_short(side.get(name))}" for name in names) for side in (theirs, ours)
+    )
+    title = str(theirs.get("name", trained["label"])) if what == "model" else trained["label"]
+    return f"'{title}' with {first}", f"with {second}"
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 40 and text.isprintable() else f"{text[:20]!r}..."
+
+
+def check_sizes(folder: Path, record: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint of which a file is missing or cut short.
+
+    Raises:
+        InputError: naming the first such file.
+    """
+    for name, (size, _) in record["files"].items():
+        path = folder / name
+        present = path.stat().st_size if path.is_file() else None
+        if present != size:
+            lack = "it is missing" if present is None else f"{present} of {size} bytes"
+            raise _damaged(path, lack)
+
+
+def check_sum(folder: Path, name: str, expected: list[int]) -> str | None:
+    """Say what is wrong with one file of a checkpoint; None if its contents are as written."""
+    try:
+        if checksum(folder / name) == expected:
+            return None
+        return str(_damaged(folder / name, "its checksum is wrong"))
+    except OSError as error:
+        return str(_damaged(folder / name, str(error.strerror)))
+
+
+def _damaged(path: Path, what: str) -> InputError:
+    return InputError(
+        f"checkpoint file {path} is damaged: {what}; "
+        f"delete the folder {path.parent.name} to go on from the checkpoint before it"
+    )
+
+
+def checksum(path: Path) -> list[int]:
+    """Size and CRC-32 of a file."""
+    size = value = 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            size, value = size + len(block), zlib.crc32(block, value)
+    return [size, value]

@@ -1,0 +1,122 @@
+"""Times a collective of one group alone, then of several groups at once."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.collectives.groups import Team, Work, work_of
+
+WARMUP = 2
+REPEATS = (5, 40)
+CLOCK_GRAIN = 5e-3
+"""Calls are repeated within one timing until they last about this long, seconds."""
+LEAST_CALLS, MOST_CALLS = 2, 50
+
+
+def ran(work: Work, calls: int, device: torch.device) -> tuple[float, float]:
+    """When `calls` in a row began and ended on this rank, seconds.
+
+    Processors share one clock, which tells when the last rank of all ends. A GPU's clock is its
+    own: it begins at 0.
+    """
+    if device.type == "cpu":
+        began = time.perf_counter()
+        for _ in range(calls):
+            work()
+        return began, time.perf_counter()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize(device)
+    start.record()
+    for _ in range(calls):
+        work()
+    end.record()
+    torch.cuda.synchronize(device)
+    return 0.0, float(start.elapsed_time(end)) * 1e-3
+
+
+def slowest(seconds: float, device: torch.device) -> float:
+    """The most that any rank says: then all decide alike."""
+    most = torch.tensor(seconds, dtype=torch.float64, device=device)
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    return float(most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """Groups that run a collective at once; `work` is this rank's call, None where it waits.
+
+    `calls` in a row are one timing, of `seconds` or so.
+    """
+
+    active: tuple[Team, ...]
+    work: Work | None
+    calls: int
+    seconds: float
+
+
+def prepared(kind: str, size: int, active: Sequence[Team], device: torch.device) -> Phase:
+    """A phase after its warm-up, with as many calls a timing as all ranks agree on."""
+    mine = next((team for team in active if team.joined), None)
+    work = work_of(kind, size, mine, device) if mine else None
+    once = 0.0
+    for calls in (1, WARMUP):
+        dist.barrier()
+        began, ended = ran(work, calls, device) if work else (0.0, 0.0)
+        once = slowest((ended - began) / calls, device)
+    calls = min(max(math.ceil(CLOCK_GRAIN / max(once, 1e-7)), LEAST_CALLS), MOST_CALLS)
+    return Phase(active=tuple(active), work=work, calls=calls, seconds=once * calls)
+
+
+def timed(
+    kind: str, size: int, phases: Sequence[Sequence[Team]], budget: float, device: torch.device
+) -> list[dict[str, Any]]:
+    """Rows of a collective with one group active, and with all: their timings take turns.
+
+    So a machine that gets busier meanwhile slows all of them. Rank 0 returns the rows.
+    """
+    ready = [prepared(kind, size, active, device) for active in phases]
+    lasts = sum(phase.seconds for phase in ready)
+    repeats = min(max(int(budget / max(lasts, 1e-6)), REPEATS[0]), REPEATS[1])
+    moments: list[list[tuple[float, float]]] = [[] for _ in ready]
+    for _ in range(repeats):
+        for phase, times in zip(ready, moments, strict=True):
+            dist.barrier()
+            times.append(ran(phase.work, phase.calls, device) if phase.work else (0.0, 0.0))
+    every = torch.zeros((dist.get_world_size(), len(ready), repeats, 2), dtype=torch.float64)
+    every[dist.get_rank()] = torch.tensor(moments, dtype=torch.float64)
+    every = every.to(device)
+    dist.all_reduce(every)
+    if dist.get_rank():
+        return []
+    return [
+        {
+            "collective": kind,
+            "bytes": size,
+            "groups": len(phase.active),
+            **summary(every[:, i], phase.active, phase.calls),
+            "repeats": repeats,
+            "calls": phase.calls,
+        }
+        for i, phase in enumerate(ready)
+    ]
+
+
+def summary(times: Tensor, active: Sequence[Team], calls: int) -> dict[str, float]:
+    """Median, deviation and least over repeats of a call's seconds, first start to last end.
+
+    `times` are start and end of so many `calls` by rank and repeat, (ranks, repeats, 2).
+    """
+    measured = times[[rank for team in active for rank in team.ranks]]
+    lasted = ((measured[..., 1].amax(dim=0) - measured[..., 0].amin(dim=0)) / calls).tolist()
+    middle = median(lasted)
+    mad = median(abs(x - middle) for x in lasted)
+    return {"time_s": middle, "mad_s": mad, "least_s": min(lasted)}

@@ -1,0 +1,128 @@
+"""What this machine offers to ranks: its devices, whether they can be shared, their names."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parsim.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+SHARING_NCCL = (2, 30)
+"""First NCCL in which several ranks may use one GPU (experimental, by environment variable)."""
+
+SHARING_VARIABLE = "NCCL_MULTI_RANK_GPU_ENABLE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceReport:
+    """What this machine offers to the ranks on it.
+
+    `kind` is torch's device type. `count` is the number of GPUs, or of CPU cores this process may
+    use. `shareable` says whether several ranks may use one device. The other ones of `nodes` are
+    taken to be alike.
+    """
+
+    kind: str
+    backend: str
+    count: int
+    names: tuple[str, ...]
+    shareable: bool
+    nodes: int = 1
+
+    def __str__(self) -> str:
+        kinds = ", ".join(sorted(set(self.names)))
+        nodes = f"{self.nodes} nodes of " if self.nodes > 1 else ""
+        return f"{nodes}{self.count} x {self.kind} ({kinds}), backend {self.backend}"
+
+
+def probe(kind: str | None = None, *, nodes: int = 1) -> DeviceReport:
+    """Look at this machine, one of `nodes`: its GPUs if there are any, else (or if asked) the CPU.
+
+    Raises:
+        InputError: an unknown kind, or "cuda" where torch sees no GPU.
+    """
+    import torch
+
+    if kind not in (None, "cpu", "cuda"):
+        raise InputError(f"device={kind!r} is unknown; allowed: cpu, cuda")
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if kind == "cuda" and not gpus:
+        raise InputError(
+            f"device='cuda', but torch {torch.__version__} sees no GPU; use device='cpu', or "
+            f"install a torch built for CUDA"
+        )
+    if kind == "cpu" or not gpus:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        return DeviceReport(
+            kind="cpu",
+            backend="gloo",
+            count=cores or 1,
+            names=("cpu",),
+            shareable=True,
+            nodes=nodes,
+        )
+    # NCCL before 2.30 ends with "Duplicate GPU detected" when two ranks use one GPU
+    able = tuple(torch.cuda.nccl.version())[:2] >= SHARING_NCCL
+    names = tuple(torch.cuda.get_device_name(i) for i in range(gpus))
+    return DeviceReport(
+        kind="cuda",
+        backend="nccl",
+        count=gpus,
+        names=names,
+        shareable=able and os.environ.get(SHARING_VARIABLE) == "1",
+        nodes=nodes,
+    )
+
+
+def rank_device(report: DeviceReport) -> torch.device:
+    """The device of this rank, under torchrun; CPU ranks compute with one thread."""
+    import torch
+
+    if report.kind == "cpu":
+        torch.set_num_threads(1)
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % report.count)
+    torch.cuda.set_device(device)
+    return device
+
+
+def hardware_name(report: DeviceReport) -> str:
+    """The GPU's or the processor's model."""
+    if report.kind == "cuda":
+        return report.names[0]
+    listed = Path("/proc/cpuinfo")
+    text = listed.read_text(encoding="utf-8") if listed.exists() else ""
+    line = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return f"one core of {line[1].strip() if line else platform.machine()}"
+
+
+def base_device(report: DeviceReport, devices: Iterable[str]) -> str:
+    """Id of the catalog's device that is most like this machine's.
+
+    Raises:
+        InputError: the catalog has no GPU of this name.
+    """
+    if report.kind == "cpu":
+        return "cpu"
+    # "NVIDIA A100-SXM4-80GB" has the words a100, sxm and 80gb
+    words = set(re.sub(r"\bsxm\d\b", "sxm", report.names[0].lower().replace("-", " ")).split())
+    likely = [(len(words & set(id.split("-"))), id) for id in devices if id.split("-")[0] in words]
+    if not likely:
+        raise InputError(
+            f"GPU '{report.names[0]}' is like no device of the catalog; calibrate starts from one "
+            f"of: {', '.join(devices)}"
+        )
+    return max(likely, key=lambda device: device[0])[1]
+
+
+def most_ranks(report: DeviceReport) -> int:
+    """How many ranks can run here: a GPU each unless they can share it, some to a core."""
+    return report.count if not report.shareable else max(16, 4 * report.count)

@@ -1,0 +1,152 @@
+"""Compares a plan's loss and gradients with those of one process, by global parameter name.
+
+How far apart they may be says `executor.measure.tolerance`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+
+from executor.model.loss import loss as default_loss
+from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE, build_model
+from executor.parallel.data import LossFn, Replica, whole_tensor
+from parsim.errors import InputError
+from parsim.model.transformer import TransformerSpec
+from parsim.plan import Plan
+
+Gradients = dict[str, Tensor]
+
+SMALLEST_SHARE = 1e-3
+"""A parameter whose gradient is below this share of the largest is compared on that scale: the
+gradient of a key's bias is zero but for rounding, because softmax ignores a constant."""
+
+
+class GradientError(NamedTuple):
+    """The largest relative error, and the parameter that has it."""
+
+    error: float
+    parameter: str
+
+
+def reference(
+    spec: TransformerSpec,
+    plan: Plan,
+    batch: tuple[Tensor, Tensor],
+    seed: int,
+    *,
+    precision: str = "fp32",
+    loss_fn: LossFn = default_loss,
+) -> tuple[float, Gradients]:
+    """Loss and gradients of the global batch, in this process alone, on the CPU.
+
+    The batch is cut as the plan cuts it, into micro-batches of which each weighs the same.
+    `precision` is that of a plan, or "fp64". Gradients come back in fp32, of fp64 in fp64; those
+    of bf16 parameters are added up in what the plan says.
+    """
+    tokens, targets = batch
+    dtype = {"fp64": torch.float64, "bf16": torch.bfloat16}.get(precision, torch.float32)
+    model = build_model(spec, device=tokens.device, dtype=dtype, seed=seed)
+    count = plan.dp * plan.num_microbatches
+    total, gradients = 0.0, Gradients()
+    for inputs, wanted in zip(tokens.chunk(count), targets.chunk(count), strict=True):
+        with _computing(precision, tokens.device):
+            logits = model(inputs)
+        loss = loss_fn(logits, wanted) / count
+        with _computing(precision, tokens.device, autocast=False):
+            loss.backward()
+        total += float(loss.detach())
+        if plan.gradient_precision == "fp32":
+            _add_wide(model, gradients)
+    _add_wide(model, gradients)
+    if model.tied and plan.pp > 1:
+        # the first and the last stage each have a copy of the tied table, and the summed gradient
+        gradients[OUTPUT_TABLE] = gradients[TOKEN_TABLE]
+    return total, {name: gradient.cpu() for name, gradient in gradients.items()}
+
+
+@contextmanager
+def _computing(precision: str, device: torch.device, *, autocast: bool = True) -> Iterator[None]:
+    """Compute matrix products as a precision says; torch's setting for fp32 is global."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    enabled = autocast and precision == "bf16_amp"
+    try:
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _add_wide(model: nn.Module, sums: Gradients) -> None:
+    """Move what backward left in `.grad` into sums of at least fp32."""
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            wide = parameter.grad.to(torch.promote_types(parameter.dtype, torch.float32))
+            sums[name] = sums[name].add_(wide) if name in sums else wide
+            parameter.grad = None
+
+
+def gather_gradients(replicas: Sequence[Replica], mesh: DeviceMesh, plan: Plan) -> Gradients:
+    """All gradients of the plan on rank 0 as whole fp32 tensors on the CPU; nothing elsewhere.
+
+    On every rank at once, after `Replica.finish`, with all stages of the rank.
+    """
+    mine: Gradients = {}
+    keep = not any(mesh.get_coordinate()[1:])  # on all axes but the pipeline's, the first
+    for replica in replicas:
+        for name, _, gradient in replica.gradients():
+            whole = whole_tensor(gradient)
+            if keep:
+                mine[name] = whole.float().cpu().clone()
+    if not keep or plan.pp == 1:
+        return mine if keep else {}
+    group, root = mesh["pp"].get_group(), mesh.get_coordinate()[0] == 0
+    parts: list[Gradients] | None = [{} for _ in range(plan.pp)] if root else None
+    dist.gather_object(mine, parts, group=group, group_dst=0)
+    return {name: grad for part in parts or () for name, grad in part.items()}
+
+
+def max_relative_error(
+    gradients: Mapping[str, Tensor], expected: Mapping[str, Tensor]
+) -> GradientError:
+    """Largest |gradient - expected| of any element, relative to its parameter's largest gradient.
+
+    Raises:
+        InputError: a parameter is missing, additional, or of another shape.
+    """
+    _check_same(gradients, expected)
+    floor = SMALLEST_SHARE * max((float(g.abs().max()) for g in expected.values()), default=0.0)
+    worst = GradientError(error=0.0, parameter="")
+    for name, wanted in expected.items():
+        scale = max(float(wanted.abs().max()), floor)
+        gap = float((gradients[name].to(wanted) - wanted).abs().max())
+        error = gap / scale if scale else gap
+        if math.isnan(error):
+            return GradientError(error=math.inf, parameter=name)
+        if error > worst.error:
+            worst = GradientError(error=error, parameter=name)
+    return worst
+
+
+def _check_same(gradients: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    missing = sorted(set(expected) - set(gradients))
+    extra = sorted(set(gradients) - set(expected))
+    if missing or extra:
+        raise InputError(
+            f"gradients of different parameters: missing {', '.join(missing) or 'none'}; "
+            f"additional {', '.join(extra) or 'none'}"
+        )
+    for name, wanted in expected.items():
+        if gradients[name].shape != wanted.shape:
+            raise InputError(
+                f"gradient of {name} has shape {tuple(gradients[name].shape)}, "
+                f"expected {tuple(wanted.shape)}"
+            )

@@ -1,0 +1,174 @@
+"""Records steps of a trainer as timelines, in turn with plain steps: so the cost is known too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.devices import compat
+from executor.devices.mesh import coordinates
+from executor.measure.communication import Expected
+from executor.measure.gather import RankPlace
+from executor.measure.spans import Mark, SpanRecorder
+from executor.measure.steps import Batch, slowest, timed
+from executor.measure.traffic import Traffic
+from executor.parallel.buckets import axis_group
+from executor.training.trainer import Trainer
+from parsim.plan import Plan
+from parsim.timelines.kinds import SpanKind, Stream
+from parsim.timelines.timeline import Timeline
+
+PAIRS = 3
+"""Recorded steps; before each there is a plain one."""
+
+_AXES = {"pp": "pp", "dp_replicate": "dp", "dp_shard": "shard", "cp": "cp", "tp": "tp"}
+"""What a rank's name says of its place, by axis."""
+
+
+def record_steps(
+    trainer: Trainer,
+    batches: Iterator[Batch],
+    device: torch.device,
+    *,
+    typical: float,
+    pairs: int = PAIRS,
+) -> Timeline | None:
+    """Take plain and recorded steps in turn; the timeline of one on the first rank, else None.
+
+    It is the one whose length is the nearest to `typical` seconds, or the fastest where nothing is
+    typical yet (NaN). Its `meta` has that length, `recorded_step_s`, and `recording_cost`: the
+    fastest recorded step over the fastest plain one, less 1. Every rank must call it.
+    """
+    exchange = None if trainer.experts is None else trainer.experts.exchange
+    traffic = Traffic(_groups(trainer), device, [] if exchange is None else [exchange])
+    traffic.learn()
+    plain, recorded, recorders = [], [], []
+    for _ in range(pairs):
+        lasted, _ = timed(partial(trainer.step, *next(batches)), device)
+        plain.append(slowest(lasted, device))
+        recorder = _recorder(trainer, device, traffic)
+        recorded.append(slowest(_recorded(trainer, recorder, next(batches), device), device))
+        recorders.append(recorder)
+    wanted = min(recorded) if math.isnan(typical) else typical
+    best = min(range(pairs), key=lambda i: abs(recorded[i] - wanted))
+    timeline = recorders[best].gather()
+    cost = min(recorded) / min(plain) - 1.0
+    lengths = {"recorded_step_s": recorded[best], "recording_cost": cost}
+    return timeline and replace(timeline, meta={**timeline.meta, **lengths})
+
+
+def _groups(trainer: Trainer) -> dict[str, list[dist.ProcessGroup]]:
+    """The groups of more than one rank by stream."""
+    mesh, experts = trainer.mesh, trainer.experts
+    tensor = [axis_group(mesh, "tp"), trainer.context]
+    data = [axis_group(mesh, "dp_replicate"), axis_group(mesh, "dp_shard")]
+    if experts is not None:
+        data += [experts.gradients.replicate, experts.gradients.shard]
+    present = {
+        stream: [group for group in groups if group is not None]
+        for stream, groups in ((Stream.TP, tensor), (Stream.DP, data))
+    }
+    return {stream: groups for stream, groups in present.items() if groups}
+
+
+def _recorder(trainer: Trainer, device: torch.device, traffic: Traffic) -> SpanRecorder:
+    stages = trainer.schedule.stages_on(trainer.mesh["pp"].get_local_rank())
+    buckets = {
+        stage: replica.buckets.reduced
+        for stage, replica in zip(stages, trainer.replicas, strict=True)
+        if replica.buckets is not None and replica.buckets.reduced
+    }
+    holds_table = any(replica.stage.tied_parameters() for replica in trainer.replicas)
+    return SpanRecorder(
+        group=dist.group.WORLD,
+        device=device,
+        traffic=traffic,
+        place=rank_place(trainer.plan, dist.get_rank()),
+        expected=Expected(tied=trainer.tied is not None and holds_table, buckets=buckets),
+    )
+
+
+def rank_place(plan: Plan, rank: int) -> RankPlace:
+    """A rank's place in the plan: which pipeline, where in it, and its name in pictures."""
+    coordinate = coordinates(plan, rank)
+    pipeline = 0
+    for axis, at in coordinate.items():
+        if axis != "pp":
+            pipeline = pipeline * plan.degree(axis) + at
+    words = [f"{_AXES[axis]} {at}" for axis, at in coordinate.items() if plan.degree(axis) > 1]
+    return RankPlace(pipeline_rank=coordinate["pp"], pipeline=pipeline, name=", ".join(words))
+
+
+def _recorded(
+    trainer: Trainer, recorder: SpanRecorder, batch: Batch, device: torch.device
+) -> float:
+    def step() -> None:
+        if trainer.runner is None:
+            _loop(trainer, recorder, batch)
+        else:
+            trainer.gradients(*batch)
+        with recorder.measure(SpanKind.OPTIMIZER):
+            trainer.optimizer.step()
+
+    with recorder:
+        return timed(step, device)[0]
+
+
+def _loop(trainer: Trainer, recorder: SpanRecorder, batch: Batch) -> None:
+    """A step without pipeline, split into F and B of each micro-batch."""
+    with _split(trainer, recorder.mark) as marks:
+        trainer.gradients(*batch)
+    for number, (start, middle, end) in enumerate(zip(*marks, strict=True)):
+        recorder.add(SpanKind.F, start, middle, stage=0, microbatch=number)
+        recorder.add(SpanKind.B, middle, end, stage=0, microbatch=number)
+    if trainer.replicas[0].kind == "ddp":  # it waits for its buckets in C++
+        recorder.waited(marks[-1][-1], recorder.mark())
+
+
+@contextmanager
+def _split(
+    trainer: Trainer, clock: Callable[[], Mark]
+) -> Iterator[tuple[list[Mark], list[Mark], list[Mark]]]:
+    """When each micro-batch's forward started, had its loss, and had its backward computed.
+
+    By hooks around the module and the loss. A forward starts before `fully_shard` gathers what
+    belongs to its root. A backward has computed all before DistributedDataParallel begins to wait
+    for its buckets, and after `fully_shard` has reduced what belongs to its root.
+    """
+    starts: list[Mark] = []
+    losses: list[Mark] = []
+    ends: list[Mark] = []
+    module, loss_fn = trainer.replicas[0].module, trainer.loss_fn
+
+    def started(*_: object) -> None:
+        starts.append(clock())
+
+    def computed() -> None:
+        ends.append(clock())
+
+    def returned(_module: object, _inputs: object, output: Tensor) -> None:
+        output.register_hook(lambda _: compat.after_backward(computed))
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        value = loss_fn(outputs, targets)
+        losses.append(clock())
+        return value
+
+    hooks = [
+        module.register_forward_pre_hook(started, prepend=True),
+        module.register_forward_hook(returned),
+    ]
+    trainer.loss_fn = loss
+    try:
+        yield starts, losses, ends
+    finally:
+        trainer.loss_fn = loss_fn
+        for hook in hooks:
+            hook.remove()

@@ -1,0 +1,211 @@
+"""Records what each rank did when, action by action, as a Timeline like the simulator's.
+
+While a recorder is active it stands in for two functions that torch's runtime calls: the one
+around every action and the one that waits for messages. So waiting is told from work:
+
+    what the host does   | enter 3F0 | wait for 2F0's output | compute   | leave
+    spans on rank 3      |           | recv: 3RECV_F0        | compute: 3F0 |
+
+Times are taken by the host on CPU, and by events on the device's queue on CUDA, where they are
+read after the step. Collectives come from `Traffic`, and have their names from
+`executor.measure.communication`. A SEND is the handing over of its message, all of which the
+compute stream waits for; a RECV is the wait for one, and its exposed part begins with the SEND, for
+before that there is nothing to receive (see `executor.measure.gather`). Nothing is recorded, and
+nothing costs anything, outside the `with` block.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+import torch.distributed as dist
+
+from executor.devices import compat
+from executor.measure.communication import Expected, with_communication
+from executor.measure.exposed import Transfer
+from executor.measure.gather import RankPlace, gather_timeline
+from executor.measure.traffic import Traffic
+from parsim.schedule import Action, Kind
+from parsim.timelines.kinds import SpanKind, Stream
+from parsim.timelines.timeline import Span, Timeline, ordered
+
+Mark: TypeAlias = float | torch.cuda.Event
+"""A moment: host seconds on CPU, an event in the device's queue on CUDA."""
+
+_MESSAGE = {Kind.F: SpanKind.RECV_F, Kind.B: SpanKind.RECV_B, Kind.I: SpanKind.RECV_B}
+"""The message that a compute action may wait for."""
+
+_STREAMS = {Kind.SEND_F: Stream.SEND, Kind.SEND_B: Stream.SEND}
+"""Lanes by kind, beside compute for F B I W and dp for what concerns a whole stage."""
+
+
+@dataclass(slots=True)
+class _Record:
+    """One block; `waited` is when it began to wait for a message, None if it did not."""
+
+    name: str
+    start: Mark
+    end: Mark
+    waited: Mark | None = None
+    resumed: Mark | None = None
+
+
+class SpanRecorder:
+    """Records one step of one rank inside a `with` block, then gathers all ranks' spans.
+
+    `group` holds the ranks whose spans are gathered, `place` says where this one stands among them
+    (see `gather_timeline`), `expected` what collectives it will have. `measure` and `add` record
+    what happens outside of the pipeline, such as OPTIMIZER. Each `with` begins anew. While
+    recording, torch's own ranges `PP:...` are not written to its profiler.
+    """
+
+    def __init__(
+        self,
+        *,
+        group: dist.ProcessGroup,
+        device: torch.device,
+        traffic: Traffic,
+        place: RankPlace | None = None,
+        expected: Expected | None = None,
+    ) -> None:
+        compat.require_compatible()
+        self._group = group
+        self._device = device
+        self._traffic = traffic
+        self._rank = dist.get_rank(group)
+        self._place = place or RankPlace(pipeline_rank=self._rank)
+        self._expected = expected or Expected()
+        self.mark: Callable[[], Mark] = _event if device.type == "cuda" else time.perf_counter
+        self._originals: dict[str, Any] = {}
+        self._current: _Record | None = None
+        self._records: list[_Record] = []
+        self._extra: list[tuple[str, int, int, Mark, Mark]] = []
+        self._drains: list[tuple[Mark, Mark]] = []
+        self._transfers: list[Transfer] = []
+
+    def __enter__(self) -> SpanRecorder:
+        self._records.clear()
+        self._extra.clear()
+        self._drains.clear()
+        self._origin, self._reference = self._now()
+        for name, stand_in in ((compat.ACTION_SPAN, self._block), (compat.WAIT, self._wait)):
+            self._originals[name] = getattr(compat.SCHEDULES, name)
+            setattr(compat.SCHEDULES, name, stand_in)
+        self._traffic.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name, original in self._originals.items():
+            setattr(compat.SCHEDULES, name, original)
+        self._originals.clear()
+        self._current = None
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        self._transfers = self._traffic.stop()
+
+    @contextmanager
+    def measure(self, kind: str) -> Iterator[None]:
+        """Record the block as one span of the compute stream."""
+        start = self.mark()
+        yield
+        self.add(kind, start, self.mark())
+
+    def add(
+        self, kind: str, start: Mark, end: Mark, *, stage: int = -1, microbatch: int = -1
+    ) -> None:
+        """Record a span of the compute stream from its marks."""
+        self._extra.append((kind, stage, microbatch, start, end))
+
+    def waited(self, start: Mark, end: Mark) -> None:
+        """Tell of a wait for communication that no function of Python does."""
+        if isinstance(start, float) and isinstance(end, float):
+            self._traffic.waits.append((start, end))
+
+    def spans(self) -> tuple[Span, ...]:
+        """This rank's spans on this rank's own clock (host seconds of the monotonic clock)."""
+        spans = [span for record in self._records for span in self._from_record(record)]
+        for kind, stage, microbatch, start, end in self._extra:
+            begin, stop = self._seconds(start), self._seconds(end)
+            spans.append(Span(self._rank, Stream.COMPUTE, kind, begin, stop, stage, microbatch))
+        return ordered(with_communication(spans, self._transfers, self._expected))
+
+    def gather(self) -> Timeline | None:
+        """All ranks' spans on one clock, seconds from the first span's start; None but on rank 0.
+
+        Every rank of the group must call it.
+        """
+        messages = [r for r in self._records if "SEND_" in r.name or "RECV_" in r.name]
+        notes = {
+            # handing SENDs and RECVs over, which may block the host on gloo
+            "post_s": self._sum((record.start, record.end) for record in messages),
+            # after the last action, until all SENDs are gone
+            "drain_s": self._sum(self._drains),
+        }
+        return gather_timeline(
+            self.spans(), notes, self._place, group=self._group, device=self._device
+        )
+
+    def _now(self) -> tuple[float, torch.cuda.Event | None]:
+        """The host's clock and, on CUDA, an event at the same moment."""
+        if self._device.type != "cuda":
+            return 0.0, None
+        torch.cuda.synchronize(self._device)
+        event = _event()
+        event.synchronize()
+        return time.perf_counter(), event
+
+    def _seconds(self, mark: Mark) -> float:
+        if self._reference is None:
+            return float(mark)
+        return self._origin + float(self._reference.elapsed_time(mark)) * 1e-3
+
+    def _sum(self, intervals: Iterable[tuple[Mark, Mark]]) -> float:
+        return sum(self._seconds(end) - self._seconds(start) for start, end in intervals)
+
+    @contextmanager
+    def _block(self, name: str, *_: object) -> Iterator[None]:
+        """What stands around one action in place of torch's profiler range."""
+        start = self.mark()
+        self._current = record = _Record(name, start, start)
+        yield
+        record.end = self.mark()
+        self._current = None
+        self._records.append(record)
+
+    def _wait(self, work: list[dist.Work]) -> None:
+        known = len(self._traffic.waits)
+        before = self.mark()
+        self._originals[compat.WAIT](work)
+        after = self.mark()
+        del self._traffic.waits[known:]  # a wait for messages, not for a collective
+        if self._current is None:
+            self._drains.append((before, after))
+        else:
+            self._current.waited, self._current.resumed = before, after
+
+    def _from_record(self, record: _Record) -> Iterator[Span]:
+        """One span for the action, and one for the message it waited for.
+
+        A RECV is recorded where its message is waited for; its posting only counts in `post_s`.
+        """
+        stage, kind, microbatch = Action.parse(record.name.removeprefix(compat.SPAN_PREFIX))
+        if kind in (Kind.RECV_F, Kind.RECV_B):
+            return
+        start, end = self._seconds(record.start), self._seconds(record.end)
+        if record.waited is not None and record.resumed is not None:
+            waited, start = self._seconds(record.waited), self._seconds(record.resumed)
+            yield Span(self._rank, Stream.RECV, _MESSAGE[kind], waited, start, stage, microbatch)
+        stream = Stream.COMPUTE if kind.is_compute else _STREAMS.get(kind, Stream.DP)
+        exposed = end - start if stream == Stream.SEND else 0.0
+        yield Span(self._rank, stream, kind.name, start, end, stage, microbatch, exposed)
+
+
+def _event() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event

@@ -1,0 +1,132 @@
+"""Times steps of a trainer: warm-up dropped, the slowest rank of each step, robust statistics."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from statistics import median
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.faults.reports import HERE
+from executor.training.trainer import Trainer
+
+Batch = tuple[Tensor, Tensor]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Seconds of repeated steps; the mean says nothing on a shared machine and is left out.
+
+    Of no steps at all nothing is known: NaN.
+    """
+
+    median: float
+    min: float
+    mad: float
+    n: int
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Spread:
+        """Median, minimum and median absolute deviation."""
+        if not seconds:
+            return cls(median=math.nan, min=math.nan, mad=math.nan, n=0)
+        middle = median(seconds)
+        return cls(
+            median=middle,
+            min=min(seconds),
+            mad=median(abs(duration - middle) for duration in seconds),
+            n=len(seconds),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The contract's keys; null for what is not known."""
+        return {name: known(value) for name, value in asdict(self).items()}
+
+
+def known(value: float) -> float | None:
+    """What JSON has for a number: null for what is infinite or undefined."""
+    return value if math.isfinite(value) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """What the steps of one rank gave: seconds after the warm-up, mean loss of every step.
+
+    The losses are those of the whole training, the seconds those since its last start;
+    `restarts` says how often the ranks were started again. `lost_on` are the ranks whose own loss
+    was infinite or undefined when the mean first was.
+    """
+
+    seconds: tuple[float, ...]
+    losses: tuple[float, ...]
+    restarts: int = 0
+    lost_on: tuple[int, ...] = ()
+
+
+def take_steps(
+    trainer: Trainer,
+    batches: Iterator[Batch],
+    *,
+    steps: int,
+    warmup: int,
+    device: torch.device,
+    before: Sequence[float],
+    after_step: Callable[[Trainer, Sequence[float]], None],
+) -> Steps:
+    """Take warm-up and measured steps; a step lasts until the slowest rank is done.
+
+    Training that goes on begins behind the steps with the losses `before`, with another warm-up.
+    `after_step` is called, outside of what is timed, with the losses of all steps so far.
+    """
+    seconds, losses = [], list(before)
+    lost_on: tuple[int, ...] = ()
+    for number in range(len(before), warmup + steps):
+        HERE.enter("step", number)
+        lasted, step_losses = timed(partial(trainer.step, *next(batches)), device)
+        losses.append(mean_over_ranks(step_losses, device))
+        if [i for i, loss in enumerate(losses) if not math.isfinite(loss)] == [number]:
+            lost_on = ranks_without_loss(step_losses, device)
+        if number >= len(before) + warmup:
+            seconds.append(slowest(lasted, device))
+        after_step(trainer, losses)
+    return Steps(seconds=tuple(seconds), losses=tuple(losses), lost_on=lost_on)
+
+
+def timed(step: Callable[[], T], device: torch.device) -> tuple[float, T]:
+    """Seconds that a step takes on this rank, when all begin together; and what it returns."""
+    dist.barrier()
+    begin = time.perf_counter()
+    result = step()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - begin, result
+
+
+def slowest(seconds: float, device: torch.device) -> float:
+    """The largest of all ranks' seconds."""
+    lasted = torch.tensor([seconds], dtype=torch.float64, device=device)
+    dist.all_reduce(lasted, op=dist.ReduceOp.MAX)
+    return float(lasted)
+
+
+def mean_over_ranks(losses: Sequence[float], device: torch.device) -> float:
+    """Mean over micro-batches and over the ranks that have losses; the same on every rank."""
+    total = torch.tensor([sum(losses), float(len(losses))], dtype=torch.float64, device=device)
+    dist.all_reduce(total)
+    return float(total[0] / total[1])
+
+
+def ranks_without_loss(losses: Sequence[float], device: torch.device) -> tuple[int, ...]:
+    """The ranks of whose own losses one is infinite or undefined; the same on every rank."""
+    lost = torch.zeros(dist.get_world_size(), dtype=torch.int64, device=device)
+    lost[dist.get_rank()] = int(not all(map(math.isfinite, losses)))
+    dist.all_reduce(lost)
+    return tuple(rank for rank, count in enumerate(lost.tolist()) if count)

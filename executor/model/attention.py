@@ -1,0 +1,182 @@
+"""Self-attention: separate projections, rotary positions, a fused or a spelled-out core.
+
+Shapes: b sequences, s tokens, a heads, d head size. Head counts come from the width of what the
+projections give, so that the same module runs on a tensor-parallel rank's share of the heads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from parsim.errors import ModelError
+from parsim.model.transformer import TransformerSpec
+from parsim.plan import Recompute
+
+DROPOUT = 0.1
+"""Probability wherever a spec has dropout: that of the GPT-2 and BERT configurations."""
+
+EPSILON = 1e-5
+"""Added to the variance in every norm."""
+
+ROPE_BASE = 10000.0
+"""Base of the rotary wavelengths (Su et al. 2021, arXiv:2104.09864, section 3.2.2)."""
+
+
+Columns = Callable[[Tensor, Sequence[nn.Linear]], tuple[Tensor, ...]]
+"""Applies linear maps that share their input; tensor parallelism puts its own in place."""
+
+
+Across = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Attends to tokens of other ranks too; context parallelism puts its own in place."""
+
+
+def apart(x: Tensor, linears: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
+    """Each linear map of the same input."""
+    return tuple(linear(x) for linear in linears)
+
+
+class Rotary:
+    """Cosines and sines of rotary positions, one table for all layers of a stage.
+
+    Not a module and not a buffer: DDP would broadcast it and a cast of the model would round the
+    angles. The table is made for the device and precision that it is first asked for. `places` are
+    those of the tokens at hand, where they are not 0, 1, 2, ...
+    """
+
+    def __init__(self, head_dim: int) -> None:
+        if head_dim % 2:
+            raise ModelError(f"head_dim={head_dim} is odd; rotary positions need an even head_dim")
+        self.head_dim = head_dim
+        self.places: Tensor | None = None
+        self._cos_sin: tuple[Tensor, Tensor] | None = None
+
+    @torch.inference_mode(False)  # type: ignore[untyped-decorator]  # may be kept for training
+    def _build(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        steps = torch.arange(0, self.head_dim, 2, device=like.device, dtype=torch.float32)
+        frequencies = ROPE_BASE ** (-steps / self.head_dim)
+        places = torch.arange(like.shape[-2]) if self.places is None else self.places
+        positions = places.to(like.device, torch.float32)
+        angles = torch.outer(positions, frequencies).repeat(1, 2)
+        return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
+
+    def rotate(self, x: Tensor) -> Tensor:
+        """Turn each pair (i, i + d/2) of (b, a, s, d) by its position's angle."""
+        kept = self._cos_sin
+        if kept is None or not _serves(kept[0], x):
+            kept = self._cos_sin = self._build(x)
+        cos, sin = (table[: x.shape[-2]] for table in kept)
+        first, second = x.chunk(2, dim=-1)
+        return x * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+def _serves(table: Tensor, like: Tensor) -> bool:
+    same = table.device == like.device and table.dtype == like.dtype
+    return same and table.shape[0] >= like.shape[-2] and type(table) is type(like)
+
+
+class Core(nn.Module):  # type: ignore[misc]
+    """softmax(Q K^T / sqrt(d)) V of (b, a, s, d), without parameters.
+
+    A module of its own so that it can be timed, recomputed or replaced. Each key and value head
+    serves a / kv_heads neighbouring query heads.
+    """
+
+    def __init__(self, *, fused: bool, causal: bool, dropout: float) -> None:
+        super().__init__()
+        self.fused = fused
+        self.causal = causal
+        self.dropout = dropout
+        self.across: Across | None = None
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attend; the result has the shape of `q`."""
+        if self.across is not None:
+            return self.across(q, k, v)
+        return self._fused(q, k, v) if self.fused else self._unfused(q, k, v)
+
+    def _fused(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=self.causal,
+            enable_gqa=q.shape[1] != k.shape[1],
+        )
+
+    def _unfused(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if (group := q.shape[1] // k.shape[1]) > 1:
+            k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+        # q is scaled, not the scores: s x d values instead of s x s
+        scores = (q * (1 / math.sqrt(q.shape[-1]))) @ k.transpose(-2, -1)
+        if self.causal:
+            square = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device)
+            scores = scores.masked_fill_(square.triu(1), -math.inf)
+        weights = F.dropout(scores.softmax(dim=-1), self.dropout, self.training)
+        return weights @ v
+
+
+class HeadNorm(nn.Module):  # type: ignore[misc]
+    """RMS norm over each head, with one weight for all of them."""
+
+    def __init__(self, head_dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(head_dim))
+        self.repeated: Callable[[Tensor], Tensor] = itself
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise (.., d)."""
+        return F.rms_norm(x, x.shape[-1:], self.repeated(self.weight), EPSILON)
+
+
+def itself(parameter: Tensor) -> Tensor:
+    """A parameter that this rank alone uses; tensor parallelism puts its own in place."""
+    return parameter
+
+
+class Attention(nn.Module):  # type: ignore[misc]
+    """Projections q, k, v around a core, and the projection back to the hidden width."""
+
+    def __init__(
+        self, spec: TransformerSpec, *, rotary: Rotary | None, recompute: Recompute
+    ) -> None:
+        super().__init__()
+        h, d = spec.hidden_size, spec.head_dim
+        q_width, kv_width = spec.num_attention_heads * d, spec.num_key_value_heads * d
+        self.head_dim = d
+        self.q = nn.Linear(h, q_width, bias=spec.qkv_bias)
+        self.k = nn.Linear(h, kv_width, bias=spec.qkv_bias)
+        self.v = nn.Linear(h, kv_width, bias=spec.qkv_bias)
+        self.core = Core(
+            fused=spec.fused_attention,
+            causal=spec.causal,
+            dropout=DROPOUT if spec.dropout else 0.0,
+        )
+        self.projection = nn.Linear(q_width, h, bias=spec.projection_bias)
+        self.columns: Columns = apart
+        self.q_norm = HeadNorm(d) if spec.qk_norm else None
+        self.k_norm = HeadNorm(d) if spec.qk_norm else None
+        self.rotary = rotary
+        self.recompute = recompute
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (b, s, h) to (b, s, h); selective recomputation repeats the core in backward."""
+        q, k, v = map(self._heads, self.columns(x, (self.q, self.k, self.v)))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        if self.rotary is not None:
+            q, k = self.rotary.rotate(q), self.rotary.rotate(k)
+        if self.recompute is Recompute.SELECTIVE and self.training:
+            mixed = checkpoint(self.core, q, k, v, use_reentrant=False)
+        else:
+            mixed = self.core(q, k, v)
+        return self.projection(mixed.transpose(1, 2).flatten(2))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)

@@ -1,0 +1,158 @@
+"""The parts of a transformer as torch modules: embedding, block, head.
+
+Each has the parameters and matrix products that `parsim.model.build_transformer` counts for the
+same spec. Two things a spec does not hold are the same for all families: the epsilon of the norms
+and the dropout probability.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from executor.model.attention import DROPOUT, EPSILON, Attention, Columns, Rotary, apart
+from executor.model.experts import WHOLE, Mixture, Share
+from parsim.model.transformer import TransformerSpec
+from parsim.plan import Recompute
+
+
+class Embedding(nn.Module):  # type: ignore[misc]
+    """Token table, plus learned positions, token types and a norm where the family has them."""
+
+    def __init__(self, spec: TransformerSpec) -> None:
+        super().__init__()
+        h = spec.hidden_size
+        self.token = nn.Embedding(spec.vocab_rows, h)
+        self.positions = nn.Embedding(spec.positions, h) if spec.positions else None
+        self.token_types = nn.Embedding(spec.token_types, h) if spec.token_types else None
+        self.norm = make_norm(spec) if spec.post_norm else None
+        self.dropout = make_dropout(spec)
+        self.places: Tensor | None = None
+        """Places of the tokens in their sequence, where these are not 0, 1, 2, ..."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map token ids (b, s) to hidden states (b, s, h)."""
+        x = self.token(tokens)
+        if self.positions is not None:
+            places = torch.arange(tokens.shape[1]) if self.places is None else self.places
+            x = x + self.positions(places.to(tokens.device))
+        if self.token_types is not None:
+            # a text of one part is of type 0 throughout: one row, added to every token
+            x = x + self.token_types(torch.zeros(1, dtype=torch.long, device=tokens.device))
+        if self.norm is not None:
+            x = self.norm(x)
+        return self.dropout(x)
+
+
+class Mlp(nn.Module):  # type: ignore[misc]
+    """fc2(GELU(fc1 x)), or with a gate fc2(SiLU(gate x) * fc1 x) (SwiGLU, Shazeer 2020)."""
+
+    def __init__(self, spec: TransformerSpec, width: int = 0) -> None:
+        super().__init__()
+        h, f, bias = spec.hidden_size, width or spec.ffn_hidden_size, spec.mlp_bias
+        self.fc1 = nn.Linear(h, f, bias=bias)
+        self.gate = nn.Linear(h, f, bias=bias) if spec.gated_mlp else None
+        self.fc2 = nn.Linear(f, h, bias=bias)
+        self.columns: Columns = apart
+        self.gelu = gelu_kind(spec)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (b, s, h) to (b, s, h)."""
+        if self.gate is None:
+            (y,) = self.columns(x, (self.fc1,))
+            return self.fc2(F.gelu(y, approximate=self.gelu))
+        y, gate = self.columns(x, (self.fc1, self.gate))
+        return self.fc2(F.silu(gate) * y)
+
+
+class Block(nn.Module):  # type: ignore[misc]
+    """One layer: attention and MLP, each with its norm, dropout and residual.
+
+    Pre-norm is x + f(norm(x)); post-norm (BERT) is norm(x + f(x)). Full recomputation is inside
+    forward, so that what wraps a block (gathering of sharded parameters) stays outside of it. With
+    a `share` of experts the MLP is a mixture.
+    """
+
+    def __init__(
+        self,
+        spec: TransformerSpec,
+        *,
+        rotary: Rotary | None,
+        recompute: Recompute,
+        share: Share | None = None,
+    ) -> None:
+        super().__init__()
+        self.attention_norm = make_norm(spec)
+        self.attention = Attention(spec, rotary=rotary, recompute=recompute)
+        self.mlp_norm = make_norm(spec)
+        self.mlp = Mlp(spec) if share is None else make_mixture(spec, share)
+        self.dropout = make_dropout(spec)
+        self.post_norm = spec.post_norm
+        self.recompute = recompute
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (b, s, h) to (b, s, h)."""
+        if self.recompute is Recompute.FULL and self.training:
+            return checkpoint(self._layer, x, use_reentrant=False)
+        return self._layer(x)
+
+    def _layer(self, x: Tensor) -> Tensor:
+        if self.post_norm:
+            x = self.attention_norm(x + self.dropout(self.attention(x)))
+            return self.mlp_norm(x + self.dropout(self.mlp(x)))
+        x = x + self.dropout(self.attention(self.attention_norm(x)))
+        return x + self.dropout(self.mlp(self.mlp_norm(x)))
+
+
+class Head(nn.Module):  # type: ignore[misc]
+    """Final norm, pooler, masked-language transform and output projection, as the spec has them.
+
+    A spec without a head gives hidden states back.
+    """
+
+    def __init__(self, spec: TransformerSpec) -> None:
+        super().__init__()
+        h, masked = spec.hidden_size, spec.head == "mlm"
+        self.norm = None if spec.post_norm else make_norm(spec)
+        self.pooler = nn.Linear(h, h) if spec.pooler else None
+        self.transform = nn.Linear(h, h) if masked else None
+        self.transform_norm = make_norm(spec) if masked else None
+        self.logits = None if spec.head == "none" else nn.Linear(h, spec.vocab_rows, bias=masked)
+        self.columns: Columns = apart
+        self.gelu = gelu_kind(spec)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map hidden states (b, s, h) to logits (b, s, V)."""
+        if self.norm is not None:
+            x = self.norm(x)
+        if self.pooler is not None:
+            # Nothing that is trained here reads the pooled token. Times zero it changes no value
+            # but is computed, and its parameters get a gradient (zero), which DDP waits for.
+            x = x + 0.0 * torch.tanh(self.pooler(x[:, 0])).unsqueeze(1)
+        if self.transform is not None and self.transform_norm is not None:
+            x = self.transform_norm(F.gelu(self.transform(x), approximate=self.gelu))
+        return x if self.logits is None else self.columns(x, (self.logits,))[0]
+
+
+def make_mixture(spec: TransformerSpec, share: Share = WHOLE) -> Mixture:
+    """Return a layer's experts, of which a rank holds a share."""
+    width = spec.shared_expert_ffn_hidden_size
+    return Mixture(spec, share, Mlp(spec, width) if width else None)
+
+
+def make_norm(spec: TransformerSpec) -> nn.Module:
+    """Return a norm over the hidden width: RMSNorm or LayerNorm."""
+    kind = nn.RMSNorm if spec.rms_norm else nn.LayerNorm
+    return kind(spec.hidden_size, eps=EPSILON)
+
+
+def make_dropout(spec: TransformerSpec) -> nn.Module:
+    """Return dropout with the spec's probability (0 is free: the input is passed on)."""
+    return nn.Dropout(DROPOUT if spec.dropout else 0.0)
+
+
+def gelu_kind(spec: TransformerSpec) -> str:
+    """Return which GELU: BERT's is exact, the GPTs use the tanh approximation."""
+    return "none" if spec.post_norm else "tanh"

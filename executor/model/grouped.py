@@ -1,0 +1,103 @@
+"""Products of rows that are sorted by expert with a matrix for each expert, and the activation.
+
+Autograd functions, so that no more is kept than `parsim.cost.layer.activations.expert_bytes`
+counts, and each expert's weight gradient is written once, in its place of the gradient of all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def grouped(rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
+    """Y_e = X_e W_e^T for each expert e: rows (R, k), weights (E, n, k), R_e = sizes[e]."""
+    result: Tensor = _Grouped.apply(rows, weights, sizes)
+    return result
+
+
+class _Grouped(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:  # noqa: ANN401
+        ctx.sizes = sizes
+        ctx.save_for_backward(rows, weights)
+        out = rows.new_empty(rows.shape[0], weights.shape[1])
+        for x, w, y in zip(rows.split(sizes), weights, out.split(sizes), strict=True):
+            torch.mm(x, w.t(), out=y)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:  # noqa: ANN401
+        rows, weights = ctx.saved_tensors
+        grads = grad.split(ctx.sizes)
+        inward = outward = None
+        if ctx.needs_input_grad[0]:
+            inward = torch.empty_like(rows)
+            for dy, w, dx in zip(grads, weights, inward.split(ctx.sizes), strict=True):
+                torch.mm(dy, w, out=dx)
+        if ctx.needs_input_grad[1]:
+            outward = torch.empty_like(weights)
+            for dy, x, dw in zip(grads, rows.split(ctx.sizes), outward, strict=True):
+                torch.mm(dy.t(), x, out=dw)  # of no rows: zeros
+        return inward, outward, None
+
+
+def activated(inner: Tensor, weights: Tensor, *, gated: bool) -> Tensor:
+    """Activation of (R, f), or of gate and value (R, 2 f), times the weight (R,) of each row.
+
+    SiLU(gate) * value, or GELU (tanh) without a gate. Kept are the inputs alone.
+    """
+    result: Tensor = _Activated.apply(inner, weights, gated)
+    return result
+
+
+class _Activated(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
+    @staticmethod
+    def forward(ctx: Any, inner: Tensor, weights: Tensor, gated: bool) -> Tensor:  # noqa: ANN401
+        ctx.gated = gated
+        ctx.save_for_backward(inner, weights)
+        return _activation(inner, gated).mul_(weights.to(inner.dtype).unsqueeze(1))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # noqa: ANN401
+        inner, weights = ctx.saved_tensors
+        by_weight = (_activation(inner, ctx.gated) * grad).sum(1, dtype=weights.dtype)
+        grad = grad * weights.to(grad.dtype).unsqueeze(1)
+        if not ctx.gated:
+            inward = torch.ops.aten.gelu_backward(grad, inner, approximate="tanh")
+            return inward, by_weight, None
+        gate, value = inner.chunk(2, dim=1)
+        inward = torch.empty_like(inner)
+        by_gate, by_value = inward.chunk(2, dim=1)
+        torch.mul(grad, F.silu(gate), out=by_value)
+        by_gate.copy_(torch.ops.aten.silu_backward(grad.mul_(value), gate))
+        return inward, by_weight, None
+
+
+def _activation(inner: Tensor, gated: bool) -> Tensor:
+    if not gated:
+        return F.gelu(inner, approximate="tanh")
+    gate, value = inner.chunk(2, dim=1)
+    return F.silu(gate).mul_(value)
+
+
+def summed(rows: Tensor, tokens: Tensor, count: int) -> Tensor:
+    """The sum of the rows (R, h) of each of `count` tokens; row i belongs to tokens[i]."""
+    result: Tensor = _Summed.apply(rows, tokens, count)
+    return result
+
+
+class _Summed(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
+    """Torch's own index_add keeps the rows, to know their shape in backward."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, tokens: Tensor, count: int) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(tokens)
+        return rows.new_zeros(count, rows.shape[1]).index_add_(0, tokens, rows)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
+        return grad.index_select(0, ctx.saved_tensors[0]), None, None

@@ -1,0 +1,232 @@
+"""A model, or the part of it that a pipeline stage holds, as a torch module.
+
+Built from the same TransformerSpec that the cost model prices. A parameter's first values depend
+on its name, its shape and the seed alone, so any cut of a model starts from the same weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor, nn
+
+from executor.model.attention import Rotary
+from executor.model.blocks import Block, Embedding, Head
+from executor.model.experts import WHOLE, Experts, Mixture, Share
+from parsim.errors import ModelError, PlanError
+from parsim.model.transformer import TransformerSpec, build_transformer, check_spec
+from parsim.plan import Recompute
+from parsim.plan.executor_rules import unbuildable
+
+INITIAL_STD = 0.02
+"""Standard deviation of first weights (GPT-2 and BERT configurations: initializer_range)."""
+
+TOKEN_TABLE = "embedding.token.weight"
+OUTPUT_TABLE = "head.logits.weight"
+
+
+class Stage(nn.Module):  # type: ignore[misc]
+    """Optional embedding, layers by their number in the whole model, optional head.
+
+    Parameter names are therefore those of the whole model, whatever the stage holds.
+    """
+
+    def __init__(
+        self,
+        spec: TransformerSpec,
+        *,
+        layers: range,
+        embedding: bool,
+        head: bool,
+        recompute: Recompute,
+        share: Share,
+    ) -> None:
+        super().__init__()
+        self.spec = spec
+        self.tied = spec.tied_embeddings and spec.head != "none"
+        rotary = Rotary(spec.head_dim) if spec.rope else None
+        self.embedding = Embedding(spec) if embedding else None
+        self.layers = nn.ModuleDict(
+            {
+                str(i): Block(
+                    spec,
+                    rotary=rotary,
+                    recompute=recompute,
+                    share=share if spec.has_experts(i) else None,
+                )
+                for i in layers
+            }
+        )
+        self.head = Head(spec) if head else None
+        self.tie()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map token ids (b, s), or hidden states (b, s, h) from the stage before, to the output."""
+        if self.embedding is not None:
+            x = self.embedding(x)
+        for layer in self.layers.values():
+            x = layer(x)
+        return x if self.head is None else self.head(x)
+
+    def tie(self) -> None:
+        """Let the output projection use the token table, where both are here and tied.
+
+        To be called again after anything that replaced the parameters (sharding, `to_empty`).
+        """
+        ends = self._ends()
+        if self.tied and len(ends) == 2:
+            ends[1].weight = ends[0].weight
+
+    def tied_parameters(self) -> tuple[nn.Parameter, ...]:
+        """Return the table whose other copy is on another stage; their gradients must be summed.
+
+        Empty where nothing is tied, where both ends share one table, and between the ends.
+        """
+        ends = self._ends()
+        return (ends[0].weight,) if self.tied and len(ends) == 1 else ()
+
+    def _ends(self) -> list[nn.Module]:
+        tables = [] if self.embedding is None else [self.embedding.token]
+        return tables if self.head is None else [*tables, self.head.logits]
+
+    def mixtures(self) -> dict[str, Mixture]:
+        """The layers' mixtures of experts by their path."""
+        return {
+            f"layers.{name}.mlp": layer.mlp
+            for name, layer in self.layers.items()
+            if isinstance(layer.mlp, Mixture)
+        }
+
+
+def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stage
+    spec: TransformerSpec,
+    *,
+    first_layer: int,
+    num_layers: int,
+    embedding: bool,
+    head: bool,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    recompute: Recompute = Recompute.NONE,
+    seed: int = 0,
+    share: Share = WHOLE,
+) -> Stage:
+    """Build the stage that holds `num_layers` layers from `first_layer` on, with first weights.
+
+    Of each layer's experts it has a `share`. On the meta device there are no weights. Leaves the
+    global random generators alone.
+
+    Raises:
+        ModelError: the spec contradicts itself.
+        PlanError: the model has not that many layers.
+    """
+    check_spec(spec)
+    check_buildable(spec)
+    layers = range(first_layer, first_layer + num_layers)
+    if first_layer < 0 or num_layers < 0 or layers.stop > spec.num_layers:
+        raise PlanError(
+            f"a stage of layers {layers.start}..{layers.stop - 1} is not in {spec.name}, "
+            f"whose layers are 0..{spec.num_layers - 1}"
+        )
+    with torch.device("meta"):
+        stage = Stage(
+            spec, layers=layers, embedding=embedding, head=head, recompute=recompute, share=share
+        )
+    _allocate(stage, torch.device(device), dtype)
+    if torch.device(device).type != "meta":
+        fill_parameters(stage, seed)
+    return stage
+
+
+def build_model(
+    spec: TransformerSpec,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    recompute: Recompute = Recompute.NONE,
+    seed: int = 0,
+) -> Stage:
+    """Build the whole model as one stage; see `build_stage`."""
+    return build_stage(
+        spec,
+        first_layer=0,
+        num_layers=spec.num_layers,
+        embedding=True,
+        head=True,
+        device=device,
+        dtype=dtype,
+        recompute=recompute,
+        seed=seed,
+    )
+
+
+def _allocate(stage: Stage, device: torch.device, dtype: torch.dtype) -> None:
+    # not .to() and .to_empty(): they cannot turn a meta parameter into a fake one
+    for module in stage.modules():
+        for name, old in tuple(module.named_parameters(recurse=False)):
+            values = torch.empty(old.shape, device=device, dtype=dtype)
+            module.register_parameter(name, nn.Parameter(values))
+    stage.tie()
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def fill_parameters(stage: Stage, seed: int) -> None:
+    """Overwrite every (unsharded) parameter with its first values."""
+    for name, parameter in stage.named_parameters():
+        tied_copy = stage.tied and name == OUTPUT_TABLE
+        source = TOKEN_TABLE if tied_copy else name
+        if ".experts." not in name:
+            parameter.copy_(first_values(source, tuple(parameter.shape), seed))
+    for path, mixture in stage.mixtures().items():
+        _fill_experts(f"{path}.experts", mixture.experts, seed)
+
+
+def _fill_experts(path: str, experts: Experts, seed: int) -> None:
+    """Each expert's values hang on its number in the layer, of which a rank may hold a slice."""
+    share = experts.share
+    for name, parameter in experts.named_parameters():
+        for number, values in enumerate(parameter, experts.first):
+            if name.endswith("bias"):
+                values.zero_()
+                continue
+            rows, width, *rest = values.shape
+            whole = first_values(f"{path}.{number}.{name}", (rows, width * share.etp, *rest), seed)
+            values.copy_(whole.narrow(1, share.slice * width, width))
+
+
+def first_values(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
+    """Return the first fp32 values of a parameter, on the CPU: the same for every device.
+
+    Tables and matrices are normal, biases zero, the weights of norms one.
+    """
+    if len(shape) < 2:
+        return torch.zeros(shape) if name.endswith("bias") else torch.ones(shape)
+    generator = torch.Generator().manual_seed(_mixed(seed, name))
+    return torch.empty(shape).normal_(0.0, INITIAL_STD, generator=generator)
+
+
+def seed_dropout(seed: int, *position: int) -> None:
+    """Seed the generators that dropout draws from, from the seed and a place in the plan.
+
+    Give the data-parallel replica and the pipeline rank. Tensor-parallel ranks must draw the same
+    masks where they repeat the same tokens, so their number does not belong in `position`.
+    """
+    torch.manual_seed(_mixed(seed, "dropout", *position))
+
+
+def _mixed(seed: int, *words: object) -> int:
+    text = ":".join(str(word) for word in (seed, *words))
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1  # below 2^63, the largest seed
+
+
+def check_buildable(spec: TransformerSpec) -> None:
+    """Refuse models with parts that the executor does not build: only the simulator has them.
+
+    Raises:
+        ModelError: naming the part.
+    """
+    message = unbuildable(build_transformer(spec))
+    if message is not None:
+        raise ModelError(message)

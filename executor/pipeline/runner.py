@@ -1,0 +1,172 @@
+"""Runs a Schedule, the very one that was simulated, on the devices of a pipeline group.
+
+The list of actions is lowered and proven here, and then given to torch's interpreter of action
+lists (`executor.pipeline.runtime`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from executor.devices import compat
+from executor.parallel.buckets import GradientBuckets
+from executor.pipeline.runnable import DpKind, check_runnable, with_communication
+from executor.pipeline.runtime import LossFn, TensorSpec, build_runtime
+from parsim.errors import InputError, PlanError, ScheduleError
+from parsim.schedule import Schedule
+
+
+class PipelineRunner:
+    """Runs one schedule on this rank's stages, step after step.
+
+    `stages` maps global stage numbers to modules, and must hold exactly the stages that
+    the schedule puts on this rank. `edges` has one entry more than there are stages: what goes
+    into stage s is `edges[s]`, what comes out `edges[s + 1]`. A module returns one tensor, and
+    its results go to the next stage only. `loss_fn` takes one micro-batch's output and target
+    and returns its mean loss.
+
+    `buckets` take over the gradients of the stages, all of them or none, and send them at
+    REDUCE_GRAD, without hooks of autograd, so that this is right with split backwards too; call
+    `GradientBuckets.finish` after the step, which waits for them. Modules may instead be wrapped by
+    DistributedDataParallel, `fully_shard` or `replicate`; then `zero_stage` says how (see
+    `check_runnable`).
+
+    Gradients are means over micro-batches and are added to what `.grad` or the buckets hold.
+
+    Raises:
+        PlanError: the stages, edges or data parallelism do not fit the schedule.
+        ScheduleError: the schedule is incomplete, out of order, or deadlocks.
+        InputError: this torch lacks what is needed.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        stages: Mapping[int, nn.Module],
+        *,
+        edges: Sequence[TensorSpec],
+        loss_fn: LossFn,
+        group: dist.ProcessGroup,
+        device: torch.device,
+        buckets: Mapping[int, GradientBuckets] | None = None,
+        zero_stage: int = 0,
+    ) -> None:
+        compat.require_compatible()
+        buckets = buckets or {}
+        reduced = any(bucketed.reduced for bucketed in buckets.values())
+        dp_kind = _dp_kind(stages, reduced)
+        backend = dist.get_backend(group)
+        check_runnable(schedule, zero_stage=zero_stage, dp_kind=dp_kind, backend=backend)
+        _check_stages(schedule, stages, edges, group)
+        self.schedule = with_communication(schedule, dp_kind)
+        self.rank = dist.get_rank(group)
+        self._edges = tuple(edges)
+        self._holds_first = 0 in stages
+        self._holds_last = schedule.num_stages - 1 in stages
+        self._runtime = build_runtime(
+            self.schedule, stages, self._edges, loss_fn, group, device, buckets, zero_stage
+        )
+        if reduced:
+            self._runtime.register_custom_function(
+                compat.REDUCE_GRAD, lambda action, _: buckets[action.stage_index].send()
+            )
+
+    def step(
+        self, tokens: torch.Tensor | None = None, targets: torch.Tensor | None = None
+    ) -> list[float]:
+        """Forward and backward of one whole batch; losses by micro-batch on the last stage's rank.
+
+        `tokens` is used where stage 0 is, `targets` where the last stage is; both hold all
+        micro-batches, one behind the other. Other ranks return an empty list.
+
+        Raises:
+            InputError: what this rank needs is missing or of the wrong batch size.
+            PlanError: a stage returns something else than its edge promises.
+        """
+        count = self.schedule.num_microbatches
+        args: tuple[torch.Tensor, ...] = ()
+        if self._holds_first:
+            args = (_whole_batch("tokens", tokens, count),)
+            _check_batch(args[0], self._edges[0], count)
+        target = None
+        if self._holds_last:
+            target = _whole_batch("targets", targets, count)
+        losses: list[torch.Tensor] = []
+        self._runtime.by_microbatch.clear()
+        self._runtime.step(*args, target=target, losses=losses, return_outputs=False)
+        return [] if not losses else [float(x) for x in torch.stack(losses).tolist()]
+
+
+def _dp_kind(stages: Mapping[int, nn.Module], reduced: bool) -> DpKind:
+    """How the modules of this rank share their gradients."""
+    replicated = compat.replicate_module()
+    kinds: set[DpKind] = set()
+    for module in stages.values():
+        if isinstance(module, DistributedDataParallel):
+            kinds.add("ddp")
+        elif replicated is not None and isinstance(module, replicated):
+            kinds.add("replicate")
+        else:
+            kinds.add("fully_shard" if isinstance(module, compat.FSDPModule) else "none")
+    if reduced:
+        if kinds != {"none"}:
+            raise PlanError(
+                f"stages are wrapped as {', '.join(sorted(kinds))} and buckets are given too; "
+                "gradients would be averaged twice; allowed: one of the two"
+            )
+        return "reduce_grad"
+    if len(kinds) != 1:
+        raise PlanError(
+            f"the stages of one rank are wrapped as {', '.join(sorted(kinds)) or 'nothing'}; "
+            "allowed: all of them alike"
+        )
+    return kinds.pop()
+
+
+def _check_stages(
+    schedule: Schedule,
+    stages: Mapping[int, nn.Module],
+    edges: Sequence[TensorSpec],
+    group: dist.ProcessGroup,
+) -> None:
+    """Refuse modules and shapes that do not belong to the schedule."""
+    size, rank = dist.get_world_size(group), dist.get_rank(group)
+    if size != schedule.pp:
+        raise ScheduleError(
+            f"{schedule.name} is for {schedule.pp} pipeline ranks, but the group has {size}"
+        )
+    if set(stages) != set(schedule.stages_on(rank)):
+        raise PlanError(
+            f"rank {rank} was given stages {sorted(stages)}, but {schedule.name} puts "
+            f"{list(schedule.stages_on(rank))} there"
+        )
+    if len(edges) != schedule.num_stages + 1:
+        raise PlanError(
+            f"{len(edges)} edges for {schedule.num_stages} stages; expected "
+            f"{schedule.num_stages + 1}: the input of each stage, and the last one's output"
+        )
+
+
+def _whole_batch(name: str, given: torch.Tensor | None, count: int) -> torch.Tensor:
+    if given is None:
+        raise InputError(f"this rank holds a stage that needs {name}, but none were given")
+    if given.shape[0] % count:
+        raise InputError(
+            f"{name} have {given.shape[0]} rows, which is not a multiple of the {count} "
+            "microbatches; give all of them at once, one behind the other"
+        )
+    return given
+
+
+def _check_batch(tokens: torch.Tensor, edge: TensorSpec, count: int) -> None:
+    expected = (count * edge.shape[0], *edge.shape[1:])
+    if (tuple(tokens.shape), tokens.dtype) != (expected, edge.dtype):
+        raise InputError(
+            f"tokens are {tuple(tokens.shape)} {tokens.dtype}; expected {expected} {edge.dtype}: "
+            f"{count} microbatches of edge 0"
+        )

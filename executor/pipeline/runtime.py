@@ -1,0 +1,180 @@
+"""Torch's interpreter of action lists, fitted to run any legal one.
+
+What is ours: losses are kept by micro-batch instead of by order of arrival; the loss is divided
+by the number of micro-batches instead of the gradients afterwards, so that a list without
+REDUCE_GRAD is right too; messages are made contiguous; every stage's output is held against the
+shape that its receiver expects; logits are let go when their loss is known; `fully_shard` scatters
+gradients in every full backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from executor.devices import compat
+from executor.parallel.buckets import GradientBuckets
+from parsim.errors import PlanError
+from parsim.schedule import Kind, Schedule
+
+LossFn = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class TensorSpec(NamedTuple):
+    """Shape, for one micro-batch, and dtype of what passes between two stages."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def example(self, *, requires_grad: bool) -> torch.Tensor:
+        """A tensor without storage of this shape."""
+        wanted = requires_grad and self.dtype.is_floating_point
+        return torch.empty(self.shape, dtype=self.dtype, device="meta", requires_grad=wanted)
+
+
+class StageLike(Protocol):
+    """What is used of torch's stages here."""
+
+    stage_index: int
+    is_last: bool
+    fwd_cache: dict[int, tuple[tuple[torch.Tensor, ...], list[torch.Tensor]]]
+    """Outputs and inputs of each microbatch from forward to backward."""
+
+
+class Runtime(compat.RuntimeBase):  # type: ignore[misc]  # torch has no types here
+    """Torch's runtime with losses by micro-batch; torch keeps them by order of arrival."""
+
+    edges: tuple[TensorSpec, ...] = ()
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        self.by_microbatch: dict[int, torch.Tensor] = {}
+        super().__init__(*args, **kwargs)
+
+    # 2.13 has one argument more than 2.11 behind mb_index.
+    def _maybe_compute_loss(
+        self,
+        stage: StageLike,
+        output: torch.Tensor,
+        target_mbs: list[torch.Tensor],
+        mb_index: int,
+        *_: object,
+        **__: object,
+    ) -> None:
+        check_output(stage.stage_index, output, self.edges[stage.stage_index + 1])
+        if stage.is_last:
+            self.by_microbatch[mb_index] = self._loss_fn(output, target_mbs[mb_index])
+            # backward starts from the loss: without this the logits would be kept until then
+            stage.fwd_cache[mb_index] = ((), stage.fwd_cache[mb_index][1])
+
+    def _maybe_get_loss(self, stage: StageLike, mb_index: int) -> torch.Tensor | None:
+        if not stage.is_last:
+            return None
+        return self.by_microbatch[mb_index] / self._n_microbatches
+
+    def _update_losses(self, stages: object, losses: list[torch.Tensor] | None) -> None:
+        del stages
+        if losses is not None:
+            losses[:] = [self.by_microbatch[mb].detach() for mb in sorted(self.by_microbatch)]
+        self.by_microbatch.clear()
+
+
+class _Stage(compat.StageBase):  # type: ignore[misc]  # torch has no types here
+    """A stage whose messages are contiguous in memory, as every backend assumes.
+
+    Its gradients go to buckets, if it has any. W writes gradients without running hooks. Full
+    backwards through `fully_shard` scatter their gradients each, so that none is held whole, and
+    with `reshard` free the parameters; torch's stage would keep both until REDUCE_GRAD.
+    """
+
+    buckets: GradientBuckets | None = None
+    scatters = False
+    reshard = False
+
+    def backward_maybe_with_nosync(
+        self, backward_type: str, bwd_kwargs: dict[str, Any], last_backward: bool = False
+    ) -> object:
+        if not self.scatters:
+            return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, last_backward)
+        self.submod.set_is_last_backward(False)  # REDUCE_GRAD ends the step
+        self.submod.set_reshard_after_backward(self.reshard)
+        self.submod.set_requires_gradient_sync(True)
+        self.submod.set_requires_all_reduce(last_backward)  # over replicas once
+        given = (bwd_kwargs[name] for name in ("stage_output", "output_grads", "input_values"))
+        return compat.STAGE_BACKWARD(*given), None
+
+    def backward_weight_one_chunk(self, *args: object, **kwargs: object) -> None:
+        super().backward_weight_one_chunk(*args, **kwargs)
+        if self.buckets is not None:
+            self.buckets.collect()
+
+    def forward_maybe_with_nosync(self, *args: object, **kwargs: object) -> object:
+        output: object = super().forward_maybe_with_nosync(*args, **kwargs)
+        return output.contiguous() if isinstance(output, torch.Tensor) else output
+
+    def get_bwd_send_ops(self, *args: object, **kwargs: object) -> list[dist.P2POp]:
+        messages: list[dist.P2POp] = super().get_bwd_send_ops(*args, **kwargs)
+        for message in messages:
+            message.tensor = message.tensor.contiguous()
+        return messages
+
+    # 2.11 warms up with messages between all neighbours, be they on the same rank.
+    def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
+        messages: list[dist.P2POp] = super()._get_init_p2p_neighbors_ops()
+        return [message for message in messages if message.group_peer != self.group_rank]
+
+
+def build_runtime(
+    schedule: Schedule,
+    stages: Mapping[int, nn.Module],
+    edges: tuple[TensorSpec, ...],
+    loss_fn: LossFn,
+    group: dist.ProcessGroup,
+    device: torch.device,
+    buckets: Mapping[int, GradientBuckets],
+    zero_stage: int,
+) -> Runtime:
+    """Torch's runtime, loaded with the lowered schedule; shapes are given, never inferred.
+
+    Inference would run the modules forward and backward once, which DistributedDataParallel
+    does not survive.
+    """
+    built = [
+        _Stage(
+            stages[index],
+            index,
+            schedule.num_stages,
+            device,
+            input_args=(edges[index].example(requires_grad=index > 0),),
+            output_args=(edges[index + 1].example(requires_grad=True),),
+            group=group,
+        )
+        for index in sorted(stages)
+    ]
+    split = any(action.kind is Kind.W for row in schedule.ranks for action in row)
+    for stage in built:
+        stage.buckets = buckets.get(stage.stage_index)
+        stage.scatters = zero_stage >= 2 and not split
+        stage.reshard = zero_stage == 3
+    runtime = Runtime(built, schedule.num_microbatches, loss_fn=loss_fn, scale_grads=False)
+    runtime.edges = edges
+    rows = {rank: compat.to_torch(row) for rank, row in enumerate(schedule.ranks)}
+    runtime._prepare_schedule_with_comms(rows, format="compute_comms")
+    return runtime
+
+
+def check_output(stage: int, output: object, edge: TensorSpec) -> None:
+    """Refuse an output that its receiver has no buffer for; sizes are not compared on the way."""
+    if not isinstance(output, torch.Tensor):
+        raise PlanError(
+            f"stage {stage} returns {type(output).__name__}; allowed: one tensor, because a "
+            "pipeline stage hands one tensor to the next"
+        )
+    if (tuple(output.shape), output.dtype) != (tuple(edge.shape), edge.dtype):
+        raise PlanError(
+            f"stage {stage} returns {tuple(output.shape)} {output.dtype}, but edge {stage + 1} "
+            f"promises {tuple(edge.shape)} {edge.dtype}"
+        )

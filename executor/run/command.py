@@ -1,0 +1,52 @@
+"""The command behind `python -m executor`: one rank of `parsim run`, or the check before it.
+
+Torch is loaded only once a rank can say why it failed (see `executor.faults.reports`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from executor.faults.reports import HERE, end_with_parent, fatal
+from parsim.errors import ParsimError
+from parsim.launch.options import RunOptions, read_words
+
+
+def main() -> int:
+    """Check (outside torchrun) or run (inside it) a scenario's plan; the exit code."""
+    try:
+        scenario, options = read_words()
+        return as_rank(scenario, options) if "RANK" in os.environ else _work(scenario, options)
+    except ParsimError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+
+
+def as_rank(scenario: Path, options: RunOptions) -> int:
+    """One rank's part; a failure ends this process at once, with its report."""
+    rank = int(os.environ["RANK"])
+    end_with_parent()
+    HERE.keep(options.out, rank)
+    with fatal(options.out, rank):
+        return _work(scenario, options)
+
+
+def _work(path: Path, options: RunOptions) -> int:
+    from executor.devices import compat
+    from executor.devices.machine import probe
+    from executor.run.checks import check_files, check_plan
+    from executor.run.run import run
+    from parsim.scenario import load_scenario
+
+    compat.require_compatible()
+    scenario = load_scenario(path, dict(pair.split("=", 1) for pair in options.overrides))
+    report = probe(options.device, nodes=options.nodes.count)
+    check_plan(scenario, report, options)
+    if "RANK" in os.environ:
+        run(scenario, report, options)
+    else:
+        check_files(scenario, options)
+        sys.stderr.write(f"{scenario.fixed_plan().label()} on {report}\n")
+    return 0

@@ -1,0 +1,191 @@
+"""One rank's part of a plan, ready to train: stages, their parallelism, schedule, optimizer.
+
+Order of application, stage by stage: weights, context, tensor, expert, data parallelism, then the
+pipeline's runner around all stages of the rank. Without a pipeline the step is a plain loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from executor.devices.mesh import build_mesh, coordinates
+from executor.model.experts import WHOLE
+from executor.model.loss import check_trainable
+from executor.model.module import build_stage, seed_dropout
+from executor.parallel.context import apply_context_parallel, context_group
+from executor.parallel.data import LossFn, Replica, apply_data_parallel
+from executor.parallel.experts import ExpertPlace, apply_expert_parallel, expert_place
+from executor.parallel.precision import edge_dtype, logits_dtype, storage_dtype
+from executor.parallel.refused import check_context, check_split_backward
+from executor.parallel.tensor import apply_tensor_parallel, training_loss
+from executor.parallel.tied import sum_tied_gradients, tied_group
+from executor.pipeline.runner import PipelineRunner
+from executor.pipeline.runtime import TensorSpec
+from executor.training.optimizer import OptimizerConfig, StageOptimizer
+from parsim.cost.step.stages import plan_cut
+from parsim.model.transformer import TransformerSpec
+from parsim.plan import Plan
+from parsim.schedule import Schedule, schedule_of
+
+
+@dataclass(slots=True, kw_only=True)
+class Trainer:
+    """What a rank needs to take steps; `replicas` are its stages in ascending order.
+
+    `tied` are the ranks with the copies of a tied table, `context` those with the other tokens of
+    this rank's sequences.
+    """
+
+    spec: TransformerSpec
+    plan: Plan
+    mesh: DeviceMesh
+    schedule: Schedule
+    replicas: tuple[Replica, ...]
+    loss_fn: LossFn
+    optimizer: StageOptimizer
+    runner: PipelineRunner | None = None
+    tied: dist.ProcessGroup | None = None
+    context: dist.ProcessGroup | None = None
+    experts: ExpertPlace | None = None
+
+    def gradients(self, tokens: Tensor, targets: Tensor) -> list[float]:
+        """Forward and backward of this replica's batch; losses where the last stage is.
+
+        Gradients are averaged over micro-batches and replicas, and summed over the two copies of
+        a tied table.
+        """
+        self.optimizer.zero_grad()
+        if self.runner is None:
+            losses = self.replicas[0].accumulate(tokens, targets, self.loss_fn)
+            return [float(loss) for loss in losses]
+        losses_here = self.runner.step(tokens, targets)
+        for replica in self.replicas:
+            replica.finish()
+        sum_tied_gradients(self.replicas, self.tied)
+        return losses_here
+
+    def step(self, tokens: Tensor, targets: Tensor) -> list[float]:
+        """One training step of this replica's batch; losses where the last stage is."""
+        losses = self.gradients(tokens, targets)
+        self.optimizer.step()
+        return losses
+
+    def groups(self) -> list[dist.ProcessGroup]:
+        """All groups of ranks that exchange something."""
+        routed = [] if self.experts is None else self.experts.groups()
+        present = [group for group in (self.context, self.tied) if group is not None]
+        return [*self.mesh.get_all_groups(), *present, *routed]
+
+
+def build_trainer(
+    spec: TransformerSpec,
+    plan: Plan,
+    *,
+    device: torch.device,
+    seed: int,
+    optimizer: OptimizerConfig | None = None,
+) -> Trainer:
+    """Build this rank's part of a plan; the process group must hold plan.world_size ranks.
+
+    Raises:
+        PlanError: a combination that cannot run, or would train wrongly.
+    """
+    check_trainable(spec)
+    mesh, context = build_mesh(plan, device.type), context_group(plan)
+    position = coordinates(plan, dist.get_rank())
+    seed_dropout(seed, *_dropout_place(plan, position))
+    schedule = schedule_of(plan)
+    check_split_backward(plan, schedule, experts=spec.num_experts > 0)
+    check_context(plan, spec, device.type)
+    experts = expert_place(plan, spec, device.type)
+    replicas = tuple(
+        _replica(spec, plan, mesh, context, stage, experts, device=device, seed=seed)
+        for stage in schedule.stages_on(position["pp"])
+    )
+    trainer = Trainer(
+        spec=spec,
+        plan=plan,
+        mesh=mesh,
+        schedule=schedule,
+        replicas=replicas,
+        # every token of a causal model's text counts, of which all ranks hold equally many
+        loss_fn=training_loss(plan, mesh, None if spec.causal else context),
+        tied=tied_group(mesh, schedule) if spec.tied_embeddings else None,
+        optimizer=StageOptimizer(replicas, optimizer or OptimizerConfig()),
+        context=context,
+        experts=experts,
+    )
+    if plan.pp > 1:
+        trainer.runner = _runner(trainer, device)
+    return trainer
+
+
+def _dropout_place(plan: Plan, position: dict[str, int]) -> tuple[int, ...]:
+    """Tensor ranks draw the same masks, unless sequence parallelism gives them other tokens."""
+    shared = (position["dp_replicate"], position["dp_shard"], position["pp"])
+    tokens = (position["cp"],) if plan.cp > 1 else ()  # other tokens
+    return (*shared, *tokens, position["tp"]) if plan.sequence_parallel else (*shared, *tokens)
+
+
+def _replica(
+    spec: TransformerSpec,
+    plan: Plan,
+    mesh: DeviceMesh,
+    context: dist.ProcessGroup | None,
+    stage: int,
+    experts: ExpertPlace | None,
+    *,
+    device: torch.device,
+    seed: int,
+) -> Replica:
+    cut = plan_cut(plan, spec.num_layers)
+    built = build_stage(
+        spec,
+        first_layer=sum(cut[:stage]),
+        num_layers=cut[stage],
+        embedding=stage == 0,
+        head=stage == plan.num_stages - 1,
+        device=device,
+        dtype=storage_dtype(plan),
+        recompute=plan.recompute,
+        seed=seed,
+        share=WHOLE if experts is None else experts.share,
+    )
+    apply_context_parallel(built, plan, context)
+    apply_tensor_parallel(built, mesh["tp"], sequence_parallel=plan.sequence_parallel)
+    apply_expert_parallel(built, experts)
+    return apply_data_parallel(built, plan, mesh, None if experts is None else experts.gradients)
+
+
+def _runner(trainer: Trainer, device: torch.device) -> PipelineRunner:
+    mesh, schedule = trainer.mesh["pp"], trainer.schedule
+    here = schedule.stages_on(mesh.get_local_rank())
+    replica_of = dict(zip(here, trainer.replicas, strict=True))
+    return PipelineRunner(
+        schedule,
+        {index: replica.module for index, replica in replica_of.items()},
+        edges=list(_edges(trainer.spec, trainer.plan)),
+        loss_fn=trainer.loss_fn,
+        group=mesh.get_group(),
+        device=device,
+        buckets={index: r.buckets for index, r in replica_of.items() if r.buckets is not None},
+        zero_stage=trainer.plan.zero_stage,
+    )
+
+
+def _edges(spec: TransformerSpec, plan: Plan) -> Iterator[TensorSpec]:
+    """What enters each stage, and what leaves the last one, for one micro-batch."""
+    size, tokens = plan.microbatch_size, spec.seq_len // plan.cp
+    local = tokens // plan.tp if plan.sequence_parallel else tokens
+    hidden = edge_dtype(plan)
+    yield TensorSpec((size, tokens), torch.int64)
+    for _ in range(plan.num_stages - 1):
+        yield TensorSpec((size, local, spec.hidden_size), hidden)
+    # each tensor rank's part of the vocabulary: the loss is taken of that
+    yield TensorSpec((size, tokens, spec.vocab_rows // plan.tp), logits_dtype(plan))

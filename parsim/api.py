@@ -1,0 +1,219 @@
+"""The functions of `import parsim`: scenarios and saved files come in, results leave.
+
+Each is what the command of its name calls. A scenario stands for its job and plan; a `Job` and a
+`Plan` (or a `PlanSpace`) do as well. What a function needs is loaded when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parsim.errors import InputError
+from parsim.units import parse_quantity
+
+if TYPE_CHECKING:
+    from parsim.comparison.timelines import TimelineComparison
+    from parsim.cost.collective.collectives import Algorithm, Protocol
+    from parsim.cost.job import Job
+    from parsim.plan import Plan, PlanSpace
+    from parsim.planner.result import SearchResult
+    from parsim.scenario import Scenario
+    from parsim.sim.benchmark.collective_sweep import Collective, Sweep
+    from parsim.sim.prediction import Prediction
+    from parsim.sim.simulate import Tier
+    from parsim.timelines.timeline import Timeline
+    from parsim.validation.validate import Validation
+
+File = str | PathLike[str]
+Progress = Callable[[int, int], None]
+"""Called with what is done, and with all that is to be done."""
+
+SIZES = tuple(8 * 2**doublings for doublings in range(31))
+"""8 bytes to 8 GiB, each twice the one before."""
+
+
+def simulate(
+    scenario: Scenario | Job,
+    plan: Plan | None = None,
+    *,
+    timeline: bool = True,
+    tier: Tier = "evaluate",
+) -> Prediction:
+    """Predict step time, bubble, memory and utilisation of one plan.
+
+    Args:
+        scenario: what is trained on what, as `load_scenario` returns it; or a job.
+        plan: a legal plan; the scenario's where not given.
+        timeline: also build `prediction.timeline`: times of every action, memory curves, critical
+            path. Without it the prediction of many thousand ranks takes a tenth of the time.
+        tier: "evaluate" is the max-plus recurrence; "events" also runs the step as discrete events
+            and refuses to answer where the two differ.
+
+    Raises:
+        InputError: the scenario has no plan, and none is given.
+        PlanError: the plan is not legal.
+    """
+    from parsim.scenario import Scenario
+    from parsim.sim import simulate as predict
+
+    if isinstance(scenario, Scenario):
+        job, plan = scenario.job, plan or scenario.fixed_plan()
+    else:
+        job = scenario
+    if plan is None:
+        raise InputError("simulate(job) needs a plan; allowed: a scenario, or a job and a plan")
+    return predict(job, plan, timeline=timeline, tier=tier)
+
+
+def search(
+    scenario: Scenario | Job,
+    space: PlanSpace | None = None,
+    *,
+    top: int = 10,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+) -> SearchResult:
+    """Evaluate every legal plan and return the best ones, the fastest first.
+
+    Args:
+        scenario: what is trained on what, as `load_scenario` returns it; or a job.
+        space: the values that plans may have; the scenario's where not given.
+        top: how many plans to return.
+        time_limit: stop after so many seconds and return the best so far.
+        progress: called with (plans done, plans in all).
+
+    Raises:
+        InputError: a job without a space, or `top` below 1.
+        PlanError: the space cannot hold a legal plan.
+        NoFeasiblePlan: nothing fits; says by how much and what would.
+    """
+    from parsim.planner import search as find
+    from parsim.scenario import Scenario
+
+    if isinstance(scenario, Scenario):
+        job, space = scenario.job, space or scenario.plan_space()
+    else:
+        job = scenario
+    if space is None:
+        raise InputError("search(job) needs a space; allowed: a scenario, or a job and a space")
+    if top < 1:
+        raise InputError(f"top={top}: allowed are 1 and more plans")
+    return find(job, space, top=top, progress=progress, time_limit=time_limit)
+
+
+def timeline(source: Scenario | File, plan: Plan | None = None) -> Timeline:
+    """What every pipeline rank does when: predicted for a scenario, or as it was saved.
+
+    Args:
+        source: a scenario, its file, or a timeline's file (of `parsim simulate --timeline` or
+            `parsim run`).
+        plan: a legal plan; the scenario's where not given.
+
+    Raises:
+        InputError: the file is wrong, or the scenario has no plan and none is given.
+        PlanError: the plan is not legal.
+    """
+    from parsim.scenario import Scenario, load_scenario
+    from parsim.timelines.reader import is_timeline, load_timeline
+
+    if not isinstance(source, Scenario):
+        if plan is None and is_timeline(Path(source)):
+            return load_timeline(Path(source))
+        source = load_scenario(Path(source))
+    return _timeline(simulate(source, plan))
+
+
+def compare(
+    predicted: Prediction | Timeline | File,
+    measured: Timeline | File,
+    *,
+    tolerance: float = 0.1,
+) -> TimelineComparison:
+    """Compare a predicted step with its measurement: signed errors of every quantity.
+
+    Args:
+        predicted: a prediction, its timeline, or a timeline's file.
+        measured: a timeline, or its file.
+        tolerance: the largest error of step time and peak memory for `within_tolerance`.
+
+    Raises:
+        InputError: a file is no timeline, the timelines have no rank in common, or the tolerance
+            is no share.
+    """
+    from parsim.comparison.timelines import compare_timelines
+
+    return compare_timelines(_timeline(predicted), _timeline(measured), tolerance=tolerance)
+
+
+def _timeline(source: Prediction | Timeline | File) -> Timeline:
+    """The timeline that is given, or that a prediction or a file holds."""
+    from parsim.sim.prediction import Prediction
+    from parsim.timelines.reader import load_timeline
+    from parsim.timelines.timeline import Timeline
+
+    if isinstance(source, Timeline):
+        return source
+    if not isinstance(source, Prediction):
+        return load_timeline(Path(source))
+    if source.timeline is None:
+        raise InputError("the prediction was made without a timeline; use timeline=True")
+    return source.timeline
+
+
+def validate(
+    tables: Sequence[File] | None = None, *, progress: Progress | None = None
+) -> Validation:
+    """Predict measured runs and compare: signed errors, ranking, coverage of the intervals.
+
+    Args:
+        tables: CSV files with a measured run per row; the shipped ones where not given.
+        progress: called with (rows done, rows in all).
+
+    Raises:
+        TableError: a table cannot be read at all.
+    """
+    from parsim.validation.tables import shipped_tables
+    from parsim.validation.validate import validate as predict_rows
+
+    paths = [Path(table) for table in tables] if tables else shipped_tables()
+    return predict_rows(paths, progress=progress)
+
+
+def collectives(
+    system: str,
+    nodes: int = 1,
+    *,
+    ranks: int | None = None,
+    kinds: Sequence[Collective] | None = None,
+    sizes: Sequence[int | str] = SIZES,
+    algorithm: Algorithm | None = None,
+    protocol: Protocol | None = None,
+) -> Sweep:
+    """Predict collectives by kind and size, as nccl-tests prints them.
+
+    Args:
+        system: a name of the catalog, see `parsim catalog systems`.
+        nodes: nodes of the system.
+        ranks: ranks of the group, equally many on each node; every device where not given.
+        kinds: `all_reduce`, `broadcast`, ...; all that can be done where not given.
+        sizes: bytes, or texts with a unit such as "64MiB".
+        algorithm: force `ring`, `tree`, `nvls`, ... as NCCL_ALGO does.
+        protocol: force `LL`, `LL128` or `Simple` as NCCL_PROTO does.
+
+    Raises:
+        CatalogError: an unknown system.
+        PlanError: ranks that do not fit, or a kind that the algorithm or protocol cannot do.
+    """
+    from parsim.cluster.reader import load_catalog
+    from parsim.sim.benchmark.collective_sweep import able_kinds, sweep
+    from parsim.sim.benchmark.group_layout import spread_layout
+
+    layout = spread_layout(load_catalog().system(system), nodes, ranks)
+    chosen = kinds or able_kinds(layout, algorithm, protocol)
+    amounts = [
+        size if isinstance(size, int) else int(parse_quantity(size, "bytes")) for size in sizes
+    ]
+    return sweep(layout, chosen, amounts, algorithm=algorithm, protocol=protocol)

@@ -1,0 +1,118 @@
+"""The command line: arguments in, exit code out; no physics, heavy imports inside commands.
+
+Results go to stdout, progress and notes to stderr. Exit codes: 0 done, 1 a bug of parsim, 2 the
+user's input is wrong, 3 nothing feasible, 4 a comparison fell outside its tolerance.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from io import TextIOWrapper
+from typing import Annotated
+
+import typer
+
+from parsim.cli.catalog import app as catalog
+from parsim.cli.collectives import collectives
+from parsim.cli.executor import calibrate, run
+from parsim.cli.search import search
+from parsim.cli.simulate import check, simulate
+from parsim.cli.timeline import compare, timeline
+from parsim.cli.validate import validate
+from parsim.errors import ParsimError
+
+INTERRUPTED = 130
+"""The shell's code for what Ctrl-C ends: 128 + SIGINT."""
+
+app = typer.Typer(
+    name="parsim",
+    help="Predict step time, bubble and memory of parallel training plans, and find the best one.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code; never a traceback without --debug."""
+    words = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    _print_anywhere()
+    try:
+        result = app(args=words, standalone_mode=False)
+        sys.stdout.flush()
+        if result == INTERRUPTED:  # typer makes it of Ctrl-C within a command
+            sys.stderr.write("interrupted\n")
+        return result if isinstance(result, int) else 0
+    except typer.Exit as stop:
+        return stop.exit_code
+    except ParsimError as error:
+        if debug:
+            raise
+        _complain(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return INTERRUPTED
+    except (BrokenPipeError, SystemExit):  # typer makes the first into the second
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        return _unexpected(error, debug)
+
+
+def _print_anywhere() -> None:
+    """Print a question mark for what the encoding of the terminal or file does not have."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _unexpected(error: Exception, debug: bool) -> int:
+    usage = getattr(error, "format_message", None)
+    if usage is not None:  # typer's own usage errors; no text where it has printed the help
+        if usage():
+            _complain(f"{usage()} (see parsim --help)")
+        return 2
+    if debug:
+        raise error
+    _complain(
+        f"bug in parsim: {type(error).__name__}: {error}; please report it, with the output of "
+        f"the same command and --debug"
+    )
+    return 1
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"error: {text}\n")
+
+
+def _version(show: bool) -> None:
+    if show:
+        from parsim import __version__
+
+        sys.stdout.write(f"parsim {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False,
+) -> None:
+    """Options of every command."""
+
+
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    *(check, simulate, search, timeline, compare),
+    *(validate, run, calibrate, collectives),
+)
+for _command in _COMMANDS:
+    app.command()(_command)
+app.add_typer(catalog)

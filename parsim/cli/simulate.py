@@ -1,0 +1,163 @@
+"""`parsim check` and `simulate`: what a scenario resolves to, and what its plan takes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parsim.cli.contention import (
+    Beside,
+    Contended,
+    On,
+    placed_jobs,
+    simulate_shared_links,
+    simulate_together,
+)
+from parsim.cli.terminal import (
+    AsJson,
+    CalibratedDevice,
+    Overrides,
+    ScenarioPath,
+    load,
+    note,
+    print_json,
+    progress,
+    show,
+)
+from parsim.errors import InputError, NoFeasiblePlan
+
+if TYPE_CHECKING:
+    from parsim.scenario import Scenario
+    from parsim.sim.contention.contention import Contention
+    from parsim.sim.contention.jobs_together import JobsTogether
+    from parsim.sim.lateness.monte_carlo import JitterResult
+
+ScheduleOutput = Annotated[
+    Path | None, typer.Option(help="write the plan's actions, for plan.schedule: .csv")
+]
+Events = Annotated[
+    bool, typer.Option("--events", help="run the discrete-event tier too and compare")
+]
+TimelineOutput = Annotated[
+    Path | None, typer.Option(help="save the timeline, for compare and timeline: .json")
+]
+JitterSteps = Annotated[
+    int | None,
+    typer.Option(min=1, help="simulate so many steps with ranks that differ: mean, p50, p99"),
+]
+Seed = Annotated[int, typer.Option(min=0, help="of the steps that differ")]
+
+
+def check(
+    scenario: ScenarioPath,
+    overrides: Overrides = None,
+    device: CalibratedDevice = None,
+    write_schedule: ScheduleOutput = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read a scenario and say what it resolves to, or file:line:column of what is wrong."""
+    resolved = load(scenario, overrides, device)
+    if as_json:
+        print_json(resolved.to_json())
+    else:
+        from parsim.report.text.scenario import resolved_text
+
+        sys.stdout.write(resolved_text(resolved))
+    if write_schedule is not None:
+        from parsim.report.schedule import save_schedule
+
+        save_schedule(resolved.fixed_plan(), write_schedule, scenario)
+        note(f"schedule written to {write_schedule}")
+
+
+def simulate(  # noqa: PLR0913  one parameter an option
+    scenario: ScenarioPath,
+    overrides: Overrides = None,
+    device: CalibratedDevice = None,
+    events: Events = False,
+    timeline: TimelineOutput = None,
+    contention: Contended = False,
+    beside: Beside = None,
+    on: On = None,
+    jitter_steps: JitterSteps = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Predict step time, bubble, memory and utilisation of a scenario's plan."""
+    from parsim import api
+    from parsim.planner.nearest_miss import shortage_message
+    from parsim.report.timeline.files import check_own_form, save_own_form
+    from parsim.validation.evidence import describe, evidence_of
+
+    loaded = load(scenario, overrides, device)
+    plan = loaded.fixed_plan()
+    if timeline is not None:
+        check_own_form(timeline, scenario)
+    prediction = api.simulate(
+        loaded, timeline=timeline is not None, tier="events" if events else "evaluate"
+    )
+    evidence = evidence_of(loaded.job)
+    jobs = placed_jobs(loaded, on, beside)
+    jitter = _jitter(loaded, jitter_steps, seed)
+    links = None if jobs else _contention(loaded, asked=contention, slow=jitter is not None)
+    together = simulate_together(jobs) if jobs else None
+    if as_json:
+        blocks = {"jitter": jitter, "contention": links, "together": together}
+        more = {name: block.to_json() for name, block in blocks.items() if block is not None}
+        words = evidence and evidence.to_json()
+        print_json({**prediction.to_json(), "evidence": words, **more})
+    else:
+        from parsim.report.text.prediction import prediction_view
+
+        show(prediction_view(prediction, evidence=describe(evidence, mixed=loaded.job.mixed)))
+        _show_more(links, together, jitter)
+    if timeline is not None and prediction.timeline is not None:
+        save_own_form(prediction.timeline, timeline)
+        note(f"timeline written to {timeline}")
+    if not prediction.fits():
+        raise NoFeasiblePlan(shortage_message(loaded.job, plan))
+
+
+def _show_more(
+    links: Contention | None, together: JobsTogether | None, jitter: JitterResult | None
+) -> None:
+    if together is not None:
+        from parsim.report.text.contention import together_view
+
+        show(together_view(together))
+    if links is not None:
+        from parsim.report.text.contention import contention_view
+
+        show(contention_view(links))
+    if jitter is not None:
+        from parsim.report.text.jitter import jitter_view
+
+        show(jitter_view(jitter))
+
+
+def _contention(scenario: Scenario, *, asked: bool, slow: bool) -> Contention | None:
+    """Tier C where it is asked for, and where tier B alone would leave out what was."""
+    if asked or scenario.needs_links:
+        return simulate_shared_links(scenario)
+    if not slow or not scenario.jitter.slow_ranks:
+        return None
+    try:
+        return simulate_shared_links(scenario)
+    except InputError as error:  # the steps with slow ranks were what was asked for
+        note(f"note: which links slow ranks leave full is not simulated: {error}")
+        return None
+
+
+def _jitter(scenario: Scenario, steps: int | None, seed: int) -> JitterResult | None:
+    if steps is None:
+        if scenario.jitter.stated:
+            note("note: the jitter block is left aside; --jitter-steps 1000 simulates it")
+        return None
+    from parsim.sim.lateness.monte_carlo import simulate_jitter
+
+    job, plan = scenario.job, scenario.fixed_plan()
+    with progress("simulating steps") as step:
+        return simulate_jitter(job, plan, scenario.jitter, steps=steps, seed=seed, progress=step)

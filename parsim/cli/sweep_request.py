@@ -1,0 +1,153 @@
+"""What the options of `parsim collectives` ask for: kinds, sizes, what is forced, which groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, get_args
+
+from parsim.errors import InputError, did_you_mean
+from parsim.units import parse_quantity
+
+if TYPE_CHECKING:
+    from parsim.cost.collective.collectives import Algorithm, Protocol
+    from parsim.sim.benchmark.collective_sweep import Collective
+
+PREDICTED_SIZES, MEASURED_SIZES = "8B..8GiB", "4KiB..64MiB"
+MOST_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRequest:
+    """What the options ask for; `kinds` is None where they name none."""
+
+    kinds: tuple[Collective, ...] | None
+    sizes: tuple[int, ...]
+    algorithm: Algorithm | None
+    protocol: Protocol | None
+
+
+def read_request(
+    kind: str | None,
+    sizes: str | None,
+    factor: int | None,
+    algorithm: str | None,
+    protocol: str | None,
+    *,
+    measure: bool,
+) -> SweepRequest:
+    """Read the options; without sizes a range that suits a prediction or a measurement.
+
+    Raises:
+        InputError: an unknown kind, algorithm or protocol, or sizes that are none.
+    """
+    from parsim.cost.collective.collectives import Algorithm, Protocol
+    from parsim.sim.benchmark.collective_sweep import COLLECTIVES
+
+    kinds = None
+    if kind is not None:
+        named = {_known("kind", word.strip(), COLLECTIVES) for word in kind.split(",")}
+        kinds = tuple(known for known in COLLECTIVES if known in named)
+    default = MEASURED_SIZES if measure else PREDICTED_SIZES
+    step = factor or (4 if measure else 2)
+    forced = algorithm and _known("algorithm", algorithm.lower(), get_args(Algorithm))
+    by_case = {known.lower(): known for known in get_args(Protocol)}
+    wire = protocol and by_case.get(protocol.lower(), protocol)
+    if wire:
+        _known("protocol", wire, get_args(Protocol))
+    return SweepRequest(
+        kinds=kinds,
+        sizes=read_sizes(default if sizes is None else sizes, step),
+        algorithm=forced,  # type: ignore[arg-type]
+        protocol=wire,  # type: ignore[arg-type]
+    )
+
+
+def _known(option: str, word: str, allowed: Sequence[str]) -> str:
+    if word not in allowed:
+        raise InputError(
+            f"--{option} {word!r} is unknown{did_you_mean(word, allowed)}; "
+            f"allowed: {', '.join(allowed)}"
+        )
+    return word
+
+
+def read_sizes(text: str, factor: int) -> tuple[int, ...]:
+    """Sizes in bytes of `8B..8GiB` (each `factor` times the one before) or of a list.
+
+    Raises:
+        InputError: a size without unit, of no whole number of bytes, or a range that goes down.
+    """
+    low, dots, high = text.partition("..")
+    if not dots:
+        return tuple(sorted({_size(text, word) for word in text.split(",")}))
+    first, last = _size(text, low), _size(text, high)
+    if first > last:
+        raise InputError(f"--sizes {text}: {low} is more than {high}; write the smaller one first")
+    sizes = [first]
+    while sizes[-1] * factor <= last:
+        sizes.append(sizes[-1] * factor)
+    return tuple(sizes)
+
+
+def _size(text: str, word: str) -> int:
+    try:
+        value = parse_quantity(word, "bytes")
+    except InputError as wrong:
+        raise InputError(f"--sizes {text}: {wrong}") from None
+    if value < 1 or value != int(value) or value > 2**50:
+        raise InputError(
+            f"--sizes {text}: {word.strip()} is not a whole number of bytes from 1 B to 1024 TiB"
+        )
+    return int(value)
+
+
+def check_together(
+    concurrent: int | None,
+    group: str | None,
+    ranks: int | None,
+    request: SweepRequest,
+    *,
+    measure: bool,
+    nodes: int,
+) -> None:
+    """Refuse options that contradict each other.
+
+    Raises:
+        InputError: naming them.
+    """
+    if group is not None and (ranks is not None or concurrent is not None):
+        raise InputError(
+            "--group says how many ranks and groups there are; leave out --ranks and --concurrent"
+        )
+    if concurrent is not None and not 1 <= concurrent <= MOST_AT_ONCE:
+        raise InputError(f"--concurrent {concurrent}: allowed are 1 to {MOST_AT_ONCE} groups")
+    if not measure:
+        return
+    if nodes > 1 or group is not None:
+        raise InputError(
+            "--measure runs on this machine alone; say the ranks with --ranks and the groups at "
+            "once with --concurrent instead of --nodes or --group"
+        )
+    if request.algorithm or request.protocol:
+        raise InputError(
+            "--measure lets the library choose; leave out --algorithm and --protocol (and set "
+            "NCCL_ALGO or NCCL_PROTO yourself)"
+        )
+
+
+def read_degrees(text: str) -> dict[str, int]:
+    """Axes and degrees of `tp=8,dp=2`, in that order.
+
+    Raises:
+        InputError: no AXIS=DEGREE, or an axis twice.
+    """
+    degrees: dict[str, int] = {}
+    for pair in text.split(","):
+        axis, sign, degree = (part.strip() for part in pair.partition("="))
+        if not sign or not axis.isidentifier() or not degree.isdecimal() or int(degree) < 1:
+            raise InputError(f"--group {text}: {pair!r} is not AXIS=DEGREE; e.g. --group tp=8,dp=2")
+        if axis in degrees:
+            raise InputError(f"--group {text}: axis {axis} stands there twice")
+        degrees[axis] = int(degree)
+    return degrees

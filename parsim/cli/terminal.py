@@ -1,0 +1,117 @@
+"""What all commands share: options, reading a scenario, and where text goes.
+
+Results go to stdout, notes and progress to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from parsim.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from parsim.scenario import Scenario
+
+ScenarioPath = Annotated[Path, typer.Argument(metavar="SCENARIO", help="scenario or plan file")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="override a field, e.g. --set plan.tp=4"),
+]
+CalibratedDevice = Annotated[
+    Path | None,
+    typer.Option("--device", metavar="FILE", help="predict with a file of `parsim calibrate`"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON document")]
+
+
+def note(text: str) -> None:
+    """Write a line that is no result."""
+    sys.stderr.write(f"{text}\n")
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Write the one document of a command."""
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+
+
+def show(view: RenderableType) -> None:
+    """Write a result for people."""
+    from parsim.report.text.tables import console
+
+    console().print(view)
+
+
+def load(path: Path, overrides: list[str] | None, device: Path | None = None) -> Scenario:
+    """Read a scenario with its `--set` overrides; what it assumes goes to stderr.
+
+    `device` is a file of `parsim calibrate` whose system (or device) takes the scenario's place.
+    """
+    from parsim.scenario import load_scenario
+
+    pairs = calibrated(device) if device else {}
+    for text in overrides or []:
+        key, sign, value = text.partition("=")
+        if not sign or not key:
+            raise InputError(f"--set {text!r} must be KEY=VALUE, e.g. --set plan.tp=4")
+        pairs[_whole(key)] = value
+    scenario = load_scenario(path, pairs)
+    for assumption in scenario.notes:
+        note(f"note: {assumption}")
+    return scenario
+
+
+def _whole(key: str) -> str:
+    """The key in full: network and intra stand in the cluster block, the spine in the network."""
+    head, _, field = key.rpartition(".")
+    if head in ("network.spine", "cluster.network.spine"):
+        head = "network"
+    return f"cluster.{head}.{field}" if head in ("network", "intra") else key
+
+
+def calibrated(file: Path) -> dict[str, str]:
+    """The overrides that put a calibrated file's system, or its device, in a scenario's place.
+
+    Raises:
+        InputError: the file does not hold exactly one system or device of its own.
+    """
+    from parsim.cluster.reader import load_catalog
+
+    known, catalog = load_catalog(), load_catalog([file])
+    pairs = {"cluster.catalog": json.dumps([str(file.resolve())])}
+    for key, before, after in (
+        ("system", known.systems, catalog.systems),
+        ("device", known.devices, catalog.devices),
+    ):
+        names = [name for name in after if name not in before]
+        if len(names) == 1:
+            return {**pairs, f"cluster.{key}": names[0]}
+        if names:
+            raise InputError(
+                f"{file} holds {len(names)} {key}s ({', '.join(names)}); name one with "
+                f"cluster.catalog and cluster.{key} in the scenario"
+            )
+    raise InputError(
+        f"{file} has no system or device of its own; write one with: parsim calibrate --out {file}"
+    )
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr where that is a terminal; called with (done, total)."""
+    from rich.progress import Progress
+
+    from parsim.report.text.tables import console
+
+    screen, quiet = console(stderr=True), not sys.stderr.isatty()
+    with Progress(console=screen, transient=True, disable=quiet) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

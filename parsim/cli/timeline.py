@@ -1,0 +1,133 @@
+"""`parsim timeline` and `compare`: pictures of timelines, and two of them side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parsim.cli.contention import Beside, On, placed_jobs, save_contended
+from parsim.cli.terminal import (
+    AsJson,
+    CalibratedDevice,
+    Overrides,
+    load,
+    note,
+    print_json,
+    progress,
+    show,
+)
+from parsim.errors import InputError, ToleranceExceeded
+
+if TYPE_CHECKING:
+    from parsim.scenario import Scenario
+    from parsim.timelines.timeline import Timeline
+
+Source = Annotated[
+    Path, typer.Argument(metavar="SCENARIO", help="scenario, plan or saved timeline")
+]
+Output = Annotated[
+    Path, typer.Option("-o", "--output", help=".png, .svg, .html or .json (Perfetto trace)")
+]
+Memory = Annotated[bool, typer.Option("--memory", help="memory curves below")]
+Critical = Annotated[bool, typer.Option("--critical", help="overlay the critical path")]
+Until = Annotated[float | None, typer.Option(help="draw the first so many seconds")]
+ContendedTrace = Annotated[
+    bool, typer.Option("--contention", help="on shared links, with their load (.json only)")
+]
+Predicted = Annotated[Path, typer.Argument(metavar="PREDICTED", help="saved timeline")]
+Measured = Annotated[Path, typer.Argument(metavar="MEASURED", help="saved timeline")]
+Tolerance = Annotated[
+    float, typer.Option(help="largest error of step time and peak memory; more is exit code 4")
+]
+Overlay = Annotated[
+    Path | None, typer.Option("-o", "--output", help="picture of both: .png or .svg")
+]
+
+
+def timeline(  # noqa: PLR0913  one parameter an option
+    scenario: Source,
+    output: Output,
+    overrides: Overrides = None,
+    device: CalibratedDevice = None,
+    memory: Memory = False,
+    critical: Critical = False,
+    until: Until = None,
+    contention: ContendedTrace = False,
+    beside: Beside = None,
+    on: On = None,
+) -> None:
+    """Draw what every pipeline rank does when, and where the bubbles are."""
+    from parsim.report.text.summary import summary_of
+    from parsim.report.timeline.files import check_suffix, save_timeline
+    from parsim.report.writing import check_other
+    from parsim.timelines.reader import is_timeline, load_timeline
+
+    check_suffix(output)
+    check_other(output, scenario)
+    if contention or beside or on:
+        loaded = load(scenario, overrides, device)
+        jobs = placed_jobs(loaded, on, beside)
+        with progress("simulating shared links"):
+            save_contended(loaded, jobs, output)
+    else:
+        if is_timeline(scenario):
+            if overrides:
+                raise InputError(
+                    f"{scenario}: a saved timeline has no fields to --set; leave --set out"
+                )
+            drawn, mfu = load_timeline(scenario), None
+        else:
+            drawn, mfu = _predicted(load(scenario, overrides, device), output)
+        summary = summary_of(drawn, mfu=mfu)
+        with progress("drawing"):
+            save_timeline(
+                drawn, output, summary=summary, memory=memory, critical=critical, until=until
+            )
+    note(f"timeline written to {output}")
+
+
+def _predicted(scenario: Scenario, output: Path) -> tuple[Timeline, float]:
+    """The timeline of a scenario's plan, and its MFU; a plan too large is noted."""
+    from parsim import api
+    from parsim.report.writing import check_writable
+
+    scenario.fixed_plan()
+    check_writable(output)
+    prediction = api.simulate(scenario, timeline=True)
+    if not prediction.fits():
+        note("note: this plan does not fit the devices; see parsim simulate")
+    if prediction.timeline is None:
+        raise RuntimeError("simulate returned no timeline")
+    return prediction.timeline, prediction.mfu
+
+
+def compare(
+    predicted: Predicted,
+    measured: Measured,
+    tolerance: Tolerance = 0.1,
+    output: Overlay = None,
+    as_json: AsJson = False,
+) -> None:
+    """Lay a measured timeline over a predicted one: signed errors, and a picture."""
+    from parsim import api
+    from parsim.timelines.reader import load_timeline
+
+    both = load_timeline(predicted), load_timeline(measured)
+    comparison = api.compare(*both, tolerance=tolerance)
+    for remark in comparison.notes:
+        note(f"note: {remark}")
+    if output is not None:
+        from parsim.report.picture.overlay import draw_overlay
+
+        draw_overlay(*both, comparison, path=output)
+        note(f"picture written to {output}")
+    if as_json:
+        print_json(comparison.to_json())
+    else:
+        from parsim.report.text.measured.timelines import comparison_view
+
+        show(comparison_view(comparison))
+    if not comparison.within_tolerance:
+        raise ToleranceExceeded(comparison.headline)

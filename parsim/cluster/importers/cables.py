@@ -1,0 +1,134 @@
+"""Cables of imported nodes: NVLinks from a table of widths, PCI Express, and single ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from parsim.cluster.cables import parts_apart
+from parsim.cluster.hardware import Cable, Fabric, System
+from parsim.cluster.importers.imported import Field, NVLink, rate_text
+from parsim.cluster.topology.node_cables import PCIE_EFFICIENCY, PCIE_OF, PCIE_X16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """NVLinks of a node, whether they join all devices, and what one device sends over them."""
+
+    fabric: Fabric
+    cables: Sequence[Cable]
+    whole: bool
+    bandwidth: float
+    notes: Sequence[str] = ()
+
+    def fields(self, base: System, source: str, nvlink: NVLink) -> dict[str, Field]:
+        """The system's intra block."""
+        fields: dict[str, Field] = {"intra.fabric": (self.fabric, "")}
+        if self.whole:
+            origin = f"{source}; {nvlink.link / 1e9:g} GB/s a link of {nvlink.generation}"
+            fields["intra.bandwidth"] = (rate_text(self.bandwidth), origin)
+            reduces = base.intra.nvls and self.fabric == "nvswitch"
+            fields["intra.nvls"] = ("true" if reduces else "false", "")
+        else:
+            level = PCIE_OF[nvlink.generation]
+            rate = PCIE_X16[level]
+            origin = f"assumption: PCI Express {level}.0 x16, the usual of {nvlink.generation}"
+            fields["intra.bandwidth"] = (rate_text(rate), origin)
+        if base.curves and (self.fabric != base.intra.fabric):
+            fields["curves"] = ("null", "")
+        return fields
+
+
+def hub_or_mesh(
+    widths: Mapping[tuple[int, int], int], devices: int, nvlink: NVLink, base: System
+) -> Joined:
+    """What NVLink counts between pairs of devices mean.
+
+    All pairs alike, and more links than a device has for each: a switch, on which every device has
+    that many. Else direct links. Where they do not join all devices, PCI Express decides what a
+    collective of all can do, and the closed forms use its rate.
+    """
+    latency, efficiency = base.intra.latency, min(base.intra.efficiency, 1.0)
+    joined = [(f"gpu:{a}", f"gpu:{b}", n * nvlink.link) for (a, b), n in sorted(widths.items())]
+    cables = [
+        Cable(source, target, "nvlink", rate, latency=latency, efficiency=efficiency)
+        for source, target, rate in joined
+    ]
+    counts = set(widths.values())
+    every = devices > 1 and len(widths) == devices * (devices - 1) // 2
+    if every and len(counts) == 1 and max(counts) * (devices - 1) > nvlink.links:
+        return switched([max(counts)] * devices, nvlink, base)
+    if not widths:
+        return Joined(fabric="pcie", cables=(), whole=False, bandwidth=0.0)
+    sums = [sum(w for pair, w in widths.items() if device in pair) for device in range(devices)]
+    if min(sums) and not parts_apart(cables):
+        least = min(sums) * nvlink.link
+        return Joined(fabric="nvlink-mesh", cables=cables, whole=True, bandwidth=least)
+    note = "NVLink joins only some devices; closed forms take the rate of PCI Express for all"
+    return Joined(fabric="pcie", cables=cables, whole=False, bandwidth=0.0, notes=(note,))
+
+
+def switched(counts: Sequence[int], nvlink: NVLink, base: System) -> Joined:
+    """Devices with so many NVLinks each to the switches, which are one part."""
+    latency, efficiency = base.intra.latency / 2, min(base.intra.efficiency, 1.0)
+    rates = [(f"gpu:{index}", count * nvlink.link) for index, count in enumerate(counts)]
+    cables = [
+        Cable(source, "nvswitch:0", "nvlink", rate, latency=latency, efficiency=efficiency)
+        for source, rate in rates
+    ]
+    return Joined(fabric="nvswitch", cables=cables, whole=True, bandwidth=min(counts) * nvlink.link)
+
+
+def pcie_cable(
+    source: str, target: str, nvlink: NVLink, base: System, rate: float | None = None
+) -> Cable:
+    """A PCI Express link; x16 of the devices' generation where its speed is not stated."""
+    inside = base.intra.fabric == "pcie"
+    return Cable(
+        source,
+        target,
+        "pcie",
+        rate or PCIE_X16[PCIE_OF[nvlink.generation]],
+        latency=base.intra.latency / 2 if inside else 0.0,
+        efficiency=base.intra.efficiency if inside else PCIE_EFFICIENCY,
+    )
+
+
+def own_switches(cables: Sequence[Cable]) -> list[Cable]:
+    """Where devices and as many interfaces (or a multiple) share a switch, one below it for each.
+
+    NCCL gives each device its own of equally near interfaces; with a switch of their own they are
+    nearest, so that routes do the same instead of meeting on one interface by chance.
+    """
+    beside: dict[str, list[str]] = {}
+    for cable in cables:
+        for end, switch in ((cable.source, cable.target), (cable.target, cable.source)):
+            if cable.link_class == "pcie" and switch.startswith("pcie:"):
+                beside.setdefault(switch, []).append(end)
+    free = 1 + max((int(switch.partition(":")[2]) for switch in beside), default=0)
+    below: dict[tuple[str, str], str] = {}
+    new: list[tuple[str, str]] = []
+    for switch, ends in beside.items():
+        gpus, nics = ([end for end in ends if end.startswith(kind)] for kind in ("gpu:", "nic:"))
+        if len(gpus) < 2 or not nics or len(nics) % len(gpus):
+            continue
+        for index, gpu in enumerate(gpus):
+            lower = f"pcie:{free}"
+            free += 1
+            new.append((lower, switch))
+            each = len(nics) // len(gpus)
+            members = [gpu, *nics[index * each : (index + 1) * each]]
+            below |= {(end, switch): lower for end in members}
+    moved = [
+        replace(
+            cable,
+            source=below.get((cable.target, cable.source), cable.source),
+            target=below.get((cable.source, cable.target), cable.target),
+        )
+        for cable in cables
+    ]
+    for lower, switch in new:  # as fast as the fastest link of the old switch
+        there = [cable for cable in cables if switch in (cable.source, cable.target)]
+        fastest = max(there, key=lambda cable: cable.bandwidth)
+        moved.append(replace(fastest, source=lower, target=switch))
+    return moved

@@ -1,0 +1,121 @@
+"""What an importer found, and what the catalog knows about the devices in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from parsim.cluster.cables import missing_devices, parts_apart
+from parsim.cluster.hardware import Cable, Generation, System
+from parsim.cluster.reader import load_catalog
+from parsim.errors import CatalogError, ScenarioError
+
+Field = tuple[str, str]
+"""A value as a catalog file writes it, and its source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedSystem:
+    """One kind of node: the catalog's system that it is like, and what is known to differ.
+
+    `fields` are flat: intra.bandwidth. `notes` go into the file as comments and to the user.
+    """
+
+    origin: str
+    base: str
+    device: str
+    fields: Mapping[str, Field]
+    cables: Sequence[Cable] = ()
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NVLink:
+    """NVLinks of a generation: bytes/s of one link, one direction, and links of a device."""
+
+    generation: Generation
+    link: float
+    links: int
+    base: str
+
+
+NVLINKS: Mapping[str, NVLink] = {
+    "v100": NVLink(generation="volta", link=25e9, links=6, base="dgx-1v"),
+    "a100": NVLink(generation="ampere", link=25e9, links=12, base="dgx-a100"),
+    "h100": NVLink(generation="hopper", link=25e9, links=18, base="dgx-h100"),
+    "h200": NVLink(generation="hopper", link=25e9, links=18, base="hgx-h200"),
+    "b200": NVLink(generation="blackwell", link=50e9, links=18, base="dgx-b200"),
+    "b300": NVLink(generation="blackwell", link=50e9, links=18, base="dgx-b300"),
+    "gb200": NVLink(generation="blackwell", link=50e9, links=18, base="gb200-nvl72"),
+    "gb300": NVLink(generation="blackwell", link=50e9, links=18, base="gb300-nvl72"),
+}
+"""By the first word of a device's id. Rates: NVIDIA datasheets, half of both directions' figure."""
+PCIE_BASE = "a100-pcie-node"
+
+# What nvidia-smi calls a device -> the catalog's id, the first match.
+_NAMES: Sequence[tuple[str, str]] = (
+    (r"GB300", "gb300"),
+    (r"GB200", "gb200"),
+    (r"B300", "b300-sxm"),
+    (r"B200", "b200-sxm"),
+    (r"H200", "h200-sxm"),
+    (r"H100.*PCIe", "h100-pcie-80gb"),
+    (r"H100", "h100-sxm-80gb"),
+    (r"A100.*SXM.*40GB", "a100-sxm-40gb"),
+    (r"A100.*SXM", "a100-sxm-80gb"),
+    (r"A100.*PCI", "a100-pcie-80gb"),
+    (r"V100.*SXM.*32GB", "v100-sxm-32gb"),
+    (r"V100.*SXM", "v100-sxm-16gb"),
+)
+
+
+def device_named(name: str) -> str | None:
+    """The catalog's id of a device by the name that its driver prints; None where unknown."""
+    ids = (id for pattern, id in _NAMES if re.search(pattern, name, re.IGNORECASE))
+    return next((id for id in ids if id in load_catalog().devices), None)
+
+
+def nvlink_of(device: str) -> NVLink:
+    """NVLinks of a device of the catalog.
+
+    Raises:
+        CatalogError: the catalog has no such device, or its NVLinks are not known.
+    """
+    known = load_catalog().device(device).id
+    family = known.partition("-")[0]
+    if family not in NVLINKS:
+        raise CatalogError(
+            f"the NVLinks of device {known} are not known; known: {', '.join(NVLINKS)}"
+        )
+    return NVLINKS[family]
+
+
+def base_system(id: str) -> System:
+    """A system of the catalog, whose efficiencies and overheads an import takes over."""
+    return load_catalog().system(id)
+
+
+def check_cables(file: str, cables: Sequence[Cable], devices: int) -> None:
+    """Refuse a graph in which parts are not joined or devices have no cable.
+
+    Raises:
+        ScenarioError: the file and what is apart.
+    """
+    missing, _ = missing_devices(cables, devices)
+    if missing:
+        raise ScenarioError(f"{file}:1:1 has no link of {missing[0]}")
+    if apart := parts_apart(cables):
+        raise ScenarioError(
+            f"{file}:1:1 is disconnected: nothing leads from {cables[0].source} to {apart[0]}"
+        )
+
+
+def rate_text(rate: float) -> str:
+    """Bytes/s as a catalog file writes them."""
+    return f"{rate / 1e9:.6g}GB/s"
+
+
+def time_text(seconds: float) -> str:
+    """Seconds as a catalog file writes them."""
+    return f"{seconds * 1e6:.6g}us"

@@ -1,0 +1,129 @@
+"""Where the ranks of communicators lie, and the bandwidth that reaches them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from parsim.arrays import Array, Flags, Ints
+from parsim.cluster.hardware import System
+from parsim.cluster.placement import group_shape
+
+GLOO = "gloo"
+"""The library of systems whose ranks talk by gloo, without NCCL's latencies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """Placement of one communicator per plan, columns of shape (B,).
+
+    `per_node` ranks of a group share a node, `nodes` is how many nodes a group touches, `sharing`
+    how many groups leave one node together and so share its network interfaces. `leaves` says that
+    a group spans leaf groups, `crossing` of how many of a leaf group's nodes an edge of a ring or
+    tree leaves it, as a share (1: every node's).
+    """
+
+    size: Array
+    per_node: Array
+    nodes: Array
+    sharing: Array
+    leaves: Flags
+    crossing: Array = field(default_factory=lambda: np.ones(1))
+
+
+def groups(system: System, *, size: Ints, stride: Ints, world: Ints) -> Groups:
+    """Place groups of ranks base + i stride, i < size, on nodes; each distinct case once."""
+    cases = np.stack([size, stride, world], axis=1)
+    distinct, back = np.unique(cases, axis=0, return_inverse=True)
+    nodes_per_leaf = system.network.nodes_per_leaf if system.network else 1
+    shapes = [
+        group_shape(
+            size=int(n),
+            stride=int(q),
+            devices_per_node=system.devices_per_node,
+            world_size=int(w),
+            nodes_per_leaf=nodes_per_leaf,
+        )
+        for n, q, w in distinct
+    ]
+    table = np.array(
+        [(s.size, s.ranks_per_node, s.num_nodes, s.sharing, s.spans_leaves) for s in shapes],
+        dtype=np.float64,
+    )[back.reshape(-1)]
+    return Groups(
+        size=table[:, 0],
+        per_node=table[:, 1],
+        nodes=table[:, 2],
+        sharing=table[:, 3],
+        leaves=table[:, 4] > 0,
+        crossing=crossing_share(system, stride),
+    )
+
+
+def crossing_share(system: System, stride: Ints) -> Array:
+    """The share of a leaf group's nodes whose neighbour in a ring lies in another leaf group.
+
+    min(d, L) / L with neighbours d nodes apart and L nodes in a leaf group: rings of neighbouring
+    nodes leave it once, those d apart d times, for there are d of them.
+    """
+    wide = system.network.nodes_per_leaf if system.network else 1
+    apart = np.maximum(stride // system.devices_per_node, 1)
+    return np.asarray(np.minimum(apart, wide) / wide)
+
+
+def one_group(system: System, ranks: int, stride: int = 1) -> Groups:
+    """The placement of neighbouring groups of `ranks` ranks, one column."""
+    size, step = np.array([ranks], dtype=np.int64), np.array([stride], dtype=np.int64)
+    return groups(system, size=size, stride=step, world=size * step)
+
+
+def inter_bandwidth(system: System, where: Groups) -> Array:
+    """Bandwidth that one group gets out of each node, bytes/s; endless without a network.
+
+    Groups that leave a node together share its interfaces; a group with few ranks in a node
+    reaches only the interfaces beside them. A leaf's up-links have 1 / oversubscription of what its
+    nodes can send, and as many groups share them as have an edge there (`crossing`).
+    """
+    network = system.network
+    if network is None:
+        return np.full(where.size.shape, np.inf)
+    share = network.node_bandwidth / np.maximum(where.sharing, 1.0)
+    beside = where.per_node * network.node_bandwidth / system.devices_per_node
+    reach = np.minimum(share, np.maximum(network.nic_bandwidth, beside))
+    spine = np.where(where.leaves, spine_divisor(system, where.crossing), 1.0)
+    return np.asarray(reach * network.efficiency / spine)
+
+
+def spine_divisor(system: System, crossing: Array) -> Array:
+    """By how much up-links narrow what crosses them: oversubscription x crossing, at least 1."""
+    network = system.network
+    return np.maximum((network.oversubscription if network else 1.0) * crossing, 1.0)
+
+
+def gloo_bandwidth(system: System, kind: str, where: Groups) -> Array:
+    """Bandwidth of S, bytes/s, of each group on gloo: min(link, interfaces) / share.
+
+    Its calls cost the system's call overhead alone, unless a curve was measured.
+
+    share of n ranks:
+      all-reduce      2 (n - 1) / n     ring
+      reduce-scatter  2 (n - 1) / n     torch all-reduces a copy and keeps its part
+      reduce          2 (n - 1) / n     ring reduce-scatter, then all parts to the root
+      broadcast       ceil(log2 n)      binomial tree: the root sends S so many times
+      others          (n - 1) / n
+
+    Source: gloo/reduce.cc and gloo/broadcast.cc; reduce_scatter_tensor_coalesced in torch's
+    ProcessGroupGloo.cpp; the measured figures of the system `cpu`.
+    Leaves out: copies between flat and separate tensors (all-gather), other algorithms for small
+    messages.
+    """
+    link = system.intra.bandwidth * system.intra.efficiency
+    out = np.where(where.nodes > 1, inter_bandwidth(system, where), np.inf)
+    ranks = np.maximum(where.size, 2.0)
+    if kind == "broadcast":
+        share = np.ceil(np.log2(ranks))
+    else:
+        twice = kind in ("all_reduce", "reduce", "reduce_scatter")
+        share = (2.0 if twice else 1.0) * (ranks - 1.0) / ranks
+    return np.asarray(np.minimum(link, out) / share)

@@ -1,0 +1,32 @@
+"""What ranks send each other, as data: closed forms price it, flows carry it over links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from parsim.arrays import Array
+from parsim.cluster.hardware import System
+from parsim.cost.collective.collectives import CollectiveKind, Groups, collective_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A collective of a group of ranks, for B plans.
+
+    `axis` names the group: `tp`, `cp`, `ep`, `etp`, `shard` (ranks that share parameters),
+    `replicate` (ranks that hold the same ones) or `world`. `size` (B,) are bytes as nccl-tests
+    count them, `where` is the group's placement.
+    """
+
+    kind: CollectiveKind
+    axis: str
+    size: Array
+    where: Groups
+
+    def seconds(self, system: System) -> Array:
+        """What it takes on a quiet network, (B,)."""
+        return collective_time(system, self.kind, self.size, self.where)
+
+    def instead(self, kind: CollectiveKind) -> Message:
+        """Another collective of the same bytes in the same group."""
+        return replace(self, kind=kind)

@@ -1,0 +1,121 @@
+"""Matrix products of layers in 8 bit or less: which ones, at what rate, and the casts around them.
+
+    forward    Y  = q(X) q(W)          X quantised here, W once a step (or after each gather)
+    backward   dX = q(dY) q(W)^T       dY quantised here
+               dW = q(X)^T q(dY)       both already are
+
+Attention core, embedding, head and loss stay in 16 bit, and every product writes 16 bit.
+
+Source: FP8 formats (arXiv:2209.05433), Transformer Engine and torchao for what their recipes
+quantise; OCP microscaling formats (arXiv:2310.10537) for block scales.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from parsim.arrays import Array, Num
+from parsim.cluster.hardware import Device
+from parsim.cost.job import Job
+from parsim.cost.kernel.kernels import gemm_time, memory_time
+from parsim.model.layer import Layer
+from parsim.model.model import Model
+from parsim.model.operators import Linear
+from parsim.plan import PlanTable
+from parsim.plan.record import Precision, Quantization
+
+
+def quantization_of(layer: Layer, used: Precision) -> Quantization | None:
+    """How a layer's products are quantised: those of outer layers (embedding, head) never are."""
+    return None if layer.outer else used.quantization
+
+
+Sides = tuple[Array, Array, Array]
+"""Rows, columns and depth (B,) of a matrix product: m, n, k."""
+
+
+def product_time(
+    device: Device,
+    used: Precision,
+    how: Quantization | None,
+    sides: Sides,
+    extra_bytes: Num = 0.0,
+) -> Array:
+    """Seconds of one product of a layer, without casts.
+
+    Quantised: operands of `operand` bytes, a result of 16 bit, at `rate` of what the device's
+    products of that precision reach.
+
+    Source: `gemm_time`; both shares are fitted to steps.
+    Leaves out: other tiles and clocks than 16-bit products have.
+    """
+    m, n, k = sides
+    on, precision, value = operands(device, used, how)
+    if how is not None:
+        extra_bytes = extra_bytes + (used.activation - how.operand) * m * n
+    return gemm_time(on, precision, m=m, n=n, k=k, value=value, extra_bytes=extra_bytes)
+
+
+def operands(
+    device: Device, used: Precision, how: Quantization | None
+) -> tuple[Device, str, float]:
+    """The device with the peak that products are measured against, its name, an operand's bytes."""
+    if how is None:
+        return device, used.compute, used.activation
+    peaks = {**device.peak_flops, how.peak: device.peak(how.peak) * how.rate}
+    return replace(device, peak_flops=peaks), how.peak, how.operand
+
+
+def cast_time(device: Device, how: Quantization | None, values: Array) -> tuple[Array, int]:
+    """Seconds and launches of quantising activations or gradients.
+
+    `moved` bytes a value over the memory's rate, one launch.
+
+    Source: what each recipe's kernels read and write, beside the recipes in `plan/record.py`.
+    Leaves out: casts that a stack folds into the norm or activation before them.
+    """
+    if how is None:
+        return np.zeros_like(values), 0
+    return memory_time(device, how.moved * values), 1
+
+
+def weight_cast_time(job: Job, how: Quantization | None, table: PlanTable, values: Array) -> Array:
+    """Seconds of quantising a weight in a pass: where it has just been gathered in 16 bit, (B,).
+
+    Elsewhere it is quantised once a step, beside the copy back of the update, which the stack's
+    optimizer_bytes hold.
+
+    Source: as `cast_time`, `moved_weight` bytes a value.
+    Leaves out: copies kept from forward to backward, which spare the second cast.
+    """
+    if how is None or job.software.quantized_gather:
+        return np.zeros(len(table))
+    moved = np.where(table.zero_stage == 3, how.moved_weight * values, 0.0)
+    return memory_time(job.device, moved, 0)
+
+
+def gathered_size(job: Job, used: Precision) -> float:
+    """Bytes of a parameter on the wire of a sharded stack, mean over the model.
+
+    Stacks that gather weights already quantised send `operand` bytes of those of the layers'
+    products, and 16 bit of the rest.
+
+    Source: the stack's `quantized_gather`, with its reason in `software.yaml`.
+    Leaves out: that the first and last stage hold more of the rest than others.
+    """
+    how = used.quantization
+    if how is None or not job.software.quantized_gather:
+        return float(used.gathered)
+    share = _product_weights(job.model) / job.model.parameters
+    return share * how.operand + (1.0 - share) * used.gathered
+
+
+def _product_weights(model: Model) -> int:
+    return sum(
+        op.inputs * op.outputs
+        for layer in model.blocks
+        for op in layer.operators
+        if isinstance(op, Linear)
+    ) + sum(layer.expert_parameters for layer in model.blocks)

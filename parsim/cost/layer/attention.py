@@ -1,0 +1,119 @@
+"""The kernels of the attention core, forward and backward, for one micro-batch per plan.
+
+With context parallelism the core is one kernel for each block of keys and values
+(cost/layer/context.py).
+
+Shapes: b micro-batch, s sequence, a heads, d head size; cp divides the queries, tp the heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cost.job import Job
+from parsim.cost.kernel.kernels import flash_attention_time, gemm_time, memory_time
+from parsim.cost.layer.context import exposed_exchange, merging, on_ring, slowest_share
+from parsim.cost.layer.passes import Exchange, Kernel, Kernels, PassPart
+from parsim.model.operators import Attention
+from parsim.plan import PlanTable
+
+FORWARD, BACKWARD = "attention_forward", "attention_backward"
+"""Kinds of the fused kernels."""
+
+FLASH_BACKWARD = 2.5
+"""Backward FLOPs of flash attention over forward: 5 products instead of 2 (Dao et al. 2022)."""
+
+
+def attention_core(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernels | Exchange]:
+    """Price the attention core as the model says: one flash kernel, or its separate steps.
+
+    Kernels of forward, kernels of backward, and where ranks exchange keys and values what shows of
+    that in either direction.
+    """
+    return _flash(job, table, op) if op.fused else _unfused(job, table, op)
+
+
+def _flash(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernels | Exchange]:
+    """4 b s (s/cp) (a/tp) d FLOPs forward, half of it causal; 2.5 times as many backward.
+
+    d is the mean of the heads' widths of keys and values; a window leaves less than half.
+
+    A ring runs cp kernels of s/cp keys each and adds up their results.
+    """
+    s = op.tokens
+    rows = table.on_rank(s)
+    flops = 4.0 * rows * s * op.heads * op.mean_dim / table.tp * op.seen
+    flops = flops * slowest_share(job, table, op)
+    blocks = np.where(on_ring(job), table.cp, 1).astype(np.float64)
+    speeds = job.software.attention_speed(job.device.id)
+
+    def block(part: PassPart, work: Array, efficiency: float, launches: Array) -> Kernel:
+        backward, each, keys = part is PassPart.BACKWARD, work / blocks, s / blocks
+        seconds = flash_attention_time(
+            job.device,
+            table.precision.compute,
+            flops=each,
+            seq_len=keys,
+            backward=backward,
+            efficiency=efficiency,
+            head_dim=op.head_dim,
+        )
+        return Kernel(
+            kind=BACKWARD if backward else FORWARD,
+            part=part,
+            shape=(each, keys),
+            seconds=seconds,
+            runs=blocks,
+            launches=launches,
+        )
+
+    first = block(PassPart.CORE, flops, speeds[0], 2 * blocks - 1)
+    second = block(PassPart.BACKWARD, FLASH_BACKWARD * flops, speeds[1], 3 * blocks - 1)
+    for kernel, seconds in zip((first, second), merging(job, table, op), strict=True):
+        # launches of adding up what the blocks of a ring came to are counted with the blocks
+        yield (
+            kernel,
+            Kernel(kind="merge", part=kernel.part, shape=(flops,), seconds=seconds, launches=0),
+        )
+    ahead, behind = exposed_exchange(job, table, op, (first.total, second.total))
+    yield Exchange(part=PassPart.CORE, exposed=ahead)
+    yield Exchange(part=PassPart.BACKWARD, exposed=behind)
+
+
+def _unfused(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernels]:
+    """Two batched GEMMs and the traffic of softmax and dropout over b a s^2 scores.
+
+    Forward softmax reads and writes the scores, dropout again with a mask byte: 9 bytes a score
+    in 16 bit. Backward softmax reads two and writes one, dropout as before: 11 bytes. Each product
+    has two of its size in backward.
+    """
+    s, d, v = float(op.tokens), float(op.head_dim), table.precision.activation
+    rows = np.asarray(s / table.cp)
+    batch = np.asarray(table.microbatch_size * op.heads / table.tp)
+    drop = 1 if op.dropout else 0
+    products = [
+        Kernel(
+            kind="gemm",
+            part=PassPart.CORE,
+            shape=(rows * batch, n, k),
+            seconds=gemm_time(
+                job.device, table.precision.compute, m=rows, n=n, k=k, batch=batch, value=v
+            ),
+            launches=1,
+        )
+        for n, k in ((s, d), (float(op.output_dim), s))
+    ]
+    scores = batch * rows * s * job.software.scores_traffic
+
+    def softmax(part: PassPart, values: int) -> Kernel:
+        moved, launches = scores * (values * v + drop * (2 * v + 1)), 1 + drop
+        seconds = memory_time(job.device, moved, launches)
+        return Kernel(kind="", part=part, shape=(moved,), seconds=seconds, launches=launches)
+
+    twice = [replace(product, part=PassPart.BACKWARD, runs=2.0, launches=2) for product in products]
+    yield (*products, softmax(PassPart.CORE, 2))
+    yield (*twice, softmax(PassPart.BACKWARD, 3))

@@ -1,0 +1,68 @@
+"""How much slower compute runs while a collective runs beside it on the same device.
+
+NCCL's kernels hold one multiprocessor for each channel, and every byte on the wire is read and
+written in device memory. So a product beside a collective has SMs - channels multiprocessors, in
+whole waves of tiles, and a memory-bound kernel has what is left of the bandwidth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cluster.hardware import Device, System
+from parsim.cost.collective.collectives import Groups, inter_bandwidth
+from parsim.cost.layer.passes import LayerCost
+
+TOUCHES = 3.0
+"""Memory accesses per byte on the wire: a ring step reads what came and its own part, writes one.
+
+Source: the data path of NCCL's ring reduce-scatter; an all-gather reads one and writes one or two.
+"""
+
+
+def crowded_device(system: System) -> Device:
+    """The device as products see it beside a collective: fewer multiprocessors, less peak."""
+    device = system.device
+    left = device.sm_count - system.channels
+    if system.channels <= 0 or left <= 0:
+        return device
+    share = left / device.sm_count
+    peaks = {name: peak * share for name, peak in device.peak_flops.items()}
+    return replace(device, sm_count=left, peak_flops=peaks)
+
+
+def memory_share(system: System, where: Groups) -> Array:
+    """Share of the memory bandwidth that a collective on the groups leaves to compute, (B,).
+
+    1 - 3 busbw / HBM, busbw what one rank sends: its links, or its part of the node's interfaces.
+    """
+    inside = system.intra.bandwidth * system.intra.efficiency
+    across = inter_bandwidth(system, where)
+    busbw = np.minimum(inside, np.where(where.nodes > 1, across, np.inf))
+    return np.maximum(1.0 - TOUCHES * busbw / system.device.memory_bandwidth, 0.1)
+
+
+def speed_beside(system: System, where: Groups, layers: tuple[LayerCost, ...]) -> Array:
+    """Share of its speed that compute keeps beside a collective, (B,), 0 to 1.
+
+    x C / C' + y M / N + (1 - x - y) h: of a layer's forward x are matrix products, C and C' their
+    seconds on all N and on the remaining M multiprocessors, y is attention and h the memory's
+    share. A measured `interference` takes its place: 1 - interference.
+
+    Source: 24 of an H100's 132 multiprocessors held by an all-gather, a GEMM of 132 tiles beside
+    it takes twice its time (developer.nvidia.com forum 337991), and a GEMM of many waves 1.2.
+    Leaves out: clocks, L2, and that the collective itself is slowed.
+    """
+    if system.interference is not None:
+        return np.full(where.size.shape, 1.0 - system.interference)
+    whole = sum(layer.forward.kernels for layer in layers)
+    alone = sum(layer.products.kernels for layer in layers)
+    beside = sum(layer.crowded.kernels for layer in layers)
+    core = sum(layer.core.kernels for layer in layers)
+    kept = crowded_device(system).sm_count / system.device.sm_count
+    rest = (whole - alone - core) * memory_share(system, where)
+    progress = alone * alone / np.maximum(beside, 1e-30) + kept * core + rest
+    return np.where(whole > 0, np.clip(progress / np.maximum(whole, 1e-30), 0.0, 1.0), 1.0)

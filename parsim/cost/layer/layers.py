@@ -1,0 +1,128 @@
+"""Seconds of one layer's forward, backward and recomputation for one micro-batch, per plan.
+
+A layer is the sum of its kernels plus the tensor-parallel collectives at the borders of its split
+matrices. Host launches are counted apart: where the host cannot launch kernels as fast as the
+device runs them, the chunk takes the host's time (cost/step/stages.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from parsim.arrays import Array, Flags
+from parsim.cost.job import Job
+from parsim.cost.kernel.quantized import quantization_of
+from parsim.cost.kernel.residuals import measured_factor
+from parsim.cost.layer.operator_kernels import OperatorKernels
+from parsim.cost.layer.passes import Exchange, Kernels, LayerCost, Pass
+from parsim.cost.layer.recomputed_modules import launched, repeated
+from parsim.model.layer import Layer
+from parsim.model.operators import Operator
+from parsim.plan import Plan, PlanTable
+
+SPLIT, SEQUENCE = "split_", "sequence_"
+"""What the kinds of measured layers of tensor-parallel plans begin with."""
+WAITED = "_waited"
+"""What stands behind a part whose points say how much of what is modelled as exposed it waits."""
+
+
+def split_of(plan: Plan) -> str:
+    """What the kind of a measured layer of a plan begins with."""
+    if plan.tp == 1:
+        return ""
+    return SEQUENCE if plan.sequence_parallel else SPLIT
+
+
+class LayerCoster:
+    """Prices layers for a table of plans: the sum of their operators' kernels and collectives."""
+
+    def __init__(self, job: Job, table: PlanTable) -> None:
+        self.job = job
+        self.table = table
+        self.operators = OperatorKernels(job, table)
+
+    def cost(self, layer: Layer) -> LayerCost:
+        """Sum a layer's operators."""
+        total = self._sum(self.kernels(layer, layer.operators))
+        self._again(layer, total)
+        self._graphed(layer, total)
+        return self._measured(layer, total)
+
+    def kernels(self, layer: Layer, operators: Iterable[Operator]) -> Iterator[Kernels | Exchange]:
+        """What some of a layer's operators run."""
+        how = quantization_of(layer, self.table.precision)
+        for op in operators:
+            yield from self.operators.of(op, how)
+
+    def repeated(self, layer: Layer) -> Iterator[Kernels | Exchange]:
+        """What the operators run whose forward the plan repeats by name (`recomputed_modules.py`).
+
+        Their backward is among it; nobody repeats that.
+        """
+        names = self.table.common.recompute_modules
+        yield from self.kernels(layer, repeated(layer, names))
+        if "moe_act" in names and layer.experts is not None:
+            how = quantization_of(layer, self.table.precision)
+            yield self.operators.expert_activation(layer.experts, how)
+
+    def _sum(self, parts: Iterable[Kernels | Exchange]) -> LayerCost:
+        total = LayerCost.zero(len(self.table))
+        for part in parts:
+            total.add(part)
+        return total
+
+    def _graphed(self, layer: Layer, to: LayerCost) -> None:
+        """Launches that CUDA graphs spare the host: of whole parts; experts know their own."""
+        graphs = self.job.software.graphs
+        if not graphs:
+            return
+        alone = self._sum(self.kernels(layer, launched(layer, graphs)))
+        to.forward.launches = alone.forward.launches
+        to.backward.launches = alone.backward.launches
+
+    def _again(self, layer: Layer, to: LayerCost) -> None:
+        """The forward of what the plan repeats by name."""
+        if not self.table.common.recompute_modules:
+            return
+        alone = self._sum(self.repeated(layer))
+        to.modules.add(alone.forward.kernels, alone.forward.launches)
+        to.modules.exposed = to.modules.exposed + alone.forward.exposed
+
+    def _measured(self, layer: Layer, cost: LayerCost) -> LayerCost:
+        """The layer as a calibration found whole ones to take, beside the sum of their kernels."""
+        if not self.job.device.residuals:
+            return cost
+        forward = self._whole(f"{layer.name}_forward", cost.forward.seconds)
+        backward = self._whole(f"{layer.name}_backward", cost.backward.seconds)
+        scaled = cost.scaled(forward, backward)
+        name = f"{layer.name}{WAITED}"
+        return replace(
+            scaled,
+            forward=self._waiting(f"{name}_forward", cost.forward, scaled.forward),
+            backward=self._waiting(f"{name}_backward", cost.backward, scaled.backward),
+        )
+
+    def _whole(self, kind: str, seconds: Array) -> Array:
+        """A layer's factor: of whole layers, of split ones, of those with sequence parallelism."""
+        residuals = self.job.device.residuals
+        factor = np.asarray(measured_factor(residuals, kind, seconds))
+        for prefix, rows in self._splits():
+            if prefix + kind in residuals:
+                split = measured_factor(residuals, prefix + kind, seconds)
+                factor = np.where(rows, split, factor)
+        return factor
+
+    def _waiting(self, kind: str, modelled: Pass, scaled: Pass) -> Pass:
+        """The measured pass with the share that a calibration saw it wait for its collectives."""
+        residuals, exposed = self.job.device.residuals, scaled.exposed
+        for prefix, rows in self._splits():
+            if prefix + kind in residuals:
+                factor = measured_factor(residuals, prefix + kind, modelled.exposed)
+                exposed = np.where(rows, scaled.exposed * factor, exposed)
+        return scaled.waiting(exposed)
+
+    def _splits(self) -> tuple[tuple[str, Flags], ...]:
+        return (SPLIT, self.table.tp > 1), (SEQUENCE, self.table.sequence_parallel)

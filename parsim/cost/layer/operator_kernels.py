@@ -1,0 +1,250 @@
+"""The kernels and collectives of each kind of operator, for a table of plans.
+
+This is the only file that knows which kernels an operator has: a layer's price is their sum
+(`cost/layer/layers.py`), and `cost/step/plan_kernels.py` lists them one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from parsim.arrays import Array, Num
+from parsim.cost.job import Job
+from parsim.cost.kernel.kernels import memory_excess, memory_time
+from parsim.cost.kernel.quantized import Sides, cast_time, product_time, weight_cast_time
+from parsim.cost.layer.attention import attention_core
+from parsim.cost.layer.experts import ExpertCoster
+from parsim.cost.layer.interference import crowded_device
+from parsim.cost.layer.passes import Exchange, Kernel, Kernels, PassPart, seconds_of
+from parsim.cost.layer.tensor_exchanges import Borders
+from parsim.model.operators import (
+    Attention,
+    Elementwise,
+    Experts,
+    Linear,
+    Lookup,
+    Loss,
+    Operator,
+    Region,
+    Split,
+)
+from parsim.plan import PlanTable
+from parsim.plan.record import Quantization
+
+GEMM = "gemm"
+"""Kind of all matrix products but those of experts."""
+
+FORWARD_SHARE = 0.4
+"""Share of the loss's traffic that forward moves (the rest is backward)."""
+
+
+class OperatorKernels:
+    """Lists what operators run for a table of plans; holds what all of them share."""
+
+    def __init__(self, job: Job, table: PlanTable) -> None:
+        self.job = job
+        self.table = table
+        self.borders = Borders.of(job, table)
+        # where the loss beside a collective is measured, nothing reads crowded products
+        measured = job.system.interference is not None
+        self.crowded = job.device if measured else crowded_device(job.system)
+
+    def of(self, op: Operator, how: Quantization | None) -> Iterator[Kernels | Exchange]:
+        """Kernels of an operator in the order in which a layer adds them up, then its collectives.
+
+        `how` is the recipe that quantises the layer's products, None for products in 16 bit.
+        """
+        if isinstance(op, Linear):
+            # logits stay in 16 bit wherever they stand
+            yield from self._linear(op, None if op.name == "logits" else how)
+        elif isinstance(op, Attention):
+            yield from attention_core(self.job, self.table, op)
+        elif isinstance(op, Elementwise):
+            yield from self._elementwise(op)
+        elif isinstance(op, Lookup):
+            yield from self._lookup(op)
+        elif isinstance(op, Experts):
+            yield from self._experts(op, how)
+        else:
+            yield from self._loss(op)
+
+    def expert_activation(self, op: Experts, how: Quantization | None) -> Kernels:
+        """What is repeated where only the activation between the experts' products is."""
+        experts = self._experts_of(op, how)
+        return (experts.kernel(PassPart.FORWARD, experts.activation(3.0), 1),)
+
+    def _linear(self, op: Linear, how: Quantization | None) -> Iterator[Kernels | Exchange]:
+        """Three GEMMs: output, input gradient, weight gradient; and the casts of quantised ones."""
+        m, n, k = sides = self._sides(op)
+        ahead = self._product(how, sides)
+        crowded = ahead.seconds
+        if self.crowded is not self.job.device:
+            crowded = product_time(self.crowded, self.table.precision, how, sides)
+        ahead = replace(ahead, part=PassPart.PRODUCT, crowded=crowded)
+        inward = self._product(how, (m, k, n))
+        weight = self._weight_gradient(op, how, sides)
+        yield (ahead,)
+        yield (*weight, inward)
+        yield from self._casts(how, sides)
+        yield from self._around(op, how, sides, (ahead.seconds, inward.seconds, weight))
+
+    def _sides(self, op: Linear) -> Sides:
+        """Of a matrix product's part on a rank."""
+        tokens = self.table.microbatch_size if op.per_sample else self.table.on_rank(op.tokens)
+        m = np.asarray(tokens, dtype=np.float64)
+        if op.on_sequence:
+            m = m / self.table.sequence_split
+        n = op.outputs / np.where(op.split is Split.COLUMN, self.table.tp, 1)
+        k = op.inputs / np.where(op.split is Split.ROW, self.table.tp, 1)
+        return m, n, k
+
+    def _product(
+        self, how: Quantization | None, sides: Sides, extra_bytes: Num = 0.0, launches: int = 1
+    ) -> Kernel:
+        """A product of backward."""
+        return Kernel(
+            kind=GEMM,
+            part=PassPart.BACKWARD,
+            shape=sides,
+            seconds=self._seconds(how, sides, extra_bytes),
+            launches=launches,
+        )
+
+    def _seconds(self, how: Quantization | None, sides: Sides, extra_bytes: Num = 0.0) -> Array:
+        return product_time(self.job.device, self.table.precision, how, sides, extra_bytes)
+
+    def _weight_gradient(self, op: Linear, how: Quantization | None, sides: Sides) -> Kernels:
+        """The GEMM of the weight gradient and its accumulation over micro-batches.
+
+        Fused, the GEMM reads and writes 8 bytes an element of an fp32 buffer; apart, a kernel reads
+        2 and 4 bytes and writes 4. "same" accumulates 2 + 2 into 2.
+        """
+        m, n, k = sides
+        wide, launches = self.table.common.gradient_precision == "fp32", 1 + op.bias
+        if self.job.software.fused_gradient_accumulation:
+            extra = (8.0 if wide else 4.0) * n * k
+            return (self._product(how, (k, n, m), extra, launches),)
+        moved = (10.0 if wide else 6.0) * n * k
+        gradient = self._product(how, (k, n, m), launches=launches)
+        return gradient, self._moved(PassPart.BACKWARD, "accumulate", moved, 1, 0)
+
+    def _casts(self, how: Quantization | None, sides: Sides) -> Iterator[Kernels]:
+        """Quantising the input forward and the output's gradient backward, and gathered weights."""
+        if how is None:
+            return
+        m, n, k = sides
+        weight = weight_cast_time(self.job, how, self.table, n * k)
+        for part, values in ((PassPart.FORWARD, m * k), (PassPart.BACKWARD, m * n)):
+            casts = cast_time(self.job.device, how, values)
+            for size, (seconds, launches) in ((values, casts), (n * k, (weight, 0))):
+                cast = Kernel(
+                    kind="cast", part=part, shape=(size,), seconds=seconds, launches=launches
+                )
+                yield (cast,)
+
+    def _around(
+        self,
+        op: Linear,
+        how: Quantization | None,
+        sides: Sides,
+        beside: tuple[Array, Array, Kernels],
+    ) -> Iterator[Exchange]:
+        """What shows of the collectives around a split matrix.
+
+        Backward, sequence parallelism gathers the input again beside the input gradient, and the
+        collective of the input gradient runs beside the weight gradient. Where the stack cuts
+        GEMMs into chunks, the other collectives run beside those.
+        """
+        (m, n, k), (ahead, inward, weight) = sides, beside
+        (reduce, spread), (summed, behind) = self.borders.around(op, how)
+        around = spread + summed
+        if self.job.software.tp_overlap and op.split is not Split.NONE:
+            rows = m / self.table.tp
+            around = self.borders.chunked(around, ahead, self._seconds(how, (rows, n, k)))
+            behind = self.borders.chunked(behind, inward, self._seconds(how, (rows, k, n)))
+        reduced = self.borders.beside(reduce, seconds_of(weight))
+        again = self.borders.beside(spread, inward)
+        yield Exchange(part=PassPart.FORWARD, exposed=around)
+        yield Exchange(part=PassPart.BACKWARD, exposed=reduced + behind)
+        yield Exchange(part=PassPart.BACKWARD, exposed=again)
+
+    def _experts(self, op: Experts, how: Quantization | None) -> Iterator[Kernels | Exchange]:
+        """Routing and products of experts; tokens go there and back in either direction."""
+        experts = self._experts_of(op, how)
+        yield experts.forward(self.crowded)
+        yield experts.backward()
+        if not self.job.software.fused_gradient_accumulation:
+            wide = self.table.common.gradient_precision == "fp32"
+            moved = (10.0 if wide else 6.0) * (op.expert_parameters / self.table.expert_ranks)
+            added = memory_time(self.job.device, moved, kind="accumulate")
+            yield (experts.kernel(PassPart.BACKWARD, added, 2),)
+        moving = experts.moving()
+        for _ in range(2):
+            yield Exchange(part=PassPart.FORWARD, exposed=moving, routed=True)
+            yield Exchange(part=PassPart.BACKWARD, exposed=moving)
+
+    def _experts_of(self, op: Experts, how: Quantization | None) -> ExpertCoster:
+        tokens = self.table.on_rank(op.tokens)
+        return ExpertCoster(
+            job=self.job,
+            table=self.table,
+            op=op,
+            tokens=tokens / self.table.sequence_split,
+            copies=tokens * op.top_k,
+            how=how,
+        )
+
+    def _elementwise(self, op: Elementwise) -> Iterator[Kernels]:
+        split = self.table.tp if op.region is Region.TENSOR else self.table.sequence_split
+        count = self.table.on_rank(op.tokens) * op.width / split
+        if op.kind == "scan":
+            count = count * memory_excess(self.job.device, self.job.software.row_rate)
+        value, traffic = self.table.precision.activation, self.job.software.traffic
+        ahead = count * (op.forward * value + op.mask) * traffic
+        behind = count * (op.backward * value + op.mask) * traffic
+        yield (self._moved(PassPart.FORWARD, f"{op.kind}_forward", ahead, op.launches[0]),)
+        yield (self._moved(PassPart.BACKWARD, f"{op.kind}_backward", behind, op.launches[1]),)
+
+    def _lookup(self, op: Lookup) -> Iterator[Kernels | Exchange]:
+        """Reads a row and writes it, adds positions (2 reads, 1 write); backward adds into rows."""
+        tables, software = 1 + (op.positions > 0) + (op.token_types > 0), self.job.software
+        tokens = self.table.on_rank(op.tokens)
+        moved = tokens * op.width * self.table.precision.activation * 2.0 * tables
+        ahead, behind = moved * software.traffic, 1.5 * moved * software.traffic
+        yield (self._moved(PassPart.FORWARD, "lookup_forward", ahead, tables),)
+        yield (self._moved(PassPart.BACKWARD, "lookup_backward", behind, tables, 2 * tables),)
+        dense = op.vocab_size * op.width / self.table.tp * software.lookup_gradient
+        yield (self._moved(PassPart.BACKWARD, "accumulate", dense, 0),)
+        reduced, spread = self.borders.exchange(tokens, op.width)
+        yield Exchange(part=PassPart.FORWARD, exposed=reduced)
+        yield Exchange(part=PassPart.BACKWARD, exposed=spread)
+
+    def _loss(self, op: Loss) -> Iterator[Kernels | Exchange]:
+        """Cross-entropy by bytes; maximum, target logit and sum are each all-reduced (fp32)."""
+        tokens = self.table.on_rank(op.tokens)
+        moved = tokens * op.vocab_size / self.table.tp * self.job.software.loss_bytes
+        ahead, behind = FORWARD_SHARE * moved, (1.0 - FORWARD_SHARE) * moved
+        yield (self._moved(PassPart.FORWARD, "loss_forward", ahead, 4, 8),)
+        yield (self._moved(PassPart.BACKWARD, "loss_backward", behind, 2, 4),)
+        summed = self.borders.message("all_reduce", 4.0 * tokens).seconds(self.job.system)
+        yield Exchange(part=PassPart.FORWARD, exposed=3.0 * summed)
+
+    def _moved(
+        self,
+        part: PassPart,
+        kind: str,
+        moved: Array,
+        kernels: float,
+        launches: float | None = None,
+    ) -> Kernel:
+        """Memory-bound kernels that move so many bytes together; the host may launch others too."""
+        return Kernel(
+            kind=kind,
+            part=part,
+            shape=(moved,),
+            seconds=memory_time(self.job.device, moved, kernels, kind),
+            launches=kernels if launches is None else launches,
+        )

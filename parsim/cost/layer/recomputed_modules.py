@@ -1,0 +1,90 @@
+"""Parts of a layer that backward computes again by name, as Megatron-Core's `recompute_modules`.
+
+    core_attn        the attention core                                 its scores and log-sum-exps
+    layernorm        norms before attention and before the MLP          what the norms write
+    mla_up_proj      latent attention's projections up, and rotation    queries, keys and values
+    mlp              a plain layer's MLP                                all but its input
+    shared_experts   the MLP that every token of a mixture meets        all but its input
+    moe_act          activation between the experts' products           the second product's input
+    moe              router, exchange, experts and shared experts       all but their input
+
+The right column is what then is not kept.
+
+Source: Megatron-Core, `TransformerConfig.recompute_modules` and the modules that read it.
+Leaves out: that a part inside another one is kept while the outer one is computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parsim.model.layer import Layer
+from parsim.model.operators import Attention, Elementwise, Experts, Linear, Operator
+
+FEED_FORWARD = ("fc1", "fc2", "swiglu", "gelu")
+"""Operators of a plain MLP."""
+
+LATENT = ("q_up", "kv_up", "rope")
+"""Operators between latent values and heads."""
+
+
+def repeated(layer: Layer, names: tuple[str, ...]) -> tuple[Operator, ...]:
+    """Operators of a layer that are computed again; `moe_act` is a part of one, not among them."""
+    return tuple(op for op in layer.operators if names and modules_of(layer, op) & set(names))
+
+
+def modules_of(layer: Layer, op: Operator) -> frozenset[str]:
+    """The modules that an operator of a layer belongs to."""
+    return frozenset(_modules(layer, op))
+
+
+def _modules(layer: Layer, op: Operator) -> Iterator[str]:
+    mixture = layer.experts is not None
+    if isinstance(op, Attention):
+        yield "core_attn"
+    if isinstance(op, Experts):
+        yield "moe"
+    if not isinstance(op, (Elementwise, Linear)):
+        return
+    if op.name in ("attention_norm", "mlp_norm"):
+        yield "layernorm"
+    if op.name in LATENT and has_latent_attention(layer):
+        yield "mla_up_proj"
+    if op.name in FEED_FORWARD:
+        yield from ("shared_experts", "moe") if mixture else ("mlp",)
+
+
+def has_latent_attention(layer: Layer) -> bool:
+    """Whether keys and values are projected up from narrower ones."""
+    return any(isinstance(op, Linear) and op.name == "kv_up" for op in layer.operators)
+
+
+WHOLE = "all"
+"""The scope of one graph of a whole iteration."""
+
+
+def launched(layer: Layer, graphs: tuple[str, ...]) -> tuple[Operator, ...]:
+    """Operators that the host launches one by one where graphs launch some parts of layers.
+
+    "attn" is what comes up to the attention's residual, "mamba" a mixer's layer, "moe_router" also
+    the norm ahead and the shared experts; "all" leaves nothing.
+
+    Source: Megatron-Core, `CudaGraphScope` and what captures its scopes.
+    """
+    if WHOLE in graphs:
+        return ()
+    return tuple(op for op in layer.operators if scope_of(layer, op) not in graphs)
+
+
+def scope_of(layer: Layer, op: Operator) -> str:
+    """The graph scope that an operator falls into, empty for routed experts and residuals."""
+    if layer.name == "mamba_block":
+        return "mamba"
+    if isinstance(op, Experts):
+        return ""
+    names = [getattr(other, "name", "") for other in layer.operators]
+    if "attention_residual" in names:
+        index = layer.operators.index(op)
+        if index <= names.index("attention_residual"):
+            return "attn"
+    return "moe_router" if layer.experts is not None else "mlp"

@@ -1,0 +1,120 @@
+"""Tensor-parallel collectives at the borders of split matrices.
+
+A column-split matrix needs nothing forward and an all-reduce of its input gradient backward, a
+row-split one the other way round. Sequence parallelism replaces each all-reduce by a
+reduce-scatter and adds an all-gather in the other direction.
+
+Source: Shoeybi et al. 2019 (arXiv:1909.08053); Korthikanti et al. 2022 (arXiv:2205.05198), fig. 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cost.collective.collectives import CollectiveKind, Groups, groups
+from parsim.cost.collective.message import Message
+from parsim.cost.job import Job
+from parsim.cost.layer.interference import crowded_device
+from parsim.cost.streams import pipelined
+from parsim.model.operators import Linear, Split
+from parsim.plan import PlanTable
+from parsim.plan.record import Quantization
+
+Pair = tuple[Array, Array]
+"""Seconds (B,) of a reducing and of a spreading collective of the same rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BorderMessages:
+    """Collectives of activations: `summed` without sequence parallelism, the others with it."""
+
+    summed: Message
+    scattered: Message
+    gathered: Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Borders:
+    """The tensor-parallel groups of a table of plans."""
+
+    job: Job
+    table: PlanTable
+    where: Groups
+
+    @classmethod
+    def of(cls, job: Job, table: PlanTable) -> Borders:
+        """Place the groups."""
+        where = groups(job.system, size=table.tp, stride=table.stride("tp"), world=table.world_size)
+        return cls(job=job, table=table, where=where)
+
+    def around(self, op: Linear, how: Quantization | None) -> tuple[Pair, Pair]:
+        """Collectives before one matrix and behind it."""
+        zero, tokens = np.zeros(len(self.table)), self.table.on_rank(op.tokens)
+        before, behind = (zero, zero), (zero, zero)
+        if op.split is Split.COLUMN:
+            before = self.exchange(tokens, op.inputs, how)
+        if op.split is Split.ROW:
+            behind = self.exchange(tokens, op.outputs, how)
+        return before, behind
+
+    def exchange(self, tokens: Array, width: int, how: Quantization | None = None) -> Pair:
+        """Collectives of `tokens` rows of a width.
+
+        What a quantised product needs is gathered as it enters it, sums are carried in 16 bit.
+        """
+        sent, system = self.messages(tokens, width, how), self.job.system
+        sequence = self.table.sequence_parallel
+        whole, scatter = sent.summed.seconds(system), sent.scattered.seconds(system)
+        gather = sent.gathered.seconds(system)
+        return np.where(sequence, scatter, whole), np.where(sequence, gather, 0.0)
+
+    def messages(
+        self, tokens: Array, width: int, how: Quantization | None = None
+    ) -> BorderMessages:
+        """The collectives that plans may send of `tokens` rows of a width."""
+        summed = self.message("all_reduce", tokens * width * self.table.precision.activation)
+        gathered = summed.instead("all_gather")
+        if how is not None:
+            gathered = self.message("all_gather", tokens * width * how.operand)
+        return BorderMessages(
+            summed=summed, scattered=summed.instead("reduce_scatter"), gathered=gathered
+        )
+
+    def message(self, kind: CollectiveKind, size: Array) -> Message:
+        """One collective of the tensor-parallel groups."""
+        return Message(kind=kind, axis="tp", size=size, where=self.where)
+
+    def beside(self, collective: Array, kernel: Array) -> Array:
+        """What shows of a collective that runs beside a backward GEMM.
+
+        The stack's share of the shorter of the two hides, less what the kernel loses to the
+        collective's multiprocessors.
+        """
+        hidden = self.job.software.tp_overlap_backward * self.kept * np.minimum(collective, kernel)
+        return np.asarray(collective - hidden)
+
+    def chunked(self, collective: Array, kernel: Array, chunk: Array) -> Array:
+        """What shows of a collective that runs in tp chunks beside the chunks of its GEMM, (B,).
+
+        The product of m rows becomes tp products of m / tp rows (`chunk` seconds each), and each
+        chunk's share of the collective runs beside the next one's product, which keeps the
+        multiprocessors that the collective leaves: a pipeline of tp pieces, less the `kernel`
+        seconds of the product in one. At most the collective itself, because a stack switches off
+        what does not pay; and all of it without sequence parallelism, which chunks need.
+
+        Source: user buffers of Transformer Engine (ring exchange and pipelined reduce-scatter).
+        Leaves out: copy engines, which take no multiprocessors; the first chunk of a gather, which
+        is there already; bulk overlap of fewer, larger pieces.
+        """
+        tp = self.table.tp.astype(np.float64)
+        shown = pipelined(tp * chunk, collective, tp, self.kept) - kernel
+        on = self.table.sequence_parallel & (self.table.tp > 1)
+        return np.where(on, np.clip(shown, 0.0, collective), collective)
+
+    @property
+    def kept(self) -> float:
+        """Share of the multiprocessors that a collective leaves to a product."""
+        return crowded_device(self.job.system).sm_count / self.job.device.sm_count

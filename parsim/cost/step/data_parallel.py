@@ -1,0 +1,235 @@
+"""Data-parallel communication: gradient reduction, parameter gathering, optimizer step.
+
+Per stage and plan, arrays of shape (S, B). `dp_shard` holds ZeRO shards, `dp_replicate` copies.
+Context-parallel ranks hold the same parameters and different gradients, like replicas: ZeRO shards
+over dp_shard x cp, as Megatron-Core and torchtitan do; without ZeRO the all-reduce spans
+dp_replicate x cp.
+
+Experts have data-parallel groups of their own, in which every rank holds the same experts: the
+stage's other ranks hold others. Where `experts` says how many of the `parameters` are theirs, these
+go over their own groups, after the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import numpy as np
+
+from parsim.arrays import Array, Flags, Ints
+from parsim.cluster.hardware import System
+from parsim.cost.collective.collectives import Groups, groups
+from parsim.cost.collective.message import Message
+from parsim.cost.job import Job
+from parsim.cost.kernel.kernels import memory_time
+from parsim.cost.kernel.quantized import gathered_size
+from parsim.cost.streams import pipelined
+from parsim.plan import PlanTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataParallel:
+    """Communicators of the data axes of a table of plans.
+
+    `reached` are, for each of them, the kinds of node that it touches, with its placement on nodes
+    of that kind: one, but in mixed clusters. `shards` (B,) are the
+    ranks that share optimizer states, 1 without ZeRO; `experts` the same of the groups of experts,
+    None where the model has none.
+    """
+
+    job: Job
+    table: PlanTable
+    shard: Groups
+    replicate: Groups
+    reached: Mapping[str, tuple[tuple[System, Groups], ...]]
+    shards: Array
+    experts: DataParallel | None = None
+
+    @classmethod
+    def of(cls, job: Job, table: PlanTable) -> DataParallel:
+        """Place the shard, replicate and world groups."""
+        reach, sharded = job.reach, table.zero_stage > 0
+        size, world = table.dp_replicate * np.where(sharded, 1, table.cp), table.world_size
+        kinds = {
+            "shard": (table.shards, _stride(table, "dp_shard", sharded)),
+            "replicate": (size, _stride(table, "dp_replicate", ~sharded)),
+            "world": (world, np.ones_like(world)),
+        }
+
+        def placed(system: System, name: str) -> Groups:
+            ranks, stride = kinds[name]
+            return groups(system, size=ranks, stride=stride, world=world)
+
+        reached = {
+            name: tuple(
+                (node, placed(node, name))
+                for node in (getattr(reach, name) if reach else (job.system,))
+            )
+            for name in kinds
+        }
+        return cls(
+            job=job,
+            table=table,
+            shard=placed(job.system, "shard"),
+            replicate=placed(job.system, "replicate"),
+            reached=reached,
+            shards=table.shards.astype(np.float64),
+            experts=None if job.model.experts is None else cls.of_experts(job, table),
+        )
+
+    @classmethod
+    def of_experts(cls, job: Job, table: PlanTable) -> DataParallel:
+        """Place the groups of ranks that hold the same experts, ep x etp ranks apart."""
+        world, apart = table.world_size, table.expert_ranks
+        shards = table.expert_shards
+        shard = groups(job.system, size=shards, stride=apart, world=world)
+        over = groups(
+            job.system, size=table.expert_replicas // shards, stride=apart * shards, world=world
+        )
+        return cls(
+            job=job,
+            table=table,
+            shard=shard,
+            replicate=over,
+            reached={"shard": ((job.system, shard),), "replicate": ((job.system, over),)},
+            shards=shards.astype(np.float64),
+        )
+
+    def _both(
+        self,
+        of: Callable[[DataParallel, Array], Array],
+        parameters: Array,
+        experts: Array | None,
+    ) -> Array:
+        """What `of` says of the shared parameters and of the experts', together."""
+        if self.experts is None or experts is None:
+            return of(self, parameters)
+        return of(self, parameters - experts) + of(self.experts, experts)
+
+    def _time(self, message: Message) -> Array:
+        """Seconds on the slowest kind of node that the group touches."""
+        placed = self.reached[message.axis]
+        times = (replace(message, where=where).seconds(system) for system, where in placed)
+        return reduce(np.maximum, times)
+
+    def gathered(self, parameters: Array) -> Message:
+        """Parameters of all ranks that share them, at each of them."""
+        size = parameters * gathered_size(self.job, self.table.precision)
+        return Message(kind="all_gather", axis="shard", size=size, where=self.shard)
+
+    def scattered(self, parameters: Array) -> Message:
+        """Gradients, each rank's share summed over those that share the parameters."""
+        size = parameters * reduced_bytes(self.table)
+        return Message(kind="reduce_scatter", axis="shard", size=size, where=self.shard)
+
+    def reduced(self, parameters: Array) -> Message:
+        """Gradients of a rank's share, summed over replicas."""
+        size = parameters / self.shards * reduced_bytes(self.table)
+        return Message(kind="all_reduce", axis="replicate", size=size, where=self.replicate)
+
+    def gather(self, parameters: Array, experts: Array | None = None) -> Array:
+        """All-gather of parameters over the shard group, seconds."""
+        return self._both(
+            lambda data, mine: data._sharded(data.gathered(mine)), parameters, experts
+        )
+
+    def scatter(self, parameters: Array, experts: Array | None = None) -> Array:
+        """Reduce-scatter of gradients over the shard group, seconds."""
+        return self._both(
+            lambda data, mine: data._sharded(data.scattered(mine)), parameters, experts
+        )
+
+    def _sharded(self, message: Message) -> Array:
+        """A collective of shards, and copies between its flat buffer and the tensors, seconds."""
+        moved = np.where(self.shard.size > 1, message.size * self.job.software.staging, 0.0)
+        return self._time(message) + memory_time(self.job.device, moved, 0, kind="copy")
+
+    def final_reduction(self, parameters: Array) -> Array:
+        """Gradient communication once per step, seconds.
+
+        All-reduce over replicas of what is not yet reduced, plus ZeRO-1's reduce-scatter; ZeRO-2
+        and 3 scatter in every backward.
+        """
+        once = self._time(self.reduced(parameters))
+        return once + np.where(self.table.zero_stage == 1, self.scatter(parameters), 0.0)
+
+    def buckets(self, parameters: Array, experts: Array | None = None) -> Array:
+        """Number of gradient buckets of a stage, at least 1; experts have buckets of their own."""
+
+        def count(data: DataParallel, mine: Array) -> Array:
+            size = data.scattered(mine).size
+            return np.maximum(np.ceil(size / data.table.common.bucket_bytes), 1.0)
+
+        return self._both(count, parameters, experts)
+
+    def bucketed_reduction(
+        self, parameters: Array, experts: Array | None = None
+    ) -> tuple[Array, Array]:
+        """(number of buckets, seconds of one bucket) of the final reduction.
+
+        One bucket carries an equal share of the parameters, so its latency is paid per bucket. With
+        experts it is the mean of their buckets and of the others.
+        """
+        if self.experts is None or experts is None:
+            count = self.buckets(parameters)
+            return count, self.final_reduction(parameters / count)
+        count, each = self.bucketed_reduction(parameters - experts)
+        other, routed = self.experts.bucketed_reduction(experts)
+        return count + other, (count * each + other * routed) / (count + other)
+
+    def final_gather(
+        self, parameters: Array, forward: Array, speed: Array, experts: Array | None = None
+    ) -> Array:
+        """Parameter all-gather after the update, ZeRO-1 and 2: what shows of it, (p, B) seconds.
+
+        Bucket by bucket beside a rank's first forwards, which take `forward` seconds, (p, B), and
+        keep the share `speed` (B,) of their speed; the rest of the stack's `overlap` in line.
+
+        Leaves out: the bubble in which later ranks wait for their first micro-batch.
+        """
+        stage, count = self.table.zero_stage, self.buckets(parameters, experts)
+        whole = np.where((stage == 1) | (stage == 2), self.gather(parameters, experts), 0.0)
+        share = self.job.software.overlap if self.table.common.overlap_param_gather else 0.0
+        shown = pipelined(forward, whole, count, speed) - forward
+        return np.asarray(whole + share * np.where(whole > 0.0, shown - whole, 0.0))
+
+    def optimizer(self, parameters: Array, experts: Array | None = None) -> Array:
+        """Optimizer step: bytes per local parameter over memory bandwidth, plus host time.
+
+        Source: Adam with fp32 states reads and writes about 60 bytes per parameter over copy,
+        unscale, norm, clip, update and copy back; 7 to 10 % of a 22B step is reproduced by it.
+        Leaves out: CPU offload.
+        """
+        moved = self.updated_bytes(parameters, experts)
+        seconds = memory_time(self.job.device, moved, kind="optimizer")
+        return seconds + self.job.software.optimizer_fixed
+
+    def updated_bytes(self, parameters: Array, experts: Array | None = None) -> Array:
+        """Bytes that the optimizer moves on a rank, which updates its share of the parameters."""
+        local = self._both(lambda data, mine: mine / data.shards, parameters, experts)
+        return local * self.job.software.optimizer_bytes
+
+    def gradient_norm(self) -> Array:
+        """Two scalar all-reduces over all ranks (norm, and overflow or NaN check), (B,)."""
+        (_, where), *_ = self.reached["world"]
+        size = np.full(len(self.table), 4.0)
+        scalar = Message(kind="all_reduce", axis="world", size=size, where=where)
+        return 2.0 * self._time(scalar)
+
+
+def _stride(table: PlanTable, axis: str, joined: Flags) -> Ints:
+    """Distance of neighbours in the group of an axis, where `joined` together with cp.
+
+    The rules keep cp beside the axis it joins, so that both make one evenly spaced group.
+    """
+    alone, cp, degree = table.stride(axis), table.stride("cp"), getattr(table, axis)
+    both = np.where(degree > 1, np.minimum(alone, cp), cp)
+    return np.where(joined & (table.cp > 1), both, alone)
+
+
+def reduced_bytes(table: PlanTable) -> float:
+    """Bytes per gradient element on the wire."""
+    wide = table.common.reduce_precision == "fp32"
+    return 4.0 if wide else float(table.precision.gathered)

@@ -1,0 +1,129 @@
+"""The kernels of one plan's step one by one: kind, shape, seconds, and how often a rank runs each.
+
+The step's price (cost/layer/layers.py) is their sum; here they stay apart, for whoever asks which
+of them carry the step: what a calibration should measure, and how much of a step it did measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from parsim.arrays import Num
+from parsim.cost.job import Job
+from parsim.cost.kernel.kernels import memory_time
+from parsim.cost.layer.layers import LayerCoster
+from parsim.cost.layer.passes import Exchange, Kernel, Kernels, PassPart
+from parsim.cost.step.data_parallel import DataParallel
+from parsim.cost.step.stages import layer_counts, per_rank, stage_experts, stage_parameters
+from parsim.cost.step.step import stage_cut
+from parsim.plan import Plan, PlanTable, Recompute
+
+OPTIMIZER = "optimizer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanKernel:
+    """One shape of a kind.
+
+    `where` are the coordinates of the kind's residuals: m, n, k; executed FLOPs and sequence
+    length; bytes. `seconds` is one run, `count` how many runs a step has, mean over the pipeline's
+    ranks.
+    """
+
+    kind: str
+    where: tuple[float, ...]
+    seconds: float
+    count: float
+
+    @property
+    def weight(self) -> float:
+        """Seconds of a step."""
+        return self.seconds * self.count
+
+
+def plan_kernels(job: Job, plan: Plan) -> tuple[PlanKernel, ...]:
+    """Every distinct kernel of a step.
+
+    Sum over layers of micro-batches x runs x seconds / pp; backward runs what the plan recomputes
+    once more.
+
+    Source: the operators' kernels (`cost/layer/operator_kernels.py`).
+    Leaves out: collectives, and the copies around sharded ones.
+    """
+    kernels: dict[tuple[object, ...], PlanKernel] = {}
+    for kernel in _all(job, plan):
+        if kernel.weight <= 0.0:
+            continue
+        key = kernel.kind, kernel.where, kernel.seconds
+        before = kernels[key].count if key in kernels else 0.0
+        kernels[key] = replace(kernel, count=before + kernel.count)
+    return tuple(kernels.values())
+
+
+def _all(job: Job, plan: Plan) -> Iterator[PlanKernel]:
+    coster, model = LayerCoster(job, PlanTable.of([plan])), job.model
+    once = plan.num_microbatches / plan.pp
+    for layer in model.kinds:
+        number = sum(block is layer for block in model.blocks)
+        runs = _runs(job, plan, number * once)
+        yield from _counted(coster.kernels(layer, layer.operators), runs)
+        if plan.recompute is not Recompute.FULL:
+            again = dict.fromkeys(runs, number * once) | {PassPart.BACKWARD: 0.0}
+            yield from _counted(coster.repeated(layer), again)
+    for layer in model.ends:
+        runs = dict.fromkeys(PassPart, once)
+        yield from _counted(coster.kernels(layer, layer.operators), runs)
+    yield from _optimizer(job, plan)
+
+
+def _runs(job: Job, plan: Plan, once: float) -> Mapping[PassPart, float]:
+    """How often a step runs each part of a layer: `LayerCost.recomputed` in numbers of runs."""
+    full = plan.recompute is Recompute.FULL
+    selective = plan.recompute is Recompute.SELECTIVE
+    half = selective and job.software.selective == "half-products"
+    return {
+        PassPart.PRODUCT: once * (1.0 + full + 0.5 * half),
+        PassPart.CORE: once * (1.0 + full + (selective and not half)),
+        PassPart.FORWARD: once * (1.0 + full + half),
+        PassPart.BACKWARD: once,
+    }
+
+
+def _counted(
+    parts: Iterable[Kernels | Exchange], runs: Mapping[PassPart, float]
+) -> Iterator[PlanKernel]:
+    """Kernels of the one plan of a table; `runs` of each part of a layer."""
+    for part in parts:
+        if not isinstance(part, Exchange):
+            yield from (_kernel(kernel, runs[kernel.part]) for kernel in part)
+
+
+def _kernel(kernel: Kernel, runs: float) -> PlanKernel:
+    each = 1.0 if kernel.runs is None else _number(kernel.runs)
+    return PlanKernel(
+        kind=kernel.kind,
+        where=tuple(map(_number, kernel.shape)),
+        seconds=_number(kernel.seconds),
+        count=runs * each,
+    )
+
+
+def _number(column: Num) -> float:
+    """The one plan's entry of a column."""
+    return float(np.asarray(column, dtype=np.float64).flat[0])
+
+
+def _optimizer(job: Job, plan: Plan) -> Iterator[PlanKernel]:
+    """The update of each pipeline rank's parameters."""
+    table = PlanTable.of([plan])
+    counts = layer_counts(job.model, stage_cut(job, table))
+    parameters = per_rank(stage_parameters(job.model, table, counts), plan.pp)
+    experts = per_rank(stage_experts(job.model, table, counts), plan.pp)
+    for size in DataParallel.of(job, table).updated_bytes(parameters, experts)[:, 0]:
+        seconds = memory_time(job.device, size, kind=OPTIMIZER)
+        yield PlanKernel(
+            kind=OPTIMIZER, where=(float(size),), seconds=float(seconds), count=1.0 / plan.pp
+        )

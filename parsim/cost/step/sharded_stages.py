@@ -1,0 +1,201 @@
+"""What sharded parameters and gradients add to each forward and backward of a stage.
+
+ZeRO-3 gathers and scatters layer by layer (`cost/step/shard_programs.py`), ZeRO-2 scatters by
+buckets; what communicates once a step is in `cost/step/data_parallel.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from parsim.arrays import Array, Index
+from parsim.cost.job import Job
+from parsim.cost.kernel.residuals import measured_factor
+from parsim.cost.layer.passes import Pass
+from parsim.cost.step.data_parallel import DataParallel
+from parsim.cost.step.shard_programs import Unit, backward_pass, forward_pass
+from parsim.cost.step.stages import ChunkTimes, LayerTable, rank_experts, rank_parameters
+from parsim.cost.streams import pipelined
+from parsim.plan import PlanTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """Seconds of ZeRO-3's gathers or reduce-scatters in one pass.
+
+    `layers` (K, S, B) for a layer of each kind, `root` and `whole` (S, B) for the parameters that
+    are in no layer (embedding and head) and for all.
+    """
+
+    layers: Array
+    root: Array
+    whole: Array
+
+    @classmethod
+    def of(
+        cls,
+        data: DataParallel,
+        collective: Callable[[Array, Array | None], Array],
+        counts: Array,
+        parameters: Array,
+    ) -> Wire:
+        """One collective of a layer, or as many as the stack needs, and one of the root.
+
+        `collective` gives the seconds of one from the parameters that it carries; `counts` (S, K)
+        are a stage's layers of each kind, `parameters` (S, B) those of a stage on a rank.
+        """
+        on, calls = data.table.zero_stage == 3, data.job.software.gathers_per_layer
+        kinds = np.stack([rank_parameters(layer, data.table) for layer in data.job.model.kinds])
+        experts = np.stack([rank_experts(layer, data.table) for layer in data.job.model.kinds])
+        layers = np.where(on, calls * collective(kinds / calls, experts / calls), 0.0)
+        outside = np.maximum(parameters - counts @ kinds, 0.0)
+        root = np.where(on & (outside > 0.0), collective(outside, None), 0.0)
+        each = np.broadcast_to(layers[:, None, :], (len(kinds), *root.shape))
+        return cls(layers=each, root=root, whole=counts @ layers + root)
+
+    def scaled(self, factor: Array | float) -> Wire:
+        """All of them multiplied."""
+        return Wire(layers=self.layers * factor, root=self.root * factor, whole=self.whole * factor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharded:
+    """Passes of stages with sharded parameters.
+
+    `counts` (S, K) layers of each kind on each stage, `parameters` (S, B) of each stage on a rank,
+    `experts` (S, B) those of them that are experts' (None: none), `speed` (B,) the share of its
+    speed that compute keeps beside a collective. The software runs the share `overlap` of the
+    collectives beside compute and the rest in line.
+    """
+
+    job: Job
+    layers: LayerTable
+    counts: Array
+    data: DataParallel
+    parameters: Array
+    experts: Array | None
+    speed: Array
+
+    @property
+    def table(self) -> PlanTable:
+        """The plans."""
+        return self.data.table
+
+    def passes(self, forward: ChunkTimes, backward: ChunkTimes) -> tuple[ChunkTimes, ChunkTimes]:
+        """Forward and backward with the collectives of ZeRO-2 and 3."""
+        if (self.table.zero_stage == 2).any():
+            backward = self._by_bucket(backward)
+        if (self.table.zero_stage == 3).any():
+            forward, backward = self._by_layer(forward, backward)
+        return forward, backward
+
+    def _by_bucket(self, chunk: ChunkTimes) -> ChunkTimes:
+        """A backward whose gradients are scattered bucket by bucket as they become ready."""
+        count = self.data.buckets(self.parameters, self.experts)
+        routed = None if self.experts is None else self.experts / count
+        whole = count * self.data.scatter(self.parameters / count, routed)
+        whole = bare = np.where(self.table.zero_stage == 2, whole, 0.0)
+        whole = whole * self._factor("sharded_backward", whole)
+        beside = pipelined(chunk.time, whole, count, self.speed)
+        waited = self._waited("sharded_waited_backward", bare)
+        return self._mixed(chunk, beside, whole, self.table.common.overlap_grad_reduce, waited)
+
+    def _by_layer(self, forward: ChunkTimes, backward: ChunkTimes) -> tuple[ChunkTimes, ChunkTimes]:
+        """Both passes with gathers and reduce-scatters of layers and root."""
+        kinds = (self.counts, self.parameters)
+        gather = Wire.of(self.data, self.data.gather, *kinds)
+        scatter = Wire.of(self.data, self.data.scatter, *kinds)
+        modelled, both = gather.whole, gather.whole + scatter.whole
+        ahead = gather.scaled(self._factor("sharded_forward", modelled))
+        slower = self._factor("sharded_backward", both)
+        gather, scatter = gather.scaled(slower), scatter.scaled(slower)
+        first, second = forward.time.copy(), backward.time.copy()
+        common = self.table.common
+        for stages, at in self._alike():
+            if self._share(common.overlap_param_gather):
+                first[stages] = self._forward(forward, ahead, at)
+            if self._share(common.overlap_grad_reduce):
+                second[stages] = self._backward(backward, gather, scatter, at)
+        waited = self._waited("sharded_waited_forward", modelled)
+        forward = self._mixed(forward, first, ahead.whole, common.overlap_param_gather, waited)
+        waited = self._waited("sharded_waited_backward", both)
+        wire = gather.whole + scatter.whole
+        return forward, self._mixed(backward, second, wire, common.overlap_grad_reduce, waited)
+
+    def _alike(self) -> Iterator[tuple[Index, int]]:
+        """Stages with the same parts, and one of them."""
+        ends = np.zeros((len(self.counts), 2))
+        ends[0, 0] = ends[-1, 1] = 1.0
+        _, which = np.unique(np.hstack([self.counts, ends]), axis=0, return_inverse=True)
+        for group in range(which.max() + 1):
+            stages = np.flatnonzero(which.ravel() == group)
+            yield stages, int(stages[0])
+
+    def _forward(self, chunk: ChunkTimes, gather: Wire, at: int) -> Array:
+        parts = [kind.forward for kind in self.layers.kinds]
+        units = self._units(chunk, parts, gather, gather, at)
+        first, last = self._ends(chunk, self.layers.before.forward, units, at)
+        return forward_pass(first, units, last, gather.root[at], self.speed)
+
+    def _backward(self, chunk: ChunkTimes, gather: Wire, scatter: Wire, at: int) -> Array:
+        pairs = zip(self.layers.kinds, self.layers.recomputed, strict=True)
+        parts = [kind.backward.plus(again) for kind, again in pairs]
+        units = self._units(chunk, parts, gather, scatter, at)
+        first, last = self._ends(chunk, self.layers.before.backward, units, at)
+        roots = (gather.root[at], scatter.root[at])
+        return backward_pass(last, units, first, roots, self.speed)
+
+    def _units(
+        self, chunk: ChunkTimes, parts: list[Pass], gather: Wire, scatter: Wire, at: int
+    ) -> list[Unit]:
+        """The stage's layers, those of a kind in a row."""
+        return [
+            Unit(
+                count=int(self.counts[at, k]),
+                compute=part.seconds * chunk.pace[at],
+                gather=gather.layers[k, at],
+                scatter=scatter.layers[k, at],
+            )
+            for k, part in enumerate(parts)
+            if self.counts[at, k]
+        ]
+
+    def _ends(
+        self, chunk: ChunkTimes, embedding: Pass, units: list[Unit], at: int
+    ) -> tuple[Array, Array]:
+        """Seconds of the embedding, and of the head: what is left of the pass."""
+        first = embedding.seconds * chunk.pace[at] * (at == 0)
+        layers = sum((unit.count * unit.compute for unit in units), start=np.zeros_like(first))
+        return first, np.maximum(chunk.time[at] - first - layers, 0.0)
+
+    def _factor(self, kind: str, seconds: Array) -> Array | float:
+        return measured_factor(self.job.system.residuals, kind, seconds)
+
+    def _waited(self, kind: str, seconds: Array) -> Array | float:
+        """Share of what collectives of so many seconds add that compute waits; 1 if unmeasured."""
+        return np.minimum(self._factor(kind, seconds), 1.0)
+
+    def _share(self, overlap: bool) -> float:
+        return self.job.software.overlap if overlap else 0.0
+
+    def _mixed(
+        self,
+        chunk: ChunkTimes,
+        beside: Array,
+        wire: Array,
+        overlap: bool,
+        waited: Array | float,
+    ) -> ChunkTimes:
+        """The software's share beside compute, the rest in line.
+
+        What the pass takes longer is exposed; of that the share `waited` where waits were measured:
+        the rest are copies, hooks, and compute that the collectives slow.
+        """
+        share = self._share(overlap)
+        inline = chunk.time + wire
+        time = inline + share * (np.where(wire > 0.0, beside, inline) - inline)
+        exposed = chunk.exposed + waited * (time - chunk.time)
+        return replace(chunk, time=time, exposed=exposed)

@@ -1,0 +1,247 @@
+"""From layers to pipeline stages: seconds of each action, parameters of each stage.
+
+All plans of one call share pp and v, so a stage is a row: arrays have shape (S, B) with S = pp v
+stages and B plans. The embedding sits on stage 0, the head on stage S - 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import accumulate
+
+import numpy as np
+
+from parsim.arrays import Array, Columns
+from parsim.cost.job import Job
+from parsim.cost.kernel.kernels import smooth_max
+from parsim.cost.layer.activations import border_bytes, kept_bytes, kept_policy, whole_bytes
+from parsim.cost.layer.layers import LayerCoster
+from parsim.cost.layer.passes import LayerCost, Pass
+from parsim.cost.order_statistics import expected_maximum
+from parsim.model.layer import Layer
+from parsim.model.model import Model
+from parsim.plan import Plan, PlanTable
+
+
+def plan_cut(plan: Plan, num_layers: int) -> tuple[int, ...]:
+    """Layers per stage of a plan: as it says, else as even as possible."""
+    return plan.stage_layers or even_cut(num_layers, plan.num_stages)
+
+
+def even_cut(num_layers: int, num_stages: int) -> tuple[int, ...]:
+    """Layers per stage, as even as possible; what is left over goes to the middle stages.
+
+    The first and last stage also hold embedding and head, so they are the last to get an extra
+    layer: 126 layers over 16 stages give 7, 8 x 14, 7, and 30 layers over 32 give 0, 1 x 30, 0, an
+    embedding alone and a head alone.
+    """
+    base, extra = divmod(num_layers, num_stages)
+    middle_out = sorted(range(num_stages), key=lambda s: abs(2 * s - num_stages + 1))
+    lucky = set(middle_out[:extra])
+    return tuple(base + (s in lucky) for s in range(num_stages))
+
+
+def layer_counts(model: Model, cut: Sequence[int]) -> Array:
+    """How many layers of each kind sit on each stage, (S, K)."""
+    kinds = {id(layer): i for i, layer in enumerate(model.kinds)}
+    counts = np.zeros((len(cut), len(kinds)))
+    blocks, position = model.blocks, 0
+    for stage, size in enumerate(cut):
+        for layer in blocks[position : position + size]:
+            counts[stage, kinds[id(layer)]] += 1
+        position += size
+    return counts
+
+
+def stage_borders(model: Model, cut: Sequence[int]) -> tuple[int, ...]:
+    """Values of a sample that each stage sends to the next one; the last stage sends none."""
+    first = len(model.before)
+    ends = accumulate(cut[:-1], initial=first)
+    next(ends)
+    return (*(model.layers[max(end - 1, 0)].outputs for end in ends), 0)
+
+
+def sent_bytes(model: Model, table: PlanTable, cut: Sequence[int]) -> Array:
+    """Bytes on one rank of what each stage sends to the next one, (S, B)."""
+    borders = stage_borders(model, cut)
+    size = {values: border_bytes(table, values) for values in dict.fromkeys(borders)}
+    return np.stack([size[values] for values in borders])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerTable(Columns):
+    """Costs of layers for all plans: one entry per kind of block, and those of the outer layers.
+
+    `before` and `behind` are the outer layers of either end together (embedding, head).
+    `slowest_host` (B,) is the time of a tensor-parallel group's slowest host over the mean one's.
+    """
+
+    kinds: tuple[LayerCost, ...]
+    recomputed: tuple[Pass, ...]
+    kept: tuple[Array, ...]
+    whole: tuple[Array, ...]
+    before: LayerCost
+    behind: LayerCost
+    before_kept: Array
+    behind_kept: Array
+    slowest_host: Array
+
+    @classmethod
+    def of(cls, job: Job, table: PlanTable) -> LayerTable:
+        """Price every kind of layer for every plan."""
+        coster, model = LayerCoster(job, table), job.model
+        costs = tuple(coster.cost(layer) for layer in model.kinds)
+        policy = kept_policy(job.software)
+        half, ring = policy["half_products"], policy["ring_output"]
+        return cls(
+            kinds=costs,
+            recomputed=tuple(cost.recomputed(table, half) for cost in costs),
+            kept=tuple(kept_bytes(layer, table, **policy) for layer in model.kinds),
+            whole=tuple(whole_bytes(layer, table, ring_output=ring) for layer in model.kinds),
+            before=_together(coster, model.before),
+            behind=_together(coster, model.behind),
+            before_kept=_kept_together(table, model.before),
+            behind_kept=_kept_together(table, model.behind),
+            slowest_host=slowest_host(job, table),
+        )
+
+
+def _together(coster: LayerCoster, layers: Sequence[Layer]) -> LayerCost:
+    """Cost of the outer layers of one end, one after another."""
+    costs = [coster.cost(layer) for layer in layers]
+    return reduce(LayerCost.plus, costs) if costs else LayerCost.zero(len(coster.table))
+
+
+def _kept_together(table: PlanTable, layers: Sequence[Layer]) -> Array:
+    return np.asarray(sum((whole_bytes(layer, table) for layer in layers), np.zeros(len(table))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkTimes:
+    """Seconds of one forward or backward per stage, (S, B): whole, exposed, recomputed.
+
+    `pace` is the whole over the device's seconds: more than 1 where the host is slower.
+    """
+
+    time: Array
+    exposed: Array
+    recomputed: Array
+    pace: Array
+
+
+def forward_times(job: Job, layers: LayerTable, counts: Array) -> ChunkTimes:
+    """Forward of one micro-batch on each stage."""
+    parts = [cost.forward for cost in layers.kinds]
+    total = _stage_pass(parts, counts, layers.before.forward, layers.behind.forward)
+    return _chunk(job, layers, total, None)
+
+
+def backward_times(job: Job, layers: LayerTable, counts: Array) -> ChunkTimes:
+    """Backward of one micro-batch on each stage, recomputation included."""
+    parts = [
+        cost.backward.plus(again)
+        for cost, again in zip(layers.kinds, layers.recomputed, strict=True)
+    ]
+    total = _stage_pass(parts, counts, layers.before.backward, layers.behind.backward)
+    rows = len(layers.slowest_host)
+    again = _stage_pass(list(layers.recomputed), counts, Pass.zero(rows), Pass.zero(rows))
+    return _chunk(job, layers, total, again)
+
+
+def _stage_pass(parts: list[Pass], counts: Array, first: Pass, last: Pass) -> Pass:
+    def stack(name: str) -> Array:
+        per_kind = np.stack([getattr(part, name) for part in parts])
+        rows: Array = counts @ per_kind
+        rows[0] += getattr(first, name)
+        rows[-1] += getattr(last, name)
+        return rows
+
+    return Pass(kernels=stack("kernels"), exposed=stack("exposed"), launches=stack("launches"))
+
+
+def _chunk(job: Job, layers: LayerTable, total: Pass, again: Pass | None) -> ChunkTimes:
+    """Device and host race: the slower one sets the chunk's time, pnorm8(device, host)."""
+    device = total.kernels + total.exposed
+    host = _host(job, layers, total)
+    time = smooth_max(device, host, 8.0) + 0.5 * job.software.microbatch_overhead
+    pace = np.divide(time, device, out=np.zeros_like(device), where=device > 0)
+    repeated = np.zeros_like(device)
+    if again is not None:
+        repeated = again.seconds * pace
+    return ChunkTimes(time=time, exposed=total.exposed * pace, recomputed=repeated, pace=pace)
+
+
+def _host(job: Job, layers: LayerTable, total: Pass) -> Array:
+    """Seconds in which the slowest host of a tensor-parallel group launches a pass, (..., B)."""
+    each = job.software.launch_cost * job.device.launch_factor
+    return np.asarray(total.launches * each * layers.slowest_host)
+
+
+def slowest_host(job: Job, table: PlanTable) -> Array:
+    """Time of the slowest of a tensor-parallel group's hosts over that of the mean one, (B,).
+
+    1 + host_spread E[max of tp standard normals]: each layer's collectives wait for the last rank
+    to launch its part, and a host that is behind stays behind, because none waits for its device.
+    Source: order statistics; host_spread is the stack's (`software.yaml`).
+    Leaves out: ranks of other stages and replicas, which wait for each other once a micro-batch
+    or once a step; hosts that are slow together.
+    """
+    return 1.0 + job.software.host_spread * expected_maximum(table.tp)
+
+
+def host_share(job: Job, layers: LayerTable) -> Array:
+    """Host seconds of launching a layer's forward over the device's seconds of it, (B,)."""
+    first = layers.kinds[0].forward
+    return np.asarray(_host(job, layers, first) / np.maximum(first.seconds, 1e-30))
+
+
+def stage_parameters(model: Model, table: PlanTable, counts: Array) -> Array:
+    """Parameters of each stage on one rank, (S, B), its experts' among them.
+
+    With tied embeddings and more than one stage the last stage holds a second copy of the table.
+    """
+    per_kind = np.stack([rank_parameters(layer, table) for layer in model.kinds])
+    rows: Array = counts @ per_kind
+    for stage, outer in ((0, model.before), (-1, model.behind)):
+        for layer in outer:
+            rows[stage] += rank_parameters(layer, table)
+    if model.tied_embeddings and len(counts) > 1:
+        rows[-1] += tied_parameters(model, table)
+    return rows
+
+
+def stage_experts(model: Model, table: PlanTable, counts: Array) -> Array:
+    """Parameters of experts on each stage of one rank, (S, B): part of `stage_parameters`."""
+    per_kind = np.stack([rank_experts(layer, table) for layer in model.kinds])
+    return np.asarray(counts @ per_kind)
+
+
+def per_rank(stages: Array, pp: int) -> Array:
+    """Sum stages r, r + pp, ... that one pipeline rank holds: (S, B) -> (p, B)."""
+    return np.asarray(stages.reshape(len(stages) // pp, pp, -1).sum(axis=0))
+
+
+def tied_parameters(model: Model, table: PlanTable) -> Array:
+    """Parameters of the shared vocabulary table on one rank, (B,)."""
+    shared = model.lookup
+    if shared is None:
+        return np.zeros(len(table))
+    return np.asarray(np.ceil(shared.vocab_size / table.tp) * shared.width)
+
+
+def rank_parameters(layer: Layer, table: PlanTable) -> Array:
+    """Parameters of one layer on one rank, (B,)."""
+    shared = np.ceil(layer.split_parameters / table.tp) + layer.repeated_parameters
+    return np.asarray(shared + rank_experts(layer, table))
+
+
+def rank_experts(layer: Layer, table: PlanTable) -> Array:
+    """Parameters of a layer's experts on one rank, (B,): all experts' over ep x etp."""
+    return np.asarray(layer.expert_parameters / table.expert_ranks)
+
+
+def largest_layer_parameters(model: Model, table: PlanTable) -> Array:
+    """Parameters of the largest single layer on one rank, (B,): what FSDP gathers at once."""
+    return np.asarray(np.max([rank_parameters(layer, table) for layer in model.kinds], axis=0))

@@ -1,0 +1,1 @@
+"""Fits constants of collectives: public curves come in, constants and their errors leave."""

@@ -1,0 +1,225 @@
+"""The figures behind prediction intervals, from the errors of measured runs.
+
+What makes some plans harder than others (`scale.py`), quantiles of the errors in units of
+that scale per device and software (`groups.py`), the growth of errors with the distance
+between runs (a variogram), and what is lost where a device or a software was never measured: the
+same runs predicted as if it were so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from math import ceil, exp, log
+from pathlib import Path
+
+import numpy as np
+
+from parsim.cluster.reader import load_catalog
+from parsim.cost.job import Job
+from parsim.cost.software import GENERIC, software
+from parsim.errors import PlanError
+from parsim.fitting.intervals.groups import (
+    LEAST,
+    Residual,
+    groups,
+    other_release,
+    reach,
+    weighted_quantile,
+    weights,
+)
+from parsim.fitting.intervals.memory import memory_groups, memory_reach
+from parsim.fitting.intervals.scale import Observed, fit_scale
+from parsim.sim import simulate
+from parsim.sim.confidence.interval import COVERAGE, step_interval
+from parsim.sim.confidence.known_errors import (
+    ADDED,
+    ANY,
+    CALIBRATED,
+    Errors,
+    Group,
+    Key,
+    MemoryGroup,
+)
+from parsim.validation.validate import Validation, validate
+from parsim.validation.validated_row import ValidatedRow
+
+NEAREST_RELATIVE = {"a100": "h100-sxm-80gb", "h100": "a100-sxm-80gb", "b200": "h100-sxm-80gb"}
+"""Whose efficiencies a chip would have got, had nobody measured it."""
+UNSEEN_SOFTWARE = 0.12
+"""Half of an 80 % interval, ln, that a described stack has beyond measured ones on a device where
+none of its runs was seen: sqrt(q_left^2 - q_fitted^2), q = 1.9 medians, of the sources left out of
+their fits in `reports/ablation.md`: 0.02 to 0.07 where others fit the same device (A100), 0.12 to
+0.19 for those whose stack or device no other source has (vTrain's layers, H100, B200, GB200), 0.41
+for GB300; the median is 0.12."""
+PAIRS = 200
+"""About so many runs, evenly spread, are predicted once more for what a change of the job adds."""
+
+
+def residuals(tables: Iterable[Path]) -> list[Residual]:
+    """Predict every run that states a step time."""
+    return residuals_of(validate(list(tables)))
+
+
+def residuals_of(validation: Validation) -> list[Residual]:
+    """The errors of rows that are already predicted."""
+    rows = (_residual(row, row.predicted_step, row.measured_step) for row in validation.rows)
+    return [residual for residual in rows if residual is not None]
+
+
+def peaks_of(validation: Validation) -> list[Residual]:
+    """The errors of peaks of memory, bytes for seconds."""
+    rows = (
+        _residual(row, row.predicted_reserved or row.predicted_peak, row.measured_peak)
+        for row in validation.rows
+    )
+    return [residual for residual in rows if residual is not None]
+
+
+def _residual(
+    row: ValidatedRow, predicted: float | None, measured: float | None
+) -> Residual | None:
+    case = row.case
+    if not predicted or not measured or case is None or row.standing is None:
+        return None
+    plan, model = case.plan, case.job.model
+    cell = (row.table, model.name, model.border // model.tokens, plan.tp, plan.microbatch_size)
+    return Residual(
+        table=row.table,
+        cell="/".join(map(str, cell)),
+        error=log(measured / predicted),
+        measured=measured,
+        standing=row.standing,
+        case=case,
+    )
+
+
+def gather_errors(
+    runs: Sequence[Residual], reports: Iterable[Path] = (), peaks: Sequence[Residual] = ()
+) -> Errors:
+    """All figures of some runs, of the hardware suite's reports, and of measured peaks."""
+    calibrated = keyed(calibrated_groups(reports))
+    whole = Errors(
+        groups={},
+        unknown_device=added(runs, as_relative),
+        unknown_software=added(runs, as_generic),
+        unseen_software=UNSEEN_SOFTWARE,
+        other_release=other_release(runs),
+        reach=0.0,
+        memory_reach=memory_reach(peaks),
+        memory={(group.software, group.recompute): group for group in memory_groups(peaks)},
+    )
+    gathered = figures(runs, whole)
+    return replace(gathered, groups={**gathered.groups, **calibrated})
+
+
+def figures(runs: Sequence[Residual], whole: Errors) -> Errors:
+    """Scale, groups and reach of some runs; what unknown things add is that of `whole`."""
+    scale = fit_scale(_observed(runs))
+    return replace(whole, groups=keyed(groups(runs, scale)), reach=reach(runs), weights=scale)
+
+
+def keyed(groups: Iterable[Group]) -> dict[Key, Group]:
+    """Groups by what `Errors` looks them up by."""
+    return {(group.device, group.software, group.release): group for group in groups}
+
+
+def _observed(runs: Sequence[Residual]) -> Observed:
+    return Observed.of(
+        [run.standing.parts for run in runs],
+        np.array([run.error for run in runs]),
+        weights(runs),
+        [f"{run.device} {run.software}" for run in runs],
+    )
+
+
+def added(runs: Sequence[Residual], changed: Callable[[Job], Job | None]) -> float:
+    """What a change of the job adds to the half of an 80 % interval.
+
+    sqrt of the growth of the squared 80 % quantile of |error|: a quantile, so that no single run
+    decides.
+    """
+    kept, errors = [], []
+    for run in runs[:: max(len(runs) // PAIRS, 1)]:
+        job = changed(run.case.job)
+        if job is not None:
+            try:
+                errors.append(log(run.measured / simulate(job, run.case.plan).step_time))
+                kept.append(run)
+            except PlanError:
+                continue
+    each = weights(kept)
+    before, after = (
+        weighted_quantile(np.abs(values), each, COVERAGE)
+        for values in (np.array([run.error for run in kept]), np.array(errors))
+    )
+    return float(np.sqrt(max(after**2 - before**2, 0.0)))
+
+
+def as_generic(job: Job) -> Job | None:
+    """The job as if its software were unknown; attention stays what the run says."""
+    return replace(job, software=software(GENERIC))
+
+
+def as_relative(job: Job) -> Job | None:
+    """The job as if its device's efficiencies were those of the nearest other chip."""
+    relative = NEAREST_RELATIVE.get(job.device.id.split("-")[0])
+    if relative is None:
+        return None
+    other = load_catalog().devices[relative]
+    names = [
+        name
+        for name in job.device.__slots__
+        if name.endswith(("_efficiency", "_sustained")) and isinstance(getattr(other, name), float)
+    ]
+    device = replace(job.device, **{name: getattr(other, name) for name in names})
+    return replace(job, cluster=replace(job.cluster, system=replace(job.system, device=device)))
+
+
+def calibrated_groups(reports: Iterable[Path]) -> list[Group]:
+    """Errors of runs on calibrated machines, from the hardware suite's `report.json` files."""
+    errors = [
+        log(case["step_time_s"]["measured"] / case["step_time_s"]["predicted"])
+        for path in reports
+        for case in json.loads(path.read_text(encoding="utf-8"))["cases"]
+        if case["counted"]
+    ]
+    if not errors:
+        return []
+    half = max(float(np.quantile(np.abs(errors), COVERAGE)), LEAST)
+    return [Group(device=CALIBRATED, software=ANY, n=len(errors), half=half, ranges={})]
+
+
+ROUNDING = 1e-3
+"""By how much halves are widened: weights are rounded too, and the largest error of a small source
+stays inside."""
+
+
+def errors_text(errors: Errors) -> str:
+    """What `interval.json` holds."""
+
+    def rounded(group: Group | MemoryGroup) -> Mapping[str, object]:
+        entry = asdict(group)
+        return {**entry, "half": ceil(group.half * (1.0 + ROUNDING) * 1e4) / 1e4}
+
+    document = {
+        "schema_version": 2,
+        "coverage": COVERAGE,
+        "weights": {name: round(value, 4) for name, value in errors.weights.items()},
+        **{name: round(getattr(errors, name), 4) for name in ADDED},
+        "memory": [rounded(group) for group in errors.memory.values()],
+        "groups": [rounded(group) for group in errors.groups.values()],
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def half_width(errors: Errors, run: Residual) -> float:
+    """Half of the interval's width over the prediction."""
+    interval = step_interval(run.standing, 1.0, errors)
+    return 0.5 * (interval.high - interval.low)
+
+
+def covered(errors: Errors, run: Residual) -> bool:
+    """Whether the run's measured time lies in its interval."""
+    return step_interval(run.standing, 1.0, errors).covers(exp(run.error))

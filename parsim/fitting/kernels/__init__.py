@@ -1,0 +1,1 @@
+"""Fits kernel constants: tables of measured kernels come in, constants and residuals leave."""

@@ -1,0 +1,191 @@
+"""`reports/collectives.md`: constants of collectives, and how far from unseen curves they are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cost.collective.collectives import SPREAD, size_class
+from parsim.fitting.collectives.fit import (
+    GENERATIONS,
+    LEAST_POINTS,
+    Points,
+    Scores,
+    catalog_curves,
+    load_points,
+    score,
+)
+from parsim.sim.confidence.interval import Z80
+from parsim.validation.collective.validate import CLASSES, LARGE
+from parsim.validation.tables import shipped_tables
+
+INTRODUCTION = """\
+# Collectives: constants, curves and errors
+
+Written by `make fit-collectives` (`python -m parsim.fitting.reports.collective_fit
+reports/collectives.md`); do not edit. Seconds of a collective are
+
+    latency + S / bandwidth + ramp sqrt(S / 1 MiB)
+
+with S as in nccl-tests. Errors are |predicted / measured - 1| in percent, median / p90 / largest,
+over all unflagged points of `parsim/validation/data/collectives`; flagged points (network not
+stated, jumps between neighbouring sizes, first calls) are in no fit and in no figure here, and
+`parsim validate --collectives` counts them apart."""
+
+METHOD = """\
+**uncalibrated**: the constants are fitted to all other curves, and the curve is predicted from its
+links (curves of fewer than {least} points: from the constants of all). The network is taken at 0.96
+of its interfaces, whatever was measured on it. **calibrated**: latency, bandwidth and ramp of the
+curve are fitted to every second size, the error is that of the others, both ways round."""
+
+
+def fit_report(curves: Sequence[Points], scores: Scores) -> str:
+    """The whole report."""
+    return "\n".join(_lines(curves, scores)) + "\n"
+
+
+def _lines(curves: Sequence[Points], scores: Scores) -> Iterator[str]:
+    yield INTRODUCTION
+    yield ""
+    yield "## Constants"
+    yield ""
+    yield from _constants(scores)
+    yield ""
+    yield "## Errors"
+    yield ""
+    yield METHOD.format(least=LEAST_POINTS)
+    yield ""
+    yield from _by_place(curves, scores)
+    yield ""
+    yield "Each curve, sizes of 1 MiB and more:"
+    yield ""
+    yield from _by_curve(curves, scores)
+    yield ""
+    yield "## Spread of single calls"
+    yield ""
+    yield from _spreads(curves, scores)
+    yield ""
+    yield "## Curves of the catalog"
+    yield ""
+    yield "All points of a group, sources together; the tool's overhead is taken off."
+    yield ""
+    yield "```yaml"
+    for system, lines in catalog_curves(curves, scores.fitted).items():
+        yield f"{system}:"
+        yield from (line.removeprefix("    ") for line in lines)
+    yield "```"
+
+
+def _constants(scores: Scores) -> Iterator[str]:
+    constants = scores.fitted.constants
+    yield "| constant | " + " | ".join(GENERATIONS["ring"]) + " |"
+    yield "|---|--:|--:|--:|"
+    rows = (
+        ("ring's share of the link rate (`intra.efficiency`)", scores.fitted.ring, 1.0, ".3f"),
+        ("NVLS over ring (`nvls`)", constants.nvls, 1.0, ".3f"),
+        ("ramp of an all-reduce of 8 at 1 MiB, us (`ramp`)", constants.ramp, 1e6, ".1f"),
+        ("part of a ring's step without sending (`idle`)", constants.idle, 1.0, ".3f"),
+    )
+    for name, values, unit, form in rows:
+        cells = [
+            format(values[g] * unit, form) if g in values else "-" for g in GENERATIONS["ring"]
+        ]
+        yield f"| {name} | {' | '.join(cells)} |"
+    yield ""
+    yield (
+        f"A call of two ranks takes {constants.call * 1e6:.1f} us (`call`); torch's call and "
+        f"events add {scores.fitted.torch * 1e6:.1f} us to what nccl-tests and profilers show "
+        f"(`CALL_OF_TORCH`). `idle` of bridged pairs: {constants.idle['bridge']:.3f}. "
+        f"Not fitted: {constants.hop * 1e6:.1f} us a ring step (NCCL's LL), "
+        f"{constants.across * 1e6:.0f} us per doubling of the nodes, and "
+        f"{constants.crossings:.0f} times the network's latency beyond "
+        f"{constants.usual * 1e6:.0f} us, "
+        f"ramp x {constants.ramp_across} across nodes."
+    )
+
+
+def _told(errors: Array) -> str:
+    if not len(errors):
+        return "-"
+    size = 100.0 * np.abs(np.expm1(errors))
+    return f"{np.median(size):.1f} / {np.percentile(size, 90):.0f} / {size.max():.0f}"
+
+
+def _gathered(
+    curves: Sequence[Points], scores: Scores, place: str
+) -> dict[str, tuple[Array, Array]]:
+    """Sizes and errors of all curves of a place, per way of predicting."""
+    here = [i for i, curve in enumerate(curves) if curve.place == place]
+    unseen = [scores.unseen[i] for i in here]
+    return {
+        "uncalibrated": (
+            np.concatenate([curves[i].size for i in here]),
+            np.concatenate([scores.left_out[i] for i in here]),
+        ),
+        "calibrated": (
+            np.concatenate([sizes for sizes, _ in unseen]),
+            np.concatenate([errors for _, errors in unseen]),
+        ),
+    }
+
+
+def places(curves: Sequence[Points]) -> list[str]:
+    """NVLink domain, across nodes, PCIe, as far as there are curves."""
+    return list(dict.fromkeys(curve.place for curve in curves))
+
+
+def _by_place(curves: Sequence[Points], scores: Scores) -> Iterator[str]:
+    yield "| where | | " + " | ".join((*CLASSES, LARGE)) + " | points |"
+    yield "|---|---|" + "--:|" * (len(CLASSES) + 2)
+    for place in places(curves):
+        for mode, (sizes, errors) in _gathered(curves, scores, place).items():
+            kind = size_class(sizes)
+            cells = [_told(errors[kind == k]) for k in range(len(CLASSES))]
+            cells.append(f"**{_told(errors[kind >= 2])}**")
+            yield f"| {place} | {mode} | {' | '.join(cells)} | {len(errors)} |"
+
+
+def _by_curve(curves: Sequence[Points], scores: Scores) -> Iterator[str]:
+    yield "| system, collective, ranks on nodes, tool | points | uncalibrated | bias | calibrated |"
+    yield "|---|--:|--:|--:|--:|"
+    for curve, left, (sizes, unseen) in zip(curves, scores.left_out, scores.unseen, strict=True):
+        large = left[size_class(curve.size) >= 2]
+        calibrated = unseen[size_class(sizes) >= 2]
+        bias = 100.0 * np.expm1(large).mean()
+        cells = (_told(large), f"{bias:+.1f}", _told(calibrated))
+        yield f"| {curve.name} | {len(curve.size)} | {' | '.join(cells)} |"
+
+
+def _spreads(curves: Sequence[Points], scores: Scores) -> Iterator[str]:
+    yield "80th percentile of |ln (predicted / measured)| over 1.28, and in brackets the standard"
+    yield "deviation that `collective_spread` states (a calibrated figure is one for all places)."
+    yield ""
+    yield "| rests on | " + " | ".join(CLASSES) + " |"
+    yield "|---|" + "--:|" * len(CLASSES)
+    parts = [_gathered(curves, scores, place) for place in places(curves)]
+    calibrated = [part["calibrated"] for part in parts]
+    table = {
+        "measured": (
+            np.concatenate([a for a, _ in calibrated]),
+            np.concatenate([b for _, b in calibrated]),
+        )
+    }
+    for place, name in (("NVLink domain", "node"), ("across nodes", "across")):
+        table[name] = _gathered(curves, scores, place)["uncalibrated"]
+    words = {"measured": "a measured curve", "node": "links in a node", "across": "a network"}
+    for name, (sizes, errors) in table.items():
+        cells = []
+        for k, stated in enumerate(SPREAD[name]):
+            chosen = np.abs(errors[size_class(sizes) == k])
+            seen = f"{np.percentile(chosen, 80) / Z80:.2f}" if len(chosen) else "-"
+            cells.append(f"{seen} ({stated:.2f})")
+        yield f"| {words[name]} | {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    points = load_points(shipped_tables("collectives"))
+    Path(sys.argv[1]).write_text(fit_report(points, score(points)), encoding="utf-8")

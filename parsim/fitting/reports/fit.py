@@ -1,0 +1,133 @@
+"""`reports/fit.md`: what `make fit` found, and how well it does on rows it has and has not seen.
+
+python -m parsim.fitting.reports.fit reports/fit.md [--family a100] [--write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from datetime import date
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.fitting.constants import solve
+from parsim.fitting.constants.address import Address
+from parsim.fitting.constants.families import Family, families
+from parsim.fitting.constants.fit import Fitted, Rows, Values, fit, textbook
+from parsim.fitting.constants.source_cases import SourceCases, load
+from parsim.fitting.constants.write import write_values
+from parsim.report.text.tables import percent
+from parsim.report.writing import write_text
+from parsim.validation.summary import Summary, summarise
+
+HEAD = """# Fit of the constants
+
+Written by `make fit`; do not edit. `make fit WRITE=1` also writes the fitted column into the
+catalog. Each family is fitted by damped Gauss-Newton to log(predicted / measured): a Huber loss
+that counts errors beyond {huber:.0f} % linearly, each source counting the same, plus log-normal
+priors at the textbook values. The fit sees a documented minority of each source's rows (the rules
+are below); the other rows test it. Values are rounded to three digits before they are judged."""
+
+
+CASES = (
+    "textbook, all rows",
+    "catalog now, all rows",
+    "fitted, rows in the fit",
+    "fitted, other rows",
+    "fitted, all rows",
+)
+
+
+def fit_section(family: Family, sources: list[SourceCases], fitted: Fitted, known: Values) -> str:
+    """Markdown of one family: constants, then errors of every source."""
+    return "\n".join(_lines(family, sources, fitted, known))
+
+
+def _lines(
+    family: Family, sources: list[SourceCases], fitted: Fitted, known: Values
+) -> Iterator[str]:
+    yield f"## {family.name}"
+    yield ""
+    yield f"{family.about}. Objective {fitted.objective:.4g}."
+    yield ""
+    yield "| constant | textbook | spread | catalog now | fitted | why the textbook value |"
+    yield "|---|--:|--:|--:|--:|---|"
+    for constant in family.constants:
+        now, new = constant.address.catalog_value(), fitted.values[constant.address]
+        numbers = f"{constant.textbook:.3g} | {100 * constant.spread:.0f} % | {now:.3g} | {new:.3g}"
+        yield f"| {constant.address} | {numbers} | {constant.why} |"
+    yield ""
+    yield "Step-time errors, percent: mean |error| / median / largest / bias."
+    yield ""
+    yield f"| source | rows | in the fit | {' | '.join(CASES)} |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|"
+    for source in sources:
+        yield _source_line(source, {**known, **textbook(family)}, {**known, **fitted.values})
+    yield ""
+    yield "Rows that the fit uses:"
+    yield ""
+    for source in sources:
+        where = "".join(f", {column} = {cell}" for column, cell in source.source.where.items())
+        yield f"- {source.source.name} ({source.source.table}{where}): {source.source.rule()}"
+
+
+def _source_line(source: SourceCases, start: Values, end: Values) -> str:
+    name = source.source.name
+    if not source.cases:
+        return f"| {name} | 0 | 0 | - | - | - | - | - |"
+    rows, used = Rows(source.cases), np.array(source.used)
+    first, now, last = (np.expm1(rows.errors(values)) for values in (start, {}, end))
+    cells = [first, now, last[used], last[~used], last]
+    summaries = " | ".join(_told(cell) for cell in cells)
+    return f"| {name} | {len(last)} | {used.sum()} | {summaries} |"
+
+
+def _told(errors: Array) -> str:
+    return told_summary(summarise([float(error) for error in errors], 0))
+
+
+def told_summary(summary: Summary) -> str:
+    """Mean |error|, median, largest and bias in one cell."""
+    if not summary.n:
+        return "-"
+    parts = (summary.mean_abs_error, summary.median_abs_error, summary.max_abs_error)
+    figures = [percent(part).removesuffix(" %") for part in parts]
+    return " / ".join([*figures, percent(summary.bias, signed=True).removesuffix(" %")])
+
+
+def fit_families(chosen: list[Family]) -> tuple[str, dict[Address, float]]:
+    """Fit families one after another; the report and all values."""
+    known: dict[Address, float] = {}
+    sections = [HEAD.format(huber=100 * solve.HUBER)]
+    for family in chosen:
+        sources = load(family)
+        fitted = fit(family, sources, known)
+        sections.append(fit_section(family, sources, fitted, known))
+        known |= fitted.values
+        lines = "".join(f"  {address} {value:g}\n" for address, value in fitted.values.items())
+        sys.stdout.write(f"{family.name}\n{lines}")
+    return "\n\n".join(sections) + "\n", known
+
+
+def main(arguments: list[str]) -> None:
+    """Fit, report, and with --write change the catalog."""
+    parser = argparse.ArgumentParser(prog="python -m parsim.fitting.reports.fit")
+    parser.add_argument("report", type=Path)
+    parser.add_argument("--family", action="append", help="default: all, in order")
+    parser.add_argument("--write", action="store_true", help="write the values into the catalog")
+    asked = parser.parse_args(arguments)
+    chosen = [family for family in families() if not asked.family or family.name in asked.family]
+    text, values = fit_families(chosen)
+    write_text(asked.report, text)
+    if asked.write:
+        for path in write_values(values, date.today().isoformat(), Path(str(files("parsim")))):
+            sys.stdout.write(f"changed {path}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

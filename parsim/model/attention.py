@@ -1,0 +1,124 @@
+"""Attention of a transformer as operators: shared or latent heads, rotated, windowed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from parsim.model.operators import Attention, Elementwise, Linear, Operator, Region, Split
+from parsim.model.spec import TransformerSpec
+from parsim.model.transformer_operators import elementwise, norm, product, residual
+
+
+def attention(spec: TransformerSpec, *, near: bool) -> tuple[Operator, ...]:
+    """Attention over all tokens, or, where `near`, over those of a window."""
+    if spec.kv_lora_rank:
+        return _latent_attention(spec)
+    h, d = spec.hidden_size, spec.head_dim
+    q_width, kv_width = spec.num_attention_heads * d, spec.num_key_value_heads * d
+    qkv_width = q_width + 2 * kv_width
+    before: tuple[Operator, ...] = () if spec.post_norm else (norm(spec, "attention_norm"),)
+    after: tuple[Operator, ...] = (norm(spec, "attention_norm"),) if spec.post_norm else ()
+    rope = (_rotation(spec, q_width + kv_width),) if spec.rope else ()
+    if spec.qk_norm:
+        rope = (_qk_norm(spec, q_width + kv_width), *rope)
+    # an unfused kernel wants (batch, head) outermost: two tensors of width h are copied to get
+    # there and back, the others are views (8 bytes per h in the traffic count of the 22B layer)
+    transposes: tuple[Operator, ...] = ()
+    if not spec.fused_attention:
+        transposes = (_heads_apart(spec, "transpose", 2 * h, launches=(2, 2)),)
+    return (
+        *before,
+        product(spec, "qkv", h, qkv_width, Split.COLUMN, bias=spec.qkv_bias),
+        *rope,
+        *transposes,
+        Attention(
+            tokens=spec.seq_len,
+            heads=spec.num_attention_heads,
+            kv_heads=spec.num_key_value_heads,
+            head_dim=d,
+            causal=spec.causal,
+            fused=spec.fused_attention,
+            dropout=spec.dropout,
+            window=spec.window if near else None,
+        ),
+        product(spec, "projection", q_width, h, Split.ROW, bias=spec.projection_bias),
+        residual(spec, "attention_residual", spec.projection_bias),
+        *after,
+    )
+
+
+YARN = (12.0, 14.0)
+"""Values that an unfused rotation moves, forward and backward: two products with sines and cosines
+(2 each), the turned half (half 1 + 1, whole 1 + 1), their sum (3) and a copy (2); backward the same
+products, the turn back, and the sum of both gradients."""
+
+
+def _rotation(spec: TransformerSpec, width: int) -> Elementwise:
+    """Rotary positions: one fused kernel, or a dozen where YaRN scales its sines and cosines.
+
+    Source: Megatron-Core, `rope_utils.apply_rotary_pos_emb`: "mscale is not supported by TE's fused
+    RoPE. Using unfused implementation."
+    """
+    if not spec.yarn:
+        return _heads_apart(spec, "rope", width)
+    return _heads_apart(spec, "rope", width, YARN, launches=(14, 16))
+
+
+def _heads_apart(
+    spec: TransformerSpec,
+    name: str,
+    width: int,
+    moved: tuple[float, float] = (2, 2),
+    launches: tuple[int, int] = (1, 1),
+) -> Elementwise:
+    """An operator on heads, which tensor parallelism divides; by default it reads and writes."""
+    return elementwise(spec, name, *moved, width=width, region=Region.TENSOR, launches=launches)
+
+
+def _latent_attention(spec: TransformerSpec) -> tuple[Operator, ...]:
+    """Multi-head latent attention: low-rank projections down, norms, projections up to all heads.
+
+    Source: DeepSeek-V2 (arXiv:2405.04434), section 2.1; each rank of a tensor-parallel group has
+    the projections down, which are small, and its share of those up.
+    """
+    h, a, d, rope = spec.hidden_size, spec.num_attention_heads, spec.head_dim, spec.rope_head_dim
+    down: tuple[Operator, ...] = ()
+    if spec.q_lora_rank:
+        down = (
+            _down(spec, "q_down", spec.q_lora_rank),
+            norm(spec, "q_norm", spec.q_lora_rank, parameters=spec.q_lora_rank),
+        )
+    kv_width = a * (d - rope + spec.value_width)
+    return (
+        norm(spec, "attention_norm"),
+        *down,
+        product(spec, "q_up", spec.q_lora_rank or h, a * d, Split.COLUMN),
+        _down(spec, "kv_down", spec.kv_lora_rank + rope),
+        norm(spec, "kv_norm", spec.kv_lora_rank, parameters=spec.kv_lora_rank),
+        product(spec, "kv_up", spec.kv_lora_rank, kv_width, Split.COLUMN),
+        # queries are read and written, keys and values put together from what all heads share
+        _heads_apart(spec, "rope", 2 * a * d + a * spec.value_width, launches=(2, 2)),
+        Attention(
+            tokens=spec.seq_len,
+            heads=a,
+            kv_heads=a,
+            head_dim=d,
+            causal=spec.causal,
+            fused=spec.fused_attention,
+            dropout=spec.dropout,
+            value_dim=spec.value_width,
+        ),
+        product(spec, "projection", a * spec.value_width, h, Split.ROW, bias=spec.projection_bias),
+        residual(spec, "attention_residual", spec.projection_bias),
+    )
+
+
+def _down(spec: TransformerSpec, name: str, outputs: int) -> Linear:
+    down = product(spec, name, spec.hidden_size, outputs, Split.NONE)
+    return replace(down, on_sequence=True)
+
+
+def _qk_norm(spec: TransformerSpec, width: int) -> Elementwise:
+    """RMS norms over each head's queries and keys, with one weight for all heads of either."""
+    weights = 2 * spec.head_dim
+    return norm(spec, "qk_norm", width, region=Region.TENSOR, parameters=weights, norms=2)

@@ -1,0 +1,108 @@
+"""A layer: operators one after another, some of them side by side in branches that join again.
+
+    input --> norm --> product --+--> product --> gelu --+--> residual --> output
+                                 +--> product -----------+
+                                 +-----------------------+      an empty path passes its input on
+
+The unit that stage cuts and recomputation work on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from parsim.model.operators import Experts, Linear, Operator, forward_flops
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branches:
+    """Paths that start from one tensor and join; a device runs them one after another.
+
+    What joins them (a sum, a concatenation) is the operator behind them.
+    """
+
+    paths: tuple[tuple[Part, ...], ...]
+
+
+Part = Operator | Branches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """Operators in execution order, and the values of a sample that cross the layer's two borders.
+
+    `inputs` values enter and `outputs` leave. An `outer` layer (embedding, head) stands before or
+    behind those that stage cuts count: it is never recomputed nor quantised, and belongs to the
+    sharded root. `operators` are those of all paths, in the order in which one device runs them.
+    """
+
+    name: str
+    parts: tuple[Part, ...]
+    inputs: int
+    outputs: int
+    outer: bool = False
+    operators: tuple[Operator, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "operators", tuple(_in_order(self.parts)))
+
+    @property
+    def split_parameters(self) -> int:
+        """Parameters divided by tensor parallelism."""
+        return sum(op.split_parameters for op in self.operators)
+
+    @property
+    def repeated_parameters(self) -> int:
+        """Parameters held by every tensor-parallel rank."""
+        return sum(op.repeated_parameters for op in self.operators)
+
+    @property
+    def parameters(self) -> int:
+        """All parameters of the layer."""
+        return self.split_parameters + self.repeated_parameters + self.expert_parameters
+
+    @property
+    def experts(self) -> Experts | None:
+        """The layer's experts, if it has any."""
+        return next((op for op in self.operators if isinstance(op, Experts)), None)
+
+    @property
+    def expert_parameters(self) -> int:
+        """Parameters of experts, routers not among them; divided by ep and etp."""
+        return sum(op.expert_parameters for op in self.operators if isinstance(op, Experts))
+
+    @property
+    def shared_inputs(self) -> frozenset[int]:
+        """Positions of products whose input is that of another path's first product, kept there."""
+        return frozenset(_shared_inputs(self.parts, 0))
+
+    def forward_flops(self, batch: int) -> int:
+        """Model FLOPs of one forward pass of `batch` samples (matrix products only)."""
+        return sum(forward_flops(op, batch) for op in self.operators)
+
+
+def _in_order(parts: tuple[Part, ...]) -> Iterator[Operator]:
+    for part in parts:
+        if isinstance(part, Branches):
+            for path in part.paths:
+                yield from _in_order(path)
+        else:
+            yield part
+
+
+def _shared_inputs(parts: tuple[Part, ...], start: int) -> Iterator[int]:
+    """Positions, of operators counted from `start`, that begin a path like one before it."""
+    for part in parts:
+        if not isinstance(part, Branches):
+            start += 1
+            continue
+        kept = False
+        for path in part.paths:
+            yield from _shared_inputs(path, start)
+            operators = tuple(_in_order(path))
+            if operators and isinstance(operators[0], Linear):
+                if kept:
+                    yield start
+                kept = True
+            start += len(operators)

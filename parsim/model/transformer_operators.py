@@ -1,0 +1,71 @@
+"""Operators with a transformer's sizes: products, norms, residuals, what else is bound by memory.
+
+Traffic of a memory-bound operator is what an unfused-but-sensible kernel must read and write, in
+values per token and width element; a software profile scales it (parsim/cost/software.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from parsim.model.operators import Elementwise, Linear, Region, Split
+from parsim.model.spec import TransformerSpec
+
+
+def product(
+    spec: TransformerSpec, name: str, inputs: int, outputs: int, split: Split, *, bias: bool = False
+) -> Linear:
+    """A matrix product of all tokens."""
+    return Linear(
+        name=name, tokens=spec.seq_len, inputs=inputs, outputs=outputs, split=split, bias=bias
+    )
+
+
+def elementwise(
+    spec: TransformerSpec,
+    name: str,
+    forward: float,
+    backward: float,
+    *,
+    width: int | None = None,
+    region: Region = Region.SEQUENCE,
+    saved: float = 0.0,
+    launches: tuple[int, int] = (1, 1),
+) -> Elementwise:
+    """A memory-bound operator of all tokens, of the model's width unless another one is given."""
+    return Elementwise(
+        name=name,
+        tokens=spec.seq_len,
+        width=spec.hidden_size if width is None else width,
+        region=region,
+        forward=forward,
+        backward=backward,
+        saved=saved,
+        launches=launches,
+    )
+
+
+def norm(
+    spec: TransformerSpec,
+    name: str,
+    width: int | None = None,
+    *,
+    region: Region = Region.SEQUENCE,
+    parameters: int | None = None,
+    norms: int = 1,
+) -> Elementwise:
+    """A norm over the model's width or another one, or several norms of one width in a row."""
+    # forward reads x, writes y; backward reads dy and x twice (weight gradient apart), writes dx
+    launches = (norms, 2 * norms)
+    scaled = elementwise(spec, name, 2, 4, width=width, region=region, saved=1, launches=launches)
+    held = spec.norm_parameters if parameters is None else parameters
+    return replace(scaled, repeated_parameters=held)
+
+
+def residual(spec: TransformerSpec, name: str, bias: bool) -> Elementwise:
+    """The sum of a branch and what it started from, with the branch's bias and dropout."""
+    # forward reads the branch and the residual, writes the sum (and the dropout mask); backward
+    # adds the two gradients (2 reads, 1 write), reads again for the bias, drops (1 read, 1 write)
+    mask = 1 if spec.dropout else 0
+    launches = (1, 1 + bias + mask)
+    return replace(elementwise(spec, name, 3, 3 + bias + 2 * mask, launches=launches), mask=mask)

@@ -1,0 +1,150 @@
+"""When a plan does not fit: by how much, on which rank, and the least change that would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from parsim.cost.job import Job
+from parsim.cost.legal import illegal
+from parsim.plan import Plan, Recompute
+from parsim.sim import simulate
+from parsim.units import format_bytes
+
+
+def shortage_message(job: Job, plan: Plan, margin: float = 0.0) -> str:
+    """Explain a plan that does not fit the devices.
+
+    `margin` is the share of the device's memory that must stay free.
+    """
+    return f"this plan does not fit: {plan.label()} {shortage(job, plan, margin)}"
+
+
+def nearest_miss_message(job: Job, plan: Plan, margin: float) -> str:
+    """Explain a search that found nothing by the plan that comes nearest."""
+    return f"nothing fits: the nearest plan, {plan.label()}, {shortage(job, plan, margin)}"
+
+
+def shortage(job: Job, plan: Plan, margin: float) -> str:
+    """By how much a plan is too large, on which rank, why, and the least change that fits."""
+    prediction = simulate(job, plan)
+    rank, limit = prediction.worst_rank, prediction.usable * (1.0 - margin)
+    use = prediction.fullest_rank if prediction.rank_uses else None
+    need = use.peak_allocated if use else prediction.peak_allocated[rank]
+    device = f"{'+'.join(use.devices)} of nodes {'+'.join(use.groups)}" if use else job.device.id
+    largest = max(prediction.memory, key=lambda name: prediction.memory[name])
+    reserve = f" less {100 * margin:.0f} % margin" if margin else ""
+    return (
+        f"needs {format_bytes(need)} on pipeline rank {rank}, "
+        f"{format_bytes(need - limit)} more than {format_bytes(limit)} "
+        f"({device}{reserve}); most of it is {largest}, "
+        f"{format_bytes(prediction.memory[largest])}; {_advice(job, plan, margin)}"
+    )
+
+
+def _advice(job: Job, plan: Plan, margin: float) -> str:
+    """Least change: the fastest plan that fits among single changes, then among pairs."""
+    for changes in (_single(plan), _pairs(plan)):
+        working = [
+            (prediction.step_time, text)
+            for text, other in changes
+            if illegal(job, other) is None and (prediction := simulate(job, other)).fits(margin)
+        ]
+        if working:
+            step, text = min(working)
+            return f"least change that fits: {text} (step {step:.3g} s)"
+    more = None if job.mixed else _more_devices(job, plan, margin)
+    return more or "no single or double change of recompute, sharding, micro-batch or degrees fits"
+
+
+def _more_devices(job: Job, plan: Plan, margin: float) -> str | None:
+    """Shard over more devices until it fits; None where that does not help."""
+    for factor in (2, 4, 8, 16, 32, 64):
+        cluster = replace(job.cluster, num_nodes=job.cluster.num_nodes * factor)
+        bigger = replace(job, cluster=cluster)
+        shard = replace(
+            plan,
+            dp_replicate=1,
+            dp_shard=plan.dp * factor,
+            zero_stage=3,
+            recompute=Recompute.FULL,
+            replica_microbatches=None,
+        )
+        if bigger.system.network is None or illegal(bigger, shard):
+            continue
+        if simulate(bigger, shard).fits(margin):
+            return (
+                f"least change that fits: {cluster.num_nodes} nodes with dp={shard.dp} and "
+                f"zero_stage=3 and recompute=full (global batch {shard.global_batch_size})"
+            )
+    return None
+
+
+Change = tuple[str, Plan]
+
+
+def _single(plan: Plan) -> Iterator[Change]:
+    yield from _recompute(plan)
+    yield from _sharding(plan)
+    sizes = plan.pp, plan.v, plan.num_microbatches  # those of a user's own schedule
+    for text, other in (*_smaller(plan), *_degrees(plan)):
+        if plan.actions is None or (other.pp, other.v, other.num_microbatches) == sizes:
+            yield (text, other)
+
+
+def _pairs(plan: Plan) -> Iterator[Change]:
+    for first, once in _single(plan):
+        for second, twice in _single(once):
+            if first.split("=")[0] != second.split("=")[0]:
+                yield (f"{first} and {second}", twice)
+
+
+def _recompute(plan: Plan) -> Iterator[Change]:
+    for level in Recompute:
+        if level > plan.recompute:
+            yield (f"recompute={level.name.lower()}", replace(plan, recompute=level))
+
+
+def _sharding(plan: Plan) -> Iterator[Change]:
+    for stage in range(plan.zero_stage + 1, 4):
+        other = replace(plan, zero_stage=stage, dp_replicate=1, dp_shard=plan.dp)
+        yield (f"zero_stage={stage}", other)
+    if not plan.sequence_parallel:
+        yield ("sequence_parallel=true", replace(plan, sequence_parallel=True))
+
+
+def _smaller(plan: Plan) -> Iterator[Change]:
+    for factor in (2, 4, 8, 16):
+        if plan.microbatch_size % factor == 0:
+            size, count = plan.microbatch_size // factor, plan.num_microbatches * factor
+            counts = plan.replica_microbatches
+            other = replace(plan, microbatch_size=size, num_microbatches=count)
+            if counts is not None:
+                other = replace(other, replica_microbatches=tuple(n * factor for n in counts))
+            yield (f"microbatch_size={size}", other)
+    if plan.schedule == "gpipe":
+        yield ("schedule=1f1b", replace(plan, schedule="1f1b"))
+
+
+def _degrees(plan: Plan) -> Iterator[Change]:
+    for factor in (2, 4, 8):
+        if plan.dp % factor or plan.replica_microbatches is not None:
+            continue
+        for axis in ("tp", "pp"):
+            degree = plan.degree(axis) * factor
+            text = f"{axis}={degree} with dp={plan.dp // factor}"
+            yield (text, _traded(plan, axis, degree, factor))
+
+
+def _traded(plan: Plan, axis: str, degree: int, factor: int) -> Plan:
+    """Take ranks from data parallelism; micro-batches grow to keep the global batch."""
+    name = "dp_shard" if plan.zero_stage else "dp_replicate"
+    rest = max(plan.degree(name) // factor, 1)
+    sharded = plan.zero_stage if rest > 1 else 0
+    values = {axis: degree, name: rest, "num_microbatches": plan.num_microbatches * factor}
+    return replace(
+        plan,
+        **values,  # type: ignore[arg-type]
+        zero_stage=sharded,
+        stage_layers=None,
+    )

@@ -1,0 +1,135 @@
+"""What a search found: evaluated plans in their order, and what happened to the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from parsim.cost.job import Job
+from parsim.plan import Plan
+from parsim.results import Result
+from parsim.sim.confidence.interval import Interval
+from parsim.sim.plan_interval import plan_interval
+from parsim.sim.recurrence.evaluate import evaluate
+from parsim.sim.utilisation import mean_peak_flops
+from parsim.units import format_bytes, format_seconds
+
+Progress = Callable[[int, int], None]
+
+SCHEMA_VERSION = 1
+
+
+class EvaluatedPlan(NamedTuple):
+    """A plan that fits, its step in seconds, its bubble, and its highest peak in bytes."""
+
+    plan: Plan
+    step_time: float
+    bubble_fraction: float
+    peak_allocated: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """One plan of the result, seconds and bytes.
+
+    `tied` says that this plan and the best one lie in one another's interval: published runs do
+    not tell which of the two is faster.
+    """
+
+    plan: Plan
+    step_time: float
+    interval: Interval
+    tied: bool
+    tokens_per_second: float
+    mfu: float
+    bubble_fraction: float
+    peak_allocated: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data with units in the names."""
+        return {
+            "plan": self.plan.to_json(),
+            "step_time_s": self.step_time,
+            "step_time_interval_s": self.interval.to_json(),
+            "interval_basis": self.interval.basis,
+            "tied_with_best": self.tied,
+            "tokens_per_s": self.tokens_per_second,
+            "mfu": self.mfu,
+            "bubble_fraction": self.bubble_fraction,
+            "peak_allocated_bytes": self.peak_allocated,
+        }
+
+    def record(self) -> dict[str, Any]:
+        """One row of a table: the plan's fields and its numbers side by side."""
+        low, high = self.interval.low, self.interval.high
+        numbers = self.to_json()
+        del numbers["plan"], numbers["step_time_interval_s"]
+        return {**self.plan.to_json(), **numbers, "step_time_low_s": low, "step_time_high_s": high}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SearchResult(Result):
+    """The best plans first, and what happened to the others.
+
+    `illegal_reasons` maps the rule that a plan breaks first, in words, to how many plans break it.
+    `limits` are the bytes that a plan may take on each kind of device.
+    """
+
+    plans: tuple[Ranked, ...]
+    counts: dict[str, int]
+    illegal_reasons: dict[str, int]
+    optimality: str
+    seconds: float
+    limits: tuple[float, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        """The best plan, and of how many it is the best."""
+        best = self.plans[0]
+        return (
+            f"{best.plan.label()}: {format_seconds(best.step_time)}, MFU {100 * best.mfu:.1f} %, "
+            f"{format_bytes(best.peak_allocated)}; best of {self.counts['evaluated']:,} plans"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that `parsim search --json` prints (no times of day, no durations)."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "plans": [plan.to_json() for plan in self.plans],
+            "counts": dict(self.counts),
+            "illegal_reasons": dict(self.illegal_reasons),
+            "optimality": self.optimality,
+        }
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row per plan."""
+        return [ranked.record() for ranked in self.plans]
+
+
+def ranked_plans(job: Job, best: Sequence[EvaluatedPlan]) -> tuple[Ranked, ...]:
+    """Plans in their order, the fastest first, each with its interval.
+
+    A plan is tied with the first where each lies in the other's interval.
+    """
+    intervals = [plan_interval(evaluate(job, evaluated.plan)) for evaluated in best]
+    least, highest = best[0].step_time, intervals[0].high
+    return tuple(
+        _ranked(job, evaluated, interval, interval.low <= least and evaluated.step_time <= highest)
+        for evaluated, interval in zip(best, intervals, strict=True)
+    )
+
+
+def _ranked(job: Job, evaluated: EvaluatedPlan, interval: Interval, tied: bool) -> Ranked:
+    plan, step = evaluated.plan, evaluated.step_time
+    flops = job.model.step_flops(plan.global_batch_size)
+    return Ranked(
+        plan=plan,
+        step_time=step,
+        interval=interval,
+        tied=tied,
+        tokens_per_second=plan.global_batch_size * job.model.tokens / step,
+        mfu=flops / (step * mean_peak_flops(job, plan) * plan.world_size),
+        bubble_fraction=evaluated.bubble_fraction,
+        peak_allocated=evaluated.peak_allocated,
+    )

@@ -1,0 +1,197 @@
+"""The picture of a timeline: ranks as rows, true time to the right, grey where a rank idles.
+
+Each rank's row, rank 0 on top:
+
+    ┌────┬────┬──────┬─────────┐
+    │ 0  │ 1  │ idle │    0    │   compute: one box per action, its micro-batch number inside
+    └────┴────┴──────┴─────────┘
+      ▬▬   ▬▬        ▬▬            one thin lane per communication stream
+
+One collection of polygons draws all boxes that look alike: 8,192 boxes as single artists would
+take ten times as long. Text costs about a millisecond each, so only boxes that have room for
+their number get one, and none in a dense picture. Tens of thousands of boxes are pixels in an SVG
+too, between axes and texts that stay lines. Same timeline, same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.patheffects import Normal, Stroke
+
+from parsim.errors import InputError
+from parsim.report.picture import colours
+from parsim.report.picture.colours import Look
+from parsim.report.picture.grid import DPI, POINTS, Box, Grid, lay_out, picture_end, row_names
+from parsim.report.picture.legend import draw_labels, head_of, legend_of, name_rows, text_inches
+from parsim.report.picture.memory_panel import draw_memory
+from parsim.report.picture.saving import STYLE, check_picture, save_picture
+from parsim.timelines.timeline import Timeline
+
+_VECTOR_BOXES: Final = 20_000  # more would make the SVG larger than 4 MB
+_SNAP_PX: Final = 4.0  # thinner boxes are not moved to whole pixels
+_EDGED_PX: Final = 5.0  # in narrower ones the white edge would hide the colour
+
+# Inches.
+_NARROWEST: Final = 3.0
+_RIGHT: Final = 0.25  # half of the last tick's label
+_AXIS: Final = 0.45
+_MEMORY: Final = 1.7
+
+
+def draw_timeline(
+    timeline: Timeline,
+    *,
+    path: Path | None = None,
+    memory: bool = False,
+    critical: bool = False,
+    width: float = 14.0,
+    title: str | None = None,
+    until: float | None = None,
+) -> Figure:
+    """Draw a timeline, and save it where a path is given.
+
+    The line under the title is made of what `timeline.meta` has of `plan`, `step_time_s`,
+    `bubble_fraction`, `bubble_definition` and `peak_allocated_bytes` (a number, or one per rank);
+    `rank_labels` replaces the numbers beside the rows. The arguments are those of `Timeline.plot`.
+
+    Raises:
+        InputError: nothing to draw, or the file cannot be written.
+    """
+    check_picture(path)
+    if memory and not any(curve.times for curve in timeline.memory):
+        raise InputError("cannot draw memory: the timeline has no memory curves; leave memory out")
+    if critical and not timeline.critical:
+        raise InputError(
+            "cannot draw the critical path: the timeline has none; leave the critical path out"
+        )
+    end = picture_end(timeline, until)
+    with matplotlib.rc_context(STYLE):
+        figure = _compose(timeline, end, width, title or "", memory, critical)
+    save_picture(figure, path)
+    return figure
+
+
+def _compose(
+    timeline: Timeline, end: float, width: float, title: str, memory: bool, critical: bool
+) -> Figure:
+    """Lay out head, rows and memory panel from top to bottom, and fill them."""
+    names = row_names(timeline)
+    left = _left_edge(names, width)
+    grid = lay_out(timeline, column_inches=width - left - _RIGHT, end=end)
+    boxes = grid.boxes(timeline.spans)
+    head = head_of(title, timeline.meta, legend_of(boxes, grid, critical), grid.column_inches)
+    below = head.height + grid.height_inches + _AXIS
+    figure = Figure(figsize=(width, below + _MEMORY + _AXIS if memory else below), dpi=DPI)
+    head.draw(figure, left)
+    axes = _panel(figure, grid, left, head.height, grid.height_inches)
+    _draw_rows(axes, grid, boxes)
+    draw_labels(axes, grid, boxes)
+    name_rows(axes, grid, names)
+    axes.spines[["top", "left", "right"]].set_visible(False)
+    if critical:
+        _draw_critical(axes, grid, timeline)
+    if memory:
+        axes.tick_params(labelbottom=False)
+        axes = _panel(figure, grid, left, below, _MEMORY, above=axes)
+        draw_memory(axes, timeline.memory, grid)
+    axes.set_xlabel(f"time [{grid.unit}]", labelpad=2)
+    return figure
+
+
+def _left_edge(names: Sequence[str], width: float) -> float:
+    """Where the rows start, inches: the names of the ranks need room beside them."""
+    left = 0.45 + text_inches(max(names, key=len), POINTS) * 1.1
+    if width < left + _NARROWEST:
+        raise InputError(
+            f"width={width} inches has no room beside the names of the ranks; "
+            f"allowed: at least {left + _NARROWEST:.1f}"
+        )
+    return left
+
+
+def _panel(
+    figure: Figure, grid: Grid, left: float, top: float, tall: float, above: Axes | None = None
+) -> Axes:
+    """Axes as wide as the rows; all lengths are inches, from the figure's upper left corner."""
+    width, height = figure.get_size_inches()
+    corner = (left / width, 1 - top / height - tall / height, grid.column_inches / width)
+    return figure.add_axes((*corner, tall / height), sharex=above)
+
+
+def _draw_rows(axes: Axes, grid: Grid, boxes: Sequence[Box]) -> None:
+    """Idle background first, then the boxes of each look, their exposed tails."""
+    axes.set_xlim(0.0, grid.end)
+    axes.set_ylim(len(grid.rows), 0.0)
+    _draw_background(axes, grid)
+    by_look: dict[tuple[Look, str], list[Box]] = {}
+    for box in boxes:
+        by_look.setdefault((box.look, box.span.stream), []).append(box)
+    for (look, stream), alike in by_look.items():
+        _draw_alike(axes, grid, alike, look, stream)
+    _draw_exposed(axes, grid, boxes)
+    if len(boxes) > _VECTOR_BOXES:
+        for collection in axes.collections:
+            collection.set_rasterized(True)
+
+
+def _draw_background(axes: Axes, grid: Grid) -> None:
+    for top, bottom in sorted(set(grid.lanes.values())):
+        colour = colours.IDLE if top < 0.5 else colours.QUIET_LANE
+        lanes = [(0.0, grid.end, row + top, row + bottom) for row in grid.rows.values()]
+        axes.add_collection(_rectangles(lanes, {"facecolors": colour, "linewidths": 0.0}))
+
+
+def _draw_alike(axes: Axes, grid: Grid, boxes: Sequence[Box], look: Look, stream: str) -> None:
+    """Boxes of one look on one stream."""
+    room = float(np.median([grid.pixels(box) for box in boxes]))
+    edged = stream == "compute" and room > _EDGED_PX
+    style = {
+        "facecolors": [box.fill for box in boxes],
+        "edgecolors": "white",
+        "linewidths": 0.5 if edged else 0.0,
+        "hatch": look.hatch or None,
+        # boxes thinner than a pixel tint it by their share instead of taking it or vanishing
+        "snap": None if room > _SNAP_PX else False,
+    }
+    axes.add_collection(_rectangles([box[1:5] for box in boxes], style))
+
+
+def _draw_exposed(axes: Axes, grid: Grid, boxes: Iterable[Box]) -> None:
+    """Hatch the part of each compute box that waits for communication, at the box's tail."""
+    tails = [(b.tail, b.right, b.top, b.bottom) for b in boxes if b.tail < b.right]
+    if tails:
+        style = {
+            "facecolors": colours.EXPOSED_FILL,
+            "edgecolors": colours.EXPOSED,
+            "linewidths": 0.0,
+            "hatch": None if grid.dense else "/////",
+            "snap": False if grid.dense else None,
+        }
+        axes.add_collection(_rectangles(tails, style))
+
+
+def _rectangles(edges: Sequence[tuple[float, ...]], style: dict[str, Any]) -> PolyCollection:
+    """One collection of rectangles given as left, right, top, bottom."""
+    left, right, top, bottom = np.asarray(edges, dtype=float).T
+    x = np.stack([left, right, right, left], axis=1)
+    y = np.stack([top, top, bottom, bottom], axis=1)
+    return PolyCollection(list(np.stack([x, y], axis=2)), **style)
+
+
+def _draw_critical(axes: Axes, grid: Grid, timeline: Timeline) -> None:
+    """A line through each span on the critical path, from start to end, below the labels."""
+    axes.plot(
+        *grid.path(timeline.spans[number] for number in timeline.critical),
+        color=colours.PATH,
+        linewidth=1.4,
+        solid_joinstyle="round",
+        path_effects=[Stroke(linewidth=3.2, foreground="white", alpha=0.8), Normal()],
+    )

@@ -1,0 +1,228 @@
+"""Where things lie in the picture of a timeline: rows, lanes and the time axis.
+
+A rank is a row of height 1, a stream is a lane in it, and a span is a box in its lane. Time is in
+the unit that suits the picture's length. What draws the boxes is not known here.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from parsim.errors import InputError
+from parsim.report.picture import colours
+from parsim.report.picture.colours import RGB, Look
+from parsim.report.text.summary import rank_labels
+from parsim.timelines.timeline import STREAMS, Span, Timeline
+
+DPI: Final = 120
+"""Pixels an inch."""
+
+POINTS: Final = 9.0
+"""Size of the picture's text."""
+
+_LABEL_PX: Final = 12.0  # narrower boxes hold no readable digit
+_LABEL_POINTS: Final = 5.5
+_DENSE_RANKS: Final = 64
+_DENSE_BOXES: Final = 2000
+
+# Inches.
+_ONE_ROW: Final = 0.6
+_ALL_ROWS: Final = 8.0
+_SHARED_LANE: Final = 0.3
+
+
+class Box(NamedTuple):
+    """A span and its rectangle in the axes' units; from `tail` on it waits for communication."""
+
+    span: Span
+    left: float
+    right: float
+    top: float
+    bottom: float
+    tail: float
+    fill: RGB
+
+    @property
+    def look(self) -> Look:
+        """Colour, hatch and legend text of the span."""
+        return colours.look_of(self.span.kind, self.span.stream)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Row of a rank, lane of a stream in a row, number of a stage in its rank, and time's scale.
+
+    Attributes:
+        rows: Row by rank, 0 on top.
+        lanes: Top and bottom within a row, by stream.
+        chunks: Number of a stage among the stages of its rank, by (rank, stage).
+        end: End of the picture in `unit`.
+        unit: Unit of time.
+        per_second: How many of the unit make a second.
+        row_inches: Height of a row.
+        column_inches: Width of the rows.
+        dense: Whether there are too many boxes for labels and hatches to be readable.
+    """
+
+    rows: Mapping[int, int]
+    lanes: Mapping[str, tuple[float, float]]
+    chunks: Mapping[tuple[int, int], int]
+    end: float
+    unit: str
+    per_second: float
+    row_inches: float
+    column_inches: float
+    dense: bool
+
+    @property
+    def chunk_count(self) -> int:
+        """Most chunks that any rank holds."""
+        return 1 + max(self.chunks.values(), default=0)
+
+    @property
+    def height_inches(self) -> float:
+        """Height of all rows."""
+        return self.row_inches * len(self.rows)
+
+    @property
+    def label_points(self) -> float:
+        """Size of the numbers in the boxes, points."""
+        top, bottom = self.lanes["compute"]
+        return min(POINTS, 0.6 * 72 * self.row_inches * (bottom - top))
+
+    def boxes(self, spans: Iterable[Span]) -> list[Box]:
+        """Boxes of the spans that start before the picture's end."""
+        return [self.box(span) for span in spans if span.start * self.per_second < self.end]
+
+    def box(self, span: Span) -> Box:
+        """Rectangle of a span, cut at the picture's end."""
+        row = self.rows[span.rank]
+        top, bottom = self.lanes[span.stream]
+        chunk = self.chunks.get((span.rank, span.stage), 0) if _is_chunked(span) else 0
+        exposed = span.exposed if span.stream == "compute" else 0.0
+        right = min(span.end * self.per_second, self.end)
+        return Box(
+            span,
+            span.start * self.per_second,
+            right,
+            row + top,
+            row + bottom,
+            min(max(span.start, span.end - exposed) * self.per_second, right),
+            colours.shade(colours.look_of(span.kind, span.stream).colour, chunk, self.chunk_count),
+        )
+
+    def pixels(self, box: Box) -> float:
+        """Width of the part of a box that has room for a label."""
+        return (box.tail - box.left) / self.end * self.column_inches * DPI
+
+    def labels(
+        self, boxes: Iterable[Box], width: Callable[[str, float], float]
+    ) -> Iterator[tuple[Box, str]]:
+        """Micro-batch numbers for the boxes that have room, with the kind where all have room.
+
+        `width` measures a text of so many points, in pixels.
+        """
+        size = self.label_points
+        if self.dense or size < _LABEL_POINTS:
+            return
+        numbered = [box for box in boxes if _is_chunked(box.span) and box.span.microbatch >= 0]
+        digits = max((len(str(box.span.microbatch)) for box in numbered), default=0)
+        # W is the widest letter and 0 as wide as any digit.
+        named = all(self.pixels(box) > width("W" + "0" * digits, size) for box in numbered)
+        for box in numbered:
+            need = width(("W" if named else "") + "0" * len(str(box.span.microbatch)), size)
+            if self.pixels(box) > max(_LABEL_PX, need):
+                yield box, f"{box.span.kind if named else ''}{box.span.microbatch}"
+
+    def path(self, spans: Iterable[Span]) -> tuple[list[float], list[float]]:
+        """A line through each span from its start to its end, below the labels: all x, all y."""
+        x: list[float] = []
+        y: list[float] = []
+        for span in spans:
+            box = self.box(span)
+            x += [box.left, span.end * self.per_second]
+            y += [0.2 * box.top + 0.8 * box.bottom] * 2
+        return x, y
+
+
+def lay_out(timeline: Timeline, *, column_inches: float, end: float) -> Grid:
+    """The grid of a picture that ends at `end` seconds and whose rows have the given width."""
+    ranks = timeline.ranks
+    unit, per_second = readable_unit(end)
+    row_inches = min(_ONE_ROW, _ALL_ROWS / len(ranks))
+    boxes = sum(span.stream == "compute" and span.start < end for span in timeline.spans)
+    return Grid(
+        rows={rank: row for row, rank in enumerate(ranks)},
+        lanes=_lanes({span.stream for span in timeline.spans}, row_inches),
+        chunks=_chunks(timeline.spans),
+        end=end * per_second,
+        unit=unit,
+        per_second=per_second,
+        row_inches=row_inches,
+        column_inches=column_inches,
+        dense=len(ranks) > _DENSE_RANKS or boxes > _DENSE_BOXES,
+    )
+
+
+def picture_end(timeline: Timeline, until: float | None) -> float:
+    """End of the picture in seconds: `until` where given, else that of the timeline.
+
+    Raises:
+        InputError: there is no time to draw.
+    """
+    if timeline.end <= 0.0:
+        raise InputError("cannot draw the timeline: it has no span that takes time")
+    if until is not None and not 0.0 < until < math.inf:
+        raise InputError(f"until={until} s cannot end a picture; allowed: more than 0 s, finite")
+    return timeline.end if until is None else until
+
+
+def readable_unit(seconds: float) -> tuple[str, float]:
+    """Unit in which a length of time reads well, and how many of it make a second."""
+    if seconds >= 1.0:
+        return "s", 1.0
+    return ("ms", 1e3) if seconds >= 1e-3 else ("us", 1e6)
+
+
+def row_names(timeline: Timeline) -> Sequence[str]:
+    """Text beside each row, from the top: the label that `meta` gives a rank, or its number."""
+    labels = rank_labels(timeline)
+    return [textwrap.shorten(labels.get(r, str(r)), 40, placeholder="...") for r in timeline.ranks]
+
+
+def _lanes(streams: set[str], row_inches: float) -> dict[str, tuple[float, float]]:
+    """Top and bottom of each stream within a row of height 1; compute takes most of it.
+
+    In thin rows the communication streams share one lane; the thinnest have no gap between them.
+    """
+    others = [name for name in STREAMS[1:] if name in streams]
+    others += sorted(streams - set(STREAMS))
+    gap = 0.05 if row_inches * DPI >= 12 else 0.0
+    if not others:
+        return {"compute": (gap, 1.0 - gap)}
+    lanes = {"compute": (gap, 0.65)}
+    shared = row_inches < _SHARED_LANE
+    tall = (0.32 - gap) / (1 if shared else len(others))
+    for i, name in enumerate(others):
+        top = 0.68 if shared else 0.68 + i * tall
+        lanes[name] = (top, top + tall)
+    return lanes
+
+
+def _chunks(spans: Iterable[Span]) -> dict[tuple[int, int], int]:
+    """Number of a stage among the stages that its rank computes, by (rank, stage)."""
+    stages: dict[int, set[int]] = {}
+    for span in spans:
+        if _is_chunked(span):
+            stages.setdefault(span.rank, set()).add(span.stage)
+    return {
+        (r, stage): i for r, of_rank in stages.items() for i, stage in enumerate(sorted(of_rank))
+    }
+
+
+def _is_chunked(span: Span) -> bool:
+    return span.stream == "compute" and span.kind in colours.CHUNKED and span.stage >= 0

@@ -1,0 +1,111 @@
+"""The catalog as rows: devices, systems, models, schedules, software."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rich.table import Table
+
+from parsim.report.text.tables import table
+
+Row = dict[str, Any]
+
+
+def catalog_rows(kind: str) -> list[Row]:
+    """Rows of one kind; numbers in SI units with the unit in the name."""
+    return _KINDS[kind]()
+
+
+def catalog_view(rows: list[Row]) -> Table:
+    """A table of the rows."""
+    names = list(rows[0]) if rows else []
+    numeric = [i for i, name in enumerate(names) if isinstance(rows[0][name], int | float)]
+    filled = table(" | ".join(names), right=numeric)
+    for row in rows:
+        filled.add_row(*(_cell(value) for value in row.values()))
+    return filled
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _devices() -> list[Row]:
+    from parsim.cluster.reader import load_catalog
+
+    return [
+        {
+            "id": device.id,
+            "memory_gib": device.memory / 2**30,
+            "bandwidth_gb_per_s": device.memory_bandwidth / 1e9,
+            "peak_tflops": ", ".join(f"{k} {v / 1e12:.4g}" for k, v in device.peak_flops.items()),
+            "name": device.name,
+        }
+        for device in load_catalog().devices.values()
+    ]
+
+
+def _systems() -> list[Row]:
+    from parsim.cluster.reader import load_catalog
+
+    return [
+        {
+            "id": system.id,
+            "device": system.device.id,
+            "devices_per_node": system.devices_per_node,
+            "fabric": system.intra.fabric,
+            "link_gb_per_s": system.intra.bandwidth / 1e9,
+            "node_network_gb_per_s": system.network.node_bandwidth / 1e9 if system.network else 0.0,
+            "name": system.name,
+        }
+        for system in load_catalog().systems.values()
+    ]
+
+
+def _models() -> list[Row]:
+    from parsim.model.reader import load_model_catalog
+    from parsim.model.transformer import build_transformer
+
+    return [
+        {
+            "id": name,
+            "parameters": build_transformer(spec).parameters,
+            "layers": spec.num_layers,
+            "hidden_size": spec.hidden_size,
+            "heads": spec.num_attention_heads,
+            "seq_len": spec.seq_len,
+        }
+        for name, spec in load_model_catalog().items()
+    ]
+
+
+def _schedules() -> list[Row]:
+    from parsim.schedule import CHUNKED, SCHEDULES, V_SHAPED
+
+    chunks = dict.fromkeys(CHUNKED, "v >= 2") | dict.fromkeys(V_SHAPED, "v = 2")
+    return [
+        {
+            "id": name,
+            "chunks": chunks.get(name, "v = 1"),
+            "what": (builder.__doc__ or "").strip().splitlines()[0],
+        }
+        for name, builder in SCHEDULES.items()
+    ]
+
+
+def _software() -> list[Row]:
+    from parsim.cost.software import software_catalog
+
+    return [{"id": n, "description": s.description} for n, s in software_catalog().items()]
+
+
+_KINDS: dict[str, Callable[[], list[Row]]] = {
+    "devices": _devices,
+    "systems": _systems,
+    "models": _models,
+    "schedules": _schedules,
+    "software": _software,
+}

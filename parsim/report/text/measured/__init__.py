@@ -1,0 +1,1 @@
+"""Predictions beside measurements: rows with errors come in, tables for a terminal leave."""

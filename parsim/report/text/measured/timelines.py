@@ -1,0 +1,88 @@
+"""A comparison of two timelines as text: the step, the kinds of action, the ranks, the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from parsim.comparison.timelines import Compared, TimelineComparison
+from parsim.report.text.tables import table
+
+_NUMBERS = "predicted | measured | difference | error"
+_SCATTER = (("median", "median"), ("min", "min"), ("mad", "MAD"))
+
+FEW_RANKS = 8
+"""Most ranks that are printed; of more only that with the largest difference."""
+
+
+def comparison_view(comparison: TimelineComparison) -> RenderableType:
+    """Tables of predicted, measured, difference and error; times of the step with their spread.
+
+    What is 0, or missing, on both sides is left out.
+    """
+    shown = [row for row in comparison.rows if row.predicted or row.measured]
+    step = [row for row in shown if row.rank is None]
+    kinds = [row for row in step if row.quantity.endswith("_mean_s")]
+    return Group(
+        _step_table([row for row in step if row not in kinds], comparison.spread),
+        Text(""),
+        _kind_table(kinds),
+        Text(""),
+        _rank_table(comparison, [row for row in shown if row.rank is not None]),
+        Text(""),
+        Text(comparison.headline),
+    )
+
+
+def _step_table(rows: Iterable[Compared], spread: Mapping[str, Mapping[str, float]]) -> Table:
+    columns = f"whole step | {_NUMBERS} | spread of the measurement"
+    filled = table(columns, right=range(1, 5))
+    for row in rows:
+        filled.add_row(row.quantity, *_numbers(row), _spread(row, spread.get(row.quantity, {})))
+    return filled
+
+
+def _kind_table(rows: Iterable[Compared]) -> Table:
+    filled = table(f"mean length | {_NUMBERS}", right=range(1, 5))
+    for row in rows:
+        name = row.quantity.removesuffix("_mean_s")
+        filled.add_row(name.replace("_exposed", ", exposed"), *_numbers(row))
+    return filled
+
+
+def _rank_table(comparison: TimelineComparison, rows: Iterable[Compared]) -> Table:
+    filled = table(f"per rank | rank | {_NUMBERS}", right=range(1, 6))
+    by_quantity: dict[str, list[Compared]] = {}
+    for row in rows:
+        by_quantity.setdefault(row.quantity, []).append(row)
+    for quantity, alike in by_quantity.items():
+        for i, row in enumerate(_shown(alike)):
+            filled.add_row("" if i else quantity, str(row.rank), *_numbers(row))
+    if len(comparison.pairs) > FEW_RANKS:
+        filled.caption = (
+            f"of {len(comparison.pairs)} ranks the one with the largest difference; --json has all"
+        )
+        filled.caption_justify = "left"
+    return filled
+
+
+def _shown(rows: list[Compared]) -> list[Compared]:
+    if len(rows) <= FEW_RANKS:
+        return rows
+    return [max(rows, key=lambda row: abs(row.difference or 0.0))]
+
+
+def _numbers(row: Compared) -> Iterator[str]:
+    yield row.text(row.predicted)
+    yield row.text(row.measured)
+    yield row.text(row.difference, signed=True)
+    yield row.error_text
+
+
+def _spread(row: Compared, spread: Mapping[str, float]) -> str:
+    """Such as `median 1.234 s, min 1.200 s, MAD 0.012 s, n 20`."""
+    words = [f"{text} {row.text(spread[name])}" for name, text in _SCATTER if name in spread]
+    return ", ".join([*words, *([f"n {spread['n']:.0f}"] if "n" in spread else [])])

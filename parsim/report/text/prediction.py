@@ -1,0 +1,104 @@
+"""A predicted step as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from parsim.report.text.tables import bar, between, numbers, pairs, table
+from parsim.sim.prediction import BUBBLE_DEFINITION, Prediction
+from parsim.units import format_bytes, format_seconds
+
+
+def prediction_view(prediction: Prediction, *, evidence: str = "") -> RenderableType:
+    """One simulated plan: verdict, time, where it goes, memory, what was assumed."""
+    steps = "where the step goes (mean over pipeline ranks)"
+    peak = f"memory at the peak of pipeline rank {prediction.worst_rank}"
+    activations = "activations among it, by what keeps them"
+    return Group(
+        Text(prediction.plan.label(), style="bold"),
+        pairs(_headlines(prediction, evidence)),
+        *_slot_parts(prediction),
+        Text(""),
+        _shares(steps, prediction.breakdown, format_seconds),
+        Text(""),
+        _shares(peak, prediction.memory, format_bytes),
+        Text(""),
+        _shares(activations, prediction.activations, format_bytes),
+        Text(""),
+        Text(BUBBLE_DEFINITION, style="dim"),
+        *(Text(f"note: {note}", style="dim") for note in prediction.notes),
+        *(Text(f"note: {note}", style="dim") for note in prediction.memory_notes),
+    )
+
+
+def _slot_parts(prediction: Prediction) -> list[RenderableType]:
+    """What each kind of node of a mixed cluster does."""
+    if not prediction.rank_uses:
+        return []
+    columns = (
+        "replicas | pp | nodes | device | layers | micro-batches | busy | done at | memory | of"
+    )
+    rows = table(columns, title="who does what", right=range(4, 10))
+    for use in prediction.rank_uses:
+        rows.add_row(
+            numbers(use.replicas),
+            str(use.pipeline_rank),
+            "+".join(use.groups),
+            "+".join(use.devices),
+            str(use.layers),
+            str(use.microbatches),
+            format_seconds(use.busy),
+            format_seconds(use.end),
+            format_bytes(use.peak_allocated),
+            format_bytes(use.usable),
+        )
+    return [Text(""), rows]
+
+
+def _headlines(prediction: Prediction, evidence: str) -> Iterator[tuple[str, str]]:
+    yield from _memory(prediction)
+    seconds = format_seconds(prediction.step_time)
+    pipeline = format_seconds(prediction.pipeline_time)
+    span = format_seconds(prediction.device_span)
+    yield "step time", f"{seconds}  (pipeline phase {pipeline}, longest device span {span})"
+    yield "80 % interval", f"{between(prediction.interval)}: {prediction.interval.basis}"
+    yield "tokens/s", f"{prediction.tokens_per_second:,.0f}"
+    dense = f"{prediction.peak_flops / 1e12:.4g} TFLOP/s dense {prediction.plan.precision}"
+    yield "MFU / HFU", f"{100 * prediction.mfu:.1f} % / {100 * prediction.hfu:.1f} %  of {dense}"
+    over = f"{100 * prediction.bubble_overhead:.1f} % over busy time"
+    yield "bubble", f"{100 * prediction.bubble_fraction:.1f} % of the pipeline phase ({over})"
+    if evidence:
+        yield "evidence", evidence
+
+
+def _memory(prediction: Prediction) -> Iterator[tuple[str, str]]:
+    """Whether the plan fits, and what its peak is made of."""
+    worst = prediction.fullest_rank if prediction.rank_uses else None
+    peak = worst.peak_allocated if worst else max(prediction.peak_allocated)
+    usable = prediction.usable
+    fits = "fits" if peak <= usable else f"does NOT fit, {format_bytes(peak - usable)} too much"
+    devices = f" ({'+'.join(worst.devices)})" if worst else ""
+    where = f"rank {prediction.worst_rank}{devices}"
+    yield "memory", f"{format_bytes(peak)} of {format_bytes(usable)} on {where}: {fits}"
+    low, high = (format_bytes(end) for end in prediction.peak_interval)
+    reserved = format_bytes(max(prediction.peak_reserved))
+    yield (
+        "",
+        f"allocated (what must fit), 80 % {low} to {high} ({prediction.memory_basis}); reserved "
+        f"by the allocator {reserved}, context {format_bytes(prediction.context)}",
+    )
+
+
+def _shares(title: str, parts: Mapping[str, float], form: Callable[[float], str]) -> Table:
+    rows = table("part | amount | share | ", title=title, right=(1, 2))
+    total = sum(parts.values()) or 1.0
+    for name, value in parts.items():
+        if value <= 1e-9 * total:  # nothing, or what rounding left
+            continue
+        share = value / total
+        rows.add_row(name.replace("_", " "), form(value), f"{100 * share:.1f} %", bar(share))
+    return rows

@@ -1,0 +1,122 @@
+"""What a run measured beside what was predicted, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from parsim.report.text.tables import percent, table
+from parsim.units import format_bytes, format_seconds
+
+
+def run_view(document: dict[str, Any], out: str) -> RenderableType:
+    """Step time, memory and loss of a run; errors are (predicted - measured) / measured."""
+    predicted, measured, error = (document[name] for name in ("predicted", "measured", "error"))
+    step = measured["step_time_s"]
+    filled = table(" | predicted | measured | error", right=(1, 2, 3))
+    filled.add_row(
+        "step time (median)",
+        format_seconds(predicted["step_time_s"]),
+        format_seconds(step["median"]) if step["n"] else "",
+        percent(error["step_time"], signed=True) if step["n"] else "",
+    )
+    filled.add_row(
+        "peak allocated",
+        format_bytes(max(predicted["peak_allocated_bytes"])),
+        format_bytes(max(measured["peak_allocated_bytes"])),
+        percent(error["peak_memory"], signed=True),
+    )
+    loss = measured["loss"]
+    lines = [
+        *_timed(measured),
+        f"bubble {percent(measured['bubble_fraction'])}; loss {_loss(loss[0])} -> "
+        f"{_loss(loss[-1])} over {len(loss)} steps",
+        _load(measured.get("expert_load")),
+        f"recording a step costs {percent(measured['recording_cost'], signed=True)} of its time",
+        _verified(document["verify"]),
+        f"device: {document['device']}; written to {out}, the curve of the loss as loss.png",
+    ]
+    return Group(filled, *(Text(line) for line in lines if line))
+
+
+def diverged(losses: Sequence[float | None], ranks: Sequence[int] = ()) -> str:
+    """What to say of losses that are infinite or undefined, null in JSON; empty if none is.
+
+    `ranks` are those whose own loss was, at the first such step.
+    """
+    lost = [step for step, loss in enumerate(losses) if loss is None]
+    if not lost:
+        return ""
+    where = f" on rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else ""
+    return (
+        f"the training failed: the loss is infinite or undefined at {len(lost)} of {len(losses)} "
+        f"steps, first at step {lost[0]}{where}; look at the text that it trains on and at the "
+        f"plan's precision; --verify compares its gradients with one process's"
+    )
+
+
+def _loss(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.4f}"
+
+
+def _timed(measured: dict[str, Any]) -> Iterator[str]:
+    """The steps that were timed; training that went on from a checkpoint may have left none."""
+    step, restarts = measured["step_time_s"], measured["restarts"]
+    if restarts:
+        times = "once" if restarts == 1 else f"{restarts} times"
+        yield f"the ranks were started again {times}; steps before that are not timed"
+    if not step["n"]:
+        yield "no step is timed: none was left behind the warm-up (n = 0)"
+        return
+    yield (
+        f"step time: least {format_seconds(step['min'])}, deviation {format_seconds(step['mad'])} "
+        f"over {step['n']} steps"
+    )
+    yield f"{measured['tokens_per_s']:,.0f} tokens/s, MFU {percent(measured['mfu'])}"
+
+
+def _load(load: dict[str, float] | None) -> str:
+    if load is None:
+        return ""
+    return (
+        f"experts: the busiest of the ranks that share a layer's got {load['mean']:.2f} times the "
+        f"mean of tokens (worst layer {load['max']:.2f}); predicted: {load['assumed']:.2f}"
+    )
+
+
+def _verified(verification: dict[str, Any] | None) -> str:
+    if verification is None:
+        return ""
+    gradient, loss = (_error(verification[f"max_{name}_error"]) for name in ("gradient", "loss"))
+    return (
+        f"verified against {verification['reference']}: largest gradient error {gradient} "
+        f"({verification['parameter'] or 'none'}; at most {verification['bound']:.1e}), "
+        f"loss error {loss} (at most {verification['loss_bound']:.1e})"
+    )
+
+
+def verdict(verification: dict[str, Any]) -> str:
+    """What is wrong with a run whose verification is not within its bound."""
+    gradient, loss = (_error(verification[f"max_{name}_error"]) for name in ("gradient", "loss"))
+    return (
+        f"verification failed: the gradient of {verification['parameter'] or 'no parameter'} is "
+        f"off by {gradient} and the loss by {loss} from {verification['reference']}; allowed: "
+        f"{verification['bound']:.1e} and {verification['loss_bound']:.1e}; this plan trains "
+        f"wrongly on this machine: use another plan, and report this one with its run.json"
+    )
+
+
+def _error(value: float | None) -> str:
+    return "an infinite or undefined number" if value is None else f"{value:.1e}"
+
+
+def residuals_view(document: dict[str, Any]) -> RenderableType:
+    """How far a calibration's constants are from what was measured, per kind."""
+    filled = table("|predicted / measured - 1| | n | median | p90 | max", right=(1, 2, 3, 4))
+    for name, errors in (pair for part in document["residuals"].values() for pair in part.items()):
+        shares = (percent(errors[key]) for key in ("median", "p90", "max"))
+        filled.add_row(name, str(errors["n"]), *shares)
+    return filled

@@ -1,0 +1,82 @@
+"""A search's ranked plans as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from parsim.planner.result import SearchResult
+from parsim.report.text.tables import between, table
+from parsim.units import format_bytes, format_seconds
+
+TIED = (
+    "1= marks {} plans in one another's 80 % interval with the fastest: measure them to tell them "
+    "apart (parsim run), or choose among them by memory"
+)
+MOST_REASONS = 3
+"""Reasons for illegal plans that are printed; `--json` has all."""
+
+
+def search_view(result: SearchResult, *, evidence: str = "") -> RenderableType:
+    """The ranked plans, what was refused and why, and how far the search went."""
+    ties = sum(ranked.tied for ranked in result.plans)
+    return Group(
+        _plans(result, ties),
+        Text(""),
+        *(Text(line) for line in _lines(result, ties, evidence)),
+        Text(result.optimality, style="dim"),
+    )
+
+
+def _plans(result: SearchResult, ties: int) -> Table:
+    columns = "# | plan | step time | 80 % interval | tokens/s | MFU | bubble | peak memory"
+    rows = table(columns, right=(0, 2, 3, 4, 5, 6, 7))
+    for number, ranked in enumerate(result.plans, start=1):
+        rows.add_row(
+            "1=" if ranked.tied and ties > 1 else str(number),
+            ranked.plan.label(),
+            format_seconds(ranked.step_time),
+            between(ranked.interval),
+            f"{ranked.tokens_per_second:,.0f}",
+            f"{100 * ranked.mfu:.1f} %",
+            f"{100 * ranked.bubble_fraction:.1f} %",
+            format_bytes(ranked.peak_allocated),
+        )
+    return rows
+
+
+def _lines(result: SearchResult, ties: int, evidence: str) -> Iterator[str]:
+    """What became of all plans, and what the ranks of the best rest on."""
+    counts = result.counts
+    limits = " or ".join(dict.fromkeys(format_bytes(limit) for limit in result.limits))
+    placed = f"{counts['placed']:,} placements, of these " if "placed" in counts else ""
+    yield (
+        f"{counts['enumerated']:,} plans: {counts['illegal']:,} illegal, {placed}"
+        f"{counts['out_of_memory']:,} out of memory (limit {limits}), "
+        f"{counts['evaluated']:,} ranked"
+    )
+    yield from _refusals(result)
+    if evidence:
+        yield f"evidence: {evidence}"
+    if result.plans and result.plans[0].interval.basis:
+        yield f"interval of 1: {result.plans[0].interval.basis}"
+    if ties > 1:
+        yield TIED.format(ties)
+
+
+def _refusals(result: SearchResult) -> Iterator[str]:
+    """The most frequent reasons why plans are illegal."""
+    reasons = sorted(result.illegal_reasons.items(), key=lambda reason: -reason[1])
+    for message, count in reasons[:MOST_REASONS]:
+        yield f"illegal, {count:,} {_plans_word(count)}: {message}"
+    rest = [count for _, count in reasons[MOST_REASONS:]]
+    if rest:
+        total = sum(rest)
+        yield f"illegal, {total:,} {_plans_word(total)}: other reasons ({len(rest)}; see --json)"
+
+
+def _plans_word(count: int) -> str:
+    return "plan" if count == 1 else "plans"

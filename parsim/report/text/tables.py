@@ -1,0 +1,73 @@
+"""What all tables for people share: the table itself, numbers as text, and the console."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from parsim.sim.confidence.interval import Interval
+from parsim.units import format_seconds
+
+BAR = 28
+"""Width of a whole share's bar, characters."""
+
+
+def table(columns: str, *, title: str | None = None, right: Iterable[int] = ()) -> Table:
+    """A borderless table with columns `a | b | c`; those numbered in `right` are right-aligned."""
+    empty = Table(title=title, box=None, pad_edge=False, title_justify="left", title_style="bold")
+    for i, name in enumerate(columns.split(" | ")):
+        empty.add_column(name, justify="right" if i in set(right) else "left", no_wrap=i == 0)
+    return empty
+
+
+def pairs(rows: Iterable[tuple[str, str]], *, title: str | None = None) -> Table:
+    """Names and values, without a head."""
+    filled = table(" | ", title=title)
+    for name, value in rows:
+        filled.add_row(name, value)
+    return filled
+
+
+def bar(share: float) -> str:
+    """A share as a bar of characters."""
+    return "█" * round(BAR * share)
+
+
+def numbers(ascending: Sequence[int], separator: str = ", ") -> str:
+    """Ascending numbers in runs: 0-3, 8."""
+    runs: list[list[int]] = []
+    for number in ascending:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return separator.join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def between(interval: Interval) -> str:
+    """An interval as text: 39.942 to 46.240 s, with the unit once where both ends have the same."""
+    low, high = format_seconds(interval.low), format_seconds(interval.high)
+    number, _, unit = low.rpartition(" ")
+    return f"{number if high.endswith(f' {unit}') else low} to {high}"
+
+
+def percent(value: float | None, signed: bool = False) -> str:
+    """A fraction as percent text; a dash where there is none."""
+    if value is None:
+        return "-"
+    return f"{100 * value:+.1f} %" if signed else f"{100 * value:.1f} %"
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that wraps at the terminal's width, or at 160 columns in a pipe or file.
+
+    Texts of the user's files are printed as they are: `[x]` is no markup, `:x:` no emoji.
+    """
+    terminal = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if terminal.is_terminal:
+        return terminal
+    return Console(
+        stderr=stderr, highlight=False, markup=False, emoji=False, width=160, no_color=True
+    )

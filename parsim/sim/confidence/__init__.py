@@ -1,0 +1,1 @@
+"""How sure a prediction is: a step's parts come in, an 80 % interval and its basis leave."""

@@ -1,0 +1,158 @@
+"""How sure a predicted step time is: an 80 % interval from the errors of published runs.
+
+    low, high = t (exp(-z_low), exp(z_high)),   z = sqrt( (q scale)^2 + sum of added^2 )
+
+q is the 80 % quantile of the errors' size in the nearest group that was measured: this device
+under this software (of this release, where one is stated), else the device under any software, else
+the software on any device, else all runs. `scale` says how hard the plan is to predict: what the
+host paces, what collectives expose, 8-bit products, memory near its limit. What the plan at hand
+has beyond that group is added: an unmeasured device, software, release or system, sizes outside of
+the measured ones, and on a calibrated machine what its calibration left open in the kernels and
+collectives of this very plan. All figures: `sim/confidence/known_errors.py`.
+
+Leaves out: that errors of plans for one model and machine go together, so that the difference of
+two plans is surer than either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import exp, hypot
+
+from parsim.cost.coverage import kernel_spread
+from parsim.cost.exchange_spread import exchange_spread
+from parsim.cost.job import Job
+from parsim.cost.software import GENERIC
+from parsim.cost.step.stages import LayerTable
+from parsim.plan import Plan
+from parsim.sim.confidence.known_errors import (
+    ANY,
+    CALIBRATED,
+    Errors,
+    NearestGroup,
+    Standing,
+    distance,
+    outside,
+    shipped_errors,
+)
+from parsim.sim.confidence.step_parts import parts_of
+
+COVERAGE = 0.8
+"""Share of measured steps that is to lie inside."""
+Z80 = 1.2816
+"""Half of an 80 % interval in standard deviations."""
+WORTH = 0.05
+"""Distances and half widths (ln) below this are not worth a word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """Bounds of a predicted quantity, in its unit, and in words what they rest on."""
+
+    low: float
+    high: float
+    basis: str
+
+    def covers(self, value: float) -> bool:
+        """Whether a measured value lies inside."""
+        return self.low <= value <= self.high
+
+    def to_json(self) -> list[float]:
+        """[low, high]."""
+        return [self.low, self.high]
+
+
+def sizes_of(job: Job, plan: Plan) -> dict[str, float]:
+    """The sizes that say how far a plan is from measured ones."""
+    return {
+        "devices": float(plan.world_size),
+        "hidden_size": float(job.model.border // job.model.tokens),
+        "seq_len": float(job.model.tokens),
+        "microbatch_tokens": plan.microbatch_size * job.model.tokens / plan.cp,
+    }
+
+
+def standing_of(
+    job: Job, plan: Plan, layers: LayerTable, breakdown: Mapping[str, float], peak: float
+) -> Standing:
+    """What an interval needs to know of one plan; the arguments are those of `parts_of`."""
+    parts = parts_of(job, plan, layers, breakdown, peak)
+    return Standing(
+        device=job.device.id,
+        software=job.practice,
+        system=job.system.stands_for or job.system.id,
+        calibrated=job.device.calibrated,
+        generic=job.software.id == GENERIC,
+        sizes=sizes_of(job, plan),
+        parts=parts,
+        kernels=(1.0 - parts.exchange) * kernel_spread(job, plan),
+        exchange=exchange_spread(job, plan, within=parts.within, after=parts.after),
+    )
+
+
+def step_interval(standing: Standing, step_time: float, errors: Errors | None = None) -> Interval:
+    """The 80 % interval of a predicted step time, seconds."""
+    errors = errors or shipped_errors()
+    nearest = errors.nearest(standing)
+    unseen = hypot(*_added(standing, nearest, errors).values())
+    calibrated = nearest.group.device == CALIBRATED
+    scales = (
+        1.0 if calibrated else errors.scale(standing.parts, slower=slower)
+        for slower in (False, True)
+    )
+    low, high = (hypot(nearest.group.half * scale, unseen) for scale in scales)
+    basis = "; ".join(_basis(standing, nearest, errors))
+    return Interval(low=step_time * exp(-low), high=step_time * exp(high), basis=basis)
+
+
+def _added(standing: Standing, nearest: NearestGroup, errors: Errors) -> dict[str, float]:
+    """Halves of 80 % intervals, ln, by what the nearest group has not seen."""
+    links_known = nearest.system and not standing.calibrated
+    return {
+        "device": 0.0 if nearest.device else errors.unknown_device,
+        "software": errors.software(nearest.software),
+        "release": 0.0 if nearest.release else errors.other_release,
+        "system": 0.0 if links_known else Z80 * standing.exchange,
+        "kernels": Z80 * standing.kernels,
+        "sizes": errors.reach * distance(standing.sizes, nearest.group.ranges),
+    }
+
+
+def _basis(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterator[str]:
+    """What people should know of where the interval came from."""
+    group = nearest.group
+    if group.device == CALIBRATED:
+        yield f"{group.n} runs on calibrated machines"
+    else:
+        device = "any device" if group.device == ANY else group.device
+        software = "any software" if group.software == ANY else group.software
+        release = "" if group.release == ANY else f" {group.release}"
+        yield f"{group.n} published runs of {device} under {software}{release}"
+    if not nearest.device:
+        yield f"none of {standing.device}"
+    if nearest.software == "elsewhere":
+        yield f"none of it under {standing.software}"
+    if nearest.software == "generic":
+        yield f"software {standing.software}: generic assumptions"
+    if not nearest.release:
+        yield f"none of release {standing.release}"
+    yield from _distant(standing, nearest, errors)
+
+
+def _distant(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterator[str]:
+    """Links, kernels and sizes that were not measured."""
+    added = _added(standing, nearest, errors)
+    if added["system"] > 0.0 and not nearest.system:
+        yield f"no run on system {standing.system}: its links add {_percent(added['system'])}"
+    elif added["system"] > 0.01:
+        yield f"its collectives add {_percent(added['system'])}"
+    if added["kernels"] > 0.01:
+        yield f"kernels away from the calibrated ones add {_percent(added['kernels'])}"
+    for name, factor in outside(standing.sizes, nearest.group.ranges).items():
+        if factor > 1.0 + WORTH:
+            yield f"{name} a factor {factor:.1f} outside of theirs"
+
+
+def _percent(half: float) -> str:
+    return f"{100.0 * half:.1f} %"

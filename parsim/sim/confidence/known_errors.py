@@ -1,0 +1,217 @@
+"""What measured runs say about the errors of predictions: the figures of `interval.json`.
+
+Errors are log(measured / predicted), in units of a scale that says how hard a plan is to predict:
+
+    scale^2 = sum over parts of (weight x share)^2      parts as in `sim/confidence/step_parts.py`
+
+The scale's weights are one set for all runs; a group's quantiles say how well its device and
+software are known. Computed from every shipped run (`fitting/intervals/figures.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from math import hypot, log
+from typing import Any
+
+from parsim.sim.confidence.step_parts import Parts
+
+ANY = "any"
+"""Device or software of the figures over all of them."""
+CALIBRATED = "calibrated"
+"""Device of the figures of machines that were calibrated before they were predicted."""
+SLOWER = ("skew", "pressed")
+"""Parts that make steps longer and never shorter: they widen the upper half alone."""
+
+Sizes = Mapping[str, float]
+Range = tuple[float, float]
+Key = tuple[str, str, str]
+"""Device, software and release of a group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Scaled errors of the measured runs of one device and software, maybe of one release.
+
+    `half` is the 80 % quantile of their size, corrected for few runs; that of CALIBRATED is of
+    plain log errors. `ranges` of each size frame the runs, `systems` are theirs.
+    """
+
+    device: str
+    software: str
+    release: str = ANY
+    n: int
+    half: float
+    ranges: Mapping[str, Range]
+    systems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryGroup:
+    """Errors of measured peaks of one software in one recompute mode, log(measured / predicted).
+
+    `half` is the 80 % quantile of plain log errors, corrected as a `Group`'s; `ranges` frame the
+    sizes of the runs.
+    """
+
+    software: str
+    recompute: str
+    n: int
+    half: float
+    ranges: Mapping[str, Range]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What an interval needs to know of a plan on a machine.
+
+    `device`, `software` and `system` name what its constants are for; `generic` says that nobody
+    described the software. `kernels` and `exchange` are standard deviations of the logarithm of the
+    step by what a calibration has left open in kernels, and by how sure collectives are.
+    `release` is the software's, where it is known.
+    """
+
+    device: str
+    software: str
+    system: str
+    release: str = ""
+    calibrated: bool
+    generic: bool
+    sizes: Sizes
+    parts: Parts
+    kernels: float = 0.0
+    exchange: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearestGroup:
+    """The measured group nearest to a plan, and what of the plan it has seen.
+
+    `software` is "measured" here, "elsewhere" (described, no run on this device) or "generic".
+    `release` is False only where one is stated and the software's runs are of other ones.
+    """
+
+    group: Group
+    device: bool
+    software: str
+    system: bool
+    release: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """All groups, the scale's weights, and the log errors that each kind of distance adds.
+
+    `unknown_device` and `unknown_software` are what predicting the runs with another device's or
+    with the generic stack's constants added, `unseen_software` what fitting a described stack's
+    constants without its runs did, `other_release` what releases of one software differ by; `reach`
+    is per factor e outside of the ranges, `memory_reach` that of peaks. All are halves of 80 %
+    intervals.
+    """
+
+    groups: Mapping[Key, Group]
+    unknown_device: float
+    unknown_software: float
+    unseen_software: float
+    other_release: float
+    reach: float
+    memory_reach: float = 0.0
+    memory: Mapping[tuple[str, str], MemoryGroup] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=lambda: {"kernels": 1.0})
+
+    def scale(self, parts: Parts, *, slower: bool) -> float:
+        """How hard a plan is to predict: of its upper half (`slower`) or its lower one."""
+        return scale(self.weights, parts, slower=slower)
+
+    def nearest(self, standing: Standing) -> NearestGroup:
+        """The group of this device under this software, else of one of them, else of all."""
+        if standing.calibrated and (CALIBRATED, ANY, ANY) in self.groups:
+            group = self.groups[CALIBRATED, ANY, ANY]
+            return NearestGroup(group=group, device=True, software="measured", system=True)
+        elsewhere = "generic" if standing.generic else "elsewhere"
+        for key, device, software in (
+            ((standing.device, standing.software, standing.release), True, "measured"),
+            ((standing.device, standing.software, ANY), True, "measured"),
+            ((standing.device, ANY, ANY), True, elsewhere),
+            ((ANY, standing.software, ANY), False, "measured"),
+        ):
+            if key in self.groups:
+                return self._compared(self.groups[key], standing, device, software)
+        return self._compared(self.groups[ANY, ANY, ANY], standing, False, elsewhere)
+
+    def _compared(
+        self, group: Group, standing: Standing, device: bool, software: str
+    ) -> NearestGroup:
+        """A group, and what of the plan it has seen."""
+        measured = {key[2] for key in self.groups if key[1] == standing.software} - {ANY}
+        return NearestGroup(
+            group=group,
+            device=device,
+            software=software,
+            system=standing.system in group.systems,
+            release=not standing.release or not measured or standing.release in measured,
+        )
+
+    def software(self, knowledge: str) -> float:
+        """What is added for software that was not measured; generic is never the surer one."""
+        unseen = {"measured": 0.0, "elsewhere": self.unseen_software}
+        return unseen.get(knowledge, max(self.unknown_software, self.unseen_software))
+
+
+def scale(weights: Mapping[str, float], parts: Parts, *, slower: bool) -> float:
+    """Sqrt of the sum over parts of (weight x share)^2."""
+    shares = ((name, weight) for name, weight in weights.items() if slower or name not in SLOWER)
+    return hypot(*(weight * parts.value(name) for name, weight in shares))
+
+
+def distance(sizes: Sizes, ranges: Mapping[str, Range]) -> float:
+    """Ln of the factors by which sizes lie outside of their ranges, root of the sum of squares."""
+    return hypot(*(log(factor) for factor in outside(sizes, ranges).values()))
+
+
+def outside(sizes: Sizes, ranges: Mapping[str, Range]) -> dict[str, float]:
+    """The factor, above 1, by which each size lies outside of its range."""
+    factors = {
+        name: max(low / sizes[name], sizes[name] / high) for name, (low, high) in ranges.items()
+    }
+    return {name: factor for name, factor in factors.items() if factor > 1.0}
+
+
+@cache
+def shipped_errors() -> Errors:
+    """The figures of `interval.json`."""
+    text = (files("parsim.sim.confidence") / "interval.json").read_text(encoding="utf-8")
+    return read_errors(json.loads(text))
+
+
+def read_errors(document: Mapping[str, Any]) -> Errors:
+    """What `interval.json` holds."""
+    groups = {}
+    for entry in document["groups"]:
+        systems = tuple(entry["systems"])
+        group = Group(**{**entry, "ranges": _ranges(entry), "systems": systems})
+        groups[group.device, group.software, group.release] = group
+    figures = {name: float(document[name]) for name in ADDED}
+    weights = {name: float(value) for name, value in document["weights"].items()}
+    peaks = [MemoryGroup(**{**entry, "ranges": _ranges(entry)}) for entry in document["memory"]]
+    memory = {(group.software, group.recompute): group for group in peaks}
+    return Errors(groups=groups, weights=weights, memory=memory, **figures)
+
+
+def _ranges(entry: Mapping[str, Any]) -> dict[str, Range]:
+    return {name: (float(low), float(high)) for name, (low, high) in entry["ranges"].items()}
+
+
+ADDED = (
+    "unknown_device",
+    "unknown_software",
+    "unseen_software",
+    "other_release",
+    "reach",
+    "memory_reach",
+)
+"""Names of the figures that distances from measured runs add, one each for all groups."""

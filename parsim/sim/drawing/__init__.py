@@ -1,0 +1,1 @@
+"""Timelines of a simulated step: finish times come in, spans and memory curves leave."""

@@ -1,0 +1,76 @@
+"""What each rank holds over the time of one simulated plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsim.cost.step.stages import layer_counts
+from parsim.cost.step.step import stage_cut
+from parsim.schedule import Kind
+from parsim.sim.drawing.placed_actions import Placed
+from parsim.sim.memory.categories import stage_kept
+from parsim.sim.recurrence.evaluate import Evaluation
+from parsim.sim.step.split_backward import frees_before_weights, kept_for_weights
+from parsim.timelines.timeline import MemoryCurve
+
+
+def memory_curves(
+    evaluation: Evaluation, number: int, placed: list[Placed]
+) -> Iterator[MemoryCurve]:
+    """Draw a class: static bytes, and what each forward keeps until its backward ends; of I, W's.
+
+    Logits, temporary and communication buffers stand on top while actions run, so that the
+    highest point is the predicted peak and the end is back at the static bytes.
+    """
+    step, memory = evaluation.step, evaluation.memory_of(number)
+    group, schedule, table = step.group(0, number), step.schedule(number), step.pricing.table
+    job, layers = step.job_on(group), step.pricing.layers(group)
+    kept = stage_kept(layers, layer_counts(job.model, stage_cut(job, table)))[:, 0]
+    peak, static = memory.peak[:, 0], memory.static[:, 0]
+    frees = frees_before_weights(job, table, schedule)
+    after = kept_for_weights(job, table, layers)[:, 0] if frees else kept
+    for rank in range(schedule.pp):
+        stages = list(schedule.stages_on(rank))
+        mine = [item for item in placed if item.rank == rank]
+        times, counts = _in_flight(mine, stages, frees=frees)
+        kept_now = counts @ np.concatenate([kept[stages], after[stages]])
+        buffers = float(peak[rank] - static[rank] - kept_now.max())
+        on_top = np.where(times < times[-1], buffers, 0.0)
+        level = float(static[rank]) + kept_now + on_top
+        yield MemoryCurve(
+            rank=rank,
+            times=tuple(times.tolist()),
+            bytes=tuple(level.tolist()),
+            static=float(static[rank]),
+            activations=tuple(kept_now.tolist()),
+        )
+
+
+def _in_flight(
+    placed: list[Placed], stages: list[int], *, frees: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Micro-batches in flight on each stage over time, zero before the first action.
+
+    Behind the stages' columns are those of micro-batches that wait for their W only, where I frees
+    what W does not need. Whole numbers, so that nothing is left over at the end; what ends at a
+    moment is freed before what starts then.
+    """
+    changes: list[tuple[float, int, int]] = []
+    for item in placed:
+        kind, chunk = item.action.kind, stages.index(item.action.stage)
+        waiting = len(stages) + chunk
+        if kind == Kind.F:
+            changes.append((item.start, 1, chunk))
+        elif kind == Kind.I and frees:
+            changes += [(item.end, -1, chunk), (item.end, 1, waiting)]
+        elif kind != Kind.I:
+            changes.append((item.end, -1, waiting if kind == Kind.W and frees else chunk))
+    changes.sort()
+    steps = np.zeros((len(changes) + 1, 2 * len(stages)))
+    for i, (_, change, column) in enumerate(changes, start=1):
+        steps[i, column] = change
+    times = np.array([0.0, *(time for time, _, _ in changes)])
+    return times, steps.cumsum(axis=0)

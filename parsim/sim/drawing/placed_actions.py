@@ -1,0 +1,69 @@
+"""Actions of one class of replicas with their ranks and times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from parsim.schedule import Action
+from parsim.sim.recurrence.evaluate import Evaluation
+from parsim.sim.recurrence.maxplus import ClassTimes
+from parsim.sim.step.compiled_schedule import KINDS
+from parsim.sim.step.schedule_costs import action_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An action with its rank and times.
+
+    Its rank is free for it from `ready` on. It computes from `start` to `end`; its rank is free
+    for the next one at `free`, which is later where sends block; its message, of `hop` seconds, is
+    there at `arrival`. `cause` is the action whose result it waited for.
+    """
+
+    action: Action
+    rank: int
+    ready: float
+    start: float
+    end: float
+    free: float
+    arrival: float
+    hop: float
+    cause: Action | None
+
+
+def placed_actions(evaluation: Evaluation, number: int) -> Iterator[Placed]:
+    """Walk the ranks of a class in order; start = max(previous end, arrival) as in the recurrence.
+
+    Never end - duration: that rounds, and a span could start before the one that it waits for.
+    """
+    compiled, costs = evaluation.step.compiled[number], evaluation.step.column(number)
+    finish = evaluation.runs[number].finish
+    if finish is None:
+        raise RuntimeError("a timeline needs evaluate(..., keep=True)")
+    ends = finish[:, 0]
+    hop = ClassTimes.of(compiled, costs).hop[:, 0]
+    arrival = ends if costs.blocking_p2p else ends + hop[compiled.duration_class]
+    heard = np.concatenate([[0.0], arrival])[compiled.source]
+    rows = compiled.schedule.ranks
+    flat = [action for row in rows for action in row]
+    at_position = dict(zip(compiled.position.tolist(), flat, strict=False))
+    seconds = action_seconds(costs)
+    positions = iter(compiled.position.tolist())
+    for rank, row in enumerate(rows):
+        clock = 0.0
+        for action, position in zip(row, positions, strict=False):
+            ready, start, clock = clock, max(clock, float(heard[position])), float(ends[position])
+            yield Placed(
+                action=action,
+                rank=rank,
+                ready=ready,
+                start=start,
+                end=start + float(seconds[action.kind][action.stage, 0]),
+                free=clock,
+                arrival=float(arrival[position]),
+                hop=float(hop[action.stage * KINDS + action.kind]),
+                cause=at_position.get(int(compiled.source[position]) - 1),
+            )

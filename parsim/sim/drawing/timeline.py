@@ -1,0 +1,165 @@
+"""The timeline of one simulated plan: spans, messages, memory curves, critical path.
+
+Each class of replicas has its lanes, one class below the other: lane c x pp + r is pipeline rank r
+of class c. With equal nodes and batches that is one class, whose lanes are the pipeline ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from parsim.schedule import Kind
+from parsim.sim.drawing.critical_path import critical_path
+from parsim.sim.drawing.exchange_spans import exchange_spans
+from parsim.sim.drawing.memory_curves import memory_curves
+from parsim.sim.drawing.placed_actions import Placed, placed_actions
+from parsim.sim.drawing.task_spans import task_spans
+from parsim.sim.recurrence.evaluate import Evaluation
+from parsim.sim.step.exchanges import class_exchanges, routed_shares
+from parsim.sim.step.lanes import lane_labels, lanes_in_words
+from parsim.sim.step.priced_step import PricedStep, prices_of
+from parsim.sim.step.schedule_costs import exposed_seconds
+from parsim.timelines.kinds import SpanKind, Stream
+from parsim.timelines.timeline import Flow, Span, Timeline, ordered
+
+_Key = tuple[int, str, int, int]
+"""Rank, kind, stage and micro-batch of a span."""
+
+
+_MESSAGES = {
+    True: (SpanKind.SEND_F, SpanKind.RECV_F),
+    False: (SpanKind.SEND_B, SpanKind.RECV_B),
+}
+"""What a message is called where it is sent and where it arrives: ahead, and back."""
+
+
+class _Lanes(NamedTuple):
+    """A class of replicas: its number, the first of its lanes, its actions."""
+
+    number: int
+    first: int
+    actions: list[Placed]
+
+
+def build_timeline(evaluation: Evaluation) -> Timeline:
+    """Draw what tier B computed for a plan."""
+    step = evaluation.step
+    classes = [
+        _Lanes(number, number * step.plan.pp, list(placed_actions(evaluation, number)))
+        for number in range(step.num_classes)
+    ]
+    spans = [span for lanes in classes for span in _class_spans(step, lanes)]
+    spans += task_spans(step.program, prices_of(step.costs), evaluation.end, evaluation.clock)
+    spans += _growth_spans(evaluation)
+    in_order = ordered(spans)
+    index = {_key(span): i for i, span in enumerate(in_order)}
+    last = int(evaluation.clock.max(axis=0).argmax())
+    return Timeline(
+        spans=in_order,
+        flows=tuple(_flows(step, in_order, index)),
+        memory=tuple(
+            replace(curve, rank=lanes.first + curve.rank)
+            for lanes in classes
+            for curve in memory_curves(evaluation, lanes.number, lanes.actions)
+        ),
+        critical=tuple(
+            index[_action_key(item, classes[last].first)]
+            for item in critical_path(classes[last].actions)
+        ),
+        meta=_meta(evaluation),
+    )
+
+
+def _class_spans(step: PricedStep, lanes: _Lanes) -> Iterator[Span]:
+    """Actions of a class, exchanges inside them, and messages between them."""
+    exposed = exposed_seconds(step.column(lanes.number))
+    actions = [
+        Span(
+            rank=lanes.first + item.rank,
+            stream=Stream.COMPUTE,
+            kind=item.action.kind.name,
+            start=item.start,
+            end=item.end,
+            stage=item.action.stage,
+            microbatch=item.action.microbatch,
+            exposed=float(exposed[item.action.kind][item.action.stage, 0]),
+        )
+        for item in lanes.actions
+    ]
+    yield from actions
+    group = step.group(0, lanes.number)
+    routed = None
+    if step.plan.ep * step.plan.etp > 1:
+        routed = routed_shares(step.job_on(group), step.plan, step.pricing.layers(group))
+    yield from exchange_spans(actions, class_exchanges(step, lanes.number), routed)
+    yield from _message_spans(step, lanes)
+
+
+def _message_spans(step: PricedStep, lanes: _Lanes) -> Iterator[Span]:
+    """A message on the lanes of both ranks, and what each of them waits for it.
+
+    The sender waits only where sends block; the receiver from when it has nothing else to do.
+    """
+    stage_rank = step.schedule(lanes.number).stage_rank
+    ready = {(item.action.stage, item.action.kind == Kind.F, item.action.microbatch): item.ready
+             for item in lanes.actions if item.action.kind != Kind.W}  # fmt: skip
+    for item in lanes.actions:
+        if item.hop <= 0.0:
+            continue
+        stage, kind, microbatch = item.action
+        ahead = kind == Kind.F
+        target, kinds = stage + (1 if ahead else -1), _MESSAGES[ahead]
+        begin, end = item.end, item.arrival
+        blocked = end - begin if step.costs.blocking_p2p else 0.0
+        sender, receiver = lanes.first + item.rank, lanes.first + stage_rank[target]
+        yield Span(sender, Stream.SEND, kinds[0], begin, end, stage, microbatch, blocked)
+        waited = max(0.0, end - max(begin, ready[target, ahead, microbatch]))
+        yield Span(receiver, Stream.RECV, kinds[1], begin, end, target, microbatch, waited)
+
+
+def _growth_spans(evaluation: Evaluation) -> Iterator[Span]:
+    """What the whole step grows by, behind everything else."""
+    updated, end = evaluation.updated, evaluation.step_time
+    if end > updated:
+        for lane in range(evaluation.step.num_classes * evaluation.step.plan.pp):
+            yield Span(lane, Stream.COMPUTE, SpanKind.STRAGGLER, updated, end)
+
+
+def _key(span: Span) -> _Key:
+    return (span.rank, span.kind, span.stage, span.microbatch)
+
+
+def _action_key(item: Placed, first: int) -> _Key:
+    action = item.action
+    return (first + item.rank, action.kind.name, action.stage, action.microbatch)
+
+
+def _flows(step: PricedStep, spans: tuple[Span, ...], index: dict[_Key, int]) -> Iterator[Flow]:
+    """Arrows from each send to its receive."""
+    stage_rank, pp = step.schedule(0).stage_rank, step.plan.pp
+    for i, span in enumerate(spans):
+        for ahead, (sent, received) in _MESSAGES.items():
+            if span.kind == sent:
+                stage = span.stage + (1 if ahead else -1)
+                lane = span.rank - span.rank % pp + stage_rank[stage]
+                yield Flow(i, index[lane, received, stage, span.microbatch])
+
+
+def _meta(evaluation: Evaluation) -> dict[str, object]:
+    step = evaluation.step
+    job, plan = step.job, step.plan
+    return {
+        "source": "predicted",
+        "model": job.model.name,
+        "parameters": job.model.parameters,
+        "system": job.cluster.words,
+        "plan": plan.label(),
+        "ranks": lanes_in_words(step),
+        "step_time_s": evaluation.step_time,
+        "bubble_fraction": evaluation.bubble_fraction,
+        "bubble_definition": "idle share of the pipeline phase, mean over ranks",
+        "peak_allocated_bytes": float(evaluation.peak.max()),
+        "rank_labels": lane_labels(step),
+    }

@@ -1,0 +1,285 @@
+"""Random lateness of one block of steps: what each action takes longer than its cost says.
+
+Ranks that run the same actions form a stripe (members, replicas, steps). In every action the
+members, ranks of a tensor-parallel group, wait for the slowest of them:
+
+    seconds added = max over members of (compute x speed x noise + hiccup) - compute
+
+Sources draw from streams of their own, so that switching one off leaves the others as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from parsim.arrays import Array, Floats, Index
+from parsim.cost.jitter import Jitter
+from parsim.sim.lateness.normal import Pairs, exponentials, largest_of, upper_quantile
+from parsim.sim.step.compiled_schedule import CompiledSchedule
+
+Seconds = float | Array
+"""Length of an action: one for all replicas, or (replicas, 1) where they differ."""
+
+DIRECT_FROM = 3
+"""Smallest group of equal members whose slowest is drawn at once instead of member by member."""
+
+_SPEED, _NOISE, _HICCUPS, _TIES = range(4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """A plan's ranks as an array: `groups` (dp) replicas, each of `members` (tp x cp), `pp` times.
+
+    `slow` lists (pipeline rank, replica, member, factor). `meet_forward` and `meet_backward` are
+    how many neighbouring replicas exchange shards within every forward and every backward.
+    """
+
+    pp: int
+    groups: int
+    members: int
+    slow: tuple[tuple[int, int, int, float], ...] = ()
+    meet_forward: int = 1
+    meet_backward: int = 1
+
+    @property
+    def world_size(self) -> int:
+        """All ranks."""
+        return self.pp * self.groups * self.members
+
+    def differ(self, jitter: Jitter) -> frozenset[int]:
+        """Pipeline ranks whose members are not alike, and so must be drawn one by one."""
+        if jitter.speed_spread > 0:
+            return frozenset(range(self.pp))
+        return frozenset(row for row, *_ in self.slow) if jitter.slow_ranks else frozenset()
+
+
+def stream(seed: int, source: int, number: int, part: int = 0) -> np.random.Generator:
+    """The numbers of one source for one block (or cluster), whatever else is drawn.
+
+    Replicas with actions of their own are a part of the block and have numbers of their own.
+    """
+    words = [seed, source, number, part] if part else [seed, source, number]
+    return np.random.Generator(np.random.SFC64(np.random.SeedSequence(words)))
+
+
+def speeds(ranks: Ranks, jitter: Jitter, seed: int, cluster: int) -> Array:
+    """Logarithm of each rank's factor on one cluster, (pp, members, groups)."""
+    shape = (ranks.pp, ranks.members, ranks.groups)
+    drawn = stream(seed, _SPEED, cluster).standard_normal(shape) * jitter.speed_spread
+    if jitter.slow_ranks:
+        for row, group, member, factor in ranks.slow:
+            drawn[row, member, group] += np.log(factor)
+    return drawn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stops:
+    """Hiccups within one action: which member of which column, and how long."""
+
+    member: Index
+    column: Index
+    seconds: Array
+
+
+class ReplicaSubset(NamedTuple):
+    """Replicas that run a schedule of their own: its number, and which they are."""
+
+    part: int
+    replicas: Index
+
+
+class Block:
+    """Draws for some consecutive steps; ask for every action once, in the compiled order.
+
+    Columns are replicas x steps. Seconds of an action are a number, or (replicas, 1) where they
+    differ.
+    """
+
+    def __init__(
+        self,
+        compiled: CompiledSchedule,
+        ranks: Ranks,
+        jitter: Jitter,
+        clusters: Index,
+        *,
+        seed: int,
+        number: int,
+        one_by_one: frozenset[int],
+        subset: ReplicaSubset | None = None,
+    ) -> None:
+        """Draw what is known before the first action: speeds and hiccups.
+
+        Args:
+            compiled: the schedule's actions.
+            ranks: who there is.
+            jitter: how they differ.
+            clusters: the cluster of each step.
+            seed: of the whole run.
+            number: of this block.
+            one_by_one: pipeline ranks whose members are drawn one by one.
+            subset: the replicas that run the schedule; None: all of them.
+        """
+        self.jitter, self.ranks, self.one_by_one = jitter, ranks, one_by_one
+        self.replicas = None if subset is None else subset.replicas
+        part = 0 if subset is None else subset.part
+        groups = ranks.groups if subset is None else len(subset.replicas)
+        self.shape = (groups, len(clusters))
+        self._noise = stream(seed, _NOISE, number, part)
+        self._ties = stream(seed, _TIES, number, part)
+        self._speed = self._speeds(seed, clusters)
+        self._pairs = Pairs((ranks.members, *self.shape))
+        hiccups = stream(seed, _HICCUPS, number, part)
+        self._stops = _hiccups(compiled, ranks, jitter, self.shape, hiccups)
+        self._constant: dict[int, Array] = {}
+
+    def _speeds(self, seed: int, clusters: Index) -> Floats | None:
+        """Logarithm of the factors, (pp, members, groups, steps); None where all are alike."""
+        if not self.ranks.differ(self.jitter):
+            return None
+        distinct, cluster_index = np.unique(clusters, return_inverse=True)
+        by_cluster = [speeds(self.ranks, self.jitter, seed, int(cluster)) for cluster in distinct]
+        if self.replicas is not None:
+            by_cluster = [drawn[:, :, self.replicas] for drawn in by_cluster]
+        by_step = np.stack(by_cluster, axis=-1)[..., cluster_index]
+        return by_step.astype(np.float32) if self.jitter.noise > 0 else by_step
+
+    def late(self, position: int, rank: int, seconds: Seconds) -> Array | float:
+        """What the slowest members add to an action of so many compute seconds, (groups, steps)."""
+        stops = self._stops.get(position)
+        if self.jitter.noise == 0:
+            return self._steady(rank, seconds, stops)
+        if rank not in self.one_by_one:
+            return self._alike(seconds, stops)
+        factors = self.factors(rank)
+        added = _longer(seconds, factors.max(axis=0))
+        if stops is not None:
+            stopped = factors.reshape(self.ranks.members, -1)[stops.member, stops.column]
+            _stop(added, stops, seconds, stopped.astype(np.float64))
+        return added
+
+    def factors(self, rank: int) -> Floats:
+        """Logarithm of every member's factor in one action, (members, groups, steps)."""
+        drawn = self._pairs.normal(self._noise)
+        drawn *= np.float32(self.jitter.noise)
+        if self._speed is not None:
+            drawn += self._speed[rank]
+        return drawn
+
+    def _alike(self, seconds: Seconds, stops: _Stops | None) -> Array:
+        """What the slowest of members that are alike add, from one draw a group."""
+        noise = self.jitter.noise
+        exponential = exponentials(self._noise, self.shape)
+        added = _longer(seconds, np.float32(noise) * largest_of(self.ranks.members, exponential))
+        if stops is not None:
+            stopped = self._given_largest(exponential.reshape(-1).astype(np.float64), stops)
+            _stop(added, stops, seconds, noise * stopped)
+        return added
+
+    def _given_largest(self, exponential: Array, stops: _Stops) -> Array:
+        """Draws of single members when the largest of their group is known.
+
+        Each member is the largest with probability 1 / n; any other is uniform below it.
+        """
+        n, columns = self.ranks.members, stops.column
+        distinct, column_index = np.unique(columns, return_inverse=True)
+        largest = self._ties.integers(n, size=len(distinct))[column_index]
+        below = self._ties.random(len(columns))
+        top = np.exp(exponential[columns] / -n)
+        share = np.where(largest == stops.member, 1.0, below)
+        return np.asarray(upper_quantile(np.maximum(1.0 - share * top, 1e-300)))
+
+    def _steady(self, rank: int, seconds: Seconds, stops: _Stops | None) -> Array | float:
+        """Without noise a rank adds the same share to each of its actions."""
+        if self._speed is None and stops is None:
+            return 0.0
+        if rank not in self._constant:
+            slowest = 0.0 if self._speed is None else self._speed[rank].max(axis=0)
+            self._constant[rank] = np.broadcast_to(np.expm1(slowest), self.shape)
+        added = seconds * self._constant[rank]
+        if stops is not None:
+            stopped = np.zeros(len(stops.column))
+            if self._speed is not None:
+                by_member = self._speed[rank].reshape(self.ranks.members, -1)
+                stopped = by_member[stops.member, stops.column].astype(np.float64)
+            _stop(added, stops, seconds, stopped)
+        return added
+
+    def late_update(
+        self, rank: int, seconds: Sequence[float], classes: Sequence[Index]
+    ) -> list[Array | float]:
+        """What the slowest of each class of replicas adds to the optimizer step, (steps,) each.
+
+        Args:
+            rank: the pipeline rank.
+            seconds: of each class.
+            classes: the positions of each class among the replicas.
+        """
+        if self.jitter.noise == 0:
+            return [
+                self._slowest_of(replicas, self._steady(rank, update, None))
+                for update, replicas in zip(seconds, classes, strict=True)
+            ]
+        if rank in self.one_by_one:
+            slowest = self.factors(rank).max(axis=0)
+            most = [slowest[replicas].max(axis=0).astype(np.float64) for replicas in classes]
+        else:
+            most = [self._largest_update(len(replicas)) for replicas in classes]
+        return [
+            np.asarray(update * np.expm1(log)) for update, log in zip(seconds, most, strict=True)
+        ]
+
+    def _slowest_of(self, replicas: Index, added: Array | float) -> Array | float:
+        return added if isinstance(added, float) else np.asarray(added[replicas].max(axis=0))
+
+    def _largest_update(self, replicas: int) -> Array:
+        """Logarithm of the largest factor of all members of so many replicas, (steps,)."""
+        drawn = self._noise.standard_exponential(self.shape[1])
+        largest = largest_of(self.ranks.members * replicas, drawn)
+        return np.asarray(self.jitter.noise * largest, dtype=np.float64)
+
+
+def _longer(seconds: Seconds, factors: Floats) -> Array:
+    """Seconds that a factor's logarithm adds."""
+    return np.multiply(np.expm1(factors), seconds, dtype=np.float64)
+
+
+def _stop(added: Array, stops: _Stops, seconds: Seconds, factors: Array) -> None:
+    """Let members that stopped, of so many factors (ln), be the slowest where they are."""
+    if isinstance(seconds, np.ndarray):
+        seconds = seconds[stops.column // added.shape[1], 0]
+    stopped = seconds * np.expm1(factors) + stops.seconds
+    np.maximum.at(added.reshape(-1), stops.column, stopped)
+
+
+def _hiccups(
+    compiled: CompiledSchedule,
+    ranks: Ranks,
+    jitter: Jitter,
+    shape: tuple[int, int],
+    rng: np.random.Generator,
+) -> dict[int, _Stops]:
+    """Poisson many a rank and step, each within one of the rank's actions; by action."""
+    stops: dict[int, _Stops] = {}
+    columns = shape[0] * shape[1]
+    if "hiccups" not in jitter.active:
+        return stops
+    for row in range(ranks.pp):
+        count = rng.poisson(jitter.hiccups * columns * ranks.members)
+        on_rank = np.flatnonzero(compiled.rank == row)
+        actions = on_rank[rng.integers(len(on_rank), size=count)]
+        members = rng.integers(ranks.members, size=count)
+        hit = np.stack([actions, members, rng.integers(columns, size=count)])  # a row each
+        hit, times = np.unique(hit, axis=1, return_counts=True)
+        bounds = np.flatnonzero(np.diff(hit[0], prepend=-1, append=-1))
+        for low, high in pairwise(bounds.tolist()):
+            stops[int(hit[0, low])] = _Stops(
+                member=hit[1, low:high],
+                column=hit[2, low:high],
+                seconds=np.float64(jitter.hiccup_length) * times[low:high],
+            )
+    return stops

@@ -1,0 +1,106 @@
+"""Who runs what in a Monte Carlo of steps: replicas by their schedules and their prices.
+
+    equal nodes and batches      one part, one class: one column of prices for all replicas
+    nodes of two kinds           one part, two classes: a column for each replica
+    uneven batches               a part for each number of micro-batches, with actions of its own
+
+Groups of equal nodes count as one kind, so that their steps are those of one kind to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parsim.arrays import Flags, Index
+from parsim.cost.job import Job
+from parsim.cost.step.step import StepCosts
+from parsim.plan import Plan
+from parsim.sim.recurrence.evaluate import evaluate
+from parsim.sim.step.compiled_schedule import CompiledSchedule
+from parsim.sim.step.priced_step import program_of
+from parsim.strategy import StepProgram
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Replicas that run the same actions.
+
+    `replicas` (n,) are which of the plan's they are, `class_of` (n,) the class of each. `costs`
+    have a column for each of them, or one where they are of one class.
+    """
+
+    compiled: CompiledSchedule
+    costs: StepCosts
+    replicas: Index
+    class_of: Index
+
+    def replicas_of_class(self, number: int) -> Index:
+        """Positions of a class among this part's replicas."""
+        return np.flatnonzero(self.class_of == number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipelines:
+    """All replicas of a plan; `sharers` (C, C) says which classes share parameters."""
+
+    parts: tuple[Part, ...]
+    sharers: Flags
+
+    @classmethod
+    def alike(cls, compiled: CompiledSchedule, costs: StepCosts, replicas: int) -> Pipelines:
+        """So many replicas with equal actions and prices (of one plan)."""
+        class_of = np.zeros(replicas, dtype=np.int64)
+        parts = tuple(_parts([compiled], costs, class_of))
+        return cls(parts=parts, sharers=np.ones((1, 1), dtype=bool))
+
+    @property
+    def costs(self) -> StepCosts:
+        """What all replicas do at once is priced alike in every part."""
+        return self.parts[0].costs
+
+    @property
+    def program(self) -> StepProgram:
+        """What ranks do behind their pipelines."""
+        return program_of([part.compiled.schedule for part in self.parts], self.costs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedPlan:
+    """A plan's replicas, and their step without jitter and straggler allowance, seconds."""
+
+    pipelines: Pipelines
+    updated: float
+    straggler: float
+
+
+def priced_plan(job: Job, plan: Plan) -> PricedPlan:
+    """Price a plan on a cluster of one kind of node or of several."""
+    evaluation = evaluate(job, plan, by_kind=True, memory=False)
+    step = evaluation.step
+    parts = _parts(step.compiled, step.costs, step.classes.class_of)
+    return PricedPlan(
+        pipelines=Pipelines(parts=tuple(parts), sharers=step.classes.sharers),
+        updated=evaluation.updated,
+        straggler=float(step.costs.straggler[0]),
+    )
+
+
+def _parts(by_class: Sequence[CompiledSchedule], costs: StepCosts, class_of: Index) -> list[Part]:
+    """Replicas by the schedule of their class, in the order of the first classes."""
+    parts = []
+    for compiled in {id(compiled): compiled for compiled in by_class}.values():
+        alike = [number for number, other in enumerate(by_class) if other is compiled]
+        replicas = np.flatnonzero(np.isin(class_of, alike))
+        columns = class_of[replicas] if len(alike) > 1 else np.array(alike)
+        parts.append(
+            Part(
+                compiled=compiled,
+                costs=costs.take(columns),
+                replicas=replicas,
+                class_of=class_of[replicas],
+            )
+        )
+    return parts

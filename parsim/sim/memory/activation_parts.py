@@ -1,0 +1,53 @@
+"""The activations of a rank at its peak, by what keeps them: `memory.activations` taken apart."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cost.job import Job
+from parsim.cost.layer.activations import KINDS, kept_parts, kept_policy
+from parsim.cost.step.stages import LayerTable, layer_counts, sent_bytes
+from parsim.cost.step.step import stage_cut
+from parsim.plan import PlanTable
+from parsim.schedule import Schedule
+from parsim.sim.memory.categories import MemoryUse
+from parsim.sim.memory.eager_peaks import composed_bytes, received_bytes
+
+
+def activation_parts(
+    job: Job, table: PlanTable, layers: LayerTable, memory: MemoryUse, schedule: Schedule, rank: int
+) -> dict[str, float]:
+    """Bytes by kind on a rank of the table's first plan; they sum to its activations.
+
+    The kinds of `kept_parts`, the embedding's and the head's, and in eager PyTorch what composed
+    operators keep twice. Eager stacks receive messages into buffers that count as communication,
+    so a received layer input is not among these.
+    """
+    stages = list(schedule.stages_on(rank))
+    in_flight = memory.in_flight[stages, 0]
+    parts = {
+        name: float(in_flight @ rows[stages, 0]) for name, rows in _kept(job, table, layers).items()
+    }
+    if job.software.eager:
+        sent = sent_bytes(job.model, table, stage_cut(job, table))
+        twice = float(in_flight @ received_bytes(schedule, sent, stages)[:, 0])
+        name = "layer_inputs" if parts["layer_inputs"] >= twice else "norms"
+        parts[name] -= twice
+    return {name: size for name, size in parts.items() if size != 0.0}
+
+
+def _kept(job: Job, table: PlanTable, layers: LayerTable) -> dict[str, Array]:
+    """Bytes of one micro-batch on each stage by kind, (S, B) each."""
+    model, software = job.model, job.software
+    counts = layer_counts(model, stage_cut(job, table))
+    policy = kept_policy(software)
+    kinds = [kept_parts(layer, table, **policy) for layer in model.kinds]
+    kept = {name: counts @ np.stack([kind[name] for kind in kinds]) for name in KINDS}
+    zero = np.zeros((len(counts), len(table)))
+    kept |= {"embedding": zero.copy(), "head": zero.copy(), "composed": zero}
+    kept["embedding"][0] = layers.before_kept
+    kept["head"][-1] = layers.behind_kept
+    if software.eager:
+        kept["composed"] = composed_bytes(job, table, counts)
+    return kept

@@ -1,0 +1,172 @@
+"""What stands on a rank for a moment, above static bytes and activations in flight.
+
+Backward of a micro-batch is highest at its beginning, when all activations are still kept. Two
+moments compete on the last stage, another on the first:
+
+    head       logits and their gradient, the output projection's weight gradient, and tensors of
+               the layers' width around it
+    layer      at the top of a layer's backward: gradients as wide as the MLP, what recomputation
+               makes again, the weight gradient
+    embedding  at the end: a dense gradient of the token table, when the layers' are freed
+
+Source: what autograd keeps alive, checked on 17 stages of 15 B200 runs (SimuMax, mean 0.2 %).
+Leaves out: the allocator (`parsim/sim/memory/reserved.py`), gradients that a step's first backward
+has not made yet, tensors that two streams keep alive.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parsim.arrays import Array, Flags
+from parsim.cost.job import Job
+from parsim.cost.step.data_parallel import reduced_bytes
+from parsim.cost.step.stages import LayerTable, largest_layer_parameters, sent_bytes
+from parsim.cost.step.step import stage_cut
+from parsim.model.layer import Layer
+from parsim.model.operators import Linear, Split
+from parsim.plan import PlanTable, Recompute
+from parsim.schedule import Schedule
+
+HEAD_TENSORS = 3.0
+"""Tensors of tokens x h beside the logits' gradient: the gradient of the head's input before and
+after its norm, and the gathered input. B200 runs: 3.0 with tp = 1, 3.0 to 3.6 with more."""
+
+LAYER_TENSORS = 2.0
+"""Tensors of tokens x h at the top of a layer's backward: its output's gradient, the residual's."""
+
+
+def layer_moment(job: Job, table: PlanTable, layers: LayerTable) -> Array:
+    """Bytes at the highest moment of a layer's backward, (B,).
+
+    T (w / t + 2 h) values of gradients, w the outputs of the MLP's first product (2 f if gated):
+    the gradient of its output and of the activation's, less the activation that is freed; what
+    recomputation makes again; one weight's gradient, or under ZeRO-3 all of the layer's, their
+    copy on the way to the shards, and the next layer's parameters on their way.
+
+    Attention that is recomputed alone comes after the MLP, whose gradients are gone by then.
+    """
+    value = table.precision.activation
+    columns = [op for op in _linears(job) if op.split is Split.COLUMN]
+    wide = max((op.tokens * op.outputs for op in columns), default=0)
+    around = LAYER_TENSORS * table.on_rank(job.model.border) * value
+    products = table.on_rank(wide) * value / table.tp
+    top = around + np.maximum(products, _experts_moment(job, table))
+    whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
+    again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
+    alone = (table.recompute == Recompute.SELECTIVE) & (job.software.selective == "attention")
+    highest = np.where(alone, np.maximum(top, around + again), top + again)
+    return np.asarray(highest + _weight_gradients(job, table))
+
+
+def _experts_moment(job: Job, table: PlanTable) -> Array:
+    """Gradients of a layer's experts at their highest, (B,).
+
+    rows x max(2 h, h + f, (halves + 1) f) values, one after another: the outputs' gradients before
+    and after the all-to-all, with those of the second product's input, these with those of the
+    first product's outputs.
+    """
+    op = job.model.experts
+    if op is None:
+        return np.zeros(len(table))
+    tokens = table.on_rank(op.tokens) / table.sequence_split
+    rows = tokens * op.top_k * table.etp * job.software.expert_imbalance
+    h, f = op.width, op.ffn_hidden_size / table.etp
+    widest = np.maximum(np.maximum(2.0 * h, h + f), (op.halves + 1) * f)
+    return np.asarray(rows * widest * table.precision.activation)
+
+
+def _weight_gradients(job: Job, table: PlanTable) -> Array:
+    widest = max((op.inputs * op.outputs for op in _linears(job)), default=0)
+    single = table.precision.activation * widest / table.tp
+    layer = largest_layer_parameters(job.model, table)
+    sharded = layer * (2.0 * table.precision.gathered + reduced_bytes(table))
+    fused = job.software.fused_gradient_accumulation
+    return np.where(table.zero_stage == 3, sharded, np.where(fused, 0.0, single))
+
+
+def head_moment(job: Job, table: PlanTable) -> Array:
+    """Bytes beside the logits at the top of the head's backward, (B,)."""
+    value, last = table.precision.activation, job.model.layers[-1]
+    tensors = HEAD_TENSORS * table.on_rank(last.inputs) * value
+    wide = max((op.inputs * op.outputs for op in _products(last)), default=0)
+    return np.asarray(tensors + wide * value / table.tp)
+
+
+def embedding_moment(job: Job, table: PlanTable) -> Array:
+    """Bytes of the token table's dense gradient, (B,)."""
+    lookup = job.model.lookup
+    rows = lookup.vocab_size * lookup.width if lookup else 0
+    return np.asarray(rows / table.tp * table.precision.activation)
+
+
+def logit_values(job: Job, table: PlanTable) -> Array:
+    """Logits of a micro-batch on one rank, (B,).
+
+    A model that begins with a vocabulary and ends without a loss is trained with one over that
+    vocabulary beside it, whose logits count.
+    """
+    words = job.model.loss or job.model.lookup
+    if words is None:
+        return np.zeros(len(table))
+    return np.asarray(table.on_rank(words.tokens) * words.vocab_size / table.tp)
+
+
+def placeholder_bytes(job: Job, table: PlanTable) -> Array:
+    """Empty weight gradients that fused accumulation hands to autograd, (B,).
+
+    The product adds to the fp32 gradient in place, so autograd gets a tensor that nobody fills:
+    Transformer Engine keeps one per shape of weight, for the whole run.
+    """
+    shapes = {(op.inputs, op.outputs) for op in _linears(job)}
+    count = sum(inputs * outputs for inputs, outputs in shapes)
+    fused = job.software.fused_gradient_accumulation
+    size = fused * count * table.precision.activation / table.tp
+    op = job.model.experts
+    if op is None:
+        return np.asarray(size)
+    routed = (op.halves + 1) * op.width * op.ffn_hidden_size * table.precision.activation
+    return np.asarray(size + fused * routed / table.etp)
+
+
+def communication_bytes(job: Job, table: PlanTable, by_rank: Array, schedule: Schedule) -> Array:
+    """Staging of a gradient bucket, and messages that are on their way beside compute, (p, B).
+
+    Fused accumulation has contiguous gradients, which are reduced in place; ZeRO-3's staging is
+    part of its moments. A message that a stage waits for is the tensor it then works on.
+    """
+    bucket = np.minimum(table.common.bucket_bytes, by_rank * reduced_bytes(table))
+    apart = not job.software.fused_gradient_accumulation
+    staged = np.where((table.dp * table.cp > 1) & (table.zero_stage < 3), apart * bucket, 0.0)
+    messages = 2.0 * _widest_messages(job, table, schedule) * table.common.overlap_p2p
+    return np.asarray(staged + np.where(table.pp > 1, messages, 0.0))
+
+
+def _widest_messages(job: Job, table: PlanTable, schedule: Schedule) -> Array:
+    """Bytes of the largest message that each rank sends or receives, (p, B)."""
+    sent = sent_bytes(job.model, table, stage_cut(job, table))
+    around = np.maximum(sent, np.roll(sent, 1, axis=0))
+    ranks = [around[list(schedule.stages_on(rank))].max(axis=0) for rank in range(schedule.pp)]
+    return np.stack(ranks)
+
+
+def gathered_bytes(job: Job, table: PlanTable, ends: tuple[int, int], with_blocks: Flags) -> Array:
+    """What ZeRO-3 gathers and holds beside a rank's shards, (p, B).
+
+    One layer (the last stays gathered from forward to backward), and embedding and head, which
+    are one group that `fully_shard` leaves gathered until the backward is over; `ends` are the
+    ranks that they are on. `with_blocks` (p,) says which ranks hold layers between the two.
+    """
+    out = with_blocks[:, None] * largest_layer_parameters(job.model, table)
+    for rank, outer in zip(ends, (job.model.before, job.model.behind), strict=True):
+        for part in outer:
+            out[rank] += part.split_parameters / table.tp + part.repeated_parameters
+    return np.where(table.zero_stage == 3, out * table.precision.gathered, 0.0)
+
+
+def _linears(job: Job) -> list[Linear]:
+    return [op for layer in job.model.kinds for op in _products(layer)]
+
+
+def _products(layer: Layer) -> list[Linear]:
+    return [op for op in layer.operators if isinstance(op, Linear) and op.split is not Split.NONE]

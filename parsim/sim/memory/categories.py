@@ -1,0 +1,227 @@
+"""Bytes on each pipeline rank by category, at the peak, for B plans of one shape.
+
+static (parameters, gradients, optimizer states) + activations in flight at the worst moment +
+what the highest moment of a backward adds (`parsim/sim/memory/buffers.py`): logits, temporary and
+communication buffers, gathered parameters. An upper bound where moments do not coincide, as with
+chunks of interleaved schedules; otherwise within a percent of measured peaks.
+
+Source: Korthikanti et al. 2022 for activations, Rajbhandari et al. 2020 (ZeRO) for shards. Leaves
+out: allocator rounding and fragmentation (`parsim/sim/memory/reserved.py`), the CUDA context.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parsim.arrays import Array, Flags, Index
+from parsim.cost.job import Job
+from parsim.cost.step.stages import LayerTable, layer_counts, per_rank
+from parsim.cost.step.step import StepCosts, stage_cut
+from parsim.plan import PlanTable
+from parsim.schedule import Schedule
+from parsim.schedule.inflight import inflight_counts, split_counts
+from parsim.sim.memory.buffers import (
+    communication_bytes,
+    embedding_moment,
+    gathered_bytes,
+    head_moment,
+    layer_moment,
+    logit_values,
+    placeholder_bytes,
+)
+from parsim.sim.step.schedule_costs import on_ranks
+from parsim.sim.step.split_backward import frees_before_weights, kept_for_weights
+
+CATEGORIES = (
+    "parameters",
+    "gradients",
+    "optimizer",
+    "activations",
+    "logits",
+    "temporary",
+    "communication",
+    "gathered",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """Bytes per category, each (p, B); `in_flight` micro-batches per stage at the peak, (S, B)."""
+
+    parameters: Array
+    gradients: Array
+    optimizer: Array
+    activations: Array
+    logits: Array
+    temporary: Array
+    communication: Array
+    gathered: Array
+    in_flight: Array
+
+    @property
+    def peak(self) -> Array:
+        """Sum of all categories, (p, B)."""
+        return np.asarray(np.sum([getattr(self, name) for name in CATEGORIES], axis=0))
+
+    @property
+    def static(self) -> Array:
+        """What stays for the whole run, (p, B)."""
+        return np.asarray(self.parameters + self.gradients + self.optimizer)
+
+    def at(self, rank: int, row: int) -> dict[str, float]:
+        """Category to bytes for one rank of one plan."""
+        return {name: float(getattr(self, name)[rank, row]) for name in CATEGORIES}
+
+
+def memory_use(
+    job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts, schedule: Schedule
+) -> MemoryUse:
+    """Bytes of every category on every pipeline rank."""
+    by_rank = on_ranks(costs.parameters, schedule)
+    routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
+    parameters, gradients, optimizer = static_bytes(job, table, by_rank, routed)
+    counts = layer_counts(job.model, stage_cut(job, table))
+    kept, with_blocks = stage_kept(layers, counts), ranks_with_blocks(counts, schedule)
+    in_flight, whole = _in_flight(job, table, layers, kept, schedule)
+    ends_kept = kept[0], whole[-1]
+    logits, temporary = buffer_bytes(job, table, layers, schedule, ends_kept, with_blocks)
+    ends = (schedule.stage_rank[0], schedule.stage_rank[-1])
+    return MemoryUse(
+        parameters=parameters,
+        gradients=gradients,
+        optimizer=optimizer,
+        activations=on_ranks(in_flight * kept, schedule),
+        logits=logits,
+        temporary=temporary,
+        communication=communication_bytes(job, table, by_rank, schedule),
+        gathered=gathered_bytes(job, table, ends, with_blocks),
+        in_flight=in_flight,
+    )
+
+
+def least_memory(job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts) -> Array:
+    """A lower bound of the peak that needs no schedule, (p, B).
+
+    Static bytes, a layer's backward and one micro-batch in flight on each chunk's stage alone.
+    For stages where named schedules put them: stage s on rank s % pp. A rank with a stage that
+    has an embedding or a head alone may have no layer's backward.
+    """
+    pp = int(table.pp[0])
+    routed = None if costs.experts is None else per_rank(costs.experts, pp)
+    static = sum(static_bytes(job, table, per_rank(costs.parameters, pp), routed))
+    counts = layer_counts(job.model, stage_cut(job, table))
+    kept = stage_kept(layers, counts)
+    single = kept.reshape(kept.shape[0] // pp, pp, -1).max(axis=0)
+    full = (counts.sum(axis=1) > 0).reshape(-1, pp).all(axis=0)
+    moment = full[:, None] * layer_moment(job, table, layers)
+    return np.asarray(static + single + lasting_bytes(job, table, full) + moment)
+
+
+def ranks_with_blocks(counts: Array, schedule: Schedule) -> Flags:
+    """Which ranks hold any layers, (p,): not one with an embedding or a head alone."""
+    return np.asarray(on_ranks(counts, schedule).sum(axis=1) > 0)
+
+
+def static_bytes(
+    job: Job, table: PlanTable, by_rank: Array, experts: Array | None = None
+) -> tuple[Array, Array, Array]:
+    """Parameters, gradients and optimizer states under ZeRO, (p, B) each.
+
+    Mixed precision: 2 P + 4 P + 12 P with fp32 gradients; stage 1 shards the 12, 2 the 4, 3 the 2.
+    Ranks of a context-parallel group hold the same parameters, so shards are over dp_shard x cp;
+    `experts`, the part of `by_rank` that is theirs, over the ranks that hold the same experts.
+    """
+    if experts is not None:
+        shared = _states(job, table, by_rank - experts, table.shards)
+        routed = _states(job, table, experts, table.expert_shards)
+        return shared[0] + routed[0], shared[1] + routed[1], shared[2] + routed[2]
+    return _states(job, table, by_rank, table.shards)
+
+
+def _states(job: Job, table: PlanTable, by_rank: Array, over: Index) -> tuple[Array, Array, Array]:
+    """Parameters, gradients and optimizer states, each shared out as its ZeRO stage says."""
+    p, stage = table.precision, table.zero_stage
+    shards = over.astype(np.float64)
+    grad = 4.0 if table.common.gradient_precision == "fp32" else float(p.parameter)
+    # FSDP's shards are the fp32 copy itself: 16-bit parameters exist only while gathered
+    alone = (stage >= 3) & (job.software.fp32_shards and p.master > 0)
+    return (
+        by_rank * np.where(alone, p.master, p.parameter) / np.where(stage >= 3, shards, 1.0),
+        by_rank * np.where(alone, 4.0, grad) / np.where(stage >= 2, shards, 1.0),
+        by_rank
+        * (np.where(alone, 0.0, p.master) + p.optimizer)
+        / np.where(stage >= 1, shards, 1.0),
+    )
+
+
+def stage_kept(layers: LayerTable, counts: Array) -> Array:
+    """Bytes one micro-batch keeps on each stage between forward and backward, (S, B)."""
+    rows: Array = counts @ np.stack(layers.kept)
+    rows[0] += layers.before_kept
+    rows[-1] += layers.behind_kept
+    return rows
+
+
+def _in_flight(
+    job: Job, table: PlanTable, layers: LayerTable, kept: Array, schedule: Schedule
+) -> tuple[Array, Array]:
+    """(micro-batches in flight, those of them that wait for their I) at the peak, (S, B).
+
+    One that waits for its W only counts as the share that W needs, where I frees the rest.
+    """
+    if not frees_before_weights(job, table, schedule):
+        in_flight = in_flight_at_peak(kept, schedule)
+        return in_flight, in_flight
+    after = kept_for_weights(job, table, layers)
+    whole, rest = np.zeros_like(kept), np.zeros_like(kept)
+    for rank, moments in enumerate(split_counts(schedule)):
+        stages = list(schedule.stages_on(rank))
+        counts = np.array(moments, dtype=np.float64)
+        both = np.concatenate([kept[stages], after[stages]])
+        highest = counts[(counts @ both).argmax(axis=0)].T
+        whole[stages], rest[stages] = np.split(highest, 2)
+    waiting = rest * after
+    return whole + np.divide(waiting, kept, out=np.zeros_like(kept), where=kept > 0), whole
+
+
+def in_flight_at_peak(kept: Array, schedule: Schedule) -> Array:
+    """Micro-batches in flight on each stage when its rank keeps the most bytes, (S, B)."""
+    in_flight = np.zeros_like(kept)
+    for rank, moments in enumerate(inflight_counts(schedule)):
+        stages = list(schedule.stages_on(rank))
+        counts = np.array(moments, dtype=np.float64)
+        in_flight[stages] = counts[(counts @ kept[stages]).argmax(axis=0)].T
+    return in_flight
+
+
+def buffer_bytes(
+    job: Job,
+    table: PlanTable,
+    layers: LayerTable,
+    schedule: Schedule,
+    ends: tuple[Array, Array],
+    with_blocks: Flags,
+) -> tuple[Array, Array]:
+    """(logits, temporary) of each rank's highest moment, (p, B).
+
+    `ends` are the bytes that stage 0 keeps of a micro-batch, and the micro-batches in flight on the
+    last stage: the softmaxes of all but the one at work wait beside it.
+    """
+    temporary = with_blocks[:, None] * layer_moment(job, table, layers)
+    (first, at_end), start, end = ends, schedule.stage_rank[0], schedule.stage_rank[-1]
+    temporary[start] = np.maximum(temporary[start], embedding_moment(job, table) - first)
+    scores = logit_values(job, table)
+    head, at_loss = head_moment(job, table), scores * job.software.loss_kept
+    higher = head + at_loss >= temporary[end]
+    waiting = np.maximum(at_end - 1.0, 0.0)
+    logits = np.zeros_like(temporary)
+    logits[end] = waiting * scores * job.software.loss_saved + np.where(higher, at_loss, 0.0)
+    temporary[end] = np.where(higher, head, temporary[end])
+    return logits, temporary + lasting_bytes(job, table, with_blocks)
+
+
+def lasting_bytes(job: Job, table: PlanTable, with_blocks: Flags) -> Array:
+    """Temporary buffers that stay: workspaces and placeholders of weight gradients, (p, B)."""
+    return with_blocks[:, None] * placeholder_bytes(job, table) + job.software.workspace

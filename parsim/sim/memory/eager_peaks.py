@@ -1,0 +1,333 @@
+"""Peak memory of eager PyTorch: a walk over each rank's actions, the highest moment found.
+
+`sim/memory/categories.py` adds up every category's own peak. Eager autograd is known well enough to
+do better: what lives at each moment follows from the schedule.
+
+    loss       after the last stage's forward: logits and their softmax
+    backward   at the top of a stage: the gradients of one layer's widest matrix and of its input;
+               on the last stage also those of the output projection, before they are added
+    embedding  at the end of the first stage's backward: a dense gradient of the token table; tied
+               to the output projection on one stage, that one's from the head on, and their sum
+
+Gradients exist from a stage's first backward on, so GPipe's last forwards do not meet them; where
+they lie in buckets of the executor's own (`in_buckets`) they are there for the whole run.
+
+Source: allocations of the executor's steps, recorded operator by operator (torch 2.13, CPU).
+Leaves out: an allocator's rounding and fragmentation, library workspaces, and a ring's blocks of
+keys and values: they are gone when an MLP of four times the layer's width needs the most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from parsim.arrays import Array, Flags
+from parsim.cost.job import Job
+from parsim.cost.layer.activations import border_bytes
+from parsim.cost.step.data_parallel import reduced_bytes
+from parsim.cost.step.stages import (
+    LayerTable,
+    largest_layer_parameters,
+    layer_counts,
+    per_rank,
+    sent_bytes,
+)
+from parsim.cost.step.step import StepCosts, stage_cut
+from parsim.model.layer import Layer
+from parsim.model.operators import Elementwise, Linear, Split
+from parsim.plan import PlanTable, Recompute
+from parsim.schedule import Kind, Schedule
+from parsim.sim.memory.buffers import embedding_moment, logit_values
+from parsim.sim.memory.categories import (
+    MemoryUse,
+    least_memory,
+    memory_use,
+    stage_kept,
+    static_bytes,
+)
+from parsim.sim.step.schedule_costs import on_ranks
+
+
+class StageBytes(NamedTuple):
+    """Bytes of a micro-batch that each stage keeps and sends on, (S, B), and which hold blocks."""
+
+    kept: Array
+    sent: Array
+    with_blocks: Flags
+
+
+class Moment(NamedTuple):
+    """What lives on a rank at one moment, as counts.
+
+    Micro-batches `in_flight` per chunk, `softmax` of them with their softmax on the last stage,
+    chunks `with_gradients` that exist, and what the moment is: its buffers.
+    """
+
+    in_flight: tuple[int, ...]
+    softmax: int
+    with_gradients: tuple[bool, ...]
+    what: str
+
+
+def moments(schedule: Schedule, rank: int, with_blocks: Flags) -> set[Moment]:
+    """The distinct moments of a rank that can be its highest.
+
+    `with_blocks` (S,) are the stages with layers between embedding and head.
+    """
+    return set(_walk(schedule, rank, with_blocks))
+
+
+def _walk(schedule: Schedule, rank: int, with_blocks: Flags) -> Iterator[Moment]:
+    stages = list(schedule.stages_on(rank))
+    last = schedule.num_stages - 1
+    in_flight, with_gradients, softmax = [0] * len(stages), [False] * len(stages), 0
+    for action in schedule.ranks[rank]:
+        if action.kind not in (Kind.F, Kind.B, Kind.I, Kind.W):
+            continue
+        chunk, ends = stages.index(action.stage), action.stage == last
+        if action.kind == Kind.F:
+            in_flight[chunk] += 1
+            what = "loss" if ends else "forward"
+            yield Moment(tuple(in_flight), softmax, tuple(with_gradients), what)
+            softmax += ends
+            continue
+        if action.kind != Kind.W:
+            if ends:
+                yield Moment(tuple(in_flight), softmax, tuple(with_gradients), "head")
+                softmax -= 1
+            if with_blocks[action.stage]:
+                yield Moment(tuple(in_flight), softmax, tuple(with_gradients), "layer")
+        with_gradients[chunk] = with_gradients[chunk] or action.kind != Kind.I
+        if action.kind == Kind.I:
+            continue
+        in_flight[chunk] -= 1
+        if action.stage == 0:
+            yield Moment(tuple(in_flight), softmax, tuple(with_gradients), "embedding")
+    yield Moment(tuple(in_flight), softmax, tuple(with_gradients), "update")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffers:
+    """Bytes of the moments' own buffers, (B,) each."""
+
+    softmax: Array
+    logits: Array
+    head: Array
+    layer: Array
+    embedding: Array
+    gathered: Array
+    gathered_at_loss: Array
+
+    @classmethod
+    def of(cls, job: Job, table: PlanTable, layers: LayerTable) -> Buffers:
+        """Price them for all plans."""
+        logits, rows = logit_values(job, table), embedding_moment(job, table)
+        alone = job.model.tied_embeddings and int(table.pp[0]) == 1
+        backward, at_loss = gathered_bytes(job, table)
+        return cls(
+            softmax=logits * job.software.loss_saved,
+            logits=logits * job.software.loss_kept,
+            head=rows + border_bytes(table, job.model.layers[-1].inputs),
+            layer=layer_bytes(job, table, layers) + alone * rows,
+            embedding=rows + alone * 2.0 * rows,
+            gathered=backward,
+            gathered_at_loss=at_loss,
+        )
+
+    def at(self, moment: Moment) -> tuple[Array, Array, Array]:
+        """Bytes of logits, of temporary buffers, and of gathered parameters."""
+        nothing = np.zeros_like(self.softmax)
+        logits = moment.softmax * self.softmax + (self.logits if moment.what == "loss" else 0.0)
+        buffers = {"head": self.head, "layer": self.layer, "embedding": self.embedding}
+        gathered = nothing if moment.what == "update" else self.gathered
+        if moment.what in ("loss", "forward"):
+            gathered = self.gathered_at_loss
+        return logits, buffers.get(moment.what, nothing), gathered
+
+
+def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
+    """Gradients at the top of a layer's backward, and what recomputation makes again, (B,).
+
+    The widest matrix that is split by inputs (the MLP's last): its weight's gradient, its input's
+    (wider than the layer), its output's, and the residual's.
+    """
+    wide = [
+        (op.inputs, op.outputs, op.tokens)
+        for layer in job.model.kinds
+        for op in layer.operators
+        if isinstance(op, Linear) and op.split is Split.ROW
+    ]
+    inputs, outputs, tokens = max(wide, default=(0, 0, 0))
+    whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
+    again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
+    composed = [_composed(layer, table) for layer in job.model.kinds]
+    # what `composed_bytes` leaves out as it is not kept
+    again = again + np.where(
+        table.recompute == Recompute.FULL, np.max(np.stack(composed), axis=0), 0.0
+    )
+    gradients = (table.on_rank(tokens) * inputs + inputs * outputs) / table.tp
+    around = 2.0 * border_bytes(table, job.model.border)
+    return np.asarray(again + gradients * table.precision.activation + around)
+
+
+def gathered_bytes(job: Job, table: PlanTable) -> tuple[Array, Array]:
+    """(in backward, at the loss): what `fully_shard` holds beside a rank's shards, (B,).
+
+    Backward of a layer under ZeRO-3: its parameters, and the next layer's on their way (the
+    collective and its copy); embedding and head are one group that stays gathered. ZeRO-2 keeps
+    all parameters gathered beside the fp32 shards, and one layer's gradients on their way.
+    """
+    gathered, reduced = float(table.precision.gathered), reduced_bytes(table)
+    layer = largest_layer_parameters(job.model, table)
+    ends = sum(
+        part.split_parameters / table.tp + part.repeated_parameters for part in job.model.ends
+    )
+    three, two = table.zero_stage == 3, table.zero_stage == 2
+    shards = job.model.parameters / table.tp / table.shards * table.precision.parameter
+    at_loss = np.where(three, ends * gathered, np.where(two, shards, 0.0))
+    backward = np.where(three, 3.0 * gathered * layer, np.where(two, 2.0 * reduced * layer, 0.0))
+    return backward + at_loss, at_loss
+
+
+def composed_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
+    """Kept where eager PyTorch composes what others fuse, one micro-batch on each stage, (S, B).
+
+    SwiGLU is SiLU and a product, so SiLU's result is kept too; an RMSNorm (weight, no bias) keeps
+    the normalised input beside the input.
+    """
+    kinds = [_composed(layer, table) for layer in job.model.kinds]
+    again = np.where(table.recompute == Recompute.FULL, 0.0, 1.0)
+    rows: Array = counts @ (np.stack(kinds) * again)
+    for layer in job.model.behind:
+        rows[-1] += _composed(layer, table)
+    return rows
+
+
+def _composed(layer: Layer, table: PlanTable) -> Array:
+    extra = np.zeros(len(table))
+    for op in layer.operators:
+        if not isinstance(op, Elementwise):
+            continue
+        tokens = table.on_rank(op.tokens) * table.precision.activation
+        if op.kind == "swiglu":
+            extra = extra + tokens * op.width / table.tp
+        elif op.kind == "norm" and op.repeated_parameters == op.width:
+            extra = extra + tokens * op.width / table.sequence_split
+    return extra
+
+
+def in_buckets(job: Job, table: PlanTable) -> Flags:
+    """Whether gradients lie in flat buffers that stay, (B,): what torch's own have no answer to.
+
+    ZeRO-1, 16-bit parameters, replicas under a pipeline, tensor parallelism, or without overlap,
+    and experts that other ranks reduce. Source: `executor/parallel/data.py`.
+    """
+    used, common = table.precision, table.common
+    narrow = common.reduce_precision != "fp32" and used.gathered == 2
+    apart = (table.pp > 1) | (table.tp > 1) | (not common.overlap_grad_reduce) | narrow
+    routed = (table.expert_ranks * table.tp > 1) & (job.model.experts is not None)
+    kept = (table.zero_stage == 1) | (used.parameter == 2) | ((table.dp > 1) & apart) | routed
+    return np.asarray(kept & (table.zero_stage < 2))
+
+
+def message_bytes(schedule: Schedule, sent: Array, rank: int) -> Array:
+    """Buffers that messages of all micro-batches are received into, for the whole run, (B,).
+
+    `sent` (S, B) are the bytes that each stage sends to the next one, which go back as gradients.
+
+    What a stage's forward received is what it keeps, and is counted there while it is in flight.
+    """
+    buffers = np.zeros(sent.shape[1])
+    for stage in schedule.stages_on(rank):
+        before = stage > 0 and schedule.stage_rank[stage - 1] != rank
+        after = stage < schedule.num_stages - 1 and schedule.stage_rank[stage + 1] != rank
+        buffers = buffers + before * sent[stage - 1] + after * sent[stage]
+    return np.asarray(schedule.num_microbatches * buffers)
+
+
+def received_bytes(schedule: Schedule, sent: Array, stages: Sequence[int]) -> Array:
+    """Bytes of a micro-batch that come to each stage from another rank, (stages, B)."""
+    ranks = schedule.stage_rank
+    return np.stack([sent[s - 1] * (s > 0 and ranks[s - 1] != ranks[s]) for s in stages])
+
+
+def peak_memory(
+    job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts, schedule: Schedule
+) -> MemoryUse:
+    """Bytes of every category on every pipeline rank at its peak, as the stack has them."""
+    if not job.software.eager:
+        return memory_use(job, table, layers, costs, schedule)
+    by_rank = on_ranks(costs.parameters, schedule)
+    counts = layer_counts(job.model, stage_cut(job, table))
+    stages = StageBytes(
+        kept=stage_kept(layers, counts) + composed_bytes(job, table, counts),
+        sent=sent_bytes(job.model, table, stage_cut(job, table)),
+        with_blocks=counts.sum(axis=1) > 0,
+    )
+    buffers = Buffers.of(job, table, layers)
+    ranks = [
+        _highest(job, table, costs, schedule, rank, stages, buffers) for rank in range(schedule.pp)
+    ]
+    routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
+    parameters, _, optimizer = static_bytes(job, table, by_rank, routed)
+    in_flight = np.zeros_like(stages.kept)
+    for rank, highest in enumerate(ranks):
+        in_flight[list(schedule.stages_on(rank))] = highest.pop("in_flight")
+    parts = {name: np.stack([highest[name] for highest in ranks]) for name in ranks[0]}
+    zero = np.zeros_like(by_rank)
+    return MemoryUse(
+        parameters=parameters, optimizer=optimizer + zero, in_flight=in_flight, **parts
+    )
+
+
+def least_peak(job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts) -> Array:
+    """A lower bound of the peak that needs no schedule, (p, B)."""
+    if not job.software.eager:
+        return least_memory(job, table, layers, costs)
+    pp = int(table.pp[0])
+    routed = None if costs.experts is None else per_rank(costs.experts, pp)
+    return np.asarray(sum(static_bytes(job, table, per_rank(costs.parameters, pp), routed)))
+
+
+def _highest(
+    job: Job,
+    table: PlanTable,
+    costs: StepCosts,
+    schedule: Schedule,
+    rank: int,
+    all_stages: StageBytes,
+    buffers: Buffers,
+) -> dict[str, Array]:
+    """Categories of the rank's highest moment, plan by plan."""
+    stages = list(schedule.stages_on(rank))
+    routed = None if costs.experts is None else costs.experts[stages]
+    _, gradients, _ = static_bytes(job, table, costs.parameters[stages], routed)
+    messages, bucketed = message_bytes(schedule, all_stages.sent, rank), in_buckets(job, table)
+    received = received_bytes(schedule, all_stages.sent, stages)
+    if not all_stages.with_blocks[stages].any():
+        buffers = replace(buffers, gathered=buffers.gathered_at_loss)
+    best: dict[str, Array] = {}
+    highest = np.full(len(table), -np.inf)
+    for moment in sorted(moments(schedule, rank, all_stages.with_blocks)):
+        in_flight = np.array(moment.in_flight, dtype=np.float64)
+        existing = np.array(moment.with_gradients, dtype=np.float64)
+        logits, temporary, gathered = buffers.at(moment)
+        twice = in_flight @ received
+        now = {
+            "gradients": np.where(bucketed, gradients.sum(axis=0), existing @ gradients),
+            "activations": in_flight @ all_stages.kept[stages] - twice,
+            "logits": logits,
+            "temporary": temporary + job.software.workspace,
+            "communication": messages,
+            "gathered": gathered,
+        }
+        total = np.sum(list(now.values()), axis=0)
+        now["in_flight"] = np.tile(in_flight[:, None], (1, len(table)))
+        better = total > highest
+        highest = np.where(better, total, highest)
+        best = {name: np.where(better, now[name], best.get(name, now[name])) for name in now}
+    return best

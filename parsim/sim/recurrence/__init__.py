@@ -1,0 +1,1 @@
+"""Tier B: priced actions come in, their finish times by the max-plus recurrence leave."""

@@ -1,0 +1,68 @@
+"""Exposed communication inside actions, by what it is: exchanges of ranks that share a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cost.job import Job
+from parsim.cost.step.stages import LayerTable, backward_times, forward_times, layer_counts
+from parsim.cost.step.step import StepCosts, stage_cut
+from parsim.plan import Plan, PlanTable, Recompute
+from parsim.schedule import Kind
+from parsim.sim.step.priced_step import PricedStep
+from parsim.sim.step.schedule_costs import exposed_seconds
+
+_BACKWARD = (Kind.B, Kind.I, Kind.W)
+
+
+def exchanges(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) -> dict[Kind, Array]:
+    """Exposed seconds of tensor and context exchanges in each kind of action, (S,).
+
+    In a backward in two they are in I, for they are of the gradient of the inputs; what I is too
+    short for stands in W, as in `exposed_seconds` (stage 0 of PyTorch has no I at all).
+    """
+    counts = layer_counts(job.model, stage_cut(job, PlanTable.of([plan])))
+    ahead = forward_times(job, layers, counts).exposed[:, 0]
+    behind = backward_times(job, layers, counts).exposed[:, 0]
+    inner = np.minimum(behind, exposed_seconds(costs)[Kind.I][:, 0])
+    return {Kind.F: ahead, Kind.B: behind, Kind.I: inner, Kind.W: behind - inner}
+
+
+def class_exchanges(step: PricedStep, number: int) -> dict[Kind, Array]:
+    """Exposed exchanges in the actions of a class, each stage's on its own kind of node, (S,)."""
+    costs = step.column(number)
+    groups = [step.group(rank, number) for rank in step.schedule(number).stage_rank]
+    by_group = {
+        group: exchanges(step.job_on(group), step.plan, step.pricing.layers(group), costs)
+        for group in set(groups)
+    }
+    return {
+        kind: np.array([by_group[group][kind][stage] for stage, group in enumerate(groups)])
+        for kind in (Kind.F, *_BACKWARD)
+    }
+
+
+def routed_shares(job: Job, plan: Plan, layers: LayerTable) -> Mapping[Kind, Array]:
+    """Shares of the exposed exchanges that are all-to-alls of experts, (S,) by kind of action.
+
+    Full recomputation exchanges tokens again before gradients are exchanged.
+    """
+    counts = layer_counts(job.model, stage_cut(job, PlanTable.of([plan])))
+    again = 1.0 + float(plan.recompute is Recompute.FULL)
+    pairs = list(zip(layers.kinds, layers.recomputed, strict=True))
+    routed = counts @ np.array([kind.routed.exposed[0] for kind in layers.kinds])
+    ahead = counts @ np.array([kind.forward.exposed[0] for kind in layers.kinds])
+    behind = counts @ np.array([kind.backward.exposed[0] + more.exposed[0] for kind, more in pairs])
+    for stage, end in ((0, layers.before), (-1, layers.behind)):
+        ahead[stage] += end.forward.exposed[0]
+        behind[stage] += end.backward.exposed[0]
+    backward = _share(again * routed, behind)
+    return {Kind.F: _share(routed, ahead)} | dict.fromkeys(_BACKWARD, backward)
+
+
+def _share(part: Array, whole: Array) -> Array:
+    shares = np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
+    return np.minimum(shares, 1.0)

@@ -1,0 +1,182 @@
+"""What a step costs on its schedule: stages on any rank, a backward whole or in two.
+
+`cost` knows no schedules: it prices stages as most named ones place them, stage s on rank s % pp,
+and a backward as a whole. Here, where the two meet, prices follow the schedule:
+
+    stage on rank    0 1 2 3 0 1 2 3    looped          0 1 2 3 3 2 1 0    a V
+    hop behind it    > > > > > > >                      > > > . > > >      . is none: same rank
+    tied table       all-reduce 0, 3                    nothing to send: both copies on rank 0
+
+A tied table on two other ranks than the first and the last is priced as if on those two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cost.job import Job
+from parsim.cost.kernel.kernels import memory_time
+from parsim.cost.layer.interference import speed_beside
+from parsim.cost.layer.passes import Pass
+from parsim.cost.step.data_parallel import DataParallel
+from parsim.cost.step.stages import LayerTable, layer_counts, per_rank
+from parsim.cost.step.step import StepCosts, stage_cut
+from parsim.model.layer import Layer
+from parsim.model.operators import Experts, Linear, Split
+from parsim.plan import PlanTable
+from parsim.plan.rules import SPLIT
+from parsim.schedule import Kind, Schedule
+from parsim.sim.step.split_backward import splits_like_torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitCosts(StepCosts):
+    """Costs of plans whose backward may be in two; `weight` (S, B) are the seconds of a W."""
+
+    weight: Array
+
+
+def action_seconds(costs: StepCosts) -> dict[Kind, Array]:
+    """Seconds of an action of each kind on each stage, (S, B); unpriced I and W are half a B."""
+    weight = costs.weight if isinstance(costs, SplitCosts) else 0.5 * costs.backward
+    return {
+        Kind.F: costs.forward,
+        Kind.B: costs.backward,
+        Kind.I: costs.backward - weight,
+        Kind.W: weight,
+    }
+
+
+def exposed_seconds(costs: StepCosts) -> dict[Kind, Array]:
+    """Exposed communication inside an action of each kind, (S, B).
+
+    Collectives of a backward in two belong to the gradient of the inputs, so they are in I as far
+    as it is long enough.
+    """
+    inner = np.minimum(costs.exposed_backward, action_seconds(costs)[Kind.I])
+    return {
+        Kind.F: costs.exposed_forward,
+        Kind.B: costs.exposed_backward,
+        Kind.I: inner,
+        Kind.W: costs.exposed_backward - inner,
+    }
+
+
+def compute_seconds(costs: StepCosts) -> dict[Kind, Array]:
+    """Seconds of an action's kernels, which a slow rank stretches, (S, B)."""
+    exposed = exposed_seconds(costs)
+    return {kind: seconds - exposed[kind] for kind, seconds in action_seconds(costs).items()}
+
+
+def on_ranks(stages: Array, schedule: Schedule) -> Array:
+    """Sum the stages that each pipeline rank holds: (S, B) -> (p, B)."""
+    if is_looped(schedule):
+        return per_rank(stages, schedule.pp)
+    sums = [stages[list(schedule.stages_on(rank))].sum(axis=0) for rank in range(schedule.pp)]
+    return np.stack(sums)
+
+
+def is_looped(schedule: Schedule) -> bool:
+    """Whether stage s is on rank s % pp and every rank has equally many, as `cost` assumes."""
+    pp = schedule.pp
+    return schedule.num_stages % pp == 0 and all(
+        rank == stage % pp for stage, rank in enumerate(schedule.stage_rank)
+    )
+
+
+def on_schedule(
+    job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts, schedule: Schedule
+) -> StepCosts:
+    """Make `cost`'s prices those of the schedule; of one with whole backwards they stay."""
+    if table.common.actions is None and schedule.name not in SPLIT:
+        return costs
+    values = {field.name: getattr(costs, field.name) for field in fields(costs)}
+    values["weight"] = costs.backward * _weight_share(job, table, layers)
+    if not is_looped(schedule):
+        data, by_rank = DataParallel.of(job, table), on_ranks(costs.parameters, schedule)
+        values["hop"] = _hops(costs.hop, schedule)
+        speed = speed_beside(job.system, data.shard, layers.kinds)
+        first = on_ranks(costs.forward, schedule)
+        routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
+        values["optimizer"] = data.optimizer(by_rank, routed)
+        values["gather"] = data.final_gather(by_rank, first, speed, routed)
+        if schedule.stage_rank[0] == schedule.stage_rank[-1]:
+            values["tied"] = np.zeros_like(costs.tied)
+    return SplitCosts(**values)
+
+
+def _hops(hop: Array, schedule: Schedule) -> Array:
+    """Messages between the ranks that really send them.
+
+    The first rows of `hop` are those between neighbouring ranks. Ranks fill nodes in order, so a
+    message from rank a to rank b leaves a node where one between neighbours from a to b does, and
+    costs what that one costs: the largest of them.
+    """
+    out = np.zeros_like(hop)
+    rank_of = schedule.stage_rank
+    for stage in range(len(rank_of) - 1):
+        low, high = sorted(rank_of[stage : stage + 2])
+        if low != high:
+            out[stage] = hop[low:high].max(axis=0)
+    return out
+
+
+def _weight_share(job: Job, table: PlanTable, layers: LayerTable) -> Array:
+    """Share of a stage's backward that W takes, (S, B).
+
+    W is the weight gradients of the matrix products and their accumulation. A product's weight
+    gradient has the 2 m n k FLOPs of its forward, so W = forward seconds of the stage's products +
+    seconds of adding to their gradients. I = B - W: recomputation, attention and norms are in I.
+    Host time and sharded collectives are shared out in proportion. On stage 0 all is W in
+    PyTorch's runtime (`splits_like_torch`): nobody needs the gradient of the model's input.
+
+    Source: arXiv 2401.10241, section 2, splits the backward there; `LayerCoster` prices the parts.
+    Leaves out: that a weight gradient has other tiles than the forward; norms' own gradients.
+    """
+    counts = layer_counts(job.model, stage_cut(job, table))
+    rows = len(table)
+    ours = [
+        cost.products.plus(_accumulation(job, table, layer))
+        for cost, layer in zip(layers.kinds, job.model.kinds, strict=True)
+    ]
+    last = layers.behind.products
+    for layer in job.model.behind:
+        last = last.plus(_accumulation(job, table, layer))
+    weights = _stages(counts, ours, Pass.zero(rows), last)
+    pairs = zip(layers.kinds, layers.recomputed, strict=True)
+    behind = [kind.backward.plus(again) for kind, again in pairs]
+    whole = _stages(counts, behind, layers.before.backward, layers.behind.backward)
+    share = np.divide(weights, whole, out=np.zeros_like(whole), where=whole > 0)
+    if splits_like_torch(job, table):
+        share[0] = 1.0
+    return np.minimum(share, 1.0)
+
+
+def _accumulation(job: Job, table: PlanTable, layer: Layer) -> Pass:
+    """Adding the weight gradients of a layer's products to those of earlier micro-batches.
+
+    A kernel of its own reads 2 and 4 bytes an element and writes 4, or 2 + 2 into 2; fused into
+    the product it costs nothing here.
+    """
+    added = Pass.zero(len(table))
+    if not job.software.fused_gradient_accumulation:
+        moved = 10.0 if table.common.gradient_precision == "fp32" else 6.0
+        for op in layer.operators:
+            if isinstance(op, Linear):
+                split = 1 if op.split is Split.NONE else table.tp
+                added.add(memory_time(job.device, moved * op.inputs * op.outputs / split), 1)
+            elif isinstance(op, Experts):
+                parameters = op.expert_parameters / table.expert_ranks
+                added.add(memory_time(job.device, moved * parameters), 2)
+    return added
+
+
+def _stages(counts: Array, kinds: list[Pass], first: Pass, last: Pass) -> Array:
+    """Device seconds of a pass on each stage, (S, B)."""
+    seconds: Array = counts @ np.stack([kind.kernels + kind.exposed for kind in kinds])
+    seconds[0] += first.kernels + first.exposed
+    seconds[-1] += last.kernels + last.exposed
+    return seconds

@@ -1,0 +1,249 @@
+"""What a plan sends: for each pipeline rank and axis one kind of traffic over the links.
+
+All groups of an axis on one pipeline rank do the same at the same time (replicas and their members
+are alike), so their collectives are one flow, whose usage of a link counts the edges of all of
+them. So a step has some 10 kinds a pipeline rank, whatever the number of devices.
+
+Times are tier B's: a kind's `latency_share` and `limit` say how its idle seconds divide into
+latency and bytes, by the closed form of one typical collective. One group alone takes those
+seconds on the whole network, as in `collective_flows`; all of them at once may take more, where
+they meet on links that the closed form does not know (spines, PCIe).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from parsim.arrays import Index
+from parsim.cost.collective.collectives import p2p_time
+from parsim.cost.collective.message import Message
+from parsim.cost.job import Job
+from parsim.cost.step.data_parallel import DataParallel
+from parsim.cost.step.messages import gradient_messages, layer_messages, shard_messages
+from parsim.cost.step.stages import stage_borders
+from parsim.cost.step.step import StepCosts, hop_bytes, stage_cut
+from parsim.plan import Plan, PlanTable
+from parsim.plan.record import AXES
+from parsim.sim.links.collective_flows import (
+    Edge,
+    LinkGraph,
+    algorithm_of,
+    by_node,
+    on_nodes,
+    pattern,
+    rate_of,
+    slowest,
+    usage_of,
+)
+
+Chosen = frozenset[int] | None
+"""Replicas whose traffic is asked for; None: all of them."""
+
+FOLDED_FROM = 2048
+"""Ranks above which two leaf groups of each pipeline rank stand for the others."""
+
+
+class Role(NamedTuple):
+    """What traffic is for: `tp`, `cp`, `ep`, `shard`, `scatter`, `replicate`, `ahead` or `back`.
+
+    `number` is the stage that it belongs to; of messages the one that sends them. `column` is the
+    class of replicas whose it is, where they differ (`class_traffic`).
+    """
+
+    name: str
+    number: int
+    column: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """One kind of traffic: its links, what it takes of them, and how idle seconds divide."""
+
+    usage: dict[int, float]
+    limit: float
+    latency_share: float
+
+
+class TrafficMaker:
+    """Makes the kinds of one plan; edges and their links are found once per rank and axis."""
+
+    def __init__(
+        self,
+        job: Job,
+        plan: Plan,
+        costs: StepCosts,
+        graph: LinkGraph,
+        whole: LinkGraph,
+        node_of: Index | None = None,
+    ) -> None:
+        """A maker; `node_of` is the node of each rank where nodes differ, (world,)."""
+        self.node_of = node_of
+        self.job, self.plan, self.costs = job, plan, costs
+        self.graph, self.whole = graph, whole
+        self.table = PlanTable.of([plan])
+        self.data = DataParallel.of(job, self.table)
+        self.watched = watched_nodes(job, plan) if graph is whole and node_of is None else None
+        self.known: dict[object, tuple[dict[int, float], float, float]] = {}
+
+    def inside(self, stage: int, rank: int, chosen: Chosen = None) -> Iterator[tuple[Role, Sent]]:
+        """Collectives of a stage's layers (tensor, context, expert), of the chosen replicas."""
+        for message in layer_messages(self.job, self.table):
+            yield Role(message.axis, stage), self._collective(message, rank, chosen)
+
+    def shards(self, stage: int, rank: int, chosen: Chosen = None) -> Iterator[tuple[Role, Sent]]:
+        """Gathers of a stage's parameters by those that share them, of the chosen replicas."""
+        for message in shard_messages(self.job, self.data, self.costs.parameters[stage]):
+            yield Role("shard", stage), self._collective(message, rank, chosen)
+
+    def gradients(self, stage: int, rank: int) -> Iterator[tuple[Role, Sent]]:
+        """Reductions of a bucket of a stage's gradients, of all replicas."""
+        bucket = self.costs.parameters[stage] / self.costs.buckets[stage]
+        for message in gradient_messages(self.data, bucket):
+            name = "scatter" if message.axis == "shard" else message.axis
+            yield Role(name, stage), self._collective(message, rank)
+
+    def message(self, stage: int, source: int, target: int, chosen: Chosen = None) -> Sent:
+        """All messages from one pipeline rank to another; scattered, each rank sends 1/tp.
+
+        `stage` is the one before the border, whose hop in `costs` they take.
+        """
+        pairs = self._members(("pp",), 0, chosen)
+        edges = [(int(row[source]), int(row[target]), 1.0) for row in pairs]
+        used, peak, _ = self._links(
+            (source, target, chosen), lambda: ([[edge] for edge in edges], 1.0)
+        )
+        seconds = float(self.costs.hop[stage, 0])
+        crosses = any(len(self._by_node(edge[:2])) > 1 for edge in edges)
+        least = float(p2p_time(self.job.system, 1.0, crosses=crosses, sharing=1.0))
+        borders = stage_borders(self.job.model, stage_cut(self.job, self.table))
+        size = float(hop_bytes(self.table, borders[stage])[0])
+        return _sent(used, peak, size, seconds, least)
+
+    @property
+    def _per_node(self) -> int:
+        return self.job.system.devices_per_node
+
+    def _by_node(self, ranks: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Ranks of a group node by node."""
+        if self.node_of is None:
+            return by_node(ranks, self._per_node)
+        return on_nodes(ranks, self.node_of[list(ranks)].tolist())
+
+    def _members(self, axes: Sequence[str], rank: int, chosen: Chosen) -> list[list[int]]:
+        """The groups of some axes on a pipeline rank, those of the chosen replicas."""
+        groups: list[list[int]] = group_ranks(self.plan, axes)[rank].tolist()
+        if chosen is None:
+            return groups
+        replica = replica_of(self.plan)
+        return [group for group in groups if int(replica[group[0]]) in chosen]
+
+    def _collective(self, message: Message, rank: int, chosen: Chosen = None) -> Sent:
+        system, kind, axes = self.job.system, message.kind, self._axes(message.axis)
+        seconds = float(message.seconds(system)[0])
+        least = float(replace(message, size=np.ones(1)).seconds(system)[0])
+        algorithm = algorithm_of(system, kind, message.where)
+
+        def edges() -> tuple[list[Sequence[Edge]], float]:
+            patterns = [
+                pattern(kind, algorithm, self._by_node(group))
+                for group in self._members(axes, rank, chosen)
+            ]
+            return [each.edges for each in patterns], patterns[0].share
+
+        used, peak, share = self._links((kind, algorithm, rank, axes, chosen), edges)
+        return _sent(used, peak, share * float(message.size[0]), seconds, least)
+
+    def _axes(self, name: str) -> tuple[str, ...]:
+        """Axes of the mesh whose ranks make up the groups that a message names."""
+        outer = ("dp_replicate",) if self.plan.zero_stage > 0 else ("dp_replicate", "cp")
+        return {"shard": ("dp_shard", "cp"), "replicate": outer}.get(name, (name,))
+
+    def _links(
+        self, key: object, edges: Callable[[], tuple[Sequence[Sequence[Edge]], float]]
+    ) -> tuple[dict[int, float], float, float]:
+        """Usage of each link by all groups, seconds a byte of the group that is worst placed.
+
+        The latter on the graph with no link broken.
+        """
+        if key not in self.known:
+            groups, share = edges()
+            if self.watched is not None:
+                groups = [[edge for edge in group if self._is_watched(edge)] for group in groups]
+            used: dict[int, float] = {}
+            peak = 0.0
+            for group in groups:
+                alone = usage_of(self.graph, group)
+                intact = alone if self.whole is self.graph else usage_of(self.whole, group)
+                peak = max(peak, slowest(self.whole, intact))
+                for link, units in alone.items():
+                    used[link] = used.get(link, 0.0) + units
+            self.known[key] = used, peak, share
+        return self.known[key]
+
+    def _is_watched(self, edge: Edge) -> bool:
+        nodes = edge[0] // self._per_node, edge[1] // self._per_node
+        return self.watched is None or not self.watched.isdisjoint(nodes)
+
+
+def _sent(used: dict[int, float], peak: float, size: float, seconds: float, least: float) -> Sent:
+    latency, limit = rate_of(seconds, least, size)
+    scale = 1.0 / max(1.0, limit * peak)
+    return Sent(
+        usage={link: scale * units for link, units in used.items()},
+        limit=limit,
+        latency_share=latency / seconds,
+    )
+
+
+def watched_nodes(job: Job, plan: Plan) -> frozenset[int] | None:
+    """Nodes whose links stand for all others in a large tree of switches; None: no node does.
+
+    The leaf groups where each pipeline rank begins and ends, with all edges that start or end
+    there: leaf groups within one pipeline rank are alike, so that links of the others carry no
+    more.
+
+    Leaves out: with an order of ranks that interleaves pipeline ranks, what lies between.
+    """
+    system, placement = job.system, job.cluster.placement
+    network = system.network
+    if plan.world_size <= FOLDED_FROM or placement is not None or network is None:
+        return None
+    if network.fabric not in ("fat-tree", "rail-optimised"):
+        return None
+    wide = network.nodes_per_leaf
+    leaf_of = group_ranks(plan, ("tp",)).reshape(plan.pp, -1) // system.devices_per_node // wide
+    leaves = {*leaf_of.min(axis=1).tolist(), *leaf_of.max(axis=1).tolist()}
+    return frozenset(node for leaf in leaves for node in range(leaf * wide, (leaf + 1) * wide))
+
+
+def group_ranks(plan: Plan, axes: Sequence[str]) -> Index:
+    """Ranks of the groups of some axes: (pp, groups, members); of pp itself (1, groups, pp).
+
+    `ep` alone stands for the expert-parallel groups.
+    """
+    order = plan.rank_order
+    if axes == ("ep",):  # neighbours inside a stage, whatever axes these are of
+        stages = group_ranks(plan, [axis for axis in order if axis != "pp"])[:, 0]
+        blocks = stages.reshape(plan.pp, -1, plan.ep, plan.etp)
+        return blocks.swapaxes(2, 3).reshape(plan.pp, -1, plan.ep)
+    ranks = np.arange(plan.world_size).reshape([plan.degree(axis) for axis in order])
+    inner = [order.index(axis) for axis in order if axis in axes]
+    outer = [] if "pp" in axes else [order.index("pp")]
+    others = [position for position in range(len(order)) if position not in (*inner, *outer)]
+    size = int(np.prod([ranks.shape[position] for position in inner]))
+    first = ranks.shape[outer[0]] if outer else 1
+    return ranks.transpose(*outer, *others, *inner).reshape(first, -1, size)
+
+
+def replica_of(plan: Plan) -> Index:
+    """The replica of each rank, (world,), numbered as `sim/step/replica_classes.py` does."""
+    order = plan.rank_order
+    ranks = np.arange(plan.world_size).reshape([plan.degree(axis) for axis in order])
+    mesh = ranks.transpose([order.index(axis) for axis in AXES]).reshape(plan.pp, plan.dp, -1)
+    replicas = np.empty(plan.world_size, dtype=np.int64)
+    replicas[mesh] = np.arange(plan.dp)[None, :, None]
+    return replicas

@@ -1,0 +1,18 @@
+"""What one step does beside and after its pipeline, as data.
+
+Schedules and the choices of a plan come in, a `StepProgram` leaves: tasks in issue order, what each
+waits for, who meets in it, and the names of its prices, never seconds. A strategy is one file with
+a function that writes such a program, and one entry in `STRATEGIES`; the recurrence, the events,
+the memory count and the drawing know kinds of task and no strategy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from parsim.strategy.program import Meeting, StepProgram, Task, Waits
+from parsim.strategy.synchronous import synchronous
+
+STRATEGIES: dict[str, Callable[..., StepProgram]] = {"synchronous": synchronous}
+
+__all__ = ["STRATEGIES", "Meeting", "StepProgram", "Task", "Waits", "synchronous"]

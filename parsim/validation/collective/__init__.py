@@ -1,0 +1,1 @@
+"""Measured collectives: tables come in, predictions beside them and their errors leave."""

@@ -1,0 +1,254 @@
+"""Rows of measured collectives, one timed size each, and the system that they ran on.
+
+Columns: those of `data/collectives/nccl_collective_curves.csv`; `flag` says what is wrong with a
+row that is counted all the same. A blank cell means that the source does not say. A row that
+cannot be predicted raises RowSkipped with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from parsim.cluster.hardware import System
+from parsim.cluster.reader import load_catalog
+from parsim.cost.collective.group_bandwidth import Groups
+from parsim.errors import TableError
+from parsim.validation.tables import RowSkipped, read_rows
+
+REQUIRED = ("row_id", "gpu_type", "n_nodes", "gpus_per_node", "collective", "message_bytes")
+TIMES = ("time_us", "busbw_gb_per_s", "algbw_gb_per_s")
+PARAMETERS = ("row_id", "network", "collective", "parameters")
+"""Columns of SimuMax's network fits, which hold another simulator's constants and no times."""
+
+CALL_OF_TORCH = 16e-6
+"""What a torch call timed with events shows beyond nccl-tests (`make fit-collectives`)."""
+
+SYSTEMS = {
+    "a100_dgx": "dgx-a100",
+    "h100_dgx": "dgx-h100",
+    "a100_pairwise_nvlink": "a100-nvlink-pairs",
+    "h100_pairwise_nvlink": "h100-nvlink-pairs",
+    "aws p6-b200.48xlarge": "aws-p6-b200",
+    "aws p5.48xlarge": "aws-p5",
+    "gcp a4": "gcp-a4",
+    "gcp a3 mega": "gcp-a3-mega",
+    "gcp a3 high": "gcp-a3-high",
+}
+"""What sources call a system of the catalog."""
+GPUS = {
+    "GB300": ("gb200-nvl72", None), "GB200": ("gb200-nvl72", None), "B300": ("dgx-b200", None),
+    "B200": ("dgx-b200", None), "H200": ("hgx-h200", None), "H100": ("dgx-h100", None),
+    "H800": ("dgx-h100", 200e9), "H20": ("dgx-h100", None), "A100": ("dgx-a100", None),
+    "A800": ("dgx-a100", 200e9), "V100": ("dgx-1v", None),
+}  # fmt: skip
+"""A GPU's usual system, and its NVLink rate where that differs (one direction, bytes/s)."""
+STANDARDS = {"EDR": 100.0, "HDR": 200.0, "NDR": 400.0, "XDR": 800.0}
+"""Rate of an InfiniBand interface with four lanes, Gb/s."""
+_COUNTED = re.compile(r"(\d+)\s*x\s*(\d+(?:\.\d+)?)\s*(Gb/s|Gbps|Gbit/s|GB/s)", re.IGNORECASE)
+_NAMED = re.compile(rf"(\d+)\s*x\s*({'|'.join(STANDARDS)})\b", re.IGNORECASE)
+TRAY = 8
+"""No single machine holds more GPUs; a larger NVLink domain joins several."""
+_KINDS = {
+    "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
+    "broadcast": "broadcast", "reduce": "reduce", "all_to_all": "all_to_all",
+    "alltoall": "all_to_all", "all2all": "all_to_all", "send_recv": "send_recv",
+    "sendrecv": "send_recv",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCollective:
+    """One timed size: what ran on which group of which system, and how long it took.
+
+    `place` is where it ran, as summaries group it; `overhead` what the tool adds to a call.
+    """
+
+    row_id: str
+    kind: str
+    algorithm: str
+    size: float
+    seconds: float
+    system: System
+    where: Groups
+    place: str
+    overhead: float
+    flag: str
+    notes: tuple[str, ...]
+
+
+def read_collectives(path: Path) -> list[dict[str, str]]:
+    """Read a CSV of measured collectives as text cells.
+
+    Raises:
+        TableError: it cannot be read, has no rows, or lacks columns.
+    """
+    return read_rows(path, _check_header)
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    if not header:
+        raise TableError(f"{path}: empty file; expected a header with {', '.join(REQUIRED)}")
+    if set(PARAMETERS) <= set(header):
+        return
+    missing = [name for name in REQUIRED if name not in header]
+    if missing:
+        raise TableError(f"{path}: columns missing: {', '.join(missing)}")
+    if not set(TIMES) & set(header):
+        raise TableError(f"{path}: needs at least one of the columns {', '.join(TIMES)}")
+
+
+def parse_collective(row: Mapping[str, str]) -> MeasuredCollective:
+    """Check one row, find its system and place its group.
+
+    Raises:
+        RowSkipped: a needed figure is missing or garbage, or no system is like the row's.
+    """
+    if "parameters" in row:
+        raise RowSkipped("holds constants of another simulator, no measured times")
+    kind = _kind(row)
+    size = _number(row, "message_bytes")
+    if size is None:
+        raise RowSkipped("message_bytes is not stated")
+    nodes, used = _count(row, "n_nodes"), _count(row, "gpus_per_node")
+    tool = row.get("tool", "").lower()
+    system, notes = _system(row, nodes)
+    where = _placed(system, nodes, used)
+    if where.size[0] < 2:
+        raise RowSkipped("a group of one GPU exchanges nothing")
+    return MeasuredCollective(
+        row_id=row["row_id"],
+        kind=kind,
+        algorithm=row.get("algorithm", "").lower().replace("-", "_"),
+        size=size,
+        seconds=_seconds(row, kind, size, float(where.size[0])),
+        system=system,
+        where=where,
+        place=_place(system, where),
+        overhead=CALL_OF_TORCH if "torch" in tool and "vidur" not in tool else 0.0,
+        flag=row.get("flag", "") or _unstated(row, nodes),
+        notes=notes,
+    )
+
+
+def _kind(row: Mapping[str, str]) -> str:
+    words = row["collective"].lower().split()  # "all_gather (inferred)"
+    if not words or words[0] not in _KINDS:
+        known = ", ".join(dict.fromkeys(_KINDS.values()))
+        raise RowSkipped(f"collective={row['collective']!r} is unknown; allowed: {known}")
+    return _KINDS[words[0]]
+
+
+def _number(row: Mapping[str, str], name: str) -> float | None:
+    cell = row.get(name, "")
+    if not cell:
+        return None
+    try:
+        value = float(cell)
+    except ValueError:
+        raise RowSkipped(f"{name}={cell!r} is not a number") from None
+    if not 0.0 <= value < float("inf"):
+        raise RowSkipped(f"{name}={cell!r} must be a finite number of at least 0")
+    return value or None
+
+
+def _count(row: Mapping[str, str], name: str) -> int:
+    value = _number(row, name)
+    if value is None:
+        raise RowSkipped(f"{name} is not stated")
+    if not value.is_integer() or value > 1e6:
+        raise RowSkipped(f"{name}={row[name]!r} is not a whole number from 1 to 1,000,000")
+    return int(value)
+
+
+def _seconds(row: Mapping[str, str], kind: str, size: float, ranks: float) -> float:
+    """The time, or what it was before it became a bandwidth; 0.00 is a rounded bandwidth."""
+    time = _number(row, "time_us")
+    if time is not None:
+        return time * 1e-6
+    rate = _number(row, "busbw_gb_per_s")
+    if rate is not None:
+        part = (ranks - 1.0) / ranks
+        rooted = kind in ("broadcast", "reduce", "send_recv")
+        factor = 1.0 if rooted else 2.0 * part if kind == "all_reduce" else part
+        return size * factor / (rate * 1e9)
+    rate = _number(row, "algbw_gb_per_s")
+    if rate is None:
+        raise RowSkipped(f"none of {', '.join(TIMES)} is stated")
+    return size / (rate * 1e9)
+
+
+def _system(row: Mapping[str, str], nodes: int) -> tuple[System, tuple[str, ...]]:
+    """The catalog's system, or the one that is usual for the GPU, with the row's interfaces."""
+    catalog = load_catalog()
+    named, gpu = row.get("system", ""), row["gpu_type"]
+    known = SYSTEMS.get(named.lower(), named)
+    notes: tuple[str, ...] = ()
+    if known in catalog.systems:
+        system = catalog.systems[known]
+    else:
+        system = _usual(gpu)
+        notes = (f"system {named!r}, GPU {gpu!r}: taken as {system.id}",)
+    rates = _interfaces(row.get("inter_node_interconnect", ""))
+    if system.network is not None and rates is not None:
+        network = replace(system.network, nics_per_node=rates[0], nic_bandwidth=rates[1])
+        system = replace(system, network=network)
+    elif nodes > 1 and notes and "nvlink" not in row.get("inter_node_interconnect", "").lower():
+        notes = (*notes, f"network of {system.id}: the row states no rate")
+    if nodes > 1 and system.network is None:
+        raise RowSkipped(f"system {system.id} has no network for {nodes} nodes")
+    return system, notes
+
+
+def _usual(gpu: str) -> System:
+    catalog = load_catalog()
+    if "pcie" in gpu.lower():
+        if "A100" in gpu:
+            return catalog.systems["a100-pcie-node"]
+        raise RowSkipped(f"no system of {gpu!r} is in the catalog")
+    for chip, (name, link) in GPUS.items():
+        if re.search(rf"(?<![A-Z0-9]){chip}(?![0-9])", gpu, re.IGNORECASE):
+            system = catalog.systems[name]
+            if link is None:
+                return system
+            return replace(system, intra=replace(system.intra, bandwidth=link))
+    if not gpu:
+        raise RowSkipped("gpu_type is not stated")
+    raise RowSkipped(f"GPU {gpu!r} is in no system of the catalog")
+
+
+def _interfaces(text: str) -> tuple[int, float] | None:
+    """Interfaces of a node and the rate of one, bytes/s: "8x 50 GB/s EFA v4", "4x HDR"."""
+    if counted := _COUNTED.search(text):
+        bits = counted[3].lower() != "gb/s" or counted[3].startswith("Gb")
+        return int(counted[1]), float(counted[2]) * 1e9 / (8.0 if bits else 1.0)
+    if named := _NAMED.search(text):
+        return int(named[1]), STANDARDS[named[2].upper()] * 1e9 / 8.0
+    return None
+
+
+def _placed(system: System, nodes: int, used: int) -> Groups:
+    """The group of all ranks; nodes of the row that share an NVLink domain are one node here."""
+    ranks = nodes * used
+    rack = system.devices_per_node > TRAY  # its trays are the row's nodes
+    per_node = min(ranks if rack else used, system.devices_per_node)
+    column = {"size": ranks, "per_node": per_node, "nodes": -(-ranks // per_node)}
+    across = column["nodes"] > 1
+    values = {name: np.array([float(value)]) for name, value in column.items()}
+    return Groups(**values, sharing=np.array([1.0 if across else 0.0]), leaves=np.array([False]))
+
+
+def _place(system: System, where: Groups) -> str:
+    switched = system.intra.fabric in ("nvswitch", "nvlink-mesh")
+    if where.nodes[0] == 1:
+        return "NVLink domain" if switched else "PCIe"
+    return "PCIe" if system.devices_per_node == 2 else "across nodes"
+
+
+def _unstated(row: Mapping[str, str], nodes: int) -> str:
+    unknown = "link type not stated" in row.get("note", "").lower()
+    return "network not stated" if nodes > 1 and unknown else ""

@@ -1,1 +1,0 @@
-"""Fits of hardware and software constants to a documented minority of the measured steps."""

@@ -1,0 +1,240 @@
+"""Tables of measured kernel times: matrix products, attention, grouped products.
+
+One kernel per CSV row, in the columns of the published tables (see `data/kernels/README.md`): a
+time (`time_us`, `derived_time_us`), a rate (`achieved_tflops`) or a share of a peak (`efficiency`
+with `peak_tflops_used`). A row that cannot be priced is skipped with its reason, never repaired.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from parsim.cluster.hardware import Device
+from parsim.cluster.reader import load_catalog
+from parsim.cost.layer.attention import FLASH_BACKWARD
+from parsim.errors import TableError
+from parsim.validation.tables import RowSkipped, read_rows
+
+NEEDED = ("row_id", "gpu_type", "op")
+"""Columns that every table of kernels has."""
+LAYOUTS = ("tn", "nn", "nt")
+PRODUCT = re.compile(r"matmul|gemm|proj|linear|\bmm\b", re.IGNORECASE)
+ATTENTION = {"sdp_fwd": "attention_forward", "sdp_bwd": "attention_backward"}
+GROUPED = "group_matmul"
+STAGES = ("fwd", "bwd_grad_act", "bwd_grad_w")
+LARGEST = 1e12
+"""No size or time of a kernel is larger; a typing mistake is."""
+
+_FAMILIES = {
+    "gb300": "gb300", "b300": "b300-sxm", "gb200": "gb200", "b200": "b200-sxm",
+    "h200": "h200-sxm", "h100": "h100-sxm-80gb", "a100": "a100-sxm-80gb",
+    "v100": "v100-sxm-32gb", "l4": "l4", "t4": "t4",
+}  # fmt: skip
+_FORMS = {
+    ("h100", "pcie"): "h100-pcie-80gb",
+    ("a100", "pcie"): "a100-pcie-80gb",
+    ("a100", "40gb"): "a100-sxm-40gb",
+    ("v100", "16gb"): "v100-sxm-16gb",
+    ("h100", "96gb"): "h100-sxm-96gb-500w",
+}
+_SIZES = {
+    "b300": "270gb 288gb",
+    "b200": "180gb 192gb",
+    "h200": "141gb",
+    "h100": "80gb 96gb",
+    "l4": "24gb",
+    "a100": "40gb 80gb",
+    "v100": "16gb 32gb",
+    "t4": "16gb",
+}
+_PRECISIONS = {
+    "16-bit": "bf16",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "float32": "fp32",
+}
+"""What tables call a number format."""
+_ADORNMENTS = frozenset(
+    ("nvidia", "tesla", "sxm", "sxm2", "sxm3", "sxm4", "sxm5", "sxm6", "hgx", "dgx", "gpu", "pcie")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One measured kernel: its kind, the arguments of its cost function, seconds."""
+
+    row_id: str
+    device: Device
+    kind: str
+    precision: str
+    shape: Mapping[str, float | str | bool]
+    seconds: float
+
+
+def read_kernel_table(path: Path) -> list[dict[str, str]]:
+    """Read a CSV of kernels as text cells.
+
+    Raises:
+        TableError: missing file, not text, empty, no rows, or columns missing.
+    """
+    return read_rows(path, _check_header, strict=True)
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    missing = [name for name in NEEDED if name not in header]
+    if missing:
+        raise TableError(
+            f"{path}: columns missing: {', '.join(missing)}; a table of kernels has "
+            f"{', '.join(NEEDED)}, a shape and a time"
+        )
+
+
+def parse_kernel(row: Mapping[str, str]) -> Kernel:
+    """One row as a kernel.
+
+    Raises:
+        RowSkipped: the device or op is not known, or a number is missing or impossible.
+    """
+    device = device_of(row.get("gpu_type", ""))
+    op = row.get("op", "")
+    if op in ATTENTION or op == GROUPED:
+        kind, precision, shape, flops = _keyed(op, _pairs(row.get("shape_key", "")))
+    elif PRODUCT.search(op):
+        kind, precision, shape, flops = _product(row)
+    else:
+        raise RowSkipped(f"op {op!r} is not priced: matrix products, attention, grouped products")
+    if precision not in device.peak_flops:
+        raise RowSkipped(f"{device.id} has no {precision} peak")
+    return Kernel(
+        row_id=row.get("row_id") or "(no row_id)",
+        device=device,
+        kind=kind,
+        precision=precision,
+        shape=shape,
+        seconds=_seconds(row, flops),
+    )
+
+
+def device_of(name: str) -> Device:
+    """The catalog's device of a table's name.
+
+    Raises:
+        RowSkipped: no such device; a part of the name that is not understood counts as one.
+    """
+    catalog = load_catalog()
+    if name in catalog.devices:
+        return catalog.device(name)
+    words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
+    family = next((word for word in words if word in _FAMILIES), None)
+    others = [word for word in words if word != family and word not in _ADORNMENTS]
+    if family is None or any(word not in _SIZES.get(family, "").split() for word in others):
+        raise RowSkipped(f"gpu_type {name!r} is not in the catalog")
+    forms = [_FORMS[family, word] for word in words if (family, word) in _FORMS]
+    return catalog.device(forms[0] if forms else _FAMILIES[family])
+
+
+_Parsed = tuple[str, str, dict[str, float | str | bool], float]
+
+
+def _product(row: Mapping[str, str]) -> _Parsed:
+    """A matrix product by columns."""
+    m, n, k = (_size(row, name) for name in ("m", "n", "k"))
+    batch = _size(row, "batch") if row.get("batch") else 1.0
+    precision = _precision(row.get("dtype") or row.get("in_dtype") or "")
+    layout = row.get("layout", "").lower() or "tn"
+    if layout not in LAYOUTS:
+        raise RowSkipped(f"layout {layout!r} is not one of {', '.join(LAYOUTS)}")
+    value = {"fp8": 1, "fp32": 4, "tf32": 4}.get(precision, 2)
+    out = row.get("out_dtype") or ("" if precision != "fp8" else "bf16")
+    shape: dict[str, float | str | bool] = {
+        "m": m,
+        "n": n,
+        "k": k,
+        "batch": batch,
+        "value": value,
+        "layout": layout,
+        "out_value": {"": value, "fp32": 4}.get(out, 2),
+        "accumulate": row.get("accumulate", "").lower() == "true",
+    }
+    return "gemm", precision, shape, 2.0 * m * n * k * batch
+
+
+def _keyed(op: str, key: Mapping[str, str]) -> _Parsed:
+    """Attention or a grouped product by its shape_key."""
+    if op == GROUPED:
+        experts, tokens, n, k = (_size(key, name) for name in ("ng", "M", "N", "K"))
+        stage = key.get("stage", "")
+        if stage not in STAGES:
+            raise RowSkipped(f"stage {stage!r} is not one of {', '.join(STAGES)}")
+        wide = key.get("main_grad_dtype") == "fp32"
+        shape: dict[str, float | str | bool] = {
+            "experts": experts,
+            "tokens": tokens,
+            "n": n,
+            "k": k,
+            "weight_gradient": stage == "bwd_grad_w",
+            "gradient_value": 4 if wide else 2,
+        }
+        flops = 2.0 * experts * tokens * n * k
+        return "grouped_gemm", _precision(key.get("dtype", "")), shape, flops
+    names = ("batch", "seq_len", "head_num", "qk_head_dim", "v_head_dim")
+    batch, length, heads, wide_qk, wide_v = (_size(key, name) for name in names)
+    backward = ATTENTION[op] == "attention_backward"
+    square = 2.0 * batch * heads * length**2 * (wide_qk + wide_v)
+    square *= FLASH_BACKWARD if backward else 1.0
+    # the table counts the full square, the kernel is causal: efficiencies pass 1 otherwise
+    shape = {"flops": 0.5 * square, "seq_len": length, "head_dim": wide_qk, "backward": backward}
+    return ATTENTION[op], _precision(key.get("dtype", "bf16")), shape, square
+
+
+def _seconds(row: Mapping[str, str], flops: float) -> float:
+    """Measured seconds: a time as it stands, else FLOPs over a rate or over a share of a peak."""
+    given: dict[str, Callable[[float], float]] = {
+        "time_us": lambda x: x * 1e-6,
+        "derived_time_us": lambda x: x * 1e-6,
+        "efficiency": lambda x: flops / (x * 1e12 * _size(row, "peak_tflops_used")),
+        "achieved_tflops": lambda x: flops / (x * 1e12),
+    }
+    for name, seconds in given.items():
+        if row.get(name):
+            return seconds(_number(row, name))
+    raise RowSkipped(f"no time: {', '.join(given)} are blank")
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """`a=1, b=x` as a mapping."""
+    parts = (part.partition("=") for part in text.split(",") if "=" in part)
+    return {name.strip(): value.strip() for name, _, value in parts}
+
+
+def _precision(text: str) -> str:
+    word = (text.lower().split() or [""])[0]
+    precision = _PRECISIONS.get(word, word)
+    if precision not in ("fp32", "tf32", "fp16", "bf16", "fp8"):
+        raise RowSkipped(f"dtype {text!r} is not one of fp32, tf32, fp16, bf16, fp8")
+    return precision
+
+
+def _size(row: Mapping[str, str], name: str) -> float:
+    value = _number(row, name)
+    if name != "peak_tflops_used" and value != int(value):
+        raise RowSkipped(f"{name}={row[name]} is not a whole number")
+    return value
+
+
+def _number(row: Mapping[str, str], name: str) -> float:
+    text = row.get(name, "")
+    if not text:
+        raise RowSkipped(f"{name} is blank")
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.0 < value <= LARGEST:
+        raise RowSkipped(f"{name}={text} is not a number above 0 and at most {LARGEST:g}")
+    return value

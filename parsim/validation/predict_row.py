@@ -1,0 +1,95 @@
+"""Predict one row of a table of measured runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from parsim.errors import PlanError
+from parsim.sim import Prediction, simulate
+from parsim.sim.confidence.interval import step_interval
+from parsim.validation.bubble import bubble_of, is_post_validated, post_validated_step
+from parsim.validation.step.case import Case, build_case
+from parsim.validation.step.measured_run import MeasuredRun, parse_row
+from parsim.validation.tables import RowSkipped
+from parsim.validation.validated_row import ValidatedRow
+
+
+def predict_row(table: str, row: dict[str, str]) -> ValidatedRow:
+    """Predict one row."""
+    row_id = row.get("row_id") or "(no row_id)"
+    try:
+        run = parse_row(row)
+        case = build_case(run)
+        prediction = simulate(case.job, case.plan)
+        standing = replace(prediction.standing, release=run.release)
+        bubble, profiled = bubble_of(run, case.job, case.plan)
+        step, step_notes = _step(case, prediction)
+    except (RowSkipped, PlanError) as reason:
+        return ValidatedRow(
+            table=table,
+            row_id=row_id,
+            reason=str(reason),
+            stack=row.get("stack", ""),
+            device=row.get("gpu_type", ""),
+            precision=row.get("precision", ""),
+        )
+    prints_reserved = case.job.software.prints_reserved
+    interval = step_interval(standing, step)  # the step may be another than the simulated one
+    return ValidatedRow(
+        table=table,
+        row_id=row_id,
+        model=run.model,
+        system=f"{case.job.cluster.num_nodes} x {run.system}",
+        stack=run.stack,
+        device=case.job.device.id,
+        software=case.job.software.id,
+        practice=case.job.practice,
+        precision=case.plan.precision,
+        plan=case.plan.label(),
+        decision=_decision(case),
+        notes=(*case.notes, *prediction.memory_notes, *_unstated(run), *step_notes),
+        predicted_step=step,
+        measured_step=run.step_time,
+        predicted_peak=max(prediction.peak_allocated),
+        measured_peak=run.peak_memory if run.recompute else None,
+        predicted_reserved=max(prediction.peak_reserved) if prints_reserved else None,
+        step_interval=(interval.low, interval.high),
+        peak_interval=_peak_interval(case, prediction),
+        measured_bubble=run.bubble_fraction,
+        predicted_bubble=bubble,
+        bubble_from_profile=profiled,
+        case=case,
+        standing=standing,
+    )
+
+
+def _step(case: Case, prediction: Prediction) -> tuple[float, tuple[str, ...]]:
+    """The step time, and what is assumed of it."""
+    if not is_post_validated(case.job, case.plan):
+        return prediction.step_time, ()
+    note = "the norm of gradients is validated after the update (arXiv 2401.10241, section 4)"
+    return post_validated_step(case.job, case.plan), (f"schedule {case.plan.schedule}: {note}",)
+
+
+def _peak_interval(case: Case, prediction: Prediction) -> tuple[float, float]:
+    """The peak's interval, of reserved memory where the stack prints that."""
+    low, high = prediction.peak_interval
+    scale = 1.0
+    if case.job.software.prints_reserved:
+        scale = max(prediction.peak_reserved) / max(prediction.peak_allocated)
+    return scale * low, scale * high
+
+
+def _decision(case: Case) -> tuple[str | int, ...]:
+    """What is given when a plan is chosen; the model's sizes stand in its name and depth."""
+    run = case.run
+    hardware = (run.stack, run.system, case.job.device.id, case.plan.precision)
+    sizes = (run.n_layers, run.seq_len, run.n_gpus, run.global_batch_size)
+    return (*hardware, run.model, *sizes)
+
+
+def _unstated(run: MeasuredRun) -> tuple[str, ...]:
+    """Peaks differ several times over between recompute modes: one is not compared with a guess."""
+    if run.peak_memory is None or run.recompute:
+        return ()
+    return (f"{run.row_id}: peak memory is not compared: recompute is not stated",)

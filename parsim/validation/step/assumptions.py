@@ -1,0 +1,123 @@
+"""What a table does not say: per software stack, the same for every row of the stack.
+
+Each default is printed with its reason by `parsim validate -v`. The software's speeds live in
+`parsim/cost/software.yaml`; here are the plan switches and the model family a stack implies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parsim.cost.software import GENERIC, software_catalog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumptions:
+    """Switches assumed where a row leaves them blank, and why."""
+
+    reason: str
+    precision: str = "bf16"
+    recompute: str = "none"
+    zero_stage: int = 0
+    sequence_parallel: bool = False
+    dropout: bool = False
+
+
+ASSUMPTIONS = {
+    "megatron-2021": Assumptions(
+        precision="fp16",
+        recompute="full",
+        dropout=True,
+        reason="arXiv:2104.04473: fp16, activation recomputation, plain data parallelism",
+    ),
+    "megatron-2022": Assumptions(
+        precision="fp16",
+        recompute="selective",
+        dropout=True,
+        reason="arXiv:2205.05198: the row says which of the two techniques is on",
+    ),
+    "megatron-deepspeed-2022": Assumptions(
+        precision="fp16",
+        recompute="full",
+        dropout=True,
+        reason="vTrain's runs; other settings are rejected by their times",
+    ),
+    "deepspeed-zero3": Assumptions(
+        precision="fp16",
+        recompute="full",
+        zero_stage=3,
+        dropout=True,
+        reason="the comparison runs of arXiv:2104.04473, table 2",
+    ),
+    "mpt-fsdp-2023": Assumptions(
+        zero_stage=3,
+        reason="llm-foundry's benchmark configurations: full shard, no dropout",
+    ),
+    "nemo": Assumptions(
+        zero_stage=1,
+        sequence_parallel=True,
+        reason="recipes use the distributed optimizer and sequence parallelism wherever tp > 1",
+    ),
+    "torchtitan": Assumptions(
+        recompute="selective",
+        zero_stage=3,
+        sequence_parallel=True,
+        reason="defaults of the Llama 3 configurations",
+    ),
+    "maxtext": Assumptions(
+        recompute="selective",
+        zero_stage=3,
+        reason="FSDP recipes; the rematerialisation policy is not stated: full and none are both "
+        "contradicted by the times, half of the products is between (and needs host offload)",
+    ),
+    GENERIC: Assumptions(reason="nothing is known of this stack"),
+}
+
+SAME_AS = {"megatron-bridge": "nemo", "megatron-lm": "nemo", "megatron-te-2025": "nemo"}
+
+EXPERT_RELEASES: dict[str, tuple[tuple[tuple[int, ...], str], ...]] = {
+    "megatron-bridge": (((26, 6), "megatron-bridge-26.06"),)
+}
+"""Stack -> releases from which on mixtures of experts run otherwise, and the software of each."""
+
+VOCABULARY = {"llama2": 32_000, "llama3": 128_256, "nemotron": 256_000, "mpt": 50_368}
+"""Vocabulary of a model family, where a row leaves it blank; GPT models used 51,200."""
+GPT_VOCABULARY = 51_200
+
+
+def assumptions_for(stack: str) -> tuple[Assumptions, str, tuple[str, ...]]:
+    """(assumptions, software id, notes) of a stack; an unknown one gets the generic ones."""
+    if stack in software_catalog():
+        key = SAME_AS.get(stack, stack)
+        return ASSUMPTIONS.get(key, ASSUMPTIONS[GENERIC]), stack, ()
+    return ASSUMPTIONS[GENERIC], GENERIC, (f"unknown stack {stack!r}: generic assumptions",)
+
+
+def release_number(release: str) -> tuple[int, ...]:
+    """A release as numbers: 26.04.01 is (26, 4, 1)."""
+    return tuple(int(part) for part in release.split(".") if part.isdigit())
+
+
+def software_of_experts(stack: str, release: str) -> str | None:
+    """The software with which a release of a stack runs mixtures, None: as everything else.
+
+    Not hybrids: Megatron-Core's schedule that overlaps two micro-batches is made for GPT models.
+    """
+    printed = release_number(release)
+    known = [name for since, name in EXPERT_RELEASES.get(stack, ()) if printed >= since]
+    return known[-1] if known else None
+
+
+def explain(stack: str) -> list[str]:
+    """Lines for `validate -v`: every assumption of a stack with its reason."""
+    assumed, name, notes = assumptions_for(stack)
+    stack_software = software_catalog()[name]
+    switches = (
+        f"precision={assumed.precision} recompute={assumed.recompute} "
+        f"zero_stage={assumed.zero_stage} sequence_parallel={assumed.sequence_parallel} "
+        f"dropout={assumed.dropout}: {assumed.reason}"
+    )
+    lines = [f"{stack}: {stack_software.description}", *notes, f"  unstated switches: {switches}"]
+    for field, reason in stack_software.reasons.items():
+        lines.append(f"  {field} = {getattr(stack_software, field)}: {reason}")
+    return lines

@@ -1,0 +1,104 @@
+"""From a measured run to what parsim predicts: model, cluster, software and plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from parsim.cluster.reader import load_catalog
+from parsim.cost.job import Job
+from parsim.cost.software import Software, software
+from parsim.errors import InputError
+from parsim.model.transformer import TransformerSpec, build_transformer, with_options
+from parsim.plan import Plan
+from parsim.plan.rules import violation
+from parsim.sim.step.action_times import with_action_times
+from parsim.validation.step.assumptions import assumptions_for, software_of_experts
+from parsim.validation.step.case_cluster import case_cluster
+from parsim.validation.step.case_model import case_model
+from parsim.validation.step.case_plan import case_plan
+from parsim.validation.step.known_models import known_mixture
+from parsim.validation.step.measured_run import MeasuredRun
+from parsim.validation.step.recipes import Recipe, recipe_of
+from parsim.validation.tables import RowSkipped
+
+ELEMENTWISE_EAGER = 1.8
+"""An eager run of a compiled stack moves this much more elementwise traffic (torchtitan rows)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A run made predictable; `notes` say what had to be assumed for it."""
+
+    run: MeasuredRun
+    job: Job
+    plan: Plan
+    notes: tuple[str, ...]
+
+
+def build_case(run: MeasuredRun) -> Case:
+    """Build model, system, software and plan of a measured run.
+
+    Raises:
+        RowSkipped: something about the run cannot be simulated yet.
+    """
+    assumed, name, notes = assumptions_for(run.stack)
+    base = known_mixture(run.model)
+    if run.n_experts and not (base and base.layer_pattern):
+        name = software_of_experts(run.stack, run.release) or name
+    recipe = recipe_of(run) if run.n_experts else None
+    stack = _software(software(name), run, recipe)
+    try:
+        cluster, cluster_notes = case_cluster(run, load_catalog())
+        model = build_transformer(_predicting(case_model(run, assumed, stack), recipe))
+    except InputError as reason:
+        raise RowSkipped(str(reason)) from None
+    job = Job(model=model, cluster=cluster, software=stack)
+    plan = case_plan(run, assumed, stack, recipe)
+    if recipe is not None:
+        cut = recipe.stage_layers(job.model.num_layers, plan.num_stages)
+        plan = replace(plan, stage_layers=cut)
+    if violation(plan, job.model, job.cluster) is None:  # an illegal plan is told later
+        plan = with_action_times(job, plan)
+    return Case(
+        run=run,
+        job=job,
+        plan=plan,
+        notes=(*notes, *cluster_notes, *_assumed_of_experts(run)),
+    )
+
+
+def _assumed_of_experts(run: MeasuredRun) -> Iterator[str]:
+    """What is taken from the catalog, and how experts lie, where the row does not say."""
+    base = known_mixture(run.model)
+    if base is not None:
+        yield f"model {run.model!r}: sizes that are not stated are those of {base.name}"
+    if run.n_experts and run.tp > 1 and run.etp is None:
+        yield f"etp is not stated: experts are whole (etp=1) although tp={run.tp}"
+
+
+def _predicting(spec: TransformerSpec, recipe: Recipe | None) -> TransformerSpec:
+    """The whole model with its recipe's layers for further tokens; a trimmed one as it is."""
+    base = known_mixture(spec.name)
+    if recipe is None or base is None or spec.num_layers != base.num_layers:
+        return spec
+    return with_options(spec, predicted_tokens=recipe.predicted_tokens)
+
+
+def _software(stack: Software, run: MeasuredRun, recipe: Recipe | None) -> Software:
+    """The stack as the row and a published recipe set it up."""
+    if run.torch_compile is False and stack.id == "torchtitan":
+        stack = replace(stack, traffic=stack.traffic * ELEMENTWISE_EAGER, keeps_output=True)
+    if run.overlap is not None and "tp" not in run.overlap:
+        stack = replace(stack, tp_overlap=False)
+    if run.token_drop:  # padded to a capacity: the host knows all sizes and waits for no counts
+        stack = replace(stack, expert_launch=stack.launch_cost)
+    if recipe is None:
+        return stack
+    return replace(
+        stack,
+        expert_overlap={"default": 1.0 if recipe.overlap else 0.0},
+        expert_dispatcher=recipe.dispatcher,
+        graphs=recipe.graphs,
+        fused_experts=recipe.fused_mlp,
+    )

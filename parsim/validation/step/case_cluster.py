@@ -1,0 +1,87 @@
+"""The cluster that a measured run ran on: the catalog's system, with the row's figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from parsim.cluster.hardware import Cluster, System
+from parsim.cluster.reader import Catalog
+from parsim.errors import did_you_mean
+from parsim.validation.step.measured_run import MeasuredRun
+from parsim.validation.tables import RowSkipped
+
+RACK, RACK_USED = 72, 64
+"""Devices of an NVL72 rack, and those that jobs of 128, 256, ... devices take of each.
+
+Source: performance recipes of Megatron-Bridge, NUM_OF_HYBRID_EP_RANKS_PER_NVLINK_DOMAIN=64 beside
+NVLINK_DOMAIN_SIZE=72."""
+
+
+def case_cluster(run: MeasuredRun, catalog: Catalog) -> tuple[Cluster, tuple[str, ...]]:
+    """The catalog's system, or one made from gpu_type, gpus_per_node and the network's rate."""
+    device, notes = _device(run.gpu_type, catalog)
+    if run.system in catalog.systems:
+        system = catalog.systems[run.system]
+    else:
+        system = replace(_system_with(device, catalog), stands_for=run.system)
+        notes = (*notes, f"unknown system {run.system!r}: built from {system.id}")
+    system = _sized(replace(system, device=catalog.devices[device]), run)
+    if system.devices_per_node == RACK and run.n_gpus % RACK and run.n_gpus % RACK_USED == 0:
+        system = _used(system, RACK_USED)
+        notes = (*notes, f"jobs of a power of two take {RACK_USED} of a rack's {RACK} devices")
+    nodes, rest = divmod(run.n_gpus, system.devices_per_node)
+    if nodes == 0:
+        return Cluster(system=replace(system, devices_per_node=run.n_gpus), num_nodes=1), notes
+    if rest:
+        raise RowSkipped(f"n_gpus={run.n_gpus} does not fill nodes of {system.devices_per_node}")
+    return Cluster(system=system, num_nodes=nodes), notes
+
+
+def _used(system: System, devices: int) -> System:
+    """A node of which a job takes some devices, each with its interfaces."""
+    if system.network is not None:
+        share = devices / system.devices_per_node
+        nics = max(round(system.network.nics_per_node * share), 1)
+        system = replace(system, network=replace(system.network, nics_per_node=nics))
+    return replace(system, devices_per_node=devices)
+
+
+def _device(gpu_type: str, catalog: Catalog) -> tuple[str, tuple[str, ...]]:
+    """The catalog's device, or the nearest variant: same chip and form, or same chip."""
+    if gpu_type in catalog.devices:
+        return gpu_type, ()
+    for same in (_chip_and_form, _chip):
+        for known in catalog.devices:
+            if same(known) == same(gpu_type):
+                return known, (f"unknown device {gpu_type!r}: taken as {known}",)
+    near = did_you_mean(gpu_type, catalog.devices)
+    raise RowSkipped(f"device {gpu_type!r} is not in the catalog{near}")
+
+
+def _chip_and_form(device: str) -> str:
+    """Chip and form of a device id: a100-sxm of a100-sxm-40gb."""
+    return "-".join(device.split("-")[:2])
+
+
+def _chip(device: str) -> str:
+    """Chip of a device id: a100 of a100-sxm-40gb, rtx-4090 of rtx-4090-24gb."""
+    return "-".join(device.split("-")[: 2 if device.startswith("rtx-") else 1])
+
+
+def _system_with(device: str, catalog: Catalog) -> System:
+    """The catalog's first system that is made of this chip; else a node of PCIe cards."""
+    for system in catalog.systems.values():
+        if _chip_and_form(system.device.id) == _chip_and_form(device):
+            return system
+    return catalog.systems["a100-pcie-node"]
+
+
+def _sized(system: System, run: MeasuredRun) -> System:
+    # an NVL72 rack is one NVLink domain, whatever its trays hold
+    if system.devices_per_node < RACK and run.gpus_per_node != system.devices_per_node:
+        system = replace(system, devices_per_node=run.gpus_per_node)
+    if run.internode_gbit is not None and system.network is not None:
+        rate = run.internode_gbit * 1e9 / 8.0
+        network = replace(system.network, nic_bandwidth=rate / system.network.nics_per_node)
+        system = replace(system, network=network)
+    return system

@@ -1,0 +1,95 @@
+"""The plan of a measured run: what the row says, and what is assumed where it says nothing."""
+
+from __future__ import annotations
+
+from parsim.cost.software import Software
+from parsim.plan import Plan, Recompute
+from parsim.plan.record import PRECISIONS
+from parsim.plan.rules import SCHEDULE_NAMES, SPLIT, V_SHAPED
+from parsim.validation.step.assumptions import Assumptions
+from parsim.validation.step.measured_run import MeasuredRun
+from parsim.validation.step.recipes import Recipe
+from parsim.validation.tables import RowSkipped
+
+
+def case_plan(
+    run: MeasuredRun, assumed: Assumptions, stack: Software, recipe: Recipe | None = None
+) -> Plan:
+    """The plan, with the stack's habits and the recipe's modules where the row is silent."""
+    zero = _zero_stage(run, assumed)
+    replicate, shard = (run.dp, 1) if zero == 0 else _shards(run)
+    overlap, same = run.overlap, run.precision == "bf16" and zero == 3
+    data = stack.overlap_grad_reduce if overlap is None else bool({"dp", "fsdp"} & overlap)
+    return Plan(
+        tp=run.tp,
+        pp=run.pp,
+        dp_replicate=replicate,
+        dp_shard=shard,
+        cp=run.cp,
+        ep=run.ep,
+        etp=run.etp or 1,
+        microbatch_size=run.microbatch_size,
+        num_microbatches=run.num_microbatches,
+        schedule=_schedule(run),
+        v=_chunks(run),
+        zero_stage=zero,
+        sequence_parallel=run.tp > 1
+        and (assumed.sequence_parallel if run.sequence_parallel is None else run.sequence_parallel),
+        recompute=_recompute(run, assumed),
+        recompute_modules=recipe.recompute if recipe and not run.recompute else (),
+        precision=_precision(run, assumed),
+        gradient_precision="same" if same else stack.gradient_precision,
+        reduce_precision="same" if same else stack.reduce_precision,
+        overlap_grad_reduce=data,
+        overlap_param_gather=data,
+        overlap_p2p=stack.overlap_p2p if overlap is None else "p2p" in overlap,
+        scatter_p2p=stack.scatter_p2p,
+    )
+
+
+def _zero_stage(run: MeasuredRun, assumed: Assumptions) -> int:
+    stage = assumed.zero_stage if run.zero_stage is None else run.zero_stage
+    if run.fsdp_size > 1:
+        stage = 3
+    return stage if run.dp * run.cp > 1 else 0
+
+
+def _shards(run: MeasuredRun) -> tuple[int, int]:
+    shard = min(run.fsdp_size, run.dp) if run.fsdp_size > 1 else run.dp
+    if run.dp % shard:
+        raise RowSkipped(f"fsdp_size={run.fsdp_size} does not divide dp={run.dp}")
+    return run.dp // shard, shard
+
+
+def _schedule(run: MeasuredRun) -> str:
+    stated = run.schedule
+    if stated in (None, "none"):
+        return "interleaved_1f1b" if run.v > 1 and run.pp > 1 else "1f1b"
+    if stated == "1f1b" and run.v > 1:
+        raise RowSkipped(f"schedule 1f1b contradicts vpp={run.v}")
+    if stated not in SCHEDULE_NAMES:
+        raise RowSkipped(f"schedule {stated} is not yet simulated")
+    if (stated in V_SHAPED and run.v > 2) or (stated in SPLIT - V_SHAPED and run.v > 1):
+        raise RowSkipped(f"schedule {stated} contradicts vpp={run.v}")
+    return stated if run.pp > 1 else "1f1b"
+
+
+def _chunks(run: MeasuredRun) -> int:
+    """Chunks of a rank; those of a V are two, whether the row says so or not."""
+    if run.pp == 1:
+        return 1
+    return 2 if run.schedule in V_SHAPED else run.v
+
+
+def _recompute(run: MeasuredRun, assumed: Assumptions) -> Recompute:
+    name = run.recompute or assumed.recompute
+    if name.upper() not in Recompute.__members__:
+        raise RowSkipped(f"recompute={name!r} is unknown; allowed: none, selective, full")
+    return Recompute[name.upper()]
+
+
+def _precision(run: MeasuredRun, assumed: Assumptions) -> str:
+    name = run.precision or assumed.precision
+    if name not in PRECISIONS:
+        raise RowSkipped(f"precision {name!r} is not yet simulated")
+    return name

@@ -1,0 +1,93 @@
+"""Tables of measurements: which are shipped, their rows as text cells, the walk over all rows.
+
+What a table must hold, and what a row is predicted from, is told by the rooms `step`, `kernel` and
+`collective`.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Callable, Sequence
+from importlib.resources import as_file, files
+from io import StringIO
+from pathlib import Path
+from typing import TypeVar
+
+from parsim.errors import TableError
+
+Row = TypeVar("Row")
+Cells = dict[str, str]
+Progress = Callable[[int, int], None]
+"""Is called with (rows done, rows in all)."""
+
+Check = Callable[[Path, list[str]], None]
+"""Raises TableError where the header (empty for an empty file) lacks what a schema needs."""
+
+
+class RowSkipped(Exception):
+    """This row cannot be predicted; the text says why."""
+
+
+def shipped_tables(folder: str = "") -> list[Path]:
+    """The public tables that come with parsim: of steps, or of a folder below them."""
+    with as_file(files("parsim.validation") / "data" / folder) as path:
+        return sorted(path.glob("*.csv"))
+
+
+def predict_tables(
+    paths: Sequence[Path],
+    read: Callable[[Path], list[Cells]],
+    predict: Callable[[str, Cells], Row],
+    progress: Progress | None = None,
+) -> tuple[Row, ...]:
+    """Every row of the tables, in order, by what predicts one row of a named table.
+
+    Raises:
+        TableError: a table cannot be read at all.
+    """
+    listed = [(name, row) for path, name in _names(paths).items() for row in read(path)]
+    rows = []
+    for done, (name, row) in enumerate(listed, start=1):
+        rows.append(predict(name, row))
+        if progress:
+            progress(done, len(listed))
+    return tuple(rows)
+
+
+def _names(paths: Sequence[Path]) -> dict[Path, str]:
+    """A table is called after its file; two files of one name are told apart by their paths."""
+    stems = Counter(path.stem for path in dict.fromkeys(paths))
+    return {path: path.stem if stems[path.stem] == 1 else str(path) for path in paths}
+
+
+def read_rows(path: Path, check: Check, *, strict: bool = False) -> list[Cells]:
+    """The rows below the header, column to cell without the spaces around it; "" where it is short.
+
+    `check` is of the header; `strict` refuses quotes that do not close.
+
+    Raises:
+        TableError: missing file, not text, not CSV, a wrong header, or no rows.
+    """
+    header, *rows = _lines(path, strict) or [[]]
+    check(path, header)
+    if not rows:
+        raise TableError(f"{path}: no rows below the header")
+    blank = dict.fromkeys(header, "")
+    return [blank | dict(zip(header, row, strict=False)) for row in rows]
+
+
+def _lines(path: Path, strict: bool) -> list[list[str]]:
+    """The lines that are not blank, the header first."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as reason:
+        why = reason.strerror if isinstance(reason, OSError) else "not UTF-8 text"
+        raise TableError(f"{path}: cannot read: {why}") from None
+    if not text.strip():
+        return []
+    reader = csv.reader(StringIO(text, newline=""), strict=strict)
+    try:
+        return [[cell.strip() for cell in cells] for cells in reader if cells]
+    except csv.Error as reason:
+        raise TableError(f"{path}:{reader.line_num}: not CSV: {reason}") from None

@@ -1,0 +1,151 @@
+"""Predict tables of measured runs and summarise the signed errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+from parsim.cost.job import EXPERTS
+from parsim.results import Result, figure_of
+from parsim.sim.confidence.known_errors import Errors
+from parsim.validation.coverage import Coverage, coverage
+from parsim.validation.predict_row import predict_row
+from parsim.validation.ranking import Ranking, rank
+from parsim.validation.step.measured_run import read_table
+from parsim.validation.summary import Summary, summarise
+from parsim.validation.tables import Progress, predict_tables
+from parsim.validation.validated_row import ValidatedRow
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Validation(Result):
+    """All rows of all tables, in order."""
+
+    rows: tuple[ValidatedRow, ...]
+
+    def with_errors(self, errors: Errors) -> Validation:
+        """All rows with their intervals by other figures."""
+        return Validation(rows=tuple(row.with_errors(errors) for row in self.rows))
+
+    @property
+    def headline(self) -> str:
+        """How many rows, and how large their errors of step time are."""
+        summary = step_errors(self.rows)
+        if summary.median_abs_error is None or summary.max_abs_error is None:
+            return f"{len(self.rows):,} rows, none with a measured step time"
+        return (
+            f"{summary.n:,} of {len(self.rows):,} rows, |error| of step time: median "
+            f"{100 * summary.median_abs_error:.1f} %, max {100 * summary.max_abs_error:.1f} %"
+        )
+
+    def plot(self, path: Path | None = None) -> Figure:
+        """Draw predicted against measured step times; save the picture where a path is given.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        return figure_of(self, path=path)
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row per measured run."""
+        return [row.to_json() for row in self.rows]
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Table names in order."""
+        return tuple(dict.fromkeys(row.table for row in self.rows))
+
+    @property
+    def stacks(self) -> list[str]:
+        """Software stacks of the predicted rows."""
+        return sorted({row.stack for row in self.rows if row.stack and not row.skipped})
+
+    def of(self, table: str) -> tuple[ValidatedRow, ...]:
+        """Rows of one table."""
+        return tuple(row for row in self.rows if row.table == table)
+
+    def summary(self, table: str) -> Summary:
+        """Step-time errors of one table; a row without a step time counts as skipped."""
+        return step_errors(self.of(table))
+
+    def by_kind(self, table: str) -> dict[str, Summary]:
+        """Step-time errors of dense models and of mixtures of experts; empty without mixtures."""
+        rows = [row for row in self.of(table) if row.error is not None]
+        mixtures = [row for row in rows if row.practice.endswith(EXPERTS)]
+        if not mixtures:
+            return {}
+        dense = [row for row in rows if not row.practice.endswith(EXPERTS)]
+        kinds = {"dense": dense, "mixtures of experts": mixtures}
+        return {f"{table}, {kind}": step_errors(alike) for kind, alike in kinds.items()}
+
+    def memory_summary(self, table: str) -> Summary:
+        """Peak-memory errors of one table."""
+        rows = self.of(table)
+        errors = [row.memory_error for row in rows if row.memory_error is not None]
+        return summarise(errors, len(rows) - len(errors))
+
+    def ranking(self, table: str) -> Ranking:
+        """Rank agreement and regret within the table's groups of plans.
+
+        A plan that a table repeats (releases of the software) counts once, with its mean time.
+        """
+        plans: dict[tuple[tuple[str | int, ...], str], list[tuple[float, float]]] = {}
+        for row in self.of(table):
+            if row.predicted_step is not None and row.measured_step is not None:
+                key = (row.decision, row.plan)
+                plans.setdefault(key, []).append((row.predicted_step, row.measured_step))
+        return rank(
+            (decision, mean(p for p, _ in times), mean(m for _, m in times))
+            for (decision, _), times in plans.items()
+        )
+
+    def coverage(self, table: str | None = None) -> Coverage:
+        """Coverage of step intervals, of one table or of all."""
+        return coverage(
+            (row.predicted_step, row.measured_step, row.step_interval)
+            for row in (self.rows if table is None else self.of(table))
+            if row.predicted_step and row.measured_step and row.step_interval
+        )
+
+    def memory_coverage(self, table: str | None = None) -> Coverage:
+        """Coverage of the intervals of peak memory."""
+        return coverage(
+            (row.predicted_reserved or row.predicted_peak, row.measured_peak, row.peak_interval)
+            for row in (self.rows if table is None else self.of(table))
+            if row.predicted_peak and row.measured_peak and row.peak_interval
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that `parsim validate --json` prints."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "rows": self.records(),
+            "summary": {table: self.summary(table).to_json() for table in self.tables},
+            "memory_summary": {t: self.memory_summary(t).to_json() for t in self.tables},
+            "ranking": {table: self.ranking(table).to_json() for table in self.tables},
+            "intervals": {t: self.coverage(t).to_json() for t in self.tables},
+            "memory_intervals": {t: self.memory_coverage(t).to_json() for t in self.tables},
+        }
+
+
+def step_errors(rows: Sequence[ValidatedRow]) -> Summary:
+    """Errors of step time; a row without one counts as skipped."""
+    errors = [row.error for row in rows if row.error is not None]
+    return summarise(errors, len(rows) - len(errors))
+
+
+def validate(paths: Sequence[Path], *, progress: Progress | None = None) -> Validation:
+    """Predict every row of the tables; `progress` is called with (rows done, rows in all).
+
+    Raises:
+        TableError: a table cannot be read at all.
+    """
+    return Validation(rows=predict_tables(paths, read_table, predict_row, progress))

@@ -1,0 +1,111 @@
+"""One measured run beside its prediction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from parsim.sim.confidence.interval import step_interval
+from parsim.sim.confidence.known_errors import Errors, Standing
+from parsim.sim.confidence.memory_spread import memory_spread
+from parsim.validation.step.case import Case
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidatedRow:
+    """One row; errors are (predicted - measured) / measured, None where nothing is measured.
+
+    `stack`, `device` and `precision` of a skipped row are as its cells say.
+    `decision` is equal in rows that differ in the plan alone (see `validation/ranking.py`).
+    `practice` is the software, apart with experts (`Job.practice`).
+    `predicted_reserved` is set where the stack prints reserved memory, which `measured_peak` is.
+    `case` is what was predicted, and `standing` what its interval follows from.
+    """
+
+    table: str
+    row_id: str
+    reason: str = ""
+    model: str = ""
+    system: str = ""
+    stack: str = ""
+    device: str = ""
+    software: str = ""
+    practice: str = ""
+    precision: str = ""
+    plan: str = ""
+    decision: tuple[str | int, ...] = ()
+    notes: tuple[str, ...] = ()
+    predicted_step: float | None = None
+    measured_step: float | None = None
+    predicted_peak: float | None = None
+    measured_peak: float | None = None
+    predicted_reserved: float | None = None
+    step_interval: tuple[float, float] | None = None
+    peak_interval: tuple[float, float] | None = None
+    measured_bubble: float | None = None
+    predicted_bubble: float | None = None
+    bubble_from_profile: float | None = None
+    case: Case | None = None
+    standing: Standing | None = None
+
+    @property
+    def skipped(self) -> bool:
+        """True where no prediction was made; `reason` says why."""
+        return bool(self.reason)
+
+    @property
+    def error(self) -> float | None:
+        """Signed step-time error."""
+        return _error(self.predicted_step, self.measured_step)
+
+    @property
+    def memory_error(self) -> float | None:
+        """Signed peak-memory error: of reserved memory where the stack prints that."""
+        return _error(self.predicted_reserved or self.predicted_peak, self.measured_peak)
+
+    def with_errors(self, errors: Errors) -> ValidatedRow:
+        """The row with its intervals by other figures; the prediction stays."""
+        peak = self.predicted_reserved or self.predicted_peak
+        if self.standing is None or self.case is None or not self.predicted_step or not peak:
+            return self
+        step = step_interval(self.standing, self.predicted_step, errors)
+        software, recompute = self.case.job.software, self.case.plan.recompute
+        spread = memory_spread(software, recompute, self.standing.sizes, errors)
+        return replace(
+            self, step_interval=(step.low, step.high), peak_interval=spread.interval(peak)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """One entry of `validate --json`."""
+        return {
+            "table": self.table,
+            "row_id": self.row_id,
+            "status": "skipped" if self.skipped else "ok",
+            "reason": self.reason,
+            "predicted_step_time_s": self.predicted_step,
+            "measured_step_time_s": self.measured_step,
+            "error": self.error,
+            "step_time_interval_s": self.step_interval and list(self.step_interval),
+            "predicted_peak_allocated_bytes": self.predicted_peak,
+            "predicted_peak_reserved_bytes": self.predicted_reserved,
+            "measured_peak_memory_bytes": self.measured_peak,
+            "memory_error": self.memory_error,
+            "peak_interval_bytes": self.peak_interval and list(self.peak_interval),
+            **self._bubbles(),
+        }
+
+    def _bubbles(self) -> dict[str, float | None]:
+        """Only where the row states a bubble: by parsim's times, and by the row's own."""
+        if self.measured_bubble is None:
+            return {}
+        return {
+            "predicted_bubble_fraction": self.predicted_bubble,
+            "bubble_from_profile": self.bubble_from_profile,
+            "measured_bubble_fraction": self.measured_bubble,
+        }
+
+
+def _error(predicted: float | None, measured: float | None) -> float | None:
+    if predicted is None or measured is None:
+        return None
+    return predicted / measured - 1.0

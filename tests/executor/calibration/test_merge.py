@@ -1,0 +1,267 @@
+"""Merged calibrations: all points of both, in any order; other devices are refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from executor.calibration.cases.kinds import ALL_REDUCE, SEND_RECV
+
+pytest.importorskip("torch")
+
+from executor.calibration import merge as module
+from executor.calibration.cases.samples import Sample, link_time
+from executor.calibration.cases.setting import cases, setting
+from executor.calibration.conclude import Measured, conclude, layer_times
+from executor.calibration.fitting.constants import DEVICE_CONSTANTS, system_constants
+from executor.calibration.fitting.earlier_file import Calibration, read_calibration
+from executor.calibration.merge import merge
+from executor.calibration.timing.layers import LayerSample
+from executor.devices.machine import DeviceReport
+from parsim.cli.app import main
+from parsim.cluster.hardware import Device, System
+from parsim.cluster.reader import load_catalog
+from parsim.errors import InputError
+from parsim.launch import measuring
+from tests.executor.launch import fork_runs
+
+CPU = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)
+SETTING = setting(CPU)
+CASES = cases(SETTING)
+DAY = "2026-11-01"
+
+
+def write(
+    file: Path, part: slice, slower: float, day: str = DAY, edit: Callable[[str], str] = str
+) -> Calibration:
+    """A calibration of some of the cases on a device whose kernels take so many times as long."""
+    text, today = calibrated(part.start or 0, part.step or 1, slower)
+    file.write_text(edit(text.replace(today, day)))
+    return read_calibration(file)
+
+
+@cache
+def calibrated(start: int, step: int, slower: float) -> tuple[str, str]:
+    """A file's text, and the day in it."""
+    true = replace(SETTING.device, gemm_efficiency=0.7, memory_efficiency=0.4)
+    kernels = [
+        Sample(
+            kind=x.kind,
+            shape=x.shape,
+            seconds=slower * wavy(i) * SETTING.kernels.time(true, x.kind, x.shape),
+        )
+        for i, x in enumerate(CASES)
+    ]
+    system = load_catalog().system("cpu")
+    sizes = [4.0**i for i in range(6, 14)]
+    shapes = [(ALL_REDUCE, {"bytes": size, "ranks": 2.0}) for size in sizes]
+    shapes += [(SEND_RECV, {"bytes": size}) for size in sizes]
+    links = [
+        Sample(kind=k, shape=s, seconds=2 * slower * link_time(system, k, s)) for k, s in shapes
+    ]
+    layers = [LayerSample(one, "block", 0.0, 0.0) for one in SETTING.workloads]
+    times = layer_times(system, SETTING.device, SETTING, layers)
+    layers = [
+        LayerSample(one.workload, "block", 0.001 + ahead, 0.002 + behind)
+        for one, ahead, behind in zip(layers, times[::2], times[1::2], strict=True)
+    ]
+    own = slice(start, None, step)
+    measured = Measured(
+        kernels=kernels[own], links=links[own], layers=layers[own], reference=(1.0,), notes=()
+    )
+    text, document = conclude(SETTING, measured)
+    return text, document["device"]["date"]
+
+
+def wavy(i: int) -> float:
+    return 1.0 + 0.1 * (i % 3)
+
+
+def merged(first: Calibration, second: Calibration, out: Path) -> Calibration:
+    out.write_text(merge(first, second)[0])
+    return read_calibration(out)
+
+
+def assert_same(one: Calibration, other: Calibration, rel: float = 1e-4) -> None:
+    for name in DEVICE_CONSTANTS:
+        assert getattr(one.device, name) == pytest.approx(getattr(other.device, name), rel=rel)
+    assert one.system is not None
+    assert other.system is not None
+    constants = system_constants(one.system), system_constants(other.system)
+    assert constants[0] == pytest.approx(constants[1], rel=10 * rel)
+    same_points(one.device, other.device, rel)
+    same_points(one.system, other.system, 10 * rel)
+    assert one.sources == other.sources
+
+
+def same_points(one: Device | System, other: Device | System, rel: float) -> None:
+    assert set(one.residuals) == set(other.residuals)
+    for kind, rows in one.residuals.items():
+        pairs = zip(sorted(rows), sorted(other.residuals[kind]), strict=True)
+        assert all(x == pytest.approx(y, rel=rel) for x, y in pairs), kind
+
+
+def test_merging_a_file_with_itself_changes_nothing(tmp_path: Path) -> None:
+    one = write(tmp_path / "a.yaml", slice(None), 1.0)
+    assert_same(merged(one, one, tmp_path / "aa.yaml"), one)
+
+
+def test_the_order_of_the_files_does_not_matter(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.yaml", slice(0, None, 2), 1.0)
+    b = write(tmp_path / "b.yaml", slice(1, None, 2), 1.3, "2026-11-02")
+    ab, ba = merged(a, b, tmp_path / "ab.yaml"), merged(b, a, tmp_path / "ba.yaml")
+    assert (tmp_path / "ab.yaml").read_text() == (tmp_path / "ba.yaml").read_text()
+    assert_same(ab, ba)
+    assert [source[9:19] for source in ab.sources] == [DAY, "2026-11-02"]
+
+
+def test_curves_of_both_are_kept_and_old_points_are_those_of_pairs(tmp_path: Path) -> None:
+    """A file of before groups had sizes has points of bytes alone."""
+    one = write(tmp_path / "a.yaml", slice(None), 1.0)
+    old = write(tmp_path / "b.yaml", slice(None), 1.0, edit=without_ranks)
+    assert one.system is not None
+    assert old.system is not None
+    assert {len(row) for row in old.system.residuals["all_reduce"]} == {2}
+    assert old.system.curves == ()
+    found = merged(old, one, tmp_path / "ab.yaml")
+    assert found.system is not None
+    assert {row[1] for row in found.system.residuals["all_reduce"]} == {2.0}
+    (own,), (kept,) = one.system.curves, found.system.curves
+    assert (kept.collective, kept.ranks, kept.least) == ("all_reduce", 2, 4.0**6)
+    assert kept.most == pytest.approx(4.0**13, rel=1e-5)  # six digits are written
+    for size in (4.0**7, 4.0**12):
+        times = [
+            link_time(x.system, ALL_REDUCE, {"bytes": size, "ranks": 2.0})
+            for x in (one, found)
+            if x.system
+        ]
+        assert times[0] == pytest.approx(times[1], rel=1e-3)
+    assert kept.bandwidth == pytest.approx(own.bandwidth, rel=0.01)
+
+
+def without_ranks(text: str) -> str:
+    """The file without its curves and without the ranks of its points, factors as they are."""
+    text = re.sub(r"    curves:.*\n(      - .*\n)+", "    curves: null\n", text)
+    start, _, rest = text.partition("      all_reduce:\n")
+    return start + "      all_reduce:\n" + re.sub(r"(- \[\S+), 2, ", r"\1, ", rest)
+
+
+def times(one: Calibration) -> dict[tuple[object, ...], float]:
+    """Measured times as the file holds them: ratio x its constants."""
+    bare = replace(one.device, residuals={})
+    points = {
+        (kind, row[:-1]): row[-1] for kind, rows in one.device.residuals.items() for row in rows
+    }
+    found: dict[tuple[object, ...], float] = {}
+    for case in CASES:
+        where = tuple(float(f"{x:.6g}") for n, x in case.shape.items() if n != "launches")
+        if (case.kind, where) in points:
+            seconds = SETTING.kernels.time(bare, case.kind, case.shape)
+            found[case.kind, where] = points[case.kind, where] * seconds
+    return found
+
+
+def test_all_times_of_both_are_kept(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.yaml", slice(0, None, 2), 1.0)
+    b = write(tmp_path / "b.yaml", slice(1, None, 2), 1.3)
+    ab = times(merged(a, b, tmp_path / "ab.yaml"))
+    known = {**times(a), **times(b)}
+    assert len(known) > 150
+    assert ab == pytest.approx(known, rel=2e-3)  # launches of a kind are taken to be alike
+
+
+def test_of_equal_shapes_the_newer_file_counts(tmp_path: Path) -> None:
+    old = write(tmp_path / "old.yaml", slice(None), 1.0)
+    new = write(tmp_path / "new.yaml", slice(None), 1.5, "2026-11-09")
+    for pair_ in ((old, new), (new, old)):
+        found = merged(*pair_, tmp_path / "merged.yaml")
+        for name in DEVICE_CONSTANTS:
+            assert getattr(found.device, name) == pytest.approx(getattr(new.device, name), rel=1e-3)
+        assert found.latest == "2026-11-09"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (" on one core", " on another core", "only calibrations of one device can be merged"),
+        (", fp32, torch", ", bf16, torch", "only calibrations of one precision can be merged"),
+    ],
+)
+def test_another_device_or_precision(tmp_path: Path, before: str, after: str, said: str) -> None:
+    one = write(tmp_path / "a.yaml", slice(None), 1.0)
+    other = write(tmp_path / "b.yaml", slice(None), 1.0, edit=lambda x: x.replace(before, after))
+    with pytest.raises(InputError, match=said):
+        merge(other, one)
+
+
+def test_another_torch_is_noted(tmp_path: Path) -> None:
+    one = write(tmp_path / "a.yaml", slice(None), 1.0)
+    other = write(
+        tmp_path / "b.yaml", slice(None), 1.0, edit=lambda x: x.replace("torch 2.", "torch 1.")
+    )
+    _, document = merge(other, one)
+    assert "measured with torch 1." in document["notes"][0]
+    assert len(document["merged"]["sources"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("devices: {}\n", "holds no calibrated device"),
+        ("devices:\n  mine: {from: cpu, calibrated: true}\n", "does not say when and on what"),
+        ("devices:\n  mine: {from: cpu, memory_efficiency: -1}\n", "must be"),
+    ],
+)
+def test_what_is_no_calibration(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    said: str,
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(text)
+    words = ["merge", str(file), str(file), "--out", str(tmp_path / "out.yaml")]
+    monkeypatch.setattr("sys.argv", words)
+    assert module.main() == 2
+    assert said in capsys.readouterr().err
+
+
+def test_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The measuring is replaced by a file that was measured; merging is the real process."""
+    write(tmp_path / "old.yaml", slice(0, None, 2), 1.0)
+    write(tmp_path / "new.yaml", slice(1, None, 2), 1.3, "2026-11-02")
+    measured = Measured(kernels=[], links=[], reference=(1.0,), notes=())
+    chosen = {"gemm": {"of": 9, "measured": 5}}
+    document = {
+        **conclude(SETTING, measured)[1],
+        "chosen": chosen,
+        "groups": {"sizes": []},
+        "seconds_of": {"links": 1.0},
+        "interval": {"before": 0.5, "expected": 0.01, "after": 0.03},
+    }
+
+    def measure(words: list[str], folder: Path) -> None:
+        assert f"--merge={tmp_path / 'old.yaml'}" in words
+        (folder / "device.yaml").write_text((tmp_path / "new.yaml").read_text())
+        (folder / "calibration.json").write_text(json.dumps(document))
+
+    monkeypatch.setattr(measuring, "_measure", measure)
+    fork_runs(monkeypatch, tmp_path)
+    words = ["calibrate", "--merge", str(tmp_path / "old.yaml"), "--device", "cpu"]
+    assert main([*words, "--out", str(tmp_path / "both.yaml")]) == 0
+    said = capsys.readouterr().err
+    assert "±50.0 % -> ±3.0 % (expected ±1.0 %)" in said
+    assert "points were merged to" in said
+    files = [tmp_path / f"{name}.yaml" for name in ("both", "old", "new")]
+    both, old, new = (read_calibration(file) for file in files)
+    assert_same(both, merged(old, new, tmp_path / "again.yaml"))
+    assert (tmp_path / "old.yaml").read_text() != (tmp_path / "both.yaml").read_text()

@@ -1,0 +1,252 @@
+"""Checkpoints: what is whole and what is refused, and that going on from one changes nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from executor.checkpoint.folder import (
+    clean,
+    final_folder,
+    part_folder,
+    prune,
+    publish,
+    start_from,
+    whole,
+)
+from executor.checkpoint.record import FORMAT, checksum, what_is_trained, write_record
+from parsim.cli.app import main
+from parsim.errors import InputError
+from parsim.report.text.run import run_view
+from tests.executor.launch import fork_runs, launch
+from tests.executor.running import SCENARIO
+
+WORKER = Path(__file__).parents[1] / "workers" / "checkpoint.py"
+PLAN = {"pp": 2, "schedule": "1f1b"}
+MODEL = {"name": "gpt2", "num_layers": 4}
+
+
+def trained(label: str = "pp2", **changes: Any) -> dict[str, Any]:
+    given = {"plan": PLAN, "model": MODEL, "seed": 0, "tokens": b"text", **changes}
+    return what_is_trained(label=label, **given)
+
+
+def save(root: Path, step: int) -> Path:
+    """A checkpoint of two small files."""
+    part = part_folder(root, step, 0)
+    part.mkdir(parents=True)
+    (part / ".metadata").write_text("names")
+    (part / "__0_0.distcp").write_text("values")
+    names = (".metadata", "__0_0.distcp")
+    write_record(part, trained(), {name: checksum(part / name) for name in names})
+    publish(part, final_folder(root, step))
+    return final_folder(root, step)
+
+
+def start(root: Path, **changes: Any) -> Path | None:
+    asked = {"resume": True, "restarted": False, "every": 5, "last_step": 100, **changes}
+    return start_from(root, asked.pop("trained", trained()), **asked)
+
+
+def test_the_newest_whole_one_is_gone_on_from(tmp_path: Path) -> None:
+    save(tmp_path, 5)
+    newest = save(tmp_path, 100)
+    for lacking in (".metadata", "plan.json"):
+        (final_folder(tmp_path, 200) / lacking).mkdir(parents=True)
+    part_folder(tmp_path, 300, 0).mkdir()
+    assert start(tmp_path) == newest
+
+
+def test_a_restart_goes_on_by_itself(tmp_path: Path) -> None:
+    assert start(tmp_path, resume=False, restarted=True) is None
+    newest = save(tmp_path, 5)
+    assert start(tmp_path, resume=False, restarted=True) == newest
+    assert start(tmp_path, resume=False, restarted=True, every=0) is None
+
+
+def test_nothing_to_resume_from(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--resume: there is no whole checkpoint in .*; name the"):
+        start(tmp_path / "none")
+
+
+def test_a_new_run_does_not_mix_with_an_earlier_one(tmp_path: Path) -> None:
+    save(tmp_path, 5)
+    with pytest.raises(InputError, match="holds checkpoints of an earlier run, the newest step-"):
+        start(tmp_path, resume=False)
+    assert start(tmp_path, resume=False, every=0) is None
+
+
+def test_a_checkpoint_past_the_end(tmp_path: Path) -> None:
+    save(tmp_path, 5)
+    assert start(tmp_path, last_step=5) is not None
+    with pytest.raises(InputError, match=r"is past the 4 steps asked for .*; ask for more --steps"):
+        start(tmp_path, last_step=4)
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (
+            trained("pp2 gpipe", plan={**PLAN, "schedule": "gpipe"}),
+            "was written by plan 'pp2', this is 'pp2 gpipe'; resume with the same plan, or choose "
+            "another --checkpoints folder",
+        ),
+        (
+            trained(plan={**PLAN, "bucket_bytes": 7}),
+            "was written by plan 'pp2' with bucket_bytes=None, this is with bucket_bytes=7; "
+            "resume ",
+        ),
+        (
+            trained(model={**MODEL, "num_layers": 8}),
+            "was written by model 'gpt2' with num_layers=4, this is with num_layers=8; resume ",
+        ),
+        (trained(seed=1), "was written by seed 0, this is 1; resume with the same --seed, or "),
+        (trained(tokens=b"texts"), "was written by data 4 bytes of tokens, crc32 "),
+    ],
+    ids=["plan", "field of a plan", "model", "seed", "data"],
+)
+def test_what_another_run_wrote_is_refused(
+    tmp_path: Path, other: dict[str, Any], told: str
+) -> None:
+    folder = save(tmp_path, 5)
+    with pytest.raises(InputError, match=re.escape(f"checkpoint {folder} {told}")):
+        start(tmp_path, trained=other)
+
+
+def test_another_name_of_the_model_is_the_same_model(tmp_path: Path) -> None:
+    folder = save(tmp_path, 5)
+    assert start(tmp_path, trained=trained(model={**MODEL, "name": "mine"})) == folder
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("__0_0.distcp", "value", "is damaged: 5 of 6 bytes; delete the folder step-00000005 to"),
+        ("__0_0.distcp", None, "is damaged: it is missing; delete the folder"),
+        ("plan.json", '{"format": 1', "is damaged: it cannot be read (JSONDecodeError); delete"),
+        ("plan.json", "[]", "is damaged: it cannot be read (TypeError); delete"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str | None, told: str) -> None:
+    path = save(tmp_path, 5) / name
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError, match=re.escape(f"checkpoint file {path} {told}")):
+        start(tmp_path)
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, 5) / "plan.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": FORMAT + 1}))
+    with pytest.raises(InputError, match=r"checkpoints of format 2 cannot be read; allowed: 1"):
+        start(tmp_path)
+
+
+def test_a_checkpoint_replaces_what_is_not_whole(tmp_path: Path) -> None:
+    (final_folder(tmp_path, 5) / "odd").mkdir(parents=True)
+    save(tmp_path, 5)
+    assert [path.name for path in whole(tmp_path)] == ["step-00000005"]
+
+
+def test_the_newest_two_are_kept_and_what_is_unfinished_goes(tmp_path: Path) -> None:
+    for step in (5, 10, 15):
+        save(tmp_path, step)
+    part_folder(tmp_path, 20, 3).mkdir()
+    (tmp_path / "notes.txt").write_text("mine")
+    prune(tmp_path)
+    clean(tmp_path)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["notes.txt", "step-00000010", "step-00000015"]
+
+
+@pytest.mark.parametrize(("restarts", "n"), [(0, 4), (1, 4), (2, 0)])
+def test_the_text_of_a_run_says_what_was_timed(restarts: int, n: int) -> None:
+    measure = pytest.importorskip("executor.measure.steps")
+    spread = measure.Spread.of([0.5] * n)
+    speed = 100.0 if n else None
+    document = {
+        "predicted": {"step_time_s": 0.5, "peak_allocated_bytes": [1.0]},
+        "measured": {
+            "step_time_s": spread.to_json(),
+            "peak_allocated_bytes": [1.0],
+            "bubble_fraction": 0.1,
+            "tokens_per_s": speed,
+            "mfu": speed,
+            "loss": [2.0, 1.0],
+            "restarts": restarts,
+            "recording_cost": 0.01,
+        },
+        "error": {"step_time": None if not n else 0.0, "peak_memory": 0.0},
+        "verify": None,
+        "device": "cpu",
+    }
+    stream = io.StringIO()
+    Console(file=stream, width=120).print(run_view(document, "out"))
+    told = stream.getvalue()
+    times = {1: "once", 2: "2 times"}
+    assert (f"started again {times.get(restarts)}; steps before" in told) == bool(restarts)
+    assert ("no step is timed: none was left behind the warm-up (n = 0)" in told) == (n == 0)
+    assert ("over 4 steps" in told) == (n == 4)
+
+
+# Real ranks
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_going_on_changes_nothing(ranks: int, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    found = launch(WORKER, ranks=ranks, folder=tmp_path, timeout=240.0)
+    plans = {name for name, case in found[0].items() if "weights" in case}
+    assert len(plans) >= 5
+    for name in plans:
+        for case in (rank[name] for rank in found):
+            through, again = case["losses"]
+            assert (case["before"], len(through)) == (2, 4), name
+            assert through == again, name
+            assert case["weights"] == 0.0, name
+    if ranks == 2:
+        _check_failures(found, tmp_path)
+
+
+def _check_failures(found: list[Any], folder: Path) -> None:
+    writes, waits = found[1]["failing save"], found[0]["failing save"]
+    part = folder / "full" / ".step-00000002.part0"
+    assert writes["said"] == [
+        "InputError",
+        f"cannot write {part}: File too large; choose another folder with --checkpoints, or free "
+        f"space there",
+    ]
+    assert waits["said"] == ["PeerError", "rank 1 failed at the checkpoint"]
+    assert writes["left"] == ["step-00000001"]
+    path = folder / "full" / "step-00000001" / "__1_0.distcp"
+    told = (
+        f"checkpoint file {path} is damaged: its checksum is wrong; delete the folder "
+        f"step-00000001 to go on from the checkpoint before it"
+    )
+    assert [rank["damaged"]["said"] for rank in found] == [["InputError", told]] * 2
+    assert found[0]["pruned"] == ["step-00000006", "step-00000008"]
+
+
+@pytest.mark.distributed
+def test_a_checkpoint_of_another_plan_ends_with_2_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    fork_runs(monkeypatch, tmp_path)
+    folder = save(tmp_path / "saved", 5)
+    (tmp_path / "tiny.yaml").write_text(SCENARIO)
+    words = ["run", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--resume"]
+    assert main([*words, "--checkpoints", str(folder.parent)]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"error: checkpoint {folder} was written by plan 'pp2', this is 'tp1 pp2 dp1 mb2 m4 1f1b'; "
+        f"resume with the same plan, or choose another --checkpoints folder"
+    )
+    assert not (tmp_path / "out").exists()

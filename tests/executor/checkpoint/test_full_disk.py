@@ -1,0 +1,67 @@
+"""Disks that are full, and folders that cannot be made: what is said, and what is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from executor.checkpoint.folder import whole
+from parsim.cli.app import main
+from tests.executor.launch import fork_runs
+from tests.executor.running import SCENARIO, Start
+
+
+@pytest.mark.distributed
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_disk_that_is_full_while_checkpointing(start: Start) -> None:
+    run = start("--steps", "1000000", "--checkpoint-every", "50", "--max-restarts", "3")
+    folder = run.out / "checkpoints"
+    run.checkpoint(after=0)
+    part = folder / ".step-00000150.part0"
+    part.mkdir()
+    (part / "__1_0.distcp").symlink_to("/dev/full")
+    code, told = run.end(timeout=300.0)
+    assert told[-1] == (
+        f"error: rank 1 failed at step 150, action checkpoint: cannot write {part}: No space left "
+        f"on device; choose another folder with --checkpoints, or free space there; the full log "
+        f"is {run.out / 'log.txt'}"
+    )
+    assert code == 2
+    assert not any("restart" in line for line in told)
+    left = sorted(path.name for path in folder.iterdir())
+    assert left == ["step-00000050", "step-00000100"]
+    assert [path.name for path in whole(folder)] == left
+
+
+@pytest.mark.distributed
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_disk_that_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "timeline.json").symlink_to("/dev/full")
+    assert run_forked(tmp_path, monkeypatch, "--steps", "1", "--warmup", "0") == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert f"cannot write {out / 'timeline.json'}: No space left on device" in told
+
+
+@pytest.mark.distributed
+def test_a_folder_that_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    out = tmp_path / "out"
+    out.write_text("a file")
+    assert run_forked(tmp_path, monkeypatch) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: cannot write {out}: ")
+
+
+def run_forked(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    """The exit code of a run into the folder `out`."""
+    fork_runs(monkeypatch, folder)
+    path = folder / "tiny.yaml"
+    path.write_text(SCENARIO)
+    return main(["run", str(path), "--out", str(folder / "out"), *words])

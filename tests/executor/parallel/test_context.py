@@ -1,0 +1,124 @@
+"""Which tokens a context rank holds, and attention put together from blocks of keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
+
+from executor.devices import compat  # noqa: E402
+from executor.parallel.context import rank_part, token_places  # noqa: E402
+from executor.parallel.ring import Part, part, put_in  # noqa: E402
+from parsim.plan import Plan  # noqa: E402
+from tests.executor.workers.specs import BERT, GPT  # noqa: E402
+
+DEGREES = st.sampled_from([1, 2, 4, 8])
+
+
+@given(DEGREES, st.booleans())
+def test_every_token_is_on_one_rank(cp: int, causal: bool) -> None:
+    spec = GPT if causal else BERT
+    places = [token_places(spec, cp, index) for index in range(cp)]
+    assert sorted(torch.cat(places).tolist()) == list(range(spec.seq_len))
+    assert all(held.tolist() == sorted(held.tolist()) for held in places)
+
+
+@given(DEGREES)
+def test_causal_ranks_have_the_same_work(cp: int) -> None:
+    """A token at place p sees p + 1 keys."""
+    seen = [int((token_places(GPT, cp, index) + 1).sum()) for index in range(cp)]
+    assert len(set(seen)) == 1
+
+
+def test_two_ranks_hold_pieces_from_either_end() -> None:
+    spec = replace(GPT, seq_len=8)
+    assert token_places(spec, 2, 0).tolist() == [0, 1, 6, 7]
+    assert token_places(spec, 2, 1).tolist() == [2, 3, 4, 5]
+    assert token_places(replace(BERT, seq_len=8), 2, 1).tolist() == [4, 5, 6, 7]
+
+
+def test_a_rank_trains_on_its_rows_and_places() -> None:
+    plan = Plan(cp=2, dp_replicate=2)
+    whole = torch.arange(4 * 16).view(4, 16)
+    parts = [rank_part(GPT, plan, rank, (whole,))[0] for rank in range(4)]
+    assert [tuple(part.shape) for part in parts] == [(2, 8)] * 4
+    assert sorted(torch.cat([part.flatten() for part in parts]).tolist()) == list(range(64))
+    assert parts[0][0].tolist() == [0, 1, 2, 3, 12, 13, 14, 15]  # replica 0, the ends
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2])
+@pytest.mark.parametrize("causal", [True, False])
+def test_blocks_add_up_to_the_whole(kv_heads: int, causal: bool) -> None:
+    """All ranks' blocks in this process, forward and backward, beside torch's attention."""
+    size, tokens, spec = 4, 4, replace(GPT if causal else BERT, seq_len=16)
+    places = [token_places(spec, size, index) for index in range(size)]
+    generator = torch.Generator().manual_seed(1)
+    q, k, v = (
+        torch.randn(2, heads, 16, 8, generator=generator, requires_grad=True)
+        for heads in (4, kv_heads, kv_heads)
+    )
+    expected = scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=kv_heads != 4)
+    grad = torch.randn(expected.shape, generator=generator)
+    wanted = torch.autograd.grad(expected, (q, k, v), grad)
+    found = [torch.zeros_like(one) for one in wanted]
+    with torch.no_grad():
+        for rank, here in enumerate(places):
+            order = [rank, *(source for source in range(size) if source != rank)]
+            seen = [part(rank, source, tokens, causal=causal) for source in order]
+            mine = q[:, :, here]
+            out, lse = mine, mine
+            for source, (queries, keys, masked) in zip(order, seen, strict=True):
+                there = places[source][keys]
+                block = k[:, :, there], v[:, :, there]
+                more = compat.attend(mine[:, :, queries], *block, causal=masked)
+                if source == rank:
+                    out, lse = more
+                else:
+                    put_in(out[:, :, queries], lse[:, :, queries], *more)
+            torch.testing.assert_close(out, expected[:, :, here])
+            for source, (queries, keys, masked) in zip(order, seen, strict=True):
+                there = places[source][keys]
+                ends = (x[:, :, queries] for x in (out, lse))
+                parts = compat.attend_backward(
+                    grad[:, :, here[queries]],
+                    mine[:, :, queries],
+                    k[:, :, there],
+                    v[:, :, there],
+                    *ends,
+                    causal=masked,
+                )
+                for total, piece, at in zip(
+                    found, parts, (here[queries], there, there), strict=True
+                ):
+                    total[:, :, at] += piece
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_foreign_blocks_are_half_seen() -> None:
+    assert part(1, 1, 8, causal=True) == Part(slice(None), slice(None), causal=True)
+    assert part(1, 0, 8, causal=True) == Part(slice(None), slice(0, 4), causal=False)
+    assert part(1, 2, 8, causal=True) == Part(slice(4, None), slice(None), causal=False)
+    assert part(1, 2, 8, causal=False) == Part(slice(None), slice(None), causal=False)
+
+
+@pytest.mark.gpu
+def test_kernels_of_a_gpu() -> None:
+    q, k, v = (torch.randn(2, 4, 64, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    for one in (q, k, v):
+        one.requires_grad_(True)
+    expected = scaled_dot_product_attention(q, k, v, is_causal=True)
+    grad = torch.randn_like(expected)
+    wanted = torch.autograd.grad(expected, (q, k, v), grad)
+    with torch.no_grad():
+        out, lse = compat.attend(q, k, v, causal=True)
+        found = compat.attend_backward(grad, q, k, v, out, lse, causal=True)
+    torch.testing.assert_close(out, expected, rtol=2e-2, atol=2e-2)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2)

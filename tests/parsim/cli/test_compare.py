@@ -1,0 +1,261 @@
+"""The command line with saved timelines: written, drawn, compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from parsim.timelines.reader import load_timeline
+from parsim.timelines.timeline import Timeline
+from tests.commands import GPT3, SMALL, Cli, runner, settings
+from tests.parsim.report.text.measured.test_timelines import scaled
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return runner(capsys)
+
+
+@pytest.fixture
+def predicted(cli: Cli, tmp_path: Path) -> Path:
+    """The small scenario's timeline."""
+    path = tmp_path / "predicted.json"
+    assert cli("simulate", SMALL, "--timeline", path).code == 0
+    return path
+
+
+def measured(predicted: Path, factor: float) -> Path:
+    """A run that took so many times as long."""
+    path = predicted.with_name("measured.json")
+    scaled(load_timeline(predicted), factor).save(path)
+    return path
+
+
+# --------------------------------------------------------------------------- simulate --timeline
+
+
+def test_simulate_saves_the_timeline(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "t.json"
+    done, plain = (
+        cli("simulate", SMALL, "--json", "--timeline", path),
+        cli("simulate", SMALL, "--json"),
+    )
+    assert done == (0, plain.out, f"timeline written to {path}\n")
+    saved = load_timeline(path)
+    assert saved.meta["step_time_s"] == plain.document["step_time_s"]
+    assert saved.ranks == (0, 1)
+    assert {span.kind for span in saved.spans} >= {"F", "B", "OPTIMIZER"}
+
+
+def test_a_saved_timeline_has_a_suffix(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "t.png"
+    assert cli("simulate", SMALL, "--timeline", path) == (
+        2,
+        "",
+        f"error: {path}: a timeline is saved as .json; to draw it use "
+        f"`parsim timeline {SMALL} -o {path}`\n",
+    )
+
+
+def test_a_timeline_is_not_saved_over_its_scenario(cli: Cli, tmp_path: Path) -> None:
+    best = tmp_path / "s.json"
+    best.write_text(Path(SMALL).read_text(encoding="utf-8"), encoding="utf-8")
+    message = f"error: {best}: would overwrite the input; give another file\n"
+    assert cli("simulate", best, "--timeline", best) == (2, "", message)
+    assert cli("timeline", best, "-o", best) == (2, "", message)
+    assert best.read_text(encoding="utf-8") == Path(SMALL).read_text(encoding="utf-8")
+
+
+def test_a_timeline_that_cannot_be_written(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "t.json"
+    assert cli("simulate", SMALL, "--timeline", path) == (
+        2,
+        "",
+        f"error: {path}: cannot write: {tmp_path}/file is not a folder\n",
+    )
+
+
+def test_a_plan_that_does_not_fit_is_saved_and_refused(cli: Cli, tmp_path: Path) -> None:
+    pairs = ["tp=1", "pp=1", "dp=1024", "schedule=1f1b", "v=1", "sequence_parallel=false"]
+    words = settings(*(f"plan.{pair}" for pair in pairs), "training.global_batch_size=1024")
+    done = cli("simulate", GPT3, "--timeline", tmp_path / "t.json", *words)
+    assert done.code == 3
+    assert load_timeline(tmp_path / "t.json").ranks == (0,)
+
+
+# --------------------------------------------------------------------------- timeline of a file
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "json"])
+def test_a_saved_timeline_is_drawn_like_its_scenario(
+    cli: Cli, predicted: Path, tmp_path: Path, suffix: str
+) -> None:
+    one, other = tmp_path / f"one.{suffix}", tmp_path / f"other.{suffix}"
+    options = ["--memory", "--critical"] if suffix != "json" else []
+    done = cli("timeline", predicted, "-o", one, *options)
+    assert done == (0, "", f"timeline written to {one}\n")
+    assert cli("timeline", SMALL, "-o", other, *options).code == 0
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_saved_timeline_as_html(cli: Cli, predicted: Path, tmp_path: Path) -> None:
+    assert cli("timeline", predicted, "-o", tmp_path / "x.html").code == 0
+    text = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert "124,439,808 parameters" in text
+    assert "of the pipeline phase" in text
+
+
+@pytest.mark.parametrize("suffix", ["png", "html", "json"])
+def test_a_measured_timeline_need_not_say_what_it_is(
+    cli: Cli, predicted: Path, tmp_path: Path, suffix: str
+) -> None:
+    bare = tmp_path / "bare.json"
+    Timeline(spans=load_timeline(predicted).spans).save(bare)
+    assert cli("timeline", bare, "-o", tmp_path / f"x.{suffix}").code == 0
+
+
+def test_a_saved_timeline_has_no_fields(cli: Cli, predicted: Path, tmp_path: Path) -> None:
+    done = cli("timeline", predicted, "-o", tmp_path / "x.png", *settings("plan.tp=2"))
+    assert done == (
+        2,
+        "",
+        f"error: {predicted}: a saved timeline has no fields to --set; leave --set out\n",
+    )
+
+
+def test_a_trace_is_not_drawn(cli: Cli, predicted: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    assert cli("timeline", predicted, "-o", trace).code == 0
+    done = cli("timeline", trace, "-o", tmp_path / "x.png")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error: {trace}: a trace for Perfetto, not a timeline; ")
+
+
+def test_a_saved_timeline_that_is_cut_short(cli: Cli, predicted: Path, tmp_path: Path) -> None:
+    document = json.loads(predicted.read_text(encoding="utf-8"))
+    document["spans"][3] = []
+    predicted.write_text(json.dumps(document), encoding="utf-8")
+    done = cli("timeline", predicted, "-o", tmp_path / "x.png")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error: {predicted}: spans[3] must be a list of 8 values (rank, ")
+
+
+# --------------------------------------------------------------------------- compare
+
+
+def test_a_timeline_agrees_with_itself(cli: Cli, predicted: Path) -> None:
+    done = cli("compare", predicted, predicted, "--json", "--tolerance", 0)
+    assert (done.code, done.err) == (0, "")
+    assert done.document["within_tolerance"] is True
+    assert {row["error"] for row in done.document["rows"]} == {0.0, None}
+    assert all(row["measured"] == 0 for row in done.document["rows"] if row["error"] is None)
+
+
+def test_the_document_of_compare_is_the_contract(cli: Cli, predicted: Path) -> None:
+    document = cli("compare", predicted, measured(predicted, 1.05), "--json").document
+    assert set(document) == {"schema_version", "rows", "within_tolerance"}
+    assert type(document["schema_version"]) is int
+    assert document["within_tolerance"] is True
+    for row in document["rows"]:
+        assert set(row) == {"quantity", "rank", "predicted", "measured", "unit", "error"}
+        assert {type(row["predicted"]), type(row["measured"])} == {float}
+        assert row["unit"] in ("s", "bytes", "fraction")
+    step = {"step_time_s", "pipeline_time_s", "bubble_fraction"}
+    exposed = {f"exposed_{name}_s" for name in ("communication", "tp", "dp", "p2p")}
+    both = {"compute_s", "optimizer_s"} | exposed
+    ranks = {"idle_s", "gradient_reduction_s", "peak_allocated_bytes"} | both
+    whole = {row["quantity"] for row in document["rows"] if row["rank"] is None}
+    assert whole >= step | both | {"F_mean_s", "B_mean_s"}
+    assert all(name in step | both or name.endswith("_mean_s") for name in whole)
+    own = {(row["quantity"], row["rank"]) for row in document["rows"] if row["rank"] is not None}
+    assert own == {(name, rank) for name in ranks for rank in (0, 1)}
+
+
+def test_outside_the_tolerance(cli: Cli, predicted: Path) -> None:
+    slow = measured(predicted, 1.2)
+    step = load_timeline(predicted).meta["step_time_s"]
+    done = cli("compare", predicted, slow, "--json")
+    assert done.code == 4
+    assert done.document["within_tolerance"] is False
+    assert done.document["rows"][0]["error"] == pytest.approx(1 / 1.2 - 1, rel=1e-12)
+    assert done.err == (
+        f"error: step_time_s: predicted {step:.3f} s, measured {1.2 * step:.3f} s, "
+        f"error -16.7 %, is outside the tolerance of 10 %\n"
+    )
+    assert cli("compare", predicted, slow, "--tolerance", 0.17).code == 0
+
+
+def test_the_other_way_round(cli: Cli, predicted: Path) -> None:
+    done = cli("compare", measured(predicted, 1.2), predicted, "--json")
+    assert done.code == 4
+    assert done.document["rows"][0]["error"] == pytest.approx(0.2, rel=1e-12)
+
+
+def test_compare_in_words(cli: Cli, predicted: Path) -> None:
+    done = cli("compare", predicted, measured(predicted, 1.05))
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("whole step ")
+    assert done.out.splitlines()[-1].endswith("error -4.8 %, is within the tolerance of 10 %")
+
+
+@pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG\r\n"), ("svg", b"<?xml")])
+def test_the_overlay_is_written_even_outside_the_tolerance(
+    cli: Cli, predicted: Path, tmp_path: Path, suffix: str, start: bytes
+) -> None:
+    picture = tmp_path / "sub" / f"x.{suffix}"
+    done = cli("compare", predicted, measured(predicted, 1.2), "-o", picture)
+    assert done.code == 4
+    assert done.err.startswith(f"picture written to {picture}\nerror: step_time_s: ")
+    assert picture.read_bytes().startswith(start)
+
+
+def test_notes_go_to_stderr(cli: Cli, predicted: Path, tmp_path: Path) -> None:
+    whole = load_timeline(predicted)
+    half = tmp_path / "half.json"
+    Timeline(
+        spans=tuple(whole.on(0)), meta={"step_time_s": whole.end}, memory=whole.memory[:1]
+    ).save(half)
+    done = cli("compare", predicted, half, "--json")
+    assert done.err == "note: not compared: only the predicted timeline has rank 1\n"
+    assert {row["rank"] for row in done.document["rows"]} == {None, 0}
+
+
+def test_what_cannot_be_compared(cli: Cli, predicted: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "no.json"
+    trace = tmp_path / "trace.json"
+    assert cli("timeline", predicted, "-o", trace).code == 0
+    assert cli("compare", predicted, missing) == (2, "", f"error: {missing}: no such file\n")
+    assert cli("compare", predicted, trace) == (
+        2,
+        "",
+        f"error: {trace}: a trace for Perfetto, not a timeline; write that with "
+        f"`parsim simulate SCENARIO --timeline FILE.json`\n",
+    )
+    assert cli("compare", SMALL, predicted) == (
+        2,
+        "",
+        f"error: {SMALL}: a scenario, not a timeline; write its timeline with "
+        f"`parsim simulate {SMALL} --timeline FILE.json`\n",
+    )
+
+
+def test_a_tolerance_that_is_none(cli: Cli, predicted: Path) -> None:
+    done = cli("compare", predicted, predicted, "--tolerance", "nan")
+    assert done == (
+        2,
+        "",
+        "error: tolerance=nan must be a finite share, at least 0; e.g. 0.1\n",
+    )
+
+
+def test_an_overlay_of_another_form(cli: Cli, predicted: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.html"
+    done = cli("compare", predicted, predicted, "-o", path)
+    assert done == (
+        2,
+        "",
+        f"error: cannot draw to {path}: suffix '.html'; allowed: .png, .svg\n",
+    )

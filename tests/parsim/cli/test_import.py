@@ -1,0 +1,487 @@
+"""`parsim catalog import`: samples of every format to a simulated scenario, and bad files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from parsim.cluster.hardware import Cluster, System
+from parsim.cluster.reader import load_catalog
+from parsim.cluster.topology import Graph, bisection, build_graph
+from tests.commands import ROOT, Cli, runner
+
+SAMPLES = ROOT / "tests" / "parsim" / "cluster" / "importers" / "samples"
+H100 = ("--device", "h100-sxm-80gb")
+
+SCENARIO = """model: {{name: bert-large}}
+cluster: {{system: my-node, nodes: {nodes}, catalog: [my.yaml]}}
+training: {{global_batch_size: 64, precision: {precision}}}
+plan: {{dp: {ranks}, tp: 1, microbatch_size: 1}}
+"""
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return runner(capsys)
+
+
+def imported(cli: Cli, folder: Path, sample: str | Path, *words: str) -> System:
+    out = folder / "my.yaml"
+    done = cli("catalog", "import", SAMPLES / sample, "--as", "my-node", "--out", out, *words)
+    assert (done.code, done.out) == (0, "")
+    return load_catalog([out]).system("my-node")
+
+
+def graph_of(system: System, nodes: int = 1) -> Graph:
+    return build_graph(Cluster(system=system, num_nodes=nodes))
+
+
+def stops(graph: Graph, a: int, b: int) -> list[str]:
+    return [graph.nodes[graph.target[link]] for link in graph.route(a, b)]
+
+
+@pytest.mark.parametrize(
+    ("sample", "words", "devices", "nodes", "precision"),
+    [
+        ("dgx-a100.txt", ("--device", "a100-sxm-80gb"), 8, 2, "bf16"),
+        ("dgx-1v.txt", (), 8, 1, "fp16"),
+        ("bridged-pairs.txt", (), 4, 2, "bf16"),
+        ("h100-topology.xml", (), 4, 2, "bf16"),
+        ("v100-pair.xml", (), 2, 1, "fp16"),
+        ("lstopo.xml", (), 2, 2, "bf16"),
+        ("h100-rings.xml", H100, 4, 2, "bf16"),
+        ("astra.yml", H100, 4, 2, "bf16"),
+    ],
+)
+def test_imported_shown_and_simulated(
+    cli: Cli,
+    tmp_path: Path,
+    sample: str,
+    words: tuple[str, ...],
+    devices: int,
+    nodes: int,
+    precision: str,
+) -> None:
+    system = imported(cli, tmp_path, sample, *words)
+    assert system.devices_per_node == devices
+    (tmp_path / "s.yaml").write_text(
+        SCENARIO.format(nodes=nodes, ranks=nodes * devices, precision=precision)
+    )
+    done = cli("simulate", tmp_path / "s.yaml", "--json")
+    assert done.code == 0
+    assert done.document["step_time_s"] > 0
+    shown = cli("catalog", "show", "my-node", "--catalog", tmp_path / "my.yaml", "--nodes", nodes)
+    assert shown.code == 0
+    assert f"{nodes * devices} devices; bisection" in shown.out
+
+
+# ------------------------------------------------------------------------- nvidia-smi topo -m
+
+
+def test_a_table_of_dgx_a100_is_the_catalogs(cli: Cli, tmp_path: Path) -> None:
+    system = imported(cli, tmp_path, "dgx-a100.txt", "--device", "a100-sxm-80gb")
+    known = load_catalog().system("dgx-a100")
+    assert (system.device, system.intra, system.network) == (
+        known.device,
+        known.intra,
+        known.network,
+    )
+    graph = graph_of(system, 2)
+    # Each device its own interface and rail, two of each on a switch.
+    rails = [next(s for s in stops(graph, r, 8 + r) if s.startswith("nic")) for r in range(8)]
+    assert rails == [f"nic:0.{rail}" for rail in range(8)]
+    assert bisection(graph) == pytest.approx(200e9)
+    assert len(graph.route_between("gpu:7", "host:0.1")) == 3
+
+
+def test_a_table_of_dgx1_is_the_mesh(cli: Cli, tmp_path: Path) -> None:
+    graph = graph_of(imported(cli, tmp_path, "dgx-1v.txt"))
+    assert bisection(graph) == 150e9
+    assert stops(graph, 0, 7) == ["gpu:4", "gpu:7"]
+    known = graph_of(load_catalog().system("dgx-1v"))
+    for a in range(8):
+        for b in range(8):
+            assert [graph.capacity[i] for i in graph.route(a, b)] == [
+                known.capacity[i] for i in known.route(a, b)
+            ]
+
+
+def test_bridged_pairs_talk_over_their_hosts(cli: Cli, tmp_path: Path) -> None:
+    system = imported(cli, tmp_path, "bridged-pairs.txt")
+    graph = graph_of(system)
+    assert (system.intra.fabric, system.device.id) == ("pcie", "a100-pcie-80gb")
+    assert stops(graph, 0, 1) == ["gpu:1"]
+    assert stops(graph, 1, 2) == ["host:0.0", "host:0.1", "gpu:2"]
+    assert system.network is not None
+    assert system.network.nics_per_node == 1
+
+
+def test_spaces_for_tabs_and_no_escapes(cli: Cli, tmp_path: Path) -> None:
+    text = (SAMPLES / "dgx-a100.txt").read_text()
+    plain = text.replace("\x1b[4m", "").replace("\x1b[0m", "").expandtabs(12)
+    (tmp_path / "t.txt").write_text(plain)
+    words = ("--device", "a100-sxm-80gb")
+    both = [imported(cli, tmp_path, file, *words) for file in ("dgx-a100.txt", tmp_path / "t.txt")]
+    assert both[0].topology == both[1].topology
+
+
+# --------------------------------------------------------------------------------------- NCCL
+
+
+def test_nccl_topology(cli: Cli, tmp_path: Path) -> None:
+    system = imported(cli, tmp_path, "h100-topology.xml")
+    assert (system.device.id, system.intra.fabric) == ("h100-sxm-80gb", "nvswitch")
+    assert system.intra.bandwidth == 450e9  # 5 + 4 + 5 + 4 links of 25 GB/s
+    assert system.network is not None
+    assert (system.network.nics_per_node, system.network.nic_bandwidth) == (4, 50e9)
+    graph = graph_of(system)
+    (slot,) = {graph.capacity[i] for i in range(graph.num_links) if graph.link_class[i] == "pcie"}
+    assert slot == pytest.approx(32e9 * 16 * 128 / 130 / 8, rel=1e-4)
+    # Sapphire Rapids between the sockets
+    between = [i for i in range(graph.num_links) if graph.link_class[i] == "cpu"]
+    assert {graph.capacity[i] for i in between} == {22e9}
+
+
+def test_nccl_direct_links_without_speeds(cli: Cli, tmp_path: Path) -> None:
+    system = imported(cli, tmp_path, "v100-pair.xml")
+    assert (system.intra.fabric, system.intra.bandwidth) == ("nvlink-mesh", 75e9)
+    assert system.network is None
+
+
+def test_nccl_rings_give_efficiencies(cli: Cli, tmp_path: Path) -> None:
+    system = imported(cli, tmp_path, "h100-rings.xml", *H100)
+    assert system.channels == 8
+    assert system.intra.efficiency == pytest.approx(8 * 40 / 450, rel=1e-5)
+    assert system.network is not None
+    assert system.network.efficiency == pytest.approx(8 * 20 / (4 * 50))
+
+
+def test_lstopo_has_hosts_switches_and_the_slowest_link_of_a_way(cli: Cli, tmp_path: Path) -> None:
+    """Ports are passed through, the management port and the board's display are left out."""
+    system = imported(cli, tmp_path, "lstopo.xml")
+    assert system.device.id == "h100-sxm-80gb"
+    graph = graph_of(system)
+    assert stops(graph, 0, 1) == ["nvswitch:0.0", "gpu:1"]
+    kinds = sorted({name.partition(":")[0] for name in graph.nodes})
+    assert kinds == ["gpu", "host", "leaf", "nic", "nvswitch", "pcie"]
+    rates = {
+        (graph.link(i).source, graph.link(i).target): graph.link(i).capacity
+        for i in range(graph.num_links)
+    }
+    assert rates["gpu:0", "pcie:0.0"] == pytest.approx(63.0154e9)
+    assert rates["nic:0.1", "pcie:0.1"] == pytest.approx(31.5077e9)
+    assert rates["host:0.0", "host:0.1"] == 22e9  # Sapphire Rapids
+
+
+def test_a_clouds_static_file_has_classes_only(cli: Cli, tmp_path: Path) -> None:
+    pci = '<pci busid="000{}:00:00.0" class="{}" link_speed="16 GT/s" link_width="16"/>'
+    inner = [pci.format(n, "0x030200") + pci.format(n + 4, "0x020700") for n in range(4)]
+    switch = '<pci busid="ffff:ff:0{}.0" class="0x060400" link_speed="16 GT/s" link_width="16">'
+    cpus = [
+        f'<cpu numaid="{n}" arch="x86_64" vendor="AuthenticAMD">{switch.format(n)}'
+        f"{''.join(inner[2 * n : 2 * n + 2])}</pci></cpu>"
+        for n in range(2)
+    ]
+    (tmp_path / "t.xml").write_text(f"<!-- static --><system version='1'>{''.join(cpus)}</system>")
+    system = imported(cli, tmp_path, tmp_path / "t.xml", "--device", "a100-sxm-80gb")
+    assert (system.devices_per_node, system.intra.bandwidth) == (4, 300e9)
+    assert system.network is not None
+    assert (system.network.nics_per_node, system.network.nic_bandwidth) == (4, 25e9)
+    graph = graph_of(system, 2)
+    ways = [stops(graph, rank, 4 + rank) for rank in range(4)]
+    assert [next(s for s in way if s.startswith("nic")) for way in ways] == [
+        f"nic:0.{rank}" for rank in range(4)
+    ]
+
+
+# ---------------------------------------------------------------------------------- ASTRA-sim
+
+
+def test_astra_counts_in_powers_of_two(cli: Cli, tmp_path: Path) -> None:
+    system = imported(cli, tmp_path, "astra.yml", *H100)
+    # two neighbours of a ring
+    assert system.intra.bandwidth == pytest.approx(2 * 200 * 2**30, rel=1e-5)
+    assert system.intra.latency == pytest.approx(0.5e-6)
+    assert system.network is not None
+    assert system.network.nic_bandwidth == pytest.approx(50 * 2**30, rel=1e-5)
+    assert bisection(graph_of(system)) == pytest.approx(2 * 200 * 2**30, rel=1e-5)
+
+
+def test_astra_third_dimension_is_the_spine(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "n.yml").write_text(
+        "topology: [FullyConnected, Switch, Switch]\nnpus_count: [4, 2, 2]\n"
+        "bandwidth: [100, 50, 25]\nlatency: [500, 1000, 1000]\n"
+    )
+    system = imported(cli, tmp_path, tmp_path / "n.yml", *H100)
+    assert system.network is not None
+    assert (system.network.oversubscription, system.network.nodes_per_leaf) == (2.0, 2)
+    graph = graph_of(system, 4)
+    assert bisection(graph) == pytest.approx(2 * 4 * 25 * 2**30, rel=1e-5)
+
+
+# ---------------------------------------------------------------------------------- bad files
+
+TABLE = (
+    "     GPU0 GPU1 NIC0 CPU Affinity\n"
+    "GPU0 X    NV12 PXB  0-63\n"
+    "GPU1 NV12 X    SYS  64-127\n"
+    "NIC0 PXB  SYS  X\n"
+)
+XML = (SAMPLES / "h100-topology.xml").read_text()
+LSTOPO = (SAMPLES / "lstopo.xml").read_text()
+RINGS = (SAMPLES / "h100-rings.xml").read_text()
+ASTRA = (SAMPLES / "astra.yml").read_text()
+BOMB = '<?xml version="1.0"?>\n<!DOCTYPE system [\n<!ENTITY a SYSTEM "file:///etc/passwd">]>\n'
+
+ACCEPTED = {
+    "table with a row behind the last": TABLE + "GPU0 X NV12 PXB\n",
+    "lstopo of an unknown device that is said": LSTOPO.replace("NVIDIA H100 80GB HBM3", "Radeon"),
+}
+"""Odd files that say enough."""
+
+BAD = {
+    "table with a missing column": (
+        TABLE.replace("GPU1 NV12 X    SYS  64-127", "GPU1 NV12 X    64-127"),
+        ":3:16 GPU1 has '64-127' under NIC0; allowed: X, NV#, PIX, PXB, PHB, NODE, SYS, SOC; "
+        "a column may be missing",
+    ),
+    "table with an empty cell": (
+        TABLE.replace("NIC0 PXB  SYS  X", "NIC0 PXB  SYS"),
+        ":4:14 NIC0 has nothing under NIC0; allowed: X, NV#, PIX, PXB, PHB, NODE, SYS, SOC; "
+        "a column may be missing",
+    ),
+    "table with a missing row": (
+        TABLE.replace("NIC0 PXB  SYS  X\n", ""),
+        ":1:1 NIC0 is a column without a row",
+    ),
+    "table with a device twice": (
+        TABLE.replace("GPU0 GPU1", "GPU0 GPU0"),
+        ":1:11 GPU0 is a column twice",
+    ),
+    "table with a row for another": (
+        TABLE.replace("GPU1 NV12 X    SYS  64-127", "GPU0 X    NV12 PXB  64-127"),
+        ":3:1 GPU0 has a second row; first on line 2",
+    ),
+    "table that disagrees": (
+        TABLE.replace("NIC0 PXB ", "NIC0 PIX "),
+        ":4:1 NIC0 has PIX under GPU0, but GPU0 has PXB under NIC0; both are one way",
+    ),
+    "table without a header": (
+        "GPU0 X NV12\nGPU1 NV12 X\n",
+        ":1:1 lacks the header GPU0 GPU1 ...",
+    ),
+    "table without a device's name": (
+        TABLE,
+        ": no device is named; say which they are, e.g. --device h100-sxm-80gb",
+    ),
+    "table of unknown devices": (
+        "GPU 0: Radeon (UUID: x)\n" + TABLE,
+        ": the devices 'Radeon' are not in the catalog; say which they are, "
+        "e.g. --device h100-sxm-80gb",
+    ),
+    "truncated XML": (
+        "".join(XML.splitlines(keepends=True)[:5]),
+        ":6:1 is not XML: it ends within <pci><gpu>, so it is cut off",
+    ),
+    "external entity": (
+        BOMB + "<system>&a;</system>",
+        ":2:18 a document type (<!DOCTYPE) is refused, with all entities in it; remove it",
+    ),
+    "unknown entity": (
+        "<system>&a;</system>",
+        ":1:9 is not XML: undefined entity",
+    ),
+    "device twice in XML": (
+        XML.replace('<gpu dev="1"', '<gpu dev="0"'),
+        ':20:9 <gpu dev="0"> is there twice; first on line 5',
+    ),
+    "interface twice in XML": (
+        XML.replace('name="mlx5_1" dev="1"', 'name="mlx5_1" dev="0"'),
+        ':29:11 <net dev="0"> is there twice; first on line 14',
+    ),
+    "no class": (
+        XML.replace('class="0x060400" ', "", 1),
+        ":3:5 <pci> lacks the attribute class",
+    ),
+    "no speed of an interface": (
+        XML.replace('speed="400000"', 'speed="fast"', 1),
+        ":14:11 <net> speed='fast' must be a number of at least 1",
+    ),
+    "negative width": (
+        XML.replace('link_width="16"', 'link_width="-16"', 1),
+        ":3:5 <pci> link_width='-16' must be a number of at least 1",
+    ),
+    "link to nowhere": (
+        XML.replace(
+            'target="0000:05:00.0" count="5" tclass="0x068000"',
+            'target="0000:99:00.0" count="5" tclass="0x030200"',
+            1,
+        ),
+        ":6:11 <nvlink target='0000:99:00.0'> is the busid of no <gpu> in the file",
+    ),
+    "no cpu": ("<system version='1'/>", ":1:1 <system> has no <cpu>"),
+    "no gpu": (
+        "<system version='1'><cpu numaid='0'/></system>",
+        ":1:1 <system> has no <gpu> and no <pci> of class 0x0302; a dump of a running job has them",
+    ),
+    "another XML": (
+        "<html/>",
+        ":1:1 <html> is no known topology; allowed: system and graphs of NCCL, topology of hwloc",
+    ),
+    "lstopo without PCI": (
+        '<topology version="2.0"><object type="Machine"/></topology>',
+        ":1:1 has no PCIDev of class 0302; run lstopo with I/O: lstopo --whole-io --of xml",
+    ),
+    "lstopo that names no device": (
+        LSTOPO.replace("GPUModel", "GPUName"),
+        ": names no device; say which it is, e.g. --device h100-sxm-80gb",
+    ),
+    "lstopo with a card twice": (
+        LSTOPO.replace("0000:83:00.0", "0000:03:00.0"),
+        ':43:13 <pci busid="0000:03:00.0"> is there twice; first on line 16',
+    ),
+    "lstopo without bus ids": (
+        LSTOPO.replace('pci_busid="0000:03:00.0" ', ""),
+        ":16:15 <object> lacks the attribute pci_busid",
+    ),
+    "lstopo without a type": (
+        LSTOPO.replace('<object type="NUMANode" ', "<object "),
+        ":9:7 <object> lacks the attribute type",
+    ),
+    "lstopo with a speed in words": (
+        LSTOPO.replace('pci_link_speed="63.015385"', 'pci_link_speed="fast"', 1),
+        ":13:9 <object> pci_link_speed='fast' must be a number of at least 0",
+    ),
+    "lstopo cut off": (
+        "".join(LSTOPO.splitlines(keepends=True)[:20]),
+        ":21:1 is not XML: it ends within <object><object>, so it is cut off",
+    ),
+    "lstopo with entities": (
+        LSTOPO.replace('"hwloc2.dtd">', '"hwloc2.dtd" [<!ENTITY a "b">]>'),
+        ":2:40 a document type (<!DOCTYPE) is refused, with all entities in it; remove it",
+    ),
+    "lstopo of another document type": (
+        LSTOPO.replace("hwloc2.dtd", "http://example.org/x.dtd"),
+        ":2:53 a document type (<!DOCTYPE) is refused, with all entities in it; remove it",
+    ),
+    "lstopo that uses an entity": (
+        LSTOPO.replace('<info name="Backend" value="Linux"/>', "&a;"),
+        ":5:5 an entity (<!ENTITY) is refused; remove it",
+    ),
+    "nested too deep": (
+        "<system>" + "<pci>" * 80,
+        ":1:324 <pci> stands within 64 others, which no topology needs",
+    ),
+    "graph without a device": (
+        RINGS,
+        ": names no device; say which it is, e.g. --device h100-sxm-80gb",
+    ),
+    "lists of other lengths": (
+        ASTRA.replace("[ 4, 2 ]", "[ 4 ]"),
+        ":2:13 npus_count has 1 values, topology has 2; write one per dimension",
+    ),
+    "unknown shape": (
+        ASTRA.replace("Ring", "Rang"),
+        ":1:13 topology 'Rang' is unknown (did you mean 'Ring'?); "
+        "allowed: Ring, FullyConnected, Switch",
+    ),
+    "no bandwidth": (
+        ASTRA.replace("200.0", "0"),
+        ":3:14 bandwidth '0' must be a number, above 0 for a bandwidth",
+    ),
+    "a list is missing": (
+        ASTRA.partition("latency")[0],
+        ":1:1 lacks latency",
+    ),
+    "something else": (
+        "hello\n",
+        ":1:1 is no known topology; allowed: text of `nvidia-smi topo -m`, XML of "
+        "NCCL_TOPO_DUMP_FILE or NCCL_GRAPH_DUMP_FILE, XML of hwloc (lstopo --of xml), "
+        "or a network yml of ASTRA-sim",
+    ),
+}
+
+
+UNNAMED = (
+    "table without a device's name",
+    "table of unknown devices",
+    "lstopo that names no device",
+    "graph without a device",
+)
+"""Those of BAD that are bad only where no --device is said."""
+
+BAD_WORDS = {
+    "no id": (
+        ("--as", "My Node", *H100),
+        "--as 'My Node' is no id; allowed: small letters and digits, joined by - or ., "
+        "e.g. my-node",
+    ),
+    "no such device": (
+        ("--as", "x", "--device", "h100"),
+        "unknown device 'h100'; known: a100-sxm-80gb, ",
+    ),
+    "device whose links are not known": (
+        ("--as", "x", "--device", "t4"),
+        "the NVLinks of device t4 are not known; known: v100, ",
+    ),
+    "no name": (
+        (),
+        "Missing option '--as'.",
+    ),
+    "name of a shipped system": (
+        ("--as", "dgx-a100", *H100),
+        "--as dgx-a100 is a system of parsim's catalog, whose place this one would take in every "
+        "scenario that names the file; use another name, e.g. --as my-dgx-a100, or say --replace\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_files(cli: Cli, tmp_path: Path, case: str) -> None:
+    text, message = BAD[case]
+    path = tmp_path / "t"
+    path.write_text(text)
+    words = () if case in UNNAMED else H100
+    done = cli("catalog", "import", path, "--as", "my-node", *words)
+    assert done == (2, "", f"error: {path}{message}\n")
+
+
+@pytest.mark.parametrize("case", UNNAMED)
+def test_files_that_name_no_device_are_read_where_it_is_said(
+    cli: Cli, tmp_path: Path, case: str
+) -> None:
+    (tmp_path / "t").write_text(BAD[case][0])
+    assert cli("catalog", "import", tmp_path / "t", "--as", "my-node", *H100).code == 0
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_odd_files_are_read(cli: Cli, tmp_path: Path, case: str) -> None:
+    (tmp_path / "t").write_text(ACCEPTED[case])
+    assert cli("catalog", "import", tmp_path / "t", "--as", "my-node", *H100).code == 0
+
+
+@pytest.mark.parametrize("case", BAD_WORDS)
+def test_bad_words(cli: Cli, case: str) -> None:
+    words, message = BAD_WORDS[case]
+    done = cli("catalog", "import", SAMPLES / "dgx-a100.txt", *words)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error: {message}")
+
+
+def test_a_shipped_systems_name_is_taken_only_where_that_is_said(cli: Cli, tmp_path: Path) -> None:
+    words = ("catalog", "import", SAMPLES / "dgx-a100.txt", "--as", "dgx-a100", *H100)
+    assert cli(*words).code == 2
+    out = tmp_path / "my.yaml"
+    assert cli(*words, "--replace", "--out", out).code == 0
+    assert load_catalog([out]).system("dgx-a100").device.id == "h100-sxm-80gb"
+
+
+def test_the_file_itself_is_not_overwritten(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    path.write_text(TABLE)
+    done = cli("catalog", "import", path, "--as", "x", "--out", path, *H100)
+    assert done == (2, "", f"error: {path}: would overwrite the input; give another file\n")
+    assert cli("catalog", "import", tmp_path / "no.txt", "--as", "x").err == (
+        f"error: {tmp_path / 'no.txt'}: cannot be read: No such file or directory\n"
+    )

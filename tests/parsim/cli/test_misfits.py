@@ -1,0 +1,151 @@
+"""Plans and spaces of which nothing fits: by how much, on which rank, and what would."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from parsim.units import format_bytes
+from tests.commands import GPT3, LLAMA, ROOT, SMALL, Cli, runner, settings
+
+MEGATRON = str(ROOT / "scenarios" / "megatron-1t-dgx-a100.yaml")
+LLAMA_70B = str(ROOT / "scenarios" / "llama3-70b-dgx-h100.yaml")
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return runner(capsys)
+
+
+# --------------------------------------------------------------------------- nothing fits
+
+TOO_LARGE = {
+    "sharding": (LLAMA, ["plan.zero_stage=0"]),
+    "recomputation": (MEGATRON, ["plan.recompute=none"]),
+    "recomputation of a larger micro-batch": (
+        GPT3,
+        ["plan.recompute=none", "plan.microbatch_size=4"],
+    ),
+    "other degrees": (
+        GPT3,
+        ["plan.pp=1", "plan.dp=128", "plan.schedule=1f1b", "plan.v=1"],
+    ),
+    "two changes": (
+        LLAMA_70B,
+        ["plan.recompute=none", "plan.microbatch_size=8", "plan.schedule=gpipe", "plan.v=1"],
+    ),
+    "more nodes": (
+        LLAMA,
+        ["plan.zero_stage=0", "plan.recompute=full", "model.name=llama3-70b"],
+    ),
+}
+
+MISS = re.compile(
+    r"error: this plan does not fit: (?P<plan>.+) needs (?P<need>[\d.]+ GiB) on pipeline "
+    r"rank (?P<rank>\d+), (?P<short>[\d.]+ GiB) more than (?P<have>[\d.]+ GiB) "
+    r"\((?P<device>[\w-]+)\); most of it is (?P<largest>\w+), (?P<amount>[\d.]+ GiB); "
+    r"least change that fits: (?P<change>.+) "
+    r"(\(step (?P<step>[\d.e+-]+) s\)|\(global batch (?P<batch>\d+)\))\n"
+)
+
+
+def overrides(advice: re.Match[str]) -> list[str]:
+    """The advised change as `--set` options."""
+    change = advice["change"].replace(" with ", " and ")
+    pairs = []
+    for word in change.split(" and "):
+        nodes = re.fullmatch(r"(\d+) nodes", word)
+        pairs.append(f"cluster.nodes={nodes[1]}" if nodes else f"plan.{word}")
+    batch = [f"training.global_batch_size={advice['batch']}"] if advice["batch"] else []
+    return settings(*pairs, *batch)
+
+
+@pytest.mark.parametrize("case", TOO_LARGE)
+def test_the_nearest_miss_has_the_numbers_of_the_prediction(cli: Cli, case: str) -> None:
+    scenario, pairs = TOO_LARGE[case]
+    done = cli("simulate", scenario, "--json", *settings(*pairs))
+    found, told = done.document, MISS.fullmatch(done.err)
+    assert done.code == 3
+    assert told is not None, done.err
+    peaks = found["peak_allocated_bytes"]
+    assert told["need"] == format_bytes(max(peaks))
+    assert peaks[int(told["rank"])] == max(peaks)
+    assert told["amount"] == format_bytes(max(found["memory_bytes"].values()))
+    assert found["memory_bytes"][told["largest"]] == max(found["memory_bytes"].values())
+    gib = [float(told[name].split()[0]) for name in ("need", "short", "have")]
+    assert gib[0] == pytest.approx(gib[1] + gib[2], abs=0.11)  # each rounded to 0.1
+    assert "does NOT fit" in cli("simulate", scenario, *settings(*pairs)).out
+
+
+@pytest.mark.parametrize("case", TOO_LARGE)
+def test_the_advised_change_fits(cli: Cli, case: str) -> None:
+    scenario, pairs = TOO_LARGE[case]
+    told = MISS.fullmatch(cli("simulate", scenario, *settings(*pairs)).err)
+    assert told is not None
+    done = cli("simulate", scenario, "--json", *settings(*pairs), *overrides(told))
+    assert (done.code, done.err) == (0, "")
+    if told["step"]:
+        assert f"{done.document['step_time_s']:.3g}" == told["step"]
+
+
+def test_a_timeline_of_what_does_not_fit_is_drawn_with_a_note(cli: Cli, tmp_path: Path) -> None:
+    picture = tmp_path / "x.png"
+    done = cli("timeline", LLAMA, "-o", picture, *settings("plan.zero_stage=0"))
+    assert done.code == 0
+    assert done.err.splitlines() == [
+        "note: this plan does not fit the devices; see parsim simulate",
+        f"timeline written to {picture}",
+    ]
+
+
+def test_a_search_where_nothing_fits(cli: Cli, tmp_path: Path) -> None:
+    pairs = ["search.tp=1", "search.pp=1", "search.zero_stage=0"]
+    done = cli("search", LLAMA, "--save", tmp_path / "x.yaml", *settings(*pairs))
+    told = re.fullmatch(
+        r"error: nothing fits: the nearest plan, tp1 pp1 dp8 mb1 m2 no-pipeline recompute-full, "
+        r"needs [\d.]+ GiB on pipeline rank 0, [\d.]+ GiB more than [\d.]+ GiB "
+        r"\(h100-sxm-80gb less 5 % margin\); most of it is optimizer, [\d.]+ GiB; least change "
+        r"that fits: (\w+=\w+) \(step [\d.]+ s\)\n",
+        done.err,
+    )
+    assert (done.code, done.out) == (3, "")
+    assert told is not None, done.err
+    assert not (tmp_path / "x.yaml").exists()
+    plan = settings("plan.recompute=full", "plan.zero_stage=0", f"plan.{told[1]}")
+    assert cli("simulate", LLAMA, *plan).code == 0
+
+
+def test_a_search_with_nothing_legal(cli: Cli) -> None:
+    pairs = ["search.tp=1", "search.pp=2", "search.v=2", "model.num_layers=1"]
+    done = cli("search", SMALL, *settings("plan=null", "search.schedule=interleaved_1f1b", *pairs))
+    # recompute 3 x micro-batches 1, 2, 4
+    assert done == (
+        3,
+        "",
+        "error: no plan is legal: 9 of 9 refused; most often: more stages than layers: "
+        "pp=2 x v=2 = 4 stages for 1 layers, embedding, head; use pp x v <= 3\n",
+    )
+
+
+def test_a_search_whose_degrees_do_not_fill_the_cluster(cli: Cli) -> None:
+    done = cli("search", LLAMA, *settings("search.tp=3"))
+    assert done == (
+        3,
+        "",
+        "error: no plan is legal: no tp x pp x dp of the space multiplies to the number of "
+        "devices and divides the global batch; widen tp, pp or microbatch_size\n",
+    )
+
+
+def test_a_search_that_had_no_time_to_find_one_that_fits(cli: Cli) -> None:
+    pairs = settings("search.tp=1", "search.pp=1", "search.recompute=none")
+    assert cli("search", LLAMA, *pairs).code == 0
+    done = cli("search", LLAMA, "--time-limit", 0, *pairs)
+    assert done == (
+        3,
+        "",
+        "error: stopped by time limit after 50 % of the legal plans, and none of those fits "
+        "the devices; give it more time, or a smaller space\n",
+    )

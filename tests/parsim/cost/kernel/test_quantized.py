@@ -1,0 +1,164 @@
+"""One layer with 8-bit products, counted by hand, and what must hold of any."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parsim.cluster.hardware import Cluster
+from parsim.cluster.reader import load_catalog
+from parsim.cost.job import Job
+from parsim.cost.kernel.kernels import gemm_time, memory_time
+from parsim.cost.kernel.quantized import gathered_size
+from parsim.cost.layer.layers import LayerCoster
+from parsim.cost.software import software
+from parsim.model.reader import model_spec
+from parsim.model.transformer import build_transformer
+from parsim.plan import Plan, PlanTable
+from parsim.plan.record import PRECISIONS, precision
+from parsim.sim import simulate
+
+# Llama 3 8B at 2048 tokens: h 4096, kv 1024, f 14336; (inputs, outputs) of a layer's products
+SHAPES = ((4096, 6144), (4096, 4096), (4096, 28672), (14336, 4096))
+TOKENS = 2048
+QUANTIZED = [name for name, used in PRECISIONS.items() if used.quantization is not None]
+
+
+def make_job(stack: str = "nemo", system: str = "dgx-h100") -> Job:
+    spec = replace(model_spec("llama3-8b"), num_layers=4, seq_len=TOKENS)
+    return Job(
+        model=build_transformer(spec),
+        cluster=Cluster(system=load_catalog().system(system), num_nodes=1),
+        software=software(stack),
+    )
+
+
+def coster(job: Job, name: str, **changes: object) -> LayerCoster:
+    plan = replace(Plan(dp_replicate=8, precision=name), **changes)  # type: ignore[arg-type]
+    return LayerCoster(job, PlanTable.of([plan]))
+
+
+def scaled(job: Job, share: float) -> Job:
+    """The job on a device whose 8-bit peak is a share of what it was."""
+    peaks = {**job.device.peak_flops, "fp8": share * job.device.peak("fp8")}
+    system = replace(job.system, device=replace(job.device, peak_flops=peaks))
+    return replace(job, cluster=replace(job.cluster, system=system))
+
+
+def test_a_layer_s_forward_is_its_products_in_8_bit_and_the_casts_before_them() -> None:
+    job = make_job()
+    device = job.device
+    layer = job.model.blocks[0]
+    eight = coster(job, "fp8").cost(layer).forward.kernels[0]
+    sixteen = coster(job, "bf16").cost(layer).forward.kernels[0]
+    # operands of a byte each, a result of 2: one byte a value more than gemm_time's three matrices
+    products = sum(
+        float(gemm_time(device, "fp8", m=TOKENS, n=n, k=k, value=1, extra_bytes=TOKENS * n))
+        for k, n in SHAPES
+    )
+    before = sum(float(gemm_time(device, "bf16", m=TOKENS, n=n, k=k, value=2)) for k, n in SHAPES)
+    # inputs: 4096 + 4096 + 4096 + 14336 = 26,624 a token, 3 bytes moved for each
+    casts = float(memory_time(device, 3.0 * TOKENS * 26_624, 4))
+    assert eight - sixteen == pytest.approx(products + casts - before, rel=1e-9)
+
+
+def test_a_layer_s_backward_casts_the_gradients_of_its_outputs() -> None:
+    job = make_job()
+    device = job.device
+    eight = coster(job, "fp8").cost(job.model.blocks[0]).backward.kernels[0]
+    sixteen = coster(job, "bf16").cost(job.model.blocks[0]).backward.kernels[0]
+
+    def both(name: str, value: int, wider: int) -> float:
+        """Input gradient (m, k, n) and weight gradient (k, n, m), which adds 8 bytes a value."""
+        return sum(
+            float(
+                gemm_time(
+                    device, name, m=TOKENS, n=k, k=n, value=value, extra_bytes=wider * TOKENS * k
+                )
+            )
+            + float(
+                gemm_time(
+                    device, name, m=k, n=n, k=TOKENS, value=value, extra_bytes=(8.0 + wider) * k * n
+                )
+            )
+            for k, n in SHAPES
+        )
+
+    # outputs: 6144 + 4096 + 28672 + 4096 = 43,008 a token
+    casts = float(memory_time(device, 3.0 * TOKENS * 43_008, 4))
+    expected = both("fp8", 1, 1) + casts - both("bf16", 2, 0)
+    assert eight - sixteen == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["fp8", "fp8_rowwise", "fp8_amp"])
+def test_head_and_embedding_stay_in_16_bit(name: str) -> None:
+    job = make_job()
+    eight, sixteen = coster(job, name), coster(job, "bf16")
+    for layer in job.model.ends:
+        cost, other = eight.cost(layer), sixteen.cost(layer)
+        assert cost.forward.kernels == other.forward.kernels
+        assert cost.backward.kernels == other.backward.kernels
+
+
+def test_what_8_bit_products_need_is_gathered_in_8_bit() -> None:
+    """Sequence parallelism: all-gathers of half the bytes, reduce-scatters of the same."""
+    job = make_job()
+    job = replace(job, software=replace(job.software, tp_overlap=False))
+    layer = job.model.blocks[0]
+    shapes = {"tp": 8, "sequence_parallel": True, "dp_replicate": 1}
+    eight = coster(job, "fp8", **shapes).cost(layer).forward.exposed
+    sixteen = coster(job, "bf16", **shapes).cost(layer).forward.exposed
+    borders = coster(job, "bf16", **shapes).operators.borders
+    size = TOKENS * 4096.0
+    wide, narrow = (
+        borders.message("all_gather", bytes_each * np.array([size])).seconds(job.system)
+        for bytes_each in (2.0, 1.0)
+    )
+    assert sixteen - eight == pytest.approx(2.0 * (wide - narrow), rel=1e-9)
+
+
+def test_gathered_weights_are_cast_in_each_pass_unless_they_come_in_8_bit() -> None:
+    """A layer's 218,103,808 weights take 4 bytes each in either direction: torchtitan gathers
+    16 bit, NeMo 8."""
+    job = make_job("torchtitan")
+    device, layer = job.device, job.model.blocks[0]
+    sharded = coster(job, "fp8", zero_stage=3, dp_shard=8, dp_replicate=1).cost(layer)
+    whole = coster(job, "fp8").cost(layer)
+    cast = float(memory_time(device, 4.0 * 218_103_808, 0))
+    for passed, other in ((sharded.forward, whole.forward), (sharded.backward, whole.backward)):
+        assert passed.kernels - other.kernels == pytest.approx(cast, rel=1e-9)
+    assert gathered_size(job, precision("fp8")) == 2.0
+    nemo = replace(job, software=software("nemo"))
+    share = 4 * 218_103_808 / job.model.parameters
+    assert gathered_size(nemo, precision("fp8")) == pytest.approx(2.0 - share)
+    assert gathered_size(nemo, precision("bf16")) == 2.0
+
+
+@given(
+    name=st.sampled_from(["fp8", "fp8_rowwise", "fp8_amp"]),
+    share=st.floats(min_value=1, max_value=3),
+)
+def test_a_higher_8_bit_peak_is_never_slower(name: str, share: float) -> None:
+    job, plan = make_job(), Plan(tp=2, dp_replicate=4, precision=name)
+    faster = simulate(scaled(job, share), plan).step_time
+    assert faster <= simulate(job, plan).step_time * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_inputs_of_products_are_kept_as_the_recipe_keeps_them(name: str) -> None:
+    """26,624 values a token and layer, of which 16-bit training keeps 2 bytes each.
+
+    The 4,096 of attention's output stay in 16 bit too: a fused kernel's backward reads them.
+    """
+    job, plan = make_job(system="gb200-nvl72"), Plan(dp_replicate=72)
+    kept = precision(name).quantization
+    assert kept is not None
+    before = simulate(job, replace(plan, precision="bf16")).memory["activations"]
+    after = simulate(job, replace(plan, precision=name)).memory["activations"]
+    again = 2 * 4096 if kept.kept != 2 else 0
+    expected = (2 - kept.kept) * 26_624 - again
+    assert before - after == pytest.approx(expected * TOKENS * 4)

@@ -1,0 +1,68 @@
+"""Moving tokens to experts: how often a token is sent, and what the libraries' own figures say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parsim.cluster.reader import load_catalog
+from parsim.cost.collective.collectives import groups
+from parsim.cost.collective.group_bandwidth import Groups
+from parsim.cost.collective.message import Message
+from parsim.cost.layer.dispatch import ONCE, dispatch_time, held_share, met
+
+
+def group(ep: int, system: str = "gb200-nvl72") -> Groups:
+    sizes = np.array([ep])
+    return groups(load_catalog().system(system), size=sizes, stride=sizes // ep, world=sizes)
+
+
+def seconds(dispatcher: str, ep: int, top: int = 8, system: str = "gb200-nvl72") -> float:
+    tokens, row = np.array([4096.0]), 14336.0
+    copies = Message(kind="all_to_all", axis="ep", size=tokens * top * row, where=group(ep, system))
+    taken = dispatch_time(
+        load_catalog().system(system), dispatcher, tokens=tokens, row=row, top_k=top, copies=copies
+    )
+    return float(taken[0])
+
+
+@given(st.integers(1, 512), st.integers(1, 16))
+def test_a_token_meets_no_more_groups_than_there_are_and_than_it_has_experts(
+    n: int, top: int
+) -> None:
+    assert 1.0 - 1e-9 <= met(np.array([float(n)]), top)[0] <= min(n, top) + 1e-9
+
+
+def test_eight_groups_and_eight_experts() -> None:
+    assert met(np.array([8.0]), 8)[0] == pytest.approx(8 * (1 - (7 / 8) ** 8))
+
+
+@pytest.mark.parametrize(("ep", "rate"), [(8, 750e9), (16, 686e9), (32, 624e9), (36, 615e9)])
+def test_hybridep_inside_nvlink_as_its_readme_says(ep: int, rate: float) -> None:
+    """Dispatch and combine in bf16 of 4096 tokens of 7168 values, kernels alone on GB200."""
+    sent = 4096 * 14336 * met(np.array([float(ep)]), 8)[0]
+    assert seconds("hybridep", ep) == pytest.approx(sent / rate, rel=0.03)
+
+
+def test_between_nodes_a_token_is_sent_once_to_each() -> None:
+    """README_Hybrid-EP: 50 GB/s of algorithm bandwidth on 64 ranks of H100."""
+    sent = 4096 * 14336 * met(np.array([8.0]), 8)[0]
+    assert seconds("hybridep", 64, system="dgx-h100") == pytest.approx(sent / 50e9, rel=0.03)
+    assert seconds("hybridep", 64, system="dgx-h100") < seconds("alltoall", 64, system="dgx-h100")
+
+
+@settings(max_examples=30)
+@given(st.sampled_from(sorted(ONCE)), st.sampled_from([2, 4, 8, 16, 32]), st.integers(1, 8))
+def test_more_experts_of_a_token_are_never_faster(name: str, ep: int, top: int) -> None:
+    assert seconds(name, ep, top) <= seconds(name, ep, top + 1)
+
+
+def test_one_rank_moves_nothing_over_links() -> None:
+    assert seconds("hybridep", 1) == 0.0
+
+
+def test_transfers_hold_multiprocessors() -> None:
+    assert held_share("hybridep", 148) == 32 / 148
+    assert held_share("deepep", 148) < held_share("alltoall", 148) < held_share("hybridep", 148)

@@ -1,0 +1,77 @@
+"""Compute beside a collective: what it loses, and that nothing is lost where nothing runs."""
+
+from dataclasses import replace
+
+import pytest
+
+from parsim.cluster.hardware import Cluster, System
+from parsim.cluster.reader import load_catalog
+from parsim.cost.job import Job
+from parsim.cost.layer.interference import crowded_device, memory_share, speed_beside
+from parsim.cost.software import software
+from parsim.cost.step.data_parallel import DataParallel
+from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.step import step_costs
+from parsim.model.reader import model_spec
+from parsim.model.transformer import build_transformer
+from parsim.plan import Plan, PlanTable
+
+MODEL = build_transformer(model_spec("megatron-22b"))
+
+
+def job_on(system: System, nodes: int = 1) -> Job:
+    return Job(
+        model=MODEL,
+        cluster=Cluster(system=system, num_nodes=nodes),
+        software=software("generic"),
+    )
+
+
+def speed(job: Job) -> float:
+    table = PlanTable.of([Plan(dp_shard=8, zero_stage=3)])
+    layers = LayerTable.of(job, table)
+    return float(speed_beside(job.system, DataParallel.of(job, table).shard, layers.kinds)[0])
+
+
+def test_products_lose_the_channels() -> None:
+    device = crowded_device(load_catalog().system("dgx-h100"))
+    assert device.sm_count == 132 - 24
+    assert device.peak_flops["bf16"] == pytest.approx(989e12 * 108 / 132)
+
+
+def test_a_large_model_loses_about_the_channels_share() -> None:
+    kept = speed(job_on(load_catalog().system("dgx-h100")))
+    assert 0.70 < kept < 0.86  # 108 / 132 = 0.82 for products, less for norms
+
+
+def test_fewer_channels_and_faster_memory_lose_less() -> None:
+    system = load_catalog().system("dgx-a100")
+    fewer = replace(system, channels=8)
+    device = replace(system.device, memory_bandwidth=2.0 * system.device.memory_bandwidth)
+    base = speed(job_on(system))
+    assert speed(job_on(fewer)) > base
+    assert speed(job_on(replace(system, device=device))) > base
+
+
+def test_a_slow_network_takes_little_memory_bandwidth() -> None:
+    job = job_on(load_catalog().system("dgx-a100"), nodes=8)
+    table = PlanTable.of(
+        [Plan(dp_shard=64, zero_stage=3), Plan(dp_shard=8, dp_replicate=8, zero_stage=3)]
+    )
+    across, inside = memory_share(job.system, DataParallel.of(job, table).shard)
+    assert inside < across < 1.0
+
+
+def test_what_was_measured_takes_the_place_of_the_model() -> None:
+    system = replace(load_catalog().system("dgx-a100"), interference=0.3)
+    assert speed(job_on(system)) == 0.7
+
+
+def test_nothing_is_late_without_a_reduction_beside_backward() -> None:
+    job = job_on(load_catalog().system("dgx-a100"))
+    plans = [
+        Plan(dp_replicate=8, num_microbatches=4, overlap_grad_reduce=on) for on in (True, False)
+    ]
+    beside, after = (step_costs(job, PlanTable.of([plan])) for plan in plans)
+    assert beside.late[0] > 0.0
+    assert after.late[0] == 0.0

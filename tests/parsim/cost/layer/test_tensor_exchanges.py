@@ -1,0 +1,64 @@
+"""Tensor-parallel collectives beside GEMMs: what shows of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from parsim.cluster.hardware import Cluster
+from parsim.cluster.reader import load_catalog
+from parsim.cost.job import Job
+from parsim.cost.layer.tensor_exchanges import Borders
+from parsim.cost.software import software
+from parsim.cost.step.stages import LayerTable
+from parsim.model.reader import model_spec
+from parsim.model.transformer import build_transformer
+from parsim.plan import Plan, PlanTable
+
+JOB = Job(
+    model=build_transformer(model_spec("megatron-22b")),
+    cluster=Cluster(system=load_catalog().system("dgx-h100"), num_nodes=1),
+    software=software("nemo"),
+)
+PLAN = Plan(tp=8, sequence_parallel=True)
+
+
+def shown(collective: float, kernel: float, chunk: float, plan: Plan = PLAN) -> float:
+    borders = Borders.of(JOB, PlanTable.of([plan]))
+    columns = (np.array([x]) for x in (collective, kernel, chunk))
+    return float(borders.chunked(*columns)[0])
+
+
+def test_the_first_chunk_shows_and_the_rest_slows_the_product() -> None:
+    kept = (132 - 24) / 132
+    assert shown(0.8, 8.0, 1.0) == pytest.approx(0.1 + (1.0 - kept) * 0.7)
+
+
+def test_chunks_that_are_slower_than_the_whole_product() -> None:
+    assert shown(0.8, 8.0, 1.02) == pytest.approx(shown(0.8, 8.0, 1.0) + 8 * 0.02)
+
+
+def test_chunks_are_not_used_where_they_do_not_pay() -> None:
+    assert shown(0.8, 8.0, 1.2) == 0.8
+
+
+def test_a_short_product_hides_little() -> None:
+    assert shown(8.0, 0.8, 0.1) == pytest.approx(8.0 - 0.7)
+
+
+def test_chunks_need_sequence_parallelism() -> None:
+    assert shown(0.8, 8.0, 1.0, replace(PLAN, sequence_parallel=False)) == 0.8
+
+
+def test_a_stack_with_chunks_shows_less_of_its_layers_collectives() -> None:
+    table = PlanTable.of([PLAN, replace(PLAN, sequence_parallel=False), Plan(dp_replicate=8)])
+    plain = replace(JOB, software=replace(JOB.software, tp_overlap=False))
+    with_chunks, without = (LayerTable.of(job, table).kinds[0] for job in (JOB, plain))
+    for name in ("forward", "backward"):
+        less, more = (getattr(cost, name).exposed for cost in (with_chunks, without))
+        assert 0.0 < less[0] < more[0]
+        assert (less[1:] == more[1:]).all()
+        kernels = (getattr(cost, name).kernels for cost in (with_chunks, without))
+        assert len({tuple(cost) for cost in kernels}) == 1

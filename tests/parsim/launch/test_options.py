@@ -1,0 +1,55 @@
+"""Options of a run: what is written for the ranks is what they read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from parsim.errors import InputError
+from parsim.launch.options import RunOptions, declared, read_words
+
+EVERY = RunOptions(
+    overrides=("plan.tp=2", "training.precision=bf16"),
+    out=Path("some where"),
+    steps=4,
+    warmup=0,
+    data=Path("text"),
+    tokenizer=Path("tokenizer.json"),
+    device="cpu",
+    nnodes=2,
+    rdzv_endpoint="node0:29400",
+    emit="sbatch",
+    seed=7,
+    timeout=12.5,
+    verify=True,
+    oversubscribe=True,
+    checkpoint_every=3,
+    checkpoints=Path("saved"),
+    resume=True,
+    max_restarts=2,
+)
+
+
+def test_every_option_is_given_here() -> None:
+    assert all(getattr(EVERY, option.name) != option.default for option in declared())
+
+
+@pytest.mark.parametrize("options", [RunOptions(), EVERY])
+def test_ranks_read_what_was_written_for_them(options: RunOptions) -> None:
+    for_launcher = {o.name: o.default for o in declared() if not o.flag.for_ranks}
+    path, read = read_words(options.words(Path("plan.yaml")))
+    assert path == Path("plan.yaml")
+    assert replace(read, overrides=tuple(read.overrides)) == replace(options, **for_launcher)
+
+
+def test_defaults_are_not_spelt_out_but_for_what_a_script_should_show() -> None:
+    words = RunOptions().words(Path("plan.yaml"))
+    shown = ["--out=build/run", "--steps=10", "--warmup=3", "--seed=0", "--timeout=300.0"]
+    assert words == ["plan.yaml", *shown]
+
+
+def test_an_endpoint_needs_a_number_of_nodes() -> None:
+    with pytest.raises(InputError, match="say how many with --nnodes N"):
+        RunOptions(rdzv_endpoint="node0:29400")

@@ -1,0 +1,50 @@
+"""A model and a cluster so small that every plan can be listed and simulated one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from parsim.cluster.hardware import Cluster
+from parsim.cluster.reader import load_catalog
+from parsim.cost.job import Job
+from parsim.cost.software import software
+from parsim.model.reader import model_spec
+from parsim.model.transformer import build_transformer
+from parsim.plan import Plan, PlanSpace
+
+
+def with_memory(job: Job, memory: float) -> Job:
+    """The same job on devices with so many bytes beside the driver's context."""
+    device = replace(job.device, memory=memory + job.device.context_memory)
+    system = replace(job.system, device=device)
+    return replace(job, cluster=replace(job.cluster, system=system))
+
+
+@pytest.fixture(scope="session")
+def job() -> Job:
+    """GPT of 6 layers with 4 heads on 4 of the A100s of one node."""
+    spec = replace(
+        model_spec("gpt2"),
+        num_layers=6,
+        hidden_size=512,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        head_dim=128,
+        ffn_hidden_size=2048,
+        seq_len=256,
+        positions=256,
+    )
+    system = replace(load_catalog().system("dgx-a100"), devices_per_node=4)
+    return Job(
+        model=build_transformer(spec),
+        cluster=Cluster(system=system, num_nodes=1),
+        software=software("megatron-2021"),
+    )
+
+
+@pytest.fixture(scope="session")
+def space() -> PlanSpace:
+    """Everything, for 8 sequences a step."""
+    return PlanSpace(global_batch_size=8, common=Plan(precision="fp16", scatter_p2p=True))

@@ -1,0 +1,76 @@
+"""Why a plan does not fit, and what would: the change itself is tried in test_cli_errors.py."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from parsim.cost.job import Job
+from parsim.plan import Plan, Recompute
+from parsim.planner.nearest_miss import shortage_message
+from parsim.sim import simulate
+from parsim.units import format_bytes
+from tests.parsim.planner.conftest import with_memory
+
+PLAN = Plan(dp_replicate=4, num_microbatches=1, microbatch_size=8, precision="fp16")
+
+
+def need(job: Job, plan: Plan) -> float:
+    return max(simulate(job, plan).peak_allocated)
+
+
+def test_the_message(job: Job) -> None:
+    smaller = Plan(dp_replicate=4, num_microbatches=2, microbatch_size=4, precision="fp16")
+    full = Plan(dp_replicate=4, microbatch_size=8, recompute=Recompute.FULL, precision="fp16")
+    have = max(need(job, smaller), need(job, full)) * 1.001
+    told = shortage_message(with_memory(job, have), PLAN)
+    short = format_bytes(need(job, PLAN) - have)
+    assert told.startswith(
+        f"this plan does not fit: tp1 pp1 dp4 mb8 m1 no-pipeline needs "
+        f"{format_bytes(need(job, PLAN))} on pipeline rank 0, {short} more than "
+        f"{format_bytes(have)} (a100-sxm-80gb); most of it is "
+    )
+    assert re.search(r"; least change that fits: \S+=\S+( with dp=\d)? \(step [\d.e-]+ s\)$", told)
+
+
+def test_the_fastest_of_the_single_changes(job: Job) -> None:
+    """With room for all but one byte, nothing that keeps it running fast is given up."""
+    have = need(job, PLAN) - 1.0
+    told = shortage_message(with_memory(job, have), PLAN)
+    step = re.search(r"\(step ([\d.e-]+) s\)$", told)
+    assert step is not None
+    selective = Plan(
+        dp_replicate=4, microbatch_size=8, recompute=Recompute.SELECTIVE, precision="fp16"
+    )
+    assert need(job, selective) <= have
+    assert float(step[1]) <= simulate(job, selective).step_time * 1.01
+
+
+def test_a_margin_counts_as_used(job: Job) -> None:
+    memory = need(job, PLAN)
+    told = shortage_message(with_memory(job, memory), PLAN, margin=0.25)
+    assert f"{format_bytes(0.25 * memory)} more than {format_bytes(0.75 * memory)} (" in told
+    assert "(a100-sxm-80gb less 25 % margin)" in told
+
+
+def test_nothing_helps(job: Job) -> None:
+    told = shortage_message(with_memory(job, 1e6), PLAN)
+    assert told.endswith(
+        "; no single or double change of recompute, sharding, micro-batch or degrees fits"
+    )
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_only_gpipe_is_advised_another_schedule(job: Job, schedule: str) -> None:
+    plan = Plan(
+        pp=4,
+        num_microbatches=16,
+        microbatch_size=2,
+        schedule=schedule,
+        precision="fp16",
+        recompute=Recompute.FULL,
+        sequence_parallel=False,
+    )
+    told = shortage_message(with_memory(job, need(job, plan) * 0.999), plan)
+    assert ("least change that fits: schedule=1f1b" in told) == (schedule == "gpipe")

@@ -1,0 +1,249 @@
+"""The search against simulating every plan by itself."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import pytest
+
+from parsim.cost.job import Job
+from parsim.errors import NoFeasiblePlan
+from parsim.plan import Plan, PlanSpace, Recompute
+from parsim.planner import Ranked, SearchResult, search
+from parsim.planner.search import Progress
+from parsim.planner.space import enumerate_plans
+from parsim.schedule import Schedule, build_schedule
+from parsim.sim import simulate
+from parsim.sim.prediction import Prediction
+from parsim.sim.recurrence.evaluate import evaluate_step
+from parsim.sim.step.compiled_schedule import compile_repeated, compile_schedule
+from parsim.sim.step.priced_step import price_step
+from tests.parsim.planner.conftest import with_memory
+
+
+@pytest.fixture(scope="module")
+def predicted(job: Job, space: PlanSpace) -> dict[Plan, Prediction]:
+    """Every legal plan, simulated alone."""
+    table = enumerate_plans(job, space).table
+    assert table is not None
+    plans = [table.plan(row) for row in range(len(table))]
+    return {plan: simulate(job, plan) for plan in plans}
+
+
+@pytest.fixture(scope="module")
+def everything(job: Job, space: PlanSpace) -> SearchResult:
+    return search(job, space, top=10**6)
+
+
+def peak(found: Prediction) -> float:
+    return max(found.peak_allocated)
+
+
+def middle(predicted: dict[Plan, Prediction]) -> float:
+    """Memory that about half of the plans fit in."""
+    peaks = sorted(map(peak, predicted.values()))
+    return (peaks[len(peaks) // 2] + peaks[len(peaks) // 2 + 1]) / 2
+
+
+def agree(entry: Ranked, alone: Prediction) -> bool:
+    """A plan of a result has the numbers of its own simulation."""
+    return (
+        entry.step_time == pytest.approx(alone.step_time, rel=1e-12)
+        and entry.tokens_per_second == pytest.approx(alone.tokens_per_second, rel=1e-12)
+        and entry.mfu == pytest.approx(alone.mfu, rel=1e-12)
+        and entry.bubble_fraction == pytest.approx(alone.bubble_fraction, abs=1e-12)
+        and entry.peak_allocated == pytest.approx(peak(alone), rel=1e-12)
+    )
+
+
+# --------------------------------------------------------------------------- the whole space
+
+
+def test_every_plan_has_the_numbers_of_its_own_simulation(
+    everything: SearchResult, predicted: dict[Plan, Prediction]
+) -> None:
+    assert {entry.plan for entry in everything.plans} == set(predicted)
+    wrong = [e.plan.label() for e in everything.plans if not agree(e, predicted[e.plan])]
+    assert wrong == []
+
+
+def test_the_best_is_the_best_of_all(
+    everything: SearchResult, predicted: dict[Plan, Prediction]
+) -> None:
+    fastest = min(found.step_time for found in predicted.values())
+    assert everything.plans[0].step_time == pytest.approx(fastest, rel=1e-12)
+    order = [(entry.step_time, entry.peak_allocated) for entry in everything.plans]
+    assert order == sorted(order)
+
+
+def test_counts_add_up(everything: SearchResult, predicted: dict[Plan, Prediction]) -> None:
+    counts = everything.counts
+    assert counts["evaluated"] == len(predicted)
+    assert counts["out_of_memory"] == 0
+    assert counts["enumerated"] == counts["illegal"] + len(predicted)
+    assert sum(everything.illegal_reasons.values()) == counts["illegal"] > 0
+    assert everything.optimality.startswith("exhaustive: every legal plan")
+
+
+def test_top_is_the_head_of_the_list(job: Job, space: PlanSpace, everything: SearchResult) -> None:
+    assert search(job, space, top=5).plans == everything.plans[:5]
+
+
+def test_rows_for_a_data_frame(everything: SearchResult) -> None:
+    row, entry = everything.records()[0], everything.plans[0]
+    assert (row["tp"], row["step_time_s"]) == (entry.plan.tp, entry.step_time)
+    assert len(everything.records()) == len(everything.plans)
+
+
+def test_progress_counts_every_plan(job: Job, space: PlanSpace) -> None:
+    calls: list[tuple[int, int]] = []
+    result = search(job, space, progress=lambda done, total: calls.append((done, total)))
+    legal = result.counts["evaluated"]
+    assert calls[-1] == (legal, legal)
+    assert [done for done, _ in calls] == sorted({done for done, _ in calls})
+
+
+# --------------------------------------------------------------------------- memory
+
+
+def test_plans_that_do_not_fit_are_left_out(
+    job: Job, space: PlanSpace, predicted: dict[Plan, Prediction]
+) -> None:
+    limit = middle(predicted)
+    small = with_memory(job, limit / (1 - space.memory_margin))
+    result = search(small, space, top=10**6)
+    fitting = {plan for plan, one in predicted.items() if peak(one) <= limit}
+    assert {entry.plan for entry in result.plans} == fitting
+    assert result.counts["out_of_memory"] == len(predicted) - len(fitting) > 0
+    assert all(agree(entry, predicted[entry.plan]) for entry in result.plans)
+
+
+def test_more_memory_is_never_slower(
+    job: Job, space: PlanSpace, predicted: dict[Plan, Prediction]
+) -> None:
+    least, most = (bound(map(peak, predicted.values())) for bound in (min, max))
+    bests = []
+    for step in range(9):
+        memory = (least + (most - least) * step / 8) * 1.0001 / (1 - space.memory_margin)
+        bests.append(search(with_memory(job, memory), space).plans[0].step_time)
+    assert bests == sorted(bests, reverse=True)
+    assert bests[0] > bests[-1]
+
+
+def test_nothing_fits(job: Job, space: PlanSpace, predicted: dict[Plan, Prediction]) -> None:
+    least = min(map(peak, predicted.values()))
+    with pytest.raises(NoFeasiblePlan, match=r"^nothing fits: the nearest plan, ") as caught:
+        search(with_memory(job, 0.9 * least), space)
+    label = re.match("nothing fits: the nearest plan, (.+), needs ", str(caught.value))
+    assert label is not None
+    nearest = [plan for plan in predicted if plan.label() == label[1]]
+    assert [peak(predicted[plan]) for plan in nearest] == pytest.approx([least], rel=0.01)
+
+
+# --------------------------------------------------------------------------- stopped
+
+
+def stop_after(calls: int) -> tuple[list[int], Progress]:
+    """A progress callback that is interrupted at its n-th call, and what it saw."""
+    seen: list[int] = []
+
+    def progress(done: int, total: int) -> None:
+        seen.append(done)
+        if len(seen) == calls:
+            raise KeyboardInterrupt
+
+    return seen, progress
+
+
+@pytest.mark.parametrize("calls", [1, 4])
+def test_an_interrupted_search_has_the_best_so_far(
+    job: Job, space: PlanSpace, predicted: dict[Plan, Prediction], calls: int
+) -> None:
+    seen, progress = stop_after(calls)
+    result = search(job, space, top=10**6, progress=progress)
+    share = 100 * seen[-1] / len(predicted)
+    assert result.optimality == f"interrupted after {share:.0f} % of the legal plans: best so far"
+    assert len(result.plans) == result.counts["evaluated"] == seen[-1] < len(predicted)
+    assert result.counts["out_of_memory"] == 0
+    assert all(agree(entry, predicted[entry.plan]) for entry in result.plans)
+
+
+def test_an_interruption_inside_a_shape_leaves_its_plans_out(
+    job: Job, space: PlanSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def slow(name: str, **shape: Any) -> Schedule:
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return build_schedule(name, **shape)
+
+    monkeypatch.setattr(sys.modules["parsim.planner.search"], "build_schedule", slow)
+    result = search(job, space, progress=lambda done, _: seen.append(done))
+    assert result.counts["evaluated"] == seen[-1]
+    assert result.counts["out_of_memory"] == 0
+
+
+def test_a_time_limit_has_the_best_so_far(job: Job, space: PlanSpace) -> None:
+    result = search(job, space, time_limit=0.0)
+    assert re.fullmatch(
+        r"stopped by time limit after \d+ % of the legal plans: best so far", result.optimality
+    )
+    assert result.plans
+
+
+def test_a_time_limit_that_is_not_reached_proves_the_same(job: Job, space: PlanSpace) -> None:
+    limited, free = search(job, space, time_limit=inf), search(job, space)
+    assert (limited.plans, limited.optimality) == (free.plans, free.optimality)
+
+
+def test_a_search_stopped_before_anything_fits_does_not_say_that_nothing_does(
+    job: Job, space: PlanSpace, predicted: dict[Plan, Prediction]
+) -> None:
+    least = min(map(peak, predicted.values()))
+    with pytest.raises(NoFeasiblePlan) as caught:
+        search(with_memory(job, 0.9 * least), space, time_limit=0.0)
+    assert re.fullmatch(
+        r"stopped by time limit after \d+ % of the legal plans, and none of those fits the "
+        r"devices; give it more time, or a smaller space",
+        str(caught.value),
+    )
+
+
+# --------------------------------------------------------------------------- naive schedules
+
+
+@pytest.mark.parametrize("microbatches", [1, 2, 5, 16])
+@pytest.mark.parametrize("zero_stage", [0, 2])
+def test_the_compact_graph_of_naive_parallelism_is_exact(
+    job: Job, microbatches: int, zero_stage: int
+) -> None:
+    plan = Plan(
+        pp=2,
+        dp_replicate=1 if zero_stage else 2,
+        dp_shard=2 if zero_stage else 1,
+        zero_stage=zero_stage,
+        num_microbatches=microbatches,
+        schedule="naive",
+        microbatch_size=3,
+        recompute=Recompute.SELECTIVE,
+    )
+    schedule = build_schedule("naive", pp=2, num_microbatches=microbatches)
+    full, compact = (
+        evaluate_step(replace(price_step(job, plan), compiled=(graph(schedule),)))
+        for graph in (compile_schedule, compile_repeated)
+    )
+    (all_actions,), (once,) = full.step.compiled, compact.step.compiled
+    assert once.num_actions * microbatches == all_actions.num_actions
+    assert compact.step_time == pytest.approx(full.step_time, rel=1e-12)
+    assert compact.bubble_fraction == pytest.approx(full.bubble_fraction, rel=1e-12)
+    assert (compact.peak == full.peak).all()
+
+
+def test_the_same_space_gives_the_same_result(job: Job, space: PlanSpace) -> None:
+    one, two = search(job, space), search(job, replace(space))
+    assert one.to_json() == two.to_json()

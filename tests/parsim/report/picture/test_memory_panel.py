@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from parsim.report.picture.gantt import draw_timeline
+from parsim.timelines.timeline import MemoryCurve, Span, Timeline, ordered
+
+Pipeline = Callable[..., Timeline]
+
+
+def test_few_ranks_get_a_memory_curve_each(pipeline: Pipeline) -> None:
+    panel = draw_timeline(pipeline(8, 8, memory=True), memory=True).axes[1]
+    assert [line.get_label() for line in panel.lines] == [f"rank {i}" for i in range(8)]
+    assert panel.get_ylabel() == "allocated [GiB]"
+
+
+def test_many_ranks_get_a_range_and_the_worst() -> None:
+    # A peak of 1 us, inside one of the bins.
+    gib = 2.0**30
+    peak = MemoryCurve(rank=9, times=(0.0, 0.5004, 0.500401), bytes=(gib, 7 * gib, gib))
+    flat = [MemoryCurve(rank=i, times=(0.0,), bytes=(2 * gib,)) for i in range(9)]
+    spans = [Span(i, "compute", "F", 0.0, 1.0, i, 0) for i in range(10)]
+    panel = draw_timeline(Timeline(spans=ordered(spans), memory=(*flat, peak)), memory=True).axes[1]
+    assert [line.get_label() for line in panel.lines] == ["rank 9 (highest peak)"]
+    band = panel.collections[0].get_datalim(panel.transData)
+    assert (band.y0, band.y1) == pytest.approx((1.0, 7.0))
+
+
+def test_a_curve_holds_its_last_value_to_the_end() -> None:
+    gib = 2.0**30
+    curve = MemoryCurve(rank=0, times=(0.0, 1.0), bytes=(gib, 3 * gib))
+    timeline = Timeline(spans=(Span(0, "compute", "F", 0.0, 4.0, 0, 0),), memory=(curve,))
+    (line,) = draw_timeline(timeline, memory=True).axes[1].lines
+    assert list(line.get_xdata()) == [0.0, 1.0, 4.0]  # type: ignore[arg-type]
+    assert list(line.get_ydata()) == [1.0, 3.0, 3.0]  # type: ignore[arg-type]
+
+
+def test_the_static_bytes_of_the_highest_rank_are_a_line() -> None:
+    gib = 2.0**30
+    curves = tuple(
+        MemoryCurve(
+            rank=i, times=(0.0, 1.0), bytes=((3 + i) * gib, gib), static=gib, activations=(gib, 0.0)
+        )
+        for i in range(2)
+    )
+    timeline = Timeline(spans=(Span(0, "compute", "F", 0.0, 4.0, 0, 0),), memory=curves)
+    lines = draw_timeline(timeline, memory=True).axes[1].lines
+    assert [line.get_label() for line in lines] == ["rank 0", "rank 1", "static (rank 1)"]
+    assert list(lines[-1].get_ydata()) == [1.0, 1.0]  # type: ignore[arg-type]

@@ -1,0 +1,237 @@
+"""What a person reads on the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from rich.console import RenderableType
+
+from parsim.plan import Plan
+from parsim.planner import Ranked, SearchResult
+from parsim.report.text.measured.steps import validation_view
+from parsim.report.text.prediction import prediction_view
+from parsim.report.text.search import search_view
+from parsim.report.text.tables import console, percent
+from parsim.scenario import load_scenario
+from parsim.sim import simulate
+from parsim.sim.confidence.interval import Interval
+from parsim.sim.prediction import BUBBLE_DEFINITION, Prediction
+from parsim.validation.validate import Validation
+from parsim.validation.validated_row import ValidatedRow
+from tests.commands import ROOT
+
+SMALL = ROOT / "scenarios" / "gpt2-small-cpu.yaml"
+GIB = 2.0**30
+
+
+@pytest.fixture(scope="module")
+def prediction() -> Prediction:
+    scenario = load_scenario(SMALL)
+    assert scenario.plan is not None
+    predicted = simulate(scenario.job, scenario.plan)
+    return replace(predicted, capacity=4 * GIB, context=0.0)
+
+
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str]) -> Shown:
+    return Shown(capsys)
+
+
+class Shown:
+    """Prints a view as a command does and gives its lines, runs of spaces as one."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+
+    def __call__(self, view: RenderableType) -> list[str]:
+        console().print(view)
+        return [" ".join(line.split()) for line in self.capsys.readouterr().out.splitlines()]
+
+
+def test_percentages() -> None:
+    assert percent(0.1234) == "12.3 %"
+    assert percent(0.1234, signed=True) == "+12.3 %"
+    assert percent(-0.1234, signed=True) == "-12.3 %"
+    assert percent(None) == percent(None, signed=True) == "-"
+
+
+# --------------------------------------------------------------------------- predictions
+
+
+def test_a_prediction(shown: Shown, prediction: Prediction) -> None:
+    known = replace(
+        prediction,
+        step_time=2.0,
+        pipeline_time=1.5,
+        device_span=1.25,
+        tokens_per_second=12345.6,
+        mfu=0.4,
+        hfu=0.5,
+        peak_flops=312e12,
+        bubble_fraction=0.25,
+        bubble_overhead=1 / 3,
+        peak_allocated=(1 * GIB, 3 * GIB),
+        notes=("one [x]", "two"),
+    )
+    lines = shown(prediction_view(known))
+    assert lines[0] == known.plan.label()
+    for line in (
+        "memory 3.0 GiB of 4.0 GiB on rank 1: fits",
+        "step time 2.000 s (pipeline phase 1.500 s, longest device span 1.250 s)",
+        "tokens/s 12,346",
+        "MFU / HFU 40.0 % / 50.0 % of 312 TFLOP/s dense fp32",
+        "bubble 25.0 % of the pipeline phase (33.3 % over busy time)",
+        "memory at the peak of pipeline rank 1",
+        "note: one [x]",
+        "note: two",
+    ):
+        assert line in lines
+    assert BUBBLE_DEFINITION in " ".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("peak", "text"),
+    [(12e9, "0.012"), (312e12, "312"), (989.4e12, "989.4"), (2250e12, "2250")],
+)
+def test_peaks_of_slow_and_fast_devices(
+    shown: Shown, prediction: Prediction, peak: float, text: str
+) -> None:
+    lines = shown(prediction_view(replace(prediction, peak_flops=peak)))
+    assert any(f"of {text} TFLOP/s dense fp32" in line for line in lines)
+
+
+def test_what_does_not_fit_is_told_first(shown: Shown, prediction: Prediction) -> None:
+    known = replace(prediction, peak_allocated=(6 * GIB, 5 * GIB))
+    lines = shown(prediction_view(known))
+    told = "memory 6.0 GiB of 4.0 GiB on rank 0: does NOT fit, 2.0 GiB too much"
+    assert next(line for line in lines[1:] if line) == told
+
+
+def test_shares_and_bars(shown: Shown, prediction: Prediction) -> None:
+    known = replace(
+        prediction, breakdown={"forward": 1.0, "back_ward": 3.0, "nothing": 0.0, "rounding": 1e-16}
+    )
+    lines = shown(prediction_view(known))
+    assert "forward 1.000 s 25.0 % " + 7 * "█" in lines
+    assert "back ward 3.000 s 75.0 % " + 21 * "█" in lines
+    assert not any(line.startswith(("nothing", "rounding")) for line in lines)
+
+
+# --------------------------------------------------------------------------- searches
+
+
+def test_a_search(shown: Shown) -> None:
+    entry = Ranked(
+        plan=Plan(pp=2, num_microbatches=4),
+        step_time=0.5,
+        interval=Interval(low=0.4, high=0.6, basis="9 runs"),
+        tied=True,
+        tokens_per_second=2e6,
+        mfu=0.456,
+        bubble_fraction=0.125,
+        peak_allocated=10 * GIB,
+    )
+    result = SearchResult(
+        plans=(entry, replace(entry, step_time=0.75, tied=False)),
+        counts={"enumerated": 12345, "illegal": 300, "out_of_memory": 45, "evaluated": 12000},
+        illegal_reasons={"tp=3 does not divide heads=32": 299, "tp=5 does not": 1},
+        limits=(75 * GIB,),
+        optimality="exhaustive: [all] of it",
+        seconds=1.0,
+    )
+    assert shown(search_view(result)) == [
+        "# plan step time 80 % interval tokens/s MFU bubble peak memory",
+        "1 tp1 pp2 dp1 mb1 m4 1f1b 500.000 ms 400.000 to 600.000 ms "
+        "2,000,000 45.6 % 12.5 % 10.0 GiB",
+        "2 tp1 pp2 dp1 mb1 m4 1f1b 750.000 ms 400.000 to 600.000 ms "
+        "2,000,000 45.6 % 12.5 % 10.0 GiB",
+        "",
+        "12,345 plans: 300 illegal, 45 out of memory (limit 75.0 GiB), 12,000 ranked",
+        "illegal, 299 plans: tp=3 does not divide heads=32",
+        "illegal, 1 plan: tp=5 does not",
+        "interval of 1: 9 runs",
+        "exhaustive: [all] of it",
+    ]
+
+
+# --------------------------------------------------------------------------- validations
+
+ROWS = (
+    ValidatedRow(
+        table="one",
+        row_id="one-1",
+        model="GPT",
+        plan="tp1",
+        predicted_step=1.1,
+        measured_step=1.0,
+        predicted_peak=9.0,
+        measured_peak=10.0,
+    ),
+    ValidatedRow(
+        table="one",
+        row_id="one-2",
+        model="GPT",
+        plan="tp2",
+        predicted_step=0.8,
+        measured_step=1.0,
+        predicted_peak=9.0,
+    ),
+    ValidatedRow(table="one", row_id="one-3", reason="tp='[x]' is not a whole number"),
+    ValidatedRow(table="two", row_id="two-1", reason="no step time"),
+)
+
+SUMMARY = [
+    "step time, (predicted - measured) / measured",
+    "table n skipped mean median p90 max bias",
+    "one 2 1 15.0 % 15.0 % 20.0 % 20.0 % -5.0 %",
+    "two 0 1 - - - - -",
+    "",
+    "peak memory",
+    "table n skipped mean median p90 max bias",
+    "one 1 2 10.0 % 10.0 % 10.0 % 10.0 % -10.0 %",
+]
+
+
+def test_a_summary_of_every_table(shown: Shown) -> None:
+    assert shown(validation_view(Validation(rows=ROWS), rows=False)) == SUMMARY
+
+
+def test_every_row_on_request(shown: Shown) -> None:
+    assert shown(validation_view(Validation(rows=ROWS), rows=True)) == [
+        "one",
+        "row model plan predicted measured error memory error",
+        "one-1 GPT tp1 1.100 s 1.000 s +10.0 % -10.0 %",
+        "one-2 GPT tp2 800.000 ms 1.000 s -20.0 % -",
+        "one-3 skipped tp='[x]' is not a whole number",
+        "",
+        "two",
+        "row model plan predicted measured error memory error",
+        "two-1 skipped no step time",
+        "",
+        *SUMMARY,
+    ]
+
+
+def test_no_memory_is_no_table_of_it(shown: Shown) -> None:
+    rows = tuple(replace(row, measured_peak=None) for row in ROWS)
+    assert shown(validation_view(Validation(rows=rows), rows=False)) == SUMMARY[:4]
+
+
+# --------------------------------------------------------------------------- the console
+
+
+def test_a_pipe_has_one_width_and_no_colour(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    console().print("x" * 300, style="bold red")
+    console(stderr=True).print("y" * 200)
+    out, err = capsys.readouterr()
+    assert out == "x" * 160 + "\n" + "x" * 140 + "\n"
+    assert err == "y" * 160 + "\n" + "y" * 40 + "\n"
+
+
+def test_texts_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    console().print("[bold]:cat:[/x]")
+    assert capsys.readouterr().out == "[bold]:cat:[/x]\n"

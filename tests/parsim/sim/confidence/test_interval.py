@@ -1,0 +1,240 @@
+"""Prediction intervals: what they rest on, and what widens them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp, hypot, log
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parsim.cluster.hardware import Cluster
+from parsim.cluster.reader import load_catalog
+from parsim.cost.job import Job
+from parsim.cost.software import software
+from parsim.model.reader import model_spec
+from parsim.model.transformer import build_transformer
+from parsim.plan import Plan
+from parsim.sim import simulate
+from parsim.sim.confidence.interval import Z80, Interval, step_interval
+from parsim.sim.confidence.known_errors import ANY, CALIBRATED, Errors, Group, Standing, distance
+from parsim.sim.confidence.step_parts import Parts
+
+MODEL = build_transformer(model_spec("megatron-22b"))
+PLAN = Plan(tp=8, num_microbatches=4)
+RANGES = {"devices": (8.0, 64.0), "hidden_size": (1024.0, 8192.0)}
+SIZES = {"devices": 32.0, "hidden_size": 4096.0}
+
+
+def group(device: str, name: str, half: float, release: str = ANY) -> Group:
+    return Group(device=device, software=name, release=release, n=9, half=half, ranges=RANGES,
+                 systems=("pod",))  # fmt: skip
+
+
+GROUPS = (
+    group(ANY, ANY, 0.3),
+    group("a100", ANY, 0.15),
+    group("a100", "megatron", 0.05),
+    group("a100", "megatron", 0.02, "2.1"),
+    group(ANY, "nemo", 0.04),
+    Group(device=CALIBRATED, software=ANY, n=12, half=0.06, ranges={}),
+)
+ERRORS = Errors(
+    groups={(one.device, one.software, one.release): one for one in GROUPS},
+    unknown_device=0.14,
+    unknown_software=0.25,
+    unseen_software=0.12,
+    other_release=0.03,
+    reach=0.1,
+    weights={"kernels": 1.0, "host": 2.0, "exchange": 3.0, "skew": 4.0, "quantized": 1.5,
+             "pressed": 2.5},
+)  # fmt: skip
+BASE = Standing(device="a100", software="megatron", system="pod", calibrated=False,
+                generic=False, sizes=SIZES, parts=Parts())  # fmt: skip
+
+
+def halves(where: Standing, errors: Errors = ERRORS) -> tuple[float, float]:
+    found = step_interval(where, 2.0, errors)
+    return -log(found.low / 2.0), log(found.high / 2.0)
+
+
+def half(where: Standing) -> float:
+    low, high = halves(where)
+    assert low == pytest.approx(high)
+    return high
+
+
+def test_the_device_under_its_software() -> None:
+    assert half(BASE) == pytest.approx(0.05)
+
+
+def test_a_release_that_was_measured() -> None:
+    assert half(replace(BASE, release="2.1")) == pytest.approx(0.02)
+
+
+def test_a_release_that_was_not() -> None:
+    found = replace(BASE, release="2.2")
+    assert half(found) == pytest.approx(hypot(0.05, 0.03))
+    assert "none of release 2.2" in step_interval(found, 1.0, ERRORS).basis
+
+
+def test_described_software_without_runs_and_generic_software() -> None:
+    other = replace(BASE, software="maxtext")
+    assert half(other) == pytest.approx(hypot(0.15, 0.12))
+    assert half(replace(other, generic=True)) == pytest.approx(hypot(0.15, 0.25))
+    assert "generic assumptions" in step_interval(replace(other, generic=True), 1.0, ERRORS).basis
+
+
+def test_another_device_under_the_software() -> None:
+    assert half(replace(BASE, device="h100", software="nemo")) == pytest.approx(hypot(0.04, 0.14))
+
+
+def test_neither_was_measured() -> None:
+    found = replace(BASE, device="h100", software="maxtext")
+    assert half(found) == pytest.approx(hypot(0.3, 0.14, 0.12))
+    assert "none of h100" in step_interval(found, 1.0, ERRORS).basis
+
+
+def test_a_calibrated_device_has_the_errors_of_calibrated_ones() -> None:
+    found = replace(BASE, calibrated=True, software="maxtext")
+    assert half(found) == pytest.approx(0.06)
+    assert half(replace(found, kernels=0.1)) == pytest.approx(hypot(0.06, Z80 * 0.1))
+    unsure = replace(found, exchange=0.1)
+    assert half(unsure) == pytest.approx(hypot(0.06, Z80 * 0.1))
+    assert "its collectives add 12.8 %" in step_interval(unsure, 1.0, ERRORS).basis
+
+
+def test_a_system_without_runs_widens_by_its_links() -> None:
+    found = replace(BASE, system="pond", exchange=0.1)
+    assert half(found) == pytest.approx(hypot(0.05, Z80 * 0.1))
+    assert half(replace(found, system="pod")) == pytest.approx(0.05)
+    assert "no run on system pond" in step_interval(found, 1.0, ERRORS).basis
+
+
+def test_hard_parts_widen_by_their_weights() -> None:
+    parts = Parts(host=0.5, within=0.25, after=0.05, quantized=1.0)
+    low, high = halves(replace(BASE, parts=parts))
+    both = (1.0, 2.0 * 0.5, 3.0 * 0.3, 1.5)
+    assert low == pytest.approx(0.05 * hypot(*both))
+    assert high == pytest.approx(0.05 * hypot(*both, 4.0 * 0.5 * 0.25))
+
+
+def test_memory_near_its_limit_and_waiting_hosts_make_steps_longer_only() -> None:
+    low, high = halves(replace(BASE, parts=Parts(pressed=1.0)))
+    assert low == pytest.approx(0.05)
+    assert high == pytest.approx(0.05 * hypot(1.0, 2.5))
+
+
+def test_sizes_outside_of_the_measured_ones_widen() -> None:
+    large = replace(BASE, sizes={**SIZES, "devices": 256.0})  # 4 times the largest run
+    assert half(large) == pytest.approx(hypot(0.05, 0.1 * log(4.0)))
+    assert "devices a factor 4.0 outside" in step_interval(large, 2.0, ERRORS).basis
+
+
+def test_distance_by_hand() -> None:
+    assert distance({"devices": 8.0, "hidden_size": 8192.0}, RANGES) == 0.0
+    assert distance({"devices": 4.0, "hidden_size": 16384.0}, RANGES) == pytest.approx(
+        log(2.0) * 2**0.5
+    )
+
+
+shares = st.floats(0.0, 1.0)
+standings = st.builds(
+    Standing,
+    device=st.sampled_from(["a100", "h100"]),
+    software=st.sampled_from(["megatron", "nemo", "maxtext"]),
+    system=st.sampled_from(["pod", "pond"]),
+    release=st.sampled_from(["", "2.1", "2.2"]),
+    calibrated=st.booleans(),
+    generic=st.just(False),
+    sizes=st.fixed_dictionaries(
+        {"devices": st.floats(1.0, 1e5), "hidden_size": st.floats(64.0, 1e5)}
+    ),
+    parts=st.builds(
+        Parts, host=shares, within=shares, after=shares, quantized=shares, pressed=shares
+    ),
+    kernels=shares,
+    exchange=shares,
+)
+
+
+def wider(one: Interval, other: Interval) -> bool:
+    return one.low <= other.low * (1.0 + 1e-9) and one.high >= other.high * (1.0 - 1e-9)
+
+
+@given(where=standings, seconds=st.floats(1e-6, 1e6))
+def test_the_prediction_is_always_inside(where: Standing, seconds: float) -> None:
+    assert step_interval(where, seconds, ERRORS).covers(seconds)
+
+
+@given(where=standings, factor=st.floats(1.0, 100.0), name=st.sampled_from(["devices",
+       "hidden_size"]))  # fmt: skip
+def test_farther_outside_is_never_narrower(where: Standing, factor: float, name: str) -> None:
+    low, high = RANGES[name]
+    for near, far in ((high * factor, high * factor * 2.0), (low / factor, low / factor / 2.0)):
+        found = [
+            step_interval(replace(where, sizes={**where.sizes, name: size}), 1.0, ERRORS)
+            for size in (near, far)
+        ]
+        assert wider(found[1], found[0])
+
+
+@given(where=standings)
+def test_an_unknown_system_is_never_narrower(where: Standing) -> None:
+    known = step_interval(replace(where, system="pod"), 1.0, ERRORS)
+    assert wider(step_interval(replace(where, system="nobody's"), 1.0, ERRORS), known)
+
+
+@given(where=standings, more=shares)
+def test_harder_parts_are_never_narrower(where: Standing, more: float) -> None:
+    for name in ("host", "within", "after", "quantized", "pressed"):
+        grown = {name: max(getattr(where.parts, name), more)}
+        harder = replace(where, parts=replace(where.parts, **grown))
+        assert wider(step_interval(harder, 1.0, ERRORS), step_interval(where, 1.0, ERRORS))
+
+
+@given(where=standings, less=shares)
+def test_better_known_kernels_are_never_wider(where: Standing, less: float) -> None:
+    surer = replace(where, kernels=where.kernels * less)
+    assert wider(step_interval(where, 1.0, ERRORS), step_interval(surer, 1.0, ERRORS))
+
+
+def job(system: str = "dgx-a100", stack: str = "megatron-2022") -> Job:
+    cluster = Cluster(system=load_catalog().system(system), num_nodes=1)
+    return Job(model=MODEL, cluster=cluster, software=software(stack))
+
+
+def test_a_prediction_lies_in_its_interval_and_says_what_it_rests_on() -> None:
+    found = simulate(job(), PLAN)
+    assert found.interval.low < found.step_time < found.interval.high
+    assert found.interval.covers(found.step_time)
+    assert not found.interval.covers(found.interval.high * 1.01)
+    assert "runs of a100-sxm-80gb under megatron-2022" in found.interval.basis
+    assert found.to_json()["step_time_interval_s"] == [found.interval.low, found.interval.high]
+
+
+@pytest.mark.parametrize("stack", ["megatron-2022", "nemo", "mpt-fsdp-2023", "torchtitan"])
+@pytest.mark.parametrize("system", ["dgx-a100", "dgx-h100", "dgx-b200"])
+def test_a_generic_stack_is_wider_than_a_described_one(system: str, stack: str) -> None:
+    relative = [
+        found.interval.high / found.step_time
+        for found in (simulate(job(system, name), PLAN) for name in (stack, "generic"))
+    ]
+    assert relative[1] > relative[0]
+
+
+def test_a_stand_in_for_an_unknown_system_is_wider() -> None:
+    known = job()
+    system = replace(known.system, stands_for="somebody's pod")
+    unknown = replace(known, cluster=replace(known.cluster, system=system))
+    found = [simulate(one, PLAN) for one in (known, unknown)]
+    assert found[0].step_time == found[1].step_time
+    assert found[1].interval.high > found[0].interval.high
+    assert "no run on system somebody's pod" in found[1].interval.basis
+
+
+def test_an_interval_is_of_the_step_time() -> None:
+    one, two = (step_interval(BASE, seconds, ERRORS) for seconds in (1.0, 2.0))
+    assert two.low == pytest.approx(2.0 * one.low)
+    assert two.high == pytest.approx(2.0 * exp(0.05))

@@ -1,0 +1,318 @@
+"""Model, system, software and plan of a measured run, and what had to be assumed."""
+
+from __future__ import annotations
+
+import pytest
+
+from parsim.cluster.reader import load_catalog
+from parsim.cost.software import software
+from parsim.plan import Recompute
+from parsim.validation.predict_row import predict_row
+from parsim.validation.step.assumptions import ASSUMPTIONS, SAME_AS, assumptions_for, explain
+from parsim.validation.step.case import Case, build_case
+from parsim.validation.step.case_model import model_family
+from parsim.validation.step.measured_run import parse_row
+from parsim.validation.tables import RowSkipped
+from tests.parsim.validation.conftest import MakeRow
+
+TP8 = {"tp": "8", "dp": "4", "n_micro_batches": "8"}
+PP4 = {"pp": "4", "dp": "8", "n_micro_batches": "4"}
+
+
+def case(row: MakeRow, **changes: str) -> Case:
+    return build_case(parse_row(row(**changes)))
+
+
+def reason(row: MakeRow, **changes: str) -> str:
+    with pytest.raises(RowSkipped) as caught:
+        case(row, **changes)
+    return str(caught.value)
+
+
+# --------------------------------------------------------------------------- systems
+
+
+def test_a_system_of_the_catalog(row: MakeRow) -> None:
+    built = case(row)
+    assert built.job.cluster.system == load_catalog().system("dgx-a100")
+    assert built.job.cluster.num_nodes == 4
+    assert built.notes == ()
+
+
+def test_an_unknown_system_is_built_from_its_device(row: MakeRow) -> None:
+    built = case(
+        row,
+        system="cloud",
+        gpu_type="h100-sxm-80gb",
+        gpus_per_node="4",
+        internode_gbit_per_s_per_node="400",
+    )
+    system, base = built.job.cluster.system, load_catalog().system("dgx-h100")
+    assert built.notes == ("unknown system 'cloud': built from dgx-h100",)
+    assert system.device.id == "h100-sxm-80gb"
+    assert (system.devices_per_node, built.job.cluster.num_nodes) == (4, 8)
+    assert system.intra == base.intra
+    assert system.network is not None
+    assert system.network.node_bandwidth == pytest.approx(400e9 / 8)
+
+
+def test_the_network_of_a_known_system_has_the_stated_rate(row: MakeRow) -> None:
+    network = case(row, internode_gbit_per_s_per_node="800").job.cluster.system.network
+    assert network is not None
+    assert network.node_bandwidth == pytest.approx(100e9)
+
+
+@pytest.mark.parametrize(
+    ("gpu_type", "device"),
+    [
+        ("h800-sxm-80gb", "h800-sxm"),
+        ("v100-pcie-32gb", "v100-sxm-16gb"),
+        ("l40s-48gb", "l40s"),
+        ("rtx-4090-24gb", "rtx-4090"),
+    ],
+)
+def test_a_variant_is_taken_as_the_nearest_of_its_chip(
+    row: MakeRow, gpu_type: str, device: str
+) -> None:
+    built = case(row, gpu_type=gpu_type, precision="fp16")
+    assert built.job.device.id == device
+    assert f"unknown device {gpu_type!r}: taken as {device}" in built.notes
+
+
+def test_another_card_of_a_family_is_another_chip(row: MakeRow) -> None:
+    assert "'rtx-2080' is not in the catalog" in reason(row, gpu_type="rtx-2080")
+
+
+def test_the_device_of_the_row_is_in_the_system(row: MakeRow) -> None:
+    assert case(row, gpu_type="a100-sxm-40gb").job.device.id == "a100-sxm-40gb"
+
+
+def test_fewer_devices_than_a_node_has(row: MakeRow) -> None:
+    cluster = case(row, n_gpus="2", dp="2", n_micro_batches="16").job.cluster
+    assert (cluster.num_nodes, cluster.system.devices_per_node) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("device", "system"),
+    [
+        ("v100-sxm-16gb", "dgx-1v"),
+        ("a100-sxm-40gb", "dgx-a100"),
+        ("h200-sxm", "hgx-h200"),
+        ("a100-pcie-80gb", "a100-pcie-node"),
+        ("b200-sxm", "dgx-b200"),
+        ("gb200", "gb200-nvl72"),
+    ],
+)
+def test_systems_by_the_chip(row: MakeRow, device: str, system: str) -> None:
+    built = case(row, system="mine", gpu_type=device)
+    assert built.job.device.id == device
+    assert built.notes == (f"unknown system 'mine': built from {system}",)
+
+
+def test_a_variant_of_a_device_that_is_not_in_the_catalog(row: MakeRow) -> None:
+    built = case(row, gpu_type="a100-sxm-64gb")
+    assert built.job.device.id == "a100-sxm-80gb"
+    assert built.notes == ("unknown device 'a100-sxm-64gb': taken as a100-sxm-80gb",)
+
+
+def test_systems_that_cannot_be_built(row: MakeRow) -> None:
+    unknown = "device 'mi300x' is not in the catalog"
+    assert reason(row, system="cloud", gpu_type="mi300x") == unknown
+    assert reason(row, gpu_type="mi300x") == unknown
+    assert reason(row, gpus_per_node="5") == "n_gpus=32 does not fill nodes of 5"
+
+
+def test_a_card_without_a_system_gets_a_node_of_cards(row: MakeRow) -> None:
+    built = case(row, system="cloud", gpu_type="t4")
+    assert built.notes == ("unknown system 'cloud': built from a100-pcie-node",)
+    assert (built.job.system.id, built.job.device.id) == ("a100-pcie-node", "t4")
+
+
+# --------------------------------------------------------------------------- software
+
+
+def test_an_unknown_stack_is_generic(row: MakeRow) -> None:
+    built = case(row, stack="own", precision="", recompute="")
+    assert built.notes == ("unknown stack 'own': generic assumptions",)
+    assert built.job.software == software("generic")
+    assert (built.plan.precision, built.plan.recompute) == ("bf16", Recompute.NONE)
+
+
+def test_a_known_stack_has_its_own_assumptions(row: MakeRow) -> None:
+    built = case(row, precision="", recompute="")
+    assert built.job.software == software("megatron-2021")
+    assert (built.plan.precision, built.plan.recompute) == ("fp16", Recompute.FULL)
+
+
+@pytest.mark.parametrize("stack", [*ASSUMPTIONS, *SAME_AS])
+def test_every_assumption_is_explained(stack: str) -> None:
+    lines = explain(stack)
+    assumed, name, notes = assumptions_for(stack)
+    assert (name, notes) == (stack, ())
+    assert lines[0] == f"{stack}: {software(stack).description}"
+    assert f"recompute={assumed.recompute}" in lines[1]
+    assert lines[1].endswith(assumed.reason)
+    told = {line.split(" = ")[0].strip() for line in lines[2:]}
+    assert told == set(software(stack).reasons)
+
+
+def test_what_a_row_says_of_the_software_wins(row: MakeRow) -> None:
+    fused = case(row, flash_attention="yes").job
+    plain = case(row, flash_attention="no").job
+    assert not software("megatron-2021").fused_attention
+    assert fused.model != plain.model == case(row).job.model
+    assert case(row, stack="nemo").job.software.tp_overlap
+    assert not case(row, stack="nemo", overlap="dp").job.software.tp_overlap
+    compiled, eager = (
+        case(row, stack="torchtitan", torch_compile=told).job.software for told in ("yes", "no")
+    )
+    assert eager.traffic > compiled.traffic == software("torchtitan").traffic
+
+
+# --------------------------------------------------------------------------- models
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("GPT 1.7B", "gpt"),
+        ("Llama 2 7B", "llama2"),
+        ("llama3.1-405b", "llama3"),
+        ("LLAMA_70B", "llama3"),
+        ("Nemotron-4 15B", "nemotron"),
+        ("mpt-7b", "mpt"),
+        ("Mistral 7B", "mistral"),
+        ("ours", "gpt"),
+    ],
+)
+def test_families_by_name(row: MakeRow, name: str, family: str) -> None:
+    assert model_family(parse_row(row(model=name))) == family
+
+
+def test_grouped_queries_without_a_name_are_a_llama(row: MakeRow) -> None:
+    assert model_family(parse_row(row(model="ours", n_kv_heads="8"))) == "llama3"
+
+
+def test_sizes_are_those_of_the_row(row: MakeRow) -> None:
+    model = case(row).job.model
+    # 12 L h^2 (1 + 13 / (12 h)) + (vocabulary + positions) h, and the last norm's 2 h
+    h, expected = 2304, 24 * (12 * 2304**2 + 13 * 2304) + (51200 + 2048) * 2304 + 2 * 2304
+    assert (model.parameters, model.border // model.tokens, model.num_layers) == (expected, h, 24)
+
+
+@pytest.mark.parametrize(
+    ("name", "vocabulary"), [("GPT", 51_200), ("Llama 2", 32_000), ("Llama 3", 128_256)]
+)
+def test_a_vocabulary_that_is_not_stated(row: MakeRow, name: str, vocabulary: int) -> None:
+    lookup = case(row, model=name, vocab_size="").job.model.lookup
+    assert lookup is not None
+    assert lookup.vocab_size == vocabulary
+
+
+def test_models_that_cannot_be_built(row: MakeRow) -> None:
+    assert reason(row, model="BERT large") == (
+        "BERT rows have no stated head; not yet read from tables"
+    )
+    assert reason(row, n_kv_heads="5") == (
+        "num_key_value_heads=5 does not divide num_attention_heads=24"
+    )
+
+
+# --------------------------------------------------------------------------- plans
+
+
+def test_degrees_are_those_of_the_row(row: MakeRow) -> None:
+    plan = case(row, **PP4, schedule="interleaved_1f1b", vpp="2").plan
+    assert (plan.pp, plan.v, plan.schedule) == (4, 2, "interleaved_1f1b")
+    assert (plan.dp, plan.num_microbatches, plan.global_batch_size) == (8, 4, 512)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "vpp", "expected"),
+    [
+        ("", "1", "1f1b"),
+        ("", "2", "interleaved_1f1b"),
+        ("gpipe", "1", "gpipe"),
+        ("none", "", "1f1b"),
+    ],
+)
+def test_a_schedule_that_is_not_stated(
+    row: MakeRow, schedule: str, vpp: str, expected: str
+) -> None:
+    assert case(row, **PP4, schedule=schedule, vpp=vpp).plan.schedule == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "zero", "replicas"),
+    [
+        ({}, 0, (32, 1)),
+        ({"zero_stage": "2"}, 2, (1, 32)),
+        ({"fsdp_size": "8"}, 3, (4, 8)),
+        ({"fsdp_size": "64"}, 3, (1, 32)),
+        ({"zero_stage": "3", "tp": "8", "pp": "4", "dp": "1", "n_micro_batches": "32"}, 0, (1, 1)),
+    ],
+)
+def test_sharding(
+    row: MakeRow, changes: dict[str, str], zero: int, replicas: tuple[int, int]
+) -> None:
+    plan = case(row, **changes).plan
+    assert (plan.zero_stage, (plan.dp_replicate, plan.dp_shard)) == (zero, replicas)
+
+
+def test_sequence_parallelism_goes_with_tensor_parallelism(row: MakeRow) -> None:
+    assert case(row, **TP8, sequence_parallel="yes").plan.sequence_parallel
+    assert not case(row, sequence_parallel="yes").plan.sequence_parallel
+    assert case(row, **TP8, stack="nemo").plan.sequence_parallel
+    assert not case(row, **TP8).plan.sequence_parallel
+
+
+@pytest.mark.parametrize(
+    ("cell", "data", "hops"),
+    [("none", False, False), ("dp", True, False), ("p2p", False, True), ("fsdp+p2p", True, True)],
+)
+def test_overlap(row: MakeRow, cell: str, data: bool, hops: bool) -> None:
+    plan = case(row, overlap=cell).plan
+    assert (plan.overlap_grad_reduce, plan.overlap_param_gather) == (data, data)
+    assert plan.overlap_p2p == hops
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"recompute": "some"}, "recompute='some' is unknown; allowed: none, selective, full"),
+        ({"precision": "int8"}, "precision 'int8' is not yet simulated"),
+        ({"schedule": "zbv"}, "schedule zbv is not yet simulated"),
+        ({"schedule": "1f1b", "vpp": "2"}, "schedule 1f1b contradicts vpp=2"),
+        ({"fsdp_size": "3"}, "fsdp_size=3 does not divide dp=32"),
+    ],
+)
+def test_plans_that_cannot_be_built(row: MakeRow, changes: dict[str, str], told: str) -> None:
+    assert reason(row, **changes) == told
+
+
+# --------------------------------------------------------------------------- context and 8 bit
+
+CP2 = {"dp": "16", "cp": "2", "n_micro_batches": "2"}
+H100 = {"system": "dgx-h100", "gpu_type": "h100-sxm-80gb", "stack": "nemo"}
+
+
+def test_context_parallel_ranks_share_the_states_of_their_replicas(row: MakeRow) -> None:
+    plan = case(row, **H100, **CP2).plan
+    assert (plan.cp, plan.dp_replicate, plan.dp_shard, plan.zero_stage) == (2, 1, 16, 1)
+    assert plan.world_size == 32
+    alone = case(
+        row, **H100, dp="1", cp="32", micro_batch_size="1", n_micro_batches="512", seq_len="8192"
+    ).plan
+    assert (alone.cp, alone.dp_shard, alone.zero_stage) == (32, 1, 1)
+
+
+@pytest.mark.parametrize("precision", ["fp8", "fp8_amp", "fp8_rowwise"])
+def test_precisions_of_8_bit(row: MakeRow, precision: str) -> None:
+    assert case(row, **H100, precision=precision).plan.precision == precision
+
+
+def test_an_8_bit_row_of_a_device_without_it_is_skipped(row: MakeRow) -> None:
+    told = predict_row("mine", row(precision="fp8", stack="nemo")).reason
+    assert told.startswith("precision='fp8' has no peak on device a100-sxm-80gb; allowed: fp32")
+    blocks = predict_row("mine", row(**H100, precision="nvfp4")).reason
+    assert blocks.startswith("precision='nvfp4' has no peak on device h100-sxm-80gb; allowed: ")

@@ -1,0 +1,41 @@
+"""All cases of `same_numbers`, by a stable id, and how to choose among them."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+
+from tests.tools.same_numbers_case import Case
+from tests.tools.same_numbers_clusters import CLUSTER_GROUPS, beside_cases
+from tests.tools.same_numbers_commands import command_cases
+from tests.tools.same_numbers_errors import error_cases
+from tests.tools.same_numbers_kernels import KERNEL_GROUPS
+from tests.tools.same_numbers_plans import PLAN_GROUPS
+from tests.tools.same_numbers_scenarios import scenario_cases, search_cases
+
+GROUPS = (*PLAN_GROUPS, *KERNEL_GROUPS, *CLUSTER_GROUPS)
+
+
+def all_cases() -> list[Case]:
+    """Every case."""
+    variants = [case for group in GROUPS for case in group.cases()]
+    return [
+        *scenario_cases(),
+        *search_cases(),
+        *command_cases(),
+        *error_cases(),
+        *variants,
+        *beside_cases(),
+    ]
+
+
+def matches(name: str, pattern: str | None) -> bool:
+    """Whether an id is asked for: the pattern is a part of it, or a glob of the whole."""
+    return pattern is None or pattern in name or fnmatch(name, pattern)
+
+
+def chosen_cases(pattern: str | None, *, quick: bool) -> list[Case]:
+    """The cases asked for, those that take longest first."""
+    cases = [case for case in all_cases() if case.quick or not quick]
+    return sorted(
+        (case for case in cases if matches(case.id, pattern)), key=lambda case: -case.seconds
+    )
