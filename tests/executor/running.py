@@ -74,7 +74,7 @@ class Run:
         deadline = time.monotonic() + 240.0
         while not happened():
             assert time.monotonic() < deadline, "not within 240 s"
-            assert self.process.poll() is None, "ended too early"
+            assert self.process.poll() is None, f"ended too early: {self.process.communicate()[1]}"
             time.sleep(0.01)
 
     def end(self, timeout: float) -> tuple[int, list[str]]:

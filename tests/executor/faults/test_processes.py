@@ -26,7 +26,7 @@ LARGE = (
 @pytest.fixture
 def endless(start: Start) -> Run:
     """A run that lasts until something ends it."""
-    return start("--steps", "1000000", "--timeout", "8")
+    return start("--steps", "1000000")
 
 
 @pytest.mark.distributed
@@ -39,9 +39,10 @@ def test_a_killed_rank(endless: Run) -> None:
 
 
 @pytest.mark.distributed
-def test_a_stopped_rank(endless: Run) -> None:
-    os.kill(endless.rank(1), signal.SIGSTOP)
-    code, told = endless.end(timeout=180.0)
+def test_a_stopped_rank(start: Start) -> None:
+    run = start("--steps", "1000000", "--timeout", "8")
+    os.kill(run.rank(1), signal.SIGSTOP)
+    code, told = run.end(timeout=180.0)
     assert code == 1
     assert told[-1].startswith("error: rank 1 gave no answer for --timeout=8 s at step ")
 
@@ -78,7 +79,7 @@ def test_a_rank_short_of_memory(start: Start) -> None:
         "MALLOC_TOP_PAD_": "0",
         "MALLOC_TRIM_THRESHOLD_": "0",
     }
-    run = start("--steps", "1000000", "--timeout", "8", scenario=LARGE, **forget)
+    run = start("--steps", "1000000", scenario=LARGE, **forget)
     rank = run.rank(1)
     limit = _least_address_space(run, rank) + (1 << 20)  # the logits have 4 MiB
     resource.prlimit(rank, resource.RLIMIT_AS, (limit, limit))
