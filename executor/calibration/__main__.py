@@ -17,8 +17,8 @@ from executor.calibration.calibrate import SHARES, calibrate, choice_for, known_
 from executor.calibration.cases.setting import Setting, setting
 from executor.calibration.outcome import announced
 from executor.devices.machine import probe
+from executor.faults.exit_code import exit_code
 from executor.faults.reports import end_with_parent, finish
-from parsim.errors import ParsimError
 
 
 def _split(chosen: Setting, seconds: float) -> str:
@@ -42,22 +42,21 @@ def main() -> int:
     options = parser.parse_args()
     if "RANK" in os.environ:
         end_with_parent()
-    try:
-        report = probe(options.device)
-        chosen = setting(report, options.scenario, oversubscribe=options.oversubscribe)
-        if "RANK" not in os.environ:
-            for text in mergeable(options.merge, chosen) if options.merge else ():
-                sys.stderr.write(f"note: {text}\n")
-            sys.stdout.write(f"{chosen.groups.world}\n")
-            sys.stderr.write(_split(chosen, options.seconds))
-            picked = choice_for(chosen, options.seconds, known_from(options.merge))
-            sys.stderr.write(announced(picked))
-        else:
-            calibrate(chosen, options.out, options.seconds, known_from(options.merge))
-        return 0
-    except ParsimError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
+    return exit_code(lambda: _work(options))
+
+
+def _work(options: argparse.Namespace) -> None:
+    report = probe(options.device)
+    chosen = setting(report, options.scenario, oversubscribe=options.oversubscribe)
+    if "RANK" in os.environ:
+        calibrate(chosen, options.out, options.seconds, known_from(options.merge))
+        return
+    for text in mergeable(options.merge, chosen) if options.merge else ():
+        sys.stderr.write(f"note: {text}\n")
+    sys.stdout.write(f"{chosen.groups.world}\n")
+    sys.stderr.write(_split(chosen, options.seconds))
+    picked = choice_for(chosen, options.seconds, known_from(options.merge))
+    sys.stderr.write(announced(picked))
 
 
 if __name__ == "__main__":

@@ -34,11 +34,11 @@ from executor.calibration.fitting.earlier_file import (
     where_of,
 )
 from executor.calibration.timing.layers import SHARDED
+from executor.faults.exit_code import exit_code
 from parsim.cluster.hardware import Device, Measured, System
 from parsim.cluster.reader import load_catalog
 from parsim.cluster.residuals import WHOLE_LIMIT
 from parsim.cost.software import software
-from parsim.errors import ParsimError
 from parsim.plan.record import precision
 
 NAMES = {
@@ -207,14 +207,13 @@ def main() -> int:
     parser.add_argument("files", type=Path, nargs=2, help="files of `parsim calibrate`")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    try:
-        text, document = merge(*(read_calibration(file) for file in options.files))
-    except ParsimError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
-    options.out.write_text(text, encoding="utf-8")
+    return exit_code(lambda: _write(options.out, options.files))
+
+
+def _write(out: Path, files: Sequence[Path]) -> None:
+    text, document = merge(*(read_calibration(file) for file in files))
+    out.write_text(text, encoding="utf-8")
     sys.stdout.write(json.dumps(document))
-    return 0
 
 
 if __name__ == "__main__":

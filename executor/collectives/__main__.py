@@ -30,9 +30,10 @@ from executor.devices.machine import (
     rank_device,
 )
 from executor.devices.process_group import process_group
+from executor.faults.exit_code import exit_code
 from executor.faults.reports import end_with_parent, finish
 from parsim.cluster.reader import load_catalog
-from parsim.errors import InputError, ParsimError
+from parsim.errors import InputError
 
 RESERVE = 5.0
 """Seconds kept for writing and for the ranks to end."""
@@ -128,16 +129,15 @@ def main() -> int:
     options = parser.parse_args()
     if "RANK" in os.environ:
         end_with_parent()
-    try:
-        report = probe(options.device)
-        if "RANK" in os.environ:
-            measure(options, report)
-        else:
-            sys.stdout.write(json.dumps(hardware(report)) + "\n")
-        return 0
-    except ParsimError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
+    return exit_code(lambda: _work(options))
+
+
+def _work(options: argparse.Namespace) -> None:
+    report = probe(options.device)
+    if "RANK" in os.environ:
+        measure(options, report)
+    else:
+        sys.stdout.write(json.dumps(hardware(report)) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,19 +9,14 @@ import os
 import sys
 from pathlib import Path
 
+from executor.faults.exit_code import exit_code
 from executor.faults.reports import HERE, end_with_parent, fatal
-from parsim.errors import ParsimError
 from parsim.launch.options import RunOptions, read_words
 
 
 def main() -> int:
     """Check (outside torchrun) or run (inside it) a scenario's plan; the exit code."""
-    try:
-        scenario, options = read_words()
-        return as_rank(scenario, options) if "RANK" in os.environ else _work(scenario, options)
-    except ParsimError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
+    return exit_code(lambda: (as_rank if "RANK" in os.environ else _work)(*read_words()))
 
 
 def as_rank(scenario: Path, options: RunOptions) -> int:

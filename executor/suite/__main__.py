@@ -11,11 +11,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from executor.faults.exit_code import exit_code
 from executor.suite.budget import WARMUP
 from executor.suite.cases import CPU, CUDA, QUICK, Case, choose
 from executor.suite.machine import Machine, look
 from executor.suite.suite import LONGEST_CALIBRATION, Suite, redraw
-from parsim.errors import ParsimError
 
 SECONDS = {"cpu": 240.0, "cuda": 480.0, "quick": 180.0}
 """Never more; `quick` needs about 40 on a machine that does nothing else."""
@@ -30,16 +30,17 @@ def main() -> int:
     """Run the suite; 0 if no case failed."""
     options = _options()
     try:
-        if options.report:
-            return redraw(options.out)
-        machine = look(options.device or ("cpu" if options.quick else None))
-        return _suite(options, machine).run()
-    except ParsimError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
+        return exit_code(lambda: _work(options))
     except KeyboardInterrupt:
         sys.stderr.write("error: interrupted; what was done is in the folder\n")
         return 130
+
+
+def _work(options: argparse.Namespace) -> int:
+    if options.report:
+        return redraw(options.out)
+    machine = look(options.device or ("cpu" if options.quick else None))
+    return _suite(options, machine).run()
 
 
 def _suite(options: argparse.Namespace, machine: Machine) -> Suite:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from executor.devices.machine import SHARING_NCCL, SHARING_VARIABLE
+from executor.faults.exit_code import exit_code
 from parsim.errors import InputError
 from parsim.launch.nodes import Nodes
 from parsim.launch.ranks import settings
@@ -96,13 +97,12 @@ def main() -> int:
     """Print the machine as JSON."""
     parser = argparse.ArgumentParser(prog="python -m executor.suite.machine", description=__doc__)
     parser.add_argument("device", nargs="?", choices=("cpu", "cuda"))
-    try:
-        machine = _probe(parser.parse_args().device)
-    except InputError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
+    options = parser.parse_args()
+    return exit_code(lambda: _print(_probe(options.device)))
+
+
+def _print(machine: Machine) -> None:
     sys.stdout.write(json.dumps(asdict(machine)) + "\n")
-    return 0
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from parsim.arrays import Array
 from parsim.errors import ScheduleError
 from parsim.schedule import Schedule
 from parsim.timelines.kinds import Stream
@@ -93,6 +94,10 @@ class Task:
     def stage(self, rank: int) -> int:
         """The stage that the task is about on a rank; -1 where it is about none."""
         return self.stages[self.ranks.index(rank)] if self.stages else -1
+
+    def rows(self, price: Array) -> Array:
+        """What a price is for the task's ranks: a row for each in order, or one for all."""
+        return price[list(self.at)] if self.at else price
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ def task_spans(
     """
     columns = clock.shape[1]
     for task in program.tasks:
-        seconds = _spread(prices[task.price], task, columns) if task.price else None
+        seconds = _spread(task, prices[task.price], columns) if task.price else None
         if task.kind == WAIT or seconds is None:
             continue
         times = end.times[task.name]
@@ -54,10 +54,9 @@ def _exposed(task: Task, span: Span, seconds: float, clock: float) -> Span:
     return span._replace(exposed=max(0.0, span.end - max(span.start, clock)))
 
 
-def _spread(price: Array, task: Task, columns: int) -> Array:
+def _spread(task: Task, price: Array, columns: int) -> Array:
     """The price of a task on each of its ranks, (ranks, C)."""
-    rows = price[list(task.at)] if task.at else price
-    return _wide(np.atleast_1d(rows), len(task.ranks), columns)
+    return _wide(np.atleast_1d(task.rows(price)), len(task.ranks), columns)
 
 
 def _wide(values: Array, rows: int, columns: int) -> Array:

@@ -19,14 +19,16 @@ Leaves out: where in an action its exchanges are (here behind its compute, as in
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Generator, Mapping
+from typing import Any
 
+import numpy as np
 import simpy
 
 from parsim.schedule import Action, Kind
 from parsim.sim.events.class_run import ClassRun, TrafficParts
 from parsim.sim.events.fabric import Process
+from parsim.sim.events.visits import COMPUTE, Visit, visits
 from parsim.sim.events.wire import Wire
 from parsim.sim.traffic.step_traffic import Role
 from parsim.timelines.kinds import SpanKind, Stream
@@ -34,25 +36,8 @@ from parsim.timelines.timeline import Span
 
 _Drawn = tuple[int, str, str, float, float, int, int]
 """Fields of a span, which is made when somebody asks for it."""
-_COMPUTE = (Kind.F, Kind.B, Kind.I, Kind.W)
-_NAMES = [kind.name for kind in _COMPUTE]
-_SENDS = [SpanKind.SEND_F if kind == Kind.F else SpanKind.SEND_B for kind in _COMPUTE]
-
-
-class _Visit(NamedTuple):
-    """One action of a rank's row.
-
-    `needed` and `result` number the results it consumes and produces (-1: none). It takes `seconds`
-    where nothing is shared; `hop` is the length of its message (-1: the result stays on the rank).
-    `last` says whether it completes the gradients of a stage that has pieces.
-    """
-
-    action: Action
-    needed: int
-    result: int
-    seconds: float
-    hop: float
-    last: bool
+_NAMES = [kind.name for kind in COMPUTE]
+_SENDS = [SpanKind.SEND_F if kind == Kind.F else SpanKind.SEND_B for kind in COMPUTE]
 
 
 class PipelineRun:
@@ -76,7 +61,6 @@ class PipelineRun:
         self.closed = [self.env.event() for _ in self.schedule.ranks]
         self.clock = [0.0] * self.schedule.pp
         self.drawn: list[_Drawn] = []
-        self.last = self._last_backwards()
 
     def start(self, blocking: bool) -> None:
         """Begin the pipeline phase; with `blocking` messages a sender waits for them."""
@@ -101,22 +85,15 @@ class PipelineRun:
         column = self.circle if name == "shard" else self.number
         return self.wire.send(Role(name, stage, column), seconds)
 
-    def _last_backwards(self) -> dict[int, Action]:
-        """The action that completes the gradients of each stage that has pieces."""
-        rows = self.schedule.ranks
-        last = {a.stage: a for row in rows for a in row if a.kind in (Kind.B, Kind.W)}
-        return {stage: action for stage, action in last.items() if stage in self.pieces}
-
     def _lengths(self) -> tuple[dict[Kind, list[float]], dict[Kind, list[float]]]:
         """Seconds of actions, and of the exchanges inside them, on devices as slow as they are."""
         parts, slow, ranks = self.run.parts, self.run.slow, self.schedule.stage_rank
         if parts is None:
             return dict(self.run.seconds), {}
         inside = {
-            kind: [min(part, whole) for part, whole in zip(parts.inside[kind].tolist(), seconds,
-                                                           strict=True)]
+            kind: np.minimum(parts.inside[kind], seconds).tolist()
             for kind, seconds in self.run.seconds.items()
-        }  # fmt: skip
+        }
         stretched = {
             kind: [
                 whole + (slow[rank] - 1.0) * (whole - part)
@@ -126,68 +103,50 @@ class PipelineRun:
         }
         return stretched, inside
 
-    def _visits(self, rank: int) -> Iterator[_Visit]:
-        """What each action of a rank needs, produces and sends."""
-        stage_rank, last = self.schedule.stage_rank, self.schedule.num_stages - 1
-        by_kind = [self.seconds[kind] for kind in _COMPUTE]
-        for action in self.schedule.ranks[rank]:
-            stage, kind, microbatch = action
-            seconds, ends_stage = by_kind[kind][stage], action == self.last.get(stage)
-            if kind == Kind.W:  # its I came before on this rank; nothing waits for a W
-                yield _Visit(action, -1, -1, seconds, -1.0, ends_stage)
-                continue
-            ahead = kind == Kind.F
-            target = stage + 1 if ahead else stage - 1
-            leaves = 0 <= target <= last and stage_rank[target] != rank
-            if ahead:
-                needed = self._key(stage - 1, True, microbatch) if stage else -1
-            else:
-                needed = self._key(min(stage + 1, last), stage == last, microbatch)
-            hop = self.run.hop[min(stage, target)] if leaves else -1.0
-            result = self._key(stage, ahead, microbatch)
-            yield _Visit(action, needed, result, seconds, hop, ends_stage)
-
-    def _key(self, stage: int, ahead: bool, microbatch: int) -> int:
-        """Number of a forward's or backward's result."""
-        return (2 * stage + (not ahead)) * self.schedule.num_microbatches + microbatch
+    def _visits(self, rank: int) -> list[Visit]:
+        """The rank's actions in order; the last backward of a stage that has pieces is marked."""
+        return list(visits(self.schedule, rank, self.seconds, self.run.hop, set(self.pieces)))
 
     def _compute(self, rank: int) -> Process:
         """Walk the rank's actions: wait for the input, work, send."""
         env, arrived, waiting = self.env, self.arrived, self.waiting
         known, lane, draw = not self.wire.shared, self.lanes + rank, self.drawn.append
-        for action, needed, result, seconds, hop, ends_stage in list(self._visits(rank)):
+        aside, now = known and not self.blocking, env.now
+        for action, needed, result, seconds, hop, ends_stage in self._visits(rank):
             if needed >= 0:
                 if arrived[needed] < 0.0:
                     waiting[needed] = env.event()
                     yield waiting[needed]
-                if arrived[needed] > env.now:
-                    yield env.timeout(arrived[needed] - env.now)
-            begin, (stage, kind, microbatch) = env.now, action
+                    now = env.now
+                if arrived[needed] > now:
+                    yield env.timeout(arrived[needed] - now)
+                    now = env.now
+            begin, (stage, kind, microbatch) = now, action
             if ends_stage:
                 env.process(self._release(action))
             if known:
                 yield env.timeout(seconds)
             else:
                 yield from self._act(rank, action)
-            draw((lane, Stream.COMPUTE, _NAMES[kind], begin, env.now, stage, microbatch))
+            now = env.now
+            draw((lane, Stream.COMPUTE, _NAMES[kind], begin, now, stage, microbatch))
             if ends_stage:
                 self.released[stage].put(1)
-            if hop >= 0.0 and (self.blocking or not known):
-                yield from self._pass_on(rank, action, result, hop)
+            if hop < 0.0:
+                self._hand_over(result, now)
+            elif aside:
+                draw((lane, Stream.SEND, _SENDS[kind], now, now + hop, stage, microbatch))
+                self._hand_over(result, now + hop)
             else:
-                self._hand_over(lane, action, result, hop)
-        self.clock[rank] = env.now
+                yield from self._pass_on(rank, action, result, hop)
+                now = env.now
+        self.clock[rank] = now
         self.closed[rank].succeed()
 
-    def _hand_over(self, lane: int, action: Action, result: int, hop: float) -> None:
-        """Give the result to its consumer, over a wire that only waits where it leaves the rank."""
-        end = self.env.now
-        if hop >= 0.0:
-            stage, kind, microbatch = action
-            begin, end, name = end, end + hop, _SENDS[kind]
-            self.drawn.append((lane, Stream.SEND, name, begin, end, stage, microbatch))
+    def _hand_over(self, result: int, arrives: float) -> None:
+        """Give a result to its consumer, who has it from then on."""
         if result >= 0:
-            self.arrived[result] = end
+            self.arrived[result] = arrives
             if result in self.waiting:
                 self.waiting.pop(result).succeed()
 
@@ -207,7 +166,7 @@ class PipelineRun:
         else:
             yield from self.send("ahead" if kind == Kind.F else "back", stage, hop)
         self.note(rank, Stream.SEND, _SENDS[kind], begin, stage, microbatch)
-        self._hand_over(self.lanes + rank, action, result, -1.0)
+        self._hand_over(result, self.env.now)
 
     def _release(self, action: Action) -> Process:
         """A stage's last backward releases its pieces at an even pace; the last when it ends."""

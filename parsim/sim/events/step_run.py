@@ -52,6 +52,10 @@ class StepRun:
             PipelineRun(wire, run, self._pieces(number), number, circles[number])
             for number, run in enumerate(step.classes)
         ]
+        self.streams = [[COMPUTE] for _ in range(self.program.ranks)]
+        for rank, stream in self.program.rows:
+            if stream != COMPUTE:
+                self.streams[rank].append(stream)
         self.amounts: dict[tuple[str, str], dict[int, list[float]]] = {}
         self.turns = list(self._turns())
         self.done: dict[tuple[str, int, int], simpy.Event] = {}
@@ -95,8 +99,7 @@ class StepRun:
         """What a price is for each of the ranks and classes that do a task together."""
         task = turn.task
         if (task.name, price) not in self.amounts:
-            values = self.step.prices[price]
-            rows = np.atleast_1d(values[list(task.at)] if task.at else values)
+            rows = np.atleast_1d(task.rows(self.step.prices[price]))
             wide = np.broadcast_to(rows, (len(task.ranks), len(self.step.sharers)))
             self.amounts[task.name, price] = dict(zip(task.ranks, wide.tolist(), strict=True))
         known = self.amounts[task.name, price]
@@ -124,7 +127,8 @@ class StepRun:
     def _take(self, turn: _Turn) -> Process:
         """Wait for all that must be done before, then do the task."""
         task = turn.task
-        yield self.env.all_of(list(dict.fromkeys(self._before(turn))))
+        before = list(dict.fromkeys(self._before(turn)))
+        yield before[0] if len(before) == 1 else self.env.all_of(before)
         seconds = self._seconds(turn)
         for _ in range(self._count(turn)):
             if task.released:
@@ -146,8 +150,7 @@ class StepRun:
                 for rank in self.program.task(name).ranks:
                     yield self.done[name, rank, column]
             for rank in turn.ranks:
-                streams = {stream for row, stream in self.program.rows if row == rank} | {COMPUTE}
-                for stream in streams if task.waits is Waits.RANK else {task.stream}:
+                for stream in self.streams[rank] if task.waits is Waits.RANK else (task.stream,):
                     yield from self._previous(task, rank, stream, column)
 
     def _previous(self, task: Task, rank: int, stream: str, column: int) -> Iterator[simpy.Event]:

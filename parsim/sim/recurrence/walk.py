@@ -110,11 +110,11 @@ def _run(
     task: Task, prices: Mapping[str, Array], actions: PipelineEnds, join: Join, ready: Array
 ) -> TaskTimes:
     """Start a task when all that meet in it are ready."""
-    seconds = _rows(prices[task.price], task) if task.price else np.zeros(1)
+    seconds = task.rows(prices[task.price]) if task.price else np.zeros(1)
     if task.released:
-        return _in_pieces(task, seconds, _rows(prices[task.pieces], task), actions, join, ready)
+        return _in_pieces(task, seconds, task.rows(prices[task.pieces]), actions, join, ready)
     if task.pieces:
-        seconds = _rows(prices[task.pieces], task) * seconds
+        seconds = task.rows(prices[task.pieces]) * seconds
     together = ready
     if task.meets in (Meeting.STAGES, Meeting.WORLD):
         together = ready.max(axis=0, keepdims=True)
@@ -132,10 +132,6 @@ def _in_pieces(
     start = np.maximum(free, first)
     end = np.maximum(start + count * each, join(task.meets, done) + each)
     return TaskTimes(free, start, end)
-
-
-def _rows(price: Array, task: Task) -> Array:
-    return price[list(task.at)] if task.at else price
 
 
 class _Streams:

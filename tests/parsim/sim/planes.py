@@ -24,6 +24,7 @@ from parsim.arrays import Array
 from parsim.cost.step.step import StepCosts
 from parsim.errors import InputError
 from parsim.schedule import Kind, Schedule
+from parsim.sim.lateness.late_replicas import messages
 from parsim.sim.recurrence.maxplus import ClassTimes
 from parsim.sim.recurrence.step_end import last_backwards
 from parsim.sim.step.compiled_schedule import KINDS, CompiledSchedule, compile_schedule
@@ -139,18 +140,6 @@ def _added(graph: CompiledSchedule, costs: StepCosts, slowdown: Array) -> dict[K
         kind: [one[:, None] * more[rank] for one, rank in zip(values, rank_of, strict=True)]
         for kind, values in compute_seconds(costs).items()
     }
-
-
-def messages(graph: CompiledSchedule) -> tuple[list[int], list[bool]]:
-    """Per action: the action on another rank that it hears from (-1: none), and if it is heard.
-
-    Inputs from the same rank need no message, the rank's own clock has passed them.
-    """
-    crosses = (graph.source > 0) & (graph.rank[graph.source - 1] != graph.rank)
-    needs = np.where(crosses, graph.source - 1, -1)
-    sends = np.zeros(graph.num_actions, dtype=bool)
-    sends[needs[crosses]] = True
-    return needs.tolist(), sends.tolist()
 
 
 def _pipeline(graph: CompiledSchedule, costs: StepCosts, slowdown: Array) -> PipelineEnds:
