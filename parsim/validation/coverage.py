@@ -56,20 +56,52 @@ def coverage(rows: Iterable[tuple[float, float, Bounds]]) -> Coverage:
     )
 
 
-LeftOut = Mapping[str | None, Coverage]
-"""Coverage of each table by figures without its rows, and of all rows so judged (None)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelCoverage:
+    """How predictions of runs hold that are new at some level: a model, a device, a source.
+
+    Each of `groups` groups of runs was left out once, of the constants' fit and of the intervals'
+    figures. `mean` and `bias` are of |error| and of the signed error, predicted over measured - 1.
+    """
+
+    level: str
+    about: str
+    groups: int
+    mean: float
+    bias: float
+    coverage: Coverage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """Runs judged by constants and figures that have not seen them.
+
+    `tables` has the coverage of each table left out, and of all rows so judged (None); `levels`
+    that of each way in which a question can be new.
+    """
+
+    tables: Mapping[str | None, Coverage]
+    levels: tuple[LevelCoverage, ...]
 
 
 def left_out_text(left_out: LeftOut) -> str:
     """What `left_out.json` holds."""
-    entries = [{"table": table, **asdict(judged)} for table, judged in left_out.items()]
-    return json.dumps({"schema_version": 1, "left_out": entries}, indent=1) + "\n"
+    tables = [{"table": table, **asdict(judged)} for table, judged in left_out.tables.items()]
+    levels = [asdict(level) for level in left_out.levels]
+    document = {"schema_version": 2, "levels": levels, "tables": tables}
+    return json.dumps(document, indent=1) + "\n"
 
 
 def read_left_out(text: str) -> LeftOut:
     """The coverages of a text that `left_out_text` wrote."""
-    entries = json.loads(text)["left_out"]
-    return {entry.pop("table"): Coverage(**entry) for entry in entries}
+    document = json.loads(text)
+    return LeftOut(
+        tables={entry.pop("table"): Coverage(**entry) for entry in document["tables"]},
+        levels=tuple(
+            LevelCoverage(**{**entry, "coverage": Coverage(**entry["coverage"])})
+            for entry in document["levels"]
+        ),
+    )
 
 
 def shipped_left_out() -> LeftOut:

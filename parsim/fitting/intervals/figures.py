@@ -2,8 +2,8 @@
 
 What makes some plans harder than others (`scale.py`), quantiles of the errors in units of
 that scale per device and software (`groups.py`), the growth of errors with the distance
-between runs (a variogram), and what is lost where a device or a software was never measured: the
-same runs predicted as if it were so.
+between runs (a variogram), and what is lost where nobody described the software: the same runs
+predicted as if it were so. What else may be new is in `levels.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.software import GENERIC, software
 from parsim.errors import PlanError
@@ -24,7 +23,7 @@ from parsim.fitting.intervals.groups import (
     LEAST,
     Residual,
     groups,
-    other_release,
+    keyed,
     reach,
     weighted_quantile,
     weights,
@@ -37,22 +36,14 @@ from parsim.sim.confidence.known_errors import (
     ADDED,
     ANY,
     CALIBRATED,
+    UNSEEN,
     Errors,
     Group,
-    Key,
     MemoryGroup,
 )
 from parsim.validation.validate import Validation, validate
 from parsim.validation.validated_row import ValidatedRow
 
-NEAREST_RELATIVE = {"a100": "h100-sxm-80gb", "h100": "a100-sxm-80gb", "b200": "h100-sxm-80gb"}
-"""Whose efficiencies a chip would have got, had nobody measured it."""
-UNSEEN_SOFTWARE = 0.12
-"""Half of an 80 % interval, ln, that a described stack has beyond measured ones on a device where
-none of its runs was seen: sqrt(q_left^2 - q_fitted^2), q = 1.9 medians, of the sources left out of
-their fits in `reports/ablation.md`: 0.02 to 0.07 where others fit the same device (A100), 0.12 to
-0.19 for those whose stack or device no other source has (vTrain's layers, H100, B200, GB200), 0.41
-for GB300; the median is 0.12."""
 PAIRS = 200
 """About so many runs, evenly spread, are predicted once more for what a change of the job adds."""
 
@@ -98,14 +89,15 @@ def _residual(
 def gather_errors(
     runs: Sequence[Residual], reports: Iterable[Path] = (), peaks: Sequence[Residual] = ()
 ) -> Errors:
-    """All figures of some runs, of the hardware suite's reports, and of measured peaks."""
+    """All figures of some runs, of the hardware suite's reports, and of measured peaks.
+
+    What unseen levels add is not among them: `levels.py` computes that from these figures.
+    """
     calibrated = keyed(calibrated_groups(reports))
     whole = Errors(
         groups={},
-        unknown_device=added(runs, as_relative),
+        unseen=dict.fromkeys(UNSEEN, 0.0),
         unknown_software=added(runs, as_generic),
-        unseen_software=UNSEEN_SOFTWARE,
-        other_release=other_release(runs),
         reach=0.0,
         memory_reach=memory_reach(peaks),
         memory={(group.software, group.recompute): group for group in memory_groups(peaks)},
@@ -115,14 +107,15 @@ def gather_errors(
 
 
 def figures(runs: Sequence[Residual], whole: Errors) -> Errors:
-    """Scale, groups and reach of some runs; what unknown things add is that of `whole`."""
+    """Scale, groups, models and reach of some runs; what unseen levels add is that of `whole`."""
     scale = fit_scale(_observed(runs))
-    return replace(whole, groups=keyed(groups(runs, scale)), reach=reach(runs), weights=scale)
-
-
-def keyed(groups: Iterable[Group]) -> dict[Key, Group]:
-    """Groups by what `Errors` looks them up by."""
-    return {(group.device, group.software, group.release): group for group in groups}
+    return replace(
+        whole,
+        groups=keyed(groups(runs, scale)),
+        models=frozenset(run.standing.model for run in runs),
+        reach=reach(runs),
+        weights=scale,
+    )
 
 
 def _observed(runs: Sequence[Residual]) -> Observed:
@@ -162,21 +155,6 @@ def as_generic(job: Job) -> Job | None:
     return replace(job, software=software(GENERIC))
 
 
-def as_relative(job: Job) -> Job | None:
-    """The job as if its device's efficiencies were those of the nearest other chip."""
-    relative = NEAREST_RELATIVE.get(job.device.id.split("-")[0])
-    if relative is None:
-        return None
-    other = load_catalog().devices[relative]
-    names = [
-        name
-        for name in job.device.__slots__
-        if name.endswith(("_efficiency", "_sustained")) and isinstance(getattr(other, name), float)
-    ]
-    device = replace(job.device, **{name: getattr(other, name) for name in names})
-    return replace(job, cluster=replace(job.cluster, system=replace(job.system, device=device)))
-
-
 def calibrated_groups(reports: Iterable[Path]) -> list[Group]:
     """Errors of runs on calibrated machines, from the hardware suite's `report.json` files."""
     errors = [
@@ -204,10 +182,12 @@ def errors_text(errors: Errors) -> str:
         return {**entry, "half": ceil(group.half * (1.0 + ROUNDING) * 1e4) / 1e4}
 
     document = {
-        "schema_version": 2,
+        "schema_version": 3,
         "coverage": COVERAGE,
         "weights": {name: round(value, 4) for name, value in errors.weights.items()},
         **{name: round(getattr(errors, name), 4) for name in ADDED},
+        "unseen": {name: ceil(errors.unseen[name] * 1e4) / 1e4 for name in UNSEEN},
+        "models": sorted(errors.models),
         "memory": [rounded(group) for group in errors.memory.values()],
         "groups": [rounded(group) for group in errors.groups.values()],
     }

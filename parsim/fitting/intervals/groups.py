@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -97,6 +97,11 @@ def quantile(sizes: Array, each: Array) -> float:
     return weighted_quantile(sizes, each, min(COVERAGE * (count + 1.0) / count, 1.0))
 
 
+def keyed(groups: Iterable[Group]) -> dict[Key, Group]:
+    """Groups by what `Errors` looks them up by."""
+    return {(group.device, group.software, group.release): group for group in groups}
+
+
 def groups(runs: Sequence[Residual], hard: Mapping[str, float]) -> list[Group]:
     """All runs, then per device, per software, per both, and these per stated release.
 
@@ -131,28 +136,8 @@ def _group(key: Key, runs: Sequence[Residual], hard: Mapping[str, float], usual:
         half=max(mine, (count * mine + SHRINK * usual) / (count + SHRINK)),
         ranges=ranges_of(runs),
         systems=tuple(sorted({name for run in runs for name in _systems(run)})),
+        kinds=tuple(sorted({kind for run in runs for kind in run.standing.kinds})),
     )
-
-
-def other_release(runs: Sequence[Residual]) -> float:
-    """Half of an 80 % interval that another release of the same software adds.
-
-    Z80 sd sqrt(2) / sqrt(2): of two releases' errors of one cell (model, device, precision, tp,
-    micro-batch), the 80 % quantile of |difference| over sqrt 2 is that of one release around the
-    mean of them.
-    """
-    cells = _by(
-        [run for run in runs if run.standing.release],
-        lambda run: (run.cell, run.device, run.case.plan.precision),
-    )
-    differences = []
-    for _, members in cells:
-        means = [
-            float(np.mean([run.error for run in same]))
-            for _, same in _by(members, lambda run: (run.standing.release, ANY, ANY))
-        ]
-        differences += [abs(a - b) for a, b in combinations(means, 2)]
-    return float(np.quantile(differences, COVERAGE) / np.sqrt(2.0)) if differences else 0.0
 
 
 def ranges_of(runs: Sequence[Residual]) -> dict[str, tuple[float, float]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from parsim.errors import InputError
 from parsim.fitting.intervals.figures import errors_text, gather_errors, peaks_of, residuals_of
-from parsim.fitting.intervals.leave_out import leave_sources_out
+from parsim.fitting.intervals.levels import Novelty
 from parsim.fitting.reports.evidence import evidence_text
 from parsim.planner import search
 from parsim.report.accuracy.accuracy import interval_table, summary_lines
@@ -95,11 +95,12 @@ def main(
     rows = validate(shipped_tables())
     runs = residuals_of(rows)
     reports = sorted(suites.glob("*/report.json"))
-    figures = errors_text(gather_errors(runs, reports, peaks_of(rows)))
+    novelty = Novelty(runs)
+    figures = errors_text(novelty.figures(gather_errors(runs, reports, peaks_of(rows))))
     intervals.write_text(figures, encoding="utf-8")
     shipped_errors.cache_clear()
     errors = read_errors(json.loads(figures))
-    judged, coverages = rows.with_errors(errors), leave_sources_out(runs, errors)
+    judged, coverages = rows.with_errors(errors), novelty.left_out(errors)
     evidence.write_text(evidence_text(judged), encoding="utf-8")
     left_out.write_text(left_out_text(coverages), encoding="utf-8")
     fill_readme(readme, judged, coverages)

@@ -6,9 +6,9 @@ q is the 80 % quantile of the errors' size in the nearest group that was measure
 under this software (of this release, where one is stated), else the device under any software, else
 the software on any device, else all runs. `scale` says how hard the plan is to predict: what the
 host paces, what collectives expose, 8-bit products, memory near its limit. What the plan at hand
-has beyond that group is added: an unmeasured device, software, release or system, sizes outside of
-the measured ones, and on a calibrated machine what its calibration left open in the kernels and
-collectives of this very plan. All figures: `sim/confidence/known_errors.py`.
+has beyond that group is added: a model, device, software, release, system or kind of plan that no
+run has, sizes outside of the measured ones, and on a calibrated machine what its calibration left
+open in the kernels and collectives of this very plan. All figures: `known_errors.py`.
 
 Leaves out: that errors of plans for one model and machine go together, so that the difference of
 two plans is surer than either.
@@ -26,6 +26,7 @@ from parsim.cost.job import Job
 from parsim.cost.software import GENERIC
 from parsim.cost.step.stages import LayerTable
 from parsim.plan import Plan
+from parsim.plan.record import precision
 from parsim.sim.confidence.known_errors import (
     ANY,
     CALIBRATED,
@@ -63,6 +64,24 @@ class Interval:
         return [self.low, self.high]
 
 
+def trunk_of(job: Job) -> str:
+    """What makes a model another one to the figures: how many layers, how wide."""
+    return f"{job.model.num_layers} layers of {job.model.border // job.model.tokens}"
+
+
+def kinds_of(job: Job, plan: Plan) -> tuple[str, ...]:
+    """What a plan has that not every plan has, and that runs without it say little about."""
+    bits = precision(plan.precision).quantization
+    present = {
+        "context parallelism": plan.cp > 1,
+        "experts": job.model.experts is not None,
+        "4-bit products": bits is not None and bits.operand < 1.0,
+        "8-bit products": bits is not None and bits.operand >= 1.0,
+        "ZeRO-3": plan.zero_stage == 3,
+    }
+    return tuple(kind for kind, has in present.items() if has)
+
+
 def sizes_of(job: Job, plan: Plan) -> dict[str, float]:
     """The sizes that say how far a plan is from measured ones."""
     return {
@@ -85,6 +104,8 @@ def standing_of(
         calibrated=job.device.calibrated,
         generic=job.software.id == GENERIC,
         sizes=sizes_of(job, plan),
+        model=trunk_of(job),
+        kinds=kinds_of(job, plan),
         parts=parts,
         kernels=(1.0 - parts.exchange) * kernel_spread(job, plan),
         exchange=exchange_spread(job, plan, within=parts.within, after=parts.after),
@@ -94,25 +115,29 @@ def standing_of(
 def step_interval(standing: Standing, step_time: float, errors: Errors | None = None) -> Interval:
     """The 80 % interval of a predicted step time, seconds."""
     errors = errors or shipped_errors()
-    nearest = errors.nearest(standing)
-    unseen = hypot(*_added(standing, nearest, errors).values())
-    calibrated = nearest.group.device == CALIBRATED
-    scales = (
-        1.0 if calibrated else errors.scale(standing.parts, slower=slower)
-        for slower in (False, True)
-    )
-    low, high = (hypot(nearest.group.half * scale, unseen) for scale in scales)
-    basis = "; ".join(_basis(standing, nearest, errors))
+    low, high = (standing_half(standing, errors, slower=slower) for slower in (False, True))
+    basis = "; ".join(_basis(standing, errors.nearest(standing), errors))
     return Interval(low=step_time * exp(-low), high=step_time * exp(high), basis=basis)
+
+
+def standing_half(standing: Standing, errors: Errors, *, slower: bool) -> float:
+    """The upper (`slower`) or lower half of the interval, ln."""
+    nearest = errors.nearest(standing)
+    calibrated = nearest.group.device == CALIBRATED
+    scale = 1.0 if calibrated else errors.scale(standing.parts, slower=slower)
+    return hypot(nearest.group.half * scale, *_added(standing, nearest, errors).values())
 
 
 def _added(standing: Standing, nearest: NearestGroup, errors: Errors) -> dict[str, float]:
     """Halves of 80 % intervals, ln, by what the nearest group has not seen."""
-    links_known = nearest.system and not standing.calibrated
+    links_known, unseen = nearest.system and not standing.calibrated, errors.unseen
+    new_model = unseen["mixture" if "experts" in standing.kinds else "model"]
     return {
-        "device": 0.0 if nearest.device else errors.unknown_device,
+        "model": 0.0 if nearest.model else new_model,
+        "kind": unseen["kind"] if nearest.new_kinds else 0.0,
+        "device": 0.0 if nearest.device else unseen["device"],
         "software": errors.software(nearest.software),
-        "release": 0.0 if nearest.release else errors.other_release,
+        "release": 0.0 if nearest.release else unseen["release"],
         "system": 0.0 if links_known else Z80 * standing.exchange,
         "kernels": Z80 * standing.kernels,
         "sizes": errors.reach * distance(standing.sizes, nearest.group.ranges),
@@ -129,6 +154,11 @@ def _basis(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterato
         software = "any software" if group.software == ANY else group.software
         release = "" if group.release == ANY else f" {group.release}"
         yield f"{group.n} published runs of {device} under {software}{release}"
+    if not nearest.model:
+        added = _percent(_added(standing, nearest, errors)["model"])
+        yield f"none of a model of {standing.model}, which adds {added}"
+    if nearest.new_kinds:
+        yield f"none with {' and '.join(nearest.new_kinds)}"
     if not nearest.device:
         yield f"none of {standing.device}"
     if nearest.software == "elsewhere":

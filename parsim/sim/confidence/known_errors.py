@@ -38,7 +38,8 @@ class Group:
     """Scaled errors of the measured runs of one device and software, maybe of one release.
 
     `half` is the 80 % quantile of their size, corrected for few runs; that of CALIBRATED is of
-    plain log errors. `ranges` of each size frame the runs, `systems` are theirs.
+    plain log errors. `ranges` of each size frame the runs, `systems` are theirs, `kinds` what some
+    of their plans have (`kinds_of` a plan).
     """
 
     device: str
@@ -48,6 +49,7 @@ class Group:
     half: float
     ranges: Mapping[str, Range]
     systems: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +71,9 @@ class MemoryGroup:
 class Standing:
     """What an interval needs to know of a plan on a machine.
 
-    `device`, `software` and `system` name what its constants are for; `generic` says that nobody
-    described the software. `kernels` and `exchange` are standard deviations of the logarithm of the
+    `device`, `software` and `system` name what its constants are for, `model` the trunk of its
+    model, `kinds` what its plan has that not every plan has; `generic` says that nobody described
+    the software. `kernels` and `exchange` are standard deviations of the logarithm of the
     step by what a calibration has left open in kernels, and by how sure collectives are.
     `release` is the software's, where it is known.
     """
@@ -85,14 +88,18 @@ class Standing:
     parts: Parts
     kernels: float = 0.0
     exchange: float = 0.0
+    model: str = ""
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearestGroup:
     """The measured group nearest to a plan, and what of the plan it has seen.
 
-    `software` is "measured" here, "elsewhere" (described, no run on this device) or "generic".
-    `release` is False only where one is stated and the software's runs are of other ones.
+    `model` says whether any run is of the plan's model, `new_kinds` what of the plan no run of the
+    group has. `software` is "measured" here, "elsewhere" (described, no run on this device) or
+    "generic". `release` is False only where one is stated and the software's runs are of other
+    ones.
     """
 
     group: Group
@@ -100,26 +107,26 @@ class NearestGroup:
     software: str
     system: bool
     release: bool = True
+    model: bool = True
+    new_kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
     """All groups, the scale's weights, and the log errors that each kind of distance adds.
 
-    `unknown_device` and `unknown_software` are what predicting the runs with another device's or
-    with the generic stack's constants added, `unseen_software` what fitting a described stack's
-    constants without its runs did, `other_release` what releases of one software differ by; `reach`
-    is per factor e outside of the ranges, `memory_reach` that of peaks. All are halves of 80 %
-    intervals.
+    `unseen` are what runs are predicted worse by where neither constants nor figures have seen
+    their level (UNSEEN), `unknown_software` what the generic stack's assumptions added; `reach` is
+    per factor e outside of the ranges, `memory_reach` that of peaks. All are halves of 80 %
+    intervals. `models` are the trunks that some run has.
     """
 
     groups: Mapping[Key, Group]
-    unknown_device: float
+    unseen: Mapping[str, float]
     unknown_software: float
-    unseen_software: float
-    other_release: float
     reach: float
     memory_reach: float = 0.0
+    models: frozenset[str] = frozenset()
     memory: Mapping[tuple[str, str], MemoryGroup] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=lambda: {"kernels": 1.0})
 
@@ -154,12 +161,14 @@ class Errors:
             software=software,
             system=standing.system in group.systems,
             release=not standing.release or not measured or standing.release in measured,
+            model=standing.model in self.models,
+            new_kinds=tuple(kind for kind in standing.kinds if kind not in group.kinds),
         )
 
     def software(self, knowledge: str) -> float:
         """What is added for software that was not measured; generic is never the surer one."""
-        unseen = {"measured": 0.0, "elsewhere": self.unseen_software}
-        return unseen.get(knowledge, max(self.unknown_software, self.unseen_software))
+        unseen = {"measured": 0.0, "elsewhere": self.unseen["software"]}
+        return unseen.get(knowledge, max(self.unknown_software, self.unseen["software"]))
 
 
 def scale(weights: Mapping[str, float], parts: Parts, *, slower: bool) -> float:
@@ -192,26 +201,28 @@ def read_errors(document: Mapping[str, Any]) -> Errors:
     """What `interval.json` holds."""
     groups = {}
     for entry in document["groups"]:
-        systems = tuple(entry["systems"])
-        group = Group(**{**entry, "ranges": _ranges(entry), "systems": systems})
+        names = {name: tuple(entry[name]) for name in ("systems", "kinds")}
+        group = Group(**{**entry, "ranges": _ranges(entry), **names})
         groups[group.device, group.software, group.release] = group
     figures = {name: float(document[name]) for name in ADDED}
     weights = {name: float(value) for name, value in document["weights"].items()}
     peaks = [MemoryGroup(**{**entry, "ranges": _ranges(entry)}) for entry in document["memory"]]
     memory = {(group.software, group.recompute): group for group in peaks}
-    return Errors(groups=groups, weights=weights, memory=memory, **figures)
+    return Errors(
+        groups=groups,
+        weights=weights,
+        memory=memory,
+        unseen={name: float(document["unseen"][name]) for name in UNSEEN},
+        models=frozenset(document["models"]),
+        **figures,
+    )
 
 
 def _ranges(entry: Mapping[str, Any]) -> dict[str, Range]:
     return {name: (float(low), float(high)) for name, (low, high) in entry["ranges"].items()}
 
 
-ADDED = (
-    "unknown_device",
-    "unknown_software",
-    "unseen_software",
-    "other_release",
-    "reach",
-    "memory_reach",
-)
+ADDED = ("unknown_software", "reach", "memory_reach")
 """Names of the figures that distances from measured runs add, one each for all groups."""
+UNSEEN = ("model", "mixture", "kind", "device", "software", "release")
+"""Levels at which a question may be new; a mixture is a new model with experts."""

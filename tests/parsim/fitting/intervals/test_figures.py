@@ -18,6 +18,7 @@ from parsim.fitting.constants.source_cases import load_source
 from parsim.fitting.intervals.figures import (
     added,
     calibrated_groups,
+    covered,
     errors_text,
     figures,
     gather_errors,
@@ -28,12 +29,12 @@ from parsim.fitting.intervals.groups import (
     groups,
     half,
     independent,
-    other_release,
     reach,
     weighted_quantile,
     weights,
 )
-from parsim.fitting.intervals.leave_out import leave_sources_out, refitted, without
+from parsim.fitting.intervals.leave_out import refitted
+from parsim.fitting.intervals.levels import without
 from parsim.sim.confidence.known_errors import ANY, CALIBRATED, Errors, read_errors, shipped_errors
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import Validation, validate
@@ -54,7 +55,7 @@ def runs() -> tuple[Residual, ...]:
 
 @cache
 def gathered() -> Errors:
-    return replace(figures(runs(), shipped_errors()), other_release=other_release(runs()))
+    return figures(runs(), shipped_errors())
 
 
 def with_errors(values: list[float], cells: list[str] | None = None) -> list[Residual]:
@@ -116,14 +117,6 @@ def test_a_release_has_a_group_of_its_own() -> None:
     assert gathered["1.0"] < 0.45
 
 
-def test_what_releases_differ_by() -> None:
-    cells = [str(i // 2) for i in range(40)]
-    made = with_errors([0.1 * (i % 2) for i in range(40)], cells)
-    made = [on(run, "x", "y", str(i % 2)) for i, run in enumerate(made)]
-    assert other_release(made) == pytest.approx(0.1 / 2**0.5)
-    assert other_release(with_errors([0.0, 0.1])) == 0.0
-
-
 def test_errors_that_grow_with_size_are_seen() -> None:
     def run(devices: float, error: float) -> Residual:
         standing = replace(runs()[0].standing, sizes={"devices": devices})
@@ -158,7 +151,8 @@ def test_the_file_is_read_as_it_was_written() -> None:
     assert again.groups.keys() == gathered().groups.keys()
     assert again.reach == pytest.approx(gathered().reach, abs=1e-4)
     assert again.weights == pytest.approx(gathered().weights, abs=1e-4)
-    assert again.other_release > 0.0
+    assert again.unseen == pytest.approx(gathered().unseen, abs=1e-4)
+    assert again.models == gathered().models
 
 
 def test_all_figures_together() -> None:
@@ -175,24 +169,6 @@ def test_rows_are_judged_by_other_figures_without_predicting_them_again() -> Non
     assert (after.coverage().half_width or 0.0) > 0.5
 
 
-def test_a_source_left_out_is_not_among_the_figures() -> None:
-    whole = gathered()
-    rest = without(runs(), "simumax_b200_real_vs_sim", whole)
-    assert ("b200-sxm", "megatron-te-2025", ANY) in whole.groups
-    assert ("b200-sxm", "megatron-te-2025", ANY) not in rest.groups
-    assert rest.unknown_software == whole.unknown_software
-
-
-def test_intervals_hold_for_sources_that_they_have_not_seen() -> None:
-    """All but the six rows of ZeRO-3, which its source calls slow and the model has 50 % off."""
-    left_out = leave_sources_out(runs(), figures(runs(), shipped_errors()))
-    overall = left_out.pop(None)
-    assert (overall.covered or 0.0) >= 0.75
-    for table, one in left_out.items():
-        if one.n >= 5 and table != "megatron_sc21_table2_and_text":
-            assert (one.covered or 0.0) >= 0.6, table
-
-
 def test_a_source_is_judged_by_constants_that_have_not_seen_it() -> None:
     """With the catalog's constants that is its table left out; slower ones move its rows."""
     table = "simumax_b200_real_vs_sim"
@@ -206,7 +182,10 @@ def test_a_source_is_judged_by_constants_that_have_not_seen_it() -> None:
     )
     judge = refitted(runs(), whole)
     same = judge(source, [source], {})
-    assert same == leave_sources_out(runs(), whole)[table]
+    rows = [run for run in runs() if run.table == table]
+    errors = without(whole, [run for run in runs() if run.table != table])
+    inside = sum(covered(errors, run) for run in rows) / len(rows)
+    assert (same.n, same.covered) == (len(rows), pytest.approx(inside))
     slow = Address.parse("device b200-sxm memory_efficiency")
     moved = judge(source, [source], {slow: 0.2})
     assert (moved.error or 0.0) > 2.0 * (same.error or 0.0)

@@ -15,7 +15,7 @@ from parsim.errors import InputError
 from parsim.report.accuracy.accuracy import accuracy_report
 from parsim.report.accuracy.files import accuracy_rows, check_report, write_accuracy
 from parsim.report.picture.scatter import draw_scatter
-from parsim.validation.coverage import Coverage
+from parsim.validation.coverage import Coverage, LeftOut, LevelCoverage
 from parsim.validation.step.assumptions import explain
 from parsim.validation.step.measured_run import read_table
 from parsim.validation.validate import Validation
@@ -176,7 +176,15 @@ def test_a_report_of_own_rows_claims_nothing_of_the_shipped_ones(published: Vali
     assert "](ablation.md)" not in own
     assert "come from\nthe shipped tables, not from these rows." in own
     coverage = Coverage(n=1, covered=1.0, half_width=0.1, error=0.05)
-    shipped = accuracy_report(published, command="x", left_out={None: coverage})
+    level = LevelCoverage(
+        level="model", about="none of its kind", groups=3, mean=0.06, bias=-0.01, coverage=coverage
+    )
+    left_out = LeftOut(tables={None: coverage}, levels=(level,))
+    shipped = accuracy_report(published, command="x", left_out=left_out)
+    cells = "| 3 | 1 | 100.0 % | 10.0 % | 5.0 % | 2.0 | 6.0 % | -1.0 % |"
+    assert f"| model (none of its kind) {cells}" in section(
+        shipped.splitlines(), "What nobody has measured"
+    )
     assert "[fit.md](fit.md)" in shipped
     assert "come from\nthese very rows; `left out` judges" in shipped
 

@@ -42,16 +42,17 @@ GROUPS = (
 )
 ERRORS = Errors(
     groups={(one.device, one.software, one.release): one for one in GROUPS},
-    unknown_device=0.14,
+    unseen={"model": 0.08, "mixture": 0.3, "kind": 0.07, "device": 0.14, "software": 0.12,
+            "release": 0.03},
     unknown_software=0.25,
-    unseen_software=0.12,
-    other_release=0.03,
     reach=0.1,
+    models=frozenset({"48 layers of 6144"}),
     weights={"kernels": 1.0, "host": 2.0, "exchange": 3.0, "skew": 4.0, "quantized": 1.5,
              "pressed": 2.5},
 )  # fmt: skip
 BASE = Standing(device="a100", software="megatron", system="pod", calibrated=False,
-                generic=False, sizes=SIZES, parts=Parts())  # fmt: skip
+                generic=False, sizes=SIZES, parts=Parts(),
+                model="48 layers of 6144")  # fmt: skip
 
 
 def halves(where: Standing, errors: Errors = ERRORS) -> tuple[float, float]:
@@ -77,6 +78,21 @@ def test_a_release_that_was_not() -> None:
     found = replace(BASE, release="2.2")
     assert half(found) == pytest.approx(hypot(0.05, 0.03))
     assert "none of release 2.2" in step_interval(found, 1.0, ERRORS).basis
+
+
+def test_a_model_that_no_run_has() -> None:
+    new = replace(BASE, model="61 layers of 7168")
+    assert half(new) == pytest.approx(hypot(0.05, 0.08))
+    assert half(replace(new, kinds=("experts",))) == pytest.approx(hypot(0.05, 0.3, 0.07))
+    basis = step_interval(new, 1.0, ERRORS).basis
+    assert "none of a model of 61 layers of 7168, which adds 8.0 %" in basis
+
+
+def test_a_kind_of_plan_that_no_run_of_the_group_has() -> None:
+    new = replace(BASE, kinds=("context parallelism", "ZeRO-3"))
+    assert half(new) == pytest.approx(hypot(0.05, 0.07))
+    basis = step_interval(new, 1.0, ERRORS).basis
+    assert "none with context parallelism and ZeRO-3" in basis
 
 
 def test_described_software_without_runs_and_generic_software() -> None:

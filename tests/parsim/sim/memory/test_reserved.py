@@ -29,10 +29,8 @@ GROUP = MemoryGroup(
 )
 ERRORS = Errors(
     groups={},
-    unknown_device=0.0,
+    unseen={},
     unknown_software=0.0,
-    unseen_software=0.0,
-    other_release=0.0,
     reach=0.0,
     memory_reach=0.02,
     memory={("nemo", "none"): GROUP},

@@ -1,0 +1,128 @@
+"""What a new model, device or kind of plan adds to an interval, and that it is then wide enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from parsim.fitting.constants.fit import Values
+from parsim.fitting.constants.influence import LeaveOut
+from parsim.fitting.intervals.figures import figures, residuals_of
+from parsim.fitting.intervals.groups import Residual
+from parsim.fitting.intervals.levels import BLIND, LEVELS, MEDIANS, Novelty, beyond, by, without
+from parsim.sim.confidence.interval import standing_half
+from parsim.sim.confidence.known_errors import UNSEEN, Errors, shipped_errors
+from parsim.validation.step.case import Case
+from parsim.validation.tables import shipped_tables
+from parsim.validation.validate import validate
+
+BY_NAME = {level.name: level for level in LEVELS}
+
+
+class Unmoved(LeaveOut):
+    """Constants that stay, whatever is left out."""
+
+    def __init__(self) -> None:
+        super().__init__(fits=())
+
+    def values(self, cases: Sequence[Case]) -> Values:
+        return {}
+
+
+@cache
+def published() -> tuple[Residual, ...]:
+    tables = [path for path in shipped_tables() if "simumax" in path.stem or "sc21" in path.stem]
+    return tuple(residuals_of(validate(tables)))
+
+
+def made(errors: dict[str, list[float]], kinds: tuple[str, ...] = ()) -> list[Residual]:
+    """Runs with these errors, by the trunk of their model."""
+    run = next(run for run in published() if not run.standing.kinds)
+    return [
+        replace(
+            run,
+            error=error,
+            cell=f"{model} {number}",
+            standing=replace(run.standing, model=model, kinds=kinds),
+        )
+        for model, values in errors.items()
+        for number, error in enumerate(values)
+    ]
+
+
+def figured(runs: Sequence[Residual]) -> tuple[Novelty, Errors]:
+    novelty = Novelty(runs, Unmoved())
+    return novelty, novelty.figures(figures(runs, shipped_errors()))
+
+
+def test_models_that_differ_widen_a_new_one() -> None:
+    near = made({str(model): [0.01, -0.01, 0.012, -0.012] for model in range(6)})
+    apart = made({"a": [0.01, -0.01, 0.012, -0.012], "b": [0.7, 0.71, 0.69, 0.7]})
+    assert figured(near)[1].unseen["model"] < 0.2
+    assert figured(apart)[1].unseen["model"] == pytest.approx(0.7, abs=0.02)
+
+
+def test_a_new_model_is_never_surer_than_rows_that_nobody_had_seen() -> None:
+    runs = made({str(model): [0.01, -0.01, 0.012, -0.012] for model in range(6)})
+    _, errors = figured(runs)
+    new = replace(runs[0].standing, model="another")
+    assert standing_half(new, errors, slower=True) == pytest.approx(
+        MEDIANS * BLIND["model"], rel=0.02
+    )
+    assert standing_half(runs[0].standing, errors, slower=True) < 0.05
+
+
+def test_four_of_five_runs_of_a_left_out_level_lie_inside() -> None:
+    random = np.random.default_rng(3)
+    runs = [
+        replace(run, standing=replace(run.standing, device=f"d{number % 9}"))
+        for number, run in enumerate(made({str(m): list(random.normal(0, 0.1, 40)) for m in "ab"}))
+    ]
+    shifted = {f"d{number}": random.normal(0, 0.3) for number in range(9)}
+    runs = [replace(run, error=run.error + shifted[run.device]) for run in runs]
+    novelty, errors = figured(runs)
+    judged = novelty.judge(BY_NAME["device"], errors)
+    inside = np.mean([abs(row.error) <= row.half for row in judged])
+    assert 0.75 <= inside <= 0.9
+
+
+def test_every_run_of_a_level_is_judged_without_its_group() -> None:
+    runs = list(published())
+    rest = without(shipped_errors(), [run for run in runs if run.device != "b200-sxm"])
+    assert all(key[0] != "b200-sxm" for key in rest.groups)
+    novelty = Novelty(runs, Unmoved())
+    left_out = novelty.left_out(shipped_errors())
+    assert [level.level for level in left_out.levels] == [
+        name
+        for name in BY_NAME
+        if name != "release"  # of which these tables state none
+    ]
+    everything = left_out.tables[None]
+    assert everything.n == len(runs) == sum(c.n for t, c in left_out.tables.items() if t)
+
+
+def test_the_largest_scale_is_left_out_where_there_are_others() -> None:
+    run = made({"a": [0.0]})[0]
+    sized = [
+        replace(run, standing=replace(run.standing, sizes={**run.sizes, "devices": devices}))
+        for devices in (8.0, 16.0, 40.0, 64.0)
+    ]
+    ((_, large),) = beyond(sized).items()
+    assert [each.sizes["devices"] for each in large] == [40.0, 64.0]
+    assert beyond(sized[:1]) == {}
+
+
+def test_a_run_may_be_in_several_groups() -> None:
+    runs = made({"a": [0.0]}, kinds=("ZeRO-3", "8-bit products"))
+    assert len(by(lambda run: run.standing.kinds)(runs)) == 2
+
+
+def test_the_shipped_figures_know_every_level() -> None:
+    errors = shipped_errors()
+    assert set(errors.unseen) == set(UNSEEN)
+    assert errors.unseen["mixture"] > errors.unseen["model"] > 0.05
+    assert "32 layers of 4096" in errors.models
