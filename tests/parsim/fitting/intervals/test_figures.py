@@ -185,7 +185,8 @@ def test_a_source_is_judged_by_constants_that_have_not_seen_it() -> None:
     rows = [run for run in runs() if run.table == table]
     errors = without(whole, [run for run in runs() if run.table != table])
     inside = sum(covered(errors, run) for run in rows) / len(rows)
-    assert (same.n, same.covered) == (len(rows), pytest.approx(inside))
+    assert same.n == len(rows)
+    assert same.covered == pytest.approx(inside)
     slow = Address.parse("device b200-sxm memory_efficiency")
     moved = judge(source, [source], {slow: 0.2})
     assert (moved.error or 0.0) > 2.0 * (same.error or 0.0)
