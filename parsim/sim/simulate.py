@@ -16,7 +16,7 @@ from parsim.sim.drawing.timeline import build_timeline
 from parsim.sim.events.step_run import events_step_time
 from parsim.sim.memory.activation_parts import activation_parts
 from parsim.sim.memory.reserved import reserved_bytes
-from parsim.sim.plan_interval import plan_standings, widest_interval
+from parsim.sim.plan_interval import plan_interval, plan_standings
 from parsim.sim.prediction import Prediction, RankUse
 from parsim.sim.rank_use import node_groups, rank_uses
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
@@ -100,7 +100,7 @@ def _prediction(evaluation: Evaluation) -> Prediction:
     return Prediction(
         plan=plan,
         step_time=seconds,
-        interval=widest_interval(standings, seconds),
+        interval=plan_interval(evaluation, standings),
         standing=standings[0],
         pipeline_time=evaluation.pipeline_time,
         tokens_per_second=plan.global_batch_size * job.model.tokens / seconds,
