@@ -234,7 +234,7 @@ def test_a_prediction_lies_in_its_interval_and_says_what_it_rests_on() -> None:
 @pytest.mark.parametrize("system", ["dgx-a100", "dgx-h100", "dgx-b200"])
 def test_a_generic_stack_is_wider_than_a_described_one(system: str, stack: str) -> None:
     relative = [
-        found.interval.high / found.step_time
+        found.interval.high / found.interval.low
         for found in (simulate(job(system, name), PLAN) for name in (stack, "generic"))
     ]
     assert relative[1] > relative[0]
