@@ -21,6 +21,7 @@ from parsim.planner import search
 from parsim.planner.placements import Speeds, lower_bound, orders, placements, shared_bound
 from parsim.planner.space import enumerate_plans
 from parsim.sim import simulate
+from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.step.replica_classes import DevicesOfRanks
 from tests.parsim.sim.mixed_clusters import (
@@ -77,7 +78,7 @@ def test_the_optimum_is_that_of_brute_force(job: Job) -> None:
     steps = {}
     for plan in all_placed(job, space):
         prediction = simulate(job, plan)
-        if prediction.fits(space.memory_margin):
+        if prediction.fit is Fit.FITS:
             steps[plan] = prediction.step_time
     best = sorted(steps.values())
     ours = [entry.step_time for entry in result.plans]
@@ -192,9 +193,9 @@ def test_small_devices_get_what_they_can_hold() -> None:
     space = replace(SPACE, tp=(2,), pp=(2,), zero_stage=(0,), common=Plan(precision="fp16"))
     best = search(job, space).plans[0]
     assert best.plan.stage_layers is not None
-    assert simulate(job, best.plan).fits(space.memory_margin)
+    assert simulate(job, best.plan).fit is best.fit is Fit.FITS
     even = simulate(job, replace(best.plan, stage_layers=None))
-    assert not even.fits(space.memory_margin)
+    assert even.fit is Fit.TOO_LARGE
 
 
 def test_a_time_limit_gives_the_best_so_far(job: Job) -> None:
