@@ -97,7 +97,7 @@ class _Run:
 
 
 PROVEN = (
-    "proven: no other placement (order of nodes, pp outside or inside of dp, layers and "
+    "proven: no other placement that fits (order of nodes, pp outside or inside of dp, layers and "
     "micro-batches in equal parts, by speed or by memory) is faster, by its bound or by its "
     "step (tier B); then single moves of layers and micro-batches from the best"
 )

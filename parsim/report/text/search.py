@@ -57,7 +57,7 @@ def _lines(result: SearchResult, ties: int, evidence: str) -> Iterator[str]:
     yield (
         f"{counts['enumerated']:,} plans: {counts['illegal']:,} illegal, {placed}"
         f"{counts['out_of_memory']:,} do not fit (more than {usable}), {counts['tight']:,} tight, "
-        f"{counts['evaluated']:,} fit"
+        f"{counts['evaluated']:,} ranked"
     )
     yield from _tight(result)
     yield from _refusals(result)

@@ -200,7 +200,7 @@ def test_search_in_words(cli: Cli) -> None:
     assert [line.split()[0] for line in done.out.splitlines()[:4]] == ["#", "1=", "1=", "1="]
     assert "1= marks 3 plans in one another's 80 % interval" in " ".join(done.out.split())
     assert f"{counts['enumerated']} plans: {counts['illegal']} illegal, 0 do not fit" in done.out
-    assert f"0 tight, {counts['evaluated']} fit" in done.out
+    assert f"0 tight, {counts['evaluated']} ranked" in done.out
 
 
 def test_the_main_job_in_a_small_space(cli: Cli) -> None:

@@ -198,6 +198,24 @@ def test_small_devices_get_what_they_can_hold() -> None:
     assert even.fit is Fit.TOO_LARGE
 
 
+def test_a_tight_placement_that_is_faster_is_told(job: Job) -> None:
+    """The margin is what the fastest placement leaves free, and a little more."""
+    space = replace(SPACE, tp=(1,), pp=(2,), schedule=("1f1b",), memory_margin=0.0)
+    fastest = search(job, space, top=1).plans[0]
+    found = simulate(job, fastest.plan)
+    left = 1.0 - max(found.peak_reserved) / min(usable(job))
+    result = search(job, replace(space, memory_margin=left + 1e-3), top=3)
+    assert {entry.fit for entry in result.plans} == {Fit.FITS}
+    assert result.faster_tight is not None
+    assert result.faster_tight.fit is Fit.TIGHT
+    assert result.faster_tight.step_time <= fastest.step_time * (1.0 + 1e-9)
+    assert result.counts["tight"] > 0
+    nothing = search(job, replace(space, memory_margin=1.0 - 1e-6), top=3)
+    assert {entry.fit for entry in nothing.plans} == {Fit.TIGHT}
+    assert nothing.plans[0].step_time <= fastest.step_time * (1.0 + 1e-9)
+    assert nothing.faster_tight is None
+
+
 def test_a_time_limit_gives_the_best_so_far(job: Job) -> None:
     result = search(job, SPACE, time_limit=0.0)
     assert result.plans

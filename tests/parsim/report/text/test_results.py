@@ -157,7 +157,7 @@ def test_a_search(shown: Shown) -> None:
         "2 tp1 pp2 dp1 mb1 m4 1f1b 750.000 ms 400.000 to 600.000 ms "
         "2,000,000 45.6 % 12.5 % 10.0 GiB",
         "",
-        "12,345 plans: 300 illegal, 40 do not fit (more than 75.0 GiB), 5 tight, 12,000 fit",
+        "12,345 plans: 300 illegal, 40 do not fit (more than 75.0 GiB), 5 tight, 12,000 ranked",
         "margin of 1: 6.2 % of usable memory beside the allocator's reserve; plans that leave less "
         "than theirs free are tight",
         "tight, but 10.0 % faster than 1: tp1 pp2 dp1 mb1 m4 1f1b (450.000 ms, peak 70.0 GiB, "
