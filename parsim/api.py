@@ -61,11 +61,12 @@ def simulate(
 
     if isinstance(scenario, Scenario):
         job, plan = scenario.job, plan or scenario.fixed_plan()
+        margin = scenario.memory_margin
     else:
-        job = scenario
+        job, margin = scenario, None
     if plan is None:
         raise InputError("simulate(job) needs a plan; allowed: a scenario, or a job and a plan")
-    return predict(job, plan, timeline=timeline, tier=tier)
+    return predict(job, plan, timeline=timeline, tier=tier, memory_margin=margin)
 
 
 def search(

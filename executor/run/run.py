@@ -170,7 +170,8 @@ def _write(
     peaks: list[float],
     checked: dict[str, Any] | None,
 ) -> None:
-    predicted = simulate(scenario.job, scenario.fixed_plan(), timeline=True)
+    margin = scenario.memory_margin
+    predicted = simulate(scenario.job, scenario.fixed_plan(), timeline=True, memory_margin=margin)
     spread = Spread.of(steps.seconds)
     document = run_document(scenario, report, predicted, steps, timeline, peaks, checked)
     meta = {
@@ -221,6 +222,8 @@ def run_document(
         "predicted": {
             "step_time_s": predicted.step_time,
             "peak_allocated_bytes": list(predicted.peak_allocated),
+            "memory_fit": predicted.fit.value,
+            **predicted.margin.to_json(),
         },
         "measured": {
             "step_time_s": spread.to_json(),

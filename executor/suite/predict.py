@@ -17,6 +17,7 @@ from parsim.errors import ParsimError
 from parsim.report.writing import write_text
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
+from parsim.sim.confidence.memory_fit import Fit
 from parsim.timelines.timeline import Timeline
 from parsim.units import format_bytes
 
@@ -71,23 +72,26 @@ def now() -> str:
 def _predicted(path: Path) -> Predicted:
     try:
         scenario = load_scenario(path)
-        prediction = simulate(scenario.job, scenario.fixed_plan(), timeline=True)
+        plan, margin = scenario.fixed_plan(), scenario.memory_margin
+        prediction = simulate(scenario.job, plan, timeline=True, memory_margin=margin)
     except ParsimError as error:
         reason = str(error).replace(f"{path.parent.parent}/", "")
         return Predicted(cost=Cost.of(0.0, 0.0), document={"refused": reason}, refused=reason)
-    job, peak = scenario.job, max(prediction.peak_allocated)
+    job = scenario.job
     document = {
         "plan": prediction.plan.label(),
         "model": job.model.name,
         "parameters": job.model.parameters,
         "step_time_s": prediction.step_time,
         "peak_allocated_bytes": list(prediction.peak_allocated),
+        "memory_fit": prediction.fit.value,
         "kinds_s": kinds(quantities(prediction.timeline)),
     }
     refused = ""
-    if peak > job.device.usable_memory:
-        usable = format_bytes(job.device.usable_memory)
-        refused = f"predicted to need {format_bytes(peak)} of the {usable} of a device"
+    if prediction.fit is Fit.TOO_LARGE:
+        peak, usable = max(prediction.peak_allocated), prediction.usable
+        needed = f"{format_bytes(peak)} of the {format_bytes(usable)}"
+        refused = f"predicted to need {needed} of a device"
     cost = Cost.of(job.model.parameters, prediction.step_time)
     return Predicted(cost=cost, document=document, refused=refused)
 

@@ -18,6 +18,7 @@ from parsim.cli.terminal import (
     calibrated,
     load,
     note,
+    note_memory,
     print_json,
     progress,
     show,
@@ -58,6 +59,7 @@ def run(
     **given: Any,  # noqa: ANN401 - one value for each option
 ) -> None:
     """Run a scenario's plan with torch on this machine and compare it with the prediction."""
+    from parsim import api
     from parsim.launch.emit import emit
     from parsim.launch.launch import run_plan
 
@@ -73,6 +75,7 @@ def run(
             raise InputError("--emit prints a script and --json a document; use one of them")
         sys.stdout.write(emit(options.emit, loaded, options))
         return
+    note_memory(api.simulate(loaded, timeline=False))
     with progress("running"):
         document = run_plan(scenario, loaded.fixed_plan().world_size, options)
     if document is None:

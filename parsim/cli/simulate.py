@@ -90,6 +90,7 @@ def simulate(  # noqa: PLR0913  one parameter an option
     from parsim import api
     from parsim.planner.nearest_miss import shortage_message
     from parsim.report.timeline.files import check_own_form, save_own_form
+    from parsim.sim.confidence.memory_fit import Fit
     from parsim.validation.evidence import describe, evidence_of
 
     loaded = load(scenario, overrides, device)
@@ -117,8 +118,8 @@ def simulate(  # noqa: PLR0913  one parameter an option
     if timeline is not None and prediction.timeline is not None:
         save_own_form(prediction.timeline, timeline)
         note(f"timeline written to {timeline}")
-    if not prediction.fits():
-        raise NoFeasiblePlan(shortage_message(loaded.job, plan))
+    if prediction.fit is Fit.TOO_LARGE:
+        raise NoFeasiblePlan(shortage_message(loaded.job, plan, loaded.memory_margin))
 
 
 def _show_more(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from parsim.scenario import Scenario
+    from parsim.sim import Prediction
 
 ScenarioPath = Annotated[Path, typer.Argument(metavar="SCENARIO", help="scenario or plan file")]
 Overrides = Annotated[
@@ -36,6 +37,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 def note(text: str) -> None:
     """Write a line that is no result."""
     sys.stderr.write(f"{text}\n")
+
+
+def note_memory(prediction: Prediction) -> None:
+    """Warn of a plan that is tight or does not fit, where memory is not what was asked for."""
+    from parsim.report.text.prediction import fit_words
+    from parsim.sim.confidence.memory_fit import Fit
+
+    if prediction.fit is not Fit.FITS:
+        note(f"note: memory: {fit_words(prediction)}; see parsim simulate")
 
 
 def print_json(document: Mapping[str, Any]) -> None:

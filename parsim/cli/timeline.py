@@ -14,6 +14,7 @@ from parsim.cli.terminal import (
     Overrides,
     load,
     note,
+    note_memory,
     print_json,
     progress,
     show,
@@ -96,8 +97,7 @@ def _predicted(scenario: Scenario, output: Path) -> tuple[Timeline, float]:
     scenario.fixed_plan()
     check_writable(output)
     prediction = api.simulate(scenario, timeline=True)
-    if not prediction.fits():
-        note("note: this plan does not fit the devices; see parsim simulate")
+    note_memory(prediction)
     if prediction.timeline is None:
         raise RuntimeError("simulate returned no timeline")
     return prediction.timeline, prediction.mfu

@@ -15,7 +15,8 @@ class PlanSpace:
     micro-batches from the global batch. `common` gives the fields that are not searched
     (precision, bucket size, overlap switches, rank order). Where it has a schedule of the user's
     own (`actions`), all plans have that, with its pp, v and num_microbatches. `memory_margin` is
-    the share of the device's memory that a plan must leave free, for fragmentation and context.
+    the share of the device's memory, beside context and allocator's reserve, that a plan must leave
+    free to fit; None: what its predicted peak may be wrong by.
     """
 
     global_batch_size: int
@@ -29,5 +30,5 @@ class PlanSpace:
     zero_stage: tuple[int, ...] = (0, 1, 2, 3)
     recompute: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
     sequence_parallel: tuple[bool, ...] = (False, True)
-    memory_margin: float = 0.05
+    memory_margin: float | None = None
     common: Plan = field(default_factory=Plan)

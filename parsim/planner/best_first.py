@@ -29,8 +29,9 @@ from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.planner.candidates import ROUNDING, Candidate, Candidates
 from parsim.planner.nearest_miss import nearest_miss_message
 from parsim.planner.placements import Speeds
-from parsim.planner.result import Progress, SearchResult, ranked_plans
+from parsim.planner.result import Progress, SearchResult, shown
 from parsim.planner.space import Enumeration
+from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.step.replica_classes import DevicesOfRanks
 
 
@@ -55,18 +56,24 @@ def search_mixed(
     work = Candidates(job, space, table)
     limit = np.inf if time_limit is None else begin + time_limit
     ran = _best_first(work, top, limit, progress)
-    if not ran.best:
-        raise NoFeasiblePlan(_nothing_fits(work, ran))
-    refined = [] if ran.stopped else _refined(work, ran.best[0])
+    refined = _refined(work, ran.best[0]) if ran.best and not ran.stopped else []
     ranked = sorted([*ran.best, *refined], key=_rank)[:top]
+    tight = [] if ran.stopped else _tight(work, ran, ranked, top)
+    if not ranked and not tight:
+        raise NoFeasiblePlan(_nothing_fits(work, ran))
+    plans = [candidate.evaluated for candidate in ranked or tight]
+    first = tight[0].evaluated if ranked and tight else None
+    best, faster_tight = shown(job, plans, first)
     so_far = f"{ran.stopped} after {ran.evaluated:,} priced placements: best so far"
     return SearchResult(
-        plans=ranked_plans(job, [candidate.evaluated for candidate in ranked]),
+        plans=best,
+        faster_tight=faster_tight,
         counts={
             "enumerated": listed.enumerated,
             "illegal": listed.illegal,
             "placed": ran.placed,
             "out_of_memory": ran.too_large,
+            "tight": len(ran.tight),
             "evaluated": ran.evaluated,
         },
         illegal_reasons=listed.reasons,
@@ -81,6 +88,7 @@ class _Run:
     """How far a search went: the best so far, fastest first, and what happened to the others."""
 
     best: list[Candidate] = field(default_factory=list)
+    tight: list[Candidate] = field(default_factory=list)
     nearest: Candidate | None = None
     placed: int = 0
     too_large: int = 0
@@ -89,7 +97,7 @@ class _Run:
 
 
 PROVEN = (
-    "proven: no other placement (order of nodes, pp outside or inside of dp, layers and "
+    "proven: no other placement that fits (order of nodes, pp outside or inside of dp, layers and "
     "micro-batches in equal parts, by speed or by memory) is faster, by its bound or by its "
     "step (tier B); then single moves of layers and micro-batches from the best"
 )
@@ -135,13 +143,31 @@ def _best_first(work: Candidates, top: int, limit: float, progress: Progress | N
 
 
 def _noted(ran: _Run, placed: list[Candidate]) -> list[Candidate]:
-    """The candidates that fit; the others are counted."""
-    fitting = [candidate for candidate in placed if candidate.fits]
+    """The candidates that fit; tight ones are kept for later, the others counted."""
+    fitting = [candidate for candidate in placed if candidate.fit is Fit.FITS]
+    tight = [candidate for candidate in placed if candidate.fit is Fit.TIGHT]
+    ran.tight += tight
     ran.placed += len(placed)
-    ran.too_large += len(placed) - len(fitting)
+    ran.too_large += len(placed) - len(fitting) - len(tight)
     known = [ran.nearest] if ran.nearest else []
     ran.nearest = min([*known, *placed], key=lambda candidate: candidate.peak, default=None)
     return fitting
+
+
+def _tight(work: Candidates, ran: _Run, ranked: list[Candidate], top: int) -> list[Candidate]:
+    """The fastest tight placements: one that is faster than the best, or the best where none fits.
+
+    Only placements that a better bound brought up are among them, as among those that fit.
+    """
+    below, count = (ranked[0].step, 1) if ranked else (np.inf, top)
+    best: list[Candidate] = []
+    for candidate in sorted(ran.tight, key=lambda candidate: candidate.bound):
+        if candidate.bound >= (best[-1].step if len(best) == count else below):
+            break
+        work.run(candidate)
+        if candidate.step < below:
+            best = sorted([*best, candidate], key=_rank)[:count]
+    return best
 
 
 def _nothing_fits(work: Candidates, ran: _Run) -> str:
@@ -166,7 +192,7 @@ def _refined(work: Candidates, best: Candidate) -> list[Candidate]:
         ]
         work.weigh(near)
         for candidate in near:
-            if candidate.fits and candidate.bound < best.step:
+            if candidate.fit is Fit.FITS and candidate.bound < best.step:
                 work.run(candidate)
         faster = min(near, key=lambda candidate: candidate.step, default=best)
         if faster.step >= best.step * (1.0 - ROUNDING):

@@ -17,6 +17,7 @@ from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.planner.placements import Speeds, lower_bound, orders, placements, shared_bound
 from parsim.planner.result import EvaluatedPlan
 from parsim.schedule import build_schedule
+from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_shares, worst
 from parsim.sim.memory.eager_peaks import peak_memory
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.step.class_costs import groups_in
@@ -37,8 +38,9 @@ class Candidate:
     plan: Plan
     row: int
     devices: DevicesOfRanks
+    margin: float = 0.0
     peak: float = 0.0
-    fits: bool = False
+    fit: Fit = Fit.TOO_LARGE
     bound: float = 0.0
     step: float = np.inf
     bubble: float = 0.0
@@ -46,7 +48,14 @@ class Candidate:
     @property
     def evaluated(self) -> EvaluatedPlan:
         """The plan with the numbers of its exact step."""
-        return EvaluatedPlan(self.plan, self.step, self.bubble, self.peak)
+        return EvaluatedPlan(
+            plan=self.plan,
+            step_time=self.step,
+            bubble_fraction=self.bubble,
+            peak_allocated=self.peak,
+            fit=self.fit,
+            margin=self.margin,
+        )
 
 
 class Candidates:
@@ -60,8 +69,8 @@ class Candidates:
         doublings = max(float(np.log2(job.cluster.num_devices / 8.0)), 0.0)
         straggler = max(system.straggler for system in systems)
         self.growth = (1.0 + straggler * doublings) * (1.0 - ROUNDING)
-        usable = [system.device.usable_memory for system in systems]
-        self.usable = np.array(usable) * (1.0 - space.memory_margin)
+        self.usable = np.array([system.device.usable_memory for system in systems])
+        self.margin = margin_shares(job, table, space.memory_margin)
 
     def bounds(self) -> Array:
         """Lower bound of every plan's step, whatever its placement, seconds."""
@@ -87,7 +96,7 @@ class Candidates:
 
     def candidate(self, plan: Plan, row: int, speeds: Speeds, devices: DevicesOfRanks) -> Candidate:
         """One placement with its bound."""
-        placed = Candidate(plan=plan, row=row, devices=devices)
+        placed = Candidate(plan=plan, row=row, devices=devices, margin=float(self.margin[row]))
         placed.bound = lower_bound(plan, self.job.model, speeds, devices) * self.growth
         return placed
 
@@ -100,7 +109,7 @@ class Candidates:
                 key = (plan.schedule, plan.pp, count, plan.v, plan.stage_layers)
                 alike_rows.setdefault(key, {}).setdefault(candidate.row, []).append(candidate)
         for candidate in candidates:
-            candidate.fits = True
+            candidate.fit = Fit.FITS
         for alike, rows in alike_rows.items():
             self._weigh(alike[2], rows)
 
@@ -126,12 +135,15 @@ class Candidates:
                 self._weighed(candidate, peaks[:, column], count)
 
     def _weighed(self, candidate: Candidate, peak: Array, count: int) -> None:
-        """Whether each rank of the replicas with so many micro-batches fits its devices."""
+        """How ranks of the replicas with so many micro-batches fit their devices, at the worst."""
         kinds = candidate.devices.groups[:, candidate.devices.microbatches == count]
         candidate.peak = max(candidate.peak, float(peak.max()))
         for group in groups_in(candidate.devices.world):
             on_group = (kinds >> group & 1).any(axis=1)
-            candidate.fits = candidate.fits and bool((peak[on_group] <= self.usable[group]).all())
+            if on_group.any():
+                largest, usable = float(peak[on_group].max()), float(self.usable[group])
+                here = fit_of(self.job.software, largest, usable, candidate.margin)
+                candidate.fit = worst((candidate.fit, here))
 
     def run(self, candidate: Candidate) -> None:
         """The exact step of a candidate."""

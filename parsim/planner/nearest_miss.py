@@ -9,46 +9,47 @@ from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.plan import Plan, Recompute
 from parsim.sim import simulate
+from parsim.sim.confidence.memory_fit import Fit
+from parsim.sim.prediction import Prediction
 from parsim.units import format_bytes
 
 
-def shortage_message(job: Job, plan: Plan, margin: float = 0.0) -> str:
+def shortage_message(job: Job, plan: Plan, margin: float | None = None) -> str:
     """Explain a plan that does not fit the devices.
 
-    `margin` is the share of the device's memory that must stay free.
+    `margin` is the share of memory that must stay free for a change to fit, where one is stated.
     """
     return f"this plan does not fit: {plan.label()} {shortage(job, plan, margin)}"
 
 
-def nearest_miss_message(job: Job, plan: Plan, margin: float) -> str:
+def nearest_miss_message(job: Job, plan: Plan, margin: float | None) -> str:
     """Explain a search that found nothing by the plan that comes nearest."""
     return f"nothing fits: the nearest plan, {plan.label()}, {shortage(job, plan, margin)}"
 
 
-def shortage(job: Job, plan: Plan, margin: float) -> str:
+def shortage(job: Job, plan: Plan, margin: float | None) -> str:
     """By how much a plan is too large, on which rank, why, and the least change that fits."""
     prediction = simulate(job, plan)
-    rank, limit = prediction.worst_rank, prediction.usable * (1.0 - margin)
+    rank, usable = prediction.worst_rank, prediction.usable
     use = prediction.fullest_rank if prediction.rank_uses else None
     need = use.peak_allocated if use else prediction.peak_allocated[rank]
     device = f"{'+'.join(use.devices)} of nodes {'+'.join(use.groups)}" if use else job.device.id
     largest = max(prediction.memory, key=lambda name: prediction.memory[name])
-    reserve = f" less {100 * margin:.0f} % margin" if margin else ""
     return (
         f"needs {format_bytes(need)} on pipeline rank {rank}, "
-        f"{format_bytes(need - limit)} more than {format_bytes(limit)} "
-        f"({device}{reserve}); most of it is {largest}, "
-        f"{format_bytes(prediction.memory[largest])}; {_advice(job, plan, margin)}"
+        f"{format_bytes(need - usable)} more than {format_bytes(usable)} ({device}); "
+        f"most of it is {largest}, {format_bytes(prediction.memory[largest])}; "
+        f"{_advice(job, plan, margin)}"
     )
 
 
-def _advice(job: Job, plan: Plan, margin: float) -> str:
+def _advice(job: Job, plan: Plan, margin: float | None) -> str:
     """Least change: the fastest plan that fits among single changes, then among pairs."""
     for changes in (_single(plan), _pairs(plan)):
         working = [
             (prediction.step_time, text)
             for text, other in changes
-            if illegal(job, other) is None and (prediction := simulate(job, other)).fits(margin)
+            if illegal(job, other) is None and (prediction := _fitting(job, other, margin))
         ]
         if working:
             step, text = min(working)
@@ -57,7 +58,13 @@ def _advice(job: Job, plan: Plan, margin: float) -> str:
     return more or "no single or double change of recompute, sharding, micro-batch or degrees fits"
 
 
-def _more_devices(job: Job, plan: Plan, margin: float) -> str | None:
+def _fitting(job: Job, plan: Plan, margin: float | None) -> Prediction | None:
+    """The prediction of a plan that fits, None for one that is tight or does not."""
+    prediction = simulate(job, plan, memory_margin=margin)
+    return prediction if prediction.fit is Fit.FITS else None
+
+
+def _more_devices(job: Job, plan: Plan, margin: float | None) -> str | None:
     """Shard over more devices until it fits; None where that does not help."""
     for factor in (2, 4, 8, 16, 32, 64):
         cluster = replace(job.cluster, num_nodes=job.cluster.num_nodes * factor)
@@ -72,7 +79,7 @@ def _more_devices(job: Job, plan: Plan, margin: float) -> str | None:
         )
         if bigger.system.network is None or illegal(bigger, shard):
             continue
-        if simulate(bigger, shard).fits(margin):
+        if _fitting(bigger, shard, margin):
             return (
                 f"least change that fits: {cluster.num_nodes} nodes with dp={shard.dp} and "
                 f"zero_stage=3 and recompute=full (global batch {shard.global_batch_size})"

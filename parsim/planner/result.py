@@ -10,6 +10,7 @@ from parsim.cost.job import Job
 from parsim.plan import Plan
 from parsim.results import Result
 from parsim.sim.confidence.interval import Interval
+from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.plan_interval import plan_interval
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.utilisation import mean_peak_flops
@@ -21,12 +22,17 @@ SCHEMA_VERSION = 1
 
 
 class EvaluatedPlan(NamedTuple):
-    """A plan that fits, its step in seconds, its bubble, and its highest peak in bytes."""
+    """A plan that fits or is tight: its step in seconds, bubble, and highest peak in bytes.
+
+    `margin` is the share of memory that it had to leave free to fit.
+    """
 
     plan: Plan
     step_time: float
     bubble_fraction: float
     peak_allocated: float
+    fit: Fit
+    margin: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +40,8 @@ class Ranked:
     """One plan of the result, seconds and bytes.
 
     `tied` says that this plan and the best one lie in one another's interval: published runs do
-    not tell which of the two is faster.
+    not tell which of the two is faster. `fit` is one word for all its devices, `margin` the share
+    of memory that it must leave free to fit.
     """
 
     plan: Plan
@@ -45,6 +52,8 @@ class Ranked:
     mfu: float
     bubble_fraction: float
     peak_allocated: float
+    fit: Fit
+    margin: float
 
     def to_json(self) -> dict[str, Any]:
         """Plain data with units in the names."""
@@ -58,6 +67,8 @@ class Ranked:
             "mfu": self.mfu,
             "bubble_fraction": self.bubble_fraction,
             "peak_allocated_bytes": self.peak_allocated,
+            "memory_fit": self.fit.value,
+            "memory_margin": self.margin,
         }
 
     def record(self) -> dict[str, Any]:
@@ -73,7 +84,9 @@ class SearchResult(Result):
     """The best plans first, and what happened to the others.
 
     `illegal_reasons` maps the rule that a plan breaks first, in words, to how many plans break it.
-    `limits` are the bytes that a plan may take on each kind of device.
+    `limits` are the usable bytes of each kind of device; in `counts`, plans whose peak is above are
+    `out_of_memory`, and those that do not leave their margin free are `tight`. Where no plan fits,
+    `plans` are tight ones; else `faster_tight` is the fastest tight one, if faster than the first.
     """
 
     plans: tuple[Ranked, ...]
@@ -82,6 +95,7 @@ class SearchResult(Result):
     optimality: str
     seconds: float
     limits: tuple[float, ...] = ()
+    faster_tight: Ranked | None = None
 
     @property
     def headline(self) -> str:
@@ -100,6 +114,8 @@ class SearchResult(Result):
             "counts": dict(self.counts),
             "illegal_reasons": dict(self.illegal_reasons),
             "optimality": self.optimality,
+            "usable_memory_bytes": list(self.limits),
+            "faster_tight_plan": self.faster_tight and self.faster_tight.to_json(),
         }
 
     def records(self) -> list[dict[str, Any]]:
@@ -120,6 +136,21 @@ def ranked_plans(job: Job, best: Sequence[EvaluatedPlan]) -> tuple[Ranked, ...]:
     )
 
 
+class Shown(NamedTuple):
+    """The plans of a result, and the fastest tight one where it is faster than those that fit."""
+
+    plans: tuple[Ranked, ...]
+    faster_tight: Ranked | None
+
+
+def shown(job: Job, best: Sequence[EvaluatedPlan], tight: EvaluatedPlan | None) -> Shown:
+    """Rank plans, and beside them the fastest tight one if the first of them is slower."""
+    if tight is None or tight.step_time >= best[0].step_time:
+        return Shown(ranked_plans(job, best), None)
+    *plans, faster = ranked_plans(job, [*best, tight])
+    return Shown(tuple(plans), faster)
+
+
 def _ranked(job: Job, evaluated: EvaluatedPlan, interval: Interval, tied: bool) -> Ranked:
     plan, step = evaluated.plan, evaluated.step_time
     flops = job.model.step_flops(plan.global_batch_size)
@@ -132,4 +163,6 @@ def _ranked(job: Job, evaluated: EvaluatedPlan, interval: Interval, tied: bool) 
         mfu=flops / (step * mean_peak_flops(job, plan) * plan.world_size),
         bubble_fraction=evaluated.bubble_fraction,
         peak_allocated=evaluated.peak_allocated,
+        fit=evaluated.fit,
+        margin=evaluated.margin,
     )

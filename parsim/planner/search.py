@@ -15,9 +15,10 @@ from parsim.errors import NoFeasiblePlan
 from parsim.plan import PlanSpace, PlanTable
 from parsim.planner.best_first import search_mixed
 from parsim.planner.nearest_miss import nearest_miss_message
-from parsim.planner.result import EvaluatedPlan, Progress, Ranked, SearchResult, ranked_plans
+from parsim.planner.result import EvaluatedPlan, Progress, Ranked, SearchResult, shown
 from parsim.planner.space import check_space, enumerate_plans, nothing_legal
 from parsim.schedule import V_SHAPED, build_schedule
+from parsim.sim.confidence.memory_fit import Fit, has_room, margin_shares
 from parsim.sim.memory.eager_peaks import least_peak, peak_memory
 from parsim.sim.recurrence.evaluate import bubble_fraction, pipeline
 from parsim.sim.recurrence.shapes import shapes
@@ -32,17 +33,54 @@ EXHAUSTIVE = "exhaustive: every legal plan of the space was evaluated (tier B)"
 
 @dataclass(slots=True)
 class _Columns:
-    """What is known of each plan of a table; infinite time where it does not fit."""
+    """What is known of each plan of a table; infinite time where it does not fit.
 
+    `usable` are the bytes of a device beside its context, `margin` is the share of them that a plan
+    must leave free, and `roomy` says which do: the others with a time are tight.
+    """
+
+    usable: float
+    margin: Array
     step: Array
     bubble: Array
     peak: Array
     seen: Flags
+    roomy: Flags
+
+    @classmethod
+    def unseen(cls, usable: float, margin: Array) -> _Columns:
+        """Columns of which nothing but the margins is known yet."""
+        rows = len(margin)
+        return cls(
+            usable=usable,
+            margin=margin,
+            step=np.full(rows, np.inf),
+            bubble=np.full(rows, np.nan),
+            peak=np.full(rows, np.nan),
+            seen=np.zeros(rows, dtype=bool),
+            roomy=np.zeros(rows, dtype=bool),
+        )
+
+    @property
+    def holds(self) -> Flags:
+        """Which plans fit or are tight."""
+        return np.isfinite(self.step)
 
     def plan(self, table: PlanTable, row: int) -> EvaluatedPlan:
-        """The plan of a row with its numbers."""
-        step, bubble, peak = self.step[row], self.bubble[row], self.peak[row]
-        return EvaluatedPlan(table.plan(row), float(step), float(bubble), float(peak))
+        """The plan of a row, which fits or is tight, with its numbers."""
+        return EvaluatedPlan(
+            plan=table.plan(row),
+            step_time=float(self.step[row]),
+            bubble_fraction=float(self.bubble[row]),
+            peak_allocated=float(self.peak[row]),
+            fit=Fit.FITS if self.roomy[row] else Fit.TIGHT,
+            margin=float(self.margin[row]),
+        )
+
+    def fastest(self, table: PlanTable, among: Flags, top: int) -> list[EvaluatedPlan]:
+        """The fastest plans among some, at equal times those with the lowest peak first."""
+        order = np.lexsort((self.peak, np.where(among, self.step, np.inf)))
+        return [self.plan(table, row) for row in order[: min(top, int(among.sum()))].tolist()]
 
 
 def search(
@@ -73,58 +111,55 @@ def search(
         raise NoFeasiblePlan(nothing_legal(listed))
     if job.mixed:
         return search_mixed(job, space, listed, listed.table, top, progress, time_limit, begin)
-    capacity = job.device.usable_memory * (1.0 - space.memory_margin)
-    columns, stopped = _evaluate_all(job, listed.table, capacity, progress, time_limit, begin)
-    fits = np.isfinite(columns.step)
-    if not fits.any() and stopped is not None:
+    margin = margin_shares(job, listed.table, space.memory_margin)
+    columns = _Columns.unseen(job.device.usable_memory, margin)
+    stopped = _evaluate_all(job, listed.table, columns, progress, time_limit, begin)
+    holds, roomy = columns.holds, columns.roomy
+    if not holds.any() and stopped is not None:
         raise NoFeasiblePlan(
             f"{stopped}, and none of those fits the devices; give it more time, or a smaller space"
         )
-    if not fits.any():
-        best = int(np.argmin(np.where(columns.seen, columns.peak, np.inf)))
-        nearest = listed.table.plan(best)
+    if not holds.any():
+        nearest = listed.table.plan(int(np.argmin(np.where(columns.seen, columns.peak, np.inf))))
         raise NoFeasiblePlan(nearest_miss_message(job, nearest, space.memory_margin))
-    evaluated = int(fits.sum())
-    order = np.lexsort((columns.peak, columns.step))[: min(top, evaluated)]
+    best = columns.fastest(listed.table, roomy if roomy.any() else holds, top)
+    tight = columns.fastest(listed.table, holds & ~roomy, 1)
+    plans, faster_tight = shown(job, best, tight[0] if tight and roomy.any() else None)
     return SearchResult(
-        plans=ranked_plans(job, [columns.plan(listed.table, row) for row in order.tolist()]),
+        plans=plans,
+        faster_tight=faster_tight,
         counts={
             "enumerated": listed.enumerated,
             "illegal": listed.illegal,
-            "out_of_memory": int((columns.seen & ~fits).sum()),
-            "evaluated": evaluated,
+            "out_of_memory": int((columns.seen & ~holds).sum()),
+            "tight": int((holds & ~roomy).sum()),
+            "evaluated": int(roomy.sum()),
         },
         illegal_reasons=listed.reasons,
         optimality=EXHAUSTIVE if stopped is None else f"{stopped}: best so far",
         seconds=time.perf_counter() - begin,
-        limits=(capacity,),
+        limits=(columns.usable,),
     )
 
 
 def _evaluate_all(
     job: Job,
     table: PlanTable,
-    capacity: float,
+    columns: _Columns,
     progress: Progress | None,
     time_limit: float | None,
     begin: float,
-) -> tuple[_Columns, str | None]:
+) -> str | None:
     """Fill the result columns shape by shape; Ctrl-C and the time limit keep what is done.
 
-    Beside them why it stopped and after how much, None where all is done.
+    Returns why it stopped and after how much, None where all is done.
     """
     rows = len(table)
-    columns = _Columns(
-        step=np.full(rows, np.inf),
-        bubble=np.full(rows, np.nan),
-        peak=np.full(rows, np.nan),
-        seen=np.zeros(rows, dtype=bool),
-    )
     layers = LayerTable.of(job, table)
     done, stopped = 0, None
     try:
         for shape, chosen in shapes(table):
-            _evaluate_shape(job, table, layers, shape, chosen, capacity, columns)
+            _evaluate_shape(job, table, layers, shape, chosen, columns)
             columns.seen[chosen] = True
             done += len(chosen)
             if progress:
@@ -138,7 +173,7 @@ def _evaluate_all(
     if stopped is not None:
         share = 100.0 * float(columns.seen.mean())
         stopped = f"{stopped} after {share:.0f} % of the legal plans"
-    return columns, stopped
+    return stopped
 
 
 def _evaluate_shape(
@@ -147,7 +182,6 @@ def _evaluate_shape(
     layers: LayerTable,
     shape: tuple[str, int, int, int],
     chosen: Index,
-    capacity: float,
     columns: _Columns,
 ) -> None:
     """Memory first; only plans that fit run through the schedule."""
@@ -157,7 +191,7 @@ def _evaluate_shape(
     columns.peak[chosen] = least = least_peak(job, plans, known, costs).max(axis=0)
     actions = table.common.actions
     looped = actions is None and name not in V_SHAPED  # the bound is for stage s on rank s % pp
-    if looped and (least > capacity).all():
+    if looped and (least > columns.usable).all():
         return
     schedule = build_schedule(
         name,
@@ -170,10 +204,12 @@ def _evaluate_shape(
     costs = on_schedule(job, plans, known, costs, schedule)
     peak = peak_memory(job, plans, known, costs, schedule).peak.max(axis=0)
     columns.peak[chosen] = peak
-    fits = np.flatnonzero(peak <= capacity)
-    if not len(fits):
+    holds = np.flatnonzero(peak <= columns.usable)
+    if not len(holds):
         return
-    kept, graph = costs.take(fits), compile_repeated(schedule)
+    kept, graph = costs.take(holds), compile_repeated(schedule)
     result = pipeline(graph, kept)
-    columns.step[chosen[fits]] = step_end(graph, kept, result).step_time
-    columns.bubble[chosen[fits]] = bubble_fraction(graph, kept, result)
+    rows, room = chosen[holds], columns.margin[chosen[holds]]
+    columns.roomy[rows] = has_room(job.software, peak[holds], columns.usable, room)
+    columns.step[rows] = step_end(graph, kept, result).step_time
+    columns.bubble[rows] = bubble_fraction(graph, kept, result)

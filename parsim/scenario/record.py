@@ -87,6 +87,11 @@ class Scenario(Result):
         moved = cluster.placement is not None and not cluster.groups  # there it says the kinds
         return bool(cluster.failed or moved or self.background.streams)
 
+    @property
+    def memory_margin(self) -> float | None:
+        """The share of memory that the file wants free for a plan to fit; None: it states none."""
+        return None if self.space is None else self.space.memory_margin
+
     def fixed_plan(self) -> Plan:
         """The plan of the file.
 

@@ -43,8 +43,9 @@ _Record = TransformerSpec | IntraNode | Network | Plan
 def scenario_text(scenario: Scenario, plan: Plan) -> str:
     """The YAML of the scenario with `plan` as its plan block.
 
-    Reading it gives an equal model, cluster, software and plan. A space of plans is left out: the
-    file is about one plan. A schedule of the user's own is named by its absolute path.
+    Reading it gives an equal model, cluster, software and plan. A space of plans is left out, but
+    for a stated memory margin: the file is about one plan. A schedule of the user's own is named by
+    its absolute path.
     """
     from ruamel.yaml import YAML
 
@@ -58,6 +59,7 @@ def scenario_text(scenario: Scenario, plan: Plan) -> str:
             "precision": plan.precision,
         },
         "plan": _plan(plan),
+        **_margin(scenario),
         **_jitter(scenario.jitter),
         **_background(scenario.background),
     }
@@ -125,6 +127,12 @@ def _plan(plan: Plan) -> dict[str, Any]:
     if values.pop("actions") is not None:
         values["schedule"] = str(Path(plan.schedule).resolve())
     return {key: value for key, value in values.items() if value is not None}
+
+
+def _margin(scenario: Scenario) -> dict[str, Any]:
+    """The memory that the file wants free: the plan then fits by what it was chosen by."""
+    stated = scenario.memory_margin
+    return {} if stated is None else {"search": {"memory_margin": stated}}
 
 
 def _background(background: Background) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from parsim.plan import Plan
 from parsim.results import Result
 from parsim.sim.confidence.interval import COVERAGE, Interval
 from parsim.sim.confidence.known_errors import Standing
+from parsim.sim.confidence.memory_fit import Fit, Margin
 from parsim.sim.memory.reserved import PRESSED
 from parsim.timelines.timeline import Timeline
 from parsim.units import format_bytes, format_seconds
@@ -68,7 +69,8 @@ class Prediction(Result):
     `peak_reserved`, what the allocator takes for it, and `memory_by_rank`, its parts; `memory` are
     those of the rank with the highest peak, and `activations` the parts of its activations.
     `peak_interval` holds the highest peak in 80 % of cases, by `memory_evidence`, in words
-    `memory_basis`. `context` is what the driver keeps beside, `capacity` the device's memory.
+    `memory_basis`. `context` is what the driver keeps beside, `capacity` the device's memory; `fit`
+    says whether every rank's peak fits its devices with that `margin`.
     `notes` say where device or system constants come from the catalog alone.
 
     On a mixed cluster `rank_uses` has what each kind of device does, entries per pipeline rank are
@@ -99,6 +101,8 @@ class Prediction(Result):
     memory_basis: str
     context: float
     capacity: float
+    fit: Fit
+    margin: Margin
     notes: tuple[str, ...]
     timeline: Timeline | None = None
     rank_uses: tuple[RankUse, ...] = ()
@@ -107,11 +111,10 @@ class Prediction(Result):
     def headline(self) -> str:
         """Step time with its interval, utilisation and memory."""
         low, high = format_seconds(self.interval.low), format_seconds(self.interval.high)
-        fits = "" if self.fits() else ", does NOT fit"
         return (
             f"{self.plan.label()}: {format_seconds(self.step_time)} (80 % {low} to {high}), "
             f"MFU {100 * self.mfu:.1f} %, bubble {100 * self.bubble_fraction:.1f} %, "
-            f"{format_bytes(max(self.peak_allocated))} of {format_bytes(self.usable)}{fits}"
+            f"{format_bytes(max(self.peak_allocated))} of {format_bytes(self.usable)}: {self.fit}"
         )
 
     @property
@@ -130,12 +133,6 @@ class Prediction(Result):
     def usable(self) -> float:
         """Memory of the device, the fullest one, that is left for training, bytes."""
         return self.capacity - self.context
-
-    def fits(self, margin: float = 0.0) -> bool:
-        """Whether every rank's peak is within its device's memory less a share of it."""
-        if self.rank_uses:
-            return all(use.peak_allocated <= use.usable * (1.0 - margin) for use in self.rank_uses)
-        return max(self.peak_allocated) <= self.usable * (1.0 - margin)
 
     @property
     def memory_notes(self) -> tuple[str, ...]:
@@ -174,6 +171,9 @@ class Prediction(Result):
             "peak_reserved_bytes": list(self.peak_reserved),
             "context_bytes": self.context,
             "device_memory_bytes": self.capacity,
+            "usable_memory_bytes": self.usable,
+            "memory_fit": self.fit.value,
+            **self.margin.to_json(),
             "breakdown_s": dict(self.breakdown),
             "memory_bytes": dict(self.memory),
             "memory_by_rank_bytes": [dict(parts) for parts in self.memory_by_rank],
@@ -192,7 +192,7 @@ class Prediction(Result):
                 "step_time_low_s": self.interval.low,
                 "step_time_high_s": self.interval.high,
                 "highest_peak_allocated_bytes": max(self.peak_allocated),
-                "fits": self.fits(),
+                "memory_fit": self.fit.value,
                 **{f"{name}_s": seconds for name, seconds in self.breakdown.items()},
             }
         ]

@@ -10,6 +10,7 @@ from parsim.cost.coverage import coverage_notes
 from parsim.cost.job import Job
 from parsim.cost.legal import check_legal
 from parsim.plan import Plan
+from parsim.sim.confidence.memory_fit import fit_of, margin_of, worst
 from parsim.sim.confidence.memory_spread import memory_spread
 from parsim.sim.drawing.spans import device_span
 from parsim.sim.drawing.timeline import build_timeline
@@ -36,7 +37,12 @@ UNMEASURED = (
 
 
 def simulate(
-    job: Job, plan: Plan, *, timeline: bool = False, tier: Tier = "evaluate"
+    job: Job,
+    plan: Plan,
+    *,
+    timeline: bool = False,
+    tier: Tier = "evaluate",
+    memory_margin: float | None = None,
 ) -> Prediction:
     """Predict step time, bubble, memory and utilisation of one plan.
 
@@ -46,6 +52,8 @@ def simulate(
         timeline: also build the timeline (times of every action, memory curves, critical path).
         tier: "evaluate" is the max-plus recurrence; "events" also runs the step in simpy and
             refuses to answer where the two differ.
+        memory_margin: share of the usable memory that must stay free for the plan to fit; None:
+            what the predicted peak may be wrong by.
 
     Raises:
         PlanError: the plan is not legal.
@@ -57,7 +65,7 @@ def simulate(
     if tier == "events":
         _check_tiers(evaluation)
     drawn = build_timeline(evaluation) if timeline else None
-    return replace(_prediction(evaluation), timeline=drawn)
+    return replace(_prediction(evaluation, memory_margin), timeline=drawn)
 
 
 def guard(evaluation: Evaluation) -> None:
@@ -84,7 +92,7 @@ class _FullestRank:
     device: Device
 
 
-def _prediction(evaluation: Evaluation) -> Prediction:
+def _prediction(evaluation: Evaluation, memory_margin: float | None) -> Prediction:
     """Put all together, with what follows: throughput, utilisation, their intervals."""
     step, seconds, bubble = evaluation.step, evaluation.step_time, evaluation.bubble_fraction
     job, plan, uses = step.job, step.plan, rank_uses(evaluation)
@@ -92,6 +100,8 @@ def _prediction(evaluation: Evaluation) -> Prediction:
     memory, parts = evaluation.memory_of(fullest.number), breakdown(evaluation)
     standings = plan_standings(evaluation, parts)
     spread = memory_spread(job.software, plan.recompute, standings[0].sizes)
+    margin = margin_of(job, plan, memory_margin)
+    words = (fit_of(job.software, use.peak_allocated, use.usable, margin.share) for use in uses)
     highest = evaluation.peak.max(axis=1)
     model_flops = float(job.model.step_flops(plan.global_batch_size))
     peak_flops = mean_peak_flops(job, plan)
@@ -121,6 +131,8 @@ def _prediction(evaluation: Evaluation) -> Prediction:
         memory_basis=spread.basis,
         context=fullest.device.context_memory,
         capacity=fullest.device.memory,
+        fit=worst(words),
+        margin=margin,
         notes=_notes(evaluation),
         rank_uses=uses if has_classes(step) else (),
     )

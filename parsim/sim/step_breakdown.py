@@ -15,8 +15,9 @@ from parsim.sim.recurrence.evaluate import Evaluation
 def breakdown(evaluation: Evaluation) -> dict[str, float]:
     """Parts of the step that sum to `step_time`, mean over ranks of all replicas, seconds.
 
-    forward, backward and recompute are kernels; exposed_communication is tensor-parallel and
-    sharding traffic inside actions that nothing hides; bubble is idle time of the pipeline phase
+    forward, backward and recompute are kernels, and backward is the same whatever is recomputed;
+    exposed_communication is tensor-parallel and sharding traffic inside actions that nothing hides,
+    collectives that recomputation repeats among it; bubble is idle time of the pipeline phase
     (waiting for messages included); gradient_reduction is what follows the last backward.
     """
     costs, pipeline = evaluation.step.costs, evaluation.pipeline_time

@@ -106,6 +106,13 @@ class Pass(Columns):
         """Kernels and exposed collectives together."""
         return self.kernels + self.exposed
 
+    @property
+    def exposed_share(self) -> Array:
+        """Share of the seconds that is exposed collectives, from 0 to 1."""
+        whole = self.seconds
+        share = np.divide(self.exposed, whole, out=np.zeros_like(whole), where=whole > 0)
+        return np.asarray(np.clip(share, 0.0, 1.0))
+
     def scaled(self, factor: Array | float) -> Pass:
         """This pass with all its seconds multiplied; launches stay."""
         return Pass(

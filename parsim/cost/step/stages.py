@@ -7,7 +7,7 @@ stages and B plans. The embedding sits on stage 0, the head on stage S - 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate
 
@@ -122,7 +122,9 @@ def _kept_together(table: PlanTable, layers: Sequence[Layer]) -> Array:
 class ChunkTimes:
     """Seconds of one forward or backward per stage, (S, B): whole, exposed, recomputed.
 
-    `pace` is the whole over the device's seconds: more than 1 where the host is slower.
+    `exposed` are collectives that nothing hides, repeated ones among them; `recomputed` are kernels
+    that backward repeats, and none of its collectives, so that no second is in both. `pace` is the
+    whole over the device's seconds: more than 1 where the host is slower.
     """
 
     time: Array
@@ -133,21 +135,28 @@ class ChunkTimes:
 
 def forward_times(job: Job, layers: LayerTable, counts: Array) -> ChunkTimes:
     """Forward of one micro-batch on each stage."""
-    parts = [cost.forward for cost in layers.kinds]
-    total = _stage_pass(parts, counts, layers.before.forward, layers.behind.forward)
-    return _chunk(job, layers, total, None)
+    kinds = [cost.forward for cost in layers.kinds]
+    ends = layers.before.forward, layers.behind.forward
+    return _chunk(job, layers, _stage_pass(kinds, counts, *ends))
 
 
 def backward_times(job: Job, layers: LayerTable, counts: Array) -> ChunkTimes:
-    """Backward of one micro-batch on each stage, recomputation included."""
-    parts = [
-        cost.backward.plus(again)
-        for cost, again in zip(layers.kinds, layers.recomputed, strict=True)
-    ]
-    total = _stage_pass(parts, counts, layers.before.backward, layers.behind.backward)
-    rows = len(layers.slowest_host)
-    again = _stage_pass(list(layers.recomputed), counts, Pass.zero(rows), Pass.zero(rows))
-    return _chunk(job, layers, total, again)
+    """Backward of one micro-batch on each stage, recomputation included.
+
+    What recomputation makes it longer by is divided as the repeated pass is, into its kernels and
+    its exposed collectives; the rest is as if nothing were repeated.
+    """
+    kinds = [cost.backward for cost in layers.kinds]
+    ends = layers.before.backward, layers.behind.backward
+    repeated = list(layers.recomputed)
+    both = [kind.plus(again) for kind, again in zip(kinds, repeated, strict=True)]
+    once = _chunk(job, layers, _stage_pass(kinds, counts, *ends))
+    whole = _chunk(job, layers, _stage_pass(both, counts, *ends))
+    nothing = Pass.zero(len(layers.slowest_host))
+    again = _stage_pass(repeated, counts, nothing, nothing)
+    longer = np.maximum(whole.time - once.time, 0.0)
+    collectives = longer * again.exposed_share
+    return replace(whole, exposed=once.exposed + collectives, recomputed=longer - collectives)
 
 
 def _stage_pass(parts: list[Pass], counts: Array, first: Pass, last: Pass) -> Pass:
@@ -161,16 +170,15 @@ def _stage_pass(parts: list[Pass], counts: Array, first: Pass, last: Pass) -> Pa
     return Pass(kernels=stack("kernels"), exposed=stack("exposed"), launches=stack("launches"))
 
 
-def _chunk(job: Job, layers: LayerTable, total: Pass, again: Pass | None) -> ChunkTimes:
+def _chunk(job: Job, layers: LayerTable, total: Pass) -> ChunkTimes:
     """Device and host race: the slower one sets the chunk's time, pnorm8(device, host)."""
-    device = total.kernels + total.exposed
+    device = total.seconds
     host = _host(job, layers, total)
     time = smooth_max(device, host, 8.0) + 0.5 * job.software.microbatch_overhead
     pace = np.divide(time, device, out=np.zeros_like(device), where=device > 0)
-    repeated = np.zeros_like(device)
-    if again is not None:
-        repeated = again.seconds * pace
-    return ChunkTimes(time=time, exposed=total.exposed * pace, recomputed=repeated, pace=pace)
+    return ChunkTimes(
+        time=time, exposed=total.exposed * pace, recomputed=np.zeros_like(time), pace=pace
+    )
 
 
 def _host(job: Job, layers: LayerTable, total: Pass) -> Array:

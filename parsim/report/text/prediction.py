@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parsim.report.text.tables import bar, between, numbers, pairs, table
+from parsim.sim.confidence.memory_fit import RISK, Fit
 from parsim.sim.prediction import BUBBLE_DEFINITION, Prediction
 from parsim.units import format_bytes, format_seconds
 
@@ -79,11 +80,13 @@ def _memory(prediction: Prediction) -> Iterator[tuple[str, str]]:
     """Whether the plan fits, and what its peak is made of."""
     worst = prediction.fullest_rank if prediction.rank_uses else None
     peak = worst.peak_allocated if worst else max(prediction.peak_allocated)
-    usable = prediction.usable
-    fits = "fits" if peak <= usable else f"does NOT fit, {format_bytes(peak - usable)} too much"
+    usable, margin = prediction.usable, prediction.margin
     devices = f" ({'+'.join(worst.devices)})" if worst else ""
     where = f"rank {prediction.worst_rank}{devices}"
-    yield "memory", f"{format_bytes(peak)} of {format_bytes(usable)} on {where}: {fits}"
+    yield (
+        "memory",
+        f"{format_bytes(peak)} of {format_bytes(usable)} on {where}: {fit_words(prediction)}",
+    )
     low, high = (format_bytes(end) for end in prediction.peak_interval)
     reserved = format_bytes(max(prediction.peak_reserved))
     yield (
@@ -91,6 +94,22 @@ def _memory(prediction: Prediction) -> Iterator[tuple[str, str]]:
         f"allocated (what must fit), 80 % {low} to {high} ({prediction.memory_basis}); reserved "
         f"by the allocator {reserved}, context {format_bytes(prediction.context)}",
     )
+    yield (
+        "",
+        f"up to {format_bytes(margin.left(usable))} reserved fits: {format_bytes(usable)} less a "
+        f"margin of {100 * margin.share:.1f} % ({margin.basis}); more is tight",
+    )
+
+
+def fit_words(prediction: Prediction) -> str:
+    """Whether a plan's memory fits its devices, and what it means where it does not."""
+    if prediction.fit is Fit.TIGHT:
+        return f"{prediction.fit}, {RISK}"
+    if prediction.fit is Fit.TOO_LARGE:
+        worst = prediction.fullest_rank if prediction.rank_uses else None
+        peak = worst.peak_allocated if worst else max(prediction.peak_allocated)
+        return f"{prediction.fit}, {format_bytes(peak - prediction.usable)} too much"
+    return str(prediction.fit)
 
 
 def _shares(title: str, parts: Mapping[str, float], form: Callable[[float], str]) -> Table:

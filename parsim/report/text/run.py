@@ -36,6 +36,7 @@ def run_view(document: dict[str, Any], out: str) -> RenderableType:
         f"{_loss(loss[-1])} over {len(loss)} steps",
         _load(measured.get("expert_load")),
         f"recording a step costs {percent(measured['recording_cost'], signed=True)} of its time",
+        f"memory by the prediction: {predicted['memory_fit']}",
         _verified(document["verify"]),
         f"device: {document['device']}; written to {out}, the curve of the loss as loss.png",
     ]

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from parsim.planner.result import SearchResult
 from parsim.report.text.tables import between, table
+from parsim.sim.confidence.memory_fit import RISK, Fit
 from parsim.units import format_bytes, format_seconds
 
 TIED = (
@@ -51,13 +52,14 @@ def _plans(result: SearchResult, ties: int) -> Table:
 def _lines(result: SearchResult, ties: int, evidence: str) -> Iterator[str]:
     """What became of all plans, and what the ranks of the best rest on."""
     counts = result.counts
-    limits = " or ".join(dict.fromkeys(format_bytes(limit) for limit in result.limits))
+    usable = " or ".join(dict.fromkeys(format_bytes(limit) for limit in result.limits))
     placed = f"{counts['placed']:,} placements, of these " if "placed" in counts else ""
     yield (
         f"{counts['enumerated']:,} plans: {counts['illegal']:,} illegal, {placed}"
-        f"{counts['out_of_memory']:,} out of memory (limit {limits}), "
+        f"{counts['out_of_memory']:,} do not fit (more than {usable}), {counts['tight']:,} tight, "
         f"{counts['evaluated']:,} ranked"
     )
+    yield from _tight(result)
     yield from _refusals(result)
     if evidence:
         yield f"evidence: {evidence}"
@@ -65,6 +67,27 @@ def _lines(result: SearchResult, ties: int, evidence: str) -> Iterator[str]:
         yield f"interval of 1: {result.plans[0].interval.basis}"
     if ties > 1:
         yield TIED.format(ties)
+
+
+def _tight(result: SearchResult) -> Iterator[str]:
+    """What margin the first plan has to leave, and the tight plan that would be faster."""
+    if not result.plans:
+        return
+    best, faster = result.plans[0], result.faster_tight
+    margin = (
+        f"margin of 1: {100 * best.margin:.1f} % of usable memory beside the allocator's reserve"
+    )
+    if best.fit is Fit.FITS:
+        yield f"{margin}; plans that leave less than theirs free are tight"
+    else:
+        yield f"no plan fits; those listed are tight ({margin}) and {RISK}"
+    if faster is not None:
+        less = 100.0 * (1.0 - faster.step_time / best.step_time)
+        yield (
+            f"tight, but {less:.1f} % faster than 1: {faster.plan.label()} "
+            f"({format_seconds(faster.step_time)}, peak {format_bytes(faster.peak_allocated)}, "
+            f"margin {100 * faster.margin:.1f} %); it {RISK}"
+        )
 
 
 def _refusals(result: SearchResult) -> Iterator[str]:

@@ -58,6 +58,11 @@ class MemorySpread:
     sd: float
     basis: str
 
+    @property
+    def margin(self) -> float:
+        """Share of a device's memory that must be free for the interval's upper end to fit."""
+        return 1.0 - math.exp(-Z80 * self.sd)
+
     def interval(self, peak: float) -> tuple[float, float]:
         """Bytes between which the measured peak lies in 80 % of cases."""
         factor = math.exp(Z80 * self.sd)

@@ -172,7 +172,7 @@ def test_the_text_of_a_run_says_what_was_timed(restarts: int, n: int) -> None:
     spread = measure.Spread.of([0.5] * n)
     speed = 100.0 if n else None
     document = {
-        "predicted": {"step_time_s": 0.5, "peak_allocated_bytes": [1.0]},
+        "predicted": {"step_time_s": 0.5, "peak_allocated_bytes": [1.0], "memory_fit": "fits"},
         "measured": {
             "step_time_s": spread.to_json(),
             "peak_allocated_bytes": [1.0],

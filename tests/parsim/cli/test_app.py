@@ -168,11 +168,19 @@ def test_the_document_of_search_is_the_contract(cli: Cli) -> None:
     done = cli("search", SMALL, "--json", "--top", 200)
     found, counts = done.document, done.document["counts"]
     assert (done.code, done.err) == (0, "")
-    assert set(found) == {"schema_version", "plans", "counts", "illegal_reasons", "optimality"}
+    assert set(found) == {
+        "schema_version",
+        "plans",
+        "counts",
+        "illegal_reasons",
+        "optimality",
+        "usable_memory_bytes",
+        "faster_tight_plan",
+    }
     assert sum(found["illegal_reasons"].values()) == counts["illegal"]
-    assert set(counts) == {"enumerated", "illegal", "out_of_memory", "evaluated"}
+    assert set(counts) == {"enumerated", "illegal", "out_of_memory", "tight", "evaluated"}
     assert counts["enumerated"] == (
-        counts["illegal"] + counts["out_of_memory"] + counts["evaluated"]
+        counts["illegal"] + counts["out_of_memory"] + counts["tight"] + counts["evaluated"]
     )
     assert len(found["plans"]) == counts["evaluated"] > 20
     for plan in found["plans"]:
@@ -191,8 +199,8 @@ def test_search_in_words(cli: Cli) -> None:
     # nothing was measured of this device, so that its plans cannot be told apart
     assert [line.split()[0] for line in done.out.splitlines()[:4]] == ["#", "1=", "1=", "1="]
     assert "1= marks 3 plans in one another's 80 % interval" in " ".join(done.out.split())
-    assert f"{counts['enumerated']} plans: {counts['illegal']} illegal, 0 out of" in done.out
-    assert f"{counts['evaluated']} ranked" in done.out
+    assert f"{counts['enumerated']} plans: {counts['illegal']} illegal, 0 do not fit" in done.out
+    assert f"0 tight, {counts['evaluated']} ranked" in done.out
 
 
 def test_the_main_job_in_a_small_space(cli: Cli) -> None:
@@ -211,6 +219,7 @@ def test_the_main_job_in_a_small_space(cli: Cli) -> None:
     assert counts["enumerated"] == 2 * 2 * 2 * 3 * 2
     assert counts["illegal"] == 0
     assert counts["out_of_memory"] > 0
+    assert {plan["memory_fit"] for plan in document["plans"]} == {"fits"}
     assert len(document["plans"]) == counts["evaluated"] > 0
     own = cli("simulate", GPT3, "--json").document
     assert document["plans"][0]["step_time_s"] <= own["step_time_s"]

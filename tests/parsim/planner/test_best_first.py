@@ -21,6 +21,7 @@ from parsim.planner import search
 from parsim.planner.placements import Speeds, lower_bound, orders, placements, shared_bound
 from parsim.planner.space import enumerate_plans
 from parsim.sim import simulate
+from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.step.replica_classes import DevicesOfRanks
 from tests.parsim.sim.mixed_clusters import (
@@ -77,7 +78,7 @@ def test_the_optimum_is_that_of_brute_force(job: Job) -> None:
     steps = {}
     for plan in all_placed(job, space):
         prediction = simulate(job, plan)
-        if prediction.fits(space.memory_margin):
+        if prediction.fit is Fit.FITS:
             steps[plan] = prediction.step_time
     best = sorted(steps.values())
     ours = [entry.step_time for entry in result.plans]
@@ -192,9 +193,27 @@ def test_small_devices_get_what_they_can_hold() -> None:
     space = replace(SPACE, tp=(2,), pp=(2,), zero_stage=(0,), common=Plan(precision="fp16"))
     best = search(job, space).plans[0]
     assert best.plan.stage_layers is not None
-    assert simulate(job, best.plan).fits(space.memory_margin)
+    assert simulate(job, best.plan).fit is best.fit is Fit.FITS
     even = simulate(job, replace(best.plan, stage_layers=None))
-    assert not even.fits(space.memory_margin)
+    assert even.fit is Fit.TOO_LARGE
+
+
+def test_a_tight_placement_that_is_faster_is_told(job: Job) -> None:
+    """The margin is what the fastest placement leaves free, and a little more."""
+    space = replace(SPACE, tp=(1,), pp=(2,), schedule=("1f1b",), memory_margin=0.0)
+    fastest = search(job, space, top=1).plans[0]
+    found = simulate(job, fastest.plan)
+    left = 1.0 - max(found.peak_reserved) / min(usable(job))
+    result = search(job, replace(space, memory_margin=left + 1e-3), top=3)
+    assert {entry.fit for entry in result.plans} == {Fit.FITS}
+    assert result.faster_tight is not None
+    assert result.faster_tight.fit is Fit.TIGHT
+    assert result.faster_tight.step_time <= fastest.step_time * (1.0 + 1e-9)
+    assert result.counts["tight"] > 0
+    nothing = search(job, replace(space, memory_margin=1.0 - 1e-6), top=3)
+    assert {entry.fit for entry in nothing.plans} == {Fit.TIGHT}
+    assert nothing.plans[0].step_time <= fastest.step_time * (1.0 + 1e-9)
+    assert nothing.faster_tight is None
 
 
 def test_a_time_limit_gives_the_best_so_far(job: Job) -> None:

@@ -18,6 +18,7 @@ from parsim.planner.search import Progress
 from parsim.planner.space import enumerate_plans
 from parsim.schedule import Schedule, build_schedule
 from parsim.sim import simulate
+from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.prediction import Prediction
 from parsim.sim.recurrence.evaluate import evaluate_step
 from parsim.sim.step.compiled_schedule import compile_repeated, compile_schedule
@@ -43,10 +44,15 @@ def peak(found: Prediction) -> float:
     return max(found.peak_allocated)
 
 
+def room(found: Prediction) -> float:
+    """Memory beside the context that a plan needs to fit, the allocator's reserve counted."""
+    return max(found.peak_reserved) / (1.0 - found.margin.share)
+
+
 def middle(predicted: dict[Plan, Prediction]) -> float:
     """Memory that about half of the plans fit in."""
-    peaks = sorted(map(peak, predicted.values()))
-    return (peaks[len(peaks) // 2] + peaks[len(peaks) // 2 + 1]) / 2
+    rooms = sorted(map(room, predicted.values()))
+    return (rooms[len(rooms) // 2] + rooms[len(rooms) // 2 + 1]) / 2
 
 
 def agree(entry: Ranked, alone: Prediction) -> bool:
@@ -83,7 +89,7 @@ def test_the_best_is_the_best_of_all(
 def test_counts_add_up(everything: SearchResult, predicted: dict[Plan, Prediction]) -> None:
     counts = everything.counts
     assert counts["evaluated"] == len(predicted)
-    assert counts["out_of_memory"] == 0
+    assert counts["out_of_memory"] == counts["tight"] == 0
     assert counts["enumerated"] == counts["illegal"] + len(predicted)
     assert sum(everything.illegal_reasons.values()) == counts["illegal"] > 0
     assert everything.optimality.startswith("exhaustive: every legal plan")
@@ -110,25 +116,68 @@ def test_progress_counts_every_plan(job: Job, space: PlanSpace) -> None:
 # --------------------------------------------------------------------------- memory
 
 
-def test_plans_that_do_not_fit_are_left_out(
+def test_only_plans_that_fit_are_ranked_and_the_others_are_counted(
     job: Job, space: PlanSpace, predicted: dict[Plan, Prediction]
 ) -> None:
     limit = middle(predicted)
-    small = with_memory(job, limit / (1 - space.memory_margin))
-    result = search(small, space, top=10**6)
-    fitting = {plan for plan, one in predicted.items() if peak(one) <= limit}
+    result = search(with_memory(job, limit), space, top=10**6)
+    fitting = {plan for plan, one in predicted.items() if room(one) <= limit}
+    tight = {plan for plan, one in predicted.items() if peak(one) <= limit < room(one)}
     assert {entry.plan for entry in result.plans} == fitting
-    assert result.counts["out_of_memory"] == len(predicted) - len(fitting) > 0
+    assert {entry.fit for entry in result.plans} == {Fit.FITS}
+    assert result.counts["evaluated"] == len(fitting) > 0
+    assert result.counts["tight"] == len(tight) > 0
+    assert result.counts["out_of_memory"] == len(predicted) - len(fitting) - len(tight) > 0
     assert all(agree(entry, predicted[entry.plan]) for entry in result.plans)
+
+
+@pytest.mark.parametrize("margin", [None, 0.0, 0.3])
+def test_search_and_simulate_say_the_same_of_every_plan(
+    job: Job, space: PlanSpace, predicted: dict[Plan, Prediction], margin: float | None
+) -> None:
+    small = with_memory(job, middle(predicted))
+    result = search(small, replace(space, memory_margin=margin), top=10**6)
+    some = sorted(predicted, key=Plan.label)[::11]
+    alone = {plan: simulate(small, plan, memory_margin=margin) for plan in some}
+    ranked = {entry.plan: entry for entry in result.plans}
+    assert {found.fit for found in alone.values()} == set(Fit)
+    for plan, found in alone.items():
+        assert (plan in ranked) == (found.fit is Fit.FITS)
+        if plan in ranked:
+            assert ranked[plan].margin == found.margin.share
+
+
+def test_a_tight_plan_that_is_faster_than_the_best_is_told(
+    job: Job, space: PlanSpace, predicted: dict[Plan, Prediction]
+) -> None:
+    """A device that the fastest plan of all just does not fit."""
+    fastest = min(predicted.values(), key=lambda found: (found.step_time, peak(found)))
+    result = search(with_memory(job, peak(fastest) * 1.0001), space)
+    assert result.faster_tight is not None
+    assert result.faster_tight.fit is Fit.TIGHT
+    assert agree(result.faster_tight, fastest)
+    assert result.faster_tight.step_time < result.plans[0].step_time
+    assert search(with_memory(job, room(fastest) * 1.0001), space).faster_tight is None
+
+
+def test_where_no_plan_fits_tight_ones_are_ranked(
+    job: Job, space: PlanSpace, predicted: dict[Plan, Prediction]
+) -> None:
+    least = min(map(peak, predicted.values()))
+    result = search(with_memory(job, least * 1.0001), space)
+    assert {entry.fit for entry in result.plans} == {Fit.TIGHT}
+    assert result.counts["evaluated"] == 0
+    assert len(result.plans) == result.counts["tight"] > 0
+    assert result.faster_tight is None
 
 
 def test_more_memory_is_never_slower(
     job: Job, space: PlanSpace, predicted: dict[Plan, Prediction]
 ) -> None:
-    least, most = (bound(map(peak, predicted.values())) for bound in (min, max))
+    least, most = (bound(map(room, predicted.values())) for bound in (min, max))
     bests = []
     for step in range(9):
-        memory = (least + (most - least) * step / 8) * 1.0001 / (1 - space.memory_margin)
+        memory = (least + (most - least) * step / 8) * 1.0001
         bests.append(search(with_memory(job, memory), space).plans[0].step_time)
     assert bests == sorted(bests, reverse=True)
     assert bests[0] > bests[-1]

@@ -16,6 +16,7 @@ from parsim.report.text.tables import console, percent
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
 from parsim.sim.confidence.interval import Interval
+from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.prediction import BUBBLE_DEFINITION, Prediction
 from parsim.validation.validate import Validation
 from parsim.validation.validated_row import ValidatedRow
@@ -102,9 +103,9 @@ def test_peaks_of_slow_and_fast_devices(
 
 
 def test_what_does_not_fit_is_told_first(shown: Shown, prediction: Prediction) -> None:
-    known = replace(prediction, peak_allocated=(6 * GIB, 5 * GIB))
+    known = replace(prediction, peak_allocated=(6 * GIB, 5 * GIB), fit=Fit.TOO_LARGE)
     lines = shown(prediction_view(known))
-    told = "memory 6.0 GiB of 4.0 GiB on rank 0: does NOT fit, 2.0 GiB too much"
+    told = "memory 6.0 GiB of 4.0 GiB on rank 0: does not fit, 2.0 GiB too much"
     assert next(line for line in lines[1:] if line) == told
 
 
@@ -131,10 +132,19 @@ def test_a_search(shown: Shown) -> None:
         mfu=0.456,
         bubble_fraction=0.125,
         peak_allocated=10 * GIB,
+        fit=Fit.FITS,
+        margin=0.0625,
     )
     result = SearchResult(
         plans=(entry, replace(entry, step_time=0.75, tied=False)),
-        counts={"enumerated": 12345, "illegal": 300, "out_of_memory": 45, "evaluated": 12000},
+        counts={
+            "enumerated": 12345,
+            "illegal": 300,
+            "out_of_memory": 40,
+            "tight": 5,
+            "evaluated": 12000,
+        },
+        faster_tight=replace(entry, step_time=0.45, fit=Fit.TIGHT, peak_allocated=70 * GIB),
         illegal_reasons={"tp=3 does not divide heads=32": 299, "tp=5 does not": 1},
         limits=(75 * GIB,),
         optimality="exhaustive: [all] of it",
@@ -147,7 +157,11 @@ def test_a_search(shown: Shown) -> None:
         "2 tp1 pp2 dp1 mb1 m4 1f1b 750.000 ms 400.000 to 600.000 ms "
         "2,000,000 45.6 % 12.5 % 10.0 GiB",
         "",
-        "12,345 plans: 300 illegal, 45 out of memory (limit 75.0 GiB), 12,000 ranked",
+        "12,345 plans: 300 illegal, 40 do not fit (more than 75.0 GiB), 5 tight, 12,000 ranked",
+        "margin of 1: 6.2 % of usable memory beside the allocator's reserve; plans that leave less "
+        "than theirs free are tight",
+        "tight, but 10.0 % faster than 1: tp1 pp2 dp1 mb1 m4 1f1b (450.000 ms, peak 70.0 GiB, "
+        "margin 6.2 %); it may run out of memory or be slower than predicted",
         "illegal, 299 plans: tp=3 does not divide heads=32",
         "illegal, 1 plan: tp=5 does not",
         "interval of 1: 9 runs",

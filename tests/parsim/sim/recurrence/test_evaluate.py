@@ -14,6 +14,7 @@ from parsim.cost.job import Job
 from parsim.errors import InputError
 from parsim.plan import Plan
 from parsim.plan.rules import violation
+from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.events.step_run import events_step_time
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.sim.simulate import simulate
@@ -78,7 +79,7 @@ def test_equal_kinds_are_one_kind_to_the_bit(alike: tuple[Job, Job], name: str) 
     assert same.breakdown == pytest.approx(said.breakdown, rel=1e-12)
     assert (same.mfu, same.bubble_fraction) == pytest.approx((said.mfu, said.bubble_fraction))
     assert same.interval == said.interval
-    assert same.fits() == said.fits()
+    assert same.fit == said.fit
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -300,11 +301,11 @@ def test_memory_is_that_of_the_device_that_is_full() -> None:
     job = job_on(cluster_of(big=(node("dgx-a100"), 2), small=(small, 2)), layers=12)
     plan = replace(ONE, precision="fp16", dp_replicate=4)
     found = simulate(job, plan)
-    assert not found.fits()
+    assert found.fit is Fit.TOO_LARGE
     assert found.fullest_rank.groups == ("small",)
     assert found.capacity == small.device.memory
     assert "(t4 of nodes small)" in shortage_message(job, plan)
-    assert simulate(job, replace(plan, stage_layers=(11, 1))).fits()
+    assert simulate(job, replace(plan, stage_layers=(11, 1))).fit is Fit.FITS
 
 
 def test_the_interval_is_as_wide_as_of_either_kind(job: Job) -> None:
