@@ -16,7 +16,7 @@ Tables = Annotated[
     list[Path] | None, typer.Argument(metavar="TABLE.csv", help="default: shipped tables")
 ]
 Verbose = Annotated[
-    bool, typer.Option("-v", "--verbose", help="every row, and the assumptions per stack")
+    bool, typer.Option("-v", "--verbose", help="every row, and what fills its blanks")
 ]
 ReportOutput = Annotated[
     Path | None, typer.Option(help="write a Markdown report, with a CSV and a picture beside")
@@ -52,7 +52,7 @@ def validate(
 def _validate_steps(tables: list[Path], verbose: bool, report: Path | None, as_json: bool) -> None:
     from parsim import api
     from parsim.report.accuracy.files import check_report, write_accuracy
-    from parsim.report.text.measured.steps import validation_view
+    from parsim.report.text.measured.steps import filled_lines, validation_view
     from parsim.validation.coverage import shipped_left_out
     from parsim.validation.step.assumptions import explain
 
@@ -65,8 +65,9 @@ def _validate_steps(tables: list[Path], verbose: bool, report: Path | None, as_j
     else:
         show(validation_view(validation, rows=verbose or bool(tables)))
         _note_all(row.notes for row in validation.rows)
-        for stack in validation.stacks if verbose else ():
-            sys.stdout.write("\n".join(explain(stack)) + "\n")
+        if verbose:
+            assumed = [line for stack in validation.stacks for line in explain(stack)]
+            sys.stdout.write("\n".join([*assumed, *filled_lines(validation), ""]))
     if report is not None:
         command = " ".join(["parsim", "validate", *map(str, tables), "--report", str(report)])
         left_out = None if tables else shipped_left_out()

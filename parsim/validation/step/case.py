@@ -17,8 +17,9 @@ from parsim.validation.step.assumptions import assumptions_for, software_of_expe
 from parsim.validation.step.case_cluster import case_cluster
 from parsim.validation.step.case_model import case_model
 from parsim.validation.step.case_plan import case_plan
-from parsim.validation.step.known_models import known_mixture
+from parsim.validation.step.known_models import known_mixture, known_model
 from parsim.validation.step.measured_run import MeasuredRun
+from parsim.validation.step.model_family import BERT_NOTE, model_family
 from parsim.validation.step.recipes import Recipe, recipe_of
 from parsim.validation.tables import RowSkipped
 
@@ -64,15 +65,17 @@ def build_case(run: MeasuredRun) -> Case:
         run=run,
         job=job,
         plan=plan,
-        notes=(*notes, *cluster_notes, *_assumed_of_experts(run)),
+        notes=(*notes, *cluster_notes, *_assumed_of_model(run)),
     )
 
 
-def _assumed_of_experts(run: MeasuredRun) -> Iterator[str]:
+def _assumed_of_model(run: MeasuredRun) -> Iterator[str]:
     """What is taken from the catalog, and how experts lie, where the row does not say."""
-    base = known_mixture(run.model)
-    if base is not None:
+    base = known_model(run.model)
+    if base is not None and (run.n_experts or any(base.name in told for told in run.filled)):
         yield f"model {run.model!r}: sizes that are not stated are those of {base.name}"
+    if model_family(run.model).name == "bert":
+        yield BERT_NOTE
     if run.n_experts and run.tp > 1 and run.etp is None:
         yield f"etp is not stated: experts are whole (etp=1) although tp={run.tp}"
 

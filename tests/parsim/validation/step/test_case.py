@@ -10,8 +10,8 @@ from parsim.plan import Recompute
 from parsim.validation.predict_row import predict_row
 from parsim.validation.step.assumptions import ASSUMPTIONS, SAME_AS, assumptions_for, explain
 from parsim.validation.step.case import Case, build_case
-from parsim.validation.step.case_model import model_family
 from parsim.validation.step.measured_run import parse_row
+from parsim.validation.step.model_family import BERT_NOTE, model_family
 from parsim.validation.tables import RowSkipped
 from tests.parsim.validation.conftest import MakeRow
 
@@ -200,12 +200,12 @@ def test_what_a_row_says_of_the_software_wins(row: MakeRow) -> None:
         ("ours", "gpt"),
     ],
 )
-def test_families_by_name(row: MakeRow, name: str, family: str) -> None:
-    assert model_family(parse_row(row(model=name))) == family
+def test_families_by_name(name: str, family: str) -> None:
+    assert model_family(name).name == family
 
 
-def test_grouped_queries_without_a_name_are_a_llama(row: MakeRow) -> None:
-    assert model_family(parse_row(row(model="ours", n_kv_heads="8"))) == "llama3"
+def test_grouped_queries_without_a_name_are_a_llama() -> None:
+    assert model_family("ours", grouped_queries=True).name == "llama3"
 
 
 def test_sizes_are_those_of_the_row(row: MakeRow) -> None:
@@ -215,22 +215,26 @@ def test_sizes_are_those_of_the_row(row: MakeRow) -> None:
     assert (model.parameters, model.border // model.tokens, model.num_layers) == (expected, h, 24)
 
 
-@pytest.mark.parametrize(
-    ("name", "vocabulary"), [("GPT", 51_200), ("Llama 2", 32_000), ("Llama 3", 128_256)]
-)
-def test_a_vocabulary_that_is_not_stated(row: MakeRow, name: str, vocabulary: int) -> None:
-    lookup = case(row, model=name, vocab_size="").job.model.lookup
-    assert lookup is not None
-    assert lookup.vocab_size == vocabulary
-
-
 def test_models_that_cannot_be_built(row: MakeRow) -> None:
-    assert reason(row, model="BERT large") == (
-        "BERT rows have no stated head; not yet read from tables"
-    )
     assert reason(row, n_kv_heads="5") == (
         "num_key_value_heads=5 does not divide num_attention_heads=24"
     )
+
+
+def test_bert_has_its_head_of_pre_training(row: MakeRow) -> None:
+    """335,141,888 published parameters of encoder and pooler; head: h^2 + h, a norm, V biases."""
+    sizes = {"n_layers": "24", "hidden_size": "1024", "n_heads": "16", "n_kv_heads": "16"}
+    bert = {**sizes, "ffn_hidden_size": "", "vocab_size": "", "seq_len": "512"}
+    built = case(row, model="BERT large", **bert)
+    head = 1024**2 + 1024 + 2 * 1024 + 30_522
+    assert built.job.model.parameters == 335_141_888 + head
+    assert built.job.model.attention is not None
+    assert not built.job.model.attention.causal
+    assert BERT_NOTE in built.notes
+    ours = case(row, model="our-bert", **bert).job.model
+    assert ours.parameters == built.job.model.parameters
+    predicted = predict_row("t", row(model="BERT-Large", **bert))
+    assert not predicted.skipped
 
 
 # --------------------------------------------------------------------------- plans

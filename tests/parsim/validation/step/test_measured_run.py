@@ -36,7 +36,7 @@ def test_a_row(row: MakeRow) -> None:
 
 def test_what_a_source_does_not_say_is_none(row: MakeRow) -> None:
     run = parse_row({name: row()[name] for name in REQUIRED})
-    assert (run.precision, run.recompute, run.schedule, run.vocab_size) == (None,) * 4
+    assert (run.precision, run.recompute, run.schedule) == (None,) * 3
     assert (run.zero_stage, run.sequence_parallel, run.flash_attention) == (None,) * 3
     assert (run.overlap, run.torch_compile, run.internode_gbit) == (None,) * 3
     assert (run.v, run.fsdp_size, run.n_kv_heads) == (1, 0, 24)
@@ -68,13 +68,11 @@ def test_memory_alone_is_enough(row: MakeRow) -> None:
 
 # --------------------------------------------------------------------------- rows that are not
 
+SIZES = ("n_layers", "hidden_size", "n_heads", "ffn_hidden_size")
+
 COUNTS = (
     "gpus_per_node",
     "n_gpus",
-    "n_layers",
-    "hidden_size",
-    "n_heads",
-    "ffn_hidden_size",
     "seq_len",
     "tp",
     "pp",
@@ -90,6 +88,15 @@ def test_counts_that_are_needed(row: MakeRow, name: str) -> None:
     assert reason(row(**{name: ""})) == f"{name} is not stated"
     assert reason(row(**{name: "0"})) == f"{name}=0 must be at least 1"
     assert reason(row(**{name: "many"})) == f"{name}='many' is not a whole number"
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_that_no_name_tells(row: MakeRow, name: str) -> None:
+    llama = {"model": "our Llama", **dict.fromkeys(SIZES, "64"), name: ""}
+    told = f"{name} is not stated and not known of model 'our Llama'; write it"
+    assert reason(row(**llama)).startswith(told)
+    assert reason(row(**{**llama, name: "0"})) == f"{name}=0 must be at least 1"
+    assert reason(row(**{**llama, name: "many"})) == f"{name}='many' is not a whole number"
 
 
 @pytest.mark.parametrize("cell", ["1.5", "-3", "nan", "inf", "-inf", "1e300"])
@@ -113,11 +120,17 @@ def test_flags(row: MakeRow, name: str) -> None:
     assert reason(row(**{name: "true"})) == f"{name}='true' must be yes, no or blank"
 
 
+TOPK = (
+    "moe_topk is not stated and not known of model 'GPT 1.7B'; write it, or a name of "
+    "`parsim catalog models`"
+)
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
         ({"task": "sft"}, "task 'sft' is out of scope (only pretrain)"),
-        ({"n_experts": "8"}, "moe_topk is not stated"),
+        ({"n_experts": "8"}, TOPK),
         ({"cp": "2"}, "tp x pp x dp x cp = 64 differs from n_gpus = 32"),
         ({"ep": "4"}, "ep=4, but n_experts is not stated and 'GPT 1.7B' is not known"),
         (
