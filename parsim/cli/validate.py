@@ -55,6 +55,7 @@ def _validate_steps(tables: list[Path], verbose: bool, report: Path | None, as_j
     from parsim.report.text.measured.steps import filled_lines, validation_view
     from parsim.validation.coverage import shipped_left_out
     from parsim.validation.step.assumptions import explain
+    from parsim.validation.tables import check_predicted
 
     if report is not None:
         check_report(report, tables)
@@ -73,6 +74,7 @@ def _validate_steps(tables: list[Path], verbose: bool, report: Path | None, as_j
         left_out = None if tables else shipped_left_out()
         write_accuracy(validation, report, command=command, left_out=left_out)
         note(f"report written to {report}")
+    check_predicted(validation.rows)
 
 
 def _check_validation(
@@ -90,7 +92,7 @@ def _check_validation(
 def _validate_kernels(tables: list[Path] | None, verbose: bool, as_json: bool) -> None:
     from parsim.report.text.measured.kernels import kernels_view
     from parsim.validation.kernel.validate import validate_kernels
-    from parsim.validation.tables import shipped_tables
+    from parsim.validation.tables import check_predicted, shipped_tables
 
     with progress("predicting kernels") as step:
         validation = validate_kernels(tables or shipped_tables("kernels"), progress=step)
@@ -98,6 +100,7 @@ def _validate_kernels(tables: list[Path] | None, verbose: bool, as_json: bool) -
         print_json(validation.to_json())
     else:
         show(kernels_view(validation, rows=verbose))
+    check_predicted(validation.rows)
 
 
 def _validate_collectives(
@@ -105,7 +108,7 @@ def _validate_collectives(
 ) -> None:
     from parsim.report.text.measured.collectives import collectives_view
     from parsim.validation.collective.validate import MODES, validate_collectives
-    from parsim.validation.tables import shipped_tables
+    from parsim.validation.tables import check_predicted, shipped_tables
 
     files, modes = tables or shipped_tables("collectives"), MODES[1:] if uncalibrated else MODES
     with progress("predicting collectives") as step:
@@ -115,6 +118,7 @@ def _validate_collectives(
     else:
         show(collectives_view(validation, rows=rows))
         _note_all(row.notes for row in validation.rows)
+    check_predicted(validation.rows)
 
 
 def _note_all(notes: Iterable[Iterable[str]]) -> None:

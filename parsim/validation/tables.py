@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from importlib.resources import as_file, files
 from io import StringIO
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from parsim.errors import TableError
 
@@ -27,6 +27,39 @@ Check = Callable[[Path, list[str]], None]
 
 class RowSkipped(Exception):
     """This row cannot be predicted; the text says why."""
+
+
+class Judged(Protocol):
+    """A row of a table after its prediction; the reason is empty where there is one."""
+
+    @property
+    def table(self) -> str:
+        """The name of its table."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it was skipped."""
+        ...
+
+
+def check_predicted(rows: Sequence[Judged]) -> None:
+    """Refuse tables of which no row at all could be predicted: a wrong table is no empty result.
+
+    Raises:
+        TableError: names each such table, how many rows it has and their most frequent reason.
+    """
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        reasons.setdefault(row.table, []).append(row.reason)
+    told = [
+        f"{table}: none of {len(all_reasons)} rows could be predicted; "
+        f"{Counter(all_reasons).most_common(1)[0][0]}"
+        for table, all_reasons in reasons.items()
+        if all(all_reasons)
+    ]
+    if told:
+        raise TableError("; ".join(told))
 
 
 def shipped_tables(folder: str = "") -> list[Path]:
