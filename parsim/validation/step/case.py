@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
+from parsim.cost.layer.recomputed_modules import WHOLE
 from parsim.cost.software import Software, software
 from parsim.errors import InputError
 from parsim.model.transformer import TransformerSpec, build_transformer, with_options
@@ -56,7 +57,7 @@ def build_case(run: MeasuredRun) -> Case:
         raise RowSkipped(str(reason)) from None
     job = Job(model=model, cluster=cluster, software=stack)
     plan = case_plan(run, assumed, stack, recipe)
-    if recipe is not None:
+    if recipe is not None and run.stage_layers is None:
         cut = recipe.stage_layers(job.model.num_layers, plan.num_stages)
         plan = replace(plan, stage_layers=cut)
     if violation(plan, job.model, job.cluster) is None:  # an illegal plan is told later
@@ -96,12 +97,14 @@ def _software(stack: Software, run: MeasuredRun, recipe: Recipe | None) -> Softw
         stack = replace(stack, tp_overlap=False)
     if run.token_drop:  # padded to a capacity: the host knows all sizes and waits for no counts
         stack = replace(stack, expert_launch=stack.launch_cost)
-    if recipe is None:
+    if recipe is not None:
+        stack = replace(
+            stack,
+            expert_overlap={"default": 1.0 if recipe.overlap else 0.0},
+            expert_dispatcher=recipe.dispatcher,
+            graphs=recipe.graphs,
+            fused_experts=recipe.fused_mlp,
+        )
+    if run.cuda_graphs is None:
         return stack
-    return replace(
-        stack,
-        expert_overlap={"default": 1.0 if recipe.overlap else 0.0},
-        expert_dispatcher=recipe.dispatcher,
-        graphs=recipe.graphs,
-        fused_experts=recipe.fused_mlp,
-    )
+    return replace(stack, graphs=(WHOLE,) if run.cuda_graphs else ())

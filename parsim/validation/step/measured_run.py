@@ -29,12 +29,16 @@ OPTIONAL = (
     "moe_ffn_hidden_size", "precision", "vpp", "cp", "ep", "etp",
     "zero_stage", "fsdp_size", "sequence_parallel", "recompute", "schedule", "flash_attention",
     "overlap", "torch_compile", "step_time_from", "peak_memory_gib", "peak_memory_kind",
+    "rank_order", "stage_layers", "ddp_bucket_parameters", "cuda_graphs",
     "bubble_fraction", "t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms",
     "t_p2p_ms", "task", "note",
 )  # fmt: skip
 
 TIMES = ("t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms")
 """Milliseconds of a pipeline rank and micro-batch, its chunks together."""
+
+ORDERED = ("pp", "dp", "cp", "tp")
+"""What a cell of `rank_order` names, with + between, outermost first."""
 
 OVERLAPS = ("none", "dp", "fsdp", "tp", "p2p", "p2p_scatter_gather")
 """What a cell of `overlap` may list, with + between."""
@@ -58,7 +62,9 @@ class Profile(NamedTuple):
 class MeasuredRun:
     """One row, typed; None where the source does not say. Seconds and bytes.
 
-    `filled` are the sizes that were blank, each with where it is from.
+    `rank_order` are the plan's axes, outermost first, `stage_layers` the layers of each stage in the
+    pipeline's order, `bucket_parameters` those of one gradient bucket. `filled` are the sizes that
+    were blank, each with where it is from.
     """
 
     row_id: str
@@ -104,6 +110,10 @@ class MeasuredRun:
     ep: int = 1
     etp: int | None = None
     token_drop: bool = False
+    rank_order: tuple[str, ...] | None = None
+    stage_layers: tuple[int, ...] | None = None
+    bucket_parameters: int | None = None
+    cuda_graphs: bool | None = None
     filled: tuple[str, ...] = ()
 
 
@@ -199,6 +209,32 @@ class _Cells:
             raise RowSkipped(f"{name}={cell!r} must be yes, no or blank")
         return cell == "yes"
 
+    def rank_order(self) -> tuple[str, ...] | None:
+        """The axes of a plan, with both data axes where the cell says dp."""
+        cell = self.text("rank_order")
+        if cell is None:
+            return None
+        words = cell.split("+")
+        if sorted(words) != sorted(ORDERED):
+            allowed = "+".join(ORDERED)
+            raise RowSkipped(
+                f"rank_order={cell!r} must name each axis of {allowed} once, outermost first"
+            )
+        both = {"dp": ("dp_replicate", "dp_shard")}
+        return tuple(axis for word in words for axis in both.get(word, (word,)))
+
+    def stage_layers(self) -> tuple[int, ...] | None:
+        """Layers of each stage; 0 of one that holds the embedding or the head alone."""
+        cell = self.text("stage_layers")
+        if cell is None:
+            return None
+        counts = cell.split("+")
+        if not all(count.isdecimal() and int(count) <= LARGEST for count in counts):
+            raise RowSkipped(
+                f"stage_layers={cell!r} must be counts with + between, such as 7+8+8+7"
+            )
+        return tuple(map(int, counts))
+
     def overlap(self) -> frozenset[str] | None:
         cell = self.text("overlap")
         if cell is None:
@@ -264,6 +300,10 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         ep=cells.integer("ep") or 1,
         etp=cells.integer("etp") or None,
         token_drop="tokendrop" in (cells.text("note") or ""),
+        rank_order=cells.rank_order(),
+        stage_layers=cells.stage_layers(),
+        bucket_parameters=cells.integer("ddp_bucket_parameters") or None,
+        cuda_graphs=cells.flag("cuda_graphs"),
         filled=_told(filled),
     )
     _arithmetic(run)

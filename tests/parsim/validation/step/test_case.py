@@ -309,6 +309,77 @@ def test_plans_that_cannot_be_built(row: MakeRow, changes: dict[str, str], told:
     assert reason(row, **changes) == told
 
 
+# --------------------------------------------------------------------------- how a run was placed
+
+LLAMA = {
+    "stack": "megatron-bridge",
+    "system": "dgx-h100",
+    "gpu_type": "h100-sxm-80gb",
+    "model": "Llama 3 8B",
+    "precision": "bf16",
+    "recompute": "none",
+    "seq_len": "8192",
+    "n_gpus": "64",
+    "internode_gbit_per_s_per_node": "",
+    **dict.fromkeys(("n_layers", "hidden_size", "n_heads", "n_kv_heads", "vocab_size"), ""),
+    "ffn_hidden_size": "",
+}
+INSIDE = {"tp": "2", "pp": "4", "dp": "8", "micro_batch_size": "1", "n_micro_batches": "8"}
+ALONE = {"dp": "64", "micro_batch_size": "1", "n_micro_batches": "1", "global_batch_size": "64"}
+
+
+def predicted(row: MakeRow, base: dict[str, str], **columns: str) -> float:
+    done = predict_row("t", row(**LLAMA, **base, **columns))
+    assert done.predicted_step is not None, done.reason
+    return done.predicted_step
+
+
+def test_pipelines_inside_replicas(row: MakeRow) -> None:
+    """Messages stay in the node, gradients leave it: 8 ranks of a group on 8 nodes, not 4 on 4."""
+    batch = {**INSIDE, "global_batch_size": "64"}
+    built = case(row, **LLAMA, **batch, rank_order="dp+pp+cp+tp")
+    assert built.plan.rank_order == ("dp_replicate", "dp_shard", "pp", "cp", "tp")
+    usual = predicted(row, batch)
+    assert predicted(row, batch, rank_order="pp+dp+cp+tp") == usual
+    assert predicted(row, batch, rank_order="dp+pp+cp+tp") > 1.001 * usual
+    context = {**batch, "cp": "2", "dp": "4", "n_micro_batches": "16"}
+    assert predicted(row, context, rank_order="dp+pp+cp+tp") > predicted(row, context)
+
+
+def test_a_stage_of_the_embedding_alone(row: MakeRow) -> None:
+    batch = {**INSIDE, "global_batch_size": "64"}
+    even = predicted(row, batch)
+    assert predicted(row, batch, stage_layers="8+8+8+8") == pytest.approx(even, rel=0.05)
+    assert predicted(row, batch, stage_layers="0+11+11+10") > 1.12 * even  # 11 layers, not 8
+    told = predict_row("t", row(**LLAMA, **batch, stage_layers="8+8+8")).reason
+    assert told == "stage_layers has 3 entries, but pp=4 x v=1 needs 4"
+
+
+def test_buckets_of_few_parameters_pay_their_latency_more_often(row: MakeRow) -> None:
+    """8e9 parameters in buckets of 1e6 are 8,030 collectives of 64 ranks; gradients of 2 bytes."""
+    built = case(row, **LLAMA, **ALONE, ddp_bucket_parameters="1000000")
+    assert built.plan.bucket_bytes == 2e6
+    small, usual, large = (
+        predicted(row, ALONE, ddp_bucket_parameters=count)
+        for count in ("1000000", "80000000", "200000000")
+    )
+    assert small > usual > large
+    assert usual == predicted(row, ALONE)  # 160 MB of 2 bytes
+
+
+def test_cuda_graphs_spare_the_host_its_launches(row: MakeRow) -> None:
+    """A small model of a stack of 47 us a launch waits for the host; a graph does not."""
+    assert case(row, cuda_graphs="yes").job.software.graphs == ("all",)
+    small = {"micro_batch_size": "1", "global_batch_size": "32", "seq_len": "256"}
+    launched, graphed = (
+        predict_row("t", row(**small, cuda_graphs=cell)).predicted_step for cell in ("no", "yes")
+    )
+    assert launched is not None
+    assert graphed is not None
+    assert graphed < 0.9 * launched
+    assert predict_row("t", row(**small)).predicted_step == launched
+
+
 # --------------------------------------------------------------------------- context and 8 bit
 
 CP2 = {"dp": "16", "cp": "2", "n_micro_batches": "2"}
