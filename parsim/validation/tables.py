@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import as_file, files
 from io import StringIO
 from pathlib import Path
@@ -27,6 +27,29 @@ Check = Callable[[Path, list[str]], None]
 
 class RowSkipped(Exception):
     """This row cannot be predicted; the text says why."""
+
+
+BLIND = "blind"
+"""Folder of the tables that no fit may ever see."""
+
+
+def blind_tables() -> list[Path]:
+    """The public tables that only test: no constant and no interval comes from them."""
+    return shipped_tables(BLIND)
+
+
+def refuse_blind(tables: Iterable[str]) -> None:
+    """Stop a fit, or what intervals and evidence are gathered from, at a blind table.
+
+    Raises:
+        TableError: which table it is.
+    """
+    blind = {path.stem for path in blind_tables()}
+    for table in sorted(blind.intersection(Path(name).stem for name in tables)):
+        raise TableError(
+            f"table {table} is blind: no fit, interval or evidence may see its rows; use the "
+            f"tables of shipped_tables(), and predict this one by itself"
+        )
 
 
 class Judged(Protocol):

@@ -62,9 +62,9 @@ class Profile(NamedTuple):
 class MeasuredRun:
     """One row, typed; None where the source does not say. Seconds and bytes.
 
-    `rank_order` are the plan's axes, outermost first, `stage_layers` the layers of each stage in the
-    pipeline's order, `bucket_parameters` those of one gradient bucket. `filled` are the sizes that
-    were blank, each with where it is from.
+    `rank_order` are the plan's axes, outermost first, `stage_layers` the layers of each stage in
+    the pipeline's order, `bucket_parameters` those of one gradient bucket. `filled` are the sizes
+    that were blank, each with where it is from.
     """
 
     row_id: str

@@ -22,7 +22,7 @@ def shipped(name: str) -> Path:
 
 @pytest.fixture
 def row() -> MakeRow:
-    """The first row of Megatron's weak-scaling table, with changes, also in columns it does not have."""
+    """The first row of Megatron's weak-scaling table, with changes, in further columns too."""
     first = read_table(shipped("megatron_sc21_table1"))[0]
 
     def make(**changes: str) -> Row:
