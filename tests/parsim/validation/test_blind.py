@@ -92,7 +92,7 @@ def test_the_workshop_does_not_name_them() -> None:
 
 
 def test_no_constant_and_no_figure_names_them() -> None:
-    """Catalogs, software, families, intervals and evidence: neither the table nor one of its rows."""
+    """Catalogs, software, families, intervals and evidence: no table and none of its rows."""
     names = {*BLIND, *(row["row_id"] for row in rows(blind_tables()))}
     files = [
         path
