@@ -61,6 +61,7 @@ hardware: $(CORE) $(TORCH) ## calibrate, predict, run and compare on this machin
 
 reports: $(CORE) ## predict every shipped measured run; write reports/*.md and the README's tables
 	$(BIN)/python -m parsim.fitting.reports.readme README.md parsim/validation/evidence.json parsim/validation/left_out.json parsim/sim/confidence/interval.json reports/hardware reports/accuracy.md
+	$(BIN)/python -m parsim.report.accuracy.blind README.md
 	$(BIN)/python -m tests.benchmarks --report reports/benchmarks.md
 	$(BIN)/python -m parsim.fitting.reports.network README.md reports/network.md reports/benchmarks.md tests/parsim/sim/links/simgrid_rates.json
 

@@ -16,7 +16,7 @@ Tables = Annotated[
     list[Path] | None, typer.Argument(metavar="TABLE.csv", help="default: shipped tables")
 ]
 Verbose = Annotated[
-    bool, typer.Option("-v", "--verbose", help="every row, and the assumptions per stack")
+    bool, typer.Option("-v", "--verbose", help="every row, and what fills its blanks")
 ]
 ReportOutput = Annotated[
     Path | None, typer.Option(help="write a Markdown report, with a CSV and a picture beside")
@@ -52,9 +52,10 @@ def validate(
 def _validate_steps(tables: list[Path], verbose: bool, report: Path | None, as_json: bool) -> None:
     from parsim import api
     from parsim.report.accuracy.files import check_report, write_accuracy
-    from parsim.report.text.measured.steps import validation_view
+    from parsim.report.text.measured.steps import filled_lines, validation_view
     from parsim.validation.coverage import shipped_left_out
     from parsim.validation.step.assumptions import explain
+    from parsim.validation.tables import check_predicted
 
     if report is not None:
         check_report(report, tables)
@@ -65,13 +66,15 @@ def _validate_steps(tables: list[Path], verbose: bool, report: Path | None, as_j
     else:
         show(validation_view(validation, rows=verbose or bool(tables)))
         _note_all(row.notes for row in validation.rows)
-        for stack in validation.stacks if verbose else ():
-            sys.stdout.write("\n".join(explain(stack)) + "\n")
+        if verbose:
+            assumed = [line for stack in validation.stacks for line in explain(stack)]
+            sys.stdout.write("\n".join([*assumed, *filled_lines(validation), ""]))
     if report is not None:
         command = " ".join(["parsim", "validate", *map(str, tables), "--report", str(report)])
         left_out = None if tables else shipped_left_out()
         write_accuracy(validation, report, command=command, left_out=left_out)
         note(f"report written to {report}")
+    check_predicted(validation.rows)
 
 
 def _check_validation(
@@ -89,7 +92,7 @@ def _check_validation(
 def _validate_kernels(tables: list[Path] | None, verbose: bool, as_json: bool) -> None:
     from parsim.report.text.measured.kernels import kernels_view
     from parsim.validation.kernel.validate import validate_kernels
-    from parsim.validation.tables import shipped_tables
+    from parsim.validation.tables import check_predicted, shipped_tables
 
     with progress("predicting kernels") as step:
         validation = validate_kernels(tables or shipped_tables("kernels"), progress=step)
@@ -97,6 +100,7 @@ def _validate_kernels(tables: list[Path] | None, verbose: bool, as_json: bool) -
         print_json(validation.to_json())
     else:
         show(kernels_view(validation, rows=verbose))
+    check_predicted(validation.rows)
 
 
 def _validate_collectives(
@@ -104,7 +108,7 @@ def _validate_collectives(
 ) -> None:
     from parsim.report.text.measured.collectives import collectives_view
     from parsim.validation.collective.validate import MODES, validate_collectives
-    from parsim.validation.tables import shipped_tables
+    from parsim.validation.tables import check_predicted, shipped_tables
 
     files, modes = tables or shipped_tables("collectives"), MODES[1:] if uncalibrated else MODES
     with progress("predicting collectives") as step:
@@ -114,6 +118,7 @@ def _validate_collectives(
     else:
         show(collectives_view(validation, rows=rows))
         _note_all(row.notes for row in validation.rows)
+    check_predicted(validation.rows)
 
 
 def _note_all(notes: Iterable[Iterable[str]]) -> None:

@@ -1,6 +1,7 @@
 """How groups of ranks fall on nodes: how many nodes a group touches, who shares their interfaces.
 
-A communicator of one mesh axis is the ranks base, base + stride, ..., base + (size - 1) stride.
+A communicator of one mesh axis is the ranks base, base + stride, ..., base + (size - 1) stride. One
+of two axes with others between them is `rows` of these, `row_stride` apart.
 Blocks of size x stride ranks tile the world; each holds `stride` groups, one per offset. With
 size 4, stride 2 and nodes of 4 (groups a, b in the first block, c, d in the second):
 
@@ -35,18 +36,27 @@ class GroupShape:
 
 @lru_cache(maxsize=65536)
 def group_shape(
-    *, size: int, stride: int, devices_per_node: int, world_size: int, nodes_per_leaf: int
+    *,
+    size: int,
+    stride: int,
+    devices_per_node: int,
+    world_size: int,
+    nodes_per_leaf: int,
+    rows: int = 1,
+    row_stride: int = 1,
 ) -> GroupShape:
-    """Place all groups of ranks base + i stride, i < size.
+    """Place all groups of ranks base + i stride + j row_stride, i < size, j < rows.
 
     Closed form where groups and nodes divide each other, counted rank by rank otherwise.
 
     Args:
-        size: ranks of a group.
+        size: ranks of a group, or of each of its rows.
         stride: distance of neighbours in a group.
         devices_per_node: ranks a node holds.
         world_size: ranks in all; a multiple of size x stride.
         nodes_per_leaf: nodes under one leaf group.
+        rows: rows of a group, `size` ranks each.
+        row_stride: distance of a row from the next, a multiple of size x stride.
 
     Raises:
         PlanError: an argument below 1, or groups that do not tile the world.
@@ -57,7 +67,12 @@ def group_shape(
         devices_per_node=devices_per_node,
         world_size=world_size,
         nodes_per_leaf=nodes_per_leaf,
+        rows=rows,
+        row_stride=row_stride,
     )
+    if rows > 1:
+        wide = (size, stride, rows, row_stride)
+        return _counted(wide, devices_per_node, world_size, nodes_per_leaf)
     span = size * stride
     if world_size % span:
         raise PlanError(
@@ -69,7 +84,7 @@ def group_shape(
     one_divides_the_other = stride % devices_per_node == 0 or devices_per_node % stride == 0
     if span % devices_per_node == 0 and one_divides_the_other:
         return _aligned(size, stride, devices_per_node, world_size, nodes_per_leaf)
-    return _counted(size, stride, devices_per_node, world_size, nodes_per_leaf)
+    return _counted((size, stride, 1, 1), devices_per_node, world_size, nodes_per_leaf)
 
 
 def _require_positive(**sizes: int) -> None:
@@ -100,15 +115,21 @@ def _aligned(
 
 
 def _counted(
-    size: int, stride: int, devices_per_node: int, world_size: int, nodes_per_leaf: int
+    ranks_of_group: tuple[int, int, int, int],
+    devices_per_node: int,
+    world_size: int,
+    nodes_per_leaf: int,
 ) -> GroupShape:
-    """Any case, by looking at every rank."""
+    """Any case, by looking at every rank; of a group size, stride, rows and row_stride."""
     import numpy as np
 
+    size, stride, rows, row_stride = ranks_of_group
     ranks = np.arange(world_size)
-    group = ranks // (size * stride) * stride + ranks % stride
+    base = ranks - ranks // stride % size * stride - ranks // row_stride % rows * row_stride
+    group = np.unique(base, return_inverse=True)[1]
+    node = ranks // devices_per_node
     nodes = math.ceil(world_size / devices_per_node)
-    pair, ranks_held = np.unique(group * nodes + ranks // devices_per_node, return_counts=True)
+    pair, ranks_held = np.unique(group * nodes + node, return_counts=True)
     pair_group, pair_node = np.divmod(pair, nodes)
     touched = np.bincount(pair_group)
     leaving = touched[pair_group] > 1
@@ -117,7 +138,7 @@ def _counted(
     first = last - touched + 1
     leaf = pair_node // nodes_per_leaf
     return GroupShape(
-        size=size,
+        size=size * rows,
         ranks_per_node=int(ranks_held.min()),
         num_nodes=int(touched.max()),
         sharing=int(np.bincount(pair_node[leaving]).max()) if leaving.any() else 0,

@@ -142,19 +142,6 @@ def _context(plan: Plan, model: Model, cluster: Cluster) -> str | None:
             f"cp={plan.cp} cuts seq_len={model.tokens} into {pieces} equal pieces, which it "
             f"cannot be cut into; use a seq_len that is a multiple of {pieces}, or a smaller cp"
         )
-    return _beside(plan)
-
-
-def _beside(plan: Plan) -> str | None:
-    """Gradients are summed over dp and cp at once: one group of evenly spaced ranks."""
-    order = [axis for axis in plan.rank_order if plan.degree(axis) > 1]
-    data = "dp_shard" if plan.dp_shard > 1 else "dp_replicate"
-    if data in order and abs(order.index(data) - order.index("cp")) != 1:
-        return (
-            f"rank_order={'-'.join(plan.rank_order)} puts other axes between "
-            f"{data}={plan.degree(data)} and cp={plan.cp}, whose ranks reduce gradients together; "
-            f"put cp beside {data}"
-        )
     return None
 
 

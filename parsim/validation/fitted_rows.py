@@ -13,7 +13,7 @@ from typing import Any
 
 from parsim.validation.step.known_models import is_mixture
 from parsim.validation.step.measured_run import read_table
-from parsim.validation.tables import shipped_tables
+from parsim.validation.tables import refuse_blind, shipped_tables
 from parsim.validation.validated_row import ValidatedRow
 
 RowKey = tuple[str, str, float]
@@ -93,7 +93,12 @@ def family_sources() -> dict[str, tuple[Source, ...]]:
 
 
 def source_rows(source: Source) -> list[dict[str, str]]:
-    """Rows of the shipped table that belong to a source, in file order."""
+    """Rows of the shipped table that belong to a source, in file order.
+
+    Raises:
+        TableError: the source names a blind table.
+    """
+    refuse_blind([source.table])
     return [row for row in _table(source.table) if source.has(row)]
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import as_file, files
 from io import StringIO
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from parsim.errors import TableError
 
@@ -27,6 +27,62 @@ Check = Callable[[Path, list[str]], None]
 
 class RowSkipped(Exception):
     """This row cannot be predicted; the text says why."""
+
+
+BLIND = "blind"
+"""Folder of the tables that no fit may ever see."""
+
+
+def blind_tables() -> list[Path]:
+    """The public tables that only test: no constant and no interval comes from them."""
+    return shipped_tables(BLIND)
+
+
+def refuse_blind(tables: Iterable[str]) -> None:
+    """Stop a fit, or what intervals and evidence are gathered from, at a blind table.
+
+    Raises:
+        TableError: which table it is.
+    """
+    blind = {path.stem for path in blind_tables()}
+    for table in sorted(blind.intersection(Path(name).stem for name in tables)):
+        raise TableError(
+            f"table {table} is blind: no fit, interval or evidence may see its rows; use the "
+            f"tables of shipped_tables(), and predict this one by itself"
+        )
+
+
+class Judged(Protocol):
+    """A row of a table after its prediction; the reason is empty where there is one."""
+
+    @property
+    def table(self) -> str:
+        """The name of its table."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it was skipped."""
+        ...
+
+
+def check_predicted(rows: Sequence[Judged]) -> None:
+    """Refuse tables of which no row at all could be predicted: a wrong table is no empty result.
+
+    Raises:
+        TableError: names each such table, how many rows it has and their most frequent reason.
+    """
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        reasons.setdefault(row.table, []).append(row.reason)
+    told = [
+        f"{table}: none of {len(all_reasons)} rows could be predicted; "
+        f"{Counter(all_reasons).most_common(1)[0][0]}"
+        for table, all_reasons in reasons.items()
+        if all(all_reasons)
+    ]
+    if told:
+        raise TableError("; ".join(told))
 
 
 def shipped_tables(folder: str = "") -> list[Path]:

@@ -54,6 +54,11 @@ class ValidatedRow:
         return bool(self.reason)
 
     @property
+    def filled(self) -> tuple[str, ...]:
+        """Sizes that the row leaves blank, each as `column=size (where it is from)`."""
+        return () if self.case is None else self.case.run.filled
+
+    @property
     def error(self) -> float | None:
         """Signed step-time error."""
         return _error(self.predicted_step, self.measured_step)
@@ -82,6 +87,7 @@ class ValidatedRow:
             "row_id": self.row_id,
             "status": "skipped" if self.skipped else "ok",
             "reason": self.reason,
+            "filled_sizes": list(self.filled),
             "predicted_step_time_s": self.predicted_step,
             "measured_step_time_s": self.measured_step,
             "error": self.error,

@@ -19,7 +19,15 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index
 from parsim.cluster.hardware import System
-from parsim.cost.collective.group_bandwidth import GLOO, Groups, groups, inter_bandwidth, one_group
+from parsim.cost.collective.group_bandwidth import (
+    GLOO,
+    Groups,
+    Ranks,
+    groups,
+    inter_bandwidth,
+    one_group,
+    placed_groups,
+)
 from parsim.cost.collective.measured_curve import (
     CONSTANTS,
     Algorithm,
@@ -42,6 +50,7 @@ __all__ = (
     "CollectiveKind",
     "Groups",
     "Protocol",
+    "Ranks",
     "choose",
     "collective_spread",
     "collective_time",
@@ -49,6 +58,7 @@ __all__ = (
     "inter_bandwidth",
     "one_group",
     "p2p_time",
+    "placed_groups",
     "size_class",
 )
 

@@ -32,9 +32,28 @@ class Groups:
     crossing: Array = field(default_factory=lambda: np.ones(1))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """The ranks of one communicator per plan, columns (B,): base + i stride + j row_stride.
+
+    i < `size`, and j < `rows` where a communicator joins two axes that have others between them.
+    """
+
+    size: Ints
+    stride: Ints
+    rows: Ints | int = 1
+    row_stride: Ints | int = 1
+
+
 def groups(system: System, *, size: Ints, stride: Ints, world: Ints) -> Groups:
-    """Place groups of ranks base + i stride, i < size, on nodes; each distinct case once."""
-    cases = np.stack([size, stride, world], axis=1)
+    """Place groups of ranks base + i stride, i < size, on nodes."""
+    return placed_groups(system, Ranks(size=size, stride=stride), world)
+
+
+def placed_groups(system: System, ranks: Ranks, world: Ints) -> Groups:
+    """Place groups of ranks on nodes; each distinct case once."""
+    columns = (ranks.size, ranks.stride, ranks.rows, ranks.row_stride, world)
+    cases = np.stack(np.broadcast_arrays(*columns), axis=1)
     distinct, back = np.unique(cases, axis=0, return_inverse=True)
     nodes_per_leaf = system.network.nodes_per_leaf if system.network else 1
     shapes = [
@@ -44,9 +63,15 @@ def groups(system: System, *, size: Ints, stride: Ints, world: Ints) -> Groups:
             devices_per_node=system.devices_per_node,
             world_size=int(w),
             nodes_per_leaf=nodes_per_leaf,
+            rows=int(m),
+            row_stride=int(r),
         )
-        for n, q, w in distinct
+        for n, q, m, r, w in distinct
     ]
+    # a ring goes from node to node along the rows where each of them lies in one node
+    leaves_row = (np.asarray(ranks.rows) > 1) & (
+        ranks.size * ranks.stride <= system.devices_per_node
+    )
     table = np.array(
         [(s.size, s.ranks_per_node, s.num_nodes, s.sharing, s.spans_leaves) for s in shapes],
         dtype=np.float64,
@@ -57,7 +82,7 @@ def groups(system: System, *, size: Ints, stride: Ints, world: Ints) -> Groups:
         nodes=table[:, 2],
         sharing=table[:, 3],
         leaves=table[:, 4] > 0,
-        crossing=crossing_share(system, stride),
+        crossing=crossing_share(system, np.where(leaves_row, ranks.row_stride, ranks.stride)),
     )
 
 

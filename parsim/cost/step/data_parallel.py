@@ -18,9 +18,9 @@ from functools import reduce
 
 import numpy as np
 
-from parsim.arrays import Array, Flags, Ints
+from parsim.arrays import Array, Flags
 from parsim.cluster.hardware import System
-from parsim.cost.collective.collectives import Groups, groups
+from parsim.cost.collective.collectives import Groups, Ranks, groups, placed_groups
 from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
@@ -51,16 +51,15 @@ class DataParallel:
     def of(cls, job: Job, table: PlanTable) -> DataParallel:
         """Place the shard, replicate and world groups."""
         reach, sharded = job.reach, table.zero_stage > 0
-        size, world = table.dp_replicate * np.where(sharded, 1, table.cp), table.world_size
+        world = table.world_size
         kinds = {
-            "shard": (table.shards, _stride(table, "dp_shard", sharded)),
-            "replicate": (size, _stride(table, "dp_replicate", ~sharded)),
-            "world": (world, np.ones_like(world)),
+            "shard": _joined(table, "dp_shard", sharded),
+            "replicate": _joined(table, "dp_replicate", ~sharded),
+            "world": Ranks(size=world, stride=np.ones_like(world)),
         }
 
         def placed(system: System, name: str) -> Groups:
-            ranks, stride = kinds[name]
-            return groups(system, size=ranks, stride=stride, world=world)
+            return placed_groups(system, kinds[name], world)
 
         reached = {
             name: tuple(
@@ -219,14 +218,26 @@ class DataParallel:
         return 2.0 * self._time(scalar)
 
 
-def _stride(table: PlanTable, axis: str, joined: Flags) -> Ints:
-    """Distance of neighbours in the group of an axis, where `joined` together with cp.
+def _joined(table: PlanTable, axis: str, joined: Flags) -> Ranks:
+    """The group of an axis, where `joined` together with cp.
 
-    The rules keep cp beside the axis it joins, so that both make one evenly spaced group.
+    Side by side both make one row of evenly spaced ranks; with pipeline ranks between them the
+    group is a row of the inner axis for each rank of the outer one. `dp_shard` without ZeRO is 1.
     """
-    alone, cp, degree = table.stride(axis), table.stride("cp"), getattr(table, axis)
-    both = np.where(degree > 1, np.minimum(alone, cp), cp)
-    return np.where(joined & (table.cp > 1), both, alone)
+    degree = getattr(table, axis) if axis != "dp_shard" else np.where(joined, table.dp_shard, 1)
+    cp = np.where(joined, table.cp, 1)
+    outer, inner = table.stride(axis), table.stride("cp")
+    swapped = inner > outer
+    size, rows = np.where(swapped, degree, cp), np.where(swapped, cp, degree)
+    stride, row_stride = np.minimum(outer, inner), np.maximum(outer, inner)
+    stride = np.where(size > 1, stride, row_stride)
+    one_row = (size == 1) | (rows == 1) | (row_stride == size * stride)
+    return Ranks(
+        size=np.where(one_row, size * rows, size),
+        stride=stride,
+        rows=np.where(one_row, 1, rows),
+        row_stride=np.where(one_row, 1, row_stride),
+    )
 
 
 def reduced_bytes(table: PlanTable) -> float:

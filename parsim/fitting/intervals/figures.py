@@ -41,6 +41,7 @@ from parsim.sim.confidence.known_errors import (
     Group,
     MemoryGroup,
 )
+from parsim.validation.tables import refuse_blind
 from parsim.validation.validate import Validation, validate
 from parsim.validation.validated_row import ValidatedRow
 
@@ -54,13 +55,19 @@ def residuals(tables: Iterable[Path]) -> list[Residual]:
 
 
 def residuals_of(validation: Validation) -> list[Residual]:
-    """The errors of rows that are already predicted."""
+    """The errors of rows that are already predicted.
+
+    Raises:
+        TableError: a row is of a blind table.
+    """
+    refuse_blind(validation.tables)
     rows = (_residual(row, row.predicted_step, row.measured_step) for row in validation.rows)
     return [residual for residual in rows if residual is not None]
 
 
 def peaks_of(validation: Validation) -> list[Residual]:
-    """The errors of peaks of memory, bytes for seconds."""
+    """The errors of peaks of memory, bytes for seconds; raises as `residuals_of` does."""
+    refuse_blind(validation.tables)
     rows = (
         _residual(row, row.predicted_reserved or row.predicted_peak, row.measured_peak)
         for row in validation.rows

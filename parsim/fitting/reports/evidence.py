@@ -6,12 +6,18 @@ import json
 
 from parsim.validation.evidence import Evidence, any_of
 from parsim.validation.summary import summarise
+from parsim.validation.tables import refuse_blind
 from parsim.validation.validate import Validation
 from parsim.validation.validated_row import ValidatedRow
 
 
 def gather_evidence(validation: Validation) -> list[Evidence]:
-    """Figures per (device, software) and per device, in a fixed order."""
+    """Figures per (device, software) and per device, in a fixed order.
+
+    Raises:
+        TableError: a row is of a blind table.
+    """
+    refuse_blind(validation.tables)
     groups: dict[tuple[str, str], list[ValidatedRow]] = {}
     for row in validation.rows:
         if row.error is not None:

@@ -1,12 +1,8 @@
-"""Fills the generated blocks of the README and the evidence file: no number in them is typed.
-
-A block stands between `<!-- NAME:begin ... -->` and `<!-- NAME:end -->`.
-"""
+"""Fills the generated blocks of the README and the evidence file: no number in them is typed."""
 
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 
@@ -17,6 +13,7 @@ from parsim.fitting.reports.evidence import evidence_text
 from parsim.planner import search
 from parsim.report.accuracy.accuracy import interval_table, summary_lines
 from parsim.report.accuracy.files import write_accuracy
+from parsim.report.blocks import fill
 from parsim.scenario import load_scenario
 from parsim.sim.confidence.known_errors import read_errors, shipped_errors
 from parsim.units import format_bytes, format_seconds
@@ -25,18 +22,6 @@ from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import Validation, validate
 
 MAIN_SCENARIO = "scenarios/gpt3-175b-dgx-a100.yaml"
-
-
-def fill(text: str, name: str, body: str) -> str:
-    """Replace the body of one block.
-
-    Raises:
-        InputError: the block's marks are missing.
-    """
-    pattern = re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(<!-- {name}:end -->)", re.DOTALL)
-    if not pattern.search(text):
-        raise InputError(f"no block <!-- {name}:begin --> ... <!-- {name}:end -->")
-    return pattern.sub(lambda block: f"{block[1]}{body}\n{block[2]}", text)
 
 
 def search_block() -> str:

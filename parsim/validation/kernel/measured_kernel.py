@@ -133,7 +133,8 @@ def device_of(name: str) -> Device:
     family = next((word for word in words if word in _FAMILIES), None)
     others = [word for word in words if word != family and word not in _ADORNMENTS]
     if family is None or any(word not in _SIZES.get(family, "").split() for word in others):
-        raise RowSkipped(f"gpu_type {name!r} is not in the catalog")
+        known = ", ".join(catalog.devices)
+        raise RowSkipped(f"gpu_type {name!r} is not in the catalog; allowed: {known}")
     forms = [_FORMS[family, word] for word in words if (family, word) in _FORMS]
     return catalog.device(forms[0] if forms else _FAMILIES[family])
 

@@ -80,10 +80,6 @@ EXPERT_RELEASES: dict[str, tuple[tuple[tuple[int, ...], str], ...]] = {
 }
 """Stack -> releases from which on mixtures of experts run otherwise, and the software of each."""
 
-VOCABULARY = {"llama2": 32_000, "llama3": 128_256, "nemotron": 256_000, "mpt": 50_368}
-"""Vocabulary of a model family, where a row leaves it blank; GPT models used 51,200."""
-GPT_VOCABULARY = 51_200
-
 
 def assumptions_for(stack: str) -> tuple[Assumptions, str, tuple[str, ...]]:
     """(assumptions, software id, notes) of a stack; an unknown one gets the generic ones."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
+from parsim.cost.layer.recomputed_modules import WHOLE
 from parsim.cost.software import Software, software
 from parsim.errors import InputError
 from parsim.model.transformer import TransformerSpec, build_transformer, with_options
@@ -17,8 +18,9 @@ from parsim.validation.step.assumptions import assumptions_for, software_of_expe
 from parsim.validation.step.case_cluster import case_cluster
 from parsim.validation.step.case_model import case_model
 from parsim.validation.step.case_plan import case_plan
-from parsim.validation.step.known_models import known_mixture
+from parsim.validation.step.known_models import known_mixture, known_model
 from parsim.validation.step.measured_run import MeasuredRun
+from parsim.validation.step.model_family import BERT_NOTE, model_family
 from parsim.validation.step.recipes import Recipe, recipe_of
 from parsim.validation.tables import RowSkipped
 
@@ -55,7 +57,7 @@ def build_case(run: MeasuredRun) -> Case:
         raise RowSkipped(str(reason)) from None
     job = Job(model=model, cluster=cluster, software=stack)
     plan = case_plan(run, assumed, stack, recipe)
-    if recipe is not None:
+    if recipe is not None and run.stage_layers is None:
         cut = recipe.stage_layers(job.model.num_layers, plan.num_stages)
         plan = replace(plan, stage_layers=cut)
     if violation(plan, job.model, job.cluster) is None:  # an illegal plan is told later
@@ -64,15 +66,17 @@ def build_case(run: MeasuredRun) -> Case:
         run=run,
         job=job,
         plan=plan,
-        notes=(*notes, *cluster_notes, *_assumed_of_experts(run)),
+        notes=(*notes, *cluster_notes, *_assumed_of_model(run)),
     )
 
 
-def _assumed_of_experts(run: MeasuredRun) -> Iterator[str]:
+def _assumed_of_model(run: MeasuredRun) -> Iterator[str]:
     """What is taken from the catalog, and how experts lie, where the row does not say."""
-    base = known_mixture(run.model)
-    if base is not None:
+    base = known_model(run.model)
+    if base is not None and (run.n_experts or any(base.name in told for told in run.filled)):
         yield f"model {run.model!r}: sizes that are not stated are those of {base.name}"
+    if model_family(run.model).name == "bert":
+        yield BERT_NOTE
     if run.n_experts and run.tp > 1 and run.etp is None:
         yield f"etp is not stated: experts are whole (etp=1) although tp={run.tp}"
 
@@ -93,12 +97,14 @@ def _software(stack: Software, run: MeasuredRun, recipe: Recipe | None) -> Softw
         stack = replace(stack, tp_overlap=False)
     if run.token_drop:  # padded to a capacity: the host knows all sizes and waits for no counts
         stack = replace(stack, expert_launch=stack.launch_cost)
-    if recipe is None:
+    if recipe is not None:
+        stack = replace(
+            stack,
+            expert_overlap={"default": 1.0 if recipe.overlap else 0.0},
+            expert_dispatcher=recipe.dispatcher,
+            graphs=recipe.graphs,
+            fused_experts=recipe.fused_mlp,
+        )
+    if run.cuda_graphs is None:
         return stack
-    return replace(
-        stack,
-        expert_overlap={"default": 1.0 if recipe.overlap else 0.0},
-        expert_dispatcher=recipe.dispatcher,
-        graphs=recipe.graphs,
-        fused_experts=recipe.fused_mlp,
-    )
+    return replace(stack, graphs=(WHOLE,) if run.cuda_graphs else ())

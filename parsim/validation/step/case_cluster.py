@@ -54,8 +54,8 @@ def _device(gpu_type: str, catalog: Catalog) -> tuple[str, tuple[str, ...]]:
         for known in catalog.devices:
             if same(known) == same(gpu_type):
                 return known, (f"unknown device {gpu_type!r}: taken as {known}",)
-    near = did_you_mean(gpu_type, catalog.devices)
-    raise RowSkipped(f"device {gpu_type!r} is not in the catalog{near}")
+    near, known = did_you_mean(gpu_type, catalog.devices), ", ".join(catalog.devices)
+    raise RowSkipped(f"gpu_type={gpu_type!r} is not in the catalog{near}; allowed: {known}")
 
 
 def _chip_and_form(device: str) -> str:
@@ -77,11 +77,16 @@ def _system_with(device: str, catalog: Catalog) -> System:
 
 
 def _sized(system: System, run: MeasuredRun) -> System:
-    # an NVL72 rack is one NVLink domain, whatever its trays hold
+    """The system with the row's devices a node, and its rate between nodes.
+
+    The rate is that of a node as the row counts nodes. An NVL72 rack is one NVLink domain whatever
+    its trays hold: a row with 4 devices a node counts 18 nodes a rack, each with the stated rate.
+    """
     if system.devices_per_node < RACK and run.gpus_per_node != system.devices_per_node:
         system = replace(system, devices_per_node=run.gpus_per_node)
     if run.internode_gbit is not None and system.network is not None:
-        rate = run.internode_gbit * 1e9 / 8.0
+        row_nodes = system.devices_per_node / run.gpus_per_node
+        rate = run.internode_gbit * 1e9 / 8.0 * row_nodes
         network = replace(system.network, nic_bandwidth=rate / system.network.nics_per_node)
         system = replace(system, network=network)
     return system

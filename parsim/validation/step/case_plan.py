@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from parsim.cost.software import Software
-from parsim.plan import Plan, Recompute
+from parsim.cost.step.data_parallel import reduced_bytes
+from parsim.plan import RANK_ORDER, Plan, PlanTable, Recompute
 from parsim.plan.record import PRECISIONS
 from parsim.plan.rules import SCHEDULE_NAMES, SPLIT, V_SHAPED
 from parsim.validation.step.assumptions import Assumptions
@@ -20,7 +23,7 @@ def case_plan(
     replicate, shard = (run.dp, 1) if zero == 0 else _shards(run)
     overlap, same = run.overlap, run.precision == "bf16" and zero == 3
     data = stack.overlap_grad_reduce if overlap is None else bool({"dp", "fsdp"} & overlap)
-    return Plan(
+    plan = Plan(
         tp=run.tp,
         pp=run.pp,
         dp_replicate=replicate,
@@ -44,7 +47,13 @@ def case_plan(
         overlap_param_gather=data,
         overlap_p2p=stack.overlap_p2p if overlap is None else "p2p" in overlap,
         scatter_p2p=stack.scatter_p2p,
+        rank_order=run.rank_order or RANK_ORDER,
+        stage_layers=run.stage_layers,
     )
+    if run.bucket_parameters is None:
+        return plan
+    gradient = reduced_bytes(PlanTable.of([plan]))
+    return replace(plan, bucket_bytes=run.bucket_parameters * gradient)
 
 
 def _zero_stage(run: MeasuredRun, assumed: Assumptions) -> int:

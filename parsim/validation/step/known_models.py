@@ -1,40 +1,69 @@
-"""Sizes that a table leaves blank and a model's name decides: mixtures of experts of the catalog.
+"""Models of the catalog by the names that tables give them: "LLAMA3_8B", "DeepSeek-V3 trimmed".
 
-Tables of mixtures often print a name and no sizes. A name that begins with that of a catalog model
-with experts ("Qwen3_30B_a3B", "DeepSeek-V3 trimmed") stands for that model, except where a cell
-says otherwise; what no column holds (head size, latent attention, windows) is the catalog's too.
+A name that begins with that of a catalog model stands for it. Letters and digits count, and where
+one number ends and the next begins: "GPT 22B" is no GPT-2, "Qwen-27B" no Qwen2 7B. What no column
+of a table holds (head size, latent attention, windows, biases) is then the catalog's.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from functools import cache
 
 from parsim.model.reader import load_model_catalog
-from parsim.model.transformer import TransformerSpec
+from parsim.model.transformer import TransformerSpec, build_transformer
 
-_COLUMNS = {
-    "n_layers": "num_layers",
-    "hidden_size": "hidden_size",
-    "n_heads": "num_attention_heads",
-    "n_kv_heads": "num_key_value_heads",
-    "ffn_hidden_size": "ffn_hidden_size",
-    "vocab_size": "vocab_size",
-    "n_experts": "num_experts",
-    "moe_topk": "experts_per_token",
-    "moe_ffn_hidden_size": "expert_ffn_hidden_size",
+ALIASES = {
+    "gpt-530b": "megatron-530b",
+    "mt-nlg-530b": "megatron-530b",
+    "llama3.1-8b": "llama3-8b",
+    "llama3.1-70b": "llama3-70b",
+    "llama3.3-70b": "llama3-70b",
+    "llama3-405b": "llama3.1-405b",
+    "deepseek-v3.1": "deepseek-v3",
 }
-"""Column of the schema -> field of the spec."""
+"""Names under which a model of the same sizes goes.
+
+Sources: arXiv:2407.21783, table 3 (one herd of Llama 3, 3.1 and later 3.3); arXiv:2201.11990,
+section 3 (MT-NLG, 105 layers of 20480)."""
+
+SIZE_OFF = 0.25
+"""How far the parameters in a model's name may be from those of the catalog's model, as a share:
+names round, and leave out embeddings."""
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([bm])(?![b-z]|a[a-z])")
+
+
+def known_model(name: str) -> TransformerSpec | None:
+    """The catalog's model whose name this one begins with; the longest such name."""
+    wanted = _plain(name)
+    candidates = [key for key in _names() if _begins(wanted, key)]
+    key = max(candidates, key=len, default=None)
+    return None if key is None else _names()[key]
 
 
 def known_mixture(name: str) -> TransformerSpec | None:
-    """The catalog's mixture of experts whose name this one begins with; the longest such name."""
+    """The catalog's model of this name if it has experts."""
+    spec = known_model(name)
+    return spec if spec is not None and spec.num_experts else None
+
+
+def is_named_after(name: str, spec: TransformerSpec) -> bool:
+    """Whether the size in the rest of a name, if there is one, is the model's: 774M is no GPT-2."""
     wanted = _plain(name)
-    candidates = [
-        spec
-        for key, spec in load_model_catalog().items()
-        if spec.num_experts and wanted.startswith(_plain(key))
-    ]
-    return max(candidates, key=lambda spec: len(_plain(spec.name)), default=None)
+    used = max((key for key in _names() if _begins(wanted, key)), key=len, default="")
+    printed = _SIZE.search(wanted[len(used) :])
+    if printed is None:
+        return True
+    parameters = float(printed[1]) * (1e9 if printed[2] == "b" else 1e6)
+    return abs(parameters / _parameters(spec) - 1.0) <= SIZE_OFF
+
+
+def is_mixture(row: Mapping[str, str]) -> bool:
+    """Whether a row is of a mixture of experts: by its cells, or by its model's name."""
+    stated = row.get("n_experts", "")
+    return stated != "0" if stated else known_mixture(row.get("model", "")) is not None
 
 
 _UNMODELLED = {
@@ -51,24 +80,26 @@ def unmodelled(name: str) -> str | None:
     return next((why for key, why in _UNMODELLED.items() if plain.startswith(key)), None)
 
 
-def with_known_sizes(row: Mapping[str, str]) -> dict[str, str]:
-    """The row with blank sizes of a known mixture filled in; any other row as it is."""
-    spec = known_mixture(row.get("model", ""))
-    if spec is None:
-        return dict(row)
-    sizes = {
-        column: str(getattr(spec, field))
-        for column, field in _COLUMNS.items()
-        if not row.get(column)
-    }
-    return {**row, **sizes}
+@cache
+def _names() -> Mapping[str, TransformerSpec]:
+    """Every name of every model of the catalog, plain."""
+    catalog = load_model_catalog()
+    names = {_plain(name): spec for name, spec in catalog.items()}
+    return {**names, **{_plain(alias): catalog[name] for alias, name in ALIASES.items()}}
 
 
-def is_mixture(row: Mapping[str, str]) -> bool:
-    """Whether a row is of a mixture of experts: by its cells, or by its model's name."""
-    return with_known_sizes(row).get("n_experts", "") not in ("", "0")
+@cache
+def _parameters(spec: TransformerSpec) -> int:
+    return build_transformer(spec).parameters
+
+
+def _begins(wanted: str, key: str) -> bool:
+    """Whether a name begins with a model's, at the end of a number."""
+    rest = wanted[len(key) :]
+    return wanted.startswith(key) and not (key[-1].isdigit() and re.match(r"\.?\d", rest))
 
 
 def _plain(name: str) -> str:
-    """Letters and digits alone, small."""
-    return "".join(filter(str.isalnum, name.lower()))
+    """Small letters and digits, points inside numbers, and a dash between two numbers."""
+    spaced = re.sub(r"[^a-z0-9.]+|\.(?!\d)|(?<!\d)\.", " ", name.lower())
+    return re.sub(r"(?<=\d) (?=\d)", "-", re.sub(r" +", " ", spaced)).replace(" ", "")

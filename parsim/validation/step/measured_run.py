@@ -12,27 +12,33 @@ from pathlib import Path
 from typing import NamedTuple
 
 from parsim.errors import TableError
-from parsim.validation.step.known_models import known_mixture, unmodelled, with_known_sizes
+from parsim.validation.step.blank_sizes import EXPERTS, SIZES, Filled, blank_sizes
+from parsim.validation.step.blank_sizes import cells as filled_cells
+from parsim.validation.step.known_models import known_mixture, unmodelled
 from parsim.validation.tables import RowSkipped, read_rows
 
 REQUIRED = (
-    "row_id", "stack", "system", "gpu_type", "gpus_per_node", "n_gpus", "model", "n_layers",
-    "hidden_size", "n_heads", "ffn_hidden_size", "seq_len", "tp", "pp", "dp", "micro_batch_size",
-    "n_micro_batches", "global_batch_size", "step_time_s",
+    "row_id", "stack", "system", "gpu_type", "gpus_per_node", "n_gpus", "model", "seq_len",
+    "tp", "pp", "dp", "micro_batch_size", "n_micro_batches", "global_batch_size", "step_time_s",
 )  # fmt: skip
 """Columns that a table must have; all others of the schema may be absent."""
 
 OPTIONAL = (
-    "source", "stack_release", "internode_gbit_per_s_per_node", "n_kv_heads", "vocab_size",
-    "n_experts", "moe_topk", "moe_ffn_hidden_size", "precision", "vpp", "cp", "ep", "etp",
+    "source", "stack_release", "internode_gbit_per_s_per_node", "n_layers", "hidden_size",
+    "n_heads", "n_kv_heads", "ffn_hidden_size", "vocab_size", "n_experts", "moe_topk",
+    "moe_ffn_hidden_size", "precision", "vpp", "cp", "ep", "etp",
     "zero_stage", "fsdp_size", "sequence_parallel", "recompute", "schedule", "flash_attention",
     "overlap", "torch_compile", "step_time_from", "peak_memory_gib", "peak_memory_kind",
+    "rank_order", "stage_layers", "ddp_bucket_parameters", "cuda_graphs",
     "bubble_fraction", "t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms",
     "t_p2p_ms", "task", "note",
 )  # fmt: skip
 
 TIMES = ("t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms")
 """Milliseconds of a pipeline rank and micro-batch, its chunks together."""
+
+ORDERED = ("pp", "dp", "cp", "tp")
+"""What a cell of `rank_order` names, with + between, outermost first."""
 
 OVERLAPS = ("none", "dp", "fsdp", "tp", "p2p", "p2p_scatter_gather")
 """What a cell of `overlap` may list, with + between."""
@@ -54,7 +60,12 @@ class Profile(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """One row, typed; None where the source does not say. Seconds and bytes."""
+    """One row, typed; None where the source does not say. Seconds and bytes.
+
+    `rank_order` are the plan's axes, outermost first, `stage_layers` the layers of each stage in
+    the pipeline's order, `bucket_parameters` those of one gradient bucket. `filled` are the sizes
+    that were blank, each with where it is from.
+    """
 
     row_id: str
     stack: str
@@ -70,7 +81,7 @@ class MeasuredRun:
     n_kv_heads: int
     ffn_hidden_size: int
     seq_len: int
-    vocab_size: int | None
+    vocab_size: int
     precision: str | None
     tp: int
     pp: int
@@ -99,6 +110,11 @@ class MeasuredRun:
     ep: int = 1
     etp: int | None = None
     token_drop: bool = False
+    rank_order: tuple[str, ...] | None = None
+    stage_layers: tuple[int, ...] | None = None
+    bucket_parameters: int | None = None
+    cuda_graphs: bool | None = None
+    filled: tuple[str, ...] = ()
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
@@ -142,10 +158,17 @@ class _Cells:
     def need(self, name: str) -> int:
         value = self.integer(name)
         if value is None:
-            raise RowSkipped(f"{name} is not stated")
+            raise RowSkipped(f"{name} is not stated{self._unknown_model(name)}")
         if value < 1:
             raise RowSkipped(f"{name}={value} must be at least 1")
         return value
+
+    def _unknown_model(self, name: str) -> str:
+        """Why a blank size was not filled."""
+        if name not in SIZES and name not in EXPERTS:
+            return ""
+        model = self.text("model") or ""
+        return f" and not known of model {model!r}; write it, or a name of `parsim catalog models`"
 
     def _float(self, name: str) -> float | None:
         cell = self.text(name)
@@ -186,6 +209,32 @@ class _Cells:
             raise RowSkipped(f"{name}={cell!r} must be yes, no or blank")
         return cell == "yes"
 
+    def rank_order(self) -> tuple[str, ...] | None:
+        """The axes of a plan, with both data axes where the cell says dp."""
+        cell = self.text("rank_order")
+        if cell is None:
+            return None
+        words = cell.split("+")
+        if sorted(words) != sorted(ORDERED):
+            allowed = "+".join(ORDERED)
+            raise RowSkipped(
+                f"rank_order={cell!r} must name each axis of {allowed} once, outermost first"
+            )
+        both = {"dp": ("dp_replicate", "dp_shard")}
+        return tuple(axis for word in words for axis in both.get(word, (word,)))
+
+    def stage_layers(self) -> tuple[int, ...] | None:
+        """Layers of each stage; 0 of one that holds the embedding or the head alone."""
+        cell = self.text("stage_layers")
+        if cell is None:
+            return None
+        counts = cell.split("+")
+        if not all(count.isdecimal() and int(count) <= LARGEST for count in counts):
+            raise RowSkipped(
+                f"stage_layers={cell!r} must be counts with + between, such as 7+8+8+7"
+            )
+        return tuple(map(int, counts))
+
     def overlap(self) -> frozenset[str] | None:
         cell = self.text("overlap")
         if cell is None:
@@ -202,7 +251,8 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
     Raises:
         RowSkipped: a needed figure is missing or garbage, or the row's arithmetic does not hold.
     """
-    cells = _Cells(with_known_sizes(row))
+    filled = blank_sizes(row)
+    cells = _Cells({**row, **filled_cells(filled)})
     _in_scope(cells)
     memory = cells.number("peak_memory_gib")
     heads = cells.need("n_heads")
@@ -222,7 +272,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         n_kv_heads=cells.integer("n_kv_heads") or heads,
         ffn_hidden_size=cells.need("ffn_hidden_size"),
         seq_len=cells.need("seq_len"),
-        vocab_size=cells.integer("vocab_size"),
+        vocab_size=cells.need("vocab_size"),
         precision=cells.text("precision"),
         tp=cells.need("tp"),
         pp=cells.need("pp"),
@@ -250,11 +300,20 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         ep=cells.integer("ep") or 1,
         etp=cells.integer("etp") or None,
         token_drop="tokendrop" in (cells.text("note") or ""),
+        rank_order=cells.rank_order(),
+        stage_layers=cells.stage_layers(),
+        bucket_parameters=cells.integer("ddp_bucket_parameters") or None,
+        cuda_graphs=cells.flag("cuda_graphs"),
+        filled=_told(filled),
     )
     _arithmetic(run)
     if run.step_time is None and run.peak_memory is None and run.bubble_fraction is None:
         raise RowSkipped("neither step_time_s nor peak_memory_gib is stated")
     return run
+
+
+def _told(filled: Filled) -> tuple[str, ...]:
+    return tuple(f"{column}={cell} ({why})" for column, (cell, why) in filled.items())
 
 
 def _in_scope(cells: _Cells) -> None:

@@ -203,6 +203,38 @@ def test_a_table_that_cannot_be_read(
     assert done == (2, "", f"error: {tmp_path}/t.csv: {message}\n")
 
 
+def test_a_table_of_which_no_row_can_be_predicted(cli: Cli, tmp_path: Path) -> None:
+    """The reasons are shown first; a table with one good row is a result."""
+    table = write_rows(tmp_path / "t.csv", {"tp": ""}, {"tp": "x"}, {"tp": ""})
+    good = write_rows(tmp_path / "good.csv", {})
+    told = "error: t: none of 3 rows could be predicted; tp is not stated\n"
+    for tables in ([table], [good, table]):
+        done = cli("validate", *tables)
+        assert (done.code, done.err) == (2, told)
+        assert "tp='x' is not a whole number" in done.out
+    document = cli("validate", table, "--json")
+    assert document.code == 2
+    assert len(document.document["rows"]) == 3
+    assert cli("validate", good).code == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "header"),
+    [
+        ("--kernels", "row_id,gpu_type,op,dtype,m,n,k,time_us"),
+        ("--collectives", "row_id,gpu_type,n_nodes,gpus_per_node,collective,message_bytes,time_us"),
+    ],
+)
+def test_kernels_and_collectives_of_which_no_row_can_be_predicted(
+    cli: Cli, tmp_path: Path, option: str, header: str
+) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text(f"{header}\n{','.join('x' for _ in header.split(','))}\n", encoding="utf-8")
+    done = cli("validate", option, table)
+    assert done.code == 2
+    assert done.err.startswith("error: t: none of 1 rows could be predicted; ")
+
+
 def test_a_table_that_is_no_csv(cli: Cli, tmp_path: Path) -> None:
     table = write_rows(tmp_path / "t.csv", {}, {"model": "x" * 200_000})
     done = cli("validate", table)

@@ -13,13 +13,20 @@ from parsim.errors import PlanError
 
 
 def counted(
-    *, size: int, stride: int, devices_per_node: int, world_size: int, nodes_per_leaf: int
+    *,
+    size: int,
+    stride: int,
+    devices_per_node: int,
+    world_size: int,
+    nodes_per_leaf: int,
+    rows: int = 1,
+    row_stride: int = 1,
 ) -> GroupShape:
     """The definition, in sets and loops."""
     groups = [
-        [block + offset + i * stride for i in range(size)]
-        for block in range(0, world_size, size * stride)
-        for offset in range(stride)
+        [base + i * stride + j * row_stride for j in range(rows) for i in range(size)]
+        for base in range(world_size)
+        if base // stride % size == 0 and base // row_stride % rows == 0
     ]
     nodes = [[rank // devices_per_node for rank in group] for group in groups]
     guests: dict[int, int] = {}
@@ -27,7 +34,7 @@ def counted(
         for node in set(touched) if len(set(touched)) > 1 else ():
             guests[node] = guests.get(node, 0) + 1
     return GroupShape(
-        size=size,
+        size=size * rows,
         ranks_per_node=min(touched.count(node) for touched in nodes for node in touched),
         num_nodes=max(len(set(touched)) for touched in nodes),
         sharing=max(guests.values(), default=0),
@@ -60,6 +67,28 @@ def test_aligned_equals_definition(case: dict[str, int]) -> None:
 @given(cases(powers_of_two=False))
 def test_any_case_equals_definition(case: dict[str, int]) -> None:
     assert group_shape(**case) == counted(**case)
+
+
+@given(cases(powers_of_two=True), st.integers(1, 3), st.integers(1, 4))
+def test_rows_with_other_ranks_between_them(case: dict[str, int], rows: int, between: int) -> None:
+    """Ranks of dp x cp with pipeline ranks between: rows of cp, one for each replica."""
+    apart = case["size"] * case["stride"] * between
+    rowed = {**case, "rows": rows, "row_stride": apart, "world_size": apart * rows * 2}
+    assert group_shape(**rowed) == counted(**rowed)
+
+
+def test_a_row_in_each_node() -> None:
+    """4 replicas x cp 2 with 4 pipeline ranks between, nodes of 8: 2 ranks in each of 4 nodes."""
+    one = group_shape(
+        size=2,
+        stride=1,
+        rows=4,
+        row_stride=8,
+        devices_per_node=8,
+        world_size=32,
+        nodes_per_leaf=20,
+    )
+    assert (one.size, one.ranks_per_node, one.num_nodes, one.sharing) == (8, 2, 4, 4)
 
 
 def shape(

@@ -20,6 +20,8 @@ NAMES = [
     "gpt2-large",
     "gpt2-xl",
     "gpt3-175b",
+    "gpt3-5b",
+    "gpt3-20b",
     "gpt-1.7b",
     "gpt-3.6b",
     "gpt-7.5b",

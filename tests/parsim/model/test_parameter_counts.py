@@ -90,12 +90,14 @@ def test_megatron_counts_round_to_the_table(name: str, billions: float) -> None:
     assert round(count(model_spec(name)) / 1e9, 1) == billions
 
 
-@pytest.mark.parametrize("name", [*TABLE_1, "megatron-22b", "megatron-530b", "megatron-1t"])
+@pytest.mark.parametrize(
+    "name", [*TABLE_1, "megatron-22b", "megatron-530b", "megatron-1t", "gpt3-5b", "gpt3-20b"]
+)
 def test_megatron_counts_equal_the_papers_formula(name: str) -> None:
     """P = 12 l h^2 (1 + 13/(12h) + (V + s)/(12 l h)), which leaves out the final norm's 2h."""
     spec = model_spec(name)
     layers, h = spec.num_layers, spec.hidden_size
-    formula = 12 * layers * h**2 + 13 * layers * h + (51200 + 2048) * h
+    formula = 12 * layers * h**2 + 13 * layers * h + (spec.vocab_rows + 2048) * h
     assert count(spec) == formula + 2 * h
 
 

@@ -62,16 +62,6 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
         "cp=2 cuts seq_len=4100 into 8 equal pieces, which it cannot be cut into; use a seq_len "
         "that is a multiple of 8, or a smaller cp",
     ),
-    "context away from data": (
-        {
-            "cp": 2,
-            "tp": 2,
-            "sequence_parallel": False,
-            "rank_order": ("pp", "dp_replicate", "dp_shard", "tp", "cp"),
-        },
-        "rank_order=pp-dp_replicate-dp_shard-tp-cp puts other axes between dp_replicate=2 and "
-        "cp=2, whose ranks reduce gradients together; put cp beside dp_replicate",
-    ),
     "experts": ({"ep": 4}, "ep=4: llama3-8b has no experts; use ep=1"),
     "schedule": (
         {"schedule": "interleaved"},

@@ -10,10 +10,12 @@ from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.software import software
+from parsim.cost.step.data_parallel import DataParallel
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
-from parsim.plan import Plan, Recompute
+from parsim.plan import RANK_ORDER, Plan, PlanTable, Recompute
 from parsim.sim import simulate
+from parsim.sim.contention.contention import simulate_contention
 from parsim.sim.step.folding import fold
 from tests.parsim.sim.mesh import mesh_links
 
@@ -24,6 +26,10 @@ PLANS = {
     "interleaved": Plan(
         cp=2, pp=2, v=2, tp=2, dp_shard=2, zero_stage=2, num_microbatches=4,
         schedule="interleaved_1f1b",
+    ),
+    "pipelines inside replicas": Plan(
+        cp=2, pp=2, tp=2, dp_shard=2, zero_stage=1, sequence_parallel=True, num_microbatches=4,
+        rank_order=("dp_replicate", "dp_shard", "pp", "cp", "tp"),
     ),
     "sharded": Plan(cp=16, zero_stage=3, num_microbatches=2),
     "copies": Plan(cp=2, dp_replicate=2, dp_shard=4, zero_stage=3, precision="fp8"),
@@ -55,6 +61,21 @@ def test_the_timeline_is_as_long_as_the_step(job: Job, name: str) -> None:
     last = max(span.end for span in found.timeline.spans)
     assert last <= found.step_time * (1 + 1e-12)
     assert last == pytest.approx(found.step_time, rel=0.02)  # less the stragglers' share
+
+
+def test_shards_on_either_side_of_the_pipeline_ranks(job: Job) -> None:
+    """dp 2 x cp 2 on nodes of 8 ranks: with pp 2 between them a group has a pair in each node."""
+    inside = PLANS["pipelines inside replicas"]
+    outside = replace(inside, rank_order=RANK_ORDER)
+    shards = [DataParallel.of(job, PlanTable.of([plan])).shard for plan in (inside, outside)]
+    assert [(float(s.size[0]), float(s.per_node[0]), float(s.nodes[0])) for s in shards] == [
+        (4, 2, 2),
+        (4, 4, 1),
+    ]
+    assert simulate(job, inside).step_time > simulate(job, outside).step_time
+    shared = simulate_contention(job, inside)
+    assert shared.alone == pytest.approx(simulate(job, inside).step_time, rel=1e-9)
+    assert 1 - 1e-9 <= shared.slowdown < 1.05  # flows lie where the closed form puts them
 
 
 def test_a_longer_ring_does_less_work_and_shows_more_of_its_messages(job: Job) -> None:

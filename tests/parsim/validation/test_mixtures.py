@@ -10,7 +10,7 @@ import pytest
 from parsim.validation.predict_row import predict_row
 from parsim.validation.step.assumptions import software_of_experts
 from parsim.validation.step.case import build_case
-from parsim.validation.step.known_models import known_mixture, with_known_sizes
+from parsim.validation.step.known_models import known_mixture
 from parsim.validation.step.measured_run import parse_row, read_table
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validated_row import ValidatedRow
@@ -62,14 +62,6 @@ def test_a_name_stands_for_a_model_of_the_catalog(name: str, model: str) -> None
     predicted = known_mixture(name)
     assert predicted is not None
     assert predicted.name == model
-
-
-def test_dense_names_and_stated_sizes_stay() -> None:
-    assert known_mixture("Llama3-8B") is None
-    row = {"model": "Llama3-8B", "n_layers": ""}
-    assert with_known_sizes(row) == row
-    filled = with_known_sizes({"model": "DeepSeek-V3 trimmed", "n_layers": "4", "hidden_size": ""})
-    assert (filled["n_layers"], filled["hidden_size"]) == ("4", "7168")
 
 
 def test_a_trimmed_model_keeps_one_plain_layer() -> None:

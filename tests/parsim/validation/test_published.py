@@ -30,7 +30,7 @@ def validation() -> Validation:
 @pytest.mark.parametrize(
     ("software", "device", "rows", "limit"),
     [
-        ("nemo", "h100-sxm-80gb", 80, 0.025),
+        ("nemo", "h100-sxm-80gb", 84, 0.025),
         ("maxtext", "h100-sxm-80gb", 22, 0.08),
         ("megatron-bridge", "h100-sxm-80gb", 8, 0.09),
         ("megatron-bridge", "b200-sxm", 4, 0.06),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
@@ -34,6 +35,15 @@ def validation_view(validation: Validation, *, rows: bool) -> RenderableType:
     if any(validation.coverage(name).n for name in validation.tables):
         parts += [Text(""), _coverage_table(validation)]
     return Group(*parts)
+
+
+def filled_lines(validation: Validation) -> list[str]:
+    """Sizes that rows leave blank and what filled them, a line for each model and filling."""
+    counts = Counter((row.model, row.filled) for row in validation.rows if row.filled)
+    return [
+        f"{model}, {count} rows, blank sizes: {', '.join(filled)}"
+        for (model, filled), count in counts.items()
+    ]
 
 
 def _row_parts(validation: Validation) -> list[RenderableType]:

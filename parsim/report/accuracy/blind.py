@@ -1,0 +1,57 @@
+"""The README's block on blind tables: today's errors beside those of the code that came first.
+
+A blind table takes part in no fit and in no interval, so its errors say what somebody's own runs
+may meet. `first_predicted.yaml` beside the tables keeps which commit predicted each before anybody
+had compared it, and how far off that was; today's figures are computed here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from parsim.report.blocks import fill
+from parsim.report.text.tables import percent
+from parsim.validation.tables import blind_tables
+from parsim.validation.validate import Validation, validate
+
+FIGURES = ("mean_abs_error", "median_abs_error", "p90_abs_error", "max_abs_error")
+
+
+def first_predicted() -> Mapping[str, Mapping[str, Any]]:
+    """Table -> the commit that first predicted it, and the summary of its errors then."""
+    from ruamel.yaml import YAML
+
+    file = files("parsim.validation") / "data" / "blind" / "first_predicted.yaml"
+    entries: dict[str, dict[str, Any]] = YAML(typ="safe", pure=True).load(file.read_text("utf-8"))
+    return entries
+
+
+def blind_lines(validation: Validation) -> Iterator[str]:
+    """A Markdown table: for each blind table a line of the first code and one of today's."""
+    yield "| blind table | code | n | mean | median | p90 | max | bias | inside 80 % |"
+    yield "|---|---|--:|--:|--:|--:|--:|--:|--:|"
+    for table in validation.tables:
+        first = first_predicted()[table]
+        yield _line(table, f"commit {first['commit']}, the first to predict it", first)
+        now = {**validation.summary(table).to_json(), "covered": validation.coverage(table).covered}
+        yield _line(table, "today", now)
+
+
+def _line(table: str, code: str, figures: Mapping[str, Any]) -> str:
+    errors = [percent(figures[name]) for name in FIGURES]
+    shares = [percent(figures["bias"], signed=True), percent(figures["covered"])]
+    return f"| {' | '.join([table, code, str(figures['n']), *errors, *shares])} |"
+
+
+def main(readme: Path) -> None:
+    """Predict the blind tables and write the README's block anew."""
+    body = "\n".join(blind_lines(validate(blind_tables())))
+    readme.write_text(fill(readme.read_text(encoding="utf-8"), "blind", body), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,74 @@
+"""Model families by name: what their members share, where the catalog does not have the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parsim.model.huggingface import BERT_CLASSES, FAMILY_FLAGS
+
+_WITHOUT_BIASES = {"qkv_bias": False, "projection_bias": False, "mlp_bias": False}
+_POOLER, _HEAD = BERT_CLASSES["BertForPreTraining"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Switches of `TransformerSpec`, and sizes that hold where a table leaves them blank.
+
+    `positions` says that there is a learned table of positions, `plain_mlp` that the feed-forward
+    part is 4 hidden sizes wide, as it is without a gate.
+    """
+
+    name: str
+    vocabulary: int
+    flags: Mapping[str, Any]
+    positions: bool = False
+    plain_mlp: bool = False
+
+
+FAMILIES = (
+    Family(name="llama2", vocabulary=32_000, flags=FAMILY_FLAGS["llama"]),
+    Family(name="llama3", vocabulary=128_256, flags=FAMILY_FLAGS["llama"]),
+    Family(name="mistral", vocabulary=32_000, flags=FAMILY_FLAGS["mistral"]),
+    Family(
+        name="nemotron",
+        vocabulary=256_000,
+        flags={**_WITHOUT_BIASES, "rope": True, "tied_embeddings": False},
+        plain_mlp=True,
+    ),
+    Family(name="mpt", vocabulary=50_368, flags=_WITHOUT_BIASES, plain_mlp=True),
+    Family(
+        name="bert",
+        vocabulary=30_522,
+        flags={**FAMILY_FLAGS["bert"], "pooler": _POOLER, "head": _HEAD},
+        positions=True,
+        plain_mlp=True,
+    ),
+    Family(
+        name="gpt", vocabulary=51_200, flags=FAMILY_FLAGS["gpt2"], positions=True, plain_mlp=True
+    ),
+)
+"""The first whose name is in a model's name counts, and the last where none is. Megatron's GPTs
+pad GPT-2's vocabulary.
+
+BERT is pre-trained with a head: dense, GELU, norm and tied logits (arXiv:1810.04805)."""
+
+MIXTURE = Family(name="mixtral", vocabulary=32_000, flags=FAMILY_FLAGS["mixtral"])
+"""What a mixture of experts is taken for that the catalog does not have."""
+
+BERT_NOTE = (
+    "BERT rows have the masked-language head over all tokens and no next-sentence classifier; "
+    "software that takes the masked tokens out first is up to a tenth faster"
+)
+
+_BY_NAME = {family.name: family for family in FAMILIES}
+
+
+def model_family(name: str, *, grouped_queries: bool = False) -> Family:
+    """Family by the model's name; where it says nothing, Llama 3 with grouped queries, else GPT."""
+    plain = "".join(filter(str.isalnum, name.lower()))
+    for family in FAMILIES[:-1]:
+        if family.name in plain:
+            return family
+    return _BY_NAME["llama3" if "llama" in plain or grouped_queries else "gpt"]

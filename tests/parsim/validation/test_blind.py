@@ -1,0 +1,137 @@
+"""Blind tables: nothing that fits, and nothing that intervals or evidence come from, sees a row."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from parsim.errors import TableError
+from parsim.fitting.intervals.figures import peaks_of, residuals_of
+from parsim.fitting.reports.evidence import gather_evidence
+from parsim.report.accuracy.blind import blind_lines, first_predicted
+from parsim.validation import fitted_rows
+from parsim.validation.fitted_rows import Source, family_sources, source_rows
+from parsim.validation.step.measured_run import read_table
+from parsim.validation.tables import blind_tables, refuse_blind, shipped_tables
+from parsim.validation.validate import validate
+
+ROOT = Path(__file__).parents[3]
+BLIND = [path.stem for path in blind_tables()]
+PRODUCT = ("parsim/cluster/catalog", "parsim/cost", "parsim/sim", "parsim/validation")
+GUARD = "refuse_blind"
+
+
+def rows(paths: list[Path]) -> Iterator[dict[str, str]]:
+    for path in paths:
+        yield from read_table(path)
+
+
+def fingerprint(row: dict[str, str]) -> tuple[str, ...]:
+    return tuple(row[name] for name in ("n_gpus", "global_batch_size", "step_time_s"))
+
+
+def one_row(folder: Path) -> Path:
+    """The first row of the blind table, under its name."""
+    (path,) = blind_tables()
+    copy = folder / path.name
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    copy.write_text("".join(lines[:2]), encoding="utf-8")
+    return copy
+
+
+def test_there_is_one_with_21_rows() -> None:
+    assert BLIND == ["mlperf_gpt3_175b"]
+    assert len(list(rows(blind_tables()))) == 21
+
+
+def test_blind_rows_are_in_no_other_table() -> None:
+    assert not set(BLIND) & {path.stem for path in shipped_tables()}
+    ours = {fingerprint(row) for row in rows(blind_tables())}
+    assert len(ours) == 21
+    assert not ours & {fingerprint(row) for row in rows(shipped_tables())}
+
+
+def test_what_the_fits_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every source of every family, by the only function that gives a fit its rows."""
+    read: list[Path] = []
+
+    def noted(path: Path) -> list[dict[str, str]]:
+        read.append(path)
+        return read_table(path)
+
+    monkeypatch.setattr(fitted_rows, "read_table", noted)
+    fitted_rows._table.cache_clear()
+    sources = [source for sources in family_sources().values() for source in sources]
+    assert all(source_rows(source) for source in sources)
+    assert len(set(read)) >= 9
+    assert not [path for path in read if "blind" in path.parts or path.stem in BLIND]
+    with pytest.raises(TableError, match="mlperf_gpt3_175b is blind: no fit"):
+        source_rows(Source(name="a slip", table=BLIND[0], every=3))
+
+
+def test_intervals_and_evidence_refuse_blind_rows(tmp_path: Path) -> None:
+    """Not even a copy of the table elsewhere, nor beside others."""
+    validation = validate([one_row(tmp_path)])
+    assert validation.rows[0].error is not None
+    for gather in (residuals_of, peaks_of, gather_evidence):
+        with pytest.raises(TableError, match="no fit, interval or evidence may see its rows"):
+            gather(validation)
+    refuse_blind(path.stem for path in shipped_tables())
+
+
+def test_the_workshop_does_not_name_them() -> None:
+    """No module of the fits says `blind` but to refuse them."""
+    for path in (ROOT / "parsim" / "fitting").rglob("*.py"):
+        words = path.read_text(encoding="utf-8").replace(GUARD, "").replace("a blind table", "")
+        assert "blind" not in words, path
+        assert not [table for table in BLIND if table in words], path
+
+
+def test_no_constant_and_no_figure_names_them() -> None:
+    """Catalogs, software, families, intervals and evidence: no table and none of its rows."""
+    names = {*BLIND, *(row["row_id"] for row in rows(blind_tables()))}
+    files = [
+        path
+        for folder in PRODUCT
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".yaml", ".json", ".csv") and "blind" not in path.parts
+    ]
+    assert {"families.yaml", "interval.json", "evidence.json", "software.yaml"} <= {
+        path.name for path in files
+    }
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        assert not [name for name in names if name in text], path
+
+
+def test_the_evidence_counts_open_rows_only() -> None:
+    """As many runs as the report of the open tables lists with an error."""
+    with (ROOT / "reports" / "accuracy.csv").open(encoding="utf-8", newline="") as file:
+        listed = [row for row in csv.DictReader(file) if row["error"]]
+    text = (ROOT / "parsim" / "validation" / "evidence.json").read_text(encoding="utf-8")
+    entries = json.loads(text)["evidence"]
+    counted = sum(entry["n"] for entry in entries if entry["software"].startswith("any"))
+    assert counted == len(listed)
+    assert not set(BLIND) & {row["table"] for row in listed}
+
+
+def test_no_fit_has_seen_the_public_8b_table() -> None:
+    tables = {source.table for sources in family_sources().values() for source in sources}
+    assert "mlperf_llama31_8b_public" in {path.stem for path in shipped_tables()}
+    assert "mlperf_llama31_8b_public" not in tables
+
+
+def test_the_readme_has_both_figures(tmp_path: Path) -> None:
+    """Those of the first commit as they were kept, and today's from the rows."""
+    assert list(first_predicted()) == BLIND
+    head, _, first, now = blind_lines(validate([one_row(tmp_path)]))
+    assert first.startswith("| mlperf_gpt3_175b | commit e222064, the first to predict it | 21 |")
+    assert "| 6.4 % | 4.6 % |" in first
+    assert now.startswith("| mlperf_gpt3_175b | today | 1 |")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{head}\n" in readme
+    assert f"{first}\n| mlperf_gpt3_175b | today | 21 | " in readme
