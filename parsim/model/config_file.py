@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parsim.errors import ModelError, ScenarioError, did_you_mean
+from parsim.errors import ModelError, ScenarioError, did_you_mean, shown
+from parsim.files import read_json
 
 # Number of key-value heads where the key is absent; None means one for each query head. A null
 # value means one for each query head in every family.
@@ -44,19 +45,8 @@ def read_config(path: Path) -> dict[str, Any]:
         ScenarioError: the file is missing, unreadable, not JSON or not a JSON object.
     """
     file = path / "config.json" if path.is_dir() else path
-    try:
-        config = json.loads(file.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise ScenarioError(
-            f"{file}: no such file; give the path of a Hugging Face config.json"
-        ) from None
-    except OSError as error:
-        raise ScenarioError(f"{file}: cannot be read: {error.strerror}") from None
-    except json.JSONDecodeError as error:
-        where = f"{file}:{error.lineno}:{error.colno}"
-        raise ScenarioError(f"{where} not JSON: {error.msg}") from None
-    except (ValueError, RecursionError) as error:
-        raise ScenarioError(f"{file}: not JSON: {error}") from None
+    missing = "; give the path of a Hugging Face config.json"
+    config = read_json(file, error=ScenarioError, missing=missing)
     if not isinstance(config, dict):
         raise ScenarioError(
             f'{file}:1:1 must be a JSON object like {{"model_type": "llama", ...}}, '
@@ -82,13 +72,13 @@ class Config:
         if not isinstance(model_type, str) or model_type not in _DROPOUT_KEYS:
             guess = did_you_mean(str(model_type), _DROPOUT_KEYS)
             raise ModelError(
-                f"model_type={json.dumps(model_type, default=repr)} is not supported{guess}; "
+                f"model_type={shown(json.dumps(model_type, default=repr))} is not supported{guess}; "
                 f"supported: {supported}"
             )
         return Config(config, model_type)
 
     def _wrong(self, key: str, wanted: str) -> ModelError:
-        value = json.dumps(self.values[key], default=repr)
+        value = shown(json.dumps(self.values[key], default=repr))
         return ModelError(f"{key}={value} in a {self.model_type} config must be {wanted}")
 
     def integer(self, key: str) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from parsim.errors import TableError
+from parsim.files import MOST_ROWS, read_text
 
 Row = TypeVar("Row")
 Cells = dict[str, str]
@@ -79,11 +80,7 @@ def read_rows(path: Path, check: Check, *, strict: bool = False) -> list[Cells]:
 
 def _lines(path: Path, strict: bool) -> list[list[str]]:
     """The lines that are not blank, the header first."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as reason:
-        why = reason.strerror if isinstance(reason, OSError) else "not UTF-8 text"
-        raise TableError(f"{path}: cannot read: {why}") from None
+    text = read_text(path, most=MOST_ROWS, error=TableError, near=(".csv",))
     if not text.strip():
         return []
     reader = csv.reader(StringIO(text, newline=""), strict=strict)

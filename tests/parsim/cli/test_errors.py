@@ -85,7 +85,7 @@ def test_a_folder(cli: Cli, tmp_path: Path) -> None:
     assert done == (
         2,
         "",
-        f"error: {tmp_path}: is a folder; give one file: no scenario is in it\n",
+        f"error: {tmp_path}: is a folder; give one file\n",
     )
 
 
@@ -191,7 +191,7 @@ def test_a_row_of_garbage_is_skipped(
         (b"\n \n", "empty file; expected a header with " + ", ".join(REQUIRED)),
         (b"row_id,stack\nx,y\n", "columns missing: " + ", ".join(REQUIRED[2:])),
         (",".join(REQUIRED).encode(), "no rows below the header"),
-        (b"\xff\xfe\x00\x01", "cannot read: not UTF-8 text"),
+        (b"\xff\xfe\x00\x01", "is not UTF-8 text: byte 0xff at 0"),
     ],
     ids=["empty", "blank", "columns missing", "no rows", "binary"],
 )
@@ -210,12 +210,12 @@ def test_a_table_that_is_no_csv(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_a_folder_or_nothing_instead_of_a_table(cli: Cli, tmp_path: Path) -> None:
-    assert cli("validate", tmp_path) == (2, "", f"error: {tmp_path}: cannot read: Is a directory\n")
+    assert cli("validate", tmp_path) == (2, "", f"error: {tmp_path}: is a folder; give one file\n")
     missing = tmp_path / "no.csv"
     assert cli("validate", missing) == (
         2,
         "",
-        f"error: {missing}: cannot read: No such file or directory\n",
+        f"error: {missing}: no such file\n",
     )
 
 
