@@ -68,7 +68,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     return document
 
 
-def _check_files(files: Mapping[str, list[int]]) -> None:
+def _check_files(files: Mapping[str, Any]) -> None:
     """Refuse a list of files that are not beside it, or without size and checksum."""
     for name, (size, checksum) in files.items():
         if Path(name).name != name or not isinstance(size, int) or not isinstance(checksum, int):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from parsim.errors import InputError, did_you_mean
+from parsim.errors import InputError, did_you_mean, shown
 from parsim.units import parse_quantity
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def read_request(
 def _known(option: str, word: str, allowed: Sequence[str]) -> str:
     if word not in allowed:
         raise InputError(
-            f"--{option} {word!r} is unknown{did_you_mean(word, allowed)}; "
+            f"--{option} '{shown(word)}' is unknown{did_you_mean(word, allowed)}; "
             f"allowed: {', '.join(allowed)}"
         )
     return word

@@ -18,7 +18,7 @@ from typing import get_args
 
 from parsim.cluster.document import Document, Node
 from parsim.cluster.hardware import Cable, LinkClass
-from parsim.errors import did_you_mean
+from parsim.errors import did_you_mean, shown
 from parsim.units import parse_quantity
 
 KINDS = ("gpu", "nvswitch", "pcie", "host", "nic", "memory", "switch")
@@ -106,7 +106,9 @@ def _value(word: str, text: str) -> str | float:
     if word == "class":
         if text not in CLASSES:
             hint = did_you_mean(text, CLASSES)
-            raise ValueError(f"unknown link class '{text}'{hint}; allowed: {', '.join(CLASSES)}")
+            raise ValueError(
+                f"unknown link class '{shown(text)}'{hint}; allowed: {', '.join(CLASSES)}"
+            )
         return text
     if word == "efficiency":
         return _share(text)

@@ -39,7 +39,7 @@ class Document:
         """A ScenarioError `file:line:column field message` at a node."""
         mark = node.start_mark
         where = f"{self.file}:{mark.line + 1}:{mark.column + 1}"
-        return ScenarioError(" ".join(part for part in (where, field, message) if part))
+        return ScenarioError(" ".join(part for part in (where, shown(field), message) if part))
 
     def items(self, node: Node, field: str) -> Iterator[tuple[str, Node, Node]]:
         """Keys of a mapping node as (text, key node, value node), in file order.

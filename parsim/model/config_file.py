@@ -71,10 +71,8 @@ class Config:
         model_type = config["model_type"]
         if not isinstance(model_type, str) or model_type not in _DROPOUT_KEYS:
             guess = did_you_mean(str(model_type), _DROPOUT_KEYS)
-            raise ModelError(
-                f"model_type={shown(json.dumps(model_type, default=repr))} is not supported{guess}; "
-                f"supported: {supported}"
-            )
+            value = shown(json.dumps(model_type, default=repr))
+            raise ModelError(f"model_type={value} is not supported{guess}; supported: {supported}")
         return Config(config, model_type)
 
     def _wrong(self, key: str, wanted: str) -> ModelError:

@@ -9,8 +9,9 @@ from parsim.errors import ModelError
 
 Head = Literal["lm", "mlm", "none"]
 
-MAX_LAYERS = 100_000
-"""More layers than any transformer has: a slip in a file, which would exhaust memory."""
+MAX_LAYERS = 10_000
+"""Ten times the deepest transformer trained (Wang et al. 2022, DeepNet: 1,000); more is a slip in a
+file, and would exhaust memory."""
 
 SIZES = (
     "num_layers",

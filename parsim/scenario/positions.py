@@ -42,7 +42,7 @@ class Tree:
 
     def message(self, path: KeyPath, message: str) -> str:
         """The text `file:line:column field message` at a key."""
-        field = ".".join(map(str, path))
+        field = shown(".".join(map(str, path)))
         return " ".join(part for part in (self.position(path), field, message) if part)
 
     @contextmanager
@@ -91,7 +91,7 @@ def read_tree(path: Path, overrides: Mapping[str, str]) -> Tree:
             f"{path}:1:1 must be a mapping with the blocks model, cluster, training, and plan or "
             f"search, not {kind(data)}"
         )
-    positions = tuple(f"--set {name}={text}" for name, text in overrides.items())
+    positions = tuple(f"--set {shown(name)}={shown(text)}" for name, text in overrides.items())
     tree = Tree(file=path, data=data, positions=reader.positions, overrides=positions)
     for (name, text), position in zip(overrides.items(), positions, strict=True):
         _override(tree, name, text, position)

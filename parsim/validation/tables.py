@@ -22,6 +22,9 @@ Cells = dict[str, str]
 Progress = Callable[[int, int], None]
 """Is called with (rows done, rows in all)."""
 
+LEAST, MOST = 1e-15, 1e15
+"""Between these is every time, rate and size that somebody measured, in any unit in use."""
+
 Check = Callable[[Path, list[str]], None]
 """Raises TableError where the header (empty for an empty file) lacks what a schema needs."""
 

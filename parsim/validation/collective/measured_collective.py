@@ -17,8 +17,8 @@ import numpy as np
 from parsim.cluster.hardware import System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.group_bandwidth import Groups
-from parsim.errors import TableError
-from parsim.validation.tables import RowSkipped, read_rows
+from parsim.errors import TableError, shown
+from parsim.validation.tables import LEAST, MOST, RowSkipped, read_rows
 
 REQUIRED = ("row_id", "gpu_type", "n_nodes", "gpus_per_node", "collective", "message_bytes")
 TIMES = ("time_us", "busbw_gb_per_s", "algbw_gb_per_s")
@@ -150,9 +150,10 @@ def _number(row: Mapping[str, str], name: str) -> float | None:
     try:
         value = float(cell)
     except ValueError:
-        raise RowSkipped(f"{name}={cell!r} is not a number") from None
-    if not 0.0 <= value < float("inf"):
-        raise RowSkipped(f"{name}={cell!r} must be a finite number of at least 0")
+        raise RowSkipped(f"{name}='{shown(cell)}' is not a number") from None
+    if value != 0.0 and not LEAST <= value <= MOST:
+        allowed = f"0, or from {LEAST:g} to {MOST:g}"
+        raise RowSkipped(f"{name}='{shown(cell)}' cannot be; allowed: {allowed}")
     return value or None
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from parsim.cluster.hardware import Device
 from parsim.cluster.reader import load_catalog
 from parsim.cost.layer.attention import FLASH_BACKWARD
-from parsim.errors import TableError
-from parsim.validation.tables import RowSkipped, read_rows
+from parsim.errors import TableError, shown
+from parsim.validation.tables import LEAST, RowSkipped, read_rows
 
 NEEDED = ("row_id", "gpu_type", "op")
 """Columns that every table of kernels has."""
@@ -216,7 +216,7 @@ def _precision(text: str) -> str:
     word = (text.lower().split() or [""])[0]
     precision = _PRECISIONS.get(word, word)
     if precision not in ("fp32", "tf32", "fp16", "bf16", "fp8"):
-        raise RowSkipped(f"dtype {text!r} is not one of fp32, tf32, fp16, bf16, fp8")
+        raise RowSkipped(f"dtype '{shown(text)}' is not one of fp32, tf32, fp16, bf16, fp8")
     return precision
 
 
@@ -235,6 +235,7 @@ def _number(row: Mapping[str, str], name: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0.0 < value <= LARGEST:
-        raise RowSkipped(f"{name}={text} is not a number above 0 and at most {LARGEST:g}")
+    if not LEAST <= value <= LARGEST:
+        allowed = f"{LEAST:g} to {LARGEST:g}"
+        raise RowSkipped(f"{name}={shown(text)} is not a number; allowed: {allowed}")
     return value

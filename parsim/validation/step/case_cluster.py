@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from parsim.cluster.hardware import Cluster, System
 from parsim.cluster.reader import Catalog
-from parsim.errors import did_you_mean
+from parsim.errors import did_you_mean, shown
 from parsim.validation.step.measured_run import MeasuredRun
 from parsim.validation.tables import RowSkipped
 
@@ -53,9 +53,9 @@ def _device(gpu_type: str, catalog: Catalog) -> tuple[str, tuple[str, ...]]:
     for same in (_chip_and_form, _chip):
         for known in catalog.devices:
             if same(known) == same(gpu_type):
-                return known, (f"unknown device {gpu_type!r}: taken as {known}",)
+                return known, (f"unknown device '{shown(gpu_type)}': taken as {known}",)
     near = did_you_mean(gpu_type, catalog.devices)
-    raise RowSkipped(f"device {gpu_type!r} is not in the catalog{near}")
+    raise RowSkipped(f"device '{shown(gpu_type)}' is not in the catalog{near}")
 
 
 def _chip_and_form(device: str) -> str:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from parsim.errors import TableError
+from parsim.errors import TableError, shown
 from parsim.validation.step.known_models import known_mixture, unmodelled, with_known_sizes
-from parsim.validation.tables import RowSkipped, read_rows
+from parsim.validation.tables import LEAST, MOST, RowSkipped, read_rows
 
 REQUIRED = (
     "row_id", "stack", "system", "gpu_type", "gpus_per_node", "n_gpus", "model", "n_layers",
@@ -134,9 +134,9 @@ class _Cells:
         try:
             value = float(cell)
         except ValueError:
-            raise RowSkipped(f"{name}={cell!r} is not a whole number") from None
+            raise RowSkipped(f"{name}='{shown(cell)}' is not a whole number") from None
         if not value.is_integer() or not 0 <= value <= LARGEST:
-            raise RowSkipped(f"{name}={cell!r} is not a whole number from 0 to {LARGEST:,}")
+            raise RowSkipped(f"{name}='{shown(cell)}' is not a whole number from 0 to {LARGEST:,}")
         return int(value)
 
     def need(self, name: str) -> int:
@@ -152,12 +152,13 @@ class _Cells:
         try:
             return None if cell is None else float(cell)
         except ValueError:
-            raise RowSkipped(f"{name}={cell!r} is not a number") from None
+            raise RowSkipped(f"{name}='{shown(cell)}' is not a number") from None
 
     def number(self, name: str) -> float | None:
         value = self._float(name)
-        if value is not None and not 0.0 < value < float("inf"):
-            raise RowSkipped(f"{name}={self.text(name)!r} must be a positive finite number")
+        if value is not None and not LEAST <= value <= MOST:
+            cell = shown(self.text(name))
+            raise RowSkipped(f"{name}='{cell}' must be a number from {LEAST:g} to {MOST:g}")
         return value
 
     def fraction(self, name: str) -> float | None:

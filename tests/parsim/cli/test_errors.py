@@ -169,7 +169,7 @@ def test_a_scenario_without_a_plan(cli: Cli, tmp_path: Path) -> None:
         ({"n_layers": "nan"}, "n_layers='nan' is not a whole number from 0 to 1,000,000,000"),
         ({"n_layers": "inf"}, "n_layers='inf' is not a whole number from 0 to 1,000,000,000"),
         ({"n_layers": "1e300"}, "n_layers='1e300' is not a whole number from 0 to 1,000,000,000"),
-        ({"step_time_s": "-1"}, "step_time_s='-1' must be a positive finite number"),
+        ({"step_time_s": "-1"}, "step_time_s='-1' must be a number from 1e-15 to 1e+15"),
         ({"dp": "7"}, "tp x pp x dp = 7 differs from n_gpus = 32"),
     ],
 )

@@ -213,7 +213,10 @@ def test_a_forced_algorithm_is_predicted_as_such(row: MakeRow) -> None:
     [
         ({"message_bytes": ""}, "message_bytes is not stated"),
         ({"message_bytes": "big"}, "message_bytes='big' is not a number"),
-        ({"message_bytes": "-1"}, "message_bytes='-1' must be a finite number of at least 0"),
+        (
+            {"message_bytes": "-1"},
+            "message_bytes='-1' cannot be; allowed: 0, or from 1e-15 to 1e+15",
+        ),
         ({"time_us": "nan"}, "time_us='nan' must be a finite number"),
         ({"n_nodes": ""}, "n_nodes is not stated"),
         ({"n_nodes": "1.5"}, "n_nodes='1.5' is not a whole number"),
