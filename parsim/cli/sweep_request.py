@@ -146,7 +146,9 @@ def read_degrees(text: str) -> dict[str, int]:
     for pair in text.split(","):
         axis, sign, degree = (part.strip() for part in pair.partition("="))
         if not sign or not axis.isidentifier() or not degree.isdecimal() or int(degree) < 1:
-            raise InputError(f"--group {text}: {pair!r} is not AXIS=DEGREE; e.g. --group tp=8,dp=2")
+            raise InputError(
+                f"--group {text}: '{shown(pair)}' is not AXIS=DEGREE; e.g. --group tp=8,dp=2"
+            )
         if axis in degrees:
             raise InputError(f"--group {text}: axis {axis} stands there twice")
         degrees[axis] = int(degree)

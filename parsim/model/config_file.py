@@ -27,6 +27,9 @@ DEFAULT_KV_HEADS: Mapping[str, int | None] = {
     "gpt_oss": 8,
 }
 
+MOST = 10**9
+"""No size of a model is larger."""
+
 _LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
 """Families with multi-head latent attention, whose heads have two parts."""
 
@@ -85,18 +88,18 @@ class Config:
             raise ModelError(
                 f"{self.model_type} config has no key '{key}'; add it, it decides the model's size"
             )
-        value = self.values[key]
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise self._wrong(key, "a whole number of at least 1")
-        return value
+        return self._whole(key, least=1)
 
     def amount(self, key: str, default: int) -> int:
         """A whole number that may be 0; `default` where the key is absent or null."""
-        value = self.values.get(key)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise self._wrong(key, "a whole number of at least 0")
+        return default if self.values.get(key) is None else self._whole(key, least=0)
+
+    def _whole(self, key: str, least: int) -> int:
+        value = self.values[key]
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self._wrong(key, f"a whole number of at least {least}")
+        if value > MOST:
+            raise self._wrong(key, f"at most {MOST}")
         return value
 
     def optional_integer(self, key: str, default: int | None) -> int | None:

@@ -180,7 +180,9 @@ def _lists(document: Document) -> dict[str, Node]:
 def _shape(document: Document, node: Node) -> str:
     text = str(node.value)
     if node.id != "scalar" or text not in SHAPES:
-        message = f"'{text}' is unknown{did_you_mean(text, SHAPES)}; allowed: {', '.join(SHAPES)}"
+        message = (
+            f"'{shown(text)}' is unknown{did_you_mean(text, SHAPES)}; allowed: {', '.join(SHAPES)}"
+        )
         raise document.error(node, "topology", message)
     return text
 

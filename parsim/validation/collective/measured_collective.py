@@ -193,7 +193,7 @@ def _system(row: Mapping[str, str], nodes: int) -> tuple[System, tuple[str, ...]
         system = catalog.systems[known]
     else:
         system = _usual(gpu)
-        notes = (f"system {named!r}, GPU {gpu!r}: taken as {system.id}",)
+        notes = (f"system '{shown(named)}', GPU '{shown(gpu)}': taken as {system.id}",)
     rates = _interfaces(row.get("inter_node_interconnect", ""))
     if system.network is not None and rates is not None:
         network = replace(system.network, nics_per_node=rates[0], nic_bandwidth=rates[1])
@@ -210,7 +210,7 @@ def _usual(gpu: str) -> System:
     if "pcie" in gpu.lower():
         if "A100" in gpu:
             return catalog.systems["a100-pcie-node"]
-        raise RowSkipped(f"no system of {gpu!r} is in the catalog")
+        raise RowSkipped(f"no system of '{shown(gpu)}' is in the catalog")
     for chip, (name, link) in GPUS.items():
         if re.search(rf"(?<![A-Z0-9]){chip}(?![0-9])", gpu, re.IGNORECASE):
             system = catalog.systems[name]
@@ -219,7 +219,7 @@ def _usual(gpu: str) -> System:
             return replace(system, intra=replace(system.intra, bandwidth=link))
     if not gpu:
         raise RowSkipped("gpu_type is not stated")
-    raise RowSkipped(f"GPU {gpu!r} is in no system of the catalog")
+    raise RowSkipped(f"GPU '{shown(gpu)}' is in no system of the catalog")
 
 
 def _interfaces(text: str) -> tuple[int, float] | None:

@@ -107,7 +107,9 @@ def parse_kernel(row: Mapping[str, str]) -> Kernel:
     elif PRODUCT.search(op):
         kind, precision, shape, flops = _product(row)
     else:
-        raise RowSkipped(f"op {op!r} is not priced: matrix products, attention, grouped products")
+        raise RowSkipped(
+            f"op '{shown(op)}' is not priced: matrix products, attention, grouped products"
+        )
     if precision not in device.peak_flops:
         raise RowSkipped(f"{device.id} has no {precision} peak")
     return Kernel(
@@ -133,7 +135,7 @@ def device_of(name: str) -> Device:
     family = next((word for word in words if word in _FAMILIES), None)
     others = [word for word in words if word != family and word not in _ADORNMENTS]
     if family is None or any(word not in _SIZES.get(family, "").split() for word in others):
-        raise RowSkipped(f"gpu_type {name!r} is not in the catalog")
+        raise RowSkipped(f"gpu_type '{shown(name)}' is not in the catalog")
     forms = [_FORMS[family, word] for word in words if (family, word) in _FORMS]
     return catalog.device(forms[0] if forms else _FAMILIES[family])
 
@@ -148,7 +150,7 @@ def _product(row: Mapping[str, str]) -> _Parsed:
     precision = _precision(row.get("dtype") or row.get("in_dtype") or "")
     layout = row.get("layout", "").lower() or "tn"
     if layout not in LAYOUTS:
-        raise RowSkipped(f"layout {layout!r} is not one of {', '.join(LAYOUTS)}")
+        raise RowSkipped(f"layout '{shown(layout)}' is not one of {', '.join(LAYOUTS)}")
     value = {"fp8": 1, "fp32": 4, "tf32": 4}.get(precision, 2)
     out = row.get("out_dtype") or ("" if precision != "fp8" else "bf16")
     shape: dict[str, float | str | bool] = {
@@ -170,7 +172,7 @@ def _keyed(op: str, key: Mapping[str, str]) -> _Parsed:
         experts, tokens, n, k = (_size(key, name) for name in ("ng", "M", "N", "K"))
         stage = key.get("stage", "")
         if stage not in STAGES:
-            raise RowSkipped(f"stage {stage!r} is not one of {', '.join(STAGES)}")
+            raise RowSkipped(f"stage '{shown(stage)}' is not one of {', '.join(STAGES)}")
         wide = key.get("main_grad_dtype") == "fp32"
         shape: dict[str, float | str | bool] = {
             "experts": experts,
@@ -236,6 +238,6 @@ def _number(row: Mapping[str, str], name: str) -> float:
     except ValueError:
         value = math.nan
     if not LEAST <= value <= LARGEST:
-        allowed = f"{LEAST:g} to {LARGEST:g}"
-        raise RowSkipped(f"{name}={shown(text)} is not a number; allowed: {allowed}")
+        allowed = f"a number above 0 and at most {LARGEST:g}"
+        raise RowSkipped(f"{name}={shown(text)} is not {allowed}")
     return value

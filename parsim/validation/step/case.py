@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.software import Software, software
-from parsim.errors import InputError
+from parsim.errors import InputError, shown
 from parsim.model.transformer import TransformerSpec, build_transformer, with_options
 from parsim.plan import Plan
 from parsim.plan.rules import violation
@@ -72,7 +72,7 @@ def _assumed_of_experts(run: MeasuredRun) -> Iterator[str]:
     """What is taken from the catalog, and how experts lie, where the row does not say."""
     base = known_mixture(run.model)
     if base is not None:
-        yield f"model {run.model!r}: sizes that are not stated are those of {base.name}"
+        yield f"model '{shown(run.model)}': sizes that are not stated are those of {base.name}"
     if run.n_experts and run.tp > 1 and run.etp is None:
         yield f"etp is not stated: experts are whole (etp=1) although tp={run.tp}"
 

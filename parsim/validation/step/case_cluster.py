@@ -24,7 +24,7 @@ def case_cluster(run: MeasuredRun, catalog: Catalog) -> tuple[Cluster, tuple[str
         system = catalog.systems[run.system]
     else:
         system = replace(_system_with(device, catalog), stands_for=run.system)
-        notes = (*notes, f"unknown system {run.system!r}: built from {system.id}")
+        notes = (*notes, f"unknown system '{shown(run.system)}': built from {system.id}")
     system = _sized(replace(system, device=catalog.devices[device]), run)
     if system.devices_per_node == RACK and run.n_gpus % RACK and run.n_gpus % RACK_USED == 0:
         system = _used(system, RACK_USED)

@@ -158,7 +158,7 @@ class _Cells:
         value = self._float(name)
         if value is not None and not LEAST <= value <= MOST:
             cell = shown(self.text(name))
-            raise RowSkipped(f"{name}='{cell}' must be a number from {LEAST:g} to {MOST:g}")
+            raise RowSkipped(f"{name}='{shown(cell)}' must be a number from {LEAST:g} to {MOST:g}")
         return value
 
     def fraction(self, name: str) -> float | None:
@@ -184,7 +184,7 @@ class _Cells:
         if cell is None:
             return None
         if cell not in ("yes", "no"):
-            raise RowSkipped(f"{name}={cell!r} must be yes, no or blank")
+            raise RowSkipped(f"{name}='{shown(cell)}' must be yes, no or blank")
         return cell == "yes"
 
     def overlap(self) -> frozenset[str] | None:
@@ -193,7 +193,9 @@ class _Cells:
             return None
         for word in cell.split("+"):
             if word not in OVERLAPS:
-                raise RowSkipped(f"overlap={word!r} is unknown; allowed: {', '.join(OVERLAPS)}")
+                raise RowSkipped(
+                    f"overlap='{shown(word)}' is unknown; allowed: {', '.join(OVERLAPS)}"
+                )
         return frozenset(cell.split("+"))
 
 
@@ -261,11 +263,12 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
 def _in_scope(cells: _Cells) -> None:
     task = cells.text("task")
     if task not in (None, "pretrain"):
-        raise RowSkipped(f"task {task!r} is out of scope (only pretrain)")
+        raise RowSkipped(f"task '{shown(task)}' is out of scope (only pretrain)")
     ep, model = cells.integer("ep"), cells.text("model") or ""
     if (ep or 1) > 1 and not cells.integer("n_experts"):
         raise RowSkipped(
-            unmodelled(model) or f"ep={ep}, but n_experts is not stated and {model!r} is not known"
+            unmodelled(model)
+            or f"ep={ep}, but n_experts is not stated and '{shown(model)}' is not known"
         )
 
 
