@@ -27,7 +27,7 @@ DEFAULT_KV_HEADS: Mapping[str, int | None] = {
     "gpt_oss": 8,
 }
 
-MOST = 10**9
+MOST = 10**12
 """No size of a model is larger."""
 
 _LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")

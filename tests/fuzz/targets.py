@@ -64,23 +64,28 @@ def overrides(random: Random) -> Input:
 
 def _command(random: Random, path: str) -> tuple[str, ...]:
     """A command that reads a scenario."""
-    json_too = ("--json",) if random.random() < 0.3 else ()
-    command = random.choices(
+    command: tuple[str, ...] = random.choices(
         (
-            ("check", path, *json_too),
-            ("simulate", path, *json_too),
-            ("simulate", path, "--events", *json_too),
-            ("simulate", path, "--contention", *json_too),
-            ("simulate", path, "--jitter-steps", "3", *json_too),
-            ("search", path, "--time-limit", "1", "--save", "best.yaml", *json_too),
+            ("check", path),
+            ("simulate", path),
+            ("simulate", path, "--events"),
+            ("simulate", path, "--jitter-steps", "3"),
+            ("search", path, "--time-limit", "1", "--save", "best.yaml"),
             ("timeline", path, "-o", random.choice(("t.json", "t.html"))),
             ("simulate", path, "--timeline", "t.json"),
             ("check", path, "--write-schedule", "w.csv"),
             ("run", path, "--emit", random.choice(("torchrun", "sbatch"))),
         ),
-        (6, 10, 1, 1, 1, 1, 1, 1, 1, 2),
+        (6, 10, 1, 1, 1, 1, 1, 1, 2),
     )[0]
-    return tuple(command)
+    return (*command, "--json") if command[0] == "simulate" and random.random() < 0.3 else command
+
+
+def contention(random: Random) -> Input:
+    """A spoiled scenario or hostile values, on shared links: of small clusters, for it is slow."""
+    path = random.choice((*SMALL_ONES, ROOT / "scenarios" / "llama2-7b-shared-fabric.yaml"))
+    read = ("simulate", "s.yaml", "--contention")
+    return Input(words=read, files={"s.yaml": mutated(random, text_of(path)), **_beside(path)})
 
 
 def schedule(random: Random) -> Input:
@@ -254,6 +259,7 @@ _OPTIONS: tuple[tuple[tuple[str, ...], int, tuple[str, ...]], ...] = (
 TARGETS: Mapping[str, tuple[int, Callable[[Random], Input]]] = {
     "scenario": (5, scenario),
     "overrides": (5, overrides),
+    "contention": (1, contention),
     "schedule": (2, schedule),
     "config": (3, config),
     "catalog": (3, catalog),
