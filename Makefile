@@ -15,7 +15,7 @@ PICTURE := build/gpt3-175b-timeline.png
 OUT := build/hardware
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint format bench hardware reports ablation fit fit-kernels fit-collectives clean
+.PHONY: help run test test-all lint format bench fuzz hardware reports ablation fit fit-kernels fit-collectives clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ format: $(DEV) ## format the code and sort the imports
 
 bench: $(DEV) ## measure the speed of the engines, of the command line and, where torch is, the executor
 	$(BIN)/python -m tests.benchmarks
+
+fuzz: $(DEV) ## spoil every kind of file and option a user can hand over, for MINUTES=10, from SEED=0
+	$(BIN)/python -m tests.fuzz --inputs 100000 --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0)
 
 hardware: $(CORE) $(TORCH) ## calibrate, predict, run and compare on this machine; results in OUT=dir
 	$(BIN)/python -m executor.suite $(OUT)

@@ -83,7 +83,31 @@ class ToleranceExceeded(ParsimError):
     exit_code = 4
 
 
+LONGEST_VALUE = 80
+"""Characters of a user's value that a message shows."""
+
+
+def shown(value: object) -> str:
+    """A value as messages show it: on one line, without control characters, cut at 80."""
+    try:
+        text = str(value)
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        return "a number of thousands of digits"
+    if len(text) > LONGEST_VALUE:
+        text = f"{text[: LONGEST_VALUE - 3]}..."
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    """Text that a terminal cannot take for commands: control characters are written out."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)` for the closest known word, or an empty text."""
+    if len(word) > LONGEST_VALUE:  # no name is as long, and comparing takes its square
+        return ""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f" (did you mean '{close[0]}'?)" if close else ""

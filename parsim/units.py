@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from parsim.errors import UnitError
+from parsim.errors import UnitError, shown
 
 _DECIMAL = ("", "K", "M", "G", "T")
 _BINARY = ("Ki", "Mi", "Gi", "Ti")
@@ -30,13 +30,16 @@ _QUANTITY = re.compile(
 class _Dimension:
     """What one kind of quantity is called and which units it may be written in.
 
-    `factors` maps a unit as written, prefix included, to what its base unit counts in SI:
-    1/8 for bits, 1 for everything else.
+    Beyond `most`, or above 0 but below `least`, it is a slip of the pen, and products of such
+    numbers overflow. `factors` maps a unit as written, prefix included, to what its base unit
+    counts in SI: 1/8 for bits, 1 for everything else.
     """
 
     noun: str
     example: str
     factors: Mapping[str, float]
+    most: float
+    least: float = 0.0
 
     @property
     def hint(self) -> str:
@@ -53,6 +56,7 @@ _DIMENSIONS = {
         noun="size",
         example="80GiB",
         factors=_with_prefixes((*_DECIMAL, *_BINARY), "B"),
+        most=1e18,
     ),
     "bandwidth": _Dimension(
         noun="bandwidth",
@@ -60,15 +64,19 @@ _DIMENSIONS = {
         factors=_with_prefixes((*_DECIMAL, *_BINARY), "B/s")
         | _with_prefixes(_DECIMAL, "b/s", 1 / 8)
         | _with_prefixes(_DECIMAL, "bps", 1 / 8),
+        most=1e18,
+        least=1.0,
     ),
     "time": _Dimension(
-        noun="time", example="5us", factors=_with_prefixes(("", "m", "u", "n"), "s")
+        noun="time", example="5us", factors=_with_prefixes(("", "m", "u", "n"), "s"), most=1e9
     ),
     "flops": _Dimension(
         noun="compute rate",
         example="312TFLOP/s",
         factors=_with_prefixes((*_DECIMAL, "P", "E"), "FLOP/s")
         | _with_prefixes((*_DECIMAL, "P", "E"), "FLOPS"),
+        most=1e24,
+        least=1.0,
     ),
 }
 
@@ -89,17 +97,20 @@ def parse_quantity(text: str, dimension: str) -> float:
     spec = _DIMENSIONS[dimension]
     match = _QUANTITY.fullmatch(str(text).strip())
     if match is None:
-        raise UnitError(f"'{text}' is not a number with a unit: {spec.hint}")
+        raise UnitError(f"'{shown(text)}' is not a number with a unit: {spec.hint}")
     number, unit = match["number"], match["unit"]
     if not unit:
-        unit = spec.example.lstrip("0123456789")
-        raise UnitError(f"bare number {number}; write it with a unit, e.g. '{number}{unit}'")
+        unit, short = spec.example.lstrip("0123456789"), shown(number)
+        raise UnitError(f"bare number {short}; write it with a unit, e.g. '{short}{unit}'")
     if unit not in spec.factors:
         meant = _same_but_for_case(unit, spec)
-        raise UnitError(f"'{text}' is not a {spec.noun}{meant}: {spec.hint}")
+        raise UnitError(f"'{shown(text)}' is not a {spec.noun}{meant}: {spec.hint}")
     value = _scaled(number, unit) * spec.factors[unit]
     if not math.isfinite(value) or value < 0:
-        raise UnitError(f"'{text}' is not a {spec.noun}: it must be finite and at least 0")
+        raise UnitError(f"'{shown(text)}' is not a {spec.noun}: it must be finite and at least 0")
+    if value > spec.most or 0.0 < value < spec.least:
+        limits = f"{spec.least:g} to {spec.most:g} of its base unit"
+        raise UnitError(f"'{shown(text)}' is not a {spec.noun} that can be; allowed: {limits}")
     return value
 
 

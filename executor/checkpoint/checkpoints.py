@@ -37,6 +37,7 @@ from executor.checkpoint.folder import (
     start_from,
     step_of,
 )
+from executor.checkpoint.reader import Reader
 from executor.checkpoint.record import check_sum, checksum, read_record, write_record
 from executor.devices.process_group import gathered
 from executor.faults.reports import HERE, PeerError, writing
@@ -81,7 +82,7 @@ class Checkpoints:
         losses = torch.zeros(step_of(resumed), dtype=torch.float64)
         state = {**training_state(trainer), "losses": losses}
         with _one_rank_speaks():
-            dcp.load(state, checkpoint_id=resumed)
+            dcp.load(state, storage_reader=Reader(resumed))
         torch.set_rng_state(state[f"rng/{dist.get_rank()}/cpu"])
         drawn = state.get(f"rng/{dist.get_rank()}/cuda")
         if drawn is not None:

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from parsim.errors import InputError
+from parsim.errors import InputError, shown
+from parsim.files import read_json
 
 FORMAT = 1
 """Version of the layout; another one is refused."""
@@ -54,16 +55,24 @@ def read_record(folder: Path) -> dict[str, Any]:
     """
     path = folder / PLAN
     try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        version, _ = document["format"], document["files"]
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise _damaged(path, f"it cannot be read ({type(error).__name__})") from None
+        document: dict[str, Any] = read_json(path)
+        version = document["format"]
+        _check_files(document["files"])
+    except (InputError, TypeError, ValueError, KeyError, AttributeError) as error:
+        raise damaged(path, f"it cannot be read ({type(error).__name__})") from None
     if version != FORMAT:
         raise InputError(
-            f"{path}: checkpoints of format {version} cannot be read; allowed: {FORMAT}; "
+            f"{path}: checkpoints of format {shown(version)} cannot be read; allowed: {FORMAT}; "
             f"train again, or use the version of parsim that wrote it"
         )
     return document
+
+
+def _check_files(files: Mapping[str, Any]) -> None:
+    """Refuse a list of files that are not beside it, or without size and checksum."""
+    for name, (size, checksum) in files.items():
+        if Path(name).name != name or not isinstance(size, int) or not isinstance(checksum, int):
+            raise ValueError(name)
 
 
 def check_same(folder: Path, record: Mapping[str, Any], trained: Mapping[str, Any]) -> None:
@@ -123,7 +132,7 @@ def check_sizes(folder: Path, record: Mapping[str, Any]) -> None:
         present = path.stat().st_size if path.is_file() else None
         if present != size:
             lack = "it is missing" if present is None else f"{present} of {size} bytes"
-            raise _damaged(path, lack)
+            raise damaged(path, lack)
 
 
 def check_sum(folder: Path, name: str, expected: list[int]) -> str | None:
@@ -131,12 +140,13 @@ def check_sum(folder: Path, name: str, expected: list[int]) -> str | None:
     try:
         if checksum(folder / name) == expected:
             return None
-        return str(_damaged(folder / name, "its checksum is wrong"))
+        return str(damaged(folder / name, "its checksum is wrong"))
     except OSError as error:
-        return str(_damaged(folder / name, str(error.strerror)))
+        return str(damaged(folder / name, str(error.strerror)))
 
 
-def _damaged(path: Path, what: str) -> InputError:
+def damaged(path: Path, what: str) -> InputError:
+    """The error that names a damaged file of a checkpoint, and how to go on."""
     return InputError(
         f"checkpoint file {path} is damaged: {what}; "
         f"delete the folder {path.parent.name} to go on from the checkpoint before it"

@@ -6,7 +6,6 @@ reported too. Errors are (predicted - measured) / measured.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from executor.suite.predict import kinds, quantities
 from parsim.errors import InputError
+from parsim.files import read_json
 from parsim.timelines.reader import load_timeline
 
 
@@ -141,9 +141,9 @@ def read(out: Path) -> Outcome:
 
 def _document(out: Path, name: str) -> dict[str, Any]:
     try:
-        document: dict[str, Any] = json.loads((out / name).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{out / name}: cannot be read: {error}; run the suite again") from None
+        document: dict[str, Any] = read_json(out / name)
+    except InputError as error:
+        raise InputError(f"{error}; run the suite again") from None
     return document
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from executor.model.loss import IGNORED
 from parsim.arrays import Index
 from parsim.errors import InputError
+from parsim.files import MOST_CORPUS, read_text
 from parsim.model.transformer import TransformerSpec
 
 BYTES = 256
@@ -147,18 +148,7 @@ def _read(path: Path) -> str:
     if path.is_dir():
         found = ((p, p.relative_to(path).parts) for p in path.rglob("*") if p.is_file())
         files = sorted(p for p, parts in found if not any(part.startswith(".") for part in parts))
-    return "\n".join(_read_file(file) for file in files)
-
-
-def _read_file(file: Path) -> str:
-    try:
-        return file.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{file}: not UTF-8 text: byte 0x{error.object[error.start]:02x} at {error.start}"
-        ) from None
+    return "\n".join(read_text(file, most=MOST_CORPUS) for file in files)
 
 
 def _tokenised(text: str, source: str, file: Path) -> Corpus:
@@ -189,7 +179,7 @@ def _load_tokenizer(file: Path) -> Any:  # noqa: ANN401 - the package is optiona
             f"--tokenizer={file} needs the package tokenizers, which is not installed; install it "
             "with: pip install parsim[executor], or leave the tokenizer out to read bytes"
         ) from None
-    content = _read_file(file)
+    content = read_text(file)
     try:
         return package.Tokenizer.from_str(content)
     except Exception as error:  # the package raises bare Exception

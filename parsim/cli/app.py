@@ -21,7 +21,7 @@ from parsim.cli.search import search
 from parsim.cli.simulate import check, simulate
 from parsim.cli.timeline import compare, timeline
 from parsim.cli.validate import validate
-from parsim.errors import ParsimError
+from parsim.errors import ParsimError, printable
 
 INTERRUPTED = 130
 """The shell's code for what Ctrl-C ends: 128 + SIGINT."""
@@ -88,7 +88,8 @@ def _unexpected(error: Exception, debug: bool) -> int:
 
 
 def _complain(text: str) -> None:
-    sys.stderr.write(f"error: {text}\n")
+    safe = "\n".join(map(printable, text.split("\n")))
+    sys.stderr.write(f"error: {safe}\n")
 
 
 def _version(show: bool) -> None:

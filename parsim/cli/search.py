@@ -48,11 +48,12 @@ def search(
     """Evaluate every legal plan of a scenario and rank those that fit."""
     from parsim import api
     from parsim.planner.contended import contended_order
-    from parsim.report.writing import check_writable, write_text
+    from parsim.report.writing import check_other, check_writable, write_text
     from parsim.scenario import scenario_text
 
     loaded = load(scenario, overrides, device)
     if save is not None:
+        check_other(save, *loaded.files)
         check_writable(save)
     with progress("evaluating plans") as step:
         result = api.search(loaded, top=top, progress=step, time_limit=time_limit)

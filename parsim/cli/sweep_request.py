@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from parsim.errors import InputError, did_you_mean
+from parsim.errors import InputError, did_you_mean, shown
 from parsim.units import parse_quantity
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def read_request(
 def _known(option: str, word: str, allowed: Sequence[str]) -> str:
     if word not in allowed:
         raise InputError(
-            f"--{option} {word!r} is unknown{did_you_mean(word, allowed)}; "
+            f"--{option} '{shown(word)}' is unknown{did_you_mean(word, allowed)}; "
             f"allowed: {', '.join(allowed)}"
         )
     return word
@@ -146,7 +146,9 @@ def read_degrees(text: str) -> dict[str, int]:
     for pair in text.split(","):
         axis, sign, degree = (part.strip() for part in pair.partition("="))
         if not sign or not axis.isidentifier() or not degree.isdecimal() or int(degree) < 1:
-            raise InputError(f"--group {text}: {pair!r} is not AXIS=DEGREE; e.g. --group tp=8,dp=2")
+            raise InputError(
+                f"--group {text}: '{shown(pair)}' is not AXIS=DEGREE; e.g. --group tp=8,dp=2"
+            )
         if axis in degrees:
             raise InputError(f"--group {text}: axis {axis} stands there twice")
         degrees[axis] = int(degree)

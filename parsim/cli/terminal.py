@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parsim.errors import InputError
+from parsim.errors import InputError, printable, shown
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -36,7 +36,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
 def note(text: str) -> None:
     """Write a line that is no result."""
-    sys.stderr.write(f"{text}\n")
+    safe = "\n".join(map(printable, text.split("\n")))
+    sys.stderr.write(f"{safe}\n")
 
 
 def note_memory(prediction: Prediction) -> None:
@@ -71,7 +72,7 @@ def load(path: Path, overrides: list[str] | None, device: Path | None = None) ->
     for text in overrides or []:
         key, sign, value = text.partition("=")
         if not sign or not key:
-            raise InputError(f"--set {text!r} must be KEY=VALUE, e.g. --set plan.tp=4")
+            raise InputError(f"--set '{shown(text)}' must be KEY=VALUE, e.g. --set plan.tp=4")
         pairs[_whole(key)] = value
     scenario = load_scenario(path, pairs)
     for assumption in scenario.notes:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from parsim.errors import CatalogError, InputError
+from parsim.errors import CatalogError, InputError, shown
 
 Place = Literal["devices", "hosts", "storage"]
 """Every device that the plan uses, the hosts of its nodes, or the storage that all nodes share."""
@@ -65,16 +65,17 @@ def _check(stream: Stream) -> None:
     ends = {stream.source, stream.target}
     if len(ends) < 2:
         raise InputError(
-            f"stream '{stream.name}' goes from {stream.source} to {stream.target}; "
+            f"stream '{shown(stream.name)}' goes from {stream.source} to {stream.target}; "
             f"allowed are two different ones of devices, hosts, storage"
         )
     if (stream.size is None) == (stream.rate is None):
         raise InputError(
-            f"stream '{stream.name}' needs either size (bytes each time) or rate (all the time)"
+            f"stream '{shown(stream.name)}' needs either size (bytes each time) or rate (all the "
+            f"time)"
         )
     if stream.rate is not None and stream.every != 1:
         raise InputError(
-            f"stream '{stream.name}' has a rate, so it flows all the time; leave out "
+            f"stream '{shown(stream.name)}' has a rate, so it flows all the time; leave out "
             f"every={stream.every}, or give a size"
         )
 

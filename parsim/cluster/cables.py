@@ -18,7 +18,7 @@ from typing import get_args
 
 from parsim.cluster.document import Document, Node
 from parsim.cluster.hardware import Cable, LinkClass
-from parsim.errors import did_you_mean
+from parsim.errors import did_you_mean, shown
 from parsim.units import parse_quantity
 
 KINDS = ("gpu", "nvswitch", "pcie", "host", "nic", "memory", "switch")
@@ -106,7 +106,9 @@ def _value(word: str, text: str) -> str | float:
     if word == "class":
         if text not in CLASSES:
             hint = did_you_mean(text, CLASSES)
-            raise ValueError(f"unknown link class '{text}'{hint}; allowed: {', '.join(CLASSES)}")
+            raise ValueError(
+                f"unknown link class '{shown(text)}'{hint}; allowed: {', '.join(CLASSES)}"
+            )
         return text
     if word == "efficiency":
         return _share(text)
@@ -114,7 +116,7 @@ def _value(word: str, text: str) -> str | float:
         return text
     value = parse_quantity(text, "bandwidth" if word == "bandwidth" else "time")
     if word == "bandwidth" and value <= 0:
-        raise ValueError(f"'{text}' must be above 0")
+        raise ValueError(f"'{shown(text)}' must be above 0")
     return value
 
 
@@ -122,7 +124,9 @@ def _part(text: str) -> str:
     match = _PART.fullmatch(text)
     if match is None or match[1] not in KINDS:
         kinds = ", ".join(KINDS)
-        raise ValueError(f"'{text}' is no part; write KIND:INDEX, e.g. gpu:0; kinds: {kinds}")
+        raise ValueError(
+            f"'{shown(text)}' is no part; write KIND:INDEX, e.g. gpu:0; kinds: {kinds}"
+        )
     return f"{match[1]}:{int(match[2])}"
 
 
@@ -132,5 +136,5 @@ def _share(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0.0 < value <= 1.0:
-        raise ValueError(f"'{text}' must be a share above 0 and at most 1")
+        raise ValueError(f"'{shown(text)}' must be a share above 0 and at most 1")
     return value

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from parsim.cluster.document import Document, Node
 from parsim.cluster.hardware import Curve
+from parsim.errors import shown
 from parsim.units import parse_quantity
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
@@ -66,14 +67,14 @@ def _value(word: str, text: str) -> str | int | float:
     if word in _QUANTITIES:
         value = parse_quantity(text, _QUANTITIES[word])
         if value < 0 or (value == 0 and _QUANTITIES[word] == "bandwidth"):
-            raise ValueError(f"'{text}' must be above 0")
+            raise ValueError(f"'{shown(text)}' must be above 0")
         return value
     if word in _COUNTS:
         if not text.isdecimal() or int(text) < 1:
-            raise ValueError(f"'{text}' must be a whole number of at least 1")
+            raise ValueError(f"'{shown(text)}' must be a whole number of at least 1")
         return int(text)
     if word == "collective" and text not in COLLECTIVES:
-        raise ValueError(f"'{text}' is no collective; allowed: {', '.join(COLLECTIVES)}")
+        raise ValueError(f"'{shown(text)}' is no collective; allowed: {', '.join(COLLECTIVES)}")
     if not text.strip():
         raise ValueError("must not be empty")
     return text

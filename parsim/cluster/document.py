@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from parsim.errors import ScenarioError, UnitError, did_you_mean
+from parsim.errors import ScenarioError, UnitError, did_you_mean, shown
+from parsim.files import MOST_YAML, read_text
 
 _TEXT_TAG = "tag:yaml.org,2002:str"
 _NULL_TAG = "tag:yaml.org,2002:null"
@@ -38,7 +39,7 @@ class Document:
         """A ScenarioError `file:line:column field message` at a node."""
         mark = node.start_mark
         where = f"{self.file}:{mark.line + 1}:{mark.column + 1}"
-        return ScenarioError(" ".join(part for part in (where, field, message) if part))
+        return ScenarioError(" ".join(part for part in (where, shown(field), message) if part))
 
     def items(self, node: Node, field: str) -> Iterator[tuple[str, Node, Node]]:
         """Keys of a mapping node as (text, key node, value node), in file order.
@@ -71,7 +72,7 @@ class Document:
         for word, key, value in self.items(node, field):
             where = f"{field}.{word}"
             if word not in known:
-                message = f"unknown field '{word}'{did_you_mean(word, known)}; allowed: "
+                message = f"unknown field '{shown(word)}'{did_you_mean(word, known)}; allowed: "
                 raise self.error(key, where, message + ", ".join(known))
             if value.id != "scalar":
                 raise self.error(value, where, f"must be one value, not a {value.id}")
@@ -98,25 +99,11 @@ def read_document(path: Path) -> Document:
     Raises:
         ScenarioError: the file cannot be read or is not YAML.
     """
-    return parse_document(read_text(path), str(path))
-
-
-def read_text(path: Path) -> str:
-    """The text of a file.
-
-    Raises:
-        ScenarioError: the file cannot be read or is not UTF-8.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ScenarioError(f"{path}: is not UTF-8 text") from error
-    except OSError as error:
-        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
+    return parse_document(read_text(path, most=MOST_YAML, error=ScenarioError), str(path))
 
 
 def parse_document(text: str, file: str) -> Document:
-    """Compose YAML text; `file` is the name for messages.
+    """Compose YAML text, however deep; `file` is the name for messages.
 
     Raises:
         ScenarioError: the text is not YAML.
@@ -132,3 +119,6 @@ def parse_document(text: str, file: str) -> Document:
         raise ScenarioError(f"{file}{position} is not YAML: {error.problem}") from error
     except YAMLError as error:
         raise ScenarioError(f"{file} is not YAML: {str(error).splitlines()[0]}") from error
+    except RecursionError:
+        deep = "brackets are nested too deeply"
+        raise ScenarioError(f"{file} is not YAML that can be read: {deep}") from None

@@ -28,7 +28,7 @@ from parsim.cluster.hardware import (
 )
 from parsim.cluster.plausible import check_plausible
 from parsim.cluster.residuals import read_residuals
-from parsim.errors import ScenarioError, UnitError, did_you_mean
+from parsim.errors import ScenarioError, UnitError, did_you_mean, shown
 from parsim.units import parse_quantity
 
 Value = str | bool | int | float | Measured | tuple[Curve, ...] | tuple[Cable, ...]
@@ -197,7 +197,8 @@ def _leaves(
 
 
 def _unknown(noun: str, word: str, allowed: list[str]) -> str:
-    return f"unknown {noun} '{word}'{did_you_mean(word, allowed)}; allowed: {', '.join(allowed)}"
+    hint = did_you_mean(word, allowed)
+    return f"unknown {noun} '{shown(word)}'{hint}; allowed: {', '.join(allowed)}"
 
 
 def _read_field(
@@ -234,7 +235,7 @@ def _convert(text: str, kind: str, quoted: bool) -> Value:
     if kind in _QUANTITIES:
         return _quantity(text, kind)
     if kind == "text" and not quoted:
-        raise ValueError(f"{text} is not text; write it in quotes: '{text}'")
+        raise ValueError(f"{shown(text)} is not text; write it in quotes: '{shown(text)}'")
     if kind in _WORDS:
         return _word(text, kind)
     if kind == "flag":
@@ -249,13 +250,13 @@ def _convert(text: str, kind: str, quoted: bool) -> Value:
 def _quantity(text: str, kind: str) -> float:
     value = parse_quantity(text, _QUANTITIES[kind])
     if value <= 0 and kind in ("capacity", "bandwidth", "flops"):
-        raise ValueError(f"'{text}' must be above 0")
+        raise ValueError(f"'{shown(text)}' must be above 0")
     return value
 
 
 def _flag(text: str) -> bool:
     if text not in ("true", "false"):
-        raise ValueError(f"'{text}' is no truth value; allowed: true, false")
+        raise ValueError(f"'{shown(text)}' is no truth value; allowed: true, false")
     return text == "true"
 
 
@@ -268,7 +269,7 @@ def _word(text: str, kind: str) -> str:
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"'{text}' must be a whole number of at least 1")
+        raise ValueError(f"'{shown(text)}' must be a whole number of at least 1")
     return int(text)
 
 
@@ -279,15 +280,17 @@ def _number(text: str, kind: str) -> float:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"'{text}' must be a plain number of at least 0")
+        raise ValueError(f"'{shown(text)}' must be a plain number of at least 0")
     if kind in ("share", "efficiency") and value == 0:
-        raise ValueError(f"'{text}' must be above 0")
+        raise ValueError(f"'{shown(text)}' must be above 0")
     if kind == "efficiency" and value > MOST:
-        raise ValueError(f"'{text}' is above {MOST}, which no kernel reaches; check the peak")
+        raise ValueError(
+            f"'{shown(text)}' is above {MOST}, which no kernel reaches; check the peak"
+        )
     if kind == "part" and value > 1.0:
-        raise ValueError(f"'{text}' must be a number from 0 to 1")
+        raise ValueError(f"'{shown(text)}' must be a number from 0 to 1")
     if kind == "drop" and value < 1.0:
-        raise ValueError(f"'{text}' must be a factor of at least 1")
+        raise ValueError(f"'{shown(text)}' must be a factor of at least 1")
     return value
 
 

@@ -23,6 +23,9 @@ LinkClass = Literal[
     "nvlink", "c2c", "pcie", "cpu", "shared-memory", "nic", "spine", "cable", "global", "storage"
 ]
 
+MOST_DEVICES = 1_000_000
+"""Devices of a cluster: ten times the largest built."""
+
 Measured = Mapping[str, tuple[tuple[float, ...], ...]]
 """Kind of kernel or collective -> measured points: coordinates, then measured over modelled."""
 
@@ -271,6 +274,11 @@ class Cluster:
     def __post_init__(self) -> None:
         if self.num_nodes < 1:
             raise CatalogError(f"nodes={self.num_nodes} must be at least 1")
+        if self.num_devices > MOST_DEVICES:
+            raise CatalogError(
+                f"nodes={self.num_nodes} have {self.num_devices} devices; allowed: at most "
+                f"{MOST_DEVICES}"
+            )
         if self.num_nodes > 1 and self.system.network is None:
             raise CatalogError(
                 f"system {self.system.id} has no network, so nodes={self.num_nodes} cannot be "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from parsim.errors import InputError
+from parsim.errors import InputError, shown
 
 MOST_NODES = 16_384
 """The largest cluster whose graph is made here: all nodes up to the last one that a job takes."""
@@ -20,14 +20,14 @@ def read_nodes(text: str, option: str = "nodes") -> tuple[int, ...]:
         InputError: no list of nodes, one twice or too large, or a range that goes down; it names
             the option whose list it is.
     """
-    given = f"{option} {text!r}"
+    given = f"{option} '{shown(text)}'"
     nodes: list[int] = []
     for word in text.split(","):
         first, dash, last = (part.strip() for part in word.partition("-"))
         if not _is_number(first) or (dash and not _is_number(last)):
-            raise InputError(f"{given}: {word!r} is no node and no range; e.g. 0-3,8")
+            raise InputError(f"{given}: '{shown(word)}' is no node and no range; e.g. 0-3,8")
         if dash and int(last) < int(first):
-            raise InputError(f"{given}: {word!r} goes down; write the smaller one first")
+            raise InputError(f"{given}: '{shown(word)}' goes down; write the smaller one first")
         if int(last or first) >= MOST_NODES:
             raise InputError(f"{given}: allowed are nodes 0 to {MOST_NODES - 1}")
         nodes += range(int(first), int(last or first) + 1)

@@ -8,6 +8,9 @@ quoted at (a fit to H100 products found 1.10); beyond this the peak or the measu
 LONGEST = 1.0
 """Seconds that a latency or a call's overhead may have; real ones are microseconds."""
 
+MOST_OVERSUBSCRIBED = 1000.0
+"""Times by which a leaf's nodes may outrun its up-links; real fabrics have 1 to 16."""
+
 
 def check_plausible(field: str, value: object) -> None:
     """Refuse an impossible number in a field of a device or a system.
@@ -24,5 +27,7 @@ def check_plausible(field: str, value: object) -> None:
         )
     if field.endswith(("latency", "overhead", "per_rank")) and not 0.0 <= value <= LONGEST:
         raise ValueError(f"{value:g} s cannot be; allowed: 0 s to {LONGEST:g} s")
+    if field == "oversubscription" and value > MOST_OVERSUBSCRIBED:
+        raise ValueError(f"{value:g} cannot be; allowed: 1 to {MOST_OVERSUBSCRIBED:g}")
     if field == "interference" and value > 1.0:
         raise ValueError(f"{value:g} is more than all of the time; allowed: 0 to 1")

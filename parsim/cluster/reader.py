@@ -26,7 +26,7 @@ from parsim.cluster.entries import (
     read_entry,
 )
 from parsim.cluster.hardware import Device, IntraNode, Network, System
-from parsim.errors import CatalogError, did_you_mean
+from parsim.errors import CatalogError, did_you_mean, shown
 
 T = TypeVar("T")
 
@@ -160,7 +160,7 @@ def _read_layer(document: Document, below: _Layers) -> dict[str, dict[str, _Foun
     for section, key, node in document.items(document.root, ""):
         if section not in FIELDS:
             hint = did_you_mean(section, FIELDS)
-            message = f"unknown field '{section}'{hint}; allowed: {', '.join(FIELDS)}"
+            message = f"unknown field '{shown(section)}'{hint}; allowed: {', '.join(FIELDS)}"
             raise document.error(key, section, message)
         entries = {
             name: read_entry(document, section, name, name_node, value)
@@ -312,4 +312,4 @@ def _sources(fields: _Fields) -> dict[str, str]:
 
 def _unknown(noun: str, word: str, names: Iterable[str]) -> str:
     known = dict.fromkeys(names)
-    return f"unknown {noun} '{word}'{did_you_mean(word, known)}; known: {', '.join(known)}"
+    return f"unknown {noun} '{shown(word)}'{did_you_mean(word, known)}; known: {', '.join(known)}"

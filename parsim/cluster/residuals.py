@@ -15,6 +15,7 @@ import math
 
 from parsim.cluster.document import Document, Node
 from parsim.cluster.hardware import Measured
+from parsim.errors import shown
 
 LIMIT = 30.0
 """A kernel's measured time beyond this factor of the constants' is a mistake, not a residual: the
@@ -83,5 +84,7 @@ def _number(document: Document, where: str, node: Node) -> float:
     except (TypeError, ValueError):
         value = math.nan
     if not (math.isfinite(value) and value > 0):
-        raise document.error(node, where, f"has '{node.value}'; every number must be above 0")
+        raise document.error(
+            node, where, f"has '{shown(node.value)}'; every number must be above 0"
+        )
     return value

@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parsim.errors import CatalogError, did_you_mean
+from parsim.errors import CatalogError, did_you_mean, shown
 
 GENERIC = "generic"
 """Name of the software assumed where none is named."""
@@ -153,7 +153,7 @@ def software(name: str) -> Software:
     known = software_catalog()
     if name not in known:
         raise CatalogError(
-            f"software {name!r} is unknown{did_you_mean(name, known)}; "
+            f"software '{shown(name)}' is unknown{did_you_mean(name, known)}; "
             f"allowed: {', '.join(sorted(known))}"
         )
     return known[name]

@@ -18,7 +18,7 @@ from string import Template
 from typing import Final
 
 from parsim.cluster.hardware import System
-from parsim.errors import InputError, did_you_mean
+from parsim.errors import InputError, did_you_mean, printable, shown
 from parsim.launch.launch import meeting_of
 from parsim.launch.nodes import Nodes
 from parsim.launch.options import RunOptions
@@ -76,10 +76,11 @@ class Script:
 
     @property
     def title(self) -> str:
-        """The plan, and where its ranks stand."""
+        """The plan, and where its ranks stand, on one line: it is a comment of the script."""
         count = self.nodes.count
         where = "one node" if count == 1 else f"each of {count} nodes"
-        return f"{self.label}: {self.ranks} {'rank' if self.ranks == 1 else 'ranks'} on {where}"
+        ranks = "1 rank" if self.ranks == 1 else f"{self.ranks} ranks"
+        return f"{printable(self.label)}: {ranks} on {where}"
 
 
 def emit(form: str, scenario: Scenario, options: RunOptions) -> str:
@@ -90,7 +91,8 @@ def emit(form: str, scenario: Scenario, options: RunOptions) -> str:
     """
     if form not in FORMS:
         raise InputError(
-            f"--emit={form} is unknown{did_you_mean(form, FORMS)}; allowed: {', '.join(FORMS)}"
+            f"--emit={shown(form)} is unknown{did_you_mean(form, FORMS)}; "
+            f"allowed: {', '.join(FORMS)}"
         )
     plan, system = scenario.fixed_plan(), scenario.job.system
     asked = options.nodes if options.nnodes is not None else None

@@ -19,7 +19,7 @@ from parsim.errors import InputError
 from parsim.launch.nodes import ONE_NODE
 from parsim.launch.ranks import RunError, ask, require_torch, torchrun
 from parsim.launch.watch import GRACE, ended_by_signals
-from parsim.report.writing import check_writable, write_text
+from parsim.report.writing import check_other, check_writable, write_text
 
 
 @ended_by_signals()
@@ -45,6 +45,7 @@ def calibrate(
         RunError: ranks failed while measuring; the log is kept.
     """
     require_torch("calibration")
+    check_other(out, *scenarios)
     check_writable(out)
     began = time.perf_counter()
     folder = Path(tempfile.mkdtemp(prefix="parsim-calibrate-"))

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from parsim.errors import InputError
+from parsim.errors import InputError, shown
 
 _ENDPOINT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(?P<port>\d{1,5})")
 _PORTS = range(1, 2**16)
@@ -125,7 +125,7 @@ def host_of(endpoint: str) -> str:
     match = _ENDPOINT.fullmatch(endpoint)
     if match is None or int(match["port"]) not in _PORTS:
         raise InputError(
-            f"--rdzv-endpoint={endpoint!r} is not HOST:PORT with a port from {_PORTS[0]} to "
+            f"--rdzv-endpoint='{shown(endpoint)}' is not HOST:PORT with a port from {_PORTS[0]} to "
             f"{_PORTS[-1]}; e.g. node0:29400"
         )
     return match["host"].strip("[]")

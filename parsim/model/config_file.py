@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parsim.errors import ModelError, ScenarioError, did_you_mean
+from parsim.errors import ModelError, ScenarioError, did_you_mean, shown
+from parsim.files import read_json
 
 # Number of key-value heads where the key is absent; None means one for each query head. A null
 # value means one for each query head in every family.
@@ -25,6 +26,9 @@ DEFAULT_KV_HEADS: Mapping[str, int | None] = {
     "qwen3_moe": 4,
     "gpt_oss": 8,
 }
+
+MOST = 10**12
+"""No size of a model is larger."""
 
 _LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
 """Families with multi-head latent attention, whose heads have two parts."""
@@ -44,19 +48,8 @@ def read_config(path: Path) -> dict[str, Any]:
         ScenarioError: the file is missing, unreadable, not JSON or not a JSON object.
     """
     file = path / "config.json" if path.is_dir() else path
-    try:
-        config = json.loads(file.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise ScenarioError(
-            f"{file}: no such file; give the path of a Hugging Face config.json"
-        ) from None
-    except OSError as error:
-        raise ScenarioError(f"{file}: cannot be read: {error.strerror}") from None
-    except json.JSONDecodeError as error:
-        where = f"{file}:{error.lineno}:{error.colno}"
-        raise ScenarioError(f"{where} not JSON: {error.msg}") from None
-    except (ValueError, RecursionError) as error:
-        raise ScenarioError(f"{file}: not JSON: {error}") from None
+    missing = "; give the path of a Hugging Face config.json"
+    config = read_json(file, error=ScenarioError, missing=missing)
     if not isinstance(config, dict):
         raise ScenarioError(
             f'{file}:1:1 must be a JSON object like {{"model_type": "llama", ...}}, '
@@ -81,14 +74,12 @@ class Config:
         model_type = config["model_type"]
         if not isinstance(model_type, str) or model_type not in _DROPOUT_KEYS:
             guess = did_you_mean(str(model_type), _DROPOUT_KEYS)
-            raise ModelError(
-                f"model_type={json.dumps(model_type, default=repr)} is not supported{guess}; "
-                f"supported: {supported}"
-            )
+            value = shown(json.dumps(model_type, default=repr))
+            raise ModelError(f"model_type={value} is not supported{guess}; supported: {supported}")
         return Config(config, model_type)
 
     def _wrong(self, key: str, wanted: str) -> ModelError:
-        value = json.dumps(self.values[key], default=repr)
+        value = shown(json.dumps(self.values[key], default=repr))
         return ModelError(f"{key}={value} in a {self.model_type} config must be {wanted}")
 
     def integer(self, key: str) -> int:
@@ -97,18 +88,18 @@ class Config:
             raise ModelError(
                 f"{self.model_type} config has no key '{key}'; add it, it decides the model's size"
             )
-        value = self.values[key]
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise self._wrong(key, "a whole number of at least 1")
-        return value
+        return self._whole(key, least=1)
 
     def amount(self, key: str, default: int) -> int:
         """A whole number that may be 0; `default` where the key is absent or null."""
-        value = self.values.get(key)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise self._wrong(key, "a whole number of at least 0")
+        return default if self.values.get(key) is None else self._whole(key, least=0)
+
+    def _whole(self, key: str, least: int) -> int:
+        value = self.values[key]
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self._wrong(key, f"a whole number of at least {least}")
+        if value > MOST:
+            raise self._wrong(key, f"at most {MOST}")
         return value
 
     def optional_integer(self, key: str, default: int | None) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from parsim.errors import ModelError
+from parsim.errors import ModelError, shown
 from parsim.model.config_file import DEFAULT_KV_HEADS, Config
 from parsim.model.transformer import Head, TransformerSpec, check_spec
 
@@ -153,10 +153,10 @@ def _gpt_oss(config: Config) -> dict[str, Any]:
 
 def _qwen3_moe(config: Config) -> dict[str, Any]:
     only = config.values.get("mlp_only_layers") or []
-    if only != list(range(len(only))):
+    if not isinstance(only, list) or only != list(range(len(only))):
         raise ModelError(
-            f"mlp_only_layers={only} in a qwen3_moe config must be the first layers; anything "
-            f"else is not supported"
+            f"mlp_only_layers={shown(only)} in a qwen3_moe config must be the first layers; "
+            f"anything else is not supported"
         )
     return {
         **_llama(config),

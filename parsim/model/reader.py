@@ -8,7 +8,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from parsim.errors import CatalogError, did_you_mean
+from parsim.errors import CatalogError, did_you_mean, shown
 from parsim.model.huggingface import FAMILY_FLAGS
 from parsim.model.transformer import TransformerSpec
 
@@ -32,7 +32,7 @@ def model_spec(name: str) -> TransformerSpec:
     catalog = load_model_catalog()
     if name not in catalog:
         raise CatalogError(
-            f"model '{name}' is not in the catalog{did_you_mean(name, catalog)}; "
+            f"model '{shown(name)}' is not in the catalog{did_you_mean(name, catalog)}; "
             f"known: {', '.join(catalog)}"
         )
     return catalog[name]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from parsim.errors import ModelError
+from parsim.errors import ModelError, shown
 
 Head = Literal["lm", "mlm", "none"]
 
-MAX_LAYERS = 100_000
-"""More layers than any transformer has: a slip in a file, which would exhaust memory."""
+MAX_LAYERS = 10_000
+"""Ten times the deepest transformer trained (Wang et al. 2022, DeepNet: 1,000); more is a slip in a
+file, and would exhaust memory."""
 
 SIZES = (
     "num_layers",
@@ -166,8 +167,8 @@ def _check_pattern(spec: TransformerSpec) -> None:
         return
     if len(pattern) != spec.num_layers or set(pattern) - set("M*E-"):
         raise ModelError(
-            f"layer_pattern={pattern!r} must name each of num_layers={spec.num_layers} layers: M "
-            f"(Mamba-2), * (attention), E (experts) or - (MLP)"
+            f"layer_pattern='{shown(pattern)}' must name each of num_layers={spec.num_layers} "
+            f"layers: M (Mamba-2), * (attention), E (experts) or - (MLP)"
         )
     if "M" in pattern and min(spec.mamba_heads, spec.mamba_head_dim, spec.mamba_state) < 1:
         raise ModelError("layer_pattern with M needs mamba_heads, mamba_head_dim and mamba_state")

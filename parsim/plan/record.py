@@ -7,7 +7,7 @@ from enum import IntEnum
 from pathlib import PurePath
 from typing import Any
 
-from parsim.errors import PlanError, did_you_mean
+from parsim.errors import PlanError, did_you_mean, shown
 
 AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 """Mesh axes whose degrees multiply to the world size."""
@@ -161,7 +161,7 @@ def precision(name: str) -> Precision:
     """
     if name not in PRECISIONS:
         raise PlanError(
-            f"precision={name!r} is unknown{did_you_mean(name, PRECISIONS)}; "
+            f"precision='{shown(name)}' is unknown{did_you_mean(name, PRECISIONS)}; "
             f"allowed: {', '.join(PRECISIONS)}"
         )
     return PRECISIONS[name]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 
 from parsim.errors import InputError
@@ -36,7 +38,31 @@ def write_text(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def check_other(path: Path, source: Path) -> None:
-    """Refuse to write over the file that is read."""
-    if path.resolve() == source.resolve():
+def check_other(path: Path, *sources: Path) -> None:
+    """Refuse to write over a file that is read."""
+    if path.resolve() in [source.resolve() for source in sources]:
         raise InputError(f"{path}: would overwrite the input; give another file")
+
+
+def csv_text(rows: Iterable[Sequence[str]]) -> str:
+    """Rows as CSV, of which a spreadsheet runs none.
+
+    Spreadsheets take a cell that begins with = + - @ (or with a tab or a line's end before it) for
+    a formula; such text gets an apostrophe in front, numbers stay (OWASP, CSV injection).
+    """
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerows(
+        [_harmless(cell) for cell in row] for row in rows
+    )
+    return text.getvalue()
+
+
+def _harmless(cell: str) -> str:
+    """The cell, which is not a formula."""
+    if not cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell

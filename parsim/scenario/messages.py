@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from parsim.errors import ScenarioError, did_you_mean
+from parsim.errors import ScenarioError, did_you_mean, shown
 from parsim.scenario.positions import KeyPath, Tree, kind
 from parsim.scenario.schema import (
     BLOCKS,
@@ -110,7 +110,7 @@ def _elsewhere(key: str) -> str:
 
 def _unknown_choice(value: object, expected: str) -> str:
     allowed = [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")]
-    hint = did_you_mean(str(value), allowed)
+    hint = did_you_mean(shown(value), allowed)
     return f"{kind(value)} is unknown{hint}; allowed: {', '.join(allowed)}"
 
 

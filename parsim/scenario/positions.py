@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from parsim.cluster.document import Document, Node, parse_document
-from parsim.errors import InputError, ScenarioError, did_you_mean
+from parsim.errors import InputError, ScenarioError, shown
+from parsim.files import MOST_YAML, read_text
 
 KeyPath = tuple[str | int, ...]
 
@@ -41,7 +42,7 @@ class Tree:
 
     def message(self, path: KeyPath, message: str) -> str:
         """The text `file:line:column field message` at a key."""
-        field = ".".join(map(str, path))
+        field = shown(".".join(map(str, path)))
         return " ".join(part for part in (self.position(path), field, message) if part)
 
     @contextmanager
@@ -76,7 +77,8 @@ def read_tree(path: Path, overrides: Mapping[str, str]) -> Tree:
         ScenarioError: the file is missing, unreadable, not YAML, empty or no mapping, a key stands
             in it twice, or an override cannot be applied.
     """
-    reader = _Reader(parse(read_text(path), str(path)))
+    text = read_text(path, most=MOST_YAML, error=ScenarioError, near=(".yaml", ".yml"))
+    reader = _Reader(parse_document(text, str(path)))
     root = reader.document.root
     if root is None:
         raise ScenarioError(
@@ -89,55 +91,11 @@ def read_tree(path: Path, overrides: Mapping[str, str]) -> Tree:
             f"{path}:1:1 must be a mapping with the blocks model, cluster, training, and plan or "
             f"search, not {kind(data)}"
         )
-    positions = tuple(f"--set {name}={text}" for name, text in overrides.items())
+    positions = tuple(f"--set {shown(name)}={shown(text)}" for name, text in overrides.items())
     tree = Tree(file=path, data=data, positions=reader.positions, overrides=positions)
     for (name, text), position in zip(overrides.items(), positions, strict=True):
         _override(tree, name, text, position)
     return tree
-
-
-def read_text(
-    path: Path, *, what: str = "scenario", near: tuple[str, ...] = (".yaml", ".yml")
-) -> str:
-    """Read a file of UTF-8 text; files with the suffixes `near` are proposed for a missing one.
-
-    Raises:
-        ScenarioError: it is missing, a folder, unreadable or no text.
-    """
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        hint = did_you_mean(path.name, _files_in(path.parent, near))
-        raise ScenarioError(f"{path}: no such file{hint}") from None
-    except IsADirectoryError:
-        inside = ", ".join(_files_in(path, near)) or f"no {what} is in it"
-        raise ScenarioError(f"{path}: is a folder; give one file: {inside}") from None
-    except UnicodeDecodeError:
-        raise ScenarioError(f"{path}: is not UTF-8 text") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ScenarioError(f"{path}: cannot be read: {reason}") from None
-
-
-def _files_in(folder: Path, suffixes: tuple[str, ...]) -> list[str]:
-    try:
-        return sorted(file.name for file in folder.iterdir() if file.suffix in suffixes)
-    except OSError:
-        return []
-
-
-def parse(text: str, file: str) -> Document:
-    """Compose YAML text, however deep.
-
-    Raises:
-        ScenarioError: the text is not YAML.
-    """
-    try:
-        return parse_document(text, file)
-    except RecursionError:
-        raise ScenarioError(
-            f"{file} is not YAML that can be read: brackets are nested too deeply"
-        ) from None
 
 
 class _Reader:
@@ -180,7 +138,9 @@ class _Reader:
         try:
             return self._scalars.construct_object(node, deep=True)
         except (YAMLError, ValueError):
-            raise self._wrong(node, path, f"'{node.value}' cannot be read as {node.tag}") from None
+            raise self._wrong(
+                node, path, f"'{shown(node.value)}' cannot be read as {node.tag}"
+            ) from None
 
     def _wrong(self, node: Node, path: KeyPath, message: str) -> ScenarioError:
         return self.document.error(node, ".".join(map(str, path)), message)
@@ -192,7 +152,7 @@ def _override(tree: Tree, name: str, text: str, position: str) -> None:
     if not all(keys):
         raise ScenarioError(f"{position} needs a key such as plan.tp in front of the '='")
     try:
-        document = parse(text, "value")
+        document = parse_document(text, "value")
         root = document.root
         value = None if root is None else _Reader(document).value(root, ())
     except ScenarioError as wrong:
@@ -231,4 +191,4 @@ def kind(value: object) -> str:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return f"'{value}'" if isinstance(value, str) else str(value)
+    return f"'{shown(value)}'" if isinstance(value, str) else shown(value)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from parsim.errors import DeadlockError, InputError, ScheduleError
-from parsim.scenario.positions import Tree, read_text
+from parsim.files import MOST_ROWS, read_text
+from parsim.scenario.positions import Tree
 from parsim.scenario.schema import PlanBlock
 from parsim.schedule import Schedule, parse_user_schedule
 
@@ -32,7 +33,7 @@ def read_schedule(tree: Tree, block: PlanBlock, notes: list[str]) -> Schedule | 
         return None
     path = _folder(tree) / name
     try:
-        schedule = parse_user_schedule(str(path), read_text(path, what="schedule", near=(SUFFIX,)))
+        schedule = parse_user_schedule(str(path), read_text(path, most=MOST_ROWS, near=(SUFFIX,)))
         _check_sizes(schedule, block)
     except DeadlockError as wrong:
         raise DeadlockError(tree.message(_KEY, str(wrong)), wrong.cycle) from None

@@ -15,7 +15,8 @@ from pydantic_core import PydanticCustomError
 
 from parsim.cluster.background import Place
 from parsim.cluster.hardware import Fabric, Generation, NetworkFabric
-from parsim.errors import UnitError, did_you_mean
+from parsim.cluster.plausible import MOST_OVERSUBSCRIBED
+from parsim.errors import UnitError, did_you_mean, shown
 from parsim.model.transformer import Head
 from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.units import parse_quantity
@@ -31,14 +32,14 @@ def _quantity(dimension: str, value: object) -> float:
     except UnitError as error:
         raise PydanticCustomError("quantity", "{text}", {"text": str(error)}) from None
     if amount <= 0 and dimension != "time":
-        raise PydanticCustomError("quantity", "'{text}' must be above 0", {"text": text})
+        raise PydanticCustomError("quantity", "'{text}' must be above 0", {"text": shown(text)})
     return amount
 
 
 def _schedule(value: object) -> object:
     if isinstance(value, str) and value not in SCHEDULE_NAMES:
         hint = did_you_mean(value, SCHEDULE_NAMES)
-        text = f"'{value}' is unknown{hint}; allowed: {', '.join(SCHEDULE_NAMES)}"
+        text = f"'{shown(value)}' is unknown{hint}; allowed: {', '.join(SCHEDULE_NAMES)}"
         if value.lower().endswith(".csv"):
             text += "; a file belongs in plan.schedule, and a search without 'schedule' keeps it"
         raise PydanticCustomError("schedule", "{text}", {"text": text})
@@ -57,7 +58,7 @@ Time = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Flag = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, Field(strict=True, min_length=1)]
 Share = Annotated[float, Field(strict=True, gt=0, le=2, allow_inf_nan=False)]
-Ratio = Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
+Ratio = Annotated[float, Field(strict=True, ge=1, le=MOST_OVERSUBSCRIBED, allow_inf_nan=False)]
 Size = Annotated[float, BeforeValidator(partial(_quantity, "bytes"))]
 Rate = Annotated[float, BeforeValidator(partial(_quantity, "bandwidth"))]
 Duration = Annotated[float, BeforeValidator(partial(_quantity, "time"))]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from parsim.errors import ScheduleError, did_you_mean
+from parsim.errors import ScheduleError, did_you_mean, shown
 from parsim.schedule.actions import Action, Kind
 from parsim.schedule.families.gpipe import gpipe
 from parsim.schedule.families.interleaved import interleaved_1f1b
@@ -113,7 +113,7 @@ def build_schedule(
         return schedule_of_shape(name, actions, **sizes).compute_only()
     if name not in SCHEDULES:
         raise ScheduleError(
-            f"unknown schedule {name!r}{did_you_mean(name, SCHEDULES)}; "
+            f"unknown schedule '{shown(name)}'{did_you_mean(name, SCHEDULES)}; "
             f"allowed: {', '.join(SCHEDULES)}"
         )
     if name in CHUNKED:

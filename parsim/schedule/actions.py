@@ -10,7 +10,7 @@ import re
 from enum import IntEnum
 from typing import NamedTuple
 
-from parsim.errors import ScheduleError
+from parsim.errors import ScheduleError, shown
 
 
 class Kind(IntEnum):
@@ -65,19 +65,20 @@ class Action(NamedTuple):
         match = _PATTERN.fullmatch(text.strip())
         if match is None or match[2] not in Kind.__members__:
             raise ScheduleError(
-                f"{text.strip()!r} is not an action; expected <stage><kind><microbatch> such as "
-                f"2F0, 1SEND_F3, or <stage><kind> such as 1UNSHARD; kinds: {', '.join(_NAMES)}"
+                f"'{shown(text.strip())}' is not an action; expected "
+                f"<stage><kind><microbatch> such as 2F0, 1SEND_F3, or <stage><kind> such as "
+                f"1UNSHARD; kinds: {', '.join(_NAMES)}"
             )
         kind = Kind[match[2]]
         if kind.has_microbatch and match[3] is None:
             raise ScheduleError(
-                f"action {text.strip()!r} lacks its microbatch; write it behind the kind, "
-                f"as in {match[1]}{kind.name}0"
+                f"action '{shown(text.strip())}' lacks its microbatch; write it behind the "
+                f"kind, as in {match[1]}{kind.name}0"
             )
         if not kind.has_microbatch and match[3] is not None:
             raise ScheduleError(
-                f"action {text.strip()!r} has a microbatch, but {kind.name} concerns the whole "
-                f"stage; write {match[1]}{kind.name}"
+                f"action '{shown(text.strip())}' has a microbatch, but {kind.name} concerns the "
+                f"whole stage; write {match[1]}{kind.name}"
             )
         return cls(int(match[1]), kind, -1 if match[3] is None else int(match[3]))
 

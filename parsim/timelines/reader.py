@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from parsim.errors import InputError, did_you_mean
+from parsim.errors import InputError, shown
+from parsim.files import read_json
 from parsim.timelines.timeline import SCHEMA_VERSION, Timeline
 
 T = TypeVar("T")
@@ -46,7 +46,9 @@ def load_timeline(path: Path) -> Timeline:
             f"write that with `parsim simulate SCENARIO --timeline FILE.json`"
         )
     if not isinstance(document, dict):
-        raise InputError(f"{path}: not a parsim timeline: {_short(document)} is no JSON object")
+        raise InputError(
+            f"{path}: not a parsim timeline: {shown(repr(document))} is no JSON object"
+        )
     try:
         if (document.get("kind"), document.get("schema_version")) == ("timeline", SCHEMA_VERSION):
             _check_shape(document)
@@ -77,26 +79,8 @@ def _document(path: Path) -> object:
             f"{path}: a scenario, not a timeline; "
             f"write its timeline with `parsim simulate {path} --timeline FILE.json`"
         )
-    try:
-        document: object = json.loads(path.read_text(encoding="utf-8-sig"))
-        return document
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file{_near(path)}") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not JSON: not UTF-8 text") from None
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from None
-    except (ValueError, RecursionError):  # a number of thousands of digits, brackets as deep
-        raise InputError(f"{path}: not JSON that can be read") from None
-
-
-def _near(path: Path) -> str:
-    try:
-        return did_you_mean(path.name, [file.name for file in path.parent.glob("*.json")])
-    except OSError:
-        return ""
+    document: object = read_json(path, near=(".json",))
+    return document
 
 
 def _checked(where: str, value: object, form: type[T]) -> T:
@@ -105,14 +89,14 @@ def _checked(where: str, value: object, form: type[T]) -> T:
     if isinstance(value, int | float) and not -1e300 < value < 1e300:  # NaN is not in between
         fits = False
     if not fits:
-        raise InputError(f"{where} must be {_FORMS[form]}, got {_short(value)}")
+        raise InputError(f"{where} must be {_FORMS[form]}, got {shown(repr(value))}")
     return cast(T, value)
 
 
 def _items(document: Mapping[str, Any], name: str) -> Iterator[tuple[str, Any]]:
     """The items of a list of the document, each with its place."""
     if not isinstance(document.get(name), list):
-        raise InputError(f"{name} must be a list, got {_short(document.get(name))}")
+        raise InputError(f"{name} must be a list, got {shown(repr(document.get(name)))}")
     for i, item in enumerate(document[name]):
         yield f"{name}[{i}]", item
 
@@ -122,7 +106,7 @@ def _checked_row(where: str, row: object, columns: Mapping[str, type]) -> list[A
     if not isinstance(row, list) or len(row) != len(columns):
         raise InputError(
             f"{where} must be a list of {len(columns)} values ({', '.join(columns)}), "
-            f"got {_short(row)}"
+            f"got {shown(repr(row))}"
         )
     pairs = zip(columns.items(), row, strict=True)
     return [_checked(f"{where} {name}", value, form) for (name, form), value in pairs]
@@ -132,7 +116,7 @@ def _check_shape(document: Mapping[str, Any]) -> None:
     """Refuse a document of which `Timeline.from_json` could not make sense."""
     if document.get("columns") != list(_SPAN):
         raise InputError(
-            f"columns must be {', '.join(_SPAN)}; got {_short(document.get('columns'))}"
+            f"columns must be {', '.join(_SPAN)}; got {shown(repr(document.get('columns')))}"
         )
     count = 0
     for where, row in _items(document, "spans"):
@@ -163,7 +147,7 @@ def _check_number(where: str, number: int, count: int) -> None:
 
 def _check_curve(where: str, curve: object) -> None:
     if not isinstance(curve, dict):
-        raise InputError(f"{where} must be an object, got {_short(curve)}")
+        raise InputError(f"{where} must be an object, got {shown(repr(curve))}")
     _checked(f"{where}.rank", curve.get("rank"), int)
     counts = []
     _checked(f"{where}.static_bytes", curve.get("static_bytes", 0.0), float)
@@ -179,7 +163,7 @@ def _check_curve(where: str, curve: object) -> None:
 def _check_meta(meta: object) -> None:
     """What reports read of `meta` must have the form that they expect."""
     if not isinstance(meta, dict):
-        raise InputError(f"meta must be an object, got {_short(meta)}")
+        raise InputError(f"meta must be an object, got {shown(repr(meta))}")
     for name, form in _META.items():
         if meta.get(name) is not None:
             _checked(f"meta.{name}", meta[name], form)
@@ -201,11 +185,5 @@ def _entries(block: Mapping[str, Any], where: str, name: str) -> Iterable[tuple[
     """Keys and values of an object in a block; none where the block lacks it."""
     entries = block.get(name, {})
     if not isinstance(entries, dict):
-        raise InputError(f"{where}.{name} must be an object, got {_short(entries)}")
+        raise InputError(f"{where}.{name} must be an object, got {shown(repr(entries))}")
     return list(entries.items())
-
-
-def _short(value: object) -> str:
-    """A value as text that fits a message."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -15,11 +15,15 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from parsim.errors import TableError
+from parsim.files import MOST_ROWS, read_text
 
 Row = TypeVar("Row")
 Cells = dict[str, str]
 Progress = Callable[[int, int], None]
 """Is called with (rows done, rows in all)."""
+
+LEAST, MOST = 1e-15, 1e15
+"""Between these is every time, rate and size that somebody measured, in any unit in use."""
 
 Check = Callable[[Path, list[str]], None]
 """Raises TableError where the header (empty for an empty file) lacks what a schema needs."""
@@ -135,11 +139,7 @@ def read_rows(path: Path, check: Check, *, strict: bool = False) -> list[Cells]:
 
 def _lines(path: Path, strict: bool) -> list[list[str]]:
     """The lines that are not blank, the header first."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as reason:
-        why = reason.strerror if isinstance(reason, OSError) else "not UTF-8 text"
-        raise TableError(f"{path}: cannot read: {why}") from None
+    text = read_text(path, most=MOST_ROWS, error=TableError, near=(".csv",))
     if not text.strip():
         return []
     reader = csv.reader(StringIO(text, newline=""), strict=strict)

@@ -26,10 +26,14 @@ from parsim.cluster.importers.imported import (
     rate_text,
     time_text,
 )
-from parsim.errors import CatalogError, did_you_mean
+from parsim.errors import CatalogError, did_you_mean, shown
 
 SHAPES = ("Ring", "FullyConnected", "Switch")
 GB = 2.0**30
+MOST_NPUS = 1024
+"""Devices of a dimension; the largest domains of NVLink have 576."""
+MOST = 1e9
+"""GB/s or ns that a link may have."""
 _LISTS = ("topology", "npus_count", "bandwidth", "latency")
 
 
@@ -176,7 +180,9 @@ def _lists(document: Document) -> dict[str, Node]:
 def _shape(document: Document, node: Node) -> str:
     text = str(node.value)
     if node.id != "scalar" or text not in SHAPES:
-        message = f"'{text}' is unknown{did_you_mean(text, SHAPES)}; allowed: {', '.join(SHAPES)}"
+        message = (
+            f"'{shown(text)}' is unknown{did_you_mean(text, SHAPES)}; allowed: {', '.join(SHAPES)}"
+        )
         raise document.error(node, "topology", message)
     return text
 
@@ -187,7 +193,8 @@ def _number(document: Document, word: str, node: Node, least: float) -> float:
     except (TypeError, ValueError):
         value = math.nan
     whole = word == "npus_count"
-    if not least <= value < math.inf or (whole and value != int(value)):
-        kind = "a whole number of at least 1" if whole else "a number, above 0 for a bandwidth"
-        raise document.error(node, word, f"'{node.value}' must be {kind}")
+    if not least <= value <= (MOST_NPUS if whole else MOST) or (whole and value != int(value)):
+        most = f"a number of at most {MOST:g}, above 0 for a bandwidth"
+        kind = f"a whole number from 1 to {MOST_NPUS}" if whole else most
+        raise document.error(node, word, f"'{shown(node.value)}' must be {kind}")
     return value

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from parsim.cluster.hardware import Cable
 from parsim.cluster.importers.imported import ImportedSystem, rate_text, time_text
 from parsim.cluster.reader import load_catalog
-from parsim.errors import InputError
+from parsim.errors import InputError, shown
 
 _ID = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
 
@@ -22,7 +22,7 @@ def catalog_text(imported: ImportedSystem, name: str, *, replace: bool = False) 
     """
     if not _ID.fullmatch(name):
         raise InputError(
-            f"--as '{name}' is no id; allowed: small letters and digits, joined by - or ., "
+            f"--as '{shown(name)}' is no id; allowed: small letters and digits, joined by - or ., "
             f"e.g. my-node"
         )
     if not replace and name in load_catalog().systems:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from parsim.cluster.document import read_text
 from parsim.cluster.importers.astra import read_astra
 from parsim.cluster.importers.hwloc import read_hwloc
 from parsim.cluster.importers.imported import ImportedSystem
@@ -13,6 +12,7 @@ from parsim.cluster.importers.nccl import read_nccl
 from parsim.cluster.importers.nccl_graph import read_rings
 from parsim.cluster.importers.smi import looks_like_table, read_table
 from parsim.errors import ScenarioError
+from parsim.files import read_text
 
 _MARKUP = {"system": read_nccl, "graphs": read_rings, "topology": read_hwloc}
 
@@ -34,7 +34,7 @@ def import_topology(path: Path, device: str | None = None) -> ImportedSystem:
             starts with file:line:column.
         CatalogError: the catalog has no such device, or one is needed.
     """
-    text, file = read_text(path), str(path)
+    text, file = read_text(path, error=ScenarioError), str(path)
     if text.lstrip("\ufeff \t\r\n").startswith("<"):
         root = read_markup(text, file)
         if root.name in _MARKUP:

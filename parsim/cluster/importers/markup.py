@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 from xml.parsers import expat
 
-from parsim.errors import ScenarioError
+from parsim.errors import ScenarioError, shown
 
 _HARMLESS = [("topology", f"hwloc{version}.dtd", None, 0) for version in ("", "2", "3")]
 _DEEPEST = 64
@@ -58,7 +58,7 @@ class Element:
         except ValueError:
             value = float("nan")
         if not least <= value < float("inf"):
-            message = f"<{self.name}> {name}='{text}' must be a number of at least {least:g}"
+            message = f"<{self.name}> {name}='{shown(text)}' must be a number of at least {least:g}"
             raise self.error(file, message)
         return value
 

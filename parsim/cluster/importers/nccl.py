@@ -43,7 +43,7 @@ from parsim.cluster.importers.imported import (
 from parsim.cluster.importers.markup import Element
 from parsim.cluster.importers.nccl_tree import Tree, order_of, walk
 from parsim.cluster.topology.node_cables import MESHES
-from parsim.errors import CatalogError
+from parsim.errors import CatalogError, shown
 
 _NVSWITCH = "0x0680"
 _OF_SM = {
@@ -164,7 +164,7 @@ def _nvlinks(tree: Tree, order: Sequence[str], nvlink: NVLink) -> Joined:
                 continue
             target = link.text(tree.file, "target")
             if target not in index_of:
-                message = f"<nvlink target='{target}'> is the busid of no <gpu> in the file"
+                message = f"<nvlink target='{shown(target)}'> is the busid of no <gpu> in the file"
                 raise link.error(tree.file, message)
             widths[index, index_of[target]] += count
     if all(to_switch):

@@ -32,7 +32,7 @@ from parsim.cluster.importers.imported import (
     rate_text,
 )
 from parsim.cluster.topology.node_cables import CPU_LINK
-from parsim.errors import CatalogError, ScenarioError
+from parsim.errors import CatalogError, ScenarioError, shown
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _DEVICE = re.compile(r"GPU\d+")
@@ -139,7 +139,7 @@ def _row(
         cell = words[index] if index < len(words) else ""
         if (cell == "X") != (name == column) or not _known(cell):
             where = line.find(cell, line.find(name) + len(name)) + 1 if cell else len(line) + 1
-            text = f"'{cell}'" if cell else "nothing"
+            text = f"'{shown(cell)}'" if cell else "nothing"
             why = "X stands where row and column are one" if _known(cell) else _ALLOWED
             raise ScenarioError(
                 f"{file}:{number}:{where} {name} has {text} under {column}; {why}; "

@@ -13,6 +13,9 @@ from parsim.cluster.topology.mixed_fabric import mixed_fabric
 from parsim.cluster.topology.node_cables import node_cables
 from parsim.errors import CatalogError
 
+MOST_DRAWN = 16_384
+"""Devices whose links are laid out, at some 50 kB and 60 us each: the largest runs published."""
+
 
 def build_graph(cluster: Cluster, seed: int = 0, order: Order = None) -> Graph:
     """Graph of a cluster, its ranks placed, its failed parts taken out.
@@ -21,10 +24,15 @@ def build_graph(cluster: Cluster, seed: int = 0, order: Order = None) -> Graph:
     them in `order`. `seed` changes which of several equal routes a pair of devices gets.
 
     Raises:
-        CatalogError: a fabric that cannot be built, a failed part that does not exist, or devices
-            that are cut off from the others.
+        CatalogError: too many devices, a fabric that cannot be built, a failed part that does not
+            exist, or devices that are cut off from the others.
         PlanError: an order that does not fit the groups.
     """
+    if cluster.num_devices > MOST_DRAWN:
+        raise CatalogError(
+            f"nodes={cluster.num_nodes} have {cluster.num_devices} devices; links are laid out one "
+            f"by one for at most {MOST_DRAWN} (a step without contention is predicted for more)"
+        )
     devices = [f"gpu:{rank}" for rank in range(cluster.num_devices)]
     graph = make_graph(_cables(cluster), devices, seed)
     if cluster.failed:

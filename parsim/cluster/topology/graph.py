@@ -13,7 +13,7 @@ import numpy as np
 from parsim.arrays import Array, Flags, Index
 from parsim.cluster.hardware import Cable, LinkClass, check_placement
 from parsim.cluster.topology.routes import Neighbours, shortest
-from parsim.errors import CatalogError, did_you_mean
+from parsim.errors import CatalogError, did_you_mean, shown
 
 # What a link costs a route, by class. Integers, so that equal routes are exactly equal. NVLink is
 # preferred to PCI Express, and two NVLinks to two spine links: NCCL sends to another rail through
@@ -234,7 +234,7 @@ class Graph:
             self._places.update((part, index) for index, part in enumerate(self.nodes))
         if name not in self._places:
             hint = did_you_mean(name, self.nodes[:2000])
-            message = f"there is no part '{name}'{hint}; parts are {_examples(self.nodes)}"
+            message = f"there is no part '{shown(name)}'{hint}; parts are {_examples(self.nodes)}"
             raise CatalogError(message)
         return self._places[name]
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
-from io import StringIO
 from pathlib import Path
 
 from parsim.errors import InputError
 from parsim.report.accuracy.accuracy import accuracy_report
 from parsim.report.picture.scatter import draw_scatter
-from parsim.report.writing import check_writable, write_text
+from parsim.report.writing import check_writable, csv_text, write_text
 from parsim.validation.coverage import LeftOut
 from parsim.validation.fitted_rows import is_fitted
 from parsim.validation.validate import Validation
@@ -52,7 +50,7 @@ def check_report(path: Path, tables: Sequence[Path]) -> None:
             f"{path}: a report is Markdown, and its rows and picture go beside it; "
             f"name it {path.with_suffix('.md')}"
         )
-    for suffix in BESIDE:
+    for suffix in (path.suffix, *BESIDE):
         other = path.with_suffix(suffix)
         if any(other.resolve() == table.resolve() for table in tables):
             raise InputError(
@@ -79,11 +77,7 @@ def write_accuracy(
 
 def accuracy_rows(validation: Validation) -> str:
     """All rows as CSV text."""
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(_cells(row) for row in validation.rows)
-    return text.getvalue()
+    return csv_text([COLUMNS, *map(_cells, validation.rows)])
 
 
 def _cells(row: ValidatedRow) -> list[str]:

@@ -17,8 +17,8 @@ import numpy as np
 from parsim.cluster.hardware import System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.group_bandwidth import Groups
-from parsim.errors import TableError
-from parsim.validation.tables import RowSkipped, read_rows
+from parsim.errors import TableError, shown
+from parsim.validation.tables import LEAST, MOST, RowSkipped, read_rows
 
 REQUIRED = ("row_id", "gpu_type", "n_nodes", "gpus_per_node", "collective", "message_bytes")
 TIMES = ("time_us", "busbw_gb_per_s", "algbw_gb_per_s")
@@ -150,9 +150,10 @@ def _number(row: Mapping[str, str], name: str) -> float | None:
     try:
         value = float(cell)
     except ValueError:
-        raise RowSkipped(f"{name}={cell!r} is not a number") from None
-    if not 0.0 <= value < float("inf"):
-        raise RowSkipped(f"{name}={cell!r} must be a finite number of at least 0")
+        raise RowSkipped(f"{name}='{shown(cell)}' is not a number") from None
+    if value != 0.0 and not LEAST <= value <= MOST:
+        allowed = f"0, or from {LEAST:g} to {MOST:g}"
+        raise RowSkipped(f"{name}='{shown(cell)}' cannot be; allowed: {allowed}")
     return value or None
 
 
@@ -192,7 +193,7 @@ def _system(row: Mapping[str, str], nodes: int) -> tuple[System, tuple[str, ...]
         system = catalog.systems[known]
     else:
         system = _usual(gpu)
-        notes = (f"system {named!r}, GPU {gpu!r}: taken as {system.id}",)
+        notes = (f"system '{shown(named)}', GPU '{shown(gpu)}': taken as {system.id}",)
     rates = _interfaces(row.get("inter_node_interconnect", ""))
     if system.network is not None and rates is not None:
         network = replace(system.network, nics_per_node=rates[0], nic_bandwidth=rates[1])
@@ -209,7 +210,7 @@ def _usual(gpu: str) -> System:
     if "pcie" in gpu.lower():
         if "A100" in gpu:
             return catalog.systems["a100-pcie-node"]
-        raise RowSkipped(f"no system of {gpu!r} is in the catalog")
+        raise RowSkipped(f"no system of '{shown(gpu)}' is in the catalog")
     for chip, (name, link) in GPUS.items():
         if re.search(rf"(?<![A-Z0-9]){chip}(?![0-9])", gpu, re.IGNORECASE):
             system = catalog.systems[name]
@@ -218,7 +219,7 @@ def _usual(gpu: str) -> System:
             return replace(system, intra=replace(system.intra, bandwidth=link))
     if not gpu:
         raise RowSkipped("gpu_type is not stated")
-    raise RowSkipped(f"GPU {gpu!r} is in no system of the catalog")
+    raise RowSkipped(f"GPU '{shown(gpu)}' is in no system of the catalog")
 
 
 def _interfaces(text: str) -> tuple[int, float] | None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from parsim.cluster.hardware import Device
 from parsim.cluster.reader import load_catalog
 from parsim.cost.layer.attention import FLASH_BACKWARD
-from parsim.errors import TableError
-from parsim.validation.tables import RowSkipped, read_rows
+from parsim.errors import TableError, shown
+from parsim.validation.tables import LEAST, RowSkipped, read_rows
 
 NEEDED = ("row_id", "gpu_type", "op")
 """Columns that every table of kernels has."""
@@ -107,7 +107,9 @@ def parse_kernel(row: Mapping[str, str]) -> Kernel:
     elif PRODUCT.search(op):
         kind, precision, shape, flops = _product(row)
     else:
-        raise RowSkipped(f"op {op!r} is not priced: matrix products, attention, grouped products")
+        raise RowSkipped(
+            f"op '{shown(op)}' is not priced: matrix products, attention, grouped products"
+        )
     if precision not in device.peak_flops:
         raise RowSkipped(f"{device.id} has no {precision} peak")
     return Kernel(
@@ -134,7 +136,7 @@ def device_of(name: str) -> Device:
     others = [word for word in words if word != family and word not in _ADORNMENTS]
     if family is None or any(word not in _SIZES.get(family, "").split() for word in others):
         known = ", ".join(catalog.devices)
-        raise RowSkipped(f"gpu_type {name!r} is not in the catalog; allowed: {known}")
+        raise RowSkipped(f"gpu_type '{shown(name)}' is not in the catalog; allowed: {known}")
     forms = [_FORMS[family, word] for word in words if (family, word) in _FORMS]
     return catalog.device(forms[0] if forms else _FAMILIES[family])
 
@@ -149,7 +151,7 @@ def _product(row: Mapping[str, str]) -> _Parsed:
     precision = _precision(row.get("dtype") or row.get("in_dtype") or "")
     layout = row.get("layout", "").lower() or "tn"
     if layout not in LAYOUTS:
-        raise RowSkipped(f"layout {layout!r} is not one of {', '.join(LAYOUTS)}")
+        raise RowSkipped(f"layout '{shown(layout)}' is not one of {', '.join(LAYOUTS)}")
     value = {"fp8": 1, "fp32": 4, "tf32": 4}.get(precision, 2)
     out = row.get("out_dtype") or ("" if precision != "fp8" else "bf16")
     shape: dict[str, float | str | bool] = {
@@ -171,7 +173,7 @@ def _keyed(op: str, key: Mapping[str, str]) -> _Parsed:
         experts, tokens, n, k = (_size(key, name) for name in ("ng", "M", "N", "K"))
         stage = key.get("stage", "")
         if stage not in STAGES:
-            raise RowSkipped(f"stage {stage!r} is not one of {', '.join(STAGES)}")
+            raise RowSkipped(f"stage '{shown(stage)}' is not one of {', '.join(STAGES)}")
         wide = key.get("main_grad_dtype") == "fp32"
         shape: dict[str, float | str | bool] = {
             "experts": experts,
@@ -217,7 +219,7 @@ def _precision(text: str) -> str:
     word = (text.lower().split() or [""])[0]
     precision = _PRECISIONS.get(word, word)
     if precision not in ("fp32", "tf32", "fp16", "bf16", "fp8"):
-        raise RowSkipped(f"dtype {text!r} is not one of fp32, tf32, fp16, bf16, fp8")
+        raise RowSkipped(f"dtype '{shown(text)}' is not one of fp32, tf32, fp16, bf16, fp8")
     return precision
 
 
@@ -236,6 +238,7 @@ def _number(row: Mapping[str, str], name: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0.0 < value <= LARGEST:
-        raise RowSkipped(f"{name}={text} is not a number above 0 and at most {LARGEST:g}")
+    if not LEAST <= value <= LARGEST:
+        allowed = f"a number above 0 and at most {LARGEST:g}"
+        raise RowSkipped(f"{name}={shown(text)} is not {allowed}")
     return value

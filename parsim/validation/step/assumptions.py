@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parsim.cost.software import GENERIC, software_catalog
+from parsim.errors import shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,11 @@ def assumptions_for(stack: str) -> tuple[Assumptions, str, tuple[str, ...]]:
     if stack in software_catalog():
         key = SAME_AS.get(stack, stack)
         return ASSUMPTIONS.get(key, ASSUMPTIONS[GENERIC]), stack, ()
-    return ASSUMPTIONS[GENERIC], GENERIC, (f"unknown stack {stack!r}: generic assumptions",)
+    return (
+        ASSUMPTIONS[GENERIC],
+        GENERIC,
+        (f"unknown stack '{shown(stack)}': generic assumptions",),
+    )
 
 
 def release_number(release: str) -> tuple[int, ...]:

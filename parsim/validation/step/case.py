@@ -9,7 +9,7 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.layer.recomputed_modules import WHOLE
 from parsim.cost.software import Software, software
-from parsim.errors import InputError
+from parsim.errors import InputError, shown
 from parsim.model.transformer import TransformerSpec, build_transformer, with_options
 from parsim.plan import Plan
 from parsim.plan.rules import violation
@@ -74,7 +74,7 @@ def _assumed_of_model(run: MeasuredRun) -> Iterator[str]:
     """What is taken from the catalog, and how experts lie, where the row does not say."""
     base = known_model(run.model)
     if base is not None and (run.n_experts or any(base.name in told for told in run.filled)):
-        yield f"model {run.model!r}: sizes that are not stated are those of {base.name}"
+        yield f"model '{shown(run.model)}': sizes that are not stated are those of {base.name}"
     if model_family(run.model).name == "bert":
         yield BERT_NOTE
     if run.n_experts and run.tp > 1 and run.etp is None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from parsim.cluster.hardware import Cluster, System
 from parsim.cluster.reader import Catalog
-from parsim.errors import did_you_mean
+from parsim.errors import did_you_mean, shown
 from parsim.validation.step.measured_run import MeasuredRun
 from parsim.validation.tables import RowSkipped
 
@@ -24,7 +24,7 @@ def case_cluster(run: MeasuredRun, catalog: Catalog) -> tuple[Cluster, tuple[str
         system = catalog.systems[run.system]
     else:
         system = replace(_system_with(device, catalog), stands_for=run.system)
-        notes = (*notes, f"unknown system {run.system!r}: built from {system.id}")
+        notes = (*notes, f"unknown system '{shown(run.system)}': built from {system.id}")
     system = _sized(replace(system, device=catalog.devices[device]), run)
     if system.devices_per_node == RACK and run.n_gpus % RACK and run.n_gpus % RACK_USED == 0:
         system = _used(system, RACK_USED)
@@ -53,9 +53,9 @@ def _device(gpu_type: str, catalog: Catalog) -> tuple[str, tuple[str, ...]]:
     for same in (_chip_and_form, _chip):
         for known in catalog.devices:
             if same(known) == same(gpu_type):
-                return known, (f"unknown device {gpu_type!r}: taken as {known}",)
+                return known, (f"unknown device '{shown(gpu_type)}': taken as {known}",)
     near, known = did_you_mean(gpu_type, catalog.devices), ", ".join(catalog.devices)
-    raise RowSkipped(f"gpu_type={gpu_type!r} is not in the catalog{near}; allowed: {known}")
+    raise RowSkipped(f"gpu_type='{shown(gpu_type)}' is not in the catalog{near}; allowed: {known}")
 
 
 def _chip_and_form(device: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from parsim.cost.software import Software
 from parsim.cost.step.data_parallel import reduced_bytes
+from parsim.errors import shown
 from parsim.plan import RANK_ORDER, Plan, PlanTable, Recompute
 from parsim.plan.record import PRECISIONS
 from parsim.plan.rules import SCHEDULE_NAMES, SPLIT, V_SHAPED
@@ -93,12 +94,12 @@ def _chunks(run: MeasuredRun) -> int:
 def _recompute(run: MeasuredRun, assumed: Assumptions) -> Recompute:
     name = run.recompute or assumed.recompute
     if name.upper() not in Recompute.__members__:
-        raise RowSkipped(f"recompute={name!r} is unknown; allowed: none, selective, full")
+        raise RowSkipped(f"recompute='{shown(name)}' is unknown; allowed: none, selective, full")
     return Recompute[name.upper()]
 
 
 def _precision(run: MeasuredRun, assumed: Assumptions) -> str:
     name = run.precision or assumed.precision
     if name not in PRECISIONS:
-        raise RowSkipped(f"precision {name!r} is not yet simulated")
+        raise RowSkipped(f"precision '{shown(name)}' is not yet simulated")
     return name

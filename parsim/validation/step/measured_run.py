@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from parsim.errors import TableError
+from parsim.errors import TableError, shown
 from parsim.validation.step.blank_sizes import EXPERTS, SIZES, Filled, blank_sizes
 from parsim.validation.step.blank_sizes import cells as filled_cells
 from parsim.validation.step.known_models import known_mixture, unmodelled
-from parsim.validation.tables import RowSkipped, read_rows
+from parsim.validation.tables import LEAST, MOST, RowSkipped, read_rows
 
 REQUIRED = (
     "row_id", "stack", "system", "gpu_type", "gpus_per_node", "n_gpus", "model", "seq_len",
@@ -150,9 +150,9 @@ class _Cells:
         try:
             value = float(cell)
         except ValueError:
-            raise RowSkipped(f"{name}={cell!r} is not a whole number") from None
+            raise RowSkipped(f"{name}='{shown(cell)}' is not a whole number") from None
         if not value.is_integer() or not 0 <= value <= LARGEST:
-            raise RowSkipped(f"{name}={cell!r} is not a whole number from 0 to {LARGEST:,}")
+            raise RowSkipped(f"{name}='{shown(cell)}' is not a whole number from 0 to {LARGEST:,}")
         return int(value)
 
     def need(self, name: str) -> int:
@@ -175,12 +175,13 @@ class _Cells:
         try:
             return None if cell is None else float(cell)
         except ValueError:
-            raise RowSkipped(f"{name}={cell!r} is not a number") from None
+            raise RowSkipped(f"{name}='{shown(cell)}' is not a number") from None
 
     def number(self, name: str) -> float | None:
         value = self._float(name)
-        if value is not None and not 0.0 < value < float("inf"):
-            raise RowSkipped(f"{name}={self.text(name)!r} must be a positive finite number")
+        if value is not None and not LEAST <= value <= MOST:
+            cell = shown(self.text(name))
+            raise RowSkipped(f"{name}='{shown(cell)}' must be a number from {LEAST:g} to {MOST:g}")
         return value
 
     def fraction(self, name: str) -> float | None:
@@ -206,7 +207,7 @@ class _Cells:
         if cell is None:
             return None
         if cell not in ("yes", "no"):
-            raise RowSkipped(f"{name}={cell!r} must be yes, no or blank")
+            raise RowSkipped(f"{name}='{shown(cell)}' must be yes, no or blank")
         return cell == "yes"
 
     def rank_order(self) -> tuple[str, ...] | None:
@@ -218,7 +219,7 @@ class _Cells:
         if sorted(words) != sorted(ORDERED):
             allowed = "+".join(ORDERED)
             raise RowSkipped(
-                f"rank_order={cell!r} must name each axis of {allowed} once, outermost first"
+                f"rank_order='{shown(cell)}' must name each axis of {allowed} once, outermost first"
             )
         both = {"dp": ("dp_replicate", "dp_shard")}
         return tuple(axis for word in words for axis in both.get(word, (word,)))
@@ -231,7 +232,7 @@ class _Cells:
         counts = cell.split("+")
         if not all(count.isdecimal() and int(count) <= LARGEST for count in counts):
             raise RowSkipped(
-                f"stage_layers={cell!r} must be counts with + between, such as 7+8+8+7"
+                f"stage_layers='{shown(cell)}' must be counts with + between, such as 7+8+8+7"
             )
         return tuple(map(int, counts))
 
@@ -241,7 +242,9 @@ class _Cells:
             return None
         for word in cell.split("+"):
             if word not in OVERLAPS:
-                raise RowSkipped(f"overlap={word!r} is unknown; allowed: {', '.join(OVERLAPS)}")
+                raise RowSkipped(
+                    f"overlap='{shown(word)}' is unknown; allowed: {', '.join(OVERLAPS)}"
+                )
         return frozenset(cell.split("+"))
 
 
@@ -319,11 +322,12 @@ def _told(filled: Filled) -> tuple[str, ...]:
 def _in_scope(cells: _Cells) -> None:
     task = cells.text("task")
     if task not in (None, "pretrain"):
-        raise RowSkipped(f"task {task!r} is out of scope (only pretrain)")
+        raise RowSkipped(f"task '{shown(task)}' is out of scope (only pretrain)")
     ep, model = cells.integer("ep"), cells.text("model") or ""
     if (ep or 1) > 1 and not cells.integer("n_experts"):
         raise RowSkipped(
-            unmodelled(model) or f"ep={ep}, but n_experts is not stated and {model!r} is not known"
+            unmodelled(model)
+            or f"ep={ep}, but n_experts is not stated and '{shown(model)}' is not known"
         )
 
 

@@ -129,7 +129,7 @@ def test_another_name_of_the_model_is_the_same_model(tmp_path: Path) -> None:
     [
         ("__0_0.distcp", "value", "is damaged: 5 of 6 bytes; delete the folder step-00000005 to"),
         ("__0_0.distcp", None, "is damaged: it is missing; delete the folder"),
-        ("plan.json", '{"format": 1', "is damaged: it cannot be read (JSONDecodeError); delete"),
+        ("plan.json", '{"format": 1', "is damaged: it cannot be read (InputError); delete"),
         ("plan.json", "[]", "is damaged: it cannot be read (TypeError); delete"),
     ],
 )

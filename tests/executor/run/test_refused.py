@@ -67,7 +67,7 @@ def asked(
     [
         (None, "text: no such file; name a text file or a folder of text files"),
         (b"", "text: there is no text in it; name a file with text"),
-        (b"\xff\xfeh\x00", "text: not UTF-8 text: byte 0xff at 0"),
+        (b"\xff\xfeh\x00", "text: is not UTF-8 text: byte 0xff at 0"),
         (
             b"short",
             "text: 5 tokens are fewer than seq_len + 1 = 33; use a longer text or seq_len <= 4",

@@ -111,7 +111,7 @@ def test_bad_input_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert suite(monkeypatch, str(tmp_path / "none"), "--report") == 2
-    assert "progress.json: cannot be read" in capsys.readouterr().err
+    assert "progress.json: no such file; run the suite again" in capsys.readouterr().err
     (tmp_path / "file").write_text("")
     assert suite(monkeypatch, str(tmp_path / "file" / "out"), "--quick") == 2
     assert "cannot write" in capsys.readouterr().err

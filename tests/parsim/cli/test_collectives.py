@@ -65,7 +65,7 @@ def test_the_shipped_tables_are_the_default(cli: Cli) -> None:
     [
         (("--uncalibrated",), "--uncalibrated is for collectives; add --collectives"),
         (("--collectives", "--report", "x.md"), "that report comes from make fit-collectives"),
-        (("--collectives", "none.csv"), "none.csv: cannot read: No such file or directory"),
+        (("--collectives", "none.csv"), "none.csv: no such file"),
     ],
 )
 def test_what_it_refuses(cli: Cli, words: tuple[str, ...], message: str) -> None:

@@ -483,5 +483,5 @@ def test_the_file_itself_is_not_overwritten(cli: Cli, tmp_path: Path) -> None:
     done = cli("catalog", "import", path, "--as", "x", "--out", path, *H100)
     assert done == (2, "", f"error: {path}: would overwrite the input; give another file\n")
     assert cli("catalog", "import", tmp_path / "no.txt", "--as", "x").err == (
-        f"error: {tmp_path / 'no.txt'}: cannot be read: No such file or directory\n"
+        f"error: {tmp_path / 'no.txt'}: no such file\n"
     )

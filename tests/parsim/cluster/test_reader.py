@@ -281,7 +281,7 @@ def test_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "no.yaml"
     with pytest.raises(ScenarioError) as error:
         load_catalog([path])
-    assert str(error.value) == f"{path}: cannot be read: No such file or directory"
+    assert str(error.value) == f"{path}: no such file"
 
 
 def test_file_that_is_no_text(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_file_that_is_no_text(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ScenarioError) as error:
         load_catalog([path])
-    assert str(error.value) == f"{path}: is not UTF-8 text"
+    assert str(error.value) == f"{path}: is not UTF-8 text: byte 0xff at 0"
 
 
 def test_control_character(load: Load) -> None:

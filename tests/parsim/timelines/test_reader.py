@@ -76,17 +76,17 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    assert refused(tmp_path) == f"{tmp_path}: cannot be read: Is a directory"
+    assert refused(tmp_path) == f"{tmp_path}: is a folder; give one file"
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", ":1:1: not JSON: Expecting value"),
-        ('{\n"kind": timeline}', ":2:9: not JSON: Expecting value"),
-        (b"\xff\xfe\x00", ": not JSON: not UTF-8 text"),
-        ("[" * 100_000, ": not JSON that can be read"),
-        ("9" * 10_000, ": not JSON that can be read"),
+        ("", ":1:1 not JSON: Expecting value"),
+        ('{\n"kind": timeline}', ":2:9 not JSON: Expecting value"),
+        (b"\xff\xfe\x00", ": is not UTF-8 text: byte 0xff at 0"),
+        ("[" * 100_000, ": not JSON that can be read: nested too deeply"),
+        ("9" * 10_000, ": not JSON that can be read: a number is too long"),
         ("[1, 2]", ": not a parsim timeline: [1, 2] is no JSON object"),
         (
             "{}",
@@ -151,7 +151,7 @@ def put(*path: Any, value: Any) -> Callable[[Any], None]:
         (put("spans", 0, 1, value=3), "spans[0] stream must be a text, got 3"),
         (
             put("spans", 0, 3, value="x" * 99),
-            f"spans[0] start_s must be a finite number, got '{'x' * 56}...",
+            f"spans[0] start_s must be a finite number, got '{'x' * 76}...",
         ),
         (put("spans", 0, 4, value=float("nan")), "spans[0] end_s must be a finite number, got nan"),
         (put("spans", 0, 4, value=float("inf")), "spans[0] end_s must be a finite number, got inf"),

@@ -219,4 +219,4 @@ def test_a_report_of_kernels_comes_from_the_fit(
 
 def test_a_missing_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "--kernels", str(tmp_path / "none.csv")]) == 2
-    assert "cannot read" in capsys.readouterr().err
+    assert "no such file" in capsys.readouterr().err

@@ -1,0 +1,120 @@
+"""Reads the files that people hand over: a regular file of UTF-8 text, and not an endless one.
+
+Every reader of a user's file asks here, so that a device, a pipe, a folder or a file of gigabytes
+is refused in words before anything is made of it. Parsed text takes up to twenty times its bytes
+in memory, and YAML minutes a MiB, so each kind of file has a size that is enough for any real one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, Final
+
+from parsim.errors import InputError, did_you_mean
+from parsim.units import format_bytes
+
+MOST_TEXT: Final = 64 << 20
+"""Bytes of JSON or XML: a timeline of a million spans."""
+
+MOST_ROWS: Final = 16 << 20
+"""Bytes of CSV: two million actions of a schedule, or tens of thousands of measured runs."""
+
+MOST_YAML: Final = 256 << 10
+"""Bytes of YAML, which is read at some 20 kB a second: ten times the longest file shipped."""
+
+
+MOST_CORPUS: Final = 1 << 30
+"""Bytes of a text to train on, which is taken as it is."""
+
+
+def read_text(
+    path: Path,
+    *,
+    most: int = MOST_TEXT,
+    error: type[InputError] = InputError,
+    near: tuple[str, ...] = (),
+    missing: str = "",
+) -> str:
+    """The text of a file, without a byte order mark.
+
+    Args:
+        path: the file.
+        most: bytes that it may have.
+        error: what is raised.
+        near: suffixes of files that are proposed where this one is missing or is a folder.
+        missing: what to give, said of a missing file: `; name a ...`.
+
+    Raises:
+        InputError: it is missing, a folder, no regular file, too long, or no UTF-8 text; an `error`
+            whose message starts with the path.
+    """
+    try:
+        return _content(path, most).decode("utf-8-sig")
+    except FileNotFoundError:
+        hint = did_you_mean(path.name, _files_in(path.parent, near))
+        raise error(f"{path}: no such file{hint}{missing}") from None
+    except IsADirectoryError:
+        inside = ", ".join(_files_in(path, near))
+        raise error(f"{path}: is a folder; give one file{inside and ': '}{inside}") from None
+    except UnicodeDecodeError as wrong:
+        byte = f"byte 0x{wrong.object[wrong.start]:02x} at {wrong.start}"
+        raise error(f"{path}: is not UTF-8 text: {byte}") from None
+    except _Refused as reason:
+        raise error(f"{path}: {reason}") from None
+    except (OSError, ValueError) as reason:  # ValueError: a path with a NUL in it
+        why = getattr(reason, "strerror", None) or str(reason)
+        raise error(f"{path}: cannot be read: {why}") from None
+
+
+def read_json(
+    path: Path,
+    *,
+    error: type[InputError] = InputError,
+    near: tuple[str, ...] = (),
+    missing: str = "",
+) -> Any:  # noqa: ANN401 - whatever was written
+    """What a JSON file holds; the arguments are those of `read_text`.
+
+    Raises:
+        InputError: as `read_text`, or it is not JSON.
+    """
+    text = read_text(path, error=error, near=near, missing=missing)
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as wrong:
+        raise error(f"{path}:{wrong.lineno}:{wrong.colno} not JSON: {wrong.msg}") from None
+    except RecursionError:
+        raise error(f"{path}: not JSON that can be read: nested too deeply") from None
+    except ValueError:  # Python reads no integer of more than 4,300 digits
+        raise error(f"{path}: not JSON that can be read: a number is too long") from None
+
+
+class _Refused(Exception):
+    """What is there is not what is read; the text says why."""
+
+
+def _content(path: Path, most: int) -> bytes:
+    """The bytes of a regular file of at most so many."""
+    if stat.S_ISDIR(os.stat(path).st_mode):
+        raise IsADirectoryError
+    # a pipe that nobody writes to must not be waited for
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise _Refused("is no regular file but a device, a pipe or a socket; save it first")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise _Refused(f"has more than {format_bytes(most)}, which no file of its kind needs")
+    return content
+
+
+def _files_in(folder: Path, suffixes: tuple[str, ...]) -> list[str]:
+    """Names of the files in a folder with one of the suffixes; none where it cannot be read."""
+    if not suffixes:
+        return []
+    try:
+        return sorted(file.name for file in folder.iterdir() if file.suffix in suffixes)
+    except (OSError, ValueError):
+        return []

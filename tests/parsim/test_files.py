@@ -1,0 +1,91 @@
+"""Files that people hand over: what is no regular file, or endless, is refused in words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from parsim.cluster.importers import import_topology
+from parsim.cluster.reader import load_catalog
+from parsim.errors import InputError, ScenarioError, did_you_mean, shown
+from parsim.files import read_json, read_text
+from parsim.model.config_file import read_config
+from parsim.scenario import load_scenario
+from parsim.timelines.reader import load_timeline
+from parsim.validation.kernel.measured_kernel import read_kernel_table
+from parsim.validation.step.measured_run import read_table
+from tests.commands import SMALL
+
+DEVICE = Path("/dev/zero")
+DEEP = "[" * 5000 + "]" * 5000
+READERS: dict[str, Callable[[Path], object]] = {
+    "scenario": load_scenario,
+    "catalog": lambda path: load_catalog([path]),
+    "config": read_config,
+    "schedule": lambda path: load_scenario(SMALL, {"plan.schedule": f"{path}"}),
+    "timeline": load_timeline,
+    "topology": import_topology,
+    "runs": read_table,
+    "kernels": read_kernel_table,
+}
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    """A pipe that nobody writes to, under a name that every reader takes."""
+    os.mkfifo(tmp_path / "pipe.csv")
+    return tmp_path / "pipe.csv"
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_every_reader_wants_a_regular_file(reader: str, pipe: Path) -> None:
+    with pytest.raises(InputError, match="is no regular file but a device, a pipe or a socket"):
+        READERS[reader](pipe)
+
+
+@pytest.mark.skipif(not DEVICE.exists(), reason="a device of Linux")
+@pytest.mark.parametrize("reader", sorted(READERS.keys() - {"schedule"}))
+def test_no_reader_reads_an_endless_device(reader: str) -> None:
+    with pytest.raises(InputError, match=r"^/dev/zero: is no regular file"):
+        READERS[reader](DEVICE)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_every_reader_has_a_limit(reader: str, tmp_path: Path) -> None:
+    path = tmp_path / "large.csv"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # a hole: takes no disk
+    with pytest.raises(InputError, match=r"has more than \d+.* which no file of its kind needs"):
+        READERS[reader](path)
+
+
+@pytest.mark.parametrize("reader", sorted(READERS.keys() - {"schedule"}))
+@pytest.mark.parametrize("text", [DEEP, "topology: " + DEEP + "\nnpus_count: 1", "{a: " * 5000])
+def test_brackets_nested_without_end(reader: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"deep\.json"):
+        READERS[reader](path)
+
+
+def test_the_text_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\n")
+    assert read_text(tmp_path / "a.txt") == "one\r\n", "without the byte order mark"
+    (tmp_path / "a.json").write_text('{"a": [1]}')
+    assert read_json(tmp_path / "a.json") == {"a": [1]}
+
+
+def test_a_path_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="cannot be read: embedded null byte"):
+        read_text(tmp_path / "a\0b", error=ScenarioError, near=(".yaml",))
+
+
+def test_values_in_messages() -> None:
+    assert shown("x" * 80) == "x" * 80
+    assert shown("x" * 81) == "x" * 77 + "..."
+    assert shown("a\nb\x1b[2J") == r"a\nb\x1b[2J", "nothing that a terminal obeys"
+    assert shown(10**5000) == "a number of thousands of digits"
+    assert did_you_mean("x" * 10**6, ["x" * 10**6]) == "", "a name of no length is compared"
