@@ -291,19 +291,3 @@ def check_plan(plan: Plan, model: Model, cluster: Cluster) -> None:
     message = violation(plan, model, cluster)
     if message is not None:
         raise PlanError(message)
-
-
-def microbatches_for(global_batch_size: int, microbatch_size: int, dp: int) -> int:
-    """Micro-batches per replica and step.
-
-    Raises:
-        PlanError: the global batch is not divisible.
-    """
-    unit = microbatch_size * dp
-    if global_batch_size % unit:
-        raise PlanError(
-            f"global_batch_size={global_batch_size} is not divisible by microbatch_size="
-            f"{microbatch_size} x dp={dp} = {unit}; use a multiple of {unit}, or a microbatch_size "
-            f"x dp that divides {global_batch_size}"
-        )
-    return global_batch_size // unit

@@ -481,7 +481,7 @@ def test_mistake_in_a_catalog_of_the_user(tmp_path: Path) -> None:
             "  tp: 4",
             "  num_microbatches: 3",
             "s.yaml:10:3 plan num_microbatches=3 x microbatch_size=1 x dp=8 = 24, but "
-            "global_batch_size=16; use num_microbatches=2 or leave it out",
+            "global_batch_size=16; use num_microbatches=2",
         ),
         (
             "  tp: 4",
