@@ -85,5 +85,6 @@ class ToleranceExceeded(ParsimError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)` for the closest known word, or an empty text."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" (did you mean '{close[0]}'?)" if close else ""
+    spelt = {name.casefold(): name for name in known}
+    close = difflib.get_close_matches(word.casefold(), list(spelt), n=1, cutoff=0.6)
+    return f" (did you mean '{spelt[close[0]]}'?)" if close else ""

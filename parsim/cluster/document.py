@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from parsim.errors import ScenarioError, UnitError, did_you_mean
+from parsim.errors import ScenarioError, UnitError
+from parsim.names import alternatives
 
 _TEXT_TAG = "tag:yaml.org,2002:str"
 _NULL_TAG = "tag:yaml.org,2002:null"
@@ -71,8 +72,8 @@ class Document:
         for word, key, value in self.items(node, field):
             where = f"{field}.{word}"
             if word not in known:
-                message = f"unknown field '{word}'{did_you_mean(word, known)}; allowed: "
-                raise self.error(key, where, message + ", ".join(known))
+                message = f"unknown field '{word}'{alternatives(word, known)}"
+                raise self.error(key, where, message)
             if value.id != "scalar":
                 raise self.error(value, where, f"must be one value, not a {value.id}")
             try:

@@ -28,7 +28,8 @@ from parsim.cluster.hardware import (
 )
 from parsim.cluster.plausible import check_plausible
 from parsim.cluster.residuals import read_residuals
-from parsim.errors import ScenarioError, UnitError, did_you_mean
+from parsim.errors import ScenarioError, UnitError
+from parsim.names import alternatives
 from parsim.units import parse_quantity
 
 Value = str | bool | int | float | Measured | tuple[Curve, ...] | tuple[Cable, ...]
@@ -197,7 +198,7 @@ def _leaves(
 
 
 def _unknown(noun: str, word: str, allowed: list[str]) -> str:
-    return f"unknown {noun} '{word}'{did_you_mean(word, allowed)}; allowed: {', '.join(allowed)}"
+    return f"unknown {noun} '{word}'{alternatives(word, allowed)}"
 
 
 def _read_field(

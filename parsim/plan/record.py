@@ -7,7 +7,8 @@ from enum import IntEnum
 from pathlib import PurePath
 from typing import Any
 
-from parsim.errors import PlanError, did_you_mean
+from parsim.errors import PlanError
+from parsim.names import alternatives
 
 AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 """Mesh axes whose degrees multiply to the world size."""
@@ -160,10 +161,7 @@ def precision(name: str) -> Precision:
         PlanError: unknown name.
     """
     if name not in PRECISIONS:
-        raise PlanError(
-            f"precision={name!r} is unknown{did_you_mean(name, PRECISIONS)}; "
-            f"allowed: {', '.join(PRECISIONS)}"
-        )
+        raise PlanError(f"precision={name!r} is unknown{alternatives(name, PRECISIONS)}")
     return PRECISIONS[name]
 
 

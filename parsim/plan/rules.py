@@ -11,9 +11,10 @@ from collections.abc import Callable
 from math import gcd, lcm
 
 from parsim.cluster.hardware import Cluster
-from parsim.errors import PlanError, did_you_mean
+from parsim.errors import PlanError
 from parsim.model.model import Model
 from parsim.model.operators import Linear, Split
+from parsim.names import alternatives
 from parsim.plan.batch_rules import batch_rules, node_rules
 from parsim.plan.divisors import divisors, listed
 from parsim.plan.expert_rules import expert_rules
@@ -57,8 +58,7 @@ def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     )
     for field, value, allowed in choices:
         if value not in allowed:
-            hint = did_you_mean(value, allowed)
-            return f"{field}={value!r} is unknown{hint}; allowed: {', '.join(allowed)}"
+            return f"{field}={value!r} is unknown{alternatives(value, allowed)}"
     if sorted(plan.rank_order) != sorted(AXES):
         return (
             f"rank_order={'-'.join(plan.rank_order)} must name each of {', '.join(AXES)} once, "
