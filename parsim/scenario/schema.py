@@ -114,7 +114,9 @@ class Block(BaseModel):
 
 
 class ModelBlock(Block):
-    """`name` of the catalog, or `config` of Hugging Face, or `family` with all sizes inline.
+    """`name` of the catalog or of a Hugging Face config.json, or `family` with all sizes inline.
+
+    `config` is a config.json too, with a `name` of one's own beside it.
 
     The other fields are those of TransformerSpec and override what name or config say.
     """

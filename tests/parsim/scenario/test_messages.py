@@ -164,7 +164,8 @@ def test_not_a_scenario_at_all(tmp_path: Path, content: str | bytes, message: st
         (
             "  tp: 4",
             "  microbatch_sizes: 4",
-            f"s.yaml:10:3 plan.microbatch_sizes is an unknown key{of_keys('microbatch_sizes', 'plan')}",
+            "s.yaml:10:3 plan.microbatch_sizes is an unknown key"
+            + of_keys("microbatch_sizes", "plan"),
         ),
         (
             "  nodes: 1",
