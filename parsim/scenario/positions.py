@@ -33,7 +33,7 @@ class Tree:
     overrides: tuple[str, ...] = ()
 
     def folder(self, path: KeyPath) -> Path:
-        """What a file that a key names is relative to: the scenario's folder; of --set, one's own."""
+        """Where a file that a key names is looked for: beside the scenario, or where --set is."""
         return Path() if self.position(path) in self.overrides else self.file.parent
 
     def position(self, path: KeyPath) -> str:
