@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from parsim.sim import Prediction
     from parsim.timelines.timeline import Timeline
 
-    __version__: str
+__version__ = "0.1.0"
 
 __all__ = [
     "CatalogError",
@@ -105,10 +105,7 @@ if not TYPE_CHECKING:  # a type checker that saw this would take any name for on
 
         if name not in __all__:
             raise AttributeError(f"module 'parsim' has no attribute {name!r}")
-        if name == "__version__":
-            value = _version()
-        else:
-            value = getattr(import_module(_MODULES.get(name, "parsim.errors")), name)
+        value = getattr(import_module(_MODULES.get(name, "parsim.errors")), name)
         globals()[name] = value
         return value
 
@@ -116,16 +113,6 @@ if not TYPE_CHECKING:  # a type checker that saw this would take any name for on
 def __dir__() -> list[str]:
     """List the public names, loaded or not."""
     return sorted({*globals(), *__all__})
-
-
-def _version() -> str:
-    """Return the installed version; a checkout on the path that nobody installed has none."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("parsim")
-    except PackageNotFoundError:
-        return "0+uninstalled"
 
 
 def _display() -> Display:

@@ -109,5 +109,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)` for the closest known word, or an empty text."""
     if len(word) > LONGEST_VALUE:  # no name is as long, and comparing takes its square
         return ""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" (did you mean '{close[0]}'?)" if close else ""
+    spelt = {name.casefold(): name for name in known}
+    close = difflib.get_close_matches(word.casefold(), list(spelt), n=1, cutoff=0.6)
+    return f" (did you mean '{spelt[close[0]]}'?)" if close else ""

@@ -63,7 +63,7 @@ class Result(ABC):
 
             raise InputError(
                 "to_pandas() needs pandas, which is not installed; allowed without it: to_dict() "
-                "and records(); install it with: pip install 'parsim[pandas]'"
+                "and records(); install it with: pip install pandas"
             ) from None
         return pd.DataFrame(self.records())
 

@@ -43,7 +43,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
     python("-m", "pip", "wheel", *options, str(ROOT), cwd=folder)
-    (built,) = folder.glob("parsim-*.whl")
+    (built,) = folder.glob("parsim_training-*.whl")
     return built
 
 
@@ -102,6 +102,34 @@ def test_the_version_is_the_newest_in_the_changelog() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     headings = re.findall(r"^## \[?(\d[^\]\s]*)", changelog, re.MULTILINE)
     assert headings[0] == parsim.__version__
+
+
+def test_the_wheel_is_called_otherwise_than_a_strangers_package(wheel: Path) -> None:
+    """The package index holds an unrelated `parsim`; import and command keep the name."""
+    with zipfile.ZipFile(wheel) as archive:
+        (folder,) = {name.split("/")[0] for name in archive.namelist() if ".dist-info/" in name}
+        metadata = archive.read(f"{folder}/METADATA").decode()
+        commands = archive.read(f"{folder}/entry_points.txt").decode()
+    assert "\nName: parsim-training\n" in metadata
+    assert f"\nVersion: {parsim.__version__}\n" in metadata
+    assert "parsim = parsim.cli.app:main" in commands
+
+
+def test_nobody_is_told_to_install_a_strangers_package() -> None:
+    """Every hint names the checkout, or a package that the project depends on."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = {normal_name(name) for name in chain(*project["optional-dependencies"].values())}
+    texts = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
+    texts += map(ROOT.joinpath, modules())
+    hints = [
+        (path, name)
+        for path in texts
+        for name in re.findall(
+            r"pip install (?:-\S+ )*'?([\w.-]+)", path.read_text(encoding="utf-8")
+        )
+    ]
+    assert len(hints) > 4
+    assert {name for _, name in hints} <= needed | {"."}, hints
 
 
 def normal_name(requirement: str) -> str:

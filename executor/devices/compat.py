@@ -19,6 +19,7 @@ from parsim.schedule import Action, Kind
 
 MINIMUM = (2, 11)
 TESTED = "2.11 and 2.13"
+INSTALL = f"pip install 'torch>={MINIMUM[0]}.{MINIMUM[1]}'"
 
 
 def require_torch() -> str:
@@ -31,14 +32,13 @@ def require_torch() -> str:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
         raise InputError(
-            "running a plan needs torch, which is not installed; "
-            "install it with: pip install parsim[executor]"
+            f"running a plan needs torch, which is not installed; install it with: {INSTALL}"
         ) from None
     major, minor = version.split(".")[:2]
     if (int(major), int(minor)) < MINIMUM:
         raise InputError(
             f"torch {version} is too old to run a plan; allowed: {MINIMUM[0]}.{MINIMUM[1]} or "
-            f"newer (tested: {TESTED}); update it with: pip install -U parsim[executor]"
+            f"newer (tested: {TESTED}); update it with: {INSTALL}"
         )
     return version
 

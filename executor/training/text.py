@@ -177,7 +177,7 @@ def _load_tokenizer(file: Path) -> Any:  # noqa: ANN401 - the package is optiona
     except ImportError:
         raise InputError(
             f"--tokenizer={file} needs the package tokenizers, which is not installed; install it "
-            "with: pip install parsim[executor], or leave the tokenizer out to read bytes"
+            "with: pip install tokenizers, or leave the tokenizer out to read bytes"
         ) from None
     content = read_text(file)
     try:

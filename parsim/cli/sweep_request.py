@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from parsim.errors import InputError, did_you_mean, shown
+from parsim.errors import InputError, shown
+from parsim.names import alternatives, matching
 from parsim.units import parse_quantity
 
 if TYPE_CHECKING:
@@ -50,11 +51,8 @@ def read_request(
         kinds = tuple(known for known in COLLECTIVES if known in named)
     default = MEASURED_SIZES if measure else PREDICTED_SIZES
     step = factor or (4 if measure else 2)
-    forced = algorithm and _known("algorithm", algorithm.lower(), get_args(Algorithm))
-    by_case = {known.lower(): known for known in get_args(Protocol)}
-    wire = protocol and by_case.get(protocol.lower(), protocol)
-    if wire:
-        _known("protocol", wire, get_args(Protocol))
+    forced = algorithm and _known("algorithm", algorithm, get_args(Algorithm))
+    wire = protocol and _known("protocol", protocol, get_args(Protocol))
     return SweepRequest(
         kinds=kinds,
         sizes=read_sizes(default if sizes is None else sizes, step),
@@ -64,12 +62,11 @@ def read_request(
 
 
 def _known(option: str, word: str, allowed: Sequence[str]) -> str:
-    if word not in allowed:
-        raise InputError(
-            f"--{option} '{shown(word)}' is unknown{did_you_mean(word, allowed)}; "
-            f"allowed: {', '.join(allowed)}"
-        )
-    return word
+    name = matching(word, allowed)
+    if name is None:
+        rest = alternatives(word, allowed)
+        raise InputError(f"--{option} '{shown(word)}' is unknown{rest}")
+    return name
 
 
 def read_sizes(text: str, factor: int) -> tuple[int, ...]:

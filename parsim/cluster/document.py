@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from parsim.errors import ScenarioError, UnitError, did_you_mean, shown
+from parsim.errors import ScenarioError, UnitError, shown
 from parsim.files import MOST_YAML, read_text
+from parsim.names import alternatives
 
 _TEXT_TAG = "tag:yaml.org,2002:str"
 _NULL_TAG = "tag:yaml.org,2002:null"
@@ -72,8 +73,8 @@ class Document:
         for word, key, value in self.items(node, field):
             where = f"{field}.{word}"
             if word not in known:
-                message = f"unknown field '{shown(word)}'{did_you_mean(word, known)}; allowed: "
-                raise self.error(key, where, message + ", ".join(known))
+                message = f"unknown field '{shown(word)}'{alternatives(word, known)}"
+                raise self.error(key, where, message)
             if value.id != "scalar":
                 raise self.error(value, where, f"must be one value, not a {value.id}")
             try:

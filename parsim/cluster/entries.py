@@ -28,7 +28,8 @@ from parsim.cluster.hardware import (
 )
 from parsim.cluster.plausible import check_plausible
 from parsim.cluster.residuals import read_residuals
-from parsim.errors import ScenarioError, UnitError, did_you_mean, shown
+from parsim.errors import ScenarioError, UnitError, shown
+from parsim.names import alternatives
 from parsim.units import parse_quantity
 
 Value = str | bool | int | float | Measured | tuple[Curve, ...] | tuple[Cable, ...]
@@ -197,8 +198,7 @@ def _leaves(
 
 
 def _unknown(noun: str, word: str, allowed: list[str]) -> str:
-    hint = did_you_mean(word, allowed)
-    return f"unknown {noun} '{shown(word)}'{hint}; allowed: {', '.join(allowed)}"
+    return f"unknown {noun} '{shown(word)}'{alternatives(word, allowed)}"
 
 
 def _read_field(

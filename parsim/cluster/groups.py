@@ -20,7 +20,8 @@ import numpy as np
 
 from parsim.arrays import Index
 from parsim.cluster.hardware import Cluster, NodeGroup, System
-from parsim.errors import CatalogError, PlanError, did_you_mean, shown
+from parsim.errors import CatalogError, PlanError, shown
+from parsim.names import alternatives
 
 Order = tuple[str, ...] | None
 
@@ -78,8 +79,7 @@ def order_problem(cluster: Cluster, order: Order) -> str | None:
         )
     for name in order:
         if name not in counts:
-            hint = did_you_mean(name, counts)
-            return f"{order_text} names group '{shown(name)}'{hint}; allowed: {', '.join(counts)}"
+            return f"{order_text} names group '{shown(name)}'{alternatives(name, counts)}"
     given = Counter(order)
     for name, nodes in counts.items():
         if given[name] not in (1, nodes):

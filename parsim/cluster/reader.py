@@ -26,7 +26,8 @@ from parsim.cluster.entries import (
     read_entry,
 )
 from parsim.cluster.hardware import Device, IntraNode, Network, System
-from parsim.errors import CatalogError, did_you_mean, shown
+from parsim.errors import CatalogError, shown
+from parsim.names import alternatives, matching
 
 T = TypeVar("T")
 
@@ -82,9 +83,7 @@ class Catalog:
         Raises:
             CatalogError: there is no such device; the message lists those there are.
         """
-        if id not in self.devices:
-            raise CatalogError(_unknown("device", id, self.devices))
-        return self.devices[id]
+        return self.devices[_known("device", id, self.devices)]
 
     def system(self, id: str, device: str | None = None) -> System:
         """Look a system up, with another kind of device in it if `device` is given.
@@ -92,9 +91,7 @@ class Catalog:
         Raises:
             CatalogError: there is no such system or device; the message lists those there are.
         """
-        if id not in self.systems:
-            raise CatalogError(_unknown("system", id, self.systems))
-        system = self.systems[id]
+        system = self.systems[_known("system", id, self.systems)]
         return system if device is None else replace(system, device=self.device(device))
 
 
@@ -159,8 +156,7 @@ def _read_layer(document: Document, below: _Layers) -> dict[str, dict[str, _Foun
     layer = {}
     for section, key, node in document.items(document.root, ""):
         if section not in FIELDS:
-            hint = did_you_mean(section, FIELDS)
-            message = f"unknown field '{shown(section)}'{hint}; allowed: {', '.join(FIELDS)}"
+            message = f"unknown field '{shown(section)}'{alternatives(section, FIELDS)}"
             raise document.error(key, section, message)
         entries = {
             name: read_entry(document, section, name, name_node, value)
@@ -234,9 +230,9 @@ def _system(entry: Entry, fields: _Fields, devices: Mapping[str, Device]) -> Sys
     required = [name for name in SYSTEM_FIELDS if network or not name.startswith("network.")]
     _require(entry, fields, required)
     values = _own_values(entry, fields)
-    device = values.pop("device")
-    if device not in devices:
-        raise entry.error_at("device", _unknown("device", device, devices))
+    device = matching(written := values.pop("device"), devices)
+    if device is None:
+        raise entry.error_at("device", _unknown("device", written, devices))
     _check_devices(entry, fields)
     _check_hosts(entry, fields)
     if fields["intra.fabric"].value == "shared-memory":  # processors: NCCL is for GPUs
@@ -310,6 +306,14 @@ def _sources(fields: _Fields) -> dict[str, str]:
     return {name: reading.source for name, reading in fields.items() if reading.source}
 
 
+def _known(noun: str, word: str, names: Iterable[str]) -> str:
+    """The name that a user means, whatever its case."""
+    name = matching(word, names)
+    if name is None:
+        raise CatalogError(_unknown(noun, word, names))
+    return name
+
+
 def _unknown(noun: str, word: str, names: Iterable[str]) -> str:
-    known = dict.fromkeys(names)
-    return f"unknown {noun} '{shown(word)}'{did_you_mean(word, known)}; known: {', '.join(known)}"
+    rest = alternatives(word, names, label="known", listing=f"parsim catalog {noun}s")
+    return f"unknown {noun} '{shown(word)}'{rest}"

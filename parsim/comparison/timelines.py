@@ -17,6 +17,10 @@ SCHEMA_VERSION = 1
 JUDGED = (STEP, PEAK)
 """Quantities whose errors must stay within the tolerance."""
 
+Names = tuple[str, str]
+
+PREDICTED_MEASURED: Names = ("predicted", "measured")
+
 _LISTED = 8
 
 _SECONDS = ((1.0, "s", 3), (1e-3, "ms", 3), (1e-6, "us", 3))
@@ -99,6 +103,8 @@ class TimelineComparison(Result):
     """All rows: of the step, then of each kind of span, then of each rank.
 
     `spread` says by quantity how the measurement scattered (median, min, mad, n), where known.
+    `names` are what texts call the two timelines: predicted and measured, or first and second
+    where both are predictions or both measurements; the rows' fields are the same then.
     """
 
     rows: tuple[Compared, ...]
@@ -106,6 +112,12 @@ class TimelineComparison(Result):
     spread: Mapping[str, Mapping[str, float]]
     notes: tuple[str, ...]
     tolerance: float
+    names: Names = PREDICTED_MEASURED
+
+    @property
+    def judges(self) -> str:
+        """What the last column is: a prediction's error, or the difference of two alike."""
+        return "error" if self.names == PREDICTED_MEASURED else "relative difference"
 
     def row(self, quantity: str, rank: int | None = None) -> Compared:
         """The row of one quantity."""
@@ -128,12 +140,12 @@ class TimelineComparison(Result):
         """The worst judged error, and the tolerance."""
         worst = self.worst
         if worst is None:
-            return "neither step time nor peak memory can be judged: nothing is measured"
+            return f"neither step time nor peak memory can be judged: nothing is {self.names[1]}"
         where = "" if worst.rank is None else f" of rank {worst.rank}"
         side = "within" if self.within_tolerance else "outside"
         return (
-            f"{worst.quantity}{where}: predicted {worst.text(worst.predicted)}, "
-            f"measured {worst.text(worst.measured)}, error {worst.error_text}, "
+            f"{worst.quantity}{where}: {self.names[0]} {worst.text(worst.predicted)}, "
+            f"{self.names[1]} {worst.text(worst.measured)}, {self.judges} {worst.error_text}, "
             f"is {side} the tolerance of {100 * self.tolerance:g} %"
         )
 
@@ -145,6 +157,7 @@ class TimelineComparison(Result):
         """The document that `parsim compare --json` prints."""
         return {
             "schema_version": SCHEMA_VERSION,
+            "names": list(self.names),
             "rows": self.records(),
             "within_tolerance": self.within_tolerance,
         }
@@ -164,11 +177,12 @@ def compare_timelines(
     """
     if not 0.0 <= tolerance < math.inf:
         raise InputError(f"tolerance={tolerance} must be a finite share, at least 0; e.g. 0.1")
-    ours, theirs = _groups(predicted, measured)
+    names = _names(predicted, measured)
+    ours, theirs = _groups(predicted, measured, names)
     common = sorted(ours.keys() & theirs.keys())
     if not common:
         raise InputError(
-            f"no common rank: predicted has {_list(ours)}, measured has {_list(theirs)}; global "
+            f"no common rank: {names[0]} has {_list(ours)}, {names[1]} has {_list(theirs)}; global "
             f"ranks need meta.pipeline_rank to be compared with pipeline ranks"
         )
     ours_quantities = quantities_of(predicted, {rank: ours[rank] for rank in common})
@@ -177,16 +191,24 @@ def compare_timelines(
         rows=tuple(_rows(ours_quantities, theirs_quantities)),
         pairs=tuple(Pair(rank, ours[rank], theirs[rank]) for rank in common),
         spread=dict(measured.meta.get("spread", {})),
-        notes=tuple(_notes(predicted, measured, ours, theirs)),
+        notes=tuple(_notes(predicted, measured, ours, theirs, names)),
         tolerance=tolerance,
+        names=names,
     )
 
 
-def _groups(predicted: Timeline, measured: Timeline) -> tuple[Groups, Groups]:
+def _names(predicted: Timeline, measured: Timeline) -> Names:
+    """What the two are called; timelines that do not say what they are, as they are given."""
+    sources = [timeline.meta.get("source") for timeline in (predicted, measured)]
+    alike = sources[0] == sources[1] and sources[0] in PREDICTED_MEASURED
+    return ("first", "second") if alike else PREDICTED_MEASURED
+
+
+def _groups(predicted: Timeline, measured: Timeline, names: Names) -> tuple[Groups, Groups]:
     fold = [bool(timeline.meta.get("pipeline_rank")) for timeline in (predicted, measured)]
     return (
-        _folded(predicted, "predicted") if fold == [True, False] else _alone(predicted),
-        _folded(measured, "measured") if fold == [False, True] else _alone(measured),
+        _folded(predicted, names[0]) if fold == [True, False] else _alone(predicted),
+        _folded(measured, names[1]) if fold == [False, True] else _alone(measured),
     )
 
 
@@ -216,9 +238,11 @@ def _rows(predicted: Quantities, measured: Quantities) -> Iterator[Compared]:
             yield Compared(name, number, ours.get(name), theirs.get(name))
 
 
-def _notes(predicted: Timeline, measured: Timeline, ours: Groups, theirs: Groups) -> Iterator[str]:
+def _notes(
+    predicted: Timeline, measured: Timeline, ours: Groups, theirs: Groups, names: Names
+) -> Iterator[str]:
     """What a reader must know of the comparison, one sentence each."""
-    for name, only in (("predicted", ours.keys() - theirs), ("measured", theirs.keys() - ours)):
+    for name, only in zip(names, (ours.keys() - theirs, theirs.keys() - ours), strict=True):
         if only:
             yield f"not compared: only the {name} timeline has {_list(sorted(only))}"
     if max(map(len, [*ours.values(), *theirs.values()])) > 1:
@@ -232,7 +256,7 @@ def _notes(predicted: Timeline, measured: Timeline, ours: Groups, theirs: Groups
             yield "pipeline ranks are compared with global ranks of equal number: no pipeline_rank"
     plans = [timeline.meta.get("plan") for timeline in (predicted, measured)]
     if all(plans) and plans[0] != plans[1]:
-        yield f"the plans differ: predicted {plans[0]}, measured {plans[1]}"
+        yield f"the plans differ: {names[0]} {plans[0]}, {names[1]} {plans[1]}"
     if load := measured.meta.get("expert_load"):
         yield (
             f"the busiest of the ranks that share a layer's experts got {load['mean']:.2f} times "

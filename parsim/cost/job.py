@@ -27,14 +27,16 @@ class Reach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A model on a cluster under a software stack.
+    """A model on a cluster under a software stack, trained with a global batch.
 
-    `reach` is given only for one kind of node of a mixed cluster (`on`).
+    `global_batch_size` is the sequences of one step, which every legal plan must add up to; None
+    leaves it to the plan. `reach` is given only for one kind of node of a mixed cluster (`on`).
     """
 
     model: Model
     cluster: Cluster
     software: Software
+    global_batch_size: int | None = None
     reach: Reach | None = None
 
     @property

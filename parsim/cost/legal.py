@@ -1,10 +1,11 @@
-"""Which plans a job may have: the rules of all plans, and those of the software that runs it."""
+"""Which plans a job may have: the rules of all plans, its batch, and its software's own rules."""
 
 from __future__ import annotations
 
 from parsim.cost.job import Job
 from parsim.errors import PlanError
 from parsim.plan import Plan
+from parsim.plan.batch_rules import wrong_batch
 from parsim.plan.executor_rules import unrunnable
 from parsim.plan.rules import violation
 
@@ -12,6 +13,8 @@ from parsim.plan.rules import violation
 def illegal(job: Job, plan: Plan) -> str | None:
     """The first broken rule's message, or None for a legal plan."""
     message = violation(plan, job.model, job.cluster)
+    if message is None and job.global_batch_size is not None:
+        message = wrong_batch(plan, job.global_batch_size)
     if message is None and job.software.executor:
         return unrunnable(plan, job.model)
     return message

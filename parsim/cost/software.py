@@ -12,7 +12,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parsim.errors import CatalogError, did_you_mean, shown
+from parsim.errors import CatalogError, shown
+from parsim.names import alternatives, matching
 
 GENERIC = "generic"
 """Name of the software assumed where none is named."""
@@ -150,10 +151,9 @@ def software(name: str) -> Software:
     Raises:
         CatalogError: unknown name.
     """
-    known = software_catalog()
-    if name not in known:
-        raise CatalogError(
-            f"software '{shown(name)}' is unknown{did_you_mean(name, known)}; "
-            f"allowed: {', '.join(sorted(known))}"
-        )
-    return known[name]
+    catalog = software_catalog()
+    known = matching(name, catalog)
+    if known is None:
+        rest = alternatives(name, sorted(catalog), listing="parsim catalog software")
+        raise CatalogError(f"software '{shown(name)}' is unknown{rest}")
+    return catalog[known]

@@ -44,7 +44,7 @@ def require_torch(what: str) -> None:
     if find_spec("torch") is None or find_spec("executor") is None:
         raise InputError(
             f"{what} needs torch, which is not installed; "
-            "install it with: pip install parsim[executor]"
+            "install it with: pip install 'torch>=2.11'"
         )
 
 

@@ -8,9 +8,10 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from parsim.errors import CatalogError, did_you_mean, shown
+from parsim.errors import CatalogError, shown
 from parsim.model.huggingface import FAMILY_FLAGS
 from parsim.model.transformer import TransformerSpec
+from parsim.names import alternatives, matching
 
 
 @cache
@@ -30,12 +31,11 @@ def model_spec(name: str) -> TransformerSpec:
         CatalogError: there is none; the message lists those that there are.
     """
     catalog = load_model_catalog()
-    if name not in catalog:
-        raise CatalogError(
-            f"model '{shown(name)}' is not in the catalog{did_you_mean(name, catalog)}; "
-            f"known: {', '.join(catalog)}"
-        )
-    return catalog[name]
+    known = matching(name, catalog)
+    if known is None:
+        rest = alternatives(name, catalog, label="known", listing="parsim catalog models")
+        raise CatalogError(f"model '{shown(name)}' is not in the catalog{rest}")
+    return catalog[known]
 
 
 def _spec(name: str, entry: Mapping[str, Any]) -> TransformerSpec:

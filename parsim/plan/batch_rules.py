@@ -1,11 +1,50 @@
-"""Rules of replicas that differ: the order of unlike nodes, and batches of unequal size."""
+"""Rules of batches: what adds up to the global batch, and replicas that differ."""
 
 from __future__ import annotations
 
 from parsim.cluster.groups import order_problem
 from parsim.cluster.hardware import Cluster
+from parsim.errors import PlanError
 from parsim.model.model import Model
 from parsim.plan.record import Plan
+
+
+def microbatches_for(global_batch_size: int, microbatch_size: int, dp: int) -> int:
+    """Micro-batches per replica and step.
+
+    Raises:
+        PlanError: the global batch is not divisible.
+    """
+    message = _undivided(global_batch_size, microbatch_size, dp)
+    if message is not None:
+        raise PlanError(message)
+    return global_batch_size // (microbatch_size * dp)
+
+
+def wrong_batch(plan: Plan, batch: int) -> str | None:
+    """Why a plan trains with another number of sequences a step than its job, or None."""
+    if plan.global_batch_size == batch:
+        return None
+    size, counts = plan.microbatch_size, plan.replica_microbatches
+    if counts is None:
+        given = f"num_microbatches={plan.num_microbatches} x microbatch_size={size} x dp={plan.dp}"
+        fix = f"use num_microbatches={batch // (size * plan.dp)}"
+        undivided = _undivided(batch, size, plan.dp)
+    else:
+        given = f"replica_microbatches={list(counts)} x microbatch_size={size}"
+        fix = f"sum to {batch // size}" if batch % size == 0 else "use another microbatch_size"
+        undivided = None
+    return undivided or f"{given} = {plan.global_batch_size}, but global_batch_size={batch}; {fix}"
+
+
+def _undivided(batch: int, size: int, dp: int) -> str | None:
+    unit = size * dp
+    if batch % unit == 0:
+        return None
+    return (
+        f"global_batch_size={batch} is not divisible by microbatch_size={size} x dp={dp} = {unit}; "
+        f"use a multiple of {unit}, or a microbatch_size x dp that divides {batch}"
+    )
 
 
 def node_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:

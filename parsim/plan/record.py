@@ -7,7 +7,8 @@ from enum import IntEnum
 from pathlib import PurePath
 from typing import Any
 
-from parsim.errors import PlanError, did_you_mean, shown
+from parsim.errors import PlanError, shown
+from parsim.names import alternatives
 
 AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 """Mesh axes whose degrees multiply to the world size."""
@@ -160,10 +161,7 @@ def precision(name: str) -> Precision:
         PlanError: unknown name.
     """
     if name not in PRECISIONS:
-        raise PlanError(
-            f"precision='{shown(name)}' is unknown{did_you_mean(name, PRECISIONS)}; "
-            f"allowed: {', '.join(PRECISIONS)}"
-        )
+        raise PlanError(f"precision='{shown(name)}' is unknown{alternatives(name, PRECISIONS)}")
     return PRECISIONS[name]
 
 

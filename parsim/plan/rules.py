@@ -11,9 +11,10 @@ from collections.abc import Callable
 from math import gcd, lcm
 
 from parsim.cluster.hardware import Cluster
-from parsim.errors import PlanError, did_you_mean, shown
+from parsim.errors import PlanError, shown
 from parsim.model.model import Model
 from parsim.model.operators import Linear, Split
+from parsim.names import alternatives
 from parsim.plan.batch_rules import batch_rules, node_rules
 from parsim.plan.divisors import divisors, listed
 from parsim.plan.expert_rules import expert_rules
@@ -57,8 +58,7 @@ def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     )
     for field, value, allowed in choices:
         if value not in allowed:
-            hint = did_you_mean(value, allowed)
-            return f"{field}={shown(repr(value))} is unknown{hint}; allowed: {', '.join(allowed)}"
+            return f"{field}={shown(repr(value))} is unknown{alternatives(value, allowed)}"
     if sorted(plan.rank_order) != sorted(AXES):
         return (
             f"rank_order={'-'.join(plan.rank_order)} must name each of {', '.join(AXES)} once, "
@@ -278,19 +278,3 @@ def check_plan(plan: Plan, model: Model, cluster: Cluster) -> None:
     message = violation(plan, model, cluster)
     if message is not None:
         raise PlanError(message)
-
-
-def microbatches_for(global_batch_size: int, microbatch_size: int, dp: int) -> int:
-    """Micro-batches per replica and step.
-
-    Raises:
-        PlanError: the global batch is not divisible.
-    """
-    unit = microbatch_size * dp
-    if global_batch_size % unit:
-        raise PlanError(
-            f"global_batch_size={global_batch_size} is not divisible by microbatch_size="
-            f"{microbatch_size} x dp={dp} = {unit}; use a multiple of {unit}, or a microbatch_size "
-            f"x dp that divides {global_batch_size}"
-        )
-    return global_batch_size // unit

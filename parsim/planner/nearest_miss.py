@@ -68,7 +68,6 @@ def _more_devices(job: Job, plan: Plan, margin: float | None) -> str | None:
     """Shard over more devices until it fits; None where that does not help."""
     for factor in (2, 4, 8, 16, 32, 64):
         cluster = replace(job.cluster, num_nodes=job.cluster.num_nodes * factor)
-        bigger = replace(job, cluster=cluster)
         shard = replace(
             plan,
             dp_replicate=1,
@@ -77,6 +76,7 @@ def _more_devices(job: Job, plan: Plan, margin: float | None) -> str | None:
             recompute=Recompute.FULL,
             replica_microbatches=None,
         )
+        bigger = replace(job, cluster=cluster, global_batch_size=shard.global_batch_size)
         if bigger.system.network is None or illegal(bigger, shard):
             continue
         if _fitting(bigger, shard, margin):

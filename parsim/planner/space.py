@@ -226,11 +226,16 @@ def _table(space: PlanSpace, rows: list[tuple[int, ...]], names: list[str]) -> P
 
 
 def check_space(job: Job, space: PlanSpace) -> None:
-    """Refuse a space whose fixed fields no plan could have (precision, rank order, stages).
+    """Refuse a space of another batch, or whose fixed fields no plan could have (precision, ...).
 
     Raises:
         PlanError: what is wrong, with the allowed values.
     """
+    if job.global_batch_size not in (None, space.global_batch_size):
+        raise PlanError(
+            f"global_batch_size={space.global_batch_size} of the space is not that of the job; "
+            f"use global_batch_size={job.global_batch_size}"
+        )
     for stage in space.zero_stage:
         if stage not in (0, 1, 2, 3):
             raise PlanError(f"zero_stage={stage} is unknown; allowed: 0, 1, 2, 3")

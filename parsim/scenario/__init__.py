@@ -5,6 +5,7 @@ What is wrong is told as `file:line:column field message`.
     record.py     what a scenario is once it is read
     load.py       a file and `--set` overrides to that record
     positions.py  YAML to plain data that remembers file:line:column
+    other_files.py  what is no scenario, and the command that takes it
     schema.py     which keys a file may have (pydantic)
     messages.py   what pydantic found wrong, in words
     build.py      blocks to records, with model.py, hardware.py, plan.py and schedule.py

@@ -32,7 +32,12 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
     stack = _software(tree, file, notes)
     spec = build_spec(tree, file.model, stack, notes)
     cluster = build_cluster(tree, file.cluster, notes)
-    job = Job(model=build_transformer(spec), cluster=cluster, software=stack)
+    job = Job(
+        model=build_transformer(spec),
+        cluster=cluster,
+        software=stack,
+        global_batch_size=file.training.global_batch_size,
+    )
     if file.plan is None and file.search is None:
         neither = "has no plan block and no search block"
         raise tree.error((), f"{neither}; add 'search: {{}}' to search every legal plan")
@@ -45,7 +50,6 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
         spec=spec,
         plan=plan,
         space=build_space(tree, file, job, plan),
-        global_batch_size=file.training.global_batch_size,
         notes=tuple(notes),
         catalog=catalog_files(tree, file.cluster),
         jitter=_jitter(tree, file, plan),

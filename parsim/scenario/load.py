@@ -8,12 +8,13 @@ from pathlib import Path
 from parsim.scenario.record import Scenario
 
 
-def load_scenario(path: str | Path, overrides: Mapping[str, str] = {}) -> Scenario:
+def load_scenario(path: str | Path, overrides: Mapping[str, object] = {}) -> Scenario:
     """Read and check a scenario file.
 
     Args:
         path: a YAML 1.2 (or JSON) file; paths inside it are relative to its folder.
-        overrides: dotted keys to values as YAML text, `{"plan.tp": "4"}`; `null` takes a key away.
+        overrides: dotted keys to values, `{"plan.tp": 4}`, or to their YAML text as `--set` has it,
+            `{"plan.tp": "4"}`; None and `null` take a key away.
 
     Raises:
         ScenarioError: the file is wrong; the message is one `file:line:column field message` line

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from parsim.errors import ScenarioError, did_you_mean, shown
+from parsim.names import alternatives
 from parsim.scenario.positions import KeyPath, Tree, kind
 from parsim.scenario.schema import (
     BLOCKS,
@@ -98,8 +99,8 @@ def _unknown_key(path: KeyPath, mixed: bool) -> str:
         )
     if path == ("cluster", key) and not mixed:
         allowed.append("groups")
-    hint = did_you_mean(key, allowed) or _elsewhere(key)
-    return f"is an unknown key{hint}; allowed: {', '.join(allowed)}"
+    elsewhere = "" if did_you_mean(key, allowed) else _elsewhere(key)
+    return f"is an unknown key{elsewhere}{alternatives(key, allowed)}"
 
 
 def _elsewhere(key: str) -> str:
@@ -110,8 +111,7 @@ def _elsewhere(key: str) -> str:
 
 def _unknown_choice(value: object, expected: str) -> str:
     allowed = [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")]
-    hint = did_you_mean(shown(value), allowed)
-    return f"{kind(value)} is unknown{hint}; allowed: {', '.join(allowed)}"
+    return f"{kind(value)} is unknown{alternatives(shown(value), allowed)}"
 
 
 _BLOCK = "a block of 'key: value' lines"

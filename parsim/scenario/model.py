@@ -10,11 +10,13 @@ from parsim.cost.software import Software
 from parsim.errors import ModelError
 from parsim.model.config_file import read_config
 from parsim.model.huggingface import FAMILY_FLAGS, notes_from_config, spec_from_config
-from parsim.model.reader import model_spec
+from parsim.model.reader import load_model_catalog, model_spec
 from parsim.model.transformer import TransformerSpec, check_spec, with_options
+from parsim.names import matching
 from parsim.scenario.positions import Tree
 from parsim.scenario.schema import ModelBlock
 
+_CONFIG = "config.json"
 _SOURCES = ("name", "config", "family")
 _REQUIRED = ("num_layers", "hidden_size", "num_attention_heads", "vocab_size", "seq_len")
 _WIDTHS = {"hidden_size", "num_attention_heads", "head_dim", "ffn_hidden_size"}
@@ -35,7 +37,9 @@ def build_spec(
     if "family" in given:
         return _inline(tree, block, changes)
     if "config" in given:
-        return _from_config(tree, block, changes, notes)
+        return _from_config(tree, "config", given.get("name"), block.config, changes, notes)
+    if "name" in given and _is_config(tree, block.name):
+        return _from_config(tree, "name", None, block.name, changes, notes)
     if "name" not in given:
         sources = "'name' (of the catalog), 'config' (a config.json) or 'family'"
         raise tree.error(("model",), f"needs {sources} (with all sizes inline)")
@@ -46,15 +50,27 @@ def build_spec(
         return with_options(spec, **changes)
 
 
+def _is_config(tree: Tree, name: str) -> bool:
+    """Whether a model's name is that of a file, or of a folder with a config.json in it."""
+    if matching(name, load_model_catalog()) is not None:
+        return False
+    return name.endswith(".json") or (tree.folder(("model", "name")) / name / _CONFIG).is_file()
+
+
 def _from_config(
-    tree: Tree, block: ModelBlock, changes: Mapping[str, Any], notes: list[str]
+    tree: Tree,
+    key: str,
+    name: str | None,
+    file: str,
+    changes: Mapping[str, Any],
+    notes: list[str],
 ) -> TransformerSpec:
-    path = tree.file.parent / block.config
+    """The spec of a config.json that the block names at `key`, called by its path if by nothing."""
+    path = tree.folder(("model", key)) / file
     seq_len = changes.get("seq_len")
-    name = block.given().get("name", _config_name(path))
-    with tree.located("model", "config"):
+    with tree.located("model", key):
         config = read_config(path)
-        spec = spec_from_config(config, name=name, seq_len=seq_len)
+        spec = spec_from_config(config, name=name or _config_name(path), seq_len=seq_len)
         notes.extend(notes_from_config(config, seq_len=seq_len))
     with tree.located("model"):
         return with_options(spec, **changes)
@@ -62,7 +78,7 @@ def _from_config(
 
 def _config_name(path: Path) -> str:
     """`llama3-8b` for llama3-8b.json, llama3-8b/config.json and the folder llama3-8b."""
-    return path.resolve().parent.name if path.name == "config.json" else path.stem
+    return path.resolve().parent.name if path.name == _CONFIG else path.stem
 
 
 def _inline(tree: Tree, block: ModelBlock, changes: Mapping[str, Any]) -> TransformerSpec:

@@ -12,7 +12,8 @@ from parsim.cost.legal import check_legal
 from parsim.cost.software import Software
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanSpace, Recompute
-from parsim.plan.rules import V_SHAPED, check_plan, microbatches_for
+from parsim.plan.batch_rules import microbatches_for
+from parsim.plan.rules import V_SHAPED, check_plan
 from parsim.scenario.positions import Tree
 from parsim.scenario.schedule import read_schedule
 from parsim.scenario.schema import PlanBlock, ScenarioFile, SharedBlock
@@ -114,35 +115,15 @@ def _with_microbatches(plan: Plan, batch: int, stated: int | None, job: Job) -> 
     """
     even = replace(plan, num_microbatches=plan.pp, replica_microbatches=None)
     check_plan(even, job.model, job.cluster)
-    counts = plan.replica_microbatches
-    if counts is not None:
-        _check_batches(plan.microbatch_size, counts, batch)
-    count = max(counts) if counts else microbatches_for(batch, plan.microbatch_size, plan.dp)
-    if stated is not None and stated != count and counts is not None:
-        raise PlanError(
-            f"num_microbatches={stated} is not the largest of replica_microbatches="
-            f"{list(counts)}; leave it out"
-        )
-    if stated is not None and stated != count:
-        size = plan.microbatch_size
-        raise PlanError(
-            f"num_microbatches={stated} x microbatch_size={size} x dp={plan.dp} = "
-            f"{stated * size * plan.dp}, but global_batch_size={batch}; use "
-            f"num_microbatches={count} or leave it out"
-        )
+    if stated is not None:
+        count = stated
+    elif plan.replica_microbatches is not None:
+        count = max(plan.replica_microbatches)
+    else:
+        count = microbatches_for(batch, plan.microbatch_size, plan.dp)
     plan = replace(plan, num_microbatches=count)
     check_legal(job, plan)
     return plan
-
-
-def _check_batches(size: int, counts: tuple[int, ...], batch: int) -> None:
-    if size * sum(counts) == batch:
-        return
-    wanted = f"sum to {batch // size}" if batch % size == 0 else "use another microbatch_size"
-    raise PlanError(
-        f"replica_microbatches={list(counts)} x microbatch_size={size} = {size * sum(counts)}, but "
-        f"global_batch_size={batch}; {wanted}"
-    )
 
 
 def build_space(tree: Tree, file: ScenarioFile, job: Job, plan: Plan | None) -> PlanSpace | None:

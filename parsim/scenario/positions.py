@@ -5,15 +5,18 @@ A position is `file:line:column`, or `--set plan.tp=4` for what the command line
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
 from parsim.cluster.document import Document, Node, parse_document
 from parsim.errors import InputError, ScenarioError, shown
 from parsim.files import MOST_YAML, read_text
+from parsim.scenario.other_files import refuse_document, refuse_table
 
 KeyPath = tuple[str | int, ...]
 
@@ -29,6 +32,10 @@ class Tree:
     data: dict[str, Any]
     positions: dict[KeyPath, str]
     overrides: tuple[str, ...] = ()
+
+    def folder(self, path: KeyPath) -> Path:
+        """Where a file that a key names is looked for: beside the scenario, or where --set is."""
+        return Path() if self.position(path) in self.overrides else self.file.parent
 
     def position(self, path: KeyPath) -> str:
         """Where a key was written; for one that was not, the nearest block around it."""
@@ -70,14 +77,15 @@ class Tree:
         return f"{position} {told}" + (f" (with {', '.join(others)})" if others else "")
 
 
-def read_tree(path: Path, overrides: Mapping[str, str]) -> Tree:
+def read_tree(path: Path, overrides: Mapping[str, object]) -> Tree:
     """Read a scenario file and apply `--set` overrides to it.
 
     Raises:
         ScenarioError: the file is missing, unreadable, not YAML, empty or no mapping, a key stands
-            in it twice, or an override cannot be applied.
+            in it twice, it is a file of another kind, or an override cannot be applied.
     """
     text = read_text(path, most=MOST_YAML, error=ScenarioError, near=(".yaml", ".yml"))
+    refuse_table(path, text)
     reader = _Reader(parse_document(text, str(path)))
     root = reader.document.root
     if root is None:
@@ -91,11 +99,35 @@ def read_tree(path: Path, overrides: Mapping[str, str]) -> Tree:
             f"{path}:1:1 must be a mapping with the blocks model, cluster, training, and plan or "
             f"search, not {kind(data)}"
         )
-    positions = tuple(f"--set {shown(name)}={shown(text)}" for name, text in overrides.items())
+    refuse_document(path, data)
+    texts = {name: _yaml(name, value) for name, value in overrides.items()}
+    positions = tuple(f"--set {shown(name)}={shown(text)}" for name, text in texts.items())
     tree = Tree(file=path, data=data, positions=reader.positions, overrides=positions)
-    for (name, text), position in zip(overrides.items(), positions, strict=True):
+    for (name, text), position in zip(texts.items(), positions, strict=True):
         _override(tree, name, text, position)
     return tree
+
+
+def _yaml(name: str, value: object) -> str:
+    """The YAML of an override: text as it stands, another value as JSON, which YAML holds."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, default=_plain)
+    except (TypeError, ValueError):
+        raise ScenarioError(
+            f"--set {name} cannot be a {type(value).__name__}; give a number, a text, true or "
+            f"false, None, or lists and dicts of them"
+        ) from None
+
+
+def _plain(value: object) -> object:
+    """A path as its text, a number of numpy as Python's."""
+    if isinstance(value, PathLike):
+        return fspath(value)
+    if not hasattr(value, "item"):
+        raise TypeError
+    return value.item()
 
 
 class _Reader:

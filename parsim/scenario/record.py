@@ -35,11 +35,22 @@ class Scenario(Result):
     spec: TransformerSpec
     plan: Plan | None
     space: PlanSpace | None
-    global_batch_size: int
     notes: tuple[str, ...]
     catalog: tuple[Path, ...] = ()
     jitter: Jitter = field(default_factory=Jitter)
     background: Background = field(default_factory=Background)
+
+    @property
+    def global_batch_size(self) -> int:
+        """Sequences of one step, which every plan of the job adds up to.
+
+        Raises:
+            InputError: the job was put in without one.
+        """
+        batch = self.job.global_batch_size
+        if batch is None:
+            raise InputError("the scenario's job states no global_batch_size; give it one")
+        return batch
 
     @property
     def headline(self) -> str:

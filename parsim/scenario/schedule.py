@@ -6,8 +6,6 @@ says on which rank each stage is and how many micro-batches there are, so that p
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from parsim.errors import DeadlockError, InputError, ScheduleError
 from parsim.files import MOST_ROWS, read_text
 from parsim.scenario.positions import Tree
@@ -31,7 +29,7 @@ def read_schedule(tree: Tree, block: PlanBlock, notes: list[str]) -> Schedule | 
     name = block.given().get("schedule", "")
     if not name.lower().endswith(SUFFIX):
         return None
-    path = _folder(tree) / name
+    path = tree.folder(_KEY) / name
     try:
         schedule = parse_user_schedule(str(path), read_text(path, most=MOST_ROWS, near=(SUFFIX,)))
         _check_sizes(schedule, block)
@@ -45,11 +43,6 @@ def read_schedule(tree: Tree, block: PlanBlock, notes: list[str]) -> Schedule | 
             f"every result at once and reduces a stage's gradients behind its last backward"
         )
     return schedule
-
-
-def _folder(tree: Tree) -> Path:
-    """The folder that the path is relative to."""
-    return Path() if tree.position(_KEY) in tree.overrides else tree.file.parent
 
 
 def _check_sizes(schedule: Schedule, block: PlanBlock) -> None:

@@ -7,8 +7,9 @@ text. A key that is absent stays unset, so that a default can come from elsewher
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -16,8 +17,10 @@ from pydantic_core import PydanticCustomError
 from parsim.cluster.background import Place
 from parsim.cluster.hardware import Fabric, Generation, NetworkFabric
 from parsim.cluster.plausible import MOST_OVERSUBSCRIBED
-from parsim.errors import UnitError, did_you_mean, shown
+from parsim.errors import UnitError, shown
 from parsim.model.transformer import Head
+from parsim.names import alternatives, matching
+from parsim.plan.record import PRECISIONS
 from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.units import parse_quantity
 
@@ -36,10 +39,15 @@ def _quantity(dimension: str, value: object) -> float:
     return amount
 
 
+def _any_case(known: Iterable[str], value: object) -> object:
+    """The known name that a text is but for its case; what is none is left to who checks it."""
+    return (matching(value, known) or value) if isinstance(value, str) else value
+
+
 def _schedule(value: object) -> object:
+    value = _any_case(SCHEDULE_NAMES, value)
     if isinstance(value, str) and value not in SCHEDULE_NAMES:
-        hint = did_you_mean(value, SCHEDULE_NAMES)
-        text = f"'{shown(value)}' is unknown{hint}; allowed: {', '.join(SCHEDULE_NAMES)}"
+        text = f"'{shown(value)}' is unknown{alternatives(value, SCHEDULE_NAMES)}"
         if value.lower().endswith(".csv"):
             text += "; a file belongs in plan.schedule, and a search without 'schedule' keeps it"
         raise PydanticCustomError("schedule", "{text}", {"text": text})
@@ -62,10 +70,38 @@ Ratio = Annotated[float, Field(strict=True, ge=1, le=MOST_OVERSUBSCRIBED, allow_
 Size = Annotated[float, BeforeValidator(partial(_quantity, "bytes"))]
 Rate = Annotated[float, BeforeValidator(partial(_quantity, "bandwidth"))]
 Duration = Annotated[float, BeforeValidator(partial(_quantity, "time"))]
-RecomputeName = Literal["none", "selective", "full"]
 Names = Annotated[tuple[Text, ...], Field(min_length=1)]
 T = TypeVar("T")
 Several = Annotated[tuple[T, ...], BeforeValidator(_listed), Field(min_length=1)]
+
+
+def _in_any_case(*known: str) -> BeforeValidator:
+    return BeforeValidator(partial(_any_case, known))
+
+
+PrecisionName = Annotated[Text, _in_any_case(*PRECISIONS)]
+SumsName = Annotated[Text, _in_any_case("fp32", "same")]
+ScheduleName = Annotated[Text, _in_any_case(*SCHEDULE_NAMES)]
+Recomputed = Literal["none", "selective", "full"]
+RecomputeName = Annotated[Recomputed, _in_any_case(*get_args(Recomputed))]
+Family = Literal[
+    "gpt2",
+    "llama",
+    "mistral",
+    "qwen2",
+    "bert",
+    "mixtral",
+    "qwen3_moe",
+    "gpt_oss",
+    "deepseek_v2",
+    "deepseek_v3",
+    "nemotron_h",
+]
+FamilyName = Annotated[Family, _in_any_case(*get_args(Family))]
+HeadName = Annotated[Head, _in_any_case(*get_args(Head))]
+FabricName = Annotated[Fabric, _in_any_case(*get_args(Fabric))]
+GenerationName = Annotated[Generation, _in_any_case(*get_args(Generation))]
+NetworkFabricName = Annotated[NetworkFabric, _in_any_case(*get_args(NetworkFabric))]
 
 
 class Block(BaseModel):
@@ -79,17 +115,16 @@ class Block(BaseModel):
 
 
 class ModelBlock(Block):
-    """`name` of the catalog, or `config` of Hugging Face, or `family` with all sizes inline.
+    """`name` of the catalog or of a Hugging Face config.json, or `family` with all sizes inline.
+
+    `config` is a config.json too, with a `name` of one's own beside it.
 
     The other fields are those of TransformerSpec and override what name or config say.
     """
 
     name: Text = UNSET
     config: Text = UNSET
-    family: Literal[
-        "gpt2", "llama", "mistral", "qwen2", "bert", "mixtral", "qwen3_moe", "gpt_oss",
-        "deepseek_v2", "deepseek_v3", "nemotron_h",
-    ] = UNSET  # fmt: skip
+    family: FamilyName = UNSET
     num_layers: Count = UNSET
     hidden_size: Count = UNSET
     num_attention_heads: Count = UNSET
@@ -111,7 +146,7 @@ class ModelBlock(Block):
     tied_embeddings: Flag = UNSET
     causal: Flag = UNSET
     pooler: Flag = UNSET
-    head: Head = UNSET
+    head: HeadName = UNSET
     fused_attention: Flag = UNSET
     dropout: Flag = UNSET
     yarn: Flag = UNSET
@@ -139,12 +174,12 @@ class ModelBlock(Block):
 class IntraBlock(Block):
     """Overrides of the links inside a node."""
 
-    fabric: Fabric = UNSET
+    fabric: FabricName = UNSET
     bandwidth: Rate = UNSET
     latency: Duration = UNSET
     efficiency: Share = UNSET
     nvls: Flag = UNSET
-    generation: Generation = UNSET
+    generation: GenerationName = UNSET
     c2c_bandwidth: Rate = UNSET
 
 
@@ -158,7 +193,7 @@ class NetworkBlock(Block):
     oversubscription: Ratio = UNSET
     nodes_per_leaf: Count = UNSET
     sharp: Flag = UNSET
-    fabric: NetworkFabric = UNSET
+    fabric: NetworkFabricName = UNSET
     rails: Count = UNSET
     spines: Count = UNSET
 
@@ -208,14 +243,14 @@ class TrainingBlock(Block):
     """What every plan shares."""
 
     global_batch_size: Count
-    precision: Text = "bf16"
+    precision: PrecisionName = "bf16"
 
 
 class SharedBlock(Block):
     """Fields of a plan that a search does not vary."""
 
-    gradient_precision: Text = UNSET
-    reduce_precision: Text = UNSET
+    gradient_precision: SumsName = UNSET
+    reduce_precision: SumsName = UNSET
     bucket_size: Size = UNSET
     overlap_grad_reduce: Flag = UNSET
     overlap_param_gather: Flag = UNSET
@@ -240,7 +275,7 @@ class PlanBlock(SharedBlock):
     etp: Count = UNSET
     microbatch_size: Count = UNSET
     num_microbatches: Count = UNSET
-    schedule: Text = UNSET
+    schedule: ScheduleName = UNSET
     action_times: Annotated[tuple[Time, ...], Field(min_length=5, max_length=5)] = UNSET
     v: Count = UNSET
     stage_layers: tuple[Amount, ...] | None = UNSET
@@ -248,7 +283,7 @@ class PlanBlock(SharedBlock):
     sequence_parallel: Flag = UNSET
     recompute: RecomputeName = UNSET
     recompute_modules: Names = UNSET
-    precision: Text = UNSET
+    precision: PrecisionName = UNSET
     node_order: Names = UNSET
     replica_microbatches: Annotated[tuple[Count, ...], Field(min_length=1)] = UNSET
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
 from io import StringIO
 from pathlib import Path
@@ -14,6 +15,7 @@ from parsim.cost.jitter import Jitter
 from parsim.model.reader import load_model_catalog
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
+from parsim.plan.rules import V_SHAPED
 from parsim.scenario.record import Scenario
 from parsim.units import parse_quantity
 
@@ -71,12 +73,18 @@ def scenario_text(scenario: Scenario, plan: Plan) -> str:
 
 
 def _model(scenario: Scenario) -> dict[str, Any]:
-    """The catalog's name and what differs, or else every field."""
+    """The catalog's name and what differs, or else every field.
+
+    Attention is as the software has it where nothing is said of it.
+    """
     spec, known = scenario.spec, load_model_catalog()
     if spec.name not in known:
         return {"family": "gpt2", **_values(spec)}
-    changed = _changes(known[spec.name], spec)
-    return {"name": spec.name, **changed, "fused_attention": spec.fused_attention}
+    block = {"name": spec.name, **_changes(known[spec.name], spec)}
+    block.pop("fused_attention", None)
+    if spec.fused_attention != scenario.job.software.fused_attention:
+        block["fused_attention"] = spec.fused_attention
+    return block
 
 
 def _cluster(scenario: Scenario) -> dict[str, Any]:
@@ -118,15 +126,37 @@ def _nodes(known: Catalog, system: System, number: int) -> dict[str, Any]:
 
 
 def _plan(plan: Plan) -> dict[str, Any]:
+    """The plan's choices; what follows from them is a comment, so that one of them can change."""
+    from ruamel.yaml.comments import CommentedMap
+
     values = _values(plan)
     values["bucket_size"] = values.pop("bucket_bytes")
     values["recompute"] = plan.recompute.name.lower()
-    del values["precision"]  # stands in the training block
     if not plan.recompute_modules:
         del values["recompute_modules"]
     if values.pop("actions") is not None:
         values["schedule"] = str(Path(plan.schedule).resolve())
-    return {key: value for key, value in values.items() if value is not None}
+    left_out = {"precision", *_following(plan)}  # precision stands in the training block
+    block = CommentedMap(
+        (key, value) for key, value in values.items() if value is not None and key not in left_out
+    )
+    block.yaml_set_start_comment(
+        f"dp: {plan.dp} and num_microbatches: {plan.num_microbatches} follow from the devices and "
+        f"the batch",
+        indent=2,
+    )
+    return block
+
+
+def _following(plan: Plan) -> Iterator[str]:
+    """Fields that the reader finds by itself (`plan.py`)."""
+    yield from ("num_microbatches", "dp_replicate")
+    if plan.dp_shard == (plan.dp if plan.zero_stage else 1):
+        yield "dp_shard"
+    if plan.actions is not None:
+        yield from ("pp", "v")
+    if plan.v == 1 or plan.schedule in V_SHAPED:
+        yield "v"
 
 
 def _margin(scenario: Scenario) -> dict[str, Any]:

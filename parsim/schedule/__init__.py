@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from parsim.errors import ScheduleError, did_you_mean, shown
+from parsim.errors import ScheduleError, shown
+from parsim.names import alternatives
 from parsim.schedule.actions import Action, Kind
 from parsim.schedule.families.gpipe import gpipe
 from parsim.schedule.families.interleaved import interleaved_1f1b
@@ -112,10 +113,7 @@ def build_schedule(
         sizes = {"pp": pp, "num_microbatches": num_microbatches, "v": v}
         return schedule_of_shape(name, actions, **sizes).compute_only()
     if name not in SCHEDULES:
-        raise ScheduleError(
-            f"unknown schedule '{shown(name)}'{did_you_mean(name, SCHEDULES)}; "
-            f"allowed: {', '.join(SCHEDULES)}"
-        )
+        raise ScheduleError(f"unknown schedule '{shown(name)}'{alternatives(name, SCHEDULES)}")
     if name in CHUNKED:
         return SCHEDULES[name](pp, num_microbatches, v)
     if name in V_SHAPED and v != 2:

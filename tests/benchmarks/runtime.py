@@ -72,7 +72,7 @@ def measured() -> dict[str, tuple[float, float]]:
         NotRun: torch is missing, or a rank failed.
     """
     if importlib.util.find_spec("torch") is None:
-        raise NotRun("torch is not installed: pip install parsim[executor]")
+        raise NotRun("torch is not installed: pip install torch")
     found = [_launched() for _ in range(LAUNCHES)]
     return {
         name: (min(one[name][0] for one in found), min(one[name][1] for one in found))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from parsim.comparison.quantities import STEP
-from parsim.comparison.timelines import Pair, TimelineComparison
+from parsim.comparison.timelines import Names, Pair, TimelineComparison
 from parsim.report.picture.gantt import draw_timeline
 from parsim.report.picture.grid import readable_unit
 from parsim.report.picture.saving import check_picture, save_picture
@@ -27,7 +27,6 @@ from parsim.timelines.timeline import Span, Timeline, ordered
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_WHAT: Final = "predicted above measured"
 _END: Final = "#000000"
 _BETWEEN: Final = "#606060"
 
@@ -51,7 +50,8 @@ def draw_overlay(
     check_picture(path)
     both = side_by_side(predicted, measured, comparison)
     ends = (predicted.end, measured.end)
-    title = " · ".join(filter(None, [headline(measured) or headline(predicted), _WHAT]))
+    what = " above ".join(comparison.names)
+    title = " · ".join(filter(None, [headline(measured) or headline(predicted), what]))
     figure = draw_timeline(both, width=width, title=title, until=max(ends))
     axes = figure.axes[0]
     per_second = readable_unit(max(ends))[1]
@@ -74,7 +74,7 @@ def side_by_side(
     for i, pair in enumerate(comparison.pairs):
         rows[0][pair.predicted[0]] = 2 * i
         rows[1][pair.measured[0]] = 2 * i + 1
-        labels[str(2 * i)], labels[str(2 * i + 1)] = _names(pair, predicted)
+        labels[str(2 * i)], labels[str(2 * i + 1)] = _labels(pair, predicted, comparison.names)
     spans = [*_on_rows(predicted, rows[0]), *_on_rows(measured, rows[1])]
     meta: dict[str, Any] = {"plan": caption(predicted, measured, comparison), "rank_labels": labels}
     return Timeline(spans=ordered(spans), meta=meta)
@@ -83,21 +83,22 @@ def side_by_side(
 def caption(predicted: Timeline, measured: Timeline, comparison: TimelineComparison) -> str:
     """The plan, both step times and the error."""
     step = comparison.row(STEP)
-    error = "" if step.error is None else f", error {step.error_text}"
-    words = f"{step.text(step.predicted)} predicted, {step.text(step.measured)} measured"
+    error = "" if step.error is None else f", {comparison.judges} {step.error_text}"
+    first, second = comparison.names
+    words = f"{step.text(step.predicted)} {first}, {step.text(step.measured)} {second}"
     times = f"step time {words}{error}"
     plan = measured.meta.get("plan") or predicted.meta.get("plan")
     return f"{plan} · {times}" if plan else times
 
 
-def _names(pair: Pair, predicted: Timeline) -> tuple[str, str]:
+def _labels(pair: Pair, predicted: Timeline, names: Names) -> tuple[str, str]:
     """Texts beside the two rows of a rank."""
     rank = rank_labels(predicted).get(pair.predicted[0], str(pair.rank))
-    names = []
-    for what, ranks in (("predicted", pair.predicted), ("measured", pair.measured)):
+    labels = []
+    for what, ranks in zip(names, (pair.predicted, pair.measured), strict=True):
         several = f" (rank {ranks[0]}, first of {len(ranks)})" if len(ranks) > 1 else ""
-        names.append(f"{what}{several}")
-    return f"{rank}  {names[0]}", names[1]
+        labels.append(f"{what}{several}")
+    return f"{rank}  {labels[0]}", labels[1]
 
 
 def _on_rows(timeline: Timeline, rows: Mapping[int, int]) -> Iterator[Span]:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 
 from parsim.schedule.actions import Action, Kind, require_positive
 from parsim.schedule.families.repeated_block import Offsets, squeezed
+from parsim.schedule.families.stretch import stretched
 from parsim.schedule.families.weight_fill import EQUAL, ActionTimes, Rows, best_fill
 from parsim.schedule.schedule import Schedule
 
@@ -35,11 +36,18 @@ def zb_v(pp: int, num_microbatches: int, times: ActionTimes = EQUAL) -> Schedule
         ScheduleError: a size is below 1.
     """
     require_positive(pp=pp, num_microbatches=num_microbatches)
-    rows = tuple(_handcrafted(rank, pp, num_microbatches) for rank in range(pp))
-    if times != EQUAL:
-        order = tuple(tuple(a for a in row if a.kind != Kind.W) for row in rows)
-        rows = best_fill(order, v_placement(pp), times, limit=2 * pp).rows
+    if times == EQUAL:
+        rows = _all_handcrafted(pp, num_microbatches)
+    else:
+        rows = stretched(lambda count: _filled(pp, count, times), pp, num_microbatches)
     return _schedule("zb_v", rows, pp, num_microbatches)
+
+
+def _filled(pp: int, m: int, times: ActionTimes) -> Rows:
+    """The handcrafted order of F and I, with each W where it costs least."""
+    rows = _all_handcrafted(pp, m)
+    order = tuple(tuple(a for a in row if a.kind != Kind.W) for row in rows)
+    return best_fill(order, v_placement(pp), times, limit=2 * pp).rows
 
 
 def v_half(pp: int, num_microbatches: int) -> Schedule:
@@ -84,7 +92,12 @@ def _min_block(rank: int, pp: int) -> Offsets:
 
 def _from_blocks(name: str, block: Callable[[int, int], Offsets], pp: int, m: int) -> Schedule:
     require_positive(pp=pp, num_microbatches=m)
-    return _schedule(name, squeezed([block(rank, pp) for rank in range(pp)], m), pp, m)
+    blocks = [block(rank, pp) for rank in range(pp)]
+    return _schedule(name, stretched(lambda count: squeezed(blocks, count), pp, m), pp, m)
+
+
+def _all_handcrafted(pp: int, m: int) -> Rows:
+    return tuple(_handcrafted(rank, pp, m) for rank in range(pp))
 
 
 def _handcrafted(rank: int, pp: int, m: int) -> tuple[Action, ...]:

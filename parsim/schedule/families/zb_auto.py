@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parsim.schedule.actions import Action, Kind, require_positive
+from parsim.schedule.families.stretch import stretched
 from parsim.schedule.families.weight_fill import EQUAL, ActionTimes, Filled, best_fill
 from parsim.schedule.schedule import Schedule
 
@@ -64,7 +65,9 @@ def _searched(name: str, pp: int, m: int, times: ActionTimes, limits: tuple[int,
     ]
     best = min(tried, key=lambda trial: (trial[0].span, trial[1], trial[0].makespan))
     _, _, warmup, limit = best
-    rows = best[0].rows if small == m else _filled(warmup, m, times, limit).rows
+    rows = best[0].rows
+    if small < m:
+        rows = stretched(lambda count: _filled(warmup, count, times, limit).rows, pp, m)
     return Schedule(name=name, ranks=rows, stage_rank=tuple(range(pp)), num_microbatches=m)
 
 

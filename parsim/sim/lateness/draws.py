@@ -10,9 +10,9 @@ Sources draw from streams of their own, so that switching one off leaves the oth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,9 @@ Seconds = float | Array
 
 DIRECT_FROM = 3
 """Smallest group of equal members whose slowest is drawn at once instead of member by member."""
+
+DRAWN_AT_ONCE = 65_536
+"""Numbers of one draw: arrays that stay in a core's cache, and cost more than their calls."""
 
 _SPEED, _NOISE, _HICCUPS, _TIES = range(4)
 
@@ -148,37 +151,67 @@ class Block:
         by_step = np.stack(by_cluster, axis=-1)[..., cluster_index]
         return by_step.astype(np.float32) if self.jitter.noise > 0 else by_step
 
-    def late(self, position: int, rank: int, seconds: Seconds) -> Array | float:
-        """What the slowest members add to an action of so many compute seconds, (groups, steps)."""
-        stops = self._stops.get(position)
-        if self.jitter.noise == 0:
-            return self._steady(rank, seconds, stops)
-        if rank not in self.one_by_one:
-            return self._alike(seconds, stops)
-        factors = self.factors(rank)
-        added = _longer(seconds, factors.max(axis=0))
-        if stops is not None:
-            stopped = factors.reshape(self.ranks.members, -1)[stops.member, stops.column]
-            _stop(added, stops, seconds, stopped.astype(np.float64))
-        return added
+    def late(self, ranks: Sequence[int], seconds: Sequence[Seconds]) -> Iterator[Array | float]:
+        """What the slowest members add to each action in turn, (groups, steps) seconds.
 
-    def factors(self, rank: int) -> Floats:
-        """Logarithm of every member's factor in one action, (members, groups, steps)."""
-        drawn = self._pairs.normal(self._noise)
+        Several actions are drawn at once where the arrays of one are small, for they are many.
+
+        Args:
+            ranks: of all actions, in the compiled order.
+            seconds: what each computes for.
+        """
+        if self.jitter.noise == 0:
+            for position, (rank, compute) in enumerate(zip(ranks, seconds, strict=True)):
+                yield self._steady(rank, compute, self._stops.get(position))
+            return
+        for first, last, apart in self._runs(ranks):
+            draw = self._apart if apart else self._alike
+            yield from draw(first, ranks[first:last], seconds[first:last])
+
+    def _runs(self, ranks: Sequence[int]) -> Iterator[tuple[int, int, bool]]:
+        """Actions drawn at once: the first, the one behind the last, whether each member is."""
+        first, columns = 0, self.shape[0] * self.shape[1]
+        for apart, alike in groupby(ranks, key=self.one_by_one.__contains__):
+            end = first + sum(1 for _ in alike)
+            size = max(1, DRAWN_AT_ONCE // (columns * (self.ranks.members if apart else 1)))
+            for low in range(first, end, size):
+                yield low, min(low + size, end), apart
+            first = end
+
+    def _apart(
+        self, first: int, ranks: Sequence[int], seconds: Sequence[Seconds]
+    ) -> Iterator[Array]:
+        """What the slowest members add, each drawn by itself."""
+        factors = self.factors(ranks)
+        added = _longer(seconds, factors.max(axis=1))
+        for i, compute in enumerate(seconds):
+            stops = self._stops.get(first + i)
+            if stops is not None:
+                stopped = factors[i].reshape(self.ranks.members, -1)[stops.member, stops.column]
+                _stop(added[i], stops, compute, stopped.astype(np.float64))
+            yield added[i]
+
+    def factors(self, ranks: Sequence[int]) -> Floats:
+        """Logarithm of every member's factor in some actions, (actions, members, groups, steps)."""
+        drawn = self._pairs.normal(self._noise, len(ranks))
         drawn *= np.float32(self.jitter.noise)
         if self._speed is not None:
-            drawn += self._speed[rank]
+            drawn += self._speed[list(ranks)]
         return drawn
 
-    def _alike(self, seconds: Seconds, stops: _Stops | None) -> Array:
+    def _alike(
+        self, first: int, ranks: Sequence[int], seconds: Sequence[Seconds]
+    ) -> Iterator[Array]:
         """What the slowest of members that are alike add, from one draw a group."""
         noise = self.jitter.noise
-        exponential = exponentials(self._noise, self.shape)
+        exponential = exponentials(self._noise, (len(ranks), *self.shape))
         added = _longer(seconds, np.float32(noise) * largest_of(self.ranks.members, exponential))
-        if stops is not None:
-            stopped = self._given_largest(exponential.reshape(-1).astype(np.float64), stops)
-            _stop(added, stops, seconds, noise * stopped)
-        return added
+        for i, compute in enumerate(seconds):
+            stops = self._stops.get(first + i)
+            if stops is not None:
+                drawn = exponential[i].reshape(-1).astype(np.float64)
+                _stop(added[i], stops, compute, noise * self._given_largest(drawn, stops))
+            yield added[i]
 
     def _given_largest(self, exponential: Array, stops: _Stops) -> Array:
         """Draws of single members when the largest of their group is known.
@@ -225,7 +258,7 @@ class Block:
                 for update, replicas in zip(seconds, classes, strict=True)
             ]
         if rank in self.one_by_one:
-            slowest = self.factors(rank).max(axis=0)
+            slowest = self.factors([rank])[0].max(axis=0)
             most = [slowest[replicas].max(axis=0).astype(np.float64) for replicas in classes]
         else:
             most = [self._largest_update(len(replicas)) for replicas in classes]
@@ -243,9 +276,11 @@ class Block:
         return np.asarray(self.jitter.noise * largest, dtype=np.float64)
 
 
-def _longer(seconds: Seconds, factors: Floats) -> Array:
-    """Seconds that a factor's logarithm adds."""
-    return np.multiply(np.expm1(factors), seconds, dtype=np.float64)
+def _longer(seconds: Sequence[Seconds], factors: Floats) -> Array:
+    """Seconds that the logarithms of factors add to some actions, (actions, groups, steps)."""
+    compute = np.array([np.reshape(action, (-1, 1)) for action in seconds])
+    added: Array = np.multiply(np.expm1(factors), compute, dtype=np.float64)
+    return added
 
 
 def _stop(added: Array, stops: _Stops, seconds: Seconds, factors: Array) -> None:

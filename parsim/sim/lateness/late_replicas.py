@@ -137,11 +137,15 @@ def _pipeline(part: Part, ranks: Ranks, block: Block) -> PipelineEnds:
     released = np.empty((len(length), *block.shape))
     lengths = np.empty_like(released)
     box: dict[int, Array] = {}
-    rows = (compiled.rank.tolist(), compiled.duration_class.tolist(), needs, sends)
-    for position, (rank, duration_class, needed, sending) in enumerate(zip(*rows, strict=True)):
+    owners, classes = compiled.rank.tolist(), compiled.duration_class.tolist()
+    computed = [compute[Kind(number % KINDS)][number // KINDS] for number in classes]
+    lateness = block.late(owners, computed)
+    rows = (owners, classes, needs, sends, lateness)
+    for position, (rank, duration_class, needed, sending, late) in enumerate(
+        zip(*rows, strict=True)
+    ):
         stage, kind = divmod(duration_class, KINDS)
         start = clock[rank] if needed < 0 else np.maximum(clock[rank], box.pop(needed))
-        late = block.late(position, rank, compute[Kind(kind)][stage])
         end = start + late
         end += duration[duration_class]
         clock[rank] = end = _together(end, meets[kind])

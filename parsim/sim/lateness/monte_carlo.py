@@ -31,6 +31,9 @@ BLOCK_COLUMNS = 8192
 MOST_STEPS = 10**7
 """Refuse more: their times alone would fill the memory."""
 
+MOST_DRAWN = 10**10
+"""Refuse more lengths of actions: some minutes of a core, most of them for the steps themselves."""
+
 SHARE_STEPS = 100
 """Steps that are simulated again with a source switched off, to say what it costs."""
 
@@ -111,12 +114,14 @@ def simulate_jitter(
 
     Raises:
         PlanError: the plan is not legal.
-        InputError: the jitter does not fit the plan, or no or too many steps were asked for.
+        InputError: the jitter does not fit the plan, or no or too many steps were asked for, of
+            too many actions.
     """
     check_legal(job, plan)
     jitter.check(plan.world_size)
     _check_steps(steps, seed)
     priced = priced_plan(job, plan)
+    _check_draws(priced.pipelines, plan, steps)
     study = Study(pipelines=priced.pipelines, ranks=ranks_of(plan, jitter), steps=steps, seed=seed)
     return _result(plan, jitter, priced, study, study.times(jitter, progress=progress))
 
@@ -145,6 +150,20 @@ def _check_steps(steps: int, seed: int) -> None:
         )
     if seed < 0:
         raise InputError(f"seed={seed} must be at least 0")
+
+
+def _check_draws(pipelines: Pipelines, plan: Plan, steps: int) -> None:
+    """Refuse what would take hours: each rank draws how long each of its actions takes."""
+    a_step = (
+        plan.tp
+        * plan.cp
+        * sum(part.compiled.num_actions * len(part.replicas) for part in pipelines.parts)
+    )
+    if a_step * steps > MOST_DRAWN:
+        raise InputError(
+            f"jitter steps={steps} (--jitter-steps) of {a_step:,} actions of ranks each are more "
+            f"than {MOST_DRAWN:,} draws; allowed for this plan: 1 to {MOST_DRAWN // a_step:,} steps"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

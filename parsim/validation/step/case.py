@@ -55,7 +55,12 @@ def build_case(run: MeasuredRun) -> Case:
         model = build_transformer(_predicting(case_model(run, assumed, stack), recipe))
     except InputError as reason:
         raise RowSkipped(str(reason)) from None
-    job = Job(model=model, cluster=cluster, software=stack)
+    job = Job(
+        model=model,
+        cluster=cluster,
+        software=stack,
+        global_batch_size=run.global_batch_size,
+    )
     plan = case_plan(run, assumed, stack, recipe)
     if recipe is not None and run.stage_layers is None:
         cut = recipe.stage_layers(job.model.num_layers, plan.num_stages)

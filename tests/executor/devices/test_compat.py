@@ -57,7 +57,7 @@ def test_missing_torch_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> 
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", absent)
-    with pytest.raises(InputError, match=r"pip install parsim\[executor\]"):
+    with pytest.raises(InputError, match=r"pip install 'torch>=2\.11'$"):
         compat.require_torch()
 
 

@@ -203,5 +203,5 @@ def test_without_torch(
     assert main(["run", str(scenario)]) == 2
     assert capsys.readouterr().err.endswith(
         "error: running a plan needs torch, which is not installed; "
-        "install it with: pip install parsim[executor]\n"
+        "install it with: pip install 'torch>=2.11'\n"
     )

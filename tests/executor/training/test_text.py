@@ -180,7 +180,7 @@ def test_a_tokenizer_without_its_package_says_what_to_install(
     text_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(InputError, match=r"install it with: pip install parsim\[executor\], or"):
+    with pytest.raises(InputError, match=r"install it with: pip install tokenizers, or"):
         Corpus.load(text_file, tokenizer=text_file)
 
 

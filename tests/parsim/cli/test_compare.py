@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,8 @@ def predicted(cli: Cli, tmp_path: Path) -> Path:
 def measured(predicted: Path, factor: float) -> Path:
     """A run that took so many times as long."""
     path = predicted.with_name("measured.json")
-    scaled(load_timeline(predicted), factor).save(path)
+    run = scaled(load_timeline(predicted), factor)
+    replace(run, meta={**run.meta, "source": "measured"}).save(path)
     return path
 
 
@@ -154,9 +156,17 @@ def test_a_timeline_agrees_with_itself(cli: Cli, predicted: Path) -> None:
     assert all(row["measured"] == 0 for row in done.document["rows"] if row["error"] is None)
 
 
+def test_two_predictions_are_not_called_measured(cli: Cli, predicted: Path) -> None:
+    done = cli("compare", predicted, predicted)
+    assert (done.code, done.err) == (0, "")
+    assert "measured" not in done.out
+    assert "first" in done.out
+
+
 def test_the_document_of_compare_is_the_contract(cli: Cli, predicted: Path) -> None:
     document = cli("compare", predicted, measured(predicted, 1.05), "--json").document
-    assert set(document) == {"schema_version", "rows", "within_tolerance"}
+    assert set(document) == {"schema_version", "names", "rows", "within_tolerance"}
+    assert document["names"] == ["predicted", "measured"]
     assert type(document["schema_version"]) is int
     assert document["within_tolerance"] is True
     for row in document["rows"]:

@@ -419,7 +419,7 @@ BAD_WORDS = {
     ),
     "no such device": (
         ("--as", "x", "--device", "h100"),
-        "unknown device 'h100'; known: a100-sxm-80gb, ",
+        "unknown device 'h100'; nearest of ",
     ),
     "device whose links are not known": (
         ("--as", "x", "--device", "t4"),

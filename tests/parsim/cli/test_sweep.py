@@ -162,7 +162,7 @@ def test_measuring_without_torch(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("parsim.launch.ranks.find_spec", lambda name: None)
     done = cli("collectives", "--measure")
     assert done.code == 2
-    assert "install it with: pip install parsim[executor]" in done.err
+    assert "install it with: pip install 'torch>=2.11'" in done.err
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from parsim.cluster.entries import DEVICE_FIELDS, FIELDS, SYSTEM_FIELDS
 from parsim.cluster.hardware import Device
 from parsim.cluster.reader import load_catalog
 from parsim.errors import CatalogError
+from parsim.names import alternatives
 
 DEVICES = [
     *("v100-sxm-16gb", "v100-sxm-32gb", "a100-sxm-40gb", "a100-sxm-80gb", "a100-pcie-80gb"),
@@ -171,8 +172,8 @@ def test_unknown_device() -> None:
     with pytest.raises(CatalogError) as error:
         load_catalog().device("a100-smx-80gb")
     assert str(error.value) == (
-        "unknown device 'a100-smx-80gb' (did you mean 'a100-sxm-80gb'?); known: "
-        + ", ".join(load_catalog().devices)
+        "unknown device 'a100-smx-80gb'"
+        + alternatives("a100-smx-80gb", load_catalog().devices, listing="parsim catalog devices")
     )
 
 
@@ -180,5 +181,6 @@ def test_unknown_system() -> None:
     with pytest.raises(CatalogError) as error:
         load_catalog().system("abacus")
     assert str(error.value) == (
-        "unknown system 'abacus'; known: " + ", ".join(load_catalog().systems)
+        "unknown system 'abacus'"
+        + alternatives("abacus", load_catalog().systems, listing="parsim catalog systems")
     )

@@ -46,7 +46,7 @@ def test_simulate_and_the_reader_refuse_a_vocabulary_that_does_not_split(
     four: Scenario, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(PlanError, match=UNEVEN):
-        simulate(four.job, plan(four, tp=2, dp_replicate=1))
+        simulate(four.job, plan(four, tp=2, dp_replicate=1, num_microbatches=4))
     for command in ("simulate", "run"):
         assert main([command, str(FILE), "--set", "plan.tp=2", "--set", "plan.pp=1"]) == 2
         assert UNEVEN in capsys.readouterr().err
@@ -54,7 +54,7 @@ def test_simulate_and_the_reader_refuse_a_vocabulary_that_does_not_split(
 
 def test_other_software_may_split_it(settings: dict[str, str]) -> None:
     other = load_scenario(FILE, {**settings, "software": "generic"})
-    assert illegal(other.job, plan(other, tp=2, dp_replicate=1)) is None
+    assert illegal(other.job, plan(other, tp=2, dp_replicate=1, num_microbatches=4)) is None
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from parsim.model.model import Model
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan
+from parsim.plan.batch_rules import microbatches_for
 from parsim.plan.divisors import divisors
 from parsim.plan.rules import (
     SCHEDULE_NAMES,
     check_plan,
-    microbatches_for,
     tensor_splits,
     violation,
 )

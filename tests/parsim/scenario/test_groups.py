@@ -175,7 +175,8 @@ def test_a_search_has_nodes_and_batches_of_its_own(tmp_path: Path) -> None:
         (
             "  dp: 2\n",
             "  dp: 2\n  num_microbatches: 8\n  replica_microbatches: [11, 5]\n",
-            "num_microbatches=8 is not the largest of replica_microbatches=[11, 5]",
+            "replica_microbatches=[11, 5]: entries must be at least 1, and num_microbatches=8 the "
+            "largest of them",
         ),
     ],
 )

@@ -9,9 +9,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from parsim.cluster.hardware import IntraNode, Network
+from parsim.errors import PlanError, ScenarioError
 from parsim.model.config_file import read_config
 from parsim.model.huggingface import spec_from_config
 from parsim.model.reader import model_spec
@@ -36,7 +38,7 @@ def tree(**blocks: Any) -> dict[str, Any]:
     return {key: block for key, block in {**default, **blocks}.items() if block is not None}
 
 
-def load(folder: Path, overrides: dict[str, str] | None = None, **blocks: Any) -> Scenario:
+def load(folder: Path, overrides: dict[str, Any] | None = None, **blocks: Any) -> Scenario:
     """JSON is YAML 1.2, so the test's own dicts are scenario files."""
     path = folder / "s.yaml"
     path.write_text(json.dumps(tree(**blocks), indent="\t"), encoding="utf-8")
@@ -125,6 +127,24 @@ def test_a_config_is_found_beside_the_scenario(tmp_path: Path) -> None:
     spec = load(tmp_path, model={"config": "models/mine.json", "seq_len": 2048}).spec
     config = read_config(CONFIGS / "llama3-8b.json")
     assert spec == spec_from_config(config, name="mine", seq_len=2048)
+
+
+def test_a_model_can_be_named_by_its_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative to the scenario; in an override, to where one is."""
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    text = (CONFIGS / "llama3-8b.json").read_text(encoding="utf-8")
+    (tmp_path / "models" / "mine" / "config.json").write_text(text, encoding="utf-8")
+    expected = spec_from_config(read_config(CONFIGS / "llama3-8b.json"), name="mine", seq_len=2048)
+    for name in ("models/mine/config.json", "models/mine"):
+        assert load(tmp_path, model={"name": name, "seq_len": 2048}).spec == expected
+    monkeypatch.chdir(tmp_path / "models")
+    for key in ("model.name", "model.config"):
+        model = {"name": "gpt2", "seq_len": 2048} if key == "model.name" else {"seq_len": 2048}
+        assert load(tmp_path, {key: "mine/config.json"}, model=model).spec == expected
+    with pytest.raises(ScenarioError, match=r"model\.name .*no\.json: no such file"):
+        load(tmp_path, model={"name": "no.json"})
 
 
 def test_a_config_keeps_its_notes_and_takes_a_name(tmp_path: Path) -> None:
@@ -403,6 +423,29 @@ def test_an_override_of_null_takes_a_key_away(tmp_path: Path, nothing: str) -> N
     assert scenario.plan is not None
     assert scenario.plan.dp == 2
     assert load(tmp_path, {"plan": nothing}, search={}).plan is None
+
+
+def test_overrides_can_be_values_of_python(tmp_path: Path) -> None:
+    overrides = {
+        "plan.tp": 4,
+        "plan.sequence_parallel": True,
+        "plan.microbatch_size": np.int64(2),
+        "model.seq_len": 512,
+        "cluster.network": {"oversubscription": 1.5},
+        "plan.rank_order": ("pp", "dp_replicate", "dp_shard", "cp", "tp"),
+        "software": None,
+        "cluster.catalog": [Path("mine.yaml")],
+    }
+    (tmp_path / "mine.yaml").write_text("devices: {mine: {from: t4}}\n", encoding="utf-8")
+    scenario = load(tmp_path, overrides)
+    plan = scenario.fixed_plan()
+    assert (plan.tp, plan.dp, plan.microbatch_size, plan.sequence_parallel) == (4, 2, 2, True)
+    assert (scenario.spec.seq_len, scenario.job.software.id) == (512, "generic")
+    assert scenario.catalog == (tmp_path / "mine.yaml",)
+    with pytest.raises(PlanError, match=r"^--set plan\.tp=5 plan tp=5 does not divide"):
+        load(tmp_path, {"plan.tp": 5})
+    with pytest.raises(ScenarioError, match=r"^--set plan\.tp cannot be a object; give a number"):
+        load(tmp_path, {"plan.tp": object()})
 
 
 def test_an_override_can_be_a_whole_block(tmp_path: Path) -> None:

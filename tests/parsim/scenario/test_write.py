@@ -114,18 +114,59 @@ def test_the_text(tmp_path: Path) -> None:
     assert first.plan is not None
     assert scenario_text(first, first.plan) == (
         "description: 'a: b # c'\n"
-        "model:\n  name: gpt2\n  fused_attention: true\n"
+        "model:\n  name: gpt2\n"
         "cluster:\n  system: dgx-a100\n  nodes: 1\n"
         "software: generic\n"
         "training:\n  global_batch_size: 16\n  precision: bf16\n"
-        "plan:\n  tp: 2\n  pp: 1\n  dp_replicate: 4\n  dp_shard: 1\n  cp: 1\n  ep: 1\n  etp: 1\n"
-        "  microbatch_size: 1\n  num_microbatches: 4\n  schedule: 1f1b\n  v: 1\n"
+        "plan:\n"
+        "  # dp: 4 and num_microbatches: 4 follow from the devices and the batch\n"
+        "  tp: 2\n  pp: 1\n  cp: 1\n  ep: 1\n  etp: 1\n"
+        "  microbatch_size: 1\n  schedule: 1f1b\n"
         "  zero_stage: 0\n  sequence_parallel: false\n  recompute: none\n"
         "  gradient_precision: fp32\n  reduce_precision: fp32\n"
         "  overlap_grad_reduce: true\n  overlap_param_gather: true\n  overlap_p2p: true\n"
         "  scatter_p2p: false\n  rank_order: [pp, dp_replicate, dp_shard, cp, tp]\n"
         "  bucket_size: 160MB\n"
     )
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "{tp: 2}",
+        "{zero_stage: 2}",
+        "{zero_stage: 3, dp_shard: 4}",
+        "{zero_stage: 1, cp: 2, dp_shard: 1, dp_replicate: 4}",
+        "{pp: 2, schedule: zb_v}",
+        "{pp: 2, v: 3, schedule: interleaved_1f1b}",
+        "{tp: 4, replica_microbatches: [10, 6]}",
+    ],
+)
+def test_what_follows_from_a_plan_s_choices_is_not_written(tmp_path: Path, plan: str) -> None:
+    model = "model: {name: llama3-8b, seq_len: 512}\n"
+    first = load(tmp_path / "s.yaml", f"{HEAD.replace('{tp: 2}', plan)}{model}")
+    assert first.plan is not None
+    text = scenario_text(first, first.plan)
+    keys = {line.partition(":")[0] for line in text.splitlines()}
+    assert not keys & {"  num_microbatches", "  dp_replicate", "  dp"}
+    assert f"# dp: {first.plan.dp} and num_microbatches" in text
+    assert_same_again(first, tmp_path / "other")
+
+
+def test_a_saved_plan_takes_another_degree(tmp_path: Path) -> None:
+    first = load(tmp_path / "s.yaml", f"{HEAD}model: {{name: gpt2}}\n")
+    assert first.plan is not None
+    saved = tmp_path / "best.yaml"
+    saved.write_text(scenario_text(first, first.plan), encoding="utf-8")
+    for key, value, dp, count in (
+        ("plan.tp", "4", 2, 8),
+        ("plan.pp", "2", 2, 8),
+        ("plan.microbatch_size", "2", 4, 2),
+        ("plan.zero_stage", "2", 4, 4),
+        ("cluster.nodes", "2", 8, 2),
+    ):
+        changed = load_scenario(saved, {key: value}).fixed_plan()
+        assert (changed.dp, changed.num_microbatches) == (dp, count), key
 
 
 @given(st.floats(min_value=1e-9, max_value=1e15), st.sampled_from(["bytes", "bandwidth", "time"]))

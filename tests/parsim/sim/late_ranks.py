@@ -6,7 +6,7 @@ the others. Slow and simple on purpose.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,9 +28,11 @@ class RecordedBlock(Block):
         self.kept: dict[int, Array] = {}
         self.place = 0
 
-    def late(self, place: int, rank: int, seconds: Seconds) -> Array | float:
-        self.place = place
-        return super().late(place, rank, seconds)
+    def _apart(
+        self, first: int, ranks: Sequence[int], seconds: Sequence[Seconds]
+    ) -> Iterator[Array]:
+        self.place = first
+        return super()._apart(first, ranks, seconds)
 
     def late_update(
         self, rank: int, seconds: Sequence[float], classes: Sequence[Index]
@@ -38,9 +40,10 @@ class RecordedBlock(Block):
         self.place = -1 - rank
         return super().late_update(rank, seconds, classes)
 
-    def factors(self, rank: int) -> NDArray[np.float32]:
-        found = super().factors(rank)
-        self.kept[self.place] = found.astype(np.float64)
+    def factors(self, ranks: Sequence[int]) -> NDArray[np.float32]:
+        found = super().factors(ranks)
+        for number, drawn in enumerate(found):
+            self.kept[self.place + number] = drawn.astype(np.float64)
         return found
 
     def stopped(self, place: int) -> Array:

@@ -8,10 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from parsim.comparison.timelines import Compared, TimelineComparison
+from parsim.comparison.timelines import PREDICTED_MEASURED, Compared, TimelineComparison
 from parsim.report.text.tables import table
 
-_NUMBERS = "predicted | measured | difference | error"
 _SCATTER = (("median", "median"), ("min", "min"), ("mad", "MAD"))
 
 FEW_RANKS = 8
@@ -19,7 +18,7 @@ FEW_RANKS = 8
 
 
 def comparison_view(comparison: TimelineComparison) -> RenderableType:
-    """Tables of predicted, measured, difference and error; times of the step with their spread.
+    """Tables of both timelines, difference and error; times of the step with their spread.
 
     What is 0, or missing, on both sides is left out.
     """
@@ -27,9 +26,9 @@ def comparison_view(comparison: TimelineComparison) -> RenderableType:
     step = [row for row in shown if row.rank is None]
     kinds = [row for row in step if row.quantity.endswith("_mean_s")]
     return Group(
-        _step_table([row for row in step if row not in kinds], comparison.spread),
+        _step_table(comparison, [row for row in step if row not in kinds]),
         Text(""),
-        _kind_table(kinds),
+        _kind_table(comparison, kinds),
         Text(""),
         _rank_table(comparison, [row for row in shown if row.rank is not None]),
         Text(""),
@@ -37,16 +36,23 @@ def comparison_view(comparison: TimelineComparison) -> RenderableType:
     )
 
 
-def _step_table(rows: Iterable[Compared], spread: Mapping[str, Mapping[str, float]]) -> Table:
-    columns = f"whole step | {_NUMBERS} | spread of the measurement"
+def _columns(comparison: TimelineComparison) -> str:
+    """Names of the four columns of numbers."""
+    return " | ".join([*comparison.names, "difference", comparison.judges])
+
+
+def _step_table(comparison: TimelineComparison, rows: Iterable[Compared]) -> Table:
+    whose = "measurement" if comparison.names == PREDICTED_MEASURED else comparison.names[1]
+    columns = f"whole step | {_columns(comparison)} | spread of the {whose}"
     filled = table(columns, right=range(1, 5))
     for row in rows:
-        filled.add_row(row.quantity, *_numbers(row), _spread(row, spread.get(row.quantity, {})))
+        spread = comparison.spread.get(row.quantity, {})
+        filled.add_row(row.quantity, *_numbers(row), _spread(row, spread))
     return filled
 
 
-def _kind_table(rows: Iterable[Compared]) -> Table:
-    filled = table(f"mean length | {_NUMBERS}", right=range(1, 5))
+def _kind_table(comparison: TimelineComparison, rows: Iterable[Compared]) -> Table:
+    filled = table(f"mean length | {_columns(comparison)}", right=range(1, 5))
     for row in rows:
         name = row.quantity.removesuffix("_mean_s")
         filled.add_row(name.replace("_exposed", ", exposed"), *_numbers(row))
@@ -54,7 +60,7 @@ def _kind_table(rows: Iterable[Compared]) -> Table:
 
 
 def _rank_table(comparison: TimelineComparison, rows: Iterable[Compared]) -> Table:
-    filled = table(f"per rank | rank | {_NUMBERS}", right=range(1, 6))
+    filled = table(f"per rank | rank | {_columns(comparison)}", right=range(1, 6))
     by_quantity: dict[str, list[Compared]] = {}
     for row in rows:
         by_quantity.setdefault(row.quantity, []).append(row)

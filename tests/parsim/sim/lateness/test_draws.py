@@ -26,7 +26,7 @@ def late(
     apart = frozenset(range(ranks.pp)) if one_by_one else ranks.differ(jitter)
     block = Block(graph_of_one(), ranks, jitter, np.zeros(steps, dtype=np.int64), seed=seed,
                   number=0, one_by_one=apart)  # fmt: skip
-    return np.array(block.late(0, 0, SECONDS))
+    return np.array(next(block.late([0], [SECONDS])))
 
 
 def two_sample(first: Array, second: Array) -> float:
@@ -91,11 +91,34 @@ def test_hiccups_come_as_often_as_they_should() -> None:
     ranks = Ranks(pp=2, groups=10, members=4)
     block = Block(GRAPH, ranks, jitter, np.zeros(1000, dtype=np.int64), seed=1, number=0,
                   one_by_one=frozenset())  # fmt: skip
-    found = np.array([np.array(block.late(place, int(GRAPH.rank[place]), SECONDS)).sum()
-                      for place in range(GRAPH.num_actions)]) / 0.5  # fmt: skip
+    lateness = block.late(GRAPH.rank.tolist(), [SECONDS] * GRAPH.num_actions)
+    found = np.array([np.array(added).sum() for added in lateness]) / 0.5
     expected = 0.02 * 2 * 10 * 4 * 1000
     assert abs(found.sum() - expected) < 5 * np.sqrt(expected)
     assert (abs(found - expected / 8) < 5 * np.sqrt(expected / 8)).all()  # spread over 8 actions
+
+
+@pytest.mark.parametrize("apart", [frozenset[int](), frozenset({0, 1}), frozenset({1})])
+def test_actions_drawn_at_once_are_those_drawn_one_by_one(
+    apart: frozenset[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last bit, and in far fewer draws: a shipped scenario has 131,072 actions."""
+    jitter = Jitter(speed_spread=0.05, noise=0.1, hiccups=0.5, hiccup_length=0.1)
+    ranks = Ranks(pp=2, groups=3, members=5)
+    owners = GRAPH.rank.tolist()
+    seconds = [SECONDS + rank for rank in owners]
+    found, draws = [], []
+    for numbers in (1, 10**6):
+        monkeypatch.setattr("parsim.sim.lateness.draws.DRAWN_AT_ONCE", numbers)
+        block = Block(GRAPH, ranks, jitter, np.zeros(7, dtype=np.int64), seed=1, number=0,
+                      one_by_one=apart)  # fmt: skip
+        draws.append(len(list(block._runs(owners))))
+        lateness = [np.array(added) for added in block.late(owners, seconds)]
+        found.append(
+            np.array([*lateness, np.array(block.late_update(1, [1.0], [np.arange(3)]) * 3)])
+        )
+    assert np.array_equal(found[0], found[1])
+    assert draws[0] == GRAPH.num_actions > draws[1]
 
 
 def test_a_source_switched_off_leaves_the_others_as_they_were() -> None:

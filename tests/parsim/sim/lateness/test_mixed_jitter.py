@@ -117,7 +117,7 @@ def test_uneven_batches_are_parts_whose_replicas_keep_their_speeds(job: Job) -> 
     whole = speeds(ranks_of(plan, jitter), jitter, 5, 1)
     for part, block in zip(pipelines.parts, blocks(pipelines, plan, jitter, 3), strict=True):
         assert block.shape == (len(part.replicas), 3)
-        added = block.late(0, 1, 2.0)
+        added = next(block.late([1], [2.0]))
         most = np.expm1(whole[1].max(axis=0)[part.replicas])
         assert np.asarray(added)[:, 1] == pytest.approx(2.0 * most, rel=1e-12)
 
@@ -125,7 +125,7 @@ def test_uneven_batches_are_parts_whose_replicas_keep_their_speeds(job: Job) -> 
 def test_parts_draw_apart(job: Job) -> None:
     plan, jitter = PLANS["uneven"], Jitter(speed_spread=0.0, hiccups=0.0)
     found = [
-        np.asarray(block.late(0, 0, 1.0))[0]
+        np.asarray(next(block.late([0], [1.0])))[0]
         for block in blocks(priced_plan(job, plan).pipelines, plan, jitter, 500)
     ]
     assert (np.abs(np.corrcoef(found)[np.triu_indices(4, 1)]) < 0.2).all()

@@ -162,6 +162,7 @@ def test_quantiles_and_slowdown_fit_the_steps(small: Scenario) -> None:
         (Jitter(slow_ranks=((6, 0.0),)), 3, "factor 0.0; it must be above 0"),
         (Jitter(noise=-0.1), 3, "noise=-0.1 must be finite and at least 0"),
         (Jitter(), 0, r"jitter steps=0 \(--jitter-steps\); allowed: 1 to"),
+        (Jitter(), 10**7, r"more than 10,000,000,000 draws; allowed for this plan: 1 to \d"),
     ],
 )
 def test_what_cannot_be_is_refused(

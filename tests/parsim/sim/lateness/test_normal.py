@@ -50,7 +50,7 @@ def test_the_distance_tells_another_n() -> None:
 @pytest.mark.parametrize("shape", [(20_000,), (3, 6667), (2, 100, 101)])
 def test_pairs_are_normal_and_independent(shape: tuple[int, ...]) -> None:
     pairs, rng = Pairs(shape), np.random.default_rng(RNG_SEED)
-    drawn = pairs.normal(rng).copy()
+    (drawn,) = pairs.normal(rng, 1)
     assert drawn.shape == shape
     assert distance(drawn) < 1
     flat = drawn.ravel().astype(np.float64)
@@ -59,7 +59,15 @@ def test_pairs_are_normal_and_independent(shape: tuple[int, ...]) -> None:
         for power in (1, 2):  # the radius of a pair is shared: its squares must not correlate
             correlation = np.corrcoef(first**power, second**power)[0, 1]
             assert abs(correlation) < 4 / np.sqrt(half)
-    assert not np.array_equal(drawn, pairs.normal(rng))
+    assert not np.array_equal(drawn, pairs.normal(rng, 1)[0])
+
+
+def test_pairs_drawn_at_once_are_those_drawn_one_by_one() -> None:
+    """An odd number of draws, of whose last pair one is left out."""
+    pairs = Pairs((3, 7))
+    rng, again = (np.random.default_rng(RNG_SEED) for _ in range(2))
+    each = [pairs.normal(rng, 1)[0] for _ in range(5)]
+    assert np.array_equal(pairs.normal(again, 5), np.array(each))
 
 
 def test_draws_never_reach_infinity() -> None:

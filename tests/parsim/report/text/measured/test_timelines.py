@@ -371,6 +371,21 @@ def test_what_makes_a_comparison_doubtful_is_told(
 # --------------------------------------------------------------------------- text
 
 
+@pytest.mark.parametrize("source", ["predicted", "measured"])
+def test_two_timelines_of_one_kind_are_the_first_and_the_second(
+    source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is called measured that was predicted, nor the other way round."""
+    first, second = timeline(0, source=source), timeline(0, slower=2.0, source=source)
+    comparison = compare_timelines(first, second)
+    text = "\n".join(printed(comparison, capsys))
+    assert "first" in text
+    assert "second" in text
+    assert "relative difference -50.0 %, is outside the tolerance" in text
+    assert not any(word in text for word in ("measure", "predict", "error"))
+    assert comparison.to_json()["names"] == ["first", "second"]
+
+
 def test_the_text_has_differences_errors_and_spread(capsys: pytest.CaptureFixture[str]) -> None:
     spread = {"step_time_s": {"median": 18.0, "min": 17.5, "mad": 0.25, "n": 20}}
     comparison = compare_timelines(
