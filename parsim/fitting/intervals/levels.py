@@ -10,7 +10,7 @@ figure:
 so that with it four of five runs of a level lie inside. Weights are those of `groups.py`.
 
 A formula is chosen by people who see the rows, which no refit undoes. What that hides is told by
-rows that nobody had seen (BLIND), and no figure for a new model is smaller than they say.
+rows that nobody had seen (KEPT_ASIDE), and no figure for a new model is smaller than they say.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from parsim.sim.confidence.interval import COVERAGE, standing_half
 from parsim.sim.confidence.known_errors import CALIBRATED, UNSEEN, Errors, distance
 from parsim.validation.coverage import Coverage, LeftOut, LevelCoverage, coverage
 
-BLIND = {"model": 0.060, "mixture": 0.19}
+KEPT_ASIDE = {"model": 0.060, "mixture": 0.19}
 """Medians of |error| of runs of models that no shipped row has, predicted before anybody of parsim
 had seen them (commit e222064): dense models 4 to 9 % by source (here the geometric mean), mixtures
 of experts 19 %. Of a normal error the 80 % quantile is 1.9 medians."""
@@ -220,7 +220,7 @@ class Novelty:
                 errors, reach=max(errors.reach, weighted_quantile(lacking, each, COVERAGE))
             )
         lacking = np.array([row.lacks for row in judged])
-        added = max(weighted_quantile(lacking, each, COVERAGE), _blind(level, judged, each))
+        added = max(weighted_quantile(lacking, each, COVERAGE), _kept_aside(level, judged, each))
         return replace(errors, unseen={**errors.unseen, level.figure: added})
 
 
@@ -236,12 +236,12 @@ def _level_coverage(level: Level, judged: Sequence[Judged]) -> LevelCoverage:
     )
 
 
-def _blind(level: Level, judged: Sequence[Judged], each: Array) -> float:
+def _kept_aside(level: Level, judged: Sequence[Judged], each: Array) -> float:
     """What runs that nobody had seen ask for beyond the usual half of the level."""
-    if level.figure not in BLIND:
+    if level.figure not in KEPT_ASIDE:
         return 0.0
     usual = weighted_quantile(np.array([row.half for row in judged]), each, 0.5)
-    return float(np.sqrt(max((MEDIANS * BLIND[level.figure]) ** 2 - usual**2, 0.0)))
+    return float(np.sqrt(max((MEDIANS * KEPT_ASIDE[level.figure]) ** 2 - usual**2, 0.0)))
 
 
 def without(errors: Errors, others: Sequence[Residual]) -> Errors:

@@ -169,6 +169,13 @@ def test_a_saved_plan_takes_another_degree(tmp_path: Path) -> None:
         assert (changed.dp, changed.num_microbatches) == (dp, count), key
 
 
-@given(st.floats(min_value=1e-9, max_value=1e15), st.sampled_from(["bytes", "bandwidth", "time"]))
-def test_a_quantity_reads_as_exactly_what_was_written(value: float, dimension: str) -> None:
+AMOUNTS = st.one_of(
+    st.tuples(st.floats(min_value=1e-9, max_value=1e9), st.just("time")),
+    st.tuples(st.floats(min_value=1.0, max_value=1e15), st.sampled_from(["bytes", "bandwidth"])),
+)
+
+
+@given(AMOUNTS)
+def test_a_quantity_reads_as_exactly_what_was_written(amount: tuple[float, str]) -> None:
+    value, dimension = amount
     assert parse_quantity(_quantity(value, dimension), dimension) == value

@@ -13,7 +13,15 @@ from parsim.fitting.constants.fit import Values
 from parsim.fitting.constants.influence import LeaveOut
 from parsim.fitting.intervals.figures import figures, residuals_of
 from parsim.fitting.intervals.groups import Residual
-from parsim.fitting.intervals.levels import BLIND, LEVELS, MEDIANS, Novelty, beyond, by, without
+from parsim.fitting.intervals.levels import (
+    KEPT_ASIDE,
+    LEVELS,
+    MEDIANS,
+    Novelty,
+    beyond,
+    by,
+    without,
+)
 from parsim.sim.confidence.interval import standing_half
 from parsim.sim.confidence.known_errors import UNSEEN, Errors, shipped_errors
 from parsim.validation.step.case import Case
@@ -71,7 +79,7 @@ def test_a_new_model_is_never_surer_than_rows_that_nobody_had_seen() -> None:
     _, errors = figured(runs)
     new = replace(runs[0].standing, model="another")
     assert standing_half(new, errors, slower=True) == pytest.approx(
-        MEDIANS * BLIND["model"], rel=0.02
+        MEDIANS * KEPT_ASIDE["model"], rel=0.02
     )
     assert standing_half(runs[0].standing, errors, slower=True) < 0.05
 
