@@ -15,6 +15,7 @@ are known here by name:
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -81,7 +82,7 @@ def test_more_micro_batches_never_idle_more(name: str, count: int) -> None:
         simulate(gpt_job(), replace(plan, num_microbatches=times * count)).bubble_fraction
         for times in (1, 2, 3)
     ]
-    assert all(after <= before + 1e-12 for before, after in zip(shares, shares[1:], strict=False))
+    assert all(after <= before + 1e-12 for before, after in pairwise(shares))
 
 
 @pairs
