@@ -13,9 +13,12 @@ TORCH := $(VENV)/.torch
 BEST := build/gpt3-175b-best.yaml
 PICTURE := build/gpt3-175b-timeline.png
 OUT := build/hardware
+COUNT ?= 60
+SEED ?= 1
+SECONDS_AT_MOST ?= 3600
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint format bench fuzz hardware reports ablation fit fit-kernels fit-collectives clean
+.PHONY: help run test test-slow test-all mutate fuzz lint format bench hardware reports ablation fit fit-kernels fit-collectives clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +42,10 @@ test: $(DEV) $(TORCH) ## run the tests
 	$(BIN)/python -m pytest -n 2
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "distributed and not slow" $(RANKS)
 
+test-slow: $(DEV) $(TORCH) ## run what `make test` leaves out: the slow tests, and the other ones on real ranks
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "slow and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "distributed and not slow and not gpu" $(addprefix --ignore=,$(RANKS))
+
 test-all: $(DEV) $(TORCH) ## run the tests, the slow ones too
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not gpu"
 
@@ -52,6 +59,13 @@ lint: $(DEV) ## check style, format, types, import layers and spelling
 format: $(DEV) ## format the code and sort the imports
 	$(BIN)/ruff check --fix --select I .
 	$(BIN)/ruff format .
+
+# In an environment of its own, so that no other target needs the tool.
+mutate: $(DEV) ## change tokens of costs, schedules and the recurrence, see whether a test notices (COUNT, SEED)
+	$(PYTHON) -m venv build/mutate
+	build/mutate/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt cosmic-ray==8.7.0 hatchling editables
+	build/mutate/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation --editable '.[dev,fast]'
+	build/mutate/bin/python -m tests.tools.mutate reports/mutation.md --count $(COUNT) --seed $(SEED) --seconds $(SECONDS_AT_MOST)
 
 bench: $(DEV) ## measure the speed of the engines, of the command line and, where torch is, the executor
 	$(BIN)/python -m tests.benchmarks

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +40,26 @@ class Ran(NamedTuple):
 
 
 Cli = Callable[..., Ran]
+
+
+@contextmanager
+def heard_signals() -> Iterator[None]:
+    """No signal is ignored, by this process or by one it starts, as in a terminal.
+
+    nohup leaves SIGHUP ignored, `&` and cron SIGINT and SIGQUIT, and a new process inherits that.
+    """
+    ignored = [
+        number
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+        if signal.getsignal(number) == signal.SIG_IGN
+    ]
+    for number in ignored:
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def runner(capsys: pytest.CaptureFixture[str]) -> Cli:

@@ -127,6 +127,8 @@ class GradientBuckets:
         self.wire = wire
         self.overlap = overlap
         self.last_backward = True
+        self.exchanged = any(where.copies > 1 for where in (groups, *(at for _, at in others)))
+        """Whether other ranks have the same parameters, even if there is none (an empty stage)."""
         limit = bucket_bytes / wire.itemsize
         self.buckets = [
             _bucket(items, where, dtype)

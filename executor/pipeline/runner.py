@@ -58,7 +58,8 @@ class PipelineRunner:
     ) -> None:
         compat.require_compatible()
         buckets = buckets or {}
-        reduced = any(bucketed.reduced for bucketed in buckets.values())
+        # of all ranks alike: one that holds no parameters must not refuse what the others run
+        reduced = any(bucketed.exchanged for bucketed in buckets.values())
         dp_kind = _dp_kind(stages, reduced)
         backend = dist.get_backend(group)
         check_runnable(schedule, zero_stage=zero_stage, dp_kind=dp_kind, backend=backend)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from executor.checkpoint.folder import step_of, whole
+from tests.commands import heard_signals
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = """
@@ -36,14 +37,15 @@ class Run:
         self.out = folder / "out"
         (folder / "tiny.yaml").write_text(scenario)
         command = [sys.executable, "-m", "parsim", "run", str(folder / "tiny.yaml")]
-        self.process = subprocess.Popen(
-            [*command, "--out", str(self.out), "--warmup", "0", *words],
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **variables},
-        )
+        with heard_signals():
+            self.process = subprocess.Popen(
+                [*command, "--out", str(self.out), "--warmup", "0", *words],
+                cwd=ROOT,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, **variables},
+            )
 
     def left(self) -> list[int]:
         """Living processes with the folder in their command line."""

@@ -15,6 +15,7 @@ from executor.faults.diagnosis import Evidence, explain
 from executor.faults.reports import PeerError, Place, Report, describe, write_report, writing
 from parsim.errors import InputError
 from parsim.launch.watch import Terminated, ended_by_signals
+from tests.commands import heard_signals
 
 ROOT = Path(__file__).parents[3]
 CLOSED = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:7"
@@ -146,11 +147,20 @@ def test_a_place_forgets_what_an_earlier_run_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_to_end_unwinds(number: signal.Signals, code: int) -> None:
-    before = signal.signal(number, signal.SIG_DFL)  # nohup leaves SIGHUP ignored
-    try:
+    with heard_signals():
         _ended_by(number, code)
+
+
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
+    try:
+        with ended_by_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+        with heard_signals():
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
-        signal.signal(number, before)
+        signal.signal(signal.SIGHUP, before)
 
 
 def _ended_by(number: signal.Signals, code: int) -> None:

@@ -109,6 +109,10 @@ EIGHT: dict[str, Case] = {
     "cp x pipeline x ddp": case(cp=2, pp=2, dp_replicate=2, num_microbatches=2),
     "cp x pipeline x tp": case("llama", cp=2, pp=2, tp=2, num_microbatches=2, **SP),
     "cp x tp x zero 3": case(cp=2, tp=2, dp_shard=2, zero_stage=3, **SP),
+    # two of four stages hold no parameter, and have nothing to reduce
+    "pipeline x zero 1, empty stages": case(
+        pp=4, dp_shard=2, zero_stage=1, num_microbatches=4, stage_layers=(1, 0, 0, 1)
+    ),
 }
 ZERO: Case = {"zero_stage": 1}
 TWO |= {

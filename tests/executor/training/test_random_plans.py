@@ -18,8 +18,9 @@ from tests.executor.launch import launch
 from tests.executor.random_plans import FAMILIES, MIXTURES, random_plans
 
 WORKER = Path(__file__).parents[1] / "workers" / "plans.py"
-WIDEST = 2.5e-6
-"""Largest bound that rounding may explain in fp32 for models this small."""
+WIDEST = 3e-5
+"""Largest bound that rounding may explain in fp32 for models this small: a hundredth of a percent
+would still be far below what a lost term changes. The bound is the same on every processor."""
 
 REASONS = ("add up gradients in bf16", "mix up the gradients", "freed between F, I and W")
 

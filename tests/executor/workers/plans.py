@@ -41,13 +41,26 @@ def batch(plan: Plan, spec: TransformerSpec) -> tuple[Tensor, Tensor]:
     return tokens, targets
 
 
+def _refused_by_all(message: str) -> str:
+    """Why all ranks refuse a plan, or nothing: where only some do, the others would wait."""
+    messages: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(messages, message)
+    if any(messages) and not all(messages):
+        raise RuntimeError(f"refused by some ranks only: {messages}")
+    return messages[0]
+
+
 def verified(spec: TransformerSpec, plan: Plan) -> dict[str, Any]:
     """Errors of the second of two equal steps."""
     tokens, targets = batch(plan, spec)
     try:
-        trainer = build_trainer(spec, plan, device=CPU, seed=SEED)
+        built, message = build_trainer(spec, plan, device=CPU, seed=SEED), ""
     except PlanError as error:
-        return {"refused": str(error)}
+        built, message = None, str(error)
+    refused = _refused_by_all(message)
+    if refused or built is None:
+        return {"refused": refused}
+    trainer = built
     mine = rank_part(spec, plan, dist.get_rank(), (tokens, targets))
     trainer.gradients(*mine)
     losses = trainer.gradients(*mine)

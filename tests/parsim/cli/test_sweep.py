@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import ROOT, Cli, runner
+from tests.commands import ROOT, Cli, heard_signals, runner
 
 ROW = {
     "collective",
@@ -213,12 +213,13 @@ def test_two_ranks_of_this_machine(
 
 @pytest.mark.distributed
 def test_an_interrupt_ends_the_ranks_and_leaves_nothing(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [*(sys.executable, "-m", "parsim", "collectives", "--measure", "--device", "cpu")],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
+    with heard_signals():
+        process = subprocess.Popen(
+            [*(sys.executable, "-m", "parsim", "collectives", "--measure", "--device", "cpu")],
+            env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
     end = time.monotonic() + 60.0
     while time.monotonic() < end and not list(tmp_path.glob("parsim-collectives-*/log.txt")):
         time.sleep(0.1)
