@@ -117,17 +117,23 @@ class DataParallel:
     def gathered(self, parameters: Array) -> Message:
         """Parameters of all ranks that share them, at each of them."""
         size = parameters * gathered_size(self.job, self.table.precision)
-        return Message(kind="all_gather", axis="shard", size=size, where=self.shard)
+        return Message(
+            kind="all_gather", axis="shard", size=size, where=self.shard, queued=True
+        )
 
     def scattered(self, parameters: Array) -> Message:
         """Gradients, each rank's share summed over those that share the parameters."""
         size = parameters * reduced_bytes(self.table)
-        return Message(kind="reduce_scatter", axis="shard", size=size, where=self.shard)
+        return Message(
+            kind="reduce_scatter", axis="shard", size=size, where=self.shard, queued=True
+        )
 
     def reduced(self, parameters: Array) -> Message:
         """Gradients of a rank's share, summed over replicas."""
         size = parameters / self.shards * reduced_bytes(self.table)
-        return Message(kind="all_reduce", axis="replicate", size=size, where=self.replicate)
+        return Message(
+            kind="all_reduce", axis="replicate", size=size, where=self.replicate, queued=True
+        )
 
     def gather(self, parameters: Array, experts: Array | None = None) -> Array:
         """All-gather of parameters over the shard group, seconds."""

@@ -388,6 +388,23 @@ def test_gloo_takes_a_measured_curve_and_the_nearest_one() -> None:
     )
 
 
+def test_only_ranks_of_a_node_are_waited_for_and_only_where_compute_waits() -> None:
+    """256 ranks on 32 nodes are no later than 8 on one, and buckets in a row are not late at all.
+
+    As much for each of 255 ranks in each of 200 buckets put 8B on 256 B200 at 4.7 times its step.
+    """
+    on = system("dgx-b200")
+    bare = replace(on, call_overhead_per_rank=0.0)
+    for ranks in (8, 256):
+        where = one_group(on, ranks)
+        late = [
+            float(collective_time(on, "all_gather", 1e6, where, queued=queued)[0])
+            - float(collective_time(bare, "all_gather", 1e6, where)[0])
+            for queued in (False, True)
+        ]
+        assert late == pytest.approx([7 * on.call_overhead_per_rank, 0.0])
+
+
 def test_a_slow_network_adds_its_latency_to_every_doubling() -> None:
     """Up and down a tree, twice each for the flush: 4 x 16 us more for 2 nodes, 8 x for 4."""
     on = replace(system("dgx-b200"), curves=())
