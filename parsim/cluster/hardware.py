@@ -203,9 +203,9 @@ class System:
     benchmark of collectives, `call_overhead_per_rank` what each further rank of the group in the
     node adds where compute waits for the call (seconds). `library` and its release do the
     collectives, `tuner` names the plugin that chooses their algorithms instead
-    (`cost/collective/tuner.py`); `curves` are its measured ones. `straggler` is the share by which a step grows per doubling of the device count beyond
-    8 (variation between devices and hosts). `channels` are the multiprocessors that a
-    collective holds while it runs. `interference`, where measured, is the share of a
+    (`cost/collective/tuner.py`); `curves` are its measured ones. `straggler` is the share by
+    which a step grows per doubling of the device count beyond 8 (variation between devices and
+    hosts). `channels` are the multiprocessors that a collective holds while it runs. `interference`, where measured, is the share of a
     collective's time that compute beside it loses: 0 where copy engines do the work, 1 where
     the core that computes also moves the bytes; without it the loss follows from the channels
     (`cost/layer/interference.py`). `residuals` are as for a device. `topology`, where written,

@@ -405,6 +405,28 @@ def test_only_ranks_of_a_node_are_waited_for_and_only_where_compute_waits() -> N
         assert late == pytest.approx([7 * on.call_overhead_per_rank, 0.0])
 
 
+def test_steps_of_a_ring_take_longer_with_large_pieces() -> None:
+    """Two slopes over the ranks: Polaris' 2,160 ranks take 17.0 ms for 64 KiB, 65 ms for 64 MiB.
+
+    Of NCCL's LL128 and Simple steps here: 1.9 and 4, 3.4 and 14 us inside and between nodes.
+    """
+    on = replace(system("dgx-b200"), curves=())
+    small, large = (
+        [shape(on, "all_gather", one_group(on, n)).waiting(size * n)[0] for n in (256, 512)]
+        for size in (0.0, 16 * 2.0**10)
+    )
+    assert small[1] - small[0] == pytest.approx((256 - 32) * 1.9e-6 + 32 * 4e-6)
+    assert large[1] - large[0] == pytest.approx((256 - 32) * 3.4e-6 + 32 * 14e-6)
+
+
+def test_small_all_reduces_grow_little_with_nodes() -> None:
+    """1 KiB grows by 11 to 19 us a doubling of Polaris' nodes, 64 KiB by 40 to 60."""
+    on = replace(system("dgx-h100"), curves=(), call_overhead=0.0)
+    for size, least, most in ((2.0**10, 11e-6, 19e-6), (2.0**16, 40e-6, 60.1e-6)):
+        times = [collective_time(on, "all_reduce", size, one_group(on, 8 * n)) for n in (2, 256)]
+        assert least <= float(times[1][0] - times[0][0]) / 7 <= most
+
+
 def test_a_slow_network_adds_its_latency_to_every_doubling() -> None:
     """Up and down a tree, twice each for the flush: 4 x 16 us more for 2 nodes, 8 x for 4."""
     on = replace(system("dgx-b200"), curves=())
