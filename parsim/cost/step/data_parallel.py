@@ -25,7 +25,12 @@ from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.kernel.quantized import gathered_size
-from parsim.cost.step.buckets import bucket_count, reduced_bytes
+from parsim.cost.step.buckets import (
+    bucket_count,
+    bucket_parameters,
+    mean_bucket,
+    reduced_bytes,
+)
 from parsim.cost.streams import pipelined
 from parsim.plan import PlanTable
 
@@ -36,8 +41,8 @@ class DataParallel:
 
     `reached` are, for each of them, the kinds of node that it touches, with its placement on nodes
     of that kind: one, but in mixed clusters. `shards` (B,) are the
-    ranks that share optimizer states, 1 without ZeRO; `experts` the same of the groups of experts,
-    None where the model has none.
+    ranks that share optimizer states, 1 without ZeRO, `bucket` (B,) the parameters of a gradient
+    bucket; `experts` the same of the groups of experts, None where the model has none.
     """
 
     job: Job
@@ -46,6 +51,7 @@ class DataParallel:
     replicate: Groups
     reached: Mapping[str, tuple[tuple[System, Groups], ...]]
     shards: Array
+    bucket: Array
     experts: DataParallel | None = None
 
     @classmethod
@@ -77,6 +83,7 @@ class DataParallel:
             replicate=placed(job.system, "replicate"),
             reached=reached,
             shards=table.shards.astype(np.float64),
+            bucket=mean_bucket(job, table),
             experts=None if job.model.experts is None else cls.of_experts(job, table),
         )
 
@@ -96,6 +103,7 @@ class DataParallel:
             replicate=over,
             reached={"shard": ((job.system, shard),), "replicate": ((job.system, over),)},
             shards=shards.astype(np.float64),
+            bucket=bucket_parameters(job.software, table),  # experts' tensors are small
         )
 
     def _both(
@@ -163,7 +171,7 @@ class DataParallel:
     def buckets(self, parameters: Array, experts: Array | None = None) -> Array:
         """Number of gradient buckets of a stage, at least 1; experts have buckets of their own."""
         return self._both(
-            lambda data, mine: bucket_count(data.job.software, data.table, mine),
+            lambda data, mine: bucket_count(data.job.software, data.table, mine, data.bucket),
             parameters,
             experts,
         )

@@ -10,40 +10,56 @@ import pytest
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
-from parsim.cost.software import software
-from parsim.cost.step.buckets import bucket_count
+from parsim.cost.software import Software, software
+from parsim.cost.step.buckets import bucket_count, mean_bucket
 from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.step import step_costs
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanTable
 
+LLAMA = build_transformer(model_spec("llama3-8b"))
 PARAMETERS = 8.03e9
 
 
 def counts(stack: str = "nemo", rows: int = 1, **fields: object) -> list[float]:
+    """Buckets of stages that hold a whole Llama 3 8B each."""
     table = PlanTable.of([Plan(**{"dp_shard": 256, "zero_stage": 1, **fields})])  # type: ignore[arg-type]
-    shape = np.full((rows, 1), PARAMETERS)
-    return [float(count) for count in bucket_count(software(stack), table, shape)[:, 0]]
+    job = job_of(software(stack))
+    shape = np.full((rows, 1), float(LLAMA.parameters))
+    count = bucket_count(job.software, table, shape, mean_bucket(job, table))
+    return [float(number) for number in count[:, 0]]
 
 
-def test_megatrons_buckets_grow_with_replicas_and_not_with_context_ranks() -> None:
-    assert counts(dp_shard=8) == [201.0]  # 40e6 parameters at least
-    assert counts(dp_shard=256) == counts(dp_shard=256, cp=2) == [32.0]
-    assert counts(dp_shard=256, reduce_precision="same") == [32.0]  # counted in parameters
+def job_of(stack: Software, nodes: int = 32) -> Job:
+    cluster = Cluster(system=load_catalog().system("dgx-h100"), num_nodes=nodes)
+    return Job(model=LLAMA, cluster=cluster, software=stack)
+
+
+def test_megatrons_buckets_are_of_whole_tensors_and_grow_with_replicas() -> None:
+    """Three a layer (down; gate and up; both of attention), and either vocabulary table."""
+    assert counts(dp_shard=8) == counts(dp_shard=40) == [3 * 32 + 2]
+    small = mean_bucket(job_of(software("nemo")), PlanTable.of([Plan(tp=8, dp_shard=8)]))
+    assert 40e6 < small[0] < 40e6 + LLAMA.kinds[0].parameters / 8
+    # 256 million: the head, then a layer and the next one's down projection, ...
+    assert counts(dp_shard=256) == counts(dp_shard=256, cp=2) == [26.0]
+    assert counts(dp_shard=256, reduce_precision="same") == [26.0]  # counted in parameters
 
 
 def test_later_stages_and_reductions_without_overlap_have_one_bucket() -> None:
-    assert counts(rows=4, pp=4) == [32.0, 1.0, 1.0, 1.0]
+    assert counts(rows=4, pp=4) == [26.0, 1.0, 1.0, 1.0]
     assert counts(overlap_grad_reduce=False) == [1.0]
     assert counts("generic", rows=2, pp=2) == [201.0, 201.0]
 
 
 def test_a_stated_size_replaces_the_rule() -> None:
-    assert counts(bucket_bytes=4 * PARAMETERS / 10) == [10.0]
-    mine = replace(software("nemo"), ddp_bucket_parameters=PARAMETERS / 7)
+    assert counts("generic", bucket_bytes=4 * LLAMA.parameters / 10) == [10.0]
     table = PlanTable.of([Plan(dp_shard=256, zero_stage=1)])
-    assert bucket_count(mine, table, np.full((1, 1), PARAMETERS))[0, 0] == pytest.approx(7, abs=1)
+    for size, buckets in ((1e12, 1.0), (40e6, 98.0)):
+        mine = job_of(replace(software("nemo"), ddp_bucket_parameters=size))
+        whole = np.full((1, 1), float(LLAMA.parameters))
+        count = bucket_count(mine.software, table, whole, mean_bucket(mine, table))
+        assert count[0, 0] == buckets
 
 
 def test_gathers_pay_their_latency_once_a_bucket_too() -> None:
