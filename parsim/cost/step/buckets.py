@@ -62,7 +62,7 @@ def mean_bucket(job: Job, table: PlanTable) -> Array:
         return least
     cases, back = np.unique(np.stack([table.tp, least]), axis=1, return_inverse=True)
     filled = [_filled(job.model, float(tp), float(size)) for tp, size in cases.T]
-    return np.array(filled)[back.reshape(-1)]
+    return np.asarray(np.array(filled)[back.reshape(-1)])
 
 
 def _filled(model: Model, tp: float, least: float) -> float:
