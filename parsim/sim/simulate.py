@@ -14,7 +14,7 @@ from parsim.cost.software import Software
 from parsim.plan import Plan
 from parsim.plan.record import precision
 from parsim.sim.confidence.known_errors import Sizes
-from parsim.sim.confidence.memory_spread import UnstatedBytes, MemorySpread, memory_spread, unstated
+from parsim.sim.confidence.memory_spread import MemorySpread, UnstatedBytes, memory_spread, unstated
 from parsim.sim.drawing.spans import device_span
 from parsim.sim.drawing.timeline import build_timeline
 from parsim.sim.events.step_run import events_step_time

@@ -46,7 +46,7 @@ def bucket_parameters(software: Software, table: PlanTable) -> Array:
     if software.ddp_bucket_parameters is not None:
         return np.full(rows, software.ddp_bucket_parameters)
     if software.ddp_buckets == "megatron":
-        return np.maximum(LEAST_PARAMETERS, PARAMETERS_PER_REPLICA * table.dp)
+        return np.asarray(np.maximum(LEAST_PARAMETERS, PARAMETERS_PER_REPLICA * table.dp))
     return np.full(rows, BUCKET_BYTES / reduced_bytes(table))
 
 
