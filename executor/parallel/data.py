@@ -48,6 +48,7 @@ from executor.parallel.precision import (
 )
 from executor.parallel.refused import check_parallel
 from parsim.plan import Plan
+from parsim.plan.record import BUCKET_BYTES
 
 DataKind = Literal["plain", "ddp", "buckets", "fully_shard"]
 """Where averaged gradients come from; `plain` leaves them in `.grad` as backward made them."""
@@ -168,7 +169,7 @@ def apply_data_parallel(
         module = DistributedDataParallel(
             stage,
             process_group=mesh["dp_replicate"].get_group(),
-            bucket_cap_mb=plan.bucket_bytes / MIB,
+            bucket_cap_mb=(plan.bucket_bytes or BUCKET_BYTES) / MIB,
             gradient_as_bucket_view=True,
             # no_sync skips the bookkeeping of the first backward that a static graph relies on
             static_graph=plan.num_microbatches == 1,
@@ -242,7 +243,7 @@ def _buckets(stage: Stage, plan: Plan, mesh: DeviceMesh, experts: Groups | None)
             shard=axis_group(mesh, "dp_shard"),
             part=f"tp{mesh['tp'].get_local_rank()}",
         ),
-        bucket_bytes=plan.bucket_bytes,
+        bucket_bytes=plan.bucket_bytes or BUCKET_BYTES,
         dtype=gradient_dtype(plan),
         wire=wire_dtype(plan),
         # under a pipeline the schedule says when: at REDUCE_GRAD

@@ -200,19 +200,20 @@ class Cable:
 class System:
     """A kind of node and how nodes are joined.
 
-    `devices_per_node` shares one NVLink domain, `devices_per_host` one operating system, which
+     `devices_per_node` shares one NVLink domain, `devices_per_host` one operating system, which
     is what a launcher starts ranks on (NVL72: 72 and, in a compute tray, 4); 0: the node is the
     host. `call_overhead` is what one collective call costs in a training step beyond a
-    benchmark of collectives, `call_overhead_per_rank` what each further rank of the group adds
-    (seconds). `library` and its release do the collectives, `tuner` names the plugin that
-    chooses their algorithms instead (`cost/collective/tuner.py`); `curves` are its measured
-    ones. `straggler` is the share by which a step grows per doubling of the device count beyond
-    8 (variation between devices and hosts). `channels` are the multiprocessors that a
-    collective holds while it runs. `interference`, where measured, is the share of a
-    collective's time that compute beside it loses: 0 where copy engines do the work, 1 where
-    the core that computes also moves the bytes; without it the loss follows from the channels
-    (`cost/layer/interference.py`). `residuals` are as for a device. `topology`, where written,
-    are the cables in a node; otherwise `topology/node_cables.py` makes them. `stands_for` names
+    benchmark of collectives, `call_overhead_per_rank` what each further rank of the group in
+    the node adds where compute waits for the call (seconds). `library` and its release do the
+    collectives, `tuner` names the plugin that chooses their algorithms instead
+    (`cost/collective/tuner.py`); `curves` are its measured ones. `straggler` is the share by
+    which a step grows per doubling of the device count beyond 8 (variation between devices and
+    hosts). `channels` are the multiprocessors that a collective holds while it runs.
+    `interference`, where measured, is the share of a collective's time that compute beside it
+    loses: 0 where copy engines do the work, 1 where the core that computes also moves the
+    bytes; without it the loss follows from the channels (`cost/layer/interference.py`).
+    `residuals` are as for a device. `topology`, where written, are the cables in a node;
+    otherwise `topology/node_cables.py` makes them. `stands_for` names
     a system that nobody described and that this one was built for.
     """
 

@@ -58,7 +58,9 @@ class Software:
     kernels. `expert_dispatcher` is what moves them: "alltoall" sends a copy for each expert,
     "deepep" and "hybridep" one for each rank that holds any of a token's experts
     (`cost/layer/dispatch.py`). `graphs` are the parts of layers that CUDA graphs launch, as
-    Megatron-Core names them.
+    Megatron-Core names them, and `cuda_graphs` says that one graph launches a whole iteration.
+    `ddp_buckets` is whose rule cuts gradients into buckets, "torch" or "megatron", and
+    `ddp_bucket_parameters` a size that replaces the rule's (`cost/step/buckets.py`).
     """
 
     id: str
@@ -107,7 +109,20 @@ class Software:
     expert_launch: float
     expert_dispatcher: str
     graphs: tuple[str, ...]
+    cuda_graphs: bool
+    ddp_buckets: str
+    ddp_bucket_parameters: float | None
     reasons: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def captured(self) -> tuple[str, ...]:
+        """What CUDA graphs launch: everything, or the parts of layers in `graphs`."""
+        return ("all",) if self.cuda_graphs else self.graphs
+
+    @property
+    def between_microbatches(self) -> float:
+        """Host seconds of a micro-batch; a graph of the whole iteration leaves none."""
+        return 0.0 if self.cuda_graphs else self.microbatch_overhead
 
     def attention_speed(self, device_id: str) -> tuple[float, float]:
         """(forward, backward) factor on the device's attention efficiency."""

@@ -10,6 +10,9 @@ from typing import Any
 from parsim.errors import PlanError, shown
 from parsim.names import alternatives
 
+BUCKET_BYTES = 160e6
+"""Size of a gradient bucket where nothing else is said: 40 million in fp32."""
+
 AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 """Mesh axes whose degrees multiply to the world size."""
 
@@ -174,7 +177,8 @@ class Plan:
     `zero_stage` shards optimizer states (1), gradients (2), parameters (3) over `dp_shard` x `cp`
     (ranks of a context-parallel group hold the same parameters, so they share them out too).
     `gradient_precision` is what gradients are accumulated in, `reduce_precision` what is sent:
-    "fp32" or "same" (as the parameters). `bucket_bytes` is the size of one gradient bucket.
+    "fp32" or "same" (as the parameters). `bucket_bytes` is the size of one gradient bucket (None:
+    the software's, see `cost/step/buckets.py`).
     `scatter_p2p` sends 1/tp of a stage boundary per rank and gathers it inside the node.
 
     `ep` shares out the experts of each layer to neighbouring ranks of a pipeline stage and `etp`
@@ -219,7 +223,7 @@ class Plan:
     precision: str = "bf16"
     gradient_precision: str = "fp32"
     reduce_precision: str = "fp32"
-    bucket_bytes: float = 160e6
+    bucket_bytes: float | None = None
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
     overlap_p2p: bool = False
@@ -312,7 +316,10 @@ class Plan:
         return words + (["cut " + "-".join(map(str, cut))] if cut else [])
 
 
-_RARE = ("actions", "action_times", "node_order", "recompute_modules", "replica_microbatches")
+_RARE = (
+    *("actions", "action_times", "bucket_bytes", "node_order"),
+    *("recompute_modules", "replica_microbatches"),
+)
 """Fields that most plans do not have."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -9,9 +10,12 @@ from parsim.cluster.hardware import Device
 from parsim.cost.coverage import coverage_notes
 from parsim.cost.job import Job
 from parsim.cost.legal import check_legal
+from parsim.cost.software import Software
 from parsim.plan import Plan
+from parsim.plan.record import precision
+from parsim.sim.confidence.known_errors import Sizes
 from parsim.sim.confidence.memory_fit import fit_of, margin_of, worst
-from parsim.sim.confidence.memory_spread import memory_spread
+from parsim.sim.confidence.memory_spread import MemorySpread, UnstatedBytes, memory_spread, unstated
 from parsim.sim.drawing.spans import device_span
 from parsim.sim.drawing.timeline import build_timeline
 from parsim.sim.events.step_run import events_step_time
@@ -99,7 +103,6 @@ def _prediction(evaluation: Evaluation, memory_margin: float | None) -> Predicti
     fullest = _fullest(evaluation, uses)
     memory, parts = evaluation.memory_of(fullest.number), breakdown(evaluation)
     standings = plan_standings(evaluation, parts)
-    spread = memory_spread(job.software, plan.recompute, standings[0].sizes)
     margin = margin_of(job, plan, memory_margin)
     words = (fit_of(job.software, use.peak_allocated, use.usable, margin.share) for use in uses)
     highest = evaluation.peak.max(axis=1)
@@ -107,6 +110,9 @@ def _prediction(evaluation: Evaluation, memory_margin: float | None) -> Predicti
     peak_flops = mean_peak_flops(job, plan)
     capable = seconds * peak_flops * plan.world_size
     by_rank = tuple(memory.at(rank, 0) for rank in range(plan.pp))
+    spread = _memory_spread(
+        job.software, plan, standings[0].sizes, by_rank[fullest.use.pipeline_rank]
+    )
     return Prediction(
         plan=plan,
         step_time=seconds,
@@ -136,6 +142,19 @@ def _prediction(evaluation: Evaluation, memory_margin: float | None) -> Predicti
         notes=_notes(evaluation),
         rank_uses=uses if has_classes(step) else (),
     )
+
+
+def _memory_spread(
+    software: Software, plan: Plan, sizes: Sizes, use: Mapping[str, float]
+) -> MemorySpread:
+    """How sure the peak of the fullest rank is, whose memory by category is `use`."""
+    wide = plan.gradient_precision == "fp32"
+    assumed = UnstatedBytes(
+        gradients=use["gradients"],
+        logits=use["logits"],
+        width=4.0 if wide else float(precision(plan.precision).parameter),
+    )
+    return unstated(memory_spread(software, plan.recompute, sizes), software, assumed)
 
 
 def _fullest(evaluation: Evaluation, uses: tuple[RankUse, ...]) -> _FullestRank:

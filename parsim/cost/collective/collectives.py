@@ -77,7 +77,12 @@ class Choice:
 
 
 def collective_time(
-    system: System, kind: CollectiveKind, size: Array | float, where: Groups
+    system: System,
+    kind: CollectiveKind,
+    size: Array | float,
+    where: Groups,
+    *,
+    queued: bool = False,
 ) -> Array:
     """Time of one collective on each plan's group; 0 for groups of one rank.
 
@@ -89,6 +94,7 @@ def collective_time(
         kind: which collective.
         size: S bytes, nccl-tests convention.
         where: placement of the groups.
+        queued: one of a row of calls on a stream of their own, whose ranks have met before it.
 
     Source: public curves, reports/collectives.md: median error 4 % within an NVLink domain and 5 %
     across nodes for curves that the constants have not seen, 1 MiB and more.
@@ -100,14 +106,28 @@ def collective_time(
         if system.tuner is not None:
             seconds = tuned(system, kind, size, where, seconds)
         seconds = np.maximum(seconds, least_seconds(system, kind, size, where))
-    return _called(system, kind, size, where, seconds)
+    return _called(system, kind, size, where, seconds + _overhead(system, where, queued))
+
+
+def _overhead(system: System, where: Groups, queued: bool) -> Array:
+    """Seconds that a call costs in a step beyond a benchmark, (B,).
+
+    The part that grows with the ranks is what compute waits for the last of the processes of a node
+    to launch its part: between nodes nobody has measured it, and a call that is queued behind
+    others of its group finds all ranks there.
+
+    Source: 24 dense rows of SimuMax, tensor-parallel groups of 2 to 8 in a node of B200; as much
+    for every further rank of any group put 8B on 64 to 256 B200 (MLPerf Training 5.1) at two to
+    five times their step.
+    """
+    late = 0.0 if queued else system.call_overhead_per_rank * (where.per_node - 1.0)
+    return np.asarray(system.call_overhead + late)
 
 
 def _called(
     system: System, kind: CollectiveKind, size: Array, where: Groups, seconds: Array
 ) -> Array:
-    overhead = system.call_overhead + system.call_overhead_per_rank * (where.size - 1.0)
-    seconds = (seconds + overhead) * _measured(system, kind, size, where)
+    seconds = seconds * _measured(system, kind, size, where)
     return np.where((where.size > 1) & (size > 0), seconds, 0.0)
 
 
@@ -189,6 +209,7 @@ def _forced(
     slower = replace(best, bandwidth=best.bandwidth * share)
     whole = np.asarray(size, dtype=np.float64)
     seconds = np.maximum(slower.seconds(whole), least_seconds(system, kind, whole, where))
+    seconds = seconds + _overhead(system, where, queued=False)
     return float(_called(system, kind, whole, where, seconds)[0])
 
 

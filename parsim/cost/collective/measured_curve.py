@@ -1,5 +1,8 @@
 """The measured shape of a collective: seconds = latency + S / bandwidth + ramp sqrt(S / 1 MiB).
 
+Across nodes the latency has two levels, because NCCL sends small pieces with protocols whose steps
+are short: a lower one for small S, and `slow` more from `full` bytes on.
+
 NCCL's own model of latency and bandwidth lacks the ramp: chunk pipelines fill and further channels
 open as S grows. With it, three figures per (system, ranks, collective) reach 4 % (median, from
 1 MiB on). A system's measured `curves` give the three for their group shape; everywhere else they
@@ -24,7 +27,7 @@ CollectiveKind = Literal[
 ]
 Algorithm = Literal["ring", "tree", "nvls", "nvls_tree", "collnet", "pat", "p2p"]
 
-MIB = 2.0**20
+KIB, MIB = 2.0**10, 2.0**20
 ONE = np.ones(1)
 RANKS = 8.0
 """The ramp constants are those of 8 ranks in a node."""
@@ -35,9 +38,11 @@ class Constants:
     """Constants of NCCL systems, by link generation where links decide.
 
     `call` is what a call of two ranks takes inside a node, `hop` the latency of a ring's step (LL),
-    `across` what each doubling of the node count adds on a network of `usual` latency, to which
-    `crossings` times what the network has beyond it is added, seconds. `ring_hop` and `ring_across`
-    are the steps, inside and between nodes, of a ring that nothing replaces (LL128). `ramp` is the
+    `across` what each doubling of the node count adds to a message of `full` bytes and more on a
+    network of `usual` latency, `across_small` what it adds to an empty one, and `crossings` how
+    many times both add what the network has beyond the usual, seconds. `ring_hop` and `ring_across`
+    are the steps, inside and between nodes, of a ring that nothing replaces, each for pieces of no
+    size (LL128) and of `ring_full` bytes and more (Simple). `ramp` is the
     square-root term of an all-reduce of 8 ranks at 1 MiB, `ramp_across` its factor with several
     nodes. `nvls` is the bandwidth of an NVLS all-reduce over the ring's, `nvls_ranks` from how many
     GPUs on NCCL uses it, `nvls_nodes` what two or more nodes leave of it. `collnet`: SHARP over the
@@ -46,27 +51,30 @@ class Constants:
     `message_across` are what a point-to-point message takes beyond its hop.
     """
 
-    call: float = 18.6e-6
+    call: float = 18.7e-6
     hop: float = 0.6e-6
     across: float = 60e-6
-    ring_hop: float = 1.9e-6
-    ring_across: float = 4.0e-6
+    across_small: float = 15e-6
+    full: float = 64 * KIB
+    ring_hop: tuple[float, float] = (1.9e-6, 3.4e-6)
+    ring_across: tuple[float, float] = (4.0e-6, 14.0e-6)
+    ring_full: float = 16 * KIB
     usual: float = 2e-6
     crossings: float = 4.0
     ramp: Mapping[str, float] = field(
         default_factory=lambda: {
             "volta": 5e-6,
-            "ampere": 25.2e-6,
-            "hopper": 6.3e-6,
-            "blackwell": 10.2e-6,
+            "ampere": 25.1e-6,
+            "hopper": 6.02e-6,
+            "blackwell": 10.1e-6,
             "pcie": 2e-6,
         }
     )
     ramp_across: float = 1.3
-    nvls: Mapping[str, float] = field(default_factory=lambda: {"hopper": 0.738, "blackwell": 0.709})
+    nvls: Mapping[str, float] = field(default_factory=lambda: {"hopper": 0.735, "blackwell": 0.708})
     nvls_ranks: Mapping[str, int] = field(default_factory=lambda: {"hopper": 5, "blackwell": 6})
     nvls_nodes: float = 0.94
-    idle: Mapping[str, float] = field(default_factory=lambda: {"ampere": 0.306, "bridge": 0.212})
+    idle: Mapping[str, float] = field(default_factory=lambda: {"ampere": 0.306, "bridge": 0.213})
     collnet: float = 0.8
     tree: float = 0.92
     all_to_all: float = 0.89
@@ -76,7 +84,11 @@ class Constants:
 
 CONSTANTS = Constants()
 """Fitted by `make fit-collectives` (call, ramp, nvls); hop: NCCL's LL step over NVLink;
-ring_hop, ring_across: its LL128 steps over NVLink and network (nccl.yaml); usual: InfiniBand;
+ring_hop, ring_across: its LL128 and Simple steps over NVLink and network (nccl.yaml);
+across_small, full, ring_full: logs of Polaris, 8 to 2,160 A100 (argonne-lcf/alcf-nccl-tests, commit
+385be33): 1 KiB takes 28, 50 to 66 and 134 us on 2, 8 and 256 nodes and 64 KiB 79, 156 to 210 and
+416, each doubling 11 to 19 and 40 to 60; a gather's step is 7.5 to 8 us while a rank's piece is
+below 8 KiB and 20 to 30 us from 16 KiB on; usual: InfiniBand;
 crossings: NCCL's tree goes up and down, and its Simple protocol counts the latency of the interface
 twice a hop, for the flush (src/graph/tuning.cc); nvls_ranks:
 what NCCL took on H200 and B200; collnet: 110 GB/s on DGX A100 (nccl issue 320); tree: NCCL's 0.92
@@ -88,16 +100,29 @@ seen."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Latency (s), bandwidth (bytes/s of S) and ramp (s at 1 MiB), (B,)."""
+    """Latency (s), bandwidth (bytes/s of S) and ramp (s at 1 MiB), (B,).
+
+    `slow` (s, B) is the latency that messages of `full` bytes (B,) and more have beyond that of
+    empty ones, those between their share of it.
+    """
 
     latency: Array
     bandwidth: Array
     ramp: Array
+    slow: Array | float = 0.0
+    full: Array | float = 1.0
+
+    def waiting(self, size: Array | float) -> Array:
+        """Latency of a message of S bytes."""
+        size = np.asarray(size, dtype=np.float64)
+        return np.asarray(self.latency + self.slow * np.minimum(size / self.full, 1.0))
 
     def seconds(self, size: Array | float) -> Array:
         """Time of S bytes."""
         size = np.asarray(size, dtype=np.float64)
-        return np.asarray(self.latency + size / self.bandwidth + self.ramp * np.sqrt(size / MIB))
+        return np.asarray(
+            self.waiting(size) + size / self.bandwidth + self.ramp * np.sqrt(size / MIB)
+        )
 
 
 def generation(system: System) -> str:
@@ -132,14 +157,17 @@ def shape(
     if not curves:
         return model
     latency, bandwidth, ramp = (x.copy() for x in (model.latency, model.bandwidth, model.ramp))
+    slow = np.array(np.broadcast_to(model.slow, latency.shape))
     for index, curve in enumerate(curves):
         chosen = _takes(curves, index, where)
         if chosen.any():
             there = _modelled_where_measured(system, kind, curve, constants)
-            latency[chosen] = _scaled(latency[chosen], there.latency[0], curve.latency)
+            known = there.waiting(np.inf)[0]  # curves are of large messages
+            latency[chosen] = _scaled(latency[chosen], known, curve.latency)
+            slow[chosen] = _scaled(slow[chosen], known, curve.latency) if known else 0.0
             bandwidth[chosen] *= curve.bandwidth / there.bandwidth[0]
             ramp[chosen] = _scaled(ramp[chosen], there.ramp[0], curve.ramp)
-    return Shape(latency=latency, bandwidth=bandwidth, ramp=ramp)
+    return replace(model, latency=latency, bandwidth=bandwidth, ramp=ramp, slow=slow)
 
 
 def _scaled(figure: Array, modelled_figure: float, measured_figure: float) -> Array:
@@ -207,29 +235,51 @@ def modelled(
     latency = call + hop steps + (across + crossings (network - usual)) log2(nodes), network the
     system's latency; steps = 2 (r - 1) of an all-reduce over r ranks in a node, half of that else.
     Gathers and reduce-scatters of n ranks on N nodes have no tree: at least call + (n - N) ring_hop
-    + N ring_across, which leads from 16 nodes of 8 on. ramp = ramp of the generation sqrt(r / 8),
-    half for collectives of n - 1 steps. gloo has a bandwidth alone.
+    + N ring_across, which leads from 16 nodes of 8 on; the second pair of steps from n pieces of
+    `ring_full` bytes on. ramp = ramp of the generation sqrt(r / 8), half for collectives of n - 1
+    steps. gloo has a bandwidth alone.
     """
     if system.library == GLOO:
         rates = gloo_bandwidth(system, kind, where)
         return Shape(latency=np.zeros_like(rates), bandwidth=rates, ramp=np.zeros_like(rates))
     steps = 2.0 if kind == "all_reduce" else 1.0
-    latency = constants.call + constants.hop * steps * (where.per_node - 1.0)
-    network = system.network.latency if system.network else constants.usual
-    doubling = constants.across + constants.crossings * (network - constants.usual)
-    latency = latency + doubling * np.log2(np.maximum(where.nodes, 1.0))
-    if kind in ("all_gather", "reduce_scatter"):
-        latency = np.maximum(latency, _ring_latency(where, constants))
+    small, large = (_latency(system, kind, where, constants, steps, way) for way in (0, 1))
+    ring = kind in ("all_gather", "reduce_scatter")
     ramp = constants.ramp[generation(system)] * np.sqrt(where.per_node / RANKS) * steps / 2.0
     ramp = ramp * np.where(where.nodes > 1, constants.ramp_across, 1.0)
     best = np.max(np.stack(list(bandwidths(system, kind, where, constants).values())), axis=0)
-    return Shape(latency=np.asarray(latency), bandwidth=best, ramp=np.asarray(ramp))
+    return Shape(
+        latency=small,
+        bandwidth=best,
+        ramp=np.asarray(ramp),
+        slow=large - small,
+        full=constants.ring_full * where.size if ring else constants.full,
+    )
 
 
-def _ring_latency(where: Groups, constants: Constants) -> Array:
+def _latency(
+    system: System,
+    kind: CollectiveKind,
+    where: Groups,
+    constants: Constants,
+    steps: float,
+    large: int,
+) -> Array:
+    """Seconds of an empty message (0), or what a large one (1) takes beyond its bytes, (B,)."""
+    network = system.network.latency if system.network else constants.usual
+    each = (constants.across_small, constants.across)[large]
+    doubling = each + constants.crossings * (network - constants.usual)
+    latency = constants.call + constants.hop * steps * (where.per_node - 1.0)
+    latency = latency + doubling * np.log2(np.maximum(where.nodes, 1.0))
+    if kind in ("all_gather", "reduce_scatter"):
+        latency = np.maximum(latency, _ring_latency(where, constants, large))
+    return np.asarray(latency)
+
+
+def _ring_latency(where: Groups, constants: Constants, large: int) -> Array:
     """Seconds in which the last piece goes all the way round; nothing inside a node."""
-    inside = constants.ring_hop * (where.size - where.nodes)
-    steps = constants.call + inside + constants.ring_across * where.nodes
+    inside = constants.ring_hop[large] * (where.size - where.nodes)
+    steps = constants.call + inside + constants.ring_across[large] * where.nodes
     return np.asarray(np.where(where.nodes > 1, steps, 0.0))
 
 

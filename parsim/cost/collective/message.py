@@ -15,17 +15,19 @@ class Message:
 
     `axis` names the group: `tp`, `cp`, `ep`, `etp`, `shard` (ranks that share parameters),
     `replicate` (ranks that hold the same ones) or `world`. `size` (B,) are bytes as nccl-tests
-    count them, `where` is the group's placement.
+    count them, `where` is the group's placement. `queued` messages stand in a row of their own
+    stream, behind others of the group (`collective_time`).
     """
 
     kind: CollectiveKind
     axis: str
     size: Array
     where: Groups
+    queued: bool = False
 
     def seconds(self, system: System) -> Array:
         """What it takes on a quiet network, (B,)."""
-        return collective_time(system, self.kind, self.size, self.where)
+        return collective_time(system, self.kind, self.size, self.where, queued=self.queued)
 
     def instead(self, kind: CollectiveKind) -> Message:
         """Another collective of the same bytes in the same group."""

@@ -165,7 +165,7 @@ def algorithm_seconds(
         seconds = np.maximum(sending, path + sending / LL128_ALONE)
     else:
         seconds = (np.sqrt(sending) + np.sqrt(path)) ** 2
-    return np.asarray(np.maximum(constants.call + seconds, best.latency))
+    return np.asarray(np.maximum(constants.call + seconds, best.waiting(size)))
 
 
 def _path(
@@ -175,7 +175,7 @@ def _path(
     crossing = system.network.latency if system.network else constants.usual
     if algorithm == "ring":
         inside = LL128_STEP * (where.size - where.nodes)
-        return np.asarray(2.0 * (inside + where.nodes * (constants.ring_across + crossing)))
+        return np.asarray(2.0 * (inside + where.nodes * (constants.ring_across[0] + crossing)))
     inside = 0.0 * where.nodes
     if algorithm == "tree":
         hops = table(system.library)["hop_us"]["nvlink"]["tree"]

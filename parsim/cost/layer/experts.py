@@ -118,7 +118,7 @@ class ExpertCoster:
 
     def _launches(self, direction: int) -> Array:
         """Launches of a direction, in launches of the stack's other kernels."""
-        graphs, used = self.job.software.graphs, self.job.software
+        graphs, used = self.job.software.captured, self.job.software
         around = MOVING[direction]
         around += 0 if "moe_router" in graphs else ROUTER[direction]
         around += 0 if "moe_preprocess" in graphs else PREPROCESS[direction]

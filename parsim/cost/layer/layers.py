@@ -76,7 +76,7 @@ class LayerCoster:
 
     def _graphed(self, layer: Layer, to: LayerCost) -> None:
         """Launches that CUDA graphs spare the host: of whole parts; experts know their own."""
-        graphs = self.job.software.graphs
+        graphs = self.job.software.captured
         if not graphs:
             return
         alone = self._sum(self.kernels(layer, launched(layer, graphs)))

@@ -25,6 +25,12 @@ from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.kernel.quantized import gathered_size
+from parsim.cost.step.buckets import (
+    bucket_count,
+    bucket_parameters,
+    mean_bucket,
+    reduced_bytes,
+)
 from parsim.cost.streams import pipelined
 from parsim.plan import PlanTable
 
@@ -35,8 +41,8 @@ class DataParallel:
 
     `reached` are, for each of them, the kinds of node that it touches, with its placement on nodes
     of that kind: one, but in mixed clusters. `shards` (B,) are the
-    ranks that share optimizer states, 1 without ZeRO; `experts` the same of the groups of experts,
-    None where the model has none.
+    ranks that share optimizer states, 1 without ZeRO, `bucket` (B,) the parameters of a gradient
+    bucket; `experts` the same of the groups of experts, None where the model has none.
     """
 
     job: Job
@@ -45,6 +51,7 @@ class DataParallel:
     replicate: Groups
     reached: Mapping[str, tuple[tuple[System, Groups], ...]]
     shards: Array
+    bucket: Array
     experts: DataParallel | None = None
 
     @classmethod
@@ -75,6 +82,7 @@ class DataParallel:
             replicate=placed(job.system, "replicate"),
             reached=reached,
             shards=table.shards.astype(np.float64),
+            bucket=mean_bucket(job, table),
             experts=None if job.model.experts is None else cls.of_experts(job, table),
         )
 
@@ -94,6 +102,7 @@ class DataParallel:
             replicate=over,
             reached={"shard": ((job.system, shard),), "replicate": ((job.system, over),)},
             shards=shards.astype(np.float64),
+            bucket=bucket_parameters(job.software, table),  # experts' tensors are small
         )
 
     def _both(
@@ -116,17 +125,21 @@ class DataParallel:
     def gathered(self, parameters: Array) -> Message:
         """Parameters of all ranks that share them, at each of them."""
         size = parameters * gathered_size(self.job, self.table.precision)
-        return Message(kind="all_gather", axis="shard", size=size, where=self.shard)
+        return Message(kind="all_gather", axis="shard", size=size, where=self.shard, queued=True)
 
     def scattered(self, parameters: Array) -> Message:
         """Gradients, each rank's share summed over those that share the parameters."""
         size = parameters * reduced_bytes(self.table)
-        return Message(kind="reduce_scatter", axis="shard", size=size, where=self.shard)
+        return Message(
+            kind="reduce_scatter", axis="shard", size=size, where=self.shard, queued=True
+        )
 
     def reduced(self, parameters: Array) -> Message:
         """Gradients of a rank's share, summed over replicas."""
         size = parameters / self.shards * reduced_bytes(self.table)
-        return Message(kind="all_reduce", axis="replicate", size=size, where=self.replicate)
+        return Message(
+            kind="all_reduce", axis="replicate", size=size, where=self.replicate, queued=True
+        )
 
     def gather(self, parameters: Array, experts: Array | None = None) -> Array:
         """All-gather of parameters over the shard group, seconds."""
@@ -156,12 +169,11 @@ class DataParallel:
 
     def buckets(self, parameters: Array, experts: Array | None = None) -> Array:
         """Number of gradient buckets of a stage, at least 1; experts have buckets of their own."""
-
-        def count(data: DataParallel, mine: Array) -> Array:
-            size = data.scattered(mine).size
-            return np.maximum(np.ceil(size / data.table.common.bucket_bytes), 1.0)
-
-        return self._both(count, parameters, experts)
+        return self._both(
+            lambda data, mine: bucket_count(data.job.software, data.table, mine, data.bucket),
+            parameters,
+            experts,
+        )
 
     def bucketed_reduction(
         self, parameters: Array, experts: Array | None = None
@@ -171,27 +183,43 @@ class DataParallel:
         One bucket carries an equal share of the parameters, so its latency is paid per bucket. With
         experts it is the mean of their buckets and of the others.
         """
+        return self._by_bucket(lambda data, mine: data.final_reduction(mine), parameters, experts)
+
+    def _by_bucket(
+        self,
+        of: Callable[[DataParallel, Array], Array],
+        parameters: Array,
+        experts: Array | None,
+    ) -> tuple[Array, Array]:
+        """(number of buckets, seconds of one) of what `of` says of a bucket's parameters."""
         if self.experts is None or experts is None:
             count = self.buckets(parameters)
-            return count, self.final_reduction(parameters / count)
-        count, each = self.bucketed_reduction(parameters - experts)
-        other, routed = self.experts.bucketed_reduction(experts)
+            return count, of(self, parameters / count)
+        count, each = self._by_bucket(of, parameters - experts, None)
+        other, routed = self.experts._by_bucket(of, experts, None)
         return count + other, (count * each + other * routed) / (count + other)
 
     def final_gather(
-        self, parameters: Array, forward: Array, speed: Array, experts: Array | None = None
+        self,
+        parameters: Array,
+        forward: Array,
+        speed: Array,
+        experts: Array | None = None,
+        idle: Array | float = 0.0,
     ) -> Array:
         """Parameter all-gather after the update, ZeRO-1 and 2: what shows of it, (p, B) seconds.
 
         Bucket by bucket beside a rank's first forwards, which take `forward` seconds, (p, B), and
-        keep the share `speed` (B,) of their speed; the rest of the stack's `overlap` in line.
-
-        Leaves out: the bubble in which later ranks wait for their first micro-batch.
+        keep the share `speed` (B,) of their speed, and before these in the `idle` seconds, (p, B),
+        in which a rank waits for its first micro-batch; the rest of the stack's `overlap` in line.
         """
-        stage, count = self.table.zero_stage, self.buckets(parameters, experts)
-        whole = np.where((stage == 1) | (stage == 2), self.gather(parameters, experts), 0.0)
+        stage = self.table.zero_stage
+        count, each = self._by_bucket(
+            lambda data, mine: data._sharded(data.gathered(mine)), parameters, experts
+        )
+        whole = np.where((stage == 1) | (stage == 2), count * each, 0.0)
         share = self.job.software.overlap if self.table.common.overlap_param_gather else 0.0
-        shown = pipelined(forward, whole, count, speed) - forward
+        shown = np.maximum(pipelined(forward, whole, count, speed) - forward - idle, 0.0)
         return np.asarray(whole + share * np.where(whole > 0.0, shown - whole, 0.0))
 
     def optimizer(self, parameters: Array, experts: Array | None = None) -> Array:
@@ -238,9 +266,3 @@ def _joined(table: PlanTable, axis: str, joined: Flags) -> Ranks:
         rows=np.where(one_row, 1, rows),
         row_stride=np.where(one_row, 1, row_stride),
     )
-
-
-def reduced_bytes(table: PlanTable) -> float:
-    """Bytes per gradient element on the wire."""
-    wide = table.common.reduce_precision == "fp32"
-    return 4.0 if wide else float(table.precision.gathered)

@@ -174,7 +174,7 @@ def _chunk(job: Job, layers: LayerTable, total: Pass) -> ChunkTimes:
     """Device and host race: the slower one sets the chunk's time, pnorm8(device, host)."""
     device = total.seconds
     host = _host(job, layers, total)
-    time = smooth_max(device, host, 8.0) + 0.5 * job.software.microbatch_overhead
+    time = smooth_max(device, host, 8.0) + 0.5 * job.software.between_microbatches
     pace = np.divide(time, device, out=np.zeros_like(device), where=device > 0)
     return ChunkTimes(
         time=time, exposed=total.exposed * pace, recomputed=np.zeros_like(time), pace=pace

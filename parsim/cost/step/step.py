@@ -18,7 +18,8 @@ from parsim.cost.collective.group_bandwidth import crossing_share, spine_divisor
 from parsim.cost.job import Job
 from parsim.cost.layer.activations import border_bytes
 from parsim.cost.layer.interference import speed_beside
-from parsim.cost.step.data_parallel import DataParallel, reduced_bytes
+from parsim.cost.step.buckets import reduced_bytes
+from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.sharded_stages import Sharded
 from parsim.cost.step.stages import (
     LayerTable,
@@ -118,7 +119,9 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         tied=_tied(job, table),
         norm=data.gradient_norm(),
         optimizer=data.optimizer(by_rank, routed),
-        gather=data.final_gather(by_rank, per_rank(ahead.time, pp), speed, routed),
+        gather=data.final_gather(
+            by_rank, per_rank(ahead.time, pp), speed, routed, filling(ahead.time, pp)
+        ),
         straggler=_straggler(job, table),
         parameters=parameters,
         blocking_p2p=not table.common.overlap_p2p,
@@ -126,6 +129,12 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         late=_late(behind.time, buckets, bucket_time, speed).max(axis=0) * beside,
         experts=experts,
     )
+
+
+def filling(forward: Array, pp: int) -> Array:
+    """Seconds in which each rank waits for its first micro-batch, (p, B): what ranks ahead take."""
+    first = forward[:pp]
+    return np.asarray(np.cumsum(first, axis=0) - first)
 
 
 def late_by_stage(job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts) -> Array:

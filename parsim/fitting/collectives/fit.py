@@ -198,7 +198,7 @@ def fit_curve(curves: Sequence[Points], prior: Fitted) -> Shape:
     leaves it at the prior's.
     """
     model = replace(prior, torch=0.0).on(curves[0])
-    start = np.array([model.latency[0], model.bandwidth[0], model.ramp[0]])
+    start = np.array([model.waiting(np.inf)[0], model.bandwidth[0], model.ramp[0]])
     weights = np.concatenate([curve.weights() for curve in curves])
 
     def shape(move: Array) -> Shape:

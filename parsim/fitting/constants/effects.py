@@ -93,7 +93,11 @@ def _copies(job: Job) -> Job:
 
 
 def _no_graphs(job: Job) -> Job:
-    return replace(job, software=replace(job.software, graphs=()))
+    return replace(job, software=replace(job.software, graphs=(), cuda_graphs=False))
+
+
+def _equal_buckets(job: Job) -> Job:
+    return replace(job, software=replace(job.software, ddp_buckets="torch"))
 
 
 def _no_modules(job: Job, table: PlanTable, layers: LayerTable) -> StepCosts:
@@ -267,4 +271,13 @@ OF_RECIPES = (
 )
 """What recipes of mixtures choose: without one, steps may be slower or faster."""
 
-ALL = (*EFFECTS, *OF_EXPERTS, OVERLAP, *OF_RECIPES)
+OF_STACKS = (
+    Effect(
+        name="Megatron's buckets",
+        meaning="every stage cuts its gradients into buckets of 160 MB, whatever the stack's rule",
+        job=_equal_buckets,
+    ),
+)
+"""What stacks choose: without one, steps may be slower or faster."""
+
+ALL = (*EFFECTS, *OF_EXPERTS, OVERLAP, *OF_RECIPES, *OF_STACKS)

@@ -5,7 +5,8 @@
     known      the stack is described, its peaks are not measured             0.03, selective 0.08
     unknown    a stack that nobody described: generic assumptions             0.04, selective 0.35
 
-and for sizes outside of the measured runs' `memory_reach` for each factor e more. Quantiles are
+and for sizes outside of the measured runs' `memory_reach` for each factor e more; an unknown stack
+may also differ in what is assumed of it (`unstated`). Quantiles are
 corrected for few runs as those of steps are and lean on the other stacks' (`interval.json`).
 
 Source: residuals of published peaks (Megatron-Core on B200 without recomputation, torchtitan on
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from parsim.cost.software import GENERIC, Software
@@ -52,11 +53,16 @@ ASSUMED: dict[Evidence, dict[Recompute, float]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySpread:
-    """Evidence for a predicted peak, the standard deviation of its log error, and why in words."""
+    """Evidence for a predicted peak, the standard deviation of its log error, and why in words.
+
+    `less` and `more` are bytes that the peak may lack or have beside, independent of that error.
+    """
 
     evidence: Evidence
     sd: float
     basis: str
+    less: float = 0.0
+    more: float = 0.0
 
     @property
     def margin(self) -> float:
@@ -66,7 +72,57 @@ class MemorySpread:
     def interval(self, peak: float) -> tuple[float, float]:
         """Bytes between which the measured peak lies in 80 % of cases."""
         factor = math.exp(Z80 * self.sd)
-        return peak / factor, peak * factor
+        below, above = peak - peak / factor, peak * factor - peak
+        return peak - math.hypot(below, self.less), peak + math.hypot(above, self.more)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnstatedBytes:
+    """Bytes of a peak that rest on what is assumed of the stack, and a gradient's width in it."""
+
+    gradients: float
+    logits: float
+    width: float
+
+
+GRADIENT_WIDTHS = (2.0, 4.0)
+"""Bytes of a gradient: 16 bit in performance recipes of NeMo and Megatron-Bridge, else 32."""
+LOGIT_BYTES = (2.0, 14.0)
+"""Bytes a logit at the peak: Transformer Engine's fused loss, and an unfused one in fp32."""
+WORKSPACES = (0.03e9, 0.4e9)
+"""Bytes of workspaces: 8 runs on B200, and what is assumed of stacks that nobody measured."""
+
+
+def unstated(spread: MemorySpread, software: Software, assumed: UnstatedBytes) -> MemorySpread:
+    """The spread of a stack that nobody described, with what other stacks do otherwise.
+
+    Gradients in 2 or 4 bytes, 2 to 14 bytes a logit, 0.03 to 0.4 GB of workspace, each beside what
+    is assumed, independent of each other. Optimizer states are taken as the plan shards them.
+
+    Source: the range over the stacks in `software.yaml`, whose reasons stand there.
+    Leaves out: buffers of pipelines' messages, fragments, other optimizers than Adam.
+    """
+    if spread.evidence != "unknown":
+        return spread
+    sides = []
+    for side in (0, 1):
+        parts = (
+            assumed.gradients * (GRADIENT_WIDTHS[side] / assumed.width - 1.0),
+            assumed.logits * (LOGIT_BYTES[side] / software.loss_kept - 1.0),
+            WORKSPACES[side] - software.workspace,
+        )
+        sides.append(math.hypot(*parts))
+    told = (
+        f"assumed: {assumed.width:.0f} bytes a gradient ({_range(GRADIENT_WIDTHS)}), optimizer "
+        f"states sharded as planned, {software.loss_kept:.0f} bytes a logit "
+        f"({_range(LOGIT_BYTES)}), {software.workspace / 1e9:.1f} GB of workspace"
+    )
+    basis = f"{spread.basis}; {told}"
+    return replace(spread, less=sides[0], more=sides[1], basis=basis)
+
+
+def _range(ends: tuple[float, float]) -> str:
+    return f"elsewhere {ends[0]:.0f} to {ends[1]:.0f}"
 
 
 def memory_spread(

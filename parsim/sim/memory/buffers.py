@@ -20,7 +20,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags
 from parsim.cost.job import Job
-from parsim.cost.step.data_parallel import reduced_bytes
+from parsim.cost.step.buckets import mean_bucket, reduced_bytes
 from parsim.cost.step.stages import LayerTable, largest_layer_parameters, sent_bytes
 from parsim.cost.step.step import stage_cut
 from parsim.model.layer import Layer
@@ -135,7 +135,7 @@ def communication_bytes(job: Job, table: PlanTable, by_rank: Array, schedule: Sc
     Fused accumulation has contiguous gradients, which are reduced in place; ZeRO-3's staging is
     part of its moments. A message that a stage waits for is the tensor it then works on.
     """
-    bucket = np.minimum(table.common.bucket_bytes, by_rank * reduced_bytes(table))
+    bucket = np.minimum(mean_bucket(job, table), by_rank) * reduced_bytes(table)
     apart = not job.software.fused_gradient_accumulation
     staged = np.where((table.dp * table.cp > 1) & (table.zero_stage < 3), apart * bucket, 0.0)
     messages = 2.0 * _widest_messages(job, table, schedule) * table.common.overlap_p2p

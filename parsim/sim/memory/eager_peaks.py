@@ -28,7 +28,7 @@ import numpy as np
 from parsim.arrays import Array, Flags
 from parsim.cost.job import Job
 from parsim.cost.layer.activations import border_bytes
-from parsim.cost.step.data_parallel import reduced_bytes
+from parsim.cost.step.buckets import reduced_bytes
 from parsim.cost.step.stages import (
     LayerTable,
     largest_layer_parameters,

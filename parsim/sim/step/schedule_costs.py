@@ -23,7 +23,7 @@ from parsim.cost.layer.interference import speed_beside
 from parsim.cost.layer.passes import Pass
 from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.stages import LayerTable, layer_counts, per_rank
-from parsim.cost.step.step import StepCosts, stage_cut
+from parsim.cost.step.step import StepCosts, filling, stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Experts, Linear, Split
 from parsim.plan import PlanTable
@@ -102,7 +102,9 @@ def on_schedule(
         first = on_ranks(costs.forward, schedule)
         routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
         values["optimizer"] = data.optimizer(by_rank, routed)
-        values["gather"] = data.final_gather(by_rank, first, speed, routed)
+        in_order = schedule.stage_rank[: schedule.pp] == tuple(range(schedule.pp))
+        idle = filling(costs.forward, schedule.pp) if in_order else 0.0
+        values["gather"] = data.final_gather(by_rank, first, speed, routed, idle)
         if schedule.stage_rank[0] == schedule.stage_rank[-1]:
             values["tied"] = np.zeros_like(costs.tied)
     return SplitCosts(**values)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
-from parsim.cost.layer.recomputed_modules import WHOLE
 from parsim.cost.software import Software, software
 from parsim.errors import InputError, shown
 from parsim.model.transformer import TransformerSpec, build_transformer, with_options
@@ -110,6 +109,9 @@ def _software(stack: Software, run: MeasuredRun, recipe: Recipe | None) -> Softw
             graphs=recipe.graphs,
             fused_experts=recipe.fused_mlp,
         )
-    if run.cuda_graphs is None:
-        return stack
-    return replace(stack, graphs=(WHOLE,) if run.cuda_graphs else ())
+    if run.cuda_graphs is not None:
+        graphs = stack.graphs if run.cuda_graphs else ()
+        stack = replace(stack, cuda_graphs=run.cuda_graphs, graphs=graphs)
+    if run.bucket_parameters is not None:
+        stack = replace(stack, ddp_bucket_parameters=float(run.bucket_parameters))
+    return stack

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from parsim.cost.software import Software
-from parsim.cost.step.data_parallel import reduced_bytes
 from parsim.errors import shown
-from parsim.plan import RANK_ORDER, Plan, PlanTable, Recompute
+from parsim.plan import RANK_ORDER, Plan, Recompute
 from parsim.plan.record import PRECISIONS
 from parsim.plan.rules import SCHEDULE_NAMES, SPLIT, V_SHAPED
 from parsim.validation.step.assumptions import Assumptions
@@ -24,7 +21,7 @@ def case_plan(
     replicate, shard = (run.dp, 1) if zero == 0 else _shards(run)
     overlap, same = run.overlap, run.precision == "bf16" and zero == 3
     data = stack.overlap_grad_reduce if overlap is None else bool({"dp", "fsdp"} & overlap)
-    plan = Plan(
+    return Plan(
         tp=run.tp,
         pp=run.pp,
         dp_replicate=replicate,
@@ -51,10 +48,6 @@ def case_plan(
         rank_order=run.rank_order or RANK_ORDER,
         stage_layers=run.stage_layers,
     )
-    if run.bucket_parameters is None:
-        return plan
-    gradient = reduced_bytes(PlanTable.of([plan]))
-    return replace(plan, bucket_bytes=run.bucket_parameters * gradient)
 
 
 def _zero_stage(run: MeasuredRun, assumed: Assumptions) -> int:

@@ -126,7 +126,6 @@ def test_the_text(tmp_path: Path) -> None:
         "  gradient_precision: fp32\n  reduce_precision: fp32\n"
         "  overlap_grad_reduce: true\n  overlap_param_gather: true\n  overlap_p2p: true\n"
         "  scatter_p2p: false\n  rank_order: [pp, dp_replicate, dp_shard, cp, tp]\n"
-        "  bucket_size: 160MB\n"
     )
 
 

@@ -388,6 +388,45 @@ def test_gloo_takes_a_measured_curve_and_the_nearest_one() -> None:
     )
 
 
+def test_only_ranks_of_a_node_are_waited_for_and_only_where_compute_waits() -> None:
+    """256 ranks on 32 nodes are no later than 8 on one, and buckets in a row are not late at all.
+
+    As much for each of 255 ranks in each of 200 buckets put 8B on 256 B200 at 4.7 times its step.
+    """
+    on = system("dgx-b200")
+    bare = replace(on, call_overhead_per_rank=0.0)
+    for ranks in (8, 256):
+        where = one_group(on, ranks)
+        late = [
+            float(collective_time(on, "all_gather", 1e6, where, queued=queued)[0])
+            - float(collective_time(bare, "all_gather", 1e6, where)[0])
+            for queued in (False, True)
+        ]
+        assert late == pytest.approx([7 * on.call_overhead_per_rank, 0.0])
+
+
+def test_steps_of_a_ring_take_longer_with_large_pieces() -> None:
+    """Two slopes over the ranks: Polaris' 2,160 ranks take 17.0 ms for 64 KiB, 65 ms for 64 MiB.
+
+    Of NCCL's LL128 and Simple steps here: 1.9 and 4, 3.4 and 14 us inside and between nodes.
+    """
+    on = replace(system("dgx-b200"), curves=())
+    small, large = (
+        [shape(on, "all_gather", one_group(on, n)).waiting(size * n)[0] for n in (256, 512)]
+        for size in (0.0, 16 * 2.0**10)
+    )
+    assert small[1] - small[0] == pytest.approx((256 - 32) * 1.9e-6 + 32 * 4e-6)
+    assert large[1] - large[0] == pytest.approx((256 - 32) * 3.4e-6 + 32 * 14e-6)
+
+
+def test_small_all_reduces_grow_little_with_nodes() -> None:
+    """1 KiB grows by 11 to 19 us a doubling of Polaris' nodes, 64 KiB by 40 to 60."""
+    on = replace(system("dgx-h100"), curves=(), call_overhead=0.0)
+    for size, least, most in ((2.0**10, 11e-6, 19e-6), (2.0**16, 40e-6, 60.1e-6)):
+        times = [collective_time(on, "all_reduce", size, one_group(on, 8 * n)) for n in (2, 256)]
+        assert least <= float(times[1][0] - times[0][0]) / 7 <= most
+
+
 def test_a_slow_network_adds_its_latency_to_every_doubling() -> None:
     """Up and down a tree, twice each for the flush: 4 x 16 us more for 2 nodes, 8 x for 4."""
     on = replace(system("dgx-b200"), curves=())

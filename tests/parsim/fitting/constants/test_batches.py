@@ -15,6 +15,7 @@ from parsim.fitting.constants.effects import (
     NOTHING,
     OF_EXPERTS,
     OF_RECIPES,
+    OF_STACKS,
     OVERLAP,
     Effect,
 )
@@ -100,6 +101,11 @@ def test_switching_overlap_off_never_speeds_a_step_up(cases: list[Case]) -> None
     assert (without > full * (1 + 1e-4)).any()
 
 
+@pytest.mark.parametrize("effect", OF_STACKS, ids=lambda effect: effect.name)
+def test_what_stacks_choose_changes_steps(cases: list[Case], effect: Effect) -> None:
+    assert (np.abs(step_times(cases, effect) / step_times(cases) - 1.0) > 1e-4).any()
+
+
 def _on_one_rank(plan: Plan) -> Plan:
     return replace(
         plan, tp=1, pp=1, dp_replicate=1, dp_shard=1, v=1, zero_stage=0, sequence_parallel=False
@@ -117,5 +123,5 @@ def test_one_device_has_no_communication(cases: list[Case]) -> None:
 
 def test_every_switch_says_what_it_means() -> None:
     names = [effect.name for effect in ALL]
-    assert len(set(names)) == len(names) == 15
+    assert len(set(names)) == len(names) == 16
     assert all(len(effect.meaning) > 20 for effect in ALL)

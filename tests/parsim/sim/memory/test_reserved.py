@@ -9,9 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from parsim.cluster.hardware import Cluster
+from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.software import software, software_catalog
-from parsim.plan import Recompute
+from parsim.model.reader import model_spec
+from parsim.model.transformer import build_transformer
+from parsim.plan import Plan, Recompute
 from parsim.sim import simulate
 from parsim.sim.confidence.known_errors import Errors, MemoryGroup
 from parsim.sim.confidence.memory_spread import ASSUMED, PARSIM_RUNS, Z80, memory_spread
@@ -158,3 +162,26 @@ def test_the_interval_is_80_percent_of_a_log_normal() -> None:
     low, high = spread.interval(50.0)
     assert low * high == pytest.approx(2500.0)
     assert np.log(high / low) == pytest.approx(2 * Z80 * spread.sd)
+
+
+def test_an_unstated_stacks_peak_holds_what_other_stacks_do_with_the_same_plan() -> None:
+    """1F1B of a stack that nobody described: the interval says what is assumed and covers the rest.
+
+    Here: one with gradients in 16 bit, and one with an unfused loss in fp32.
+    """
+    job = Job(
+        model=build_transformer(model_spec("llama3-8b")),
+        cluster=Cluster(system=load_catalog().system("dgx-h100"), num_nodes=1),
+        software=software("generic"),
+    )
+    plan = Plan(pp=2, tp=4, num_microbatches=4, sequence_parallel=True)
+    told = simulate(job, plan)
+    low, high = told.peak_interval
+    for words in ("4 bytes a gradient", "sharded as planned", "8 bytes a logit", "0.4 GB"):
+        assert words in told.memory_basis
+    narrow = simulate(job, replace(plan, gradient_precision="same"))
+    wide = simulate(replace(job, software=replace(job.software, loss_kept=14.0)), plan)
+    assert low < max(narrow.peak_allocated) < max(told.peak_allocated) < high
+    assert max(wide.peak_allocated) < high
+    known = simulate(replace(job, software=software("nemo")), plan)
+    assert "assumed:" not in known.memory_basis

@@ -358,18 +358,18 @@ def test_a_stage_of_the_embedding_alone(row: MakeRow) -> None:
 def test_buckets_of_few_parameters_pay_their_latency_more_often(row: MakeRow) -> None:
     """8e9 parameters in buckets of 1e6 are 8,030 collectives of 64 ranks; gradients of 2 bytes."""
     built = case(row, **LLAMA, **ALONE, ddp_bucket_parameters="1000000")
-    assert built.plan.bucket_bytes == 2e6
+    assert built.job.software.ddp_bucket_parameters == 1e6
     small, usual, large = (
         predicted(row, ALONE, ddp_bucket_parameters=count)
-        for count in ("1000000", "80000000", "200000000")
+        for count in ("1000000", "64000000", "200000000")
     )
     assert small > usual > large
-    assert usual == predicted(row, ALONE)  # 160 MB of 2 bytes
+    assert usual == predicted(row, ALONE)  # Megatron's rule: 1e6 for each of 64 replicas
 
 
 def test_cuda_graphs_spare_the_host_its_launches(row: MakeRow) -> None:
     """A small model of a stack of 47 us a launch waits for the host; a graph does not."""
-    assert case(row, cuda_graphs="yes").job.software.graphs == ("all",)
+    assert case(row, cuda_graphs="yes").job.software.captured == ("all",)
     small = {"micro_batch_size": "1", "global_batch_size": "32", "seq_len": "256"}
     launched, graphed = (
         predict_row("t", row(**small, cuda_graphs=cell)).predicted_step for cell in ("no", "yes")

@@ -1,0 +1,94 @@
+"""Gradient buckets: how many a stage has, by the plan's size or the software's rule.
+
+    torch      ceil(bytes / 160 MB) on every stage
+    megatron   of whole tensors, max(40e6, 1e6 dp) parameters or more, on the first stage, one on
+               every other; one everywhere where gradients do not overlap with backward
+
+A ring's latency is paid once a bucket and grows with the ranks; because Megatron's buckets grow
+with them too, the latencies of a step have a limit: P / 1e6 steps of a ring, whatever dp is.
+
+Source: Megatron-Core (commit 0011998), core/distributed/distributed_data_parallel.py: dp without
+cp; later pipeline ranks, and chunks after the first, reduce in the drain, which one call uses best.
+Leaves out: padding, and that a shared embedding has a bucket of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cost.job import Job
+from parsim.cost.software import Software
+from parsim.model.model import Model
+from parsim.model.operators import Experts
+from parsim.plan import PlanTable
+from parsim.plan.record import BUCKET_BYTES
+
+LEAST_PARAMETERS, PARAMETERS_PER_REPLICA = 40e6, 1e6
+"""Megatron's bucket: at least, and for each replica."""
+ROUNDING = 1e-6
+"""Parts of a bucket that are no bucket more."""
+
+
+def reduced_bytes(table: PlanTable) -> float:
+    """Bytes per gradient element on the wire."""
+    wide = table.common.reduce_precision == "fp32"
+    return 4.0 if wide else float(table.precision.gathered)
+
+
+def bucket_parameters(software: Software, table: PlanTable) -> Array:
+    """Parameters that close a bucket: the plan's, else the software's, else its rule's, (B,)."""
+    rows = len(table)
+    if table.common.bucket_bytes is not None:
+        return np.full(rows, table.common.bucket_bytes / reduced_bytes(table))
+    if software.ddp_bucket_parameters is not None:
+        return np.full(rows, software.ddp_bucket_parameters)
+    if software.ddp_buckets == "megatron":
+        return np.asarray(np.maximum(LEAST_PARAMETERS, PARAMETERS_PER_REPLICA * table.dp))
+    return np.full(rows, BUCKET_BYTES / reduced_bytes(table))
+
+
+def mean_bucket(job: Job, table: PlanTable) -> Array:
+    """Parameters of a mean bucket, (B,), as Megatron fills them: never less than what closes one.
+
+    Tensors go into a bucket in the order of backward until it has enough, and none is cut: a layer
+    of 8B with 59, 117, 17 and 25 million parameters fills three buckets of 40 million and more, and
+    either vocabulary table one.
+    """
+    least = bucket_parameters(job.software, table)
+    if job.software.ddp_buckets != "megatron":
+        return least
+    cases, back = np.unique(np.stack([table.tp, least]), axis=1, return_inverse=True)
+    filled = [_filled(job.model, float(tp), float(size)) for tp, size in cases.T]
+    return np.asarray(np.array(filled)[back.reshape(-1)])
+
+
+def _filled(model: Model, tp: float, least: float) -> float:
+    """Mean parameters of the buckets that all of a model's tensors fill on one rank."""
+    whole = held = 0.0
+    count = 0
+    for size in _tensors(model, tp):
+        whole, held = whole + size, held + size
+        if held >= least:
+            count, held = count + 1, 0.0
+    return max(whole / max(count + (held > 0.0), 1), least)
+
+
+def _tensors(model: Model, tp: float) -> Iterator[float]:
+    """Parameters of each operator on a rank in the order of backward, without experts'."""
+    for layer in reversed(model.layers):
+        for op in reversed(layer.operators):
+            if not isinstance(op, Experts):
+                yield op.split_parameters / tp + op.repeated_parameters
+
+
+def bucket_count(software: Software, table: PlanTable, parameters: Array, mean: Array) -> Array:
+    """Buckets of stages, or of pipeline ranks, with so many parameters each, at least 1, (S, B)."""
+    count = np.maximum(np.ceil(parameters / mean - ROUNDING), 1.0)
+    if software.ddp_buckets != "megatron":
+        return count
+    several = np.zeros((*count.shape[:-1], 1))
+    several[:1] = table.common.overlap_grad_reduce
+    return np.where(several > 0, count, 1.0)
