@@ -56,7 +56,7 @@ _DIMENSIONS = {
         noun="size",
         example="80GiB",
         factors=_with_prefixes((*_DECIMAL, *_BINARY), "B"),
-        most=1e18,
+        most=1e21,
     ),
     "bandwidth": _Dimension(
         noun="bandwidth",

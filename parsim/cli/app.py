@@ -21,7 +21,7 @@ from parsim.cli.search import search
 from parsim.cli.simulate import check, simulate
 from parsim.cli.timeline import compare, timeline
 from parsim.cli.validate import validate
-from parsim.errors import ParsimError, printable
+from parsim.errors import ParsimError, printable, shown
 
 INTERRUPTED = 130
 """The shell's code for what Ctrl-C ends: 128 + SIGINT."""
@@ -75,8 +75,9 @@ def _print_anywhere() -> None:
 def _unexpected(error: Exception, debug: bool) -> int:
     usage = getattr(error, "format_message", None)
     if usage is not None:  # typer's own usage errors; no text where it has printed the help
-        if usage():
-            _complain(f"{usage()} (see parsim --help)")
+        if text := usage():
+            words = " ".join(map(shown, text.split(" ")))  # it repeats what was typed
+            _complain(f"{words} (see parsim --help)")
         return 2
     if debug:
         raise error

@@ -233,7 +233,11 @@ _OPTIONS: tuple[tuple[tuple[str, ...], int, tuple[str, ...]], ...] = (
     (("search", "--time-limit", "1"), 1, (*_SHARED, "--top", "--save")),
     (("timeline",), 1, (*_SHARED, "-o", "--until", "--memory", "--critical", "--beside", "--on")),
     (("compare",), 2, ("--tolerance", "-o", "--json")),
-    (("validate",), 0, ("--kernels", "--collectives", "--report", "--json", "-v")),
+    (
+        ("validate", str(TABLES / "torchtitan_public_8b.csv")),
+        0,
+        ("--kernels", "--collectives", "--report", "--json", "-v"),
+    ),
     (
         ("run", "--emit", "torchrun"),
         1,

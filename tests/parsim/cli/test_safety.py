@@ -160,6 +160,13 @@ def test_a_rate_that_nobody_measured(cli: Cli, tmp_path: Path) -> None:
     assert "busbw_gb_per_s='1e308' cannot be" in done.out.replace("\n", " ") + done.err
 
 
+def test_a_long_word_is_cut(cli: Cli) -> None:
+    for words in (("check", SMALL, "Q" * 5000), ("catalog", "show", "cpu", "--nodes", "Q" * 5000)):
+        done = cli(*words)
+        assert done.code == 2
+        assert "Q" * (LONGEST_VALUE + 1) not in done.err
+
+
 @pytest.mark.parametrize(
     "key",
     ["model.name", "cluster.system", "plan.schedule", "plan.tp", "software", "plan.recompute"],
