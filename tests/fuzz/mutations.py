@@ -26,8 +26,11 @@ HOSTILE = (
 )  # fmt: skip
 """Values in the place of others: extremes, wrong kinds, syntax, names of other entries."""
 
-NAMES = tuple(text for text in HOSTILE if "/" not in text and text not in (".", ""))
-"""Those that may name a file to write: in the folder of the input and nowhere else."""
+NAMES = tuple(
+    text for text in HOSTILE if "/" not in text and text not in (".", "") and MARK * 90 not in text
+)
+"""Those that may name a file to write: in the folder of the input, and no long value, for messages
+show paths whole."""
 
 _VALUE = re.compile(r"[-+.\w/@%]+")
 _SYNTAX = "{}[]:,&*#?|-<>=!%@`'\"\\\n\t\r\0 \ufeff"
