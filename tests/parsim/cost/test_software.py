@@ -8,6 +8,7 @@ import pytest
 
 from parsim.cost.software import GENERIC, Software, software, software_catalog
 from parsim.errors import CatalogError
+from parsim.names import alternatives
 
 STATED = {f.name for f in fields(Software)} - {"id", "description", "reasons"}
 SHARES = ("overlap", "tp_overlap_backward")
@@ -94,6 +95,8 @@ def test_an_unknown_stack() -> None:
     with pytest.raises(CatalogError) as caught:
         software("megatron2021")
     assert str(caught.value) == (
-        "software 'megatron2021' is unknown (did you mean 'megatron-2021'?); allowed: "
-        + ", ".join(sorted(software_catalog()))
+        "software 'megatron2021' is unknown"
+        + alternatives(
+            "megatron2021", sorted(software_catalog()), listing="parsim catalog software"
+        )
     )
