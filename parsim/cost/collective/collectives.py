@@ -56,10 +56,12 @@ __all__ = (
     "collective_time",
     "groups",
     "inter_bandwidth",
+    "longer_wait",
     "one_group",
     "p2p_time",
     "placed_groups",
     "size_class",
+    "waiting_time",
 )
 
 PROTOCOL_SHARE: dict[Protocol, float] = {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}
@@ -107,6 +109,33 @@ def collective_time(
             seconds = tuned(system, kind, size, where, seconds)
         seconds = np.maximum(seconds, least_seconds(system, kind, size, where))
     return _called(system, kind, size, where, seconds + _overhead(system, where, queued))
+
+
+def waiting_time(
+    system: System,
+    kind: CollectiveKind,
+    size: Array | float,
+    where: Groups,
+    *,
+    queued: bool = False,
+) -> Array:
+    """Seconds of a collective in which its bytes do not flow: latency at its size, and call.
+
+    Args as of `collective_time`.
+    """
+    small = collective_time(system, kind, 1.0, where, queued=queued)
+    return np.asarray(small + longer_wait(system, kind, size, where))
+
+
+def longer_wait(system: System, kind: CollectiveKind, size: Array | float, where: Groups) -> Array:
+    """By how much the latency of S bytes exceeds that of one byte, seconds.
+
+    Nothing where the system's plugin chooses the algorithm.
+    """
+    size = np.asarray(size, dtype=np.float64)
+    figures = shape(system, kind, where)
+    more = figures.waiting(size) - figures.waiting(1.0)
+    return np.where(chosen(system, kind, size, where) < 0, more, 0.0)
 
 
 def _overhead(system: System, where: Groups, queued: bool) -> Array:

@@ -6,7 +6,12 @@ from dataclasses import dataclass, replace
 
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
-from parsim.cost.collective.collectives import CollectiveKind, Groups, collective_time
+from parsim.cost.collective.collectives import (
+    CollectiveKind,
+    Groups,
+    collective_time,
+    waiting_time,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +33,10 @@ class Message:
     def seconds(self, system: System) -> Array:
         """What it takes on a quiet network, (B,)."""
         return collective_time(system, self.kind, self.size, self.where, queued=self.queued)
+
+    def waiting(self, system: System) -> Array:
+        """How much of it is latency, (B,)."""
+        return waiting_time(system, self.kind, self.size, self.where, queued=self.queued)
 
     def instead(self, kind: CollectiveKind) -> Message:
         """Another collective of the same bytes in the same group."""

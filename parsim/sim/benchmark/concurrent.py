@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parsim.cluster.topology import Graph, build_graph
-from parsim.cost.collective.collectives import GLOO, Algorithm, Protocol
+from parsim.cost.collective.collectives import GLOO, Algorithm, Protocol, longer_wait
 from parsim.sim.benchmark.collective_sweep import Collective, Row, Sweep, Timings, benchmark_choice
 from parsim.sim.benchmark.group_layout import GroupLayout
 from parsim.sim.links.collective_flows import by_node, pattern, timed_flow, usage_of
@@ -126,8 +126,16 @@ def together(
         for row in swept.of(kind):
             if row.algorithm not in uses:
                 uses[row.algorithm] = _link_uses(layout, graph, kind, row.algorithm)
-            rows.append(_together(layout, graph, row, uses[row.algorithm], least))
+            waits = least + _longer(layout, row)
+            rows.append(_together(layout, graph, row, uses[row.algorithm], waits))
     return Concurrent(layout=layout, rows=tuple(rows))
+
+
+def _longer(layout: GroupLayout, row: Row) -> float:
+    """By how much a row's latency exceeds that of one byte, seconds."""
+    if row.collective == "send_recv":
+        return 0.0
+    return float(longer_wait(layout.system, row.collective, row.size, layout.alone)[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

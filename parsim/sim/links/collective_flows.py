@@ -11,9 +11,9 @@ on a shared link every edge of every collective gets the same.
 The algorithm is the one with the most bandwidth, whose bandwidth the closed form takes.
 
 Idle network: latency + bytes / limit is `collective_time` to the last digits. The latency is that
-of one byte; the limit is the rate at which the rest takes the closed form's seconds. Where that
-rate asks more of a link of the whole network than it has (the closed form is measured, the link
-quoted), the flow's usage of all its links is scaled down to fit; broken links keep that scale.
+of `waiting_time`; the limit is the rate at which the rest takes the closed form's seconds. Where
+that rate asks more of a link of the whole network than it has (the closed form is measured, the
+link quoted), the flow's usage of all its links is scaled down to fit; broken links keep that scale.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def scale_to_fit(graph: LinkGraph, used: Mapping[int, float], limit: float) -> f
 
 
 def rate_of(seconds: float, least: float, size: float) -> tuple[float, float]:
-    """(latency, limit) of `size` bytes that take `seconds`, of which one byte takes `least`."""
+    """(latency, limit) of `size` bytes that take `seconds`, of which `least` are latency."""
     latency = min(least, (1.0 - LEAST_FLOWING) * seconds)
     return latency, size / (seconds - latency)
 
@@ -217,7 +217,7 @@ def timed_flow(
         used: unit edges on each link.
         size: bytes of a unit edge.
         seconds: of all of them.
-        least: seconds of one byte, which are latency.
+        least: those of them that are latency.
     """
     latency, limit = rate_of(seconds, least, size)
     scale = scale_to_fit(graph, used, limit)

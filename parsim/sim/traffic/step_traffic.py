@@ -13,7 +13,7 @@ they meet on links that the closed form does not know (spines, PCIe).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -144,7 +144,7 @@ class TrafficMaker:
     def _collective(self, message: Message, rank: int, chosen: Chosen = None) -> Sent:
         system, kind, axes = self.job.system, message.kind, self._axes(message.axis)
         seconds = float(message.seconds(system)[0])
-        least = float(replace(message, size=np.ones(1)).seconds(system)[0])
+        least = float(message.waiting(system)[0])
         algorithm = algorithm_of(system, kind, message.where)
 
         def edges() -> tuple[list[Sequence[Edge]], float]:

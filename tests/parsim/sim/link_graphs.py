@@ -9,7 +9,13 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cluster.hardware import Cluster, System
-from parsim.cost.collective.collectives import CollectiveKind, Groups, collective_time, p2p_time
+from parsim.cost.collective.collectives import (
+    CollectiveKind,
+    Groups,
+    collective_time,
+    p2p_time,
+    waiting_time,
+)
 from parsim.sim.benchmark.group_layout import GroupLayout
 from parsim.sim.links.collective_flows import (
     CollectiveFlow,
@@ -76,7 +82,8 @@ def collective_flow(
 ) -> CollectiveFlow:
     """One collective of a group, with the closed form's seconds."""
     where = placed(system, ranks)
-    seconds, least = (float(collective_time(system, kind, s, where)[0]) for s in (size, 1.0))
+    seconds = float(collective_time(system, kind, size, where)[0])
+    least = float(waiting_time(system, kind, size, where)[0])
     nodes = by_node(ranks, system.devices_per_node)
     made = pattern(kind, algorithm_of(system, kind, where), nodes)
     return timed_flow(graph, usage_of(graph, made.edges), made.share * size, seconds, least)
