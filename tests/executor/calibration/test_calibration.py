@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from executor.calibration.cases import kinds
 from executor.calibration.cases.kinds import ALL_REDUCE, SEND_RECV
 
 pytest.importorskip("torch")
@@ -19,6 +20,7 @@ import torch
 from executor.calibration.cases.samples import Kernels, Sample, link_time, neighbours
 from executor.calibration.cases.setting import Setting, cases, setting
 from executor.calibration.cases.workloads import Case, Workload, distinct_cases
+from executor.calibration.choice.spread import A_ROUND
 from executor.calibration.conclude import Measured, conclude, layer_times
 from executor.calibration.fitting.constants import CHECKS, fit_device, fit_system
 from executor.calibration.fitting.deviations import lines, residuals
@@ -323,7 +325,8 @@ def test_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert set(document["seconds_of"]) == {"links", "kernels", "layers", "fit"}
     assert 0 < document["interval"]["expected"] < document["interval"]["before"]
     assert document["chosen"]["gemm"]["measured"] == document["residuals"]["kernels"]["gemm"]["n"]
-    assert document["residuals"]["kernels"]["gemm"]["n"] >= 10
+    # the first round; how many more fit into the seconds hangs on the machine
+    assert document["residuals"]["kernels"]["gemm"]["n"] >= A_ROUND[kinds.GEMM]
     device = load_catalog([out]).device(document["device"]["id"])
     assert device.gemm_efficiency == pytest.approx(document["device"]["gemm_efficiency"], rel=1e-4)
     assert 0.01 < device.gemm_efficiency < 100.0  # of the catalog's core
