@@ -73,23 +73,28 @@ class SearchResult(Result):
     """The best plans first, and what happened to the others.
 
     `illegal_reasons` maps the rule that a plan breaks first, in words, to how many plans break it.
-    `limits` are the bytes that a plan may take on each kind of device.
+    `counts` are enumerated = illegal + out_of_memory + slower + evaluated, where a search ran to
+    its end: `slower` are plans that a lower bound of their step alone puts behind the best.
+    `left_out` says what `optimality` does not speak of: by field of a plan, the values that were
+    not looked at. `limits` are the bytes that a plan may take on each kind of device.
     """
 
     plans: tuple[Ranked, ...]
     counts: dict[str, int]
     illegal_reasons: dict[str, int]
     optimality: str
+    left_out: dict[str, str]
     seconds: float
     limits: tuple[float, ...] = ()
 
     @property
     def headline(self) -> str:
         """The best plan, and of how many it is the best."""
-        best = self.plans[0]
+        best, counts = self.plans[0], self.counts
+        legal = counts["enumerated"] - counts["illegal"]
         return (
             f"{best.plan.label()}: {format_seconds(best.step_time)}, MFU {100 * best.mfu:.1f} %, "
-            f"{format_bytes(best.peak_allocated)}; best of {self.counts['evaluated']:,} plans"
+            f"{format_bytes(best.peak_allocated)}; best of {legal:,} legal plans"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -100,6 +105,7 @@ class SearchResult(Result):
             "counts": dict(self.counts),
             "illegal_reasons": dict(self.illegal_reasons),
             "optimality": self.optimality,
+            "left_out": dict(self.left_out),
         }
 
     def records(self) -> list[dict[str, Any]]:

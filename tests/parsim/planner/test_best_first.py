@@ -18,7 +18,8 @@ from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.rules import violation
 from parsim.planner import search
-from parsim.planner.placements import Speeds, lower_bound, orders, placements, shared_bound
+from parsim.planner.bounds import shared_bound
+from parsim.planner.placements import Speeds, lower_bound, orders, placements
 from parsim.planner.space import enumerate_plans
 from parsim.sim import simulate
 from parsim.sim.recurrence.evaluate import evaluate

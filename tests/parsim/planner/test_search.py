@@ -14,9 +14,10 @@ from parsim.cost.job import Job
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.planner import Ranked, SearchResult, search
+from parsim.planner.exact import ExactPlans, exact
 from parsim.planner.search import Progress
 from parsim.planner.space import enumerate_plans
-from parsim.schedule import Schedule, build_schedule
+from parsim.schedule import build_schedule
 from parsim.sim import simulate
 from parsim.sim.prediction import Prediction
 from parsim.sim.recurrence.evaluate import evaluate_step
@@ -84,9 +85,26 @@ def test_counts_add_up(everything: SearchResult, predicted: dict[Plan, Predictio
     counts = everything.counts
     assert counts["evaluated"] == len(predicted)
     assert counts["out_of_memory"] == 0
+    assert counts["slower"] == 0
     assert counts["enumerated"] == counts["illegal"] + len(predicted)
     assert sum(everything.illegal_reasons.values()) == counts["illegal"] > 0
-    assert everything.optimality.startswith("exhaustive: every legal plan")
+    assert everything.optimality.startswith("proven: every legal plan")
+
+
+@pytest.mark.parametrize("top", [1, 7])
+def test_counts_of_a_search_that_is_pruned(
+    job: Job, space: PlanSpace, predicted: dict[Plan, Prediction], top: int
+) -> None:
+    limit = middle(predicted)
+    result = search(with_memory(job, limit / (1 - space.memory_margin)), space, top=top)
+    counts = result.counts
+    legal = counts["enumerated"] - counts["illegal"]
+    assert legal == len(predicted)
+    assert legal == counts["out_of_memory"] + counts["slower"] + counts["evaluated"]
+    assert counts["slower"] > counts["evaluated"] >= top
+    assert counts["out_of_memory"] <= sum(peak(alone) > limit for alone in predicted.values())
+    fitting = sorted(alone.step_time for alone in predicted.values() if peak(alone) <= limit)
+    assert [entry.step_time for entry in result.plans] == pytest.approx(fitting[:top], rel=1e-12)
 
 
 def test_top_is_the_head_of_the_list(job: Job, space: PlanSpace, everything: SearchResult) -> None:
@@ -102,7 +120,7 @@ def test_rows_for_a_data_frame(everything: SearchResult) -> None:
 def test_progress_counts_every_plan(job: Job, space: PlanSpace) -> None:
     calls: list[tuple[int, int]] = []
     result = search(job, space, progress=lambda done, total: calls.append((done, total)))
-    legal = result.counts["evaluated"]
+    legal = result.counts["enumerated"] - result.counts["illegal"]
     assert calls[-1] == (legal, legal)
     assert [done for done, _ in calls] == sorted({done for done, _ in calls})
 
@@ -177,19 +195,19 @@ def test_an_interruption_inside_a_shape_leaves_its_plans_out(
 ) -> None:
     seen: list[int] = []
 
-    def slow(name: str, **shape: Any) -> Schedule:
+    def slow(*arguments: Any) -> ExactPlans:
         if len(seen) == 2:
             raise KeyboardInterrupt
-        return build_schedule(name, **shape)
+        return exact(*arguments)
 
-    monkeypatch.setattr(sys.modules["parsim.planner.search"], "build_schedule", slow)
-    result = search(job, space, progress=lambda done, _: seen.append(done))
+    monkeypatch.setattr(sys.modules["parsim.planner.best_shapes"], "exact", slow)
+    result = search(job, space, top=10**6, progress=lambda done, _: seen.append(done))
     assert result.counts["evaluated"] == seen[-1]
     assert result.counts["out_of_memory"] == 0
 
 
 def test_a_time_limit_has_the_best_so_far(job: Job, space: PlanSpace) -> None:
-    result = search(job, space, time_limit=0.0)
+    result = search(job, space, top=10**6, time_limit=0.0)
     assert re.fullmatch(
         r"stopped by time limit after \d+ % of the legal plans: best so far", result.optimality
     )
@@ -202,9 +220,13 @@ def test_a_time_limit_that_is_not_reached_proves_the_same(job: Job, space: PlanS
 
 
 def test_a_search_stopped_before_anything_fits_does_not_say_that_nothing_does(
-    job: Job, space: PlanSpace, predicted: dict[Plan, Prediction]
+    job: Job,
+    space: PlanSpace,
+    predicted: dict[Plan, Prediction],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     least = min(map(peak, predicted.values()))
+    monkeypatch.setattr(sys.modules["parsim.planner.best_shapes"], "PORTION", 16)
     with pytest.raises(NoFeasiblePlan) as caught:
         search(with_memory(job, 0.9 * least), space, time_limit=0.0)
     assert re.fullmatch(

@@ -134,10 +134,17 @@ def test_a_search(shown: Shown) -> None:
     )
     result = SearchResult(
         plans=(entry, replace(entry, step_time=0.75, tied=False)),
-        counts={"enumerated": 12345, "illegal": 300, "out_of_memory": 45, "evaluated": 12000},
+        counts={
+            "enumerated": 12345,
+            "illegal": 300,
+            "out_of_memory": 45,
+            "slower": 11000,
+            "evaluated": 1000,
+        },
         illegal_reasons={"tp=3 does not divide heads=32": 299, "tp=5 does not": 1},
         limits=(75 * GIB,),
         optimality="exhaustive: [all] of it",
+        left_out={"stage_layers": "other cuts", "tp": "all but 8", "etp": "all but 1"},
         seconds=1.0,
     )
     assert shown(search_view(result)) == [
@@ -147,11 +154,13 @@ def test_a_search(shown: Shown) -> None:
         "2 tp1 pp2 dp1 mb1 m4 1f1b 750.000 ms 400.000 to 600.000 ms "
         "2,000,000 45.6 % 12.5 % 10.0 GiB",
         "",
-        "12,345 plans: 300 illegal, 45 out of memory (limit 75.0 GiB), 12,000 ranked",
+        "12,345 plans: 300 illegal, 45 out of memory (limit 75.0 GiB), "
+        "11,000 slower by a lower bound, 1,000 simulated",
         "illegal, 299 plans: tp=3 does not divide heads=32",
         "illegal, 1 plan: tp=5 does not",
         "interval of 1: 9 runs",
         "exhaustive: [all] of it",
+        "not looked at: stage_layers (other cuts); all plans have tp=8 etp=1",
     ]
 
 
