@@ -1,7 +1,8 @@
 """Searches: a job and a space of plans come in, the best plans and what became of the others leave.
 
-Every legal plan is enumerated, counted in memory, and evaluated where it fits; on nodes that differ
-placements are taken best first under lower bounds. Where nothing fits, the nearest miss is told.
+Every legal plan is enumerated and bounded, in seconds and in bytes, without its schedule; those
+that may be among the best are simulated, on nodes that differ with their placements. What no search
+looks at is told (`left_out`); where nothing fits, so is the nearest miss.
 """
 
 from parsim.planner.search import Ranked, SearchResult, search

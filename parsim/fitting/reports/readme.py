@@ -48,7 +48,8 @@ def search_block() -> str:
     counts = result.counts
     lines = [
         f"`parsim search {MAIN_SCENARIO}` looks at {counts['enumerated']:,} plans "
-        f"({counts['illegal']:,} illegal, {counts['out_of_memory']:,} out of memory) and ranks:",
+        f"({counts['illegal']:,} illegal, {counts['out_of_memory']:,} out of memory, "
+        f"{counts['slower']:,} slower by a lower bound) and ranks:",
         "",
         "| plan | step time | MFU | bubble | peak memory |",
         "|---|--:|--:|--:|--:|",

@@ -38,6 +38,7 @@ SPACE = PlanSpace(
     global_batch_size=16,
     tp=(1, 2),
     pp=(1, 2, 4),
+    cp=(1,),
     microbatch_size=(1, 2),
     v=(1, 2),
     schedule=("gpipe", "1f1b", "interleaved_1f1b"),

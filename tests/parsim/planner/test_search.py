@@ -27,6 +27,20 @@ from tests.parsim.planner.conftest import with_memory
 
 
 @pytest.fixture(scope="module")
+def space(space: PlanSpace) -> PlanSpace:
+    """A part of it of which every plan can be simulated within seconds."""
+    return replace(
+        space,
+        schedule=("naive", "gpipe", "1f1b", "interleaved_1f1b", "zb_h2", "zb_auto", "zb_v"),
+        tp=(1, 2),
+        microbatch_size=(1, 2, 4),
+        recompute=(Recompute.NONE, Recompute.FULL),
+        zero_stage=(0, 1),
+        sequence_parallel=(False,),
+    )
+
+
+@pytest.fixture(scope="module")
 def predicted(job: Job, space: PlanSpace) -> dict[Plan, Prediction]:
     """Every legal plan, simulated alone."""
     table = enumerate_plans(job, space).table

@@ -28,19 +28,20 @@ def listed(found: Enumeration) -> list[Plan]:
 
 def every_plan(common: Plan) -> Iterator[Plan]:
     """Each different and legal plan of the tiny job once, without the rules of parsim."""
-    degrees = product(*[range(1, WORLD + 1)] * 3, range(1, BATCH + 1), range(1, STAGES + 1))
-    for tp, pp, dp, size, v in degrees:
-        if tp * pp * dp != WORLD or HEADS % tp or pp * v > STAGES or BATCH % (dp * size):
+    degrees = product(*[range(1, WORLD + 1)] * 4, range(1, BATCH + 1), range(1, STAGES + 1))
+    for tp, pp, cp, dp, size, v in degrees:
+        if tp * pp * cp * dp != WORLD or HEADS % tp or pp * v > STAGES or BATCH % (dp * size):
             continue
         microbatches = BATCH // (dp * size)
         for schedule in pipelines(pp, v, microbatches):
             for zero, recompute, sequence in product(range(4), Recompute, (False, True)):
-                if (zero and dp == 1) or (sequence and tp == 1):
+                if (zero and dp * cp == 1) or (sequence and tp == 1):
                     continue
                 yield replace(
                     common,
                     tp=tp,
                     pp=pp,
+                    cp=cp,
                     dp_replicate=1 if zero else dp,
                     dp_shard=dp if zero else 1,
                     microbatch_size=size,
