@@ -130,4 +130,6 @@ def test_the_text(tmp_path: Path) -> None:
 
 @given(st.floats(min_value=1e-9, max_value=1e15), st.sampled_from(["bytes", "bandwidth", "time"]))
 def test_a_quantity_reads_as_exactly_what_was_written(value: float, dimension: str) -> None:
+    if dimension == "time":
+        value /= 1e6  # up to 1e9 s, as a file may have
     assert parse_quantity(_quantity(value, dimension), dimension) == value
