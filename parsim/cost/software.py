@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from parsim.errors import CatalogError, did_you_mean, shown
+from parsim.plan.rules import SCHEDULE_NAMES
 
 GENERIC = "generic"
 """Name of the software assumed where none is named."""
@@ -57,7 +58,8 @@ class Software:
     kernels. `expert_dispatcher` is what moves them: "alltoall" sends a copy for each expert,
     "deepep" and "hybridep" one for each rank that holds any of a token's experts
     (`cost/layer/dispatch.py`). `graphs` are the parts of layers that CUDA graphs launch, as
-    Megatron-Core names them.
+    Megatron-Core names them. `schedules` are the pipeline schedules that the stack has, by
+    parsim's names, none where it has no pipelines: a search that names none looks at these.
     """
 
     id: str
@@ -106,6 +108,7 @@ class Software:
     expert_launch: float
     expert_dispatcher: str
     graphs: tuple[str, ...]
+    schedules: tuple[str, ...]
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def attention_speed(self, device_id: str) -> tuple[float, float]:
@@ -140,6 +143,8 @@ def _build(name: str, description: str, **entry: tuple[Any, str]) -> Software:
     """A stack of (value, reason) by field."""
     values = {key: value for key, (value, _) in entry.items()}
     values["graphs"] = tuple(values["graphs"])
+    schedules = values["schedules"]
+    values["schedules"] = SCHEDULE_NAMES if schedules == "all" else tuple(schedules)
     reasons = {key: reason for key, (_, reason) in entry.items()}
     return Software(id=name, description=description, reasons=reasons, **values)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from parsim.plan.record import Plan, Recompute
-from parsim.plan.rules import SCHEDULE_NAMES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSpace:
-    """Values that a search may try; None means every legal value.
+    """Values that a search may try; None means every legal value, of schedules those of the stack.
 
     The data-parallel degree follows from the others and the cluster's size, the number of
     micro-batches from the global batch. `common` gives the fields that are not searched
@@ -27,7 +26,7 @@ class PlanSpace:
     ep: tuple[int, ...] | None = None
     microbatch_size: tuple[int, ...] | None = None
     v: tuple[int, ...] | None = None
-    schedule: tuple[str, ...] = SCHEDULE_NAMES
+    schedule: tuple[str, ...] | None = None
     zero_stage: tuple[int, ...] = (0, 1, 2, 3)
     recompute: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
     sequence_parallel: tuple[bool, ...] = (False, True)

@@ -80,7 +80,7 @@ def search_mixed(
         },
         illegal_reasons=listed.reasons,
         optimality=so_far if ran.stopped else PROVEN,
-        left_out=left_out(space),
+        left_out=left_out(job.software, space),
         seconds=time.perf_counter() - begin,
         limits=tuple(work.usable.tolist()),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parsim.cost.software import Software
 from parsim.plan import PlanSpace, Recompute
 from parsim.plan.rules import SCHEDULE_NAMES
 
@@ -17,7 +18,6 @@ NEVER = {
 """Fields of a plan that no search varies, and what it leaves out with them."""
 
 ALL = {
-    "schedule": SCHEDULE_NAMES,
     "zero_stage": (0, 1, 2, 3),
     "recompute": tuple(Recompute),
     "sequence_parallel": (False, True),
@@ -39,8 +39,8 @@ COMMON = (
 """Fields that all plans of a search share."""
 
 
-def left_out(space: PlanSpace) -> dict[str, str]:
-    """What a search of this space does not look at, by field of a plan."""
+def left_out(software: Software, space: PlanSpace) -> dict[str, str]:
+    """What a search of this space for a stack does not look at, by field of a plan."""
     asked = {}
     for name in ("tp", "pp", "cp", "ep", "microbatch_size", "v"):
         values = getattr(space, name)
@@ -50,10 +50,30 @@ def left_out(space: PlanSpace) -> dict[str, str]:
         missing = [value for value in every if value not in getattr(space, name)]
         if missing:
             asked[name] = ", ".join(_word(value) for value in missing)
-    if space.common.actions is not None:
-        asked["schedule"] = f"{ALL_BUT}{space.common.schedule}"
+    schedules = _schedules(software, space)
+    if schedules:
+        asked["schedule"] = schedules
     shared = {name: f"{ALL_BUT}{_word(getattr(space.common, name))}" for name in COMMON}
     return {**asked, **NEVER, **shared}
+
+
+def lacking(software: Software, space: PlanSpace) -> str:
+    """The schedules that a search leaves out because the stack has none of them."""
+    if space.schedule is not None or space.common.actions is not None:
+        return ""
+    return ", ".join(name for name in SCHEDULE_NAMES if name not in software.schedules)
+
+
+def _schedules(software: Software, space: PlanSpace) -> str:
+    """The schedules that are not looked at, and why."""
+    if space.common.actions is not None:
+        return f"{ALL_BUT}{space.common.schedule}"
+    if space.schedule is not None:
+        return ", ".join(name for name in SCHEDULE_NAMES if name not in space.schedule)
+    names = lacking(software, space)
+    return (
+        names and f"{names}: {software.id} has none of them; search.schedule names them if wanted"
+    )
 
 
 def _word(value: object) -> str:

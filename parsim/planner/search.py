@@ -49,7 +49,7 @@ def search(
     check_space(job, space)
     listed = enumerate_plans(job, space)
     if listed.table is None:
-        raise NoFeasiblePlan(nothing_legal(listed))
+        raise NoFeasiblePlan(nothing_legal(job, space, listed))
     if job.mixed:
         return search_mixed(job, space, listed, listed.table, top, progress, time_limit, begin)
     work = BestShapes(job, listed, listed.table, space.memory_margin, top)
@@ -79,7 +79,7 @@ def search(
         },
         illegal_reasons=listed.reasons,
         optimality=f"{stopped}: best so far" if stopped else PROVEN,
-        left_out=left_out(space),
+        left_out=left_out(job.software, space),
         seconds=time.perf_counter() - begin,
         limits=(known.usable,),
     )

@@ -8,7 +8,6 @@ from itertools import product
 from math import gcd
 
 from parsim.cost.job import Job
-from parsim.model.model import Model
 from parsim.plan import PlanSpace
 from parsim.plan.divisors import divisors
 from parsim.plan.rules import most_stages, tensor_splits
@@ -69,7 +68,12 @@ def _expert_degrees(job: Job, space: PlanSpace, ranks: int) -> Iterable[int]:
     return divisors(gcd(experts.count, ranks))
 
 
-def chunks(space: PlanSpace, pp: int, model: Model) -> Iterator[tuple[str, int]]:
+def schedules(job: Job, space: PlanSpace) -> tuple[str, ...]:
+    """Names of the schedules to look at: those asked for, or all that the software has."""
+    return job.software.schedules if space.schedule is None else space.schedule
+
+
+def chunks(job: Job, space: PlanSpace, pp: int) -> Iterator[tuple[str, int]]:
     """Schedules and their chunk counts for a pipeline of pp ranks."""
     if space.common.actions is not None:
         yield (space.common.schedule, space.common.v)
@@ -77,9 +81,9 @@ def chunks(space: PlanSpace, pp: int, model: Model) -> Iterator[tuple[str, int]]
     if pp == 1:
         yield ("1f1b", 1)
         return
-    for schedule in space.schedule:
+    for schedule in schedules(job, space):
         if schedule in CHUNKED:
-            counts: Iterable[int] = space.v or range(2, most_stages(model) // pp + 1)
+            counts: Iterable[int] = space.v or range(2, most_stages(job.model) // pp + 1)
             yield from ((schedule, v) for v in counts if v > 1)
             continue
         v = 2 if schedule in V_SHAPED else 1

@@ -21,6 +21,7 @@ from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.executor_rules import unrunnable
 from parsim.plan.rules import check_plan, violation
+from parsim.planner.left_out import lacking
 from parsim.planner.shapes import Degrees, all_degrees, chunks
 
 
@@ -83,7 +84,7 @@ def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
 def _add(rows: _Rows, job: Job, space: PlanSpace, degrees: Degrees) -> None:
     """Add all plans of some degrees: every schedule and number of chunks, with every option."""
     options = list(dict.fromkeys(_options(space, degrees, job.model)))
-    kinds = list(dict.fromkeys(chunks(space, degrees.pp, job.model)))
+    kinds = list(dict.fromkeys(chunks(job, space, degrees.pp)))
     rows.enumerated += len(options) * len(kinds)
     # what is wrong with a pipeline of one chunk is wrong with all
     message = None
@@ -231,12 +232,19 @@ def check_space(job: Job, space: PlanSpace) -> None:
     check_plan(probe, job.model, job.cluster)
 
 
-def nothing_legal(listed: Enumeration) -> str:
+def nothing_legal(job: Job, space: PlanSpace, listed: Enumeration) -> str:
     """Why a space holds no plan at all."""
-    if not listed.reasons:
+    if not listed.reasons and next(all_degrees(job, space), None) is None:
         return (
             "no plan is legal: no tp x pp x dp of the space multiplies to the number of devices "
             "and divides the global batch; widen tp, pp or microbatch_size"
+        )
+    if not listed.reasons:
+        names = lacking(job.software, space)
+        hint = f"; {job.software.id} lacks {names}: search.schedule names them if wanted"
+        return (
+            "no plan is legal: with the degrees of the space none of its schedules with its v, "
+            f"ZeRO stages or sequence parallelism is possible{hint if names else ''}"
         )
     first = max(listed.reasons, key=listed.reasons.__getitem__)
     return f"no plan is legal: {listed.illegal} of {listed.enumerated} refused; most often: {first}"

@@ -254,7 +254,7 @@ class PlanBlock(SharedBlock):
 
 
 class SearchBlock(Block):
-    """The values a search may try; an absent key means every legal one."""
+    """The values a search may try; an absent key means every legal one, the stack's schedules."""
 
     tp: Several[Count] = UNSET
     pp: Several[Count] = UNSET

@@ -218,6 +218,21 @@ def test_the_main_job_in_a_small_space(cli: Cli) -> None:
     assert document["plans"][0]["step_time_s"] <= own["step_time_s"]
 
 
+def test_the_main_job_is_recommended_what_its_stack_can_run(cli: Cli) -> None:
+    """Megatron-LM of 2022 has no zero-bubble schedules, which would be faster."""
+    space = {"tp": "8", "pp": "8", "microbatch_size": "4", "zero_stage": "1", "v": "[1, 2, 12]"}
+    words = [word for key, value in space.items() for word in ("--set", f"search.{key}={value}")]
+    done = cli("search", GPT3, *words)
+    told = " ".join(done.out.split())
+    assert "tp8 pp8 dp16 mb4 m24 interleaved_1f1b v12" in done.out.splitlines()[1]
+    assert "zb_v" not in told.partition("not looked at")[0]
+    assert "zb_v, v_half, v_min: megatron-2022 has none of them; search.schedule names them" in told
+    named = ("--set", "search.schedule=[interleaved_1f1b, zb_v]")
+    both = cli("search", GPT3, *words, *named).out
+    assert "zb_v v2" in both.splitlines()[1]
+    assert "megatron-2022 has none" not in both
+
+
 def test_a_saved_plan_is_the_one_that_was_found(cli: Cli, tmp_path: Path) -> None:
     saved = tmp_path / "new" / "best.yaml"
     found = cli("search", LLAMA, "--json", "--save", saved, "--set", "search.tp=[1, 2]")

@@ -38,7 +38,8 @@ def case(stack: str, model: str, layers: int, nodes: int, overlap: bool) -> tupl
     cluster = Cluster(system=node, num_nodes=nodes)
     job = Job(model=build_transformer(spec), cluster=cluster, software=software(stack))
     common = Plan(overlap_p2p=overlap, overlap_grad_reduce=overlap, bucket_bytes=4e6)
-    return job, enumerate_plans(job, PlanSpace(global_batch_size=16, common=common))
+    space = PlanSpace(global_batch_size=16, schedule=SCHEDULE_NAMES, common=common)
+    return job, enumerate_plans(job, space)
 
 
 @settings(max_examples=25, deadline=None)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
-from parsim.cost.software import software
+from parsim.cost.software import software, software_catalog
+from parsim.errors import NoFeasiblePlan
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import PlanSpace, Recompute
 from parsim.plan.rules import SCHEDULE_NAMES, violation
 from parsim.planner import search
 from parsim.planner.left_out import left_out
+from parsim.planner.space import enumerate_plans
 
 
 def job_of(layers: int, seq_len: int, devices: int, width: int = 4096) -> Job:
@@ -87,9 +91,51 @@ def test_the_best_are_those_of_every_plan_simulated() -> None:
 
 
 def test_what_is_left_out_is_told() -> None:
-    everywhere = left_out(PlanSpace(global_batch_size=8))
+    generic = software("generic")
+    everywhere = left_out(generic, PlanSpace(global_batch_size=8))
     assert not {"tp", "pp", "cp", "ep", "v", "schedule", "zero_stage"} & everywhere.keys()
     assert {"stage_layers", "dp_shard", "action_times", "rank_order"} <= everywhere.keys()
     narrow = PlanSpace(global_batch_size=8, cp=(1, 2), schedule=SCHEDULE_NAMES[:-1])
-    assert left_out(narrow)["cp"] == "all but 1, 2"
-    assert left_out(narrow)["schedule"] == "v_min"
+    assert left_out(generic, narrow)["cp"] == "all but 1, 2"
+    assert left_out(generic, narrow)["schedule"] == "v_min"
+
+
+# --------------------------------------------------------------------------- what a stack has
+
+
+def on_stack(stack: str) -> Job:
+    return replace(job_of(8, 1024, 4), software=software(stack))
+
+
+def schedules_of(job: Job, space: PlanSpace) -> set[str]:
+    """The schedules of all legal plans with pipelines."""
+    table = enumerate_plans(job, space).table
+    assert table is not None
+    return set(table.schedule[table.pp > 1].tolist())
+
+
+@pytest.mark.parametrize("stack", sorted(software_catalog()))
+def test_a_search_looks_at_the_schedules_that_the_stack_has(stack: str) -> None:
+    job, space = on_stack(stack), PlanSpace(global_batch_size=8)
+    has = set(job.software.schedules)
+    assert has <= set(SCHEDULE_NAMES)
+    looked = schedules_of(job, space)
+    assert looked <= has
+    assert job.software.executor or looked == has  # the executor refuses more
+    told = left_out(job.software, space).get("schedule", "").partition(":")[0]
+    assert {name for name in told.split(", ") if name} == set(SCHEDULE_NAMES) - has
+
+
+@pytest.mark.parametrize("stack", ["megatron-2022", "mpt-fsdp-2023"])
+def test_schedules_that_are_named_are_looked_at_whatever_the_stack_has(stack: str) -> None:
+    job, names = on_stack(stack), ("zb_v", "gpipe")
+    space = PlanSpace(global_batch_size=8, schedule=names)
+    assert schedules_of(job, space) == set(names)
+    result = search(job, replace(space, tp=(1,), pp=(4,), microbatch_size=(1,)), top=1)
+    assert result.plans[0].plan.schedule in names
+    assert stack not in result.left_out["schedule"]
+
+
+def test_a_stack_without_pipelines_and_a_space_of_pipelines() -> None:
+    with pytest.raises(NoFeasiblePlan, match="mpt-fsdp-2023 lacks naive, gpipe, 1f1b, "):
+        search(on_stack("mpt-fsdp-2023"), PlanSpace(global_batch_size=8, pp=(2, 4)))
