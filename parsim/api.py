@@ -77,7 +77,7 @@ def search(
     time_limit: float | None = None,
     progress: Progress | None = None,
 ) -> SearchResult:
-    """Evaluate every legal plan and return the best ones, the fastest first.
+    """Find the best of all legal plans, the fastest first.
 
     Args:
         scenario: what is trained on what, as `load_scenario` returns it; or a job.

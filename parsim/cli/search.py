@@ -1,4 +1,4 @@
-"""`parsim search`: every legal plan of a scenario, ranked."""
+"""`parsim search`: the best of all legal plans of a scenario."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def search(
     contention: BestContended = False,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate every legal plan of a scenario and rank those that fit."""
+    """Find the fastest of all legal plans of a scenario that fit."""
     from parsim import api
     from parsim.planner.contended import contended_order
     from parsim.report.writing import check_other, check_writable, write_text

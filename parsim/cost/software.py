@@ -14,6 +14,7 @@ from typing import Any
 
 from parsim.errors import CatalogError, shown
 from parsim.names import alternatives, matching
+from parsim.plan.rules import SCHEDULE_NAMES
 
 GENERIC = "generic"
 """Name of the software assumed where none is named."""
@@ -60,7 +61,9 @@ class Software:
     (`cost/layer/dispatch.py`). `graphs` are the parts of layers that CUDA graphs launch, as
     Megatron-Core names them, and `cuda_graphs` says that one graph launches a whole iteration.
     `ddp_buckets` is whose rule cuts gradients into buckets, "torch" or "megatron", and
-    `ddp_bucket_parameters` a size that replaces the rule's (`cost/step/buckets.py`).
+    `ddp_bucket_parameters` a size that replaces the rule's (`cost/step/buckets.py`). `schedules`
+    are the pipeline schedules that the stack has, by parsim's names, none where it has no
+    pipelines: a search that names none looks at these.
     """
 
     id: str
@@ -112,6 +115,7 @@ class Software:
     cuda_graphs: bool
     ddp_buckets: str
     ddp_bucket_parameters: float | None
+    schedules: tuple[str, ...]
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -156,6 +160,8 @@ def _build(name: str, description: str, **entry: tuple[Any, str]) -> Software:
     """A stack of (value, reason) by field."""
     values = {key: value for key, (value, _) in entry.items()}
     values["graphs"] = tuple(values["graphs"])
+    schedules = values["schedules"]
+    values["schedules"] = SCHEDULE_NAMES if schedules == "all" else tuple(schedules)
     reasons = {key: reason for key, (_, reason) in entry.items()}
     return Software(id=name, description=description, reasons=reasons, **values)
 

@@ -27,6 +27,9 @@ _V_SHAPED = ("zb_v", "v_half", "v_min")
 SCHEDULE_NAMES = (*_WHOLE, *_SPLIT, *_V_SHAPED)
 """Schedules a plan may name; `parsim.schedule.SCHEDULES` holds their generators."""
 
+WHOLE = frozenset(_WHOLE)
+"""Schedules whose backward is one action."""
+
 V_SHAPED = frozenset(_V_SHAPED)
 """Schedules with two chunks a rank, placed as a V."""
 
@@ -145,10 +148,18 @@ def _context(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     return None
 
 
+def most_stages(model: Model) -> int:
+    """Stages that a pipeline may have at most: one a layer, and one for each end with its own."""
+    return model.num_layers + len(_end_stages(model))
+
+
+def _end_stages(model: Model) -> list[str]:
+    """What a stage without layers holds: the even cut leaves the last one so first."""
+    return [layer.name for layer in (*model.before, *model.behind) if model.behind][:2]
+
+
 def _stages(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    layers = model.num_layers
-    # the even cut leaves the last stage without layers first, then the first one too
-    ends = [layer.name for layer in (*model.before, *model.behind) if model.behind][:2]
+    layers, ends = model.num_layers, _end_stages(model)
     if plan.num_stages > layers + len(ends):
         parts = ", ".join([f"{layers} layers", *ends])
         return (

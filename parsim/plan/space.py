@@ -9,7 +9,7 @@ from parsim.plan.record import Plan, Recompute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSpace:
-    """Values that a search may try; None means every legal value, cp is 1 unless values are given.
+    """Values that a search may try; None means every legal value, of schedules those of the stack.
 
     The data-parallel degree follows from the others and the cluster's size, the number of
     micro-batches from the global batch. `common` gives the fields that are not searched
@@ -22,11 +22,11 @@ class PlanSpace:
     global_batch_size: int
     tp: tuple[int, ...] | None = None
     pp: tuple[int, ...] | None = None
-    cp: tuple[int, ...] = (1,)
+    cp: tuple[int, ...] | None = None
     ep: tuple[int, ...] | None = None
     microbatch_size: tuple[int, ...] | None = None
     v: tuple[int, ...] | None = None
-    schedule: tuple[str, ...] = ("naive", "gpipe", "1f1b", "interleaved_1f1b")
+    schedule: tuple[str, ...] | None = None
     zero_stage: tuple[int, ...] = (0, 1, 2, 3)
     recompute: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
     sequence_parallel: tuple[bool, ...] = (False, True)

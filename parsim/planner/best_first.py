@@ -26,7 +26,9 @@ from parsim.cost.legal import illegal
 from parsim.cost.step.stages import plan_cut
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace, PlanTable
-from parsim.planner.candidates import ROUNDING, Candidate, Candidates
+from parsim.planner.bounds import ROUNDING
+from parsim.planner.candidates import Candidate, Candidates
+from parsim.planner.left_out import left_out
 from parsim.planner.nearest_miss import nearest_miss_message
 from parsim.planner.placements import Speeds
 from parsim.planner.result import Progress, SearchResult, shown
@@ -78,6 +80,7 @@ def search_mixed(
         },
         illegal_reasons=listed.reasons,
         optimality=so_far if ran.stopped else PROVEN,
+        left_out=left_out(job.software, space),
         seconds=time.perf_counter() - begin,
         limits=tuple(work.usable.tolist()),
     )

@@ -14,7 +14,8 @@ from parsim.cost.legal import illegal
 from parsim.cost.step.stages import LayerTable
 from parsim.cost.step.step import step_costs
 from parsim.plan import Plan, PlanSpace, PlanTable
-from parsim.planner.placements import Speeds, lower_bound, orders, placements, shared_bound
+from parsim.planner.bounds import growth, shared_bound
+from parsim.planner.placements import Speeds, lower_bound, orders, placements
 from parsim.planner.result import EvaluatedPlan
 from parsim.schedule import build_schedule
 from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_shares, worst
@@ -22,10 +23,6 @@ from parsim.sim.memory.eager_peaks import peak_memory
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.step.class_costs import groups_in
 from parsim.sim.step.replica_classes import DevicesOfRanks
-
-ROUNDING = 1e-9
-"""Share by which a bound may exceed a step by rounding alone."""
-
 
 _Alike = tuple[str, int, int, int, tuple[int, ...] | None]
 """Schedule, pp, micro-batches, v and cut: plans whose bytes are counted together."""
@@ -66,9 +63,7 @@ class Candidates:
         systems = job.cluster.systems
         self.layers = [LayerTable.of(job.on(system), table) for system in systems]
         self.laid = {order: rank_groups(job.cluster, order) for order in orders(job.cluster)}
-        doublings = max(float(np.log2(job.cluster.num_devices / 8.0)), 0.0)
-        straggler = max(system.straggler for system in systems)
-        self.growth = (1.0 + straggler * doublings) * (1.0 - ROUNDING)
+        self.growth = growth(job.cluster)
         self.usable = np.array([system.device.usable_memory for system in systems])
         self.margin = margin_shares(job, table, space.memory_margin)
 

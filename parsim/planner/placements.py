@@ -20,9 +20,10 @@ from parsim.cluster.groups import order_problem
 from parsim.cluster.hardware import Cluster
 from parsim.cost.step.stages import LayerTable, even_cut, layer_counts, plan_cut
 from parsim.model.model import Model
-from parsim.plan import Plan, PlanTable
+from parsim.plan import Plan
 from parsim.plan.record import RANK_ORDER
-from parsim.plan.rules import V_SHAPED
+from parsim.plan.rules import V_SHAPED, WHOLE
+from parsim.planner.bounds import earliest_ends
 from parsim.sim.step.class_costs import groups_in
 from parsim.sim.step.replica_classes import DevicesOfRanks
 
@@ -225,51 +226,14 @@ def balanced_batches(
 
 
 def lower_bound(plan: Plan, model: Model, speeds: Speeds, devices: DevicesOfRanks) -> float:
-    """Seconds that no step of a plan can be shorter than.
+    """Seconds that no step of a placed plan can be shorter than: `earliest_ends` of its pipeline.
 
-    max over replicas and pipeline ranks r of  m x (work of r) + sum of F + B of stages before r
-
-    the work of r is that of its stages on the kind of node that they lie on. Before r's first
-    forward a micro-batch has passed the stages before it, and behind its last backward it passes
-    them again; where the backward is in two, only the forward's part counts. With less seconds than
-    `Speeds` no action is priced, and what follows the pipeline only adds.
+    With less seconds than `Speeds` no action is priced, and what follows the pipeline only adds.
     """
     rank_of = stage_ranks(plan)
     cut = plan_cut(plan, model.num_layers)
     stages = speeds.by_rank(layer_counts(model, cut), devices, rank_of)
-    work = np.zeros((plan.pp, plan.dp))
-    np.add.at(work, rank_of, stages.sum(axis=2))
-    whole = plan.schedule in ("naive", "gpipe", "1f1b", "interleaved_1f1b") and plan.actions is None
-    ends = stages[: plan.pp].sum(axis=2) if whole else stages[: plan.pp, :, 0]
-    before = np.cumsum(ends, axis=0) - ends
-    return float((work * devices.microbatches + before).max())
-
-
-def shared_bound(
-    tables: Sequence[LayerTable], table: PlanTable, model: Model, devices: Sequence[int]
-) -> Array:
-    """Seconds that no placement of a plan can be shorter than, (B,).
-
-    M x sum over kinds j of layers (L_j u_j) x tp cp / sum over groups k (N_k s_k),  s_k = max_j
-    u_j / l_kj
-
-    M micro-batches in all, L_j layers of l_kj seconds forward and backward on group k's N_k
-    devices, u_j those on group 0. A rank is busy for at least (its layers' u) / s_k of its slowest
-    kind, and is so for no longer than the step; the sum over all ranks of both sides is the bound,
-    whatever the cut and the batches are. Embedding and head are left out.
-    """
-    each = np.array(
-        [
-            [
-                kind.forward.seconds + kind.backward.plus(again).seconds
-                for kind, again in zip(priced.kinds, priced.recomputed, strict=True)
-            ]
-            for priced in tables
-        ]
-    )
-    layers = np.array([model.blocks.count(kind) for kind in model.kinds], dtype=np.float64)
-    work = np.einsum("k,kb->b", layers, each[0])
-    speed = (each[0] / each).max(axis=1)
-    power = np.array(devices, dtype=np.float64) @ speed
-    microbatches = table.num_microbatches * table.dp
-    return np.asarray(microbatches * work * table.tp * table.cp / power)
+    whole = plan.schedule in WHOLE and plan.actions is None
+    forward, backward = stages[..., 0], stages[..., 1]
+    ends = earliest_ends(forward, backward, rank_of, devices.microbatches, whole=whole)
+    return float(ends.clock.max())

@@ -84,15 +84,20 @@ class SearchResult(Result):
     """The best plans first, and what happened to the others.
 
     `illegal_reasons` maps the rule that a plan breaks first, in words, to how many plans break it.
-    `limits` are the usable bytes of each kind of device; in `counts`, plans whose peak is above are
-    `out_of_memory`, and those that do not leave their margin free are `tight`. Where no plan fits,
-    `plans` are tight ones; else `faster_tight` is the fastest tight one, if faster than the first.
+    `counts` are enumerated = illegal + out_of_memory + tight + slower + evaluated, where a search
+    ran to its end: plans whose peak is above usable memory, those that do not leave their margin
+    free, those that a lower bound of their step alone puts behind the best, whether they fit or
+    not, and those that fit and were simulated. Where no plan fits, `plans` are tight ones; else
+    `faster_tight` is the fastest tight one, if faster than the first. `left_out` says what
+    `optimality` does not speak of: by field of a plan, the values that were not looked at. `limits`
+    are the usable bytes of each kind of device.
     """
 
     plans: tuple[Ranked, ...]
     counts: dict[str, int]
     illegal_reasons: dict[str, int]
     optimality: str
+    left_out: dict[str, str]
     seconds: float
     limits: tuple[float, ...] = ()
     faster_tight: Ranked | None = None
@@ -100,10 +105,11 @@ class SearchResult(Result):
     @property
     def headline(self) -> str:
         """The best plan, and of how many it is the best."""
-        best = self.plans[0]
+        best, counts = self.plans[0], self.counts
+        legal = counts["enumerated"] - counts["illegal"]
         return (
             f"{best.plan.label()}: {format_seconds(best.step_time)}, MFU {100 * best.mfu:.1f} %, "
-            f"{format_bytes(best.peak_allocated)}; best of {self.counts['evaluated']:,} plans"
+            f"{format_bytes(best.peak_allocated)}; best of {legal:,} legal plans"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -114,6 +120,7 @@ class SearchResult(Result):
             "counts": dict(self.counts),
             "illegal_reasons": dict(self.illegal_reasons),
             "optimality": self.optimality,
+            "left_out": dict(self.left_out),
             "usable_memory_bytes": list(self.limits),
             "faster_tight_plan": self.faster_tight and self.faster_tight.to_json(),
         }

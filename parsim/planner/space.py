@@ -1,228 +1,208 @@
 """Enumerate a plan space into one table, counting what the rules refuse.
 
 Duplicates are left out by construction: without a pipeline every schedule is the same loop, only
-interleaving has chunks, sequence parallelism needs tensor parallelism, ZeRO needs replicas.
+interleaving has any number of chunks, sequence parallelism needs tensor parallelism, ZeRO needs
+replicas.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from itertools import product
-from math import gcd
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 
+from parsim.arrays import Ints
 from parsim.cost.job import Job
 from parsim.errors import PlanError
 from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
-from parsim.plan.divisors import divisors
 from parsim.plan.executor_rules import unrunnable
-from parsim.plan.rules import V_SHAPED, check_plan, tensor_splits, violation
-from parsim.plan.table import COLUMNS
+from parsim.plan.rules import check_plan, violation
+from parsim.planner.left_out import lacking
+from parsim.planner.shapes import Degrees, all_degrees, chunks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enumeration:
     """The legal plans and how many were looked at.
 
+    `twins` (B,) numbers the table's plans: equal where plans differ in schedule and chunks alone.
     `reasons` maps the first broken rule's message to how many plans it refused.
     """
 
     table: PlanTable | None
+    twins: Ints
     enumerated: int
     illegal: int
     reasons: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    tp: int
-    pp: int
-    cp: int
-    dp: int
-    ep: int
-    microbatch_size: int
-    v: int
-    schedule: str
-
-
 _Option = tuple[int, Recompute, bool]
 """ZeRO stage, recomputation, sequence parallelism."""
+
+_OPTIONS = 32
+"""More than there are options: 4 stages x 3 kinds of recomputation x 2."""
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Legal shapes so far, each with its options, and what was refused."""
+
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
+    schedules: list[str] = field(default_factory=list)
+    options: list[list[_Option]] = field(default_factory=list)
+    enumerated: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
 
 
 def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
     """Every legal plan of a space.
 
-    Legality depends on the shape (degrees, micro-batch, chunks, schedule); each shape is checked
+    Legality depends on the shape (degrees, micro-batch, schedule, chunks); each shape is checked
     once with the same rules as a single plan, and its options (ZeRO, recompute, sequence
     parallelism) are those that make sense for it.
 
     Raises:
         PlanError: the space holds a value that no plan could ever have.
     """
-    rows: list[tuple[int, ...]] = []
-    names: list[str] = []
-    enumerated = 0
-    reasons: Counter[str] = Counter()
-    for shape in dict.fromkeys(_shapes(job, space)):  # a value may be listed twice
-        options = list(dict.fromkeys(_options(space, shape, job.model)))
-        enumerated += len(options)
-        message = violation(_plan(space, shape, job.model), job.model, job.cluster)
-        if message is not None:
-            reasons[message] += len(options)
-            continue
-        for option in options:
-            message = _unrunnable(job, space, shape, option)
-            if message is not None:
-                reasons[message] += 1
-                continue
-            rows.append(_row(space, shape, option))
-            names.append(shape.schedule)
+    rows = _Rows()
+    for degrees in dict.fromkeys(all_degrees(job, space)):  # a value may be listed twice
+        _add(rows, job, space, degrees)
+    table, twins = _table(space, rows) if rows.shapes else (None, np.zeros(0, dtype=np.int64))
     return Enumeration(
-        table=_table(space, rows, names) if rows else None,
-        enumerated=enumerated,
-        illegal=reasons.total(),
-        reasons=dict(reasons),
+        table=table,
+        twins=twins,
+        enumerated=rows.enumerated,
+        illegal=rows.reasons.total(),
+        reasons=dict(rows.reasons),
     )
 
 
-def _unrunnable(job: Job, space: PlanSpace, shape: _Shape, option: _Option) -> str | None:
-    """Why parsim's executor, where the software is that, does not run an option of a shape."""
-    if not job.software.executor:
-        return None
-    stage, recompute, sequence = option
-    replicate, shard = _replicas(shape, stage)
-    plan = replace(
-        _plan(space, shape, job.model),
-        zero_stage=stage,
-        recompute=recompute,
-        sequence_parallel=sequence,
-        dp_replicate=replicate,
-        dp_shard=shard,
-    )
-    return unrunnable(plan, job.model)
+def _add(rows: _Rows, job: Job, space: PlanSpace, degrees: Degrees) -> None:
+    """Add all plans of some degrees: every schedule and number of chunks, with every option."""
+    options = list(dict.fromkeys(_options(space, degrees, job.model)))
+    kinds = list(dict.fromkeys(chunks(job, space, degrees.pp)))
+    rows.enumerated += len(options) * len(kinds)
+    # what is wrong with a pipeline of one chunk is wrong with all
+    message = None
+    if space.common.actions is None:
+        message = violation(_plan(space, degrees, job.model, "1f1b", 1), job.model, job.cluster)
+    if message is not None:
+        rows.reasons[message] += len(options) * len(kinds)
+        return
+    for schedule, v in kinds:
+        plan = _plan(space, degrees, job.model, schedule, v)
+        message = violation(plan, job.model, job.cluster)
+        if message is not None:
+            rows.reasons[message] += len(options)
+            continue
+        legal = options
+        if job.software.executor:
+            legal = _runnable(rows, job, plan, degrees, options)
+        if legal:
+            rows.shapes.append(_shape_row(plan, degrees))
+            rows.schedules.append(schedule)
+            rows.options.append(legal)
 
 
-def _replicas(shape: _Shape, zero_stage: int) -> tuple[int, int]:
+def _runnable(
+    rows: _Rows, job: Job, plan: Plan, degrees: Degrees, options: list[_Option]
+) -> list[_Option]:
+    """The options of a shape that parsim's executor runs; the others are refused."""
+    legal = []
+    for option in options:
+        stage, recompute, sequence = option
+        replicate, shard = _replicas(degrees, stage)
+        tried = replace(
+            plan,
+            zero_stage=stage,
+            recompute=recompute,
+            sequence_parallel=sequence,
+            dp_replicate=replicate,
+            dp_shard=shard,
+        )
+        message = unrunnable(tried, job.model)
+        if message is None:
+            legal.append(option)
+        else:
+            rows.reasons[message] += 1
+    return legal
+
+
+def _replicas(degrees: Degrees, zero_stage: int) -> tuple[int, int]:
     """Replicas that hold all parameters, and those that share them: all of one or of the other."""
-    return (1, shape.dp) if zero_stage else (shape.dp, 1)
+    return (1, degrees.dp) if zero_stage else (degrees.dp, 1)
 
 
-def _shapes(job: Job, space: PlanSpace) -> Iterator[_Shape]:
-    world, layers = job.cluster.num_devices, job.model.num_layers
-    heads = max(tensor_splits(job.model).values(), default=world)
-    fixed = own = None
-    if space.common.actions is not None:  # a schedule of the user's own has its sizes
-        fixed, own = (space.common.pp,), space.common.num_microbatches
-    for tp, cp in product(space.tp or divisors(world, heads), space.cp):
-        for pp in fixed or space.pp or divisors(world, layers):
-            if world % (tp * pp * cp):
-                continue
-            dp = world // (tp * pp * cp)
-            if space.global_batch_size % dp:
-                continue
-            count = space.global_batch_size // dp
-            for size in space.microbatch_size or divisors(count):
-                if count % size or own not in (None, count // size):
-                    continue
-                for schedule, v in _chunks(space, pp, layers):
-                    for ep in _expert_degrees(job, space, dp * cp * tp):
-                        yield _Shape(tp, pp, cp, dp, ep, size, v, schedule)
-
-
-def _expert_degrees(job: Job, space: PlanSpace, ranks: int) -> Iterable[int]:
-    """Degrees of expert parallelism on a stage's ranks: all that are legal, or those asked for."""
-    experts = job.model.experts
-    if space.ep is not None or experts is None:
-        return space.ep or (1,)
-    return divisors(gcd(experts.count, ranks))
-
-
-def _chunks(space: PlanSpace, pp: int, layers: int) -> Iterator[tuple[str, int]]:
-    """Schedules and their chunk counts for a pipeline of pp ranks."""
-    if space.common.actions is not None:
-        yield (space.common.schedule, space.common.v)
-        return
-    if pp == 1:
-        yield ("1f1b", 1)
-        return
-    for schedule in space.schedule:
-        if schedule in V_SHAPED:
-            if space.v is None or 2 in space.v:
-                yield (schedule, 2)
-            continue
-        if schedule != "interleaved_1f1b":
-            if space.v is None or 1 in space.v:
-                yield (schedule, 1)
-            continue
-        for v in space.v or chunk_counts(layers, pp):
-            if v > 1:
-                yield (schedule, v)
-
-
-def chunk_counts(layers: int, pp: int) -> list[int]:
-    """Chunks per rank worth trying: of equal size where the layers divide, else nearly equal.
-
-    126 layers on 16 ranks: v = 4 has chunks of 2 layers but for the first and last stage, v = 2
-    of 4 or 3 layers, v = 7 of 1 or 2.
-    """
-    if layers % pp == 0:
-        return divisors(layers // pp)
-    most = layers // pp
-    return sorted({min(-(-layers // (pp * size)), most) for size in range(1, most + 1)})
-
-
-def _options(space: PlanSpace, shape: _Shape, model: Model) -> Iterator[_Option]:
-    whole = model.tokens % (shape.cp * shape.tp) == 0
-    routed = model.experts is not None and shape.tp > 1  # each rank routes its own tokens
+def _options(space: PlanSpace, degrees: Degrees, model: Model) -> Iterator[_Option]:
+    whole = model.tokens % (degrees.cp * degrees.tp) == 0
+    routed = model.experts is not None and degrees.tp > 1  # each rank routes its own tokens
     for stage in space.zero_stage:
-        if stage and shape.dp * shape.cp == 1:
+        if stage and degrees.dp * degrees.cp == 1:
             continue
         for recompute in space.recompute:
             for sequence in space.sequence_parallel:
-                if (sequence and (shape.tp == 1 or not whole)) or (routed and not sequence):
+                if (sequence and (degrees.tp == 1 or not whole)) or (routed and not sequence):
                     continue
                 yield (stage, recompute, sequence)
 
 
-def _plan(space: PlanSpace, shape: _Shape, model: Model) -> Plan:
-    microbatches = space.global_batch_size // (shape.dp * shape.microbatch_size)
+def _plan(space: PlanSpace, degrees: Degrees, model: Model, schedule: str, v: int) -> Plan:
     return replace(
         space.common,
-        tp=shape.tp,
-        pp=shape.pp,
-        dp_replicate=shape.dp,
+        tp=degrees.tp,
+        pp=degrees.pp,
+        dp_replicate=degrees.dp,
         dp_shard=1,
-        cp=shape.cp,
-        ep=shape.ep,
+        cp=degrees.cp,
+        ep=degrees.ep,
         zero_stage=0,
-        microbatch_size=shape.microbatch_size,
-        num_microbatches=microbatches,
-        schedule=shape.schedule,
-        v=shape.v,
-        sequence_parallel=model.experts is not None and shape.tp > 1,
+        microbatch_size=degrees.microbatch_size,
+        num_microbatches=space.global_batch_size // (degrees.dp * degrees.microbatch_size),
+        schedule=schedule,
+        v=v,
+        sequence_parallel=model.experts is not None and degrees.tp > 1,
         stage_layers=None,
     )
 
 
-def _row(space: PlanSpace, shape: _Shape, option: _Option) -> tuple[int, ...]:
-    """Values of a plan in the order of `COLUMNS`."""
-    stage, recompute, sequence = option
-    microbatches = space.global_batch_size // (shape.dp * shape.microbatch_size)
-    degrees = (shape.tp, shape.pp, *_replicas(shape, stage), shape.cp, shape.ep, space.common.etp)
-    pipeline = (shape.microbatch_size, microbatches, shape.v)
-    return (*degrees, *pipeline, stage, int(sequence), int(recompute))
+def _shape_row(plan: Plan, degrees: Degrees) -> tuple[int, ...]:
+    """What `_table` needs of a shape."""
+    sizes = (plan.microbatch_size, plan.num_microbatches, plan.v)
+    return (degrees.tp, degrees.pp, degrees.cp, degrees.dp, degrees.ep, *sizes)
 
 
-def _table(space: PlanSpace, rows: list[tuple[int, ...]], names: list[str]) -> PlanTable:
-    columns: dict[str, Any] = dict(zip(COLUMNS, np.array(rows, dtype=np.int64).T, strict=True))
-    columns["sequence_parallel"] = columns["sequence_parallel"] > 0
-    common = replace(space.common, stage_layers=None)
-    return PlanTable(**columns, schedule=np.array(names), common=common)
+def _table(space: PlanSpace, rows: _Rows) -> tuple[PlanTable, Ints]:
+    """All shapes with all their options as columns, and the numbers of twins."""
+    each = [len(options) for options in rows.options]
+    shapes = np.repeat(np.array(rows.shapes, dtype=np.int64), each, axis=0)
+    tp, pp, cp, dp, ep, size, count, v = shapes.T
+    flat = chain.from_iterable(chain.from_iterable(rows.options))
+    stage, recompute, sequence = np.fromiter(flat, dtype=np.int64).reshape(-1, 3).T
+    table = PlanTable(
+        tp=tp,
+        pp=pp,
+        dp_replicate=np.where(stage > 0, 1, dp),
+        dp_shard=np.where(stage > 0, dp, 1),
+        cp=cp,
+        ep=ep,
+        etp=np.full_like(tp, space.common.etp),
+        microbatch_size=size,
+        num_microbatches=count,
+        v=v,
+        zero_stage=stage,
+        sequence_parallel=sequence > 0,
+        recompute=recompute,
+        schedule=np.repeat(np.array(rows.schedules), each),
+        common=replace(space.common, stage_layers=None),
+    )
+    degrees: dict[tuple[int, ...], int] = {}
+    numbers = [degrees.setdefault(shape[:6], len(degrees)) for shape in rows.shapes]
+    option = (stage * len(Recompute) + recompute) * 2 + sequence
+    return table, np.repeat(np.array(numbers), each) * _OPTIONS + option
 
 
 def check_space(job: Job, space: PlanSpace) -> None:
@@ -257,12 +237,19 @@ def check_space(job: Job, space: PlanSpace) -> None:
     check_plan(probe, job.model, job.cluster)
 
 
-def nothing_legal(listed: Enumeration) -> str:
+def nothing_legal(job: Job, space: PlanSpace, listed: Enumeration) -> str:
     """Why a space holds no plan at all."""
-    if not listed.reasons:
+    if not listed.reasons and next(all_degrees(job, space), None) is None:
         return (
             "no plan is legal: no tp x pp x dp of the space multiplies to the number of devices "
             "and divides the global batch; widen tp, pp or microbatch_size"
+        )
+    if not listed.reasons:
+        names = lacking(job.software, space)
+        hint = f"; {job.software.id} lacks {names}: search.schedule names them if wanted"
+        return (
+            "no plan is legal: with the degrees of the space none of its schedules with its v, "
+            f"ZeRO stages or sequence parallelism is possible{hint if names else ''}"
         )
     first = max(listed.reasons, key=listed.reasons.__getitem__)
     return f"no plan is legal: {listed.illegal} of {listed.enumerated} refused; most often: {first}"

@@ -289,7 +289,7 @@ class PlanBlock(SharedBlock):
 
 
 class SearchBlock(Block):
-    """The values a search may try; an absent key means every legal one (of cp: only 1)."""
+    """The values a search may try; an absent key means every legal one, the stack's schedules."""
 
     tp: Several[Count] = UNSET
     pp: Several[Count] = UNSET

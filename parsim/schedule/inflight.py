@@ -13,6 +13,9 @@ from parsim.arrays import Ints
 from parsim.schedule.actions import Kind
 from parsim.schedule.schedule import Schedule
 
+WARM = frozenset({"1f1b", "zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto"})
+"""Schedules of one chunk a rank, in which rank r runs pp - r forwards before its first gradient."""
+
 Counts = tuple[int, ...]
 """Micro-batches in flight, one number per chunk of a rank, chunks by ascending stage."""
 
@@ -53,6 +56,29 @@ def split_counts(schedule: Schedule) -> tuple[tuple[Counts, ...], ...]:
             seen.add(tuple(counts))
         peaks.append(_maximal(np.array(sorted(seen), dtype=np.int64)))
     return tuple(peaks)
+
+
+def least_in_flight(name: str, pp: int, v: int, num_microbatches: Ints) -> Ints:
+    """Micro-batches in flight on each stage at some moment before a gradient, (S, B), in no time.
+
+    Of B numbers of micro-batches, without the schedule's actions: after the warm-up, before the
+    first B or I. Exactly that moment of naive, gpipe, 1f1b and interleaved_1f1b; never more than it
+    of the others, whose ranks warm up with as many forwards as 1F1B's or more. Any schedule has the
+    same micro-batch in flight on all chunks of a rank when the last of them has run its forward.
+    """
+    m = np.asarray(num_microbatches)[None, :]
+    stage = np.arange(pp * v)[:, None]
+    rank, chunk = stage % pp, stage // pp
+    if name == "gpipe":
+        return np.broadcast_to(m, (pp, m.shape[1]))
+    if name == "interleaved_1f1b":
+        forwards = np.minimum((v - 1) * pp + 2 * (pp - 1 - rank) + 1, m * v)
+        rounds, rest = np.divmod(forwards, pp * v)
+        flying = rounds * pp + np.clip(rest - chunk * pp, 0, pp)
+        return np.asarray(flying)
+    if v == 1 and name in WARM:
+        return np.minimum(m, pp - rank)
+    return np.ones((pp * v, m.shape[1]), dtype=np.int64)
 
 
 def completed_stages(schedule: Schedule) -> list[list[int]]:

@@ -34,7 +34,7 @@ def search_block() -> str:
     lines = [
         f"`parsim search {MAIN_SCENARIO}` looks at {counts['enumerated']:,} plans "
         f"({counts['illegal']:,} illegal, {counts['out_of_memory']:,} do not fit, "
-        f"{counts['tight']:,} tight) and ranks:",
+        f"{counts['tight']:,} tight, {counts['slower']:,} slower by a lower bound) and ranks:",
         "",
         "| plan | step time | MFU | bubble | peak memory |",
         "|---|--:|--:|--:|--:|",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from parsim.planner.left_out import ALL_BUT
 from parsim.planner.result import SearchResult
 from parsim.report.text.tables import between, table
 from parsim.sim.confidence.memory_fit import RISK, Fit
@@ -29,7 +30,16 @@ def search_view(result: SearchResult, *, evidence: str = "") -> RenderableType:
         Text(""),
         *(Text(line) for line in _lines(result, ties, evidence)),
         Text(result.optimality, style="dim"),
+        *([Text(_left_out(result.left_out), style="dim")] if result.left_out else []),
     )
+
+
+def _left_out(left_out: Mapping[str, str]) -> str:
+    """One line: what all plans share, and what else was not looked at."""
+    alike = [name for name, what in left_out.items() if what.startswith(ALL_BUT)]
+    others = [f"{name} ({what})" for name, what in left_out.items() if name not in alike]
+    shared = [f"{name}={left_out[name].removeprefix(ALL_BUT)}" for name in alike]
+    return f"not looked at: {', '.join(others)}; all plans have {' '.join(shared)}"
 
 
 def _plans(result: SearchResult, ties: int) -> Table:
@@ -54,10 +64,11 @@ def _lines(result: SearchResult, ties: int, evidence: str) -> Iterator[str]:
     counts = result.counts
     usable = " or ".join(dict.fromkeys(format_bytes(limit) for limit in result.limits))
     placed = f"{counts['placed']:,} placements, of these " if "placed" in counts else ""
+    slower = f"{counts['slower']:,} slower by a lower bound, " if "slower" in counts else ""
     yield (
         f"{counts['enumerated']:,} plans: {counts['illegal']:,} illegal, {placed}"
         f"{counts['out_of_memory']:,} do not fit (more than {usable}), {counts['tight']:,} tight, "
-        f"{counts['evaluated']:,} ranked"
+        f"{slower}{counts['evaluated']:,} ranked"
     )
     yield from _tight(result)
     yield from _refusals(result)

@@ -17,7 +17,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index
 from parsim.cost.job import Job
-from parsim.cost.step.stages import LayerTable, layer_counts, per_rank
+from parsim.cost.step.stages import LayerTable, layer_counts
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
@@ -76,15 +76,26 @@ class MemoryUse:
 
 
 def memory_use(
-    job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts, schedule: Schedule
+    job: Job,
+    table: PlanTable,
+    layers: LayerTable,
+    costs: StepCosts,
+    schedule: Schedule,
+    least: Array | None = None,
 ) -> MemoryUse:
-    """Bytes of every category on every pipeline rank."""
+    """Bytes of every category on every pipeline rank.
+
+    `least` (S, B) are micro-batches that are in flight on each stage at some moment: instead of the
+    schedule's own peak, which needs its actions, for a lower bound that needs where stages lie.
+    """
     by_rank = on_ranks(costs.parameters, schedule)
     routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
     parameters, gradients, optimizer = static_bytes(job, table, by_rank, routed)
     counts = layer_counts(job.model, stage_cut(job, table))
     kept, with_blocks = stage_kept(layers, counts), ranks_with_blocks(counts, schedule)
-    in_flight, whole = _in_flight(job, table, layers, kept, schedule)
+    in_flight, whole = least, least
+    if in_flight is None or whole is None:
+        in_flight, whole = _in_flight(job, table, layers, kept, schedule)
     ends_kept = kept[0], whole[-1]
     logits, temporary = buffer_bytes(job, table, layers, schedule, ends_kept, with_blocks)
     ends = (schedule.stage_rank[0], schedule.stage_rank[-1])
@@ -99,24 +110,6 @@ def memory_use(
         gathered=gathered_bytes(job, table, ends, with_blocks),
         in_flight=in_flight,
     )
-
-
-def least_memory(job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts) -> Array:
-    """A lower bound of the peak that needs no schedule, (p, B).
-
-    Static bytes, a layer's backward and one micro-batch in flight on each chunk's stage alone.
-    For stages where named schedules put them: stage s on rank s % pp. A rank with a stage that
-    has an embedding or a head alone may have no layer's backward.
-    """
-    pp = int(table.pp[0])
-    routed = None if costs.experts is None else per_rank(costs.experts, pp)
-    static = sum(static_bytes(job, table, per_rank(costs.parameters, pp), routed))
-    counts = layer_counts(job.model, stage_cut(job, table))
-    kept = stage_kept(layers, counts)
-    single = kept.reshape(kept.shape[0] // pp, pp, -1).max(axis=0)
-    full = (counts.sum(axis=1) > 0).reshape(-1, pp).all(axis=0)
-    moment = full[:, None] * layer_moment(job, table, layers)
-    return np.asarray(static + single + lasting_bytes(job, table, full) + moment)
 
 
 def ranks_with_blocks(counts: Array, schedule: Schedule) -> Flags:

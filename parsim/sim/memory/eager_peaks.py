@@ -33,7 +33,6 @@ from parsim.cost.step.stages import (
     LayerTable,
     largest_layer_parameters,
     layer_counts,
-    per_rank,
     sent_bytes,
 )
 from parsim.cost.step.step import StepCosts, stage_cut
@@ -44,7 +43,6 @@ from parsim.schedule import Kind, Schedule
 from parsim.sim.memory.buffers import embedding_moment, logit_values
 from parsim.sim.memory.categories import (
     MemoryUse,
-    least_memory,
     memory_use,
     stage_kept,
     static_bytes,
@@ -262,10 +260,10 @@ def peak_memory(
     if not job.software.eager:
         return memory_use(job, table, layers, costs, schedule)
     by_rank = on_ranks(costs.parameters, schedule)
-    counts = layer_counts(job.model, stage_cut(job, table))
+    counts, sent = _layers_and_sent(job, table)
     stages = StageBytes(
         kept=stage_kept(layers, counts) + composed_bytes(job, table, counts),
-        sent=sent_bytes(job.model, table, stage_cut(job, table)),
+        sent=sent,
         with_blocks=counts.sum(axis=1) > 0,
     )
     buffers = Buffers.of(job, table, layers)
@@ -284,13 +282,37 @@ def peak_memory(
     )
 
 
-def least_peak(job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts) -> Array:
-    """A lower bound of the peak that needs no schedule, (p, B)."""
+def _layers_and_sent(job: Job, table: PlanTable) -> tuple[Array, Array]:
+    """Layers of each kind on each stage, (S, K), and bytes that it sends on, (S, B)."""
+    cut = stage_cut(job, table)
+    return layer_counts(job.model, cut), sent_bytes(job.model, table, cut)
+
+
+def least_peak(
+    job: Job,
+    table: PlanTable,
+    layers: LayerTable,
+    costs: StepCosts,
+    schedule: Schedule,
+    in_flight: Array,
+) -> Array:
+    """A lower bound of the peak that needs no actions, (p, B).
+
+    `schedule` says where stages lie, with any number of micro-batches; `in_flight` (S, B) are those
+    that are in flight on each stage at a moment before the first gradient is complete.
+    """
     if not job.software.eager:
-        return least_memory(job, table, layers, costs)
-    pp = int(table.pp[0])
-    routed = None if costs.experts is None else per_rank(costs.experts, pp)
-    return np.asarray(sum(static_bytes(job, table, per_rank(costs.parameters, pp), routed)))
+        return memory_use(job, table, layers, costs, schedule, in_flight).peak
+    routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
+    by_rank = on_ranks(costs.parameters, schedule)
+    parameters, gradients, optimizer = static_bytes(job, table, by_rank, routed)
+    counts, sent = _layers_and_sent(job, table)
+    kept = stage_kept(layers, counts) + composed_bytes(job, table, counts)
+    kept = kept - received_bytes(schedule, sent, range(len(kept)))
+    activations = on_ranks(in_flight * kept, schedule)
+    before = np.where(in_buckets(job, table), gradients, 0.0) + activations
+    highest = np.maximum(before, gradients)
+    return np.asarray(parameters + optimizer + highest + job.software.workspace)
 
 
 def _highest(

@@ -128,7 +128,8 @@ def test_a_space_has_every_tensor_degree_and_micro_batch(tmp_path: Path) -> None
     plans = [target.plan for target in setting(CPU, [tmp_path / "space.yaml"]).targets]
     assert {plan.tp for plan in plans} == {1, 2}
     assert {plan.microbatch_size for plan in plans} == {1, 2, 4}
-    assert len(plans) == len({(x.tp, x.microbatch_size, x.sequence_parallel) for x in plans})
+    keys = {(x.tp, x.cp, x.microbatch_size, x.sequence_parallel) for x in plans}
+    assert len(plans) == len(keys)
 
 
 def test_the_blocks_of_a_ring_are_timed_in_their_own_shape() -> None:

@@ -106,7 +106,7 @@ def test_a_timeline_of_what_does_not_fit_is_drawn_with_a_note(cli: Cli, tmp_path
 
 
 def test_a_search_where_nothing_fits(cli: Cli, tmp_path: Path) -> None:
-    pairs = ["search.tp=1", "search.pp=1", "search.zero_stage=0"]
+    pairs = ["search.tp=1", "search.pp=1", "search.cp=1", "search.zero_stage=0"]
     done = cli("search", LLAMA, "--save", tmp_path / "x.yaml", *settings(*pairs))
     told = re.fullmatch(
         r"error: nothing fits: the nearest plan, tp1 pp1 dp8 mb1 m2 no-pipeline recompute-full, "
@@ -144,13 +144,7 @@ def test_a_search_whose_degrees_do_not_fill_the_cluster(cli: Cli) -> None:
     )
 
 
-def test_a_search_that_had_no_time_to_find_one_that_fits(cli: Cli) -> None:
-    pairs = settings("search.tp=1", "search.pp=1", "search.recompute=none")
-    assert cli("search", LLAMA, *pairs).code == 0
-    done = cli("search", LLAMA, "--time-limit", 0, *pairs)
-    assert done == (
-        3,
-        "",
-        "error: stopped by time limit after 50 % of the legal plans, and none of those fits "
-        "the devices; give it more time, or a smaller space\n",
-    )
+def test_a_search_without_time_still_gives_a_plan(cli: Cli) -> None:
+    done = cli("search", LLAMA, "--time-limit", 0, "--top", 1000, *settings("search.tp=1"))
+    assert done.code == 0
+    assert re.search(r"stopped by time limit after \d+ % of the legal plans: best so", done.out)

@@ -13,6 +13,7 @@ from parsim.cost.software import software
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace
+from parsim.plan.rules import SCHEDULE_NAMES
 
 
 def with_memory(job: Job, memory: float) -> Job:
@@ -46,5 +47,6 @@ def job() -> Job:
 
 @pytest.fixture(scope="session")
 def space() -> PlanSpace:
-    """Everything, for 8 sequences a step."""
-    return PlanSpace(global_batch_size=8, common=Plan(precision="fp16", scatter_p2p=True))
+    """Everything, for 8 sequences a step; schedules that the stack lacks too."""
+    common = Plan(precision="fp16", scatter_p2p=True)
+    return PlanSpace(global_batch_size=8, schedule=SCHEDULE_NAMES, common=common)

@@ -18,7 +18,8 @@ from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.rules import violation
 from parsim.planner import search
-from parsim.planner.placements import Speeds, lower_bound, orders, placements, shared_bound
+from parsim.planner.bounds import shared_bound
+from parsim.planner.placements import Speeds, lower_bound, orders, placements
 from parsim.planner.space import enumerate_plans
 from parsim.sim import simulate
 from parsim.sim.confidence.memory_fit import Fit
@@ -38,6 +39,7 @@ SPACE = PlanSpace(
     global_batch_size=16,
     tp=(1, 2),
     pp=(1, 2, 4),
+    cp=(1,),
     microbatch_size=(1, 2),
     v=(1, 2),
     schedule=("gpipe", "1f1b", "interleaved_1f1b"),

@@ -14,9 +14,10 @@ from parsim.cost.job import Job
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.planner import Ranked, SearchResult, search
+from parsim.planner.exact import ExactPlans, exact
 from parsim.planner.search import Progress
 from parsim.planner.space import enumerate_plans
-from parsim.schedule import Schedule, build_schedule
+from parsim.schedule import build_schedule
 from parsim.sim import simulate
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.prediction import Prediction
@@ -24,6 +25,20 @@ from parsim.sim.recurrence.evaluate import evaluate_step
 from parsim.sim.step.compiled_schedule import compile_repeated, compile_schedule
 from parsim.sim.step.priced_step import price_step
 from tests.parsim.planner.conftest import with_memory
+
+
+@pytest.fixture(scope="module")
+def space(space: PlanSpace) -> PlanSpace:
+    """A part of it of which every plan can be simulated within seconds."""
+    return replace(
+        space,
+        schedule=("naive", "gpipe", "1f1b", "interleaved_1f1b", "zb_h2", "zb_auto", "zb_v"),
+        tp=(1, 2),
+        microbatch_size=(1, 2, 4),
+        recompute=(Recompute.NONE, Recompute.FULL),
+        zero_stage=(0, 1),
+        sequence_parallel=(False,),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +104,55 @@ def test_the_best_is_the_best_of_all(
 def test_counts_add_up(everything: SearchResult, predicted: dict[Plan, Prediction]) -> None:
     counts = everything.counts
     assert counts["evaluated"] == len(predicted)
-    assert counts["out_of_memory"] == counts["tight"] == 0
+    assert counts["out_of_memory"] == counts["tight"] == counts["slower"] == 0
     assert counts["enumerated"] == counts["illegal"] + len(predicted)
     assert sum(everything.illegal_reasons.values()) == counts["illegal"] > 0
-    assert everything.optimality.startswith("exhaustive: every legal plan")
+    assert everything.optimality.startswith("proven: every legal plan")
+
+
+def brute_force(
+    predicted: dict[Plan, Prediction], memory: float, top: int
+) -> tuple[Fit, list[float], float | None]:
+    """The word of the best plans, their seconds, and those of a tight plan that is faster."""
+    fitting = sorted(one.step_time for one in predicted.values() if room(one) <= memory)
+    tight = sorted(one.step_time for one in predicted.values() if peak(one) <= memory < room(one))
+    if not fitting:
+        return Fit.TIGHT, tight[:top], None
+    return Fit.FITS, fitting[:top], tight[0] if tight and tight[0] < fitting[0] else None
+
+
+@pytest.mark.parametrize("top", [1, 7])
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.1, 0.3, 0.5, 0.9])
+def test_a_search_that_is_pruned_against_every_plan_simulated(
+    job: Job, space: PlanSpace, predicted: dict[Plan, Prediction], top: int, share: float
+) -> None:
+    """On devices that more and more of the plans fit; on the smallest two none does."""
+    needed = sorted([*map(peak, predicted.values()), *map(room, predicted.values())])
+    memory = needed[int(share * len(needed))] * (1.0 + 1e-6)
+    result = search(with_memory(job, memory), space, top=top)
+    word, fastest, tight = brute_force(predicted, memory, top)
+    assert (word is Fit.TIGHT) == (share <= 0.02)
+    assert {entry.fit for entry in result.plans} == {word}
+    assert [entry.step_time for entry in result.plans] == pytest.approx(fastest, rel=1e-12)
+    assert (result.faster_tight is None) == (tight is None)
+    if result.faster_tight is not None:
+        assert result.faster_tight.fit is Fit.TIGHT
+        assert result.faster_tight.step_time == pytest.approx(tight, rel=1e-12)
+    kinds = ("out_of_memory", "tight", "slower", "evaluated")
+    assert sum(result.counts[kind] for kind in kinds) == len(predicted)
+    fits = sum(room(one) <= memory for one in predicted.values())
+    holds = sum(peak(one) <= memory for one in predicted.values())
+    assert result.counts["evaluated"] <= fits
+    assert result.counts["tight"] <= holds - fits
+    assert result.counts["out_of_memory"] <= len(predicted) - holds
+
+
+def test_most_plans_are_slower_by_their_bounds(
+    job: Job, space: PlanSpace, predicted: dict[Plan, Prediction]
+) -> None:
+    counts = search(with_memory(job, middle(predicted)), space, top=1).counts
+    assert counts["slower"] > counts["evaluated"] + counts["tight"]
+    assert counts["evaluated"] >= 1
 
 
 def test_top_is_the_head_of_the_list(job: Job, space: PlanSpace, everything: SearchResult) -> None:
@@ -108,7 +168,7 @@ def test_rows_for_a_data_frame(everything: SearchResult) -> None:
 def test_progress_counts_every_plan(job: Job, space: PlanSpace) -> None:
     calls: list[tuple[int, int]] = []
     result = search(job, space, progress=lambda done, total: calls.append((done, total)))
-    legal = result.counts["evaluated"]
+    legal = result.counts["enumerated"] - result.counts["illegal"]
     assert calls[-1] == (legal, legal)
     assert [done for done, _ in calls] == sorted({done for done, _ in calls})
 
@@ -125,9 +185,13 @@ def test_only_plans_that_fit_are_ranked_and_the_others_are_counted(
     tight = {plan for plan, one in predicted.items() if peak(one) <= limit < room(one)}
     assert {entry.plan for entry in result.plans} == fitting
     assert {entry.fit for entry in result.plans} == {Fit.FITS}
-    assert result.counts["evaluated"] == len(fitting) > 0
-    assert result.counts["tight"] == len(tight) > 0
-    assert result.counts["out_of_memory"] == len(predicted) - len(fitting) - len(tight) > 0
+    counts = result.counts
+    assert counts["evaluated"] == len(fitting) > 0
+    assert 0 < counts["tight"] <= len(tight)
+    assert 0 < counts["out_of_memory"] <= len(predicted) - len(fitting) - len(tight)
+    # what cannot fit and is slower than the best is not looked at further
+    not_fitting = counts["tight"] + counts["out_of_memory"] + counts["slower"]
+    assert not_fitting == len(predicted) - len(fitting)
     assert all(agree(entry, predicted[entry.plan]) for entry in result.plans)
 
 
@@ -226,19 +290,19 @@ def test_an_interruption_inside_a_shape_leaves_its_plans_out(
 ) -> None:
     seen: list[int] = []
 
-    def slow(name: str, **shape: Any) -> Schedule:
+    def slow(*arguments: Any) -> ExactPlans:
         if len(seen) == 2:
             raise KeyboardInterrupt
-        return build_schedule(name, **shape)
+        return exact(*arguments)
 
-    monkeypatch.setattr(sys.modules["parsim.planner.search"], "build_schedule", slow)
-    result = search(job, space, progress=lambda done, _: seen.append(done))
+    monkeypatch.setattr(sys.modules["parsim.planner.best_shapes"], "exact", slow)
+    result = search(job, space, top=10**6, progress=lambda done, _: seen.append(done))
     assert result.counts["evaluated"] == seen[-1]
     assert result.counts["out_of_memory"] == 0
 
 
 def test_a_time_limit_has_the_best_so_far(job: Job, space: PlanSpace) -> None:
-    result = search(job, space, time_limit=0.0)
+    result = search(job, space, top=10**6, time_limit=0.0)
     assert re.fullmatch(
         r"stopped by time limit after \d+ % of the legal plans: best so far", result.optimality
     )
@@ -251,9 +315,13 @@ def test_a_time_limit_that_is_not_reached_proves_the_same(job: Job, space: PlanS
 
 
 def test_a_search_stopped_before_anything_fits_does_not_say_that_nothing_does(
-    job: Job, space: PlanSpace, predicted: dict[Plan, Prediction]
+    job: Job,
+    space: PlanSpace,
+    predicted: dict[Plan, Prediction],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     least = min(map(peak, predicted.values()))
+    monkeypatch.setattr(sys.modules["parsim.planner.best_shapes"], "PORTION", 16)
     with pytest.raises(NoFeasiblePlan) as caught:
         search(with_memory(job, 0.9 * least), space, time_limit=0.0)
     assert re.fullmatch(

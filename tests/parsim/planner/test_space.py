@@ -17,6 +17,7 @@ from parsim.plan.rules import violation
 from parsim.planner.space import Enumeration, check_space, enumerate_plans
 
 LAYERS, HEADS, WORLD, BATCH = 6, 4, 4, 8
+STAGES = LAYERS + 2  # embedding and head may be alone
 
 
 def listed(found: Enumeration) -> list[Plan]:
@@ -27,19 +28,20 @@ def listed(found: Enumeration) -> list[Plan]:
 
 def every_plan(common: Plan) -> Iterator[Plan]:
     """Each different and legal plan of the tiny job once, without the rules of parsim."""
-    degrees = product(*[range(1, WORLD + 1)] * 3, range(1, BATCH + 1), range(1, LAYERS + 1))
-    for tp, pp, dp, size, v in degrees:
-        if tp * pp * dp != WORLD or HEADS % tp or pp * v > LAYERS or BATCH % (dp * size):
+    degrees = product(*[range(1, WORLD + 1)] * 4, range(1, BATCH + 1), range(1, STAGES + 1))
+    for tp, pp, cp, dp, size, v in degrees:
+        if tp * pp * cp * dp != WORLD or HEADS % tp or pp * v > STAGES or BATCH % (dp * size):
             continue
         microbatches = BATCH // (dp * size)
         for schedule in pipelines(pp, v, microbatches):
             for zero, recompute, sequence in product(range(4), Recompute, (False, True)):
-                if (zero and dp == 1) or (sequence and tp == 1):
+                if (zero and dp * cp == 1) or (sequence and tp == 1):
                     continue
                 yield replace(
                     common,
                     tp=tp,
                     pp=pp,
+                    cp=cp,
                     dp_replicate=1 if zero else dp,
                     dp_shard=dp if zero else 1,
                     microbatch_size=size,
@@ -53,12 +55,13 @@ def every_plan(common: Plan) -> Iterator[Plan]:
 
 
 def pipelines(pp: int, v: int, microbatches: int) -> list[str]:
-    """Schedules that differ: one without a pipeline, chunks of equal size with interleaving."""
+    """Schedules that differ: one without a pipeline, any number of chunks with interleaving."""
     if pp == 1:
         return ["1f1b"] if v == 1 else []
     if v == 1:
-        return ["naive", "gpipe", "1f1b"]
-    return ["interleaved_1f1b"] if LAYERS % (pp * v) == 0 and microbatches % pp == 0 else []
+        return ["naive", "gpipe", "1f1b", "zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto"]
+    looped = ["interleaved_1f1b"] if microbatches % pp == 0 else []
+    return looped + (["zb_v", "v_half", "v_min"] if v == 2 else [])
 
 
 def test_every_legal_plan_is_there_once(job: Job, space: PlanSpace) -> None:
@@ -174,19 +177,19 @@ def test_spaces_without_a_possible_plan(
     assert str(caught.value) == message
 
 
-def test_context_parallelism_is_tried_where_the_space_says_so(job: Job, space: PlanSpace) -> None:
+def test_context_parallelism_is_tried_where_attention_is_fused(job: Job, space: PlanSpace) -> None:
     """4 devices: cp takes from the replicas; zero_stage shards over both; fused attention only."""
     fused = replace(
         job, model=build_transformer(replace(model_spec("llama3-8b"), num_layers=4, seq_len=256))
     )
-    enumeration = enumerate_plans(fused, replace(space, cp=(1, 2, 4))).table
+    enumeration = enumerate_plans(fused, space).table
     assert enumeration is not None
     plans = [enumeration.plan(row) for row in range(len(enumeration))]
     assert {plan.cp for plan in plans} == {1, 2, 4}
     assert all(plan.world_size == 4 for plan in plans)
     assert any(plan.cp == 4 and plan.zero_stage == 3 for plan in plans)
     assert [violation(plan, fused.model, fused.cluster) for plan in plans] == [None] * len(plans)
-    alone = enumerate_plans(fused, space).table
+    alone = enumerate_plans(fused, replace(space, cp=(1,))).table
     assert alone is not None
     assert {plan for plan in plans if plan.cp == 1} == {
         alone.plan(row) for row in range(len(alone))

@@ -87,7 +87,7 @@ def test_its_plan_can_be_saved(name: str, tmp_path: Path) -> None:
 def test_the_main_job_searches_every_legal_plan() -> None:
     space = load_scenario(FOLDER / "gpt3-175b-dgx-a100.yaml").space
     assert space is not None
-    free = (space.tp, space.pp, space.microbatch_size, space.v)
-    assert free == (None, None, None, None)
-    assert len(space.schedule) == len(space.zero_stage) == 4
+    free = (space.tp, space.pp, space.cp, space.microbatch_size, space.v, space.schedule)
+    assert free == (None,) * 6
+    assert len(space.zero_stage) == 4
     assert (len(space.recompute), len(space.sequence_parallel)) == (3, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from parsim.cluster.hardware import Cluster
@@ -12,14 +13,13 @@ from parsim.cluster.topology import build_graph
 from parsim.cost.job import Job
 from parsim.cost.software import software
 from parsim.cost.step.stages import LayerTable
-from parsim.cost.step.step import step_costs
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.rules import check_plan
 from parsim.planner import search
+from parsim.planner.bounds import plan_bounds
 from parsim.sim.contention.contention import simulate_contention
-from parsim.sim.memory.eager_peaks import least_peak
 from parsim.sim.simulate import simulate
 from parsim.sim.step.priced_step import price_step
 from parsim.sim.traffic.class_traffic import class_traffic
@@ -78,11 +78,11 @@ def test_the_experts_traffic_is_on_the_links() -> None:
     assert classes(PLANS["across nodes"]) >= {"nic"}
 
 
-@pytest.mark.parametrize("name", sorted(PLANS.keys() - {"zero bubble"}))
+@pytest.mark.parametrize("name", sorted(PLANS))
 def test_the_searchs_bound_of_memory_is_never_above_the_peak(name: str) -> None:
     table = PlanTable.of([PLANS[name]])
-    layers = LayerTable.of(JOB, table)
-    least = least_peak(JOB, table, layers, step_costs(JOB, table, layers))
+    layers, twins = LayerTable.of(JOB, table), np.zeros(1, dtype=np.int64)
+    least = plan_bounds(JOB, table, layers, twins).peak
     assert float(least.max()) <= max(simulate(JOB, PLANS[name]).peak_allocated) * (1 + 1e-12)
 
 

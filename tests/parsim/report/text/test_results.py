@@ -142,12 +142,14 @@ def test_a_search(shown: Shown) -> None:
             "illegal": 300,
             "out_of_memory": 40,
             "tight": 5,
-            "evaluated": 12000,
+            "slower": 11000,
+            "evaluated": 1000,
         },
         faster_tight=replace(entry, step_time=0.45, fit=Fit.TIGHT, peak_allocated=70 * GIB),
         illegal_reasons={"tp=3 does not divide heads=32": 299, "tp=5 does not": 1},
         limits=(75 * GIB,),
         optimality="exhaustive: [all] of it",
+        left_out={"stage_layers": "other cuts", "tp": "all but 8", "etp": "all but 1"},
         seconds=1.0,
     )
     assert shown(search_view(result)) == [
@@ -157,7 +159,8 @@ def test_a_search(shown: Shown) -> None:
         "2 tp1 pp2 dp1 mb1 m4 1f1b 750.000 ms 400.000 to 600.000 ms "
         "2,000,000 45.6 % 12.5 % 10.0 GiB",
         "",
-        "12,345 plans: 300 illegal, 40 do not fit (more than 75.0 GiB), 5 tight, 12,000 ranked",
+        "12,345 plans: 300 illegal, 40 do not fit (more than 75.0 GiB), 5 tight, "
+        "11,000 slower by a lower bound, 1,000 ranked",
         "margin of 1: 6.2 % of usable memory beside the allocator's reserve; plans that leave less "
         "than theirs free are tight",
         "tight, but 10.0 % faster than 1: tp1 pp2 dp1 mb1 m4 1f1b (450.000 ms, peak 70.0 GiB, "
@@ -166,6 +169,7 @@ def test_a_search(shown: Shown) -> None:
         "illegal, 1 plan: tp=5 does not",
         "interval of 1: 9 runs",
         "exhaustive: [all] of it",
+        "not looked at: stage_layers (other cuts); all plans have tp=8 etp=1",
     ]
 
 

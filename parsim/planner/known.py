@@ -1,0 +1,83 @@
+"""What a search on equal nodes knows of each plan: bounds at first, then bytes and seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parsim.arrays import Array, Flags, Index
+from parsim.cost.software import Software
+from parsim.plan import PlanTable
+from parsim.planner.result import EvaluatedPlan
+from parsim.sim.confidence.memory_fit import Fit, has_room
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of each plan of a table, (B,) each.
+
+    `usable` are the bytes of a device beside its context, `margin` is the share of them that a plan
+    must leave free to fit. `bound` are seconds and `peak` bytes that it needs at the least, or,
+    where `counted`, its exact peak. `roomy` says that so many bytes leave the margin free and
+    `too_large` that they are more than usable: where only a bound is known, that a plan may still
+    fit, and that it cannot even be tight. `step` is infinite and `bubble` nan where it is not
+    simulated.
+    """
+
+    usable: float
+    margin: Array
+    bound: Array
+    peak: Array
+    counted: Flags
+    roomy: Flags
+    too_large: Flags
+    step: Array
+    bubble: Array
+
+    @classmethod
+    def unseen(cls, usable: float, margin: Array, bound: Array) -> Known:
+        """Nothing but margins and a first bound of the step is known yet."""
+        rows = len(bound)
+        return cls(
+            usable=usable,
+            margin=margin,
+            bound=bound,
+            peak=np.zeros(rows),
+            counted=np.zeros(rows, dtype=bool),
+            roomy=np.ones(rows, dtype=bool),
+            too_large=np.zeros(rows, dtype=bool),
+            step=np.full(rows, np.inf),
+            bubble=np.full(rows, np.nan),
+        )
+
+    @property
+    def fits(self) -> Flags:
+        """Plans that fit, known for certain."""
+        return self.counted & self.roomy
+
+    @property
+    def tight(self) -> Flags:
+        """Plans that are tight, known for certain."""
+        return self.counted & ~self.roomy & ~self.too_large
+
+    def weigh(self, software: Software, rows: Index, peak: Array) -> None:
+        """Note the bytes of some plans, or what they need at the least."""
+        self.peak[rows] = peak
+        self.roomy[rows] = has_room(software, peak, self.usable, self.margin[rows])
+        self.too_large[rows] = peak > self.usable
+
+    def fastest(self, table: PlanTable, among: Flags, top: int) -> list[EvaluatedPlan]:
+        """The fastest plans among some, at equal times those with the lowest peak first."""
+        order = np.lexsort((self.peak, np.where(among, self.step, np.inf)))
+        return [self._plan(table, row) for row in order[: min(top, int(among.sum()))].tolist()]
+
+    def _plan(self, table: PlanTable, row: int) -> EvaluatedPlan:
+        return EvaluatedPlan(
+            plan=table.plan(row),
+            step_time=float(self.step[row]),
+            bubble_fraction=float(self.bubble[row]),
+            peak_allocated=float(self.peak[row]),
+            fit=Fit.FITS if self.roomy[row] else Fit.TIGHT,
+            margin=float(self.margin[row]),
+        )

@@ -1,0 +1,84 @@
+"""What a search of a space does not look at, so that nobody takes its best for the best of all."""
+
+from __future__ import annotations
+
+from parsim.cost.software import Software
+from parsim.plan import PlanSpace, Recompute
+from parsim.plan.rules import SCHEDULE_NAMES
+
+ALL_BUT = "all but "
+"""How a text begins that names the values that were looked at."""
+
+NEVER = {
+    "stage_layers": "cuts other than as even as possible",
+    "dp_shard": "shards over a part of the replicas (dp_replicate and dp_shard both above 1)",
+    "action_times": "zero-bubble schedules ordered for other ratios than F = I = W",
+    "recompute_modules": "recomputation of single modules",
+}
+"""Fields of a plan that no search varies, and what it leaves out with them."""
+
+ALL = {
+    "zero_stage": (0, 1, 2, 3),
+    "recompute": tuple(Recompute),
+    "sequence_parallel": (False, True),
+}
+"""Values of those axes of a space that list them."""
+
+COMMON = (
+    "etp",
+    "rank_order",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "overlap_p2p",
+    "scatter_p2p",
+    "bucket_bytes",
+    "reduce_precision",
+    "gradient_precision",
+    "precision",
+)
+"""Fields that all plans of a search share."""
+
+
+def left_out(software: Software, space: PlanSpace) -> dict[str, str]:
+    """What a search of this space for a stack does not look at, by field of a plan."""
+    asked = {}
+    for name in ("tp", "pp", "cp", "ep", "microbatch_size", "v"):
+        values = getattr(space, name)
+        if values is not None:
+            asked[name] = f"{ALL_BUT}{', '.join(map(str, values))}"
+    for name, every in ALL.items():
+        missing = [value for value in every if value not in getattr(space, name)]
+        if missing:
+            asked[name] = ", ".join(_word(value) for value in missing)
+    schedules = _schedules(software, space)
+    if schedules:
+        asked["schedule"] = schedules
+    shared = {name: f"{ALL_BUT}{_word(getattr(space.common, name))}" for name in COMMON}
+    return {**asked, **NEVER, **shared}
+
+
+def lacking(software: Software, space: PlanSpace) -> str:
+    """The schedules that a search leaves out because the stack has none of them."""
+    if space.schedule is not None or space.common.actions is not None:
+        return ""
+    return ", ".join(name for name in SCHEDULE_NAMES if name not in software.schedules)
+
+
+def _schedules(software: Software, space: PlanSpace) -> str:
+    """The schedules that are not looked at, and why."""
+    if space.common.actions is not None:
+        return f"{ALL_BUT}{space.common.schedule}"
+    if space.schedule is not None:
+        return ", ".join(name for name in SCHEDULE_NAMES if name not in space.schedule)
+    names = lacking(software, space)
+    return (
+        names and f"{names}: {software.id} has none of them; search.schedule names them if wanted"
+    )
+
+
+def _word(value: object) -> str:
+    if isinstance(value, Recompute):
+        return value.name.lower()
+    if isinstance(value, tuple):
+        return "-".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,106 @@
+"""Bounds without a schedule: never above the step and the peak, and near them where they matter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parsim.arrays import Ints
+from parsim.cluster.hardware import Cluster
+from parsim.cluster.reader import load_catalog
+from parsim.cost.job import Job
+from parsim.cost.software import software
+from parsim.cost.step.stages import LayerTable
+from parsim.model.reader import model_spec
+from parsim.model.transformer import build_transformer
+from parsim.plan import Plan, PlanSpace
+from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.planner.bounds import growth, plan_bounds, shared_bound
+from parsim.planner.space import Enumeration, enumerate_plans
+from parsim.schedule import CHUNKED, V_SHAPED, build_schedule
+from parsim.schedule.inflight import inflight_counts, least_in_flight
+from parsim.sim.recurrence.evaluate import evaluate
+
+STACKS = ("generic", "megatron-2022", "torchtitan", "executor-cpu", "megatron-te-2025")
+MODELS = ("gpt2", "llama3-8b", "mixtral-8x7b")
+
+
+@cache
+def case(stack: str, model: str, layers: int, nodes: int, overlap: bool) -> tuple[Job, Enumeration]:
+    """A short model on few devices, and all its legal plans."""
+    spec = replace(model_spec(model), num_layers=layers, seq_len=1024)
+    node = replace(load_catalog().system("dgx-a100"), devices_per_node=4)
+    cluster = Cluster(system=node, num_nodes=nodes)
+    job = Job(model=build_transformer(spec), cluster=cluster, software=software(stack))
+    common = Plan(overlap_p2p=overlap, overlap_grad_reduce=overlap, bucket_bytes=4e6)
+    space = PlanSpace(global_batch_size=16, schedule=SCHEDULE_NAMES, common=common)
+    return job, enumerate_plans(job, space)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    stack=st.sampled_from(STACKS),
+    model=st.sampled_from(MODELS),
+    layers=st.sampled_from([5, 6]),
+    nodes=st.sampled_from([1, 2]),
+    overlap=st.booleans(),
+    places=st.lists(st.floats(0.0, 0.999999), min_size=8, max_size=8),
+)
+def test_no_plan_is_faster_or_smaller_than_its_bounds(
+    stack: str, model: str, layers: int, nodes: int, overlap: bool, places: list[float]
+) -> None:
+    job, found = case(stack, model, layers, nodes, overlap)
+    if found.table is None:
+        return
+    for place in places:
+        row = np.array([int(place * len(found.table))])
+        table = found.table.take(row)
+        layers_of = LayerTable.of(job, table)
+        bounds = plan_bounds(job, table, layers_of, found.twins[row])
+        shared = shared_bound([layers_of], table, job.model, [job.cluster.num_devices])
+        exact = evaluate(job, table.plan(0))
+        assert bounds.step[0] <= exact.step_time
+        assert shared[0] * growth(job.cluster) <= exact.step_time
+        assert bounds.peak[0] <= exact.peak.max()
+
+
+def test_bounds_are_tight_where_a_pipeline_is_even() -> None:
+    """Of plans whose schedule is the closed form's, most steps are within 2 % of their bound."""
+    job, found = case("megatron-te-2025", "llama3-8b", 6, 2, True)
+    assert found.table is not None
+    rows = np.arange(0, len(found.table), 97)
+    slack = []
+    for row in rows:
+        table = found.table.take(rows[rows == row])
+        bound = plan_bounds(job, table, LayerTable.of(job, table), found.twins[[row]]).step[0]
+        slack.append(evaluate(job, table.plan(0), memory=False).step_time / bound - 1.0)
+    assert float(np.median(slack)) < 0.02
+
+
+def count(number: int) -> Ints:
+    return np.array([number])
+
+
+@pytest.mark.parametrize("name", SCHEDULE_NAMES)
+@pytest.mark.parametrize("pp", [2, 3, 4, 6])
+def test_no_schedule_holds_less_than_the_least_in_flight(name: str, pp: int) -> None:
+    for v in (2, 3, 5) if name in CHUNKED else (2,) if name in V_SHAPED else (1,):
+        for m in (pp, 3 * pp) if name in CHUNKED else (1, 2, pp, 3 * pp + 1):
+            schedule = build_schedule(name, pp=pp, num_microbatches=m, v=v)
+            least = least_in_flight(name, pp, v, count(m))[:, 0]
+            for rank, moments in enumerate(inflight_counts(schedule)):
+                flying = least[list(schedule.stages_on(rank))]
+                assert any((np.array(moment) >= flying).all() for moment in moments)
+
+
+@pytest.mark.parametrize("name", ["naive", "gpipe", "1f1b"])
+def test_the_least_in_flight_is_exact_for_one_chunk(name: str) -> None:
+    for pp, m in ((2, 1), (4, 2), (4, 4), (3, 11)):
+        schedule = build_schedule(name, pp=pp, num_microbatches=m)
+        counted = [max(moments)[0] for moments in inflight_counts(schedule)]
+        assert least_in_flight(name, pp, 1, count(m))[:, 0].tolist() == counted
