@@ -76,7 +76,7 @@ hardware: $(CORE) $(TORCH) ## calibrate, predict, run and compare on this machin
 	$(BIN)/python -m executor.suite $(OUT)
 
 reports: $(CORE) ## predict every shipped measured run; write reports/*.md and the tables of README and docs
-	$(BIN)/python -m parsim.fitting.reports.readme parsim/validation/evidence.json parsim/validation/left_out.json parsim/sim/confidence/interval.json reports/hardware reports/accuracy.md $(PAGES)
+	$(BIN)/python -m parsim.fitting.reports.readme parsim/validation/evidence.json parsim/validation/left_out.json parsim/sim/confidence/interval.json reports/hardware reports/accuracy.md docs/timeline.png $(PAGES)
 	$(BIN)/python -m tests.benchmarks --report reports/benchmarks.md
 	$(BIN)/python -m parsim.fitting.reports.network reports/network.md reports/benchmarks.md tests/parsim/sim/links/simgrid_rates.json $(PAGES)
 

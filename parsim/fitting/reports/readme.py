@@ -1,6 +1,6 @@
 """Fills the generated blocks of README and docs and the evidence file: no number is typed.
 
-    python -m parsim.fitting.reports.readme EVIDENCE LEFT_OUT INTERVALS SUITES ACCURACY PAGE...
+python -m parsim.fitting.reports.readme EVIDENCE LEFT_OUT INTERVALS SUITES ACCURACY PICTURE PAGE...
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from parsim.report.accuracy.accuracy import interval_table, summary_lines
 from parsim.report.accuracy.blind import blind_lines
 from parsim.report.accuracy.files import write_accuracy
 from parsim.report.blocks import fill_pages
+from parsim.report.picture.gantt import draw_timeline
 from parsim.report.text.answer import WIDTH, answer_view
+from parsim.report.text.summary import headline
 from parsim.report.text.tables import percent
 from parsim.scenario import load_scenario
 from parsim.sim import Prediction, simulate
@@ -34,16 +36,22 @@ from parsim.validation.tables import blind_tables, shipped_tables
 from parsim.validation.validate import Validation, validate
 
 MAIN_SCENARIO = "scenarios/gpt3-175b-dgx-a100.yaml"
+PICTURE_INCHES = 12.0
+"""Narrower than a timeline is by default: a page of text shrinks it."""
 
 
-def answer_blocks() -> dict[str, str]:
-    """What `search` and `timeline` print of the main job, as blocks."""
+def answer_blocks(picture: Path) -> dict[str, str]:
+    """What `search` and `timeline` print of the main job, as blocks; draw the best plan."""
     scenario = load_scenario(MAIN_SCENARIO)
     if scenario.space is None:
         raise InputError(f"{MAIN_SCENARIO}: no search block")
     result = search(scenario.job, scenario.space, top=3)
-    best = simulate(scenario.job, result.plans[0].plan)
-    return {"search": search_block(result), "answer": answer_block(best)}
+    best = simulate(scenario.job, result.plans[0].plan, timeline=True)
+    if best.timeline is None:
+        raise RuntimeError("simulate returned no timeline")
+    title = headline(best.timeline)
+    draw_timeline(best.timeline, path=picture, title=title, width=PICTURE_INCHES)
+    return {"search": search_block(result), "answer": answer_block(best, title)}
 
 
 def search_block(result: SearchResult) -> str:
@@ -65,11 +73,13 @@ def search_block(result: SearchResult) -> str:
     return "\n".join(lines)
 
 
-def answer_block(prediction: Prediction) -> str:
+def answer_block(prediction: Prediction, title: str) -> str:
     """The box that `timeline` prints of the best plan."""
     screen = Console(width=WIDTH, file=io.StringIO(), no_color=True)
     with screen.capture() as text:
-        screen.print(answer_view(prediction, plan_file="best.yaml", picture="best.png"))
+        screen.print(
+            answer_view(prediction, plan_file="best.yaml", picture="best.png", title=title)
+        )
     return f"```\n{text.get().rstrip()}\n```"
 
 
@@ -119,8 +129,14 @@ def _judged(
     yield "MLPerf's GPT-3 175B (blind: in no fit)", blind.coverage("mlperf_gpt3_175b")
 
 
-def main(  # noqa: PLR0913  one parameter a file
-    evidence: Path, left_out: Path, intervals: Path, suites: Path, accuracy: Path, *pages: Path
+def main(
+    evidence: Path,
+    left_out: Path,
+    intervals: Path,
+    suites: Path,
+    accuracy: Path,
+    picture: Path,
+    *pages: Path,
 ) -> None:
     """Fill the blocks of pages; write the figures that predictions and reports cite.
 
@@ -132,6 +148,7 @@ def main(  # noqa: PLR0913  one parameter a file
         intervals: what intervals follow from.
         suites: the folder of the hardware suite's reports, which is read.
         accuracy: where the report of all rows goes.
+        picture: where the timeline of the main job's best plan goes.
         pages: README and docs; each block is filled in the one that has it.
     """
     rows = validate(shipped_tables())
@@ -146,15 +163,14 @@ def main(  # noqa: PLR0913  one parameter a file
     evidence.write_text(evidence_text(judged), encoding="utf-8")
     left_out.write_text(left_out_text(coverages), encoding="utf-8")
     blind = validate(blind_tables()).with_errors(errors)
-    fill_pages(pages, blocks(judged, coverages, blind))
+    fill_pages(pages, {**answer_blocks(picture), **accuracy_blocks(judged, coverages, blind)})
     command = f"parsim validate --report {accuracy}"
     write_accuracy(judged, accuracy, command=command, left_out=coverages)
 
 
-def blocks(rows: Validation, left_out: LeftOut, blind: Validation) -> dict[str, str]:
-    """What the blocks of README and docs hold, by name."""
+def accuracy_blocks(rows: Validation, left_out: LeftOut, blind: Validation) -> dict[str, str]:
+    """What the blocks on accuracy hold, by name."""
     return {
-        **answer_blocks(),
         "summary": summary_block(rows, left_out, blind),
         "accuracy": accuracy_block(rows),
         "intervals": intervals_block(rows, left_out),

@@ -1,8 +1,8 @@
 """The answer in a box: the plan, its step time with the 80 % interval as a bar, where things are.
 
-    ╭─ gpt3-175b on 128 x dgx-a100 ─────────────────────╮
-    │ step time  19.832 s  18.882 s ├───●─────┤ 21.032 s │
-    ╰────────────────────────────────────────────────────╯
+╭─ gpt3-175b on 128 x dgx-a100 ─────────────────────╮
+│ step time  19.832 s  18.882 s ├───●─────┤ 21.032 s │
+╰────────────────────────────────────────────────────╯
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def answer_view(
 ) -> RenderableType:
     """What one asked for, short: `plan_file` is what was read, `picture` what was written."""
     rows = pairs([*_figures(prediction), ("plan file", plan_file), ("picture", picture)])
+    rows.show_header = False
     heading = Text(title) if title else None
     return Panel(rows, title=heading, title_align="left", box=box.ROUNDED, width=WIDTH)
 
