@@ -8,10 +8,10 @@ Each rank's row, rank 0 on top:
       ▬▬   ▬▬        ▬▬            one thin lane per communication stream
 
 A step whose boxes would be narrower than their numbers is drawn whole in flat rows, and below in
-three magnified windows (`windows.py`). One collection of polygons draws all boxes that look alike: 8,192 boxes as single artists would
-take ten times as long. Text costs about a millisecond each, so only boxes that have room for
-their number get one, and none in a dense picture. Tens of thousands of boxes are pixels in an SVG
-too, between axes and texts that stay lines. Same timeline, same bytes.
+three magnified windows (`windows.py`). One collection of polygons draws all boxes that look alike:
+8,192 boxes as single artists would take ten times as long. Text costs about a millisecond each, so
+only boxes that have room for their number get one, and none in a dense picture. Tens of thousands
+of boxes are pixels in an SVG too, between axes and texts that stay lines. Same timeline, same bytes.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ GAP_INCHES: Final = 0.2
 _BARCODE_PX: Final = 8.0
 """Boxes whose median is narrower hold no digit and are drawn magnified too."""
 _MAGNIFIED_PX: Final = 18.0
-"""Width of the median box in a window: room for two digits."""
+"""Width of the median box in a window: backwards, the longer ones, have room for two digits."""
 _AFTER: Final = 0.15
 """Share of the drain's window after the last backward, so that one sees what follows."""
 
