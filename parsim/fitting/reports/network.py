@@ -74,8 +74,8 @@ def summary_block(benchmarks: Path, rates: Path) -> str:
     speed = "; ".join(f"{name}: {reached}" for name, _, reached in speed_rows(benchmarks))
     parts = [
         f"{anchor_summary()} (all of them: [reports/network.md](../reports/network.md)), and "
-        f"{near} of {all_} unflagged points of public curves. Largest relative difference from SimGrid's "
-        f"rates: {grid}. Speed: {speed}.",
+        f"{near} of {all_} unflagged points of public curves. Largest relative difference from "
+        f"SimGrid's rates: {grid}. Speed: {speed}.",
         "",
         f"`{SCENARIO}` on shared links (tier C), without its background unless named:",
         "",

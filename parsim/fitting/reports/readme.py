@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -20,19 +19,17 @@ from parsim.fitting.reports.evidence import evidence_text
 from parsim.planner import search
 from parsim.planner.result import SearchResult
 from parsim.report.accuracy.accuracy import interval_table, summary_lines
-from parsim.report.accuracy.blind import blind_lines
 from parsim.report.accuracy.files import write_accuracy
 from parsim.report.blocks import fill_pages
 from parsim.report.picture.gantt import draw_timeline
 from parsim.report.text.answer import WIDTH, answer_view
 from parsim.report.text.summary import headline
-from parsim.report.text.tables import percent
 from parsim.scenario import load_scenario
 from parsim.sim import Prediction, simulate
 from parsim.sim.confidence.known_errors import read_errors, shipped_errors
 from parsim.units import format_bytes, format_seconds
-from parsim.validation.coverage import Coverage, LeftOut, left_out_text
-from parsim.validation.tables import blind_tables, shipped_tables
+from parsim.validation.coverage import LeftOut, left_out_text
+from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import Validation, validate
 
 MAIN_SCENARIO = "scenarios/gpt3-175b-dgx-a100.yaml"
@@ -94,41 +91,6 @@ def intervals_block(rows: Validation, left_out: LeftOut) -> str:
     return "\n".join(interval_table(rows, left_out))
 
 
-def blind_block(blind: Validation) -> str:
-    """Errors of tables that no fit and no interval may see, first and today."""
-    return "\n".join(blind_lines(blind))
-
-
-def summary_block(rows: Validation, left_out: LeftOut, blind: Validation) -> str:
-    """Accuracy in five lines: known runs, what is new, and rows that nobody had seen."""
-    head = ["| step time of | runs | median error | inside the 80 % interval | its half width |"]
-    lines = [
-        f"| {what} | {judged.n:,} | {percent(judged.error)} | {percent(judged.covered)} "
-        f"| {percent(judged.half_width)} |"
-        for what, judged in _judged(rows, left_out, blind)
-    ]
-    return "\n".join([*head, "|---|--:|--:|--:|--:|", *lines])
-
-
-NEW = {
-    "model, dense": "a new dense model",
-    "model, experts": "a new mixture of experts",
-    "device": "a device nobody has measured",
-}
-"""Levels of what can be new that the summary shows, and what it calls them."""
-
-
-def _judged(
-    rows: Validation, left_out: LeftOut, blind: Validation
-) -> Iterator[tuple[str, Coverage]]:
-    """The summary's lines; constants and intervals have seen only the runs of the first one."""
-    yield "published runs that intervals were made from (in sample)", rows.coverage(None)
-    levels = {level.level: level.coverage for level in left_out.levels}
-    for level, words in NEW.items():
-        yield f"{words} (its runs left out)", levels[level]
-    yield "MLPerf's GPT-3 175B (blind: in no fit)", blind.coverage("mlperf_gpt3_175b")
-
-
 def main(
     evidence: Path,
     left_out: Path,
@@ -162,19 +124,16 @@ def main(
     judged, coverages = rows.with_errors(errors), novelty.left_out(errors)
     evidence.write_text(evidence_text(judged), encoding="utf-8")
     left_out.write_text(left_out_text(coverages), encoding="utf-8")
-    blind = validate(blind_tables()).with_errors(errors)
-    fill_pages(pages, {**answer_blocks(picture), **accuracy_blocks(judged, coverages, blind)})
+    fill_pages(pages, {**answer_blocks(picture), **accuracy_blocks(judged, coverages)})
     command = f"parsim validate --report {accuracy}"
     write_accuracy(judged, accuracy, command=command, left_out=coverages)
 
 
-def accuracy_blocks(rows: Validation, left_out: LeftOut, blind: Validation) -> dict[str, str]:
+def accuracy_blocks(rows: Validation, left_out: LeftOut) -> dict[str, str]:
     """What the blocks on accuracy hold, by name."""
     return {
-        "summary": summary_block(rows, left_out, blind),
         "accuracy": accuracy_block(rows),
         "intervals": intervals_block(rows, left_out),
-        "blind": blind_block(blind),
     }
 
 

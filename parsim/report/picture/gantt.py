@@ -11,7 +11,8 @@ A step whose boxes would be narrower than their numbers is drawn whole in flat r
 three magnified windows (`windows.py`). One collection of polygons draws all boxes that look alike:
 8,192 boxes as single artists would take ten times as long. Text costs about a millisecond each, so
 only boxes that have room for their number get one, and none in a dense picture. Tens of thousands
-of boxes are pixels in an SVG too, between axes and texts that stay lines. Same timeline, same bytes.
+of boxes are pixels in an SVG too, between axes and texts that stay lines. Same timeline, same
+bytes.
 """
 
 from __future__ import annotations

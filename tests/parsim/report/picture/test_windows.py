@@ -31,11 +31,11 @@ def test_windows_are_the_start_the_middle_and_the_end_of_a_long_step(pipeline: P
 
 
 def test_windows_have_the_numbers_for_which_the_whole_has_no_room(pipeline: Pipeline) -> None:
-    whole, *windows = draw_timeline(pipeline(4, 200)).axes
+    whole, *windows = draw_timeline(pipeline(4, 99)).axes
     assert [axes.get_title(loc="left") for axes in windows] == ["warm-up", "steady state", "drain"]
     assert not whole.texts
     assert all(axes.texts for axes in windows[1:])
-    assert "199" in {text.get_text().lstrip("FB") for text in windows[2].texts}
+    assert "98" in {text.get_text().lstrip("FB") for text in windows[2].texts}
     for axes in windows:
         low, high = axes.get_xlim()
         assert all(low <= text.get_position()[0] <= high for text in axes.texts)
