@@ -50,7 +50,7 @@ def _judged(
 
 
 def main(*pages: Path) -> None:
-    """Predict all shipped tables and the blind ones; fill the blocks in the pages that have them."""
+    """Predict the shipped tables and the blind ones; fill both blocks in the pages."""
     rows, blind = validate(shipped_tables()), validate(blind_tables())
     summary = summary_block(rows, shipped_left_out(), blind)
     fill_pages(pages, {"summary": summary, "blind": "\n".join(blind_lines(blind))})
