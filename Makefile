@@ -13,6 +13,7 @@ TORCH := $(VENV)/.torch
 BEST := build/gpt3-175b-best.yaml
 PICTURE := build/gpt3-175b-timeline.png
 OUT := build/hardware
+PAGES := README.md $(wildcard docs/*.md)
 COUNT ?= 60
 SEED ?= 1
 SECONDS_AT_MOST ?= 3600
@@ -26,11 +27,9 @@ help: ## show this list
 run: $(CORE) ## search plans for GPT-3 175B on 1,024 A100s, draw the best, compare with measured runs
 	@mkdir -p build
 	$(BIN)/parsim search scenarios/gpt3-175b-dgx-a100.yaml --top 10 --save $(BEST)
-	$(BIN)/parsim timeline $(BEST) -o $(PICTURE)
 	$(BIN)/parsim validate
 	@echo
-	@echo "The best plan:              $(BEST)"
-	@echo "A picture of its timeline:  $(PICTURE)"
+	$(BIN)/parsim timeline $(BEST) -o $(PICTURE)
 
 # Real ranks: gradients of every kind of plan, checkpoints and faults; the rest is in test-all.
 RANKS := $(patsubst %,tests/executor/%.py,parallel/test_gradients pipeline/test_runner \
@@ -76,11 +75,11 @@ fuzz: $(DEV) ## spoil every kind of file and option a user can hand over, for MI
 hardware: $(CORE) $(TORCH) ## calibrate, predict, run and compare on this machine; results in OUT=dir
 	$(BIN)/python -m executor.suite $(OUT)
 
-reports: $(CORE) ## predict every shipped measured run; write reports/*.md and the README's tables
-	$(BIN)/python -m parsim.fitting.reports.readme README.md parsim/validation/evidence.json parsim/validation/left_out.json parsim/sim/confidence/interval.json reports/hardware reports/accuracy.md
-	$(BIN)/python -m parsim.report.accuracy.blind README.md
+reports: $(CORE) ## predict every shipped measured run; write reports/*.md and the tables of README and docs
+	$(BIN)/python -m parsim.fitting.reports.readme parsim/validation/evidence.json parsim/validation/left_out.json parsim/sim/confidence/interval.json reports/hardware reports/accuracy.md docs/timeline.png $(PAGES)
+	$(BIN)/python -m parsim.report.accuracy.summary $(PAGES)
 	$(BIN)/python -m tests.benchmarks --report reports/benchmarks.md
-	$(BIN)/python -m parsim.fitting.reports.network README.md reports/network.md reports/benchmarks.md tests/parsim/sim/links/simgrid_rates.json
+	$(BIN)/python -m parsim.fitting.reports.network reports/network.md reports/benchmarks.md tests/parsim/sim/links/simgrid_rates.json $(PAGES)
 
 ablation: $(CORE) ## switch effects off, leave sources out; write reports/ablation.md (minutes)
 	$(BIN)/python -m parsim.fitting.reports.ablation reports/ablation.md

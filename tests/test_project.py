@@ -119,7 +119,7 @@ def test_nobody_is_told_to_install_a_strangers_package() -> None:
     """Every hint names the checkout, or a package that the project depends on."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needed = {normal_name(name) for name in chain(*project["optional-dependencies"].values())}
-    texts = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
+    texts = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
     texts += map(ROOT.joinpath, modules())
     hints = [
         (path, name)

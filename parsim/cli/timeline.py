@@ -23,6 +23,7 @@ from parsim.errors import InputError, ToleranceExceeded
 
 if TYPE_CHECKING:
     from parsim.scenario import Scenario
+    from parsim.sim import Prediction
     from parsim.timelines.timeline import Timeline
 
 Source = Annotated[
@@ -78,19 +79,30 @@ def timeline(  # noqa: PLR0913  one parameter an option
                 raise InputError(
                     f"{scenario}: a saved timeline has no fields to --set; leave --set out"
                 )
-            drawn, mfu = load_timeline(scenario), None
+            prediction, drawn = None, load_timeline(scenario)
         else:
-            drawn, mfu = _predicted(load(scenario, overrides, device), output)
-        summary = summary_of(drawn, mfu=mfu)
+            prediction, drawn = _predicted(load(scenario, overrides, device), output)
+        summary = summary_of(drawn, mfu=prediction.mfu if prediction else None)
         with progress("drawing"):
             save_timeline(
                 drawn, output, summary=summary, memory=memory, critical=critical, until=until
             )
+        if prediction is not None:
+            _answer(prediction, drawn, scenario, output)
     note(f"timeline written to {output}")
 
 
-def _predicted(scenario: Scenario, output: Path) -> tuple[Timeline, float]:
-    """The timeline of a scenario's plan, and its MFU; a plan too large is noted."""
+def _answer(prediction: Prediction, drawn: Timeline, source: Path, output: Path) -> None:
+    """Print the box with the plan, its step time and interval, and where the picture is."""
+    from parsim.report.text.answer import answer_view
+    from parsim.report.text.summary import headline
+
+    title = headline(drawn)
+    show(answer_view(prediction, plan_file=str(source), picture=str(output), title=title))
+
+
+def _predicted(scenario: Scenario, output: Path) -> tuple[Prediction, Timeline]:
+    """The prediction of a scenario's plan, and its timeline; a plan too large is noted."""
     from parsim import api
     from parsim.report.writing import check_writable
 
@@ -100,7 +112,7 @@ def _predicted(scenario: Scenario, output: Path) -> tuple[Timeline, float]:
     note_memory(prediction)
     if prediction.timeline is None:
         raise RuntimeError("simulate returned no timeline")
-    return prediction.timeline, prediction.mfu
+    return prediction, prediction.timeline
 
 
 def compare(

@@ -25,7 +25,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("parsim/cost", "parsim/schedule", "parsim/sim/recurrence")
-COPIED = ("parsim", "executor", "tests", "scenarios", "reports", "pyproject.toml", "README.md")
+COPIED = (
+    "parsim",
+    "executor",
+    "tests",
+    "scenarios",
+    "reports",
+    "docs",
+    "pyproject.toml",
+    "README.md",
+)
 WIDER = {
     "parsim/cost": (
         "cost",

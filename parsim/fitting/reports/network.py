@@ -1,6 +1,6 @@
-"""Writes reports/network.md and the README's network block: no number in them is typed.
+"""Writes reports/network.md and the network block of a page: no number in them is typed.
 
-    python -m parsim.fitting.reports.network README PAGE BENCHMARKS RATES.json
+    python -m parsim.fitting.reports.network REPORT BENCHMARKS RATES.json PAGE...
 
 Anchors are measured bandwidths, RATES.json what SimGrid gives flows of `rail_tree.py` (made by
 `tests/tools/simgrid_rates.py`), the engine's speed is that of the last benchmarks.
@@ -28,7 +28,7 @@ from parsim.fitting.reports.network_anchors import (
 from parsim.fitting.reports.network_what_if import HEAD as WHAT_IF
 from parsim.fitting.reports.network_what_if import SCENARIO, run, what_ifs
 from parsim.fitting.reports.rail_tree import CASES, capacities, paths
-from parsim.report.blocks import fill
+from parsim.report.blocks import fill_pages
 from parsim.report.text.contention import slower_text
 from parsim.sim.links.fair_share import Flows, fair_rates
 from parsim.units import format_seconds
@@ -67,15 +67,15 @@ def speed_rows(benchmarks: Path) -> Iterator[Row]:
 ANCHOR = ("group", "collective", "size", "measured GB/s", "predicted GB/s", "error")
 
 
-def readme_block(benchmarks: Path, rates: Path) -> str:
-    """The README's network block."""
+def summary_block(benchmarks: Path, rates: Path) -> str:
+    """What the report says, in short, for a page under `docs/`."""
     near, all_, _ = curve_points(shipped_tables("collectives"))
     grid = "; ".join(f"{count} flows {worst}" for count, _, worst in simgrid_rows(rates))
     speed = "; ".join(f"{name}: {reached}" for name, _, reached in speed_rows(benchmarks))
     parts = [
-        f"{anchor_summary()} (all of them: [reports/network.md](reports/network.md)), and {near} "
-        f"of {all_} unflagged points of public curves. Largest relative difference from SimGrid's "
-        f"rates: {grid}. Speed: {speed}.",
+        f"{anchor_summary()} (all of them: [reports/network.md](../reports/network.md)), and "
+        f"{near} of {all_} unflagged points of public curves. Largest relative difference from "
+        f"SimGrid's rates: {grid}. Speed: {speed}.",
         "",
         f"`{SCENARIO}` on shared links (tier C), without its background unless named:",
         "",
@@ -179,12 +179,11 @@ def what_if_section() -> list[str]:
     ]
 
 
-def main(readme: Path, page: Path, benchmarks: Path, rates: Path) -> None:
-    """Write the page and fill the block."""
-    page.write_text(report(benchmarks, rates), encoding="utf-8")
-    text = readme.read_text(encoding="utf-8")
-    readme.write_text(fill(text, "network", readme_block(benchmarks, rates)), encoding="utf-8")
+def main(whole: Path, benchmarks: Path, rates: Path, *pages: Path) -> None:
+    """Write the whole report, and fill the block in the page that has it."""
+    whole.write_text(report(benchmarks, rates), encoding="utf-8")
+    fill_pages(pages, {"network": summary_block(benchmarks, rates)})
 
 
 if __name__ == "__main__":
-    main(*(Path(word) for word in sys.argv[1:5]))
+    main(*(Path(word) for word in sys.argv[1:]))

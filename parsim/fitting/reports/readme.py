@@ -1,20 +1,31 @@
-"""Fills the generated blocks of the README and the evidence file: no number in them is typed."""
+"""Fills the generated blocks of README and docs and the evidence file: no number is typed.
+
+python -m parsim.fitting.reports.readme EVIDENCE LEFT_OUT INTERVALS SUITES ACCURACY PICTURE PAGE...
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
+
+from rich.console import Console
 
 from parsim.errors import InputError
 from parsim.fitting.intervals.figures import errors_text, gather_errors, peaks_of, residuals_of
 from parsim.fitting.intervals.levels import Novelty
 from parsim.fitting.reports.evidence import evidence_text
 from parsim.planner import search
+from parsim.planner.result import SearchResult
 from parsim.report.accuracy.accuracy import interval_table, summary_lines
 from parsim.report.accuracy.files import write_accuracy
-from parsim.report.blocks import fill
+from parsim.report.blocks import fill_pages
+from parsim.report.picture.gantt import draw_timeline
+from parsim.report.text.answer import WIDTH, answer_view
+from parsim.report.text.summary import headline
 from parsim.scenario import load_scenario
+from parsim.sim import Prediction, simulate
 from parsim.sim.confidence.known_errors import read_errors, shipped_errors
 from parsim.units import format_bytes, format_seconds
 from parsim.validation.coverage import LeftOut, left_out_text
@@ -22,17 +33,29 @@ from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import Validation, validate
 
 MAIN_SCENARIO = "scenarios/gpt3-175b-dgx-a100.yaml"
+PICTURE_INCHES = 12.0
+"""Narrower than a timeline is by default: a page of text shrinks it."""
 
 
-def search_block() -> str:
-    """The first plans of the main job."""
+def answer_blocks(picture: Path) -> dict[str, str]:
+    """What `search` and `timeline` print of the main job, as blocks; draw the best plan."""
     scenario = load_scenario(MAIN_SCENARIO)
     if scenario.space is None:
         raise InputError(f"{MAIN_SCENARIO}: no search block")
-    result = search(scenario.job, scenario.space, top=5)
+    result = search(scenario.job, scenario.space, top=3)
+    best = simulate(scenario.job, result.plans[0].plan, timeline=True)
+    if best.timeline is None:
+        raise RuntimeError("simulate returned no timeline")
+    title = headline(best.timeline)
+    draw_timeline(best.timeline, path=picture, title=title, width=PICTURE_INCHES)
+    return {"search": search_block(result), "answer": answer_block(best, title)}
+
+
+def search_block(result: SearchResult) -> str:
+    """The first plans of the main job."""
     counts = result.counts
     lines = [
-        f"`parsim search {MAIN_SCENARIO}` looks at {counts['enumerated']:,} plans "
+        f"`parsim search` looks at {counts['enumerated']:,} plans "
         f"({counts['illegal']:,} illegal, {counts['out_of_memory']:,} do not fit, "
         f"{counts['tight']:,} tight, {counts['slower']:,} slower by a lower bound) and ranks:",
         "",
@@ -47,6 +70,16 @@ def search_block() -> str:
     return "\n".join(lines)
 
 
+def answer_block(prediction: Prediction, title: str) -> str:
+    """The box that `timeline` prints of the best plan."""
+    screen = Console(width=WIDTH, file=io.StringIO(), no_color=True)
+    with screen.capture() as text:
+        screen.print(
+            answer_view(prediction, plan_file="best.yaml", picture="best.png", title=title)
+        )
+    return f"```\n{text.get().rstrip()}\n```"
+
+
 def accuracy_block(rows: Validation) -> str:
     """The summary of all shipped tables, step time and memory."""
     step_time = ["Step time:", "", *summary_lines(rows, memory=False)]
@@ -59,24 +92,26 @@ def intervals_block(rows: Validation, left_out: LeftOut) -> str:
 
 
 def main(
-    readme: Path,
     evidence: Path,
     left_out: Path,
     intervals: Path,
     suites: Path,
-    accuracy: Path | None = None,
+    accuracy: Path,
+    picture: Path,
+    *pages: Path,
 ) -> None:
-    """Fill the blocks of the README; write the figures that predictions and reports cite.
+    """Fill the blocks of pages; write the figures that predictions and reports cite.
 
     Every row is predicted once: its interval follows from what the rows together say.
 
     Args:
-        readme: its blocks are filled.
         evidence: errors per device and software.
         left_out: coverage of intervals with each table left out.
         intervals: what intervals follow from.
         suites: the folder of the hardware suite's reports, which is read.
         accuracy: where the report of all rows goes.
+        picture: where the timeline of the main job's best plan goes.
+        pages: README and docs; each block is filled in the one that has it.
     """
     rows = validate(shipped_tables())
     runs = residuals_of(rows)
@@ -89,18 +124,18 @@ def main(
     judged, coverages = rows.with_errors(errors), novelty.left_out(errors)
     evidence.write_text(evidence_text(judged), encoding="utf-8")
     left_out.write_text(left_out_text(coverages), encoding="utf-8")
-    fill_readme(readme, judged, coverages)
-    if accuracy is not None:
-        command = f"parsim validate --report {accuracy}"
-        write_accuracy(judged, accuracy, command=command, left_out=coverages)
+    fill_pages(pages, {**answer_blocks(picture), **accuracy_blocks(judged, coverages)})
+    command = f"parsim validate --report {accuracy}"
+    write_accuracy(judged, accuracy, command=command, left_out=coverages)
 
 
-def fill_readme(readme: Path, rows: Validation, left_out: LeftOut) -> None:
-    """Write the README's blocks anew."""
-    text = fill(readme.read_text(encoding="utf-8"), "search", search_block())
-    text = fill(text, "accuracy", accuracy_block(rows))
-    readme.write_text(fill(text, "intervals", intervals_block(rows, left_out)), encoding="utf-8")
+def accuracy_blocks(rows: Validation, left_out: LeftOut) -> dict[str, str]:
+    """What the blocks on accuracy hold, by name."""
+    return {
+        "accuracy": accuracy_block(rows),
+        "intervals": intervals_block(rows, left_out),
+    }
 
 
 if __name__ == "__main__":
-    main(*(Path(word) for word in sys.argv[1:7]))
+    main(*(Path(word) for word in sys.argv[1:]))

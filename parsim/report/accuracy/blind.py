@@ -1,4 +1,4 @@
-"""The README's block on blind tables: today's errors beside those of the code that came first.
+"""The table of blind tables: today's errors beside those of the code that came first.
 
 A blind table takes part in no fit and in no interval, so its errors say what somebody's own runs
 may meet. `first_predicted.yaml` beside the tables keeps which commit predicted each before anybody
@@ -7,16 +7,12 @@ had compared it, and how far off that was; today's figures are computed here.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
-from parsim.report.blocks import fill
 from parsim.report.text.tables import percent
-from parsim.validation.tables import blind_tables
-from parsim.validation.validate import Validation, validate
+from parsim.validation.validate import Validation
 
 FIGURES = ("mean_abs_error", "median_abs_error", "p90_abs_error", "max_abs_error")
 
@@ -45,13 +41,3 @@ def _line(table: str, code: str, figures: Mapping[str, Any]) -> str:
     errors = [percent(figures[name]) for name in FIGURES]
     shares = [percent(figures["bias"], signed=True), percent(figures["covered"])]
     return f"| {' | '.join([table, code, str(figures['n']), *errors, *shares])} |"
-
-
-def main(readme: Path) -> None:
-    """Predict the blind tables and write the README's block anew."""
-    body = "\n".join(blind_lines(validate(blind_tables())))
-    readme.write_text(fill(readme.read_text(encoding="utf-8"), "blind", body), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -7,10 +7,12 @@ Each rank's row, rank 0 on top:
     └────┴────┴──────┴─────────┘
       ▬▬   ▬▬        ▬▬            one thin lane per communication stream
 
-One collection of polygons draws all boxes that look alike: 8,192 boxes as single artists would
-take ten times as long. Text costs about a millisecond each, so only boxes that have room for
-their number get one, and none in a dense picture. Tens of thousands of boxes are pixels in an SVG
-too, between axes and texts that stay lines. Same timeline, same bytes.
+A step whose boxes would be narrower than their numbers is drawn whole in flat rows, and below in
+three magnified windows (`windows.py`). One collection of polygons draws all boxes that look alike:
+8,192 boxes as single artists would take ten times as long. Text costs about a millisecond each, so
+only boxes that have room for their number get one, and none in a dense picture. Tens of thousands
+of boxes are pixels in an SVG too, between axes and texts that stay lines. Same timeline, same
+bytes.
 """
 
 from __future__ import annotations
@@ -24,19 +26,32 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
+from matplotlib.patches import ConnectionPatch
 from matplotlib.patheffects import Normal, Stroke
 
 from parsim.errors import InputError
 from parsim.report.picture import colours
 from parsim.report.picture.colours import Look
-from parsim.report.picture.grid import DPI, POINTS, Box, Grid, lay_out, picture_end, row_names
+from parsim.report.picture.grid import (
+    DPI,
+    ONE_ROW,
+    POINTS,
+    Box,
+    Grid,
+    lay_out,
+    picture_end,
+    row_names,
+)
 from parsim.report.picture.legend import draw_labels, head_of, legend_of, name_rows, text_inches
 from parsim.report.picture.memory_panel import draw_memory
 from parsim.report.picture.saving import STYLE, check_picture, save_picture
+from parsim.report.picture.windows import GAP_INCHES, Window, window_inches, windows_of
 from parsim.timelines.timeline import Timeline
 
 _VECTOR_BOXES: Final = 20_000  # more would make the SVG larger than 4 MB
 _SNAP_PX: Final = 4.0  # thinner boxes are not moved to whole pixels
+_FRAME: Final = "#202020"
+_WHITE: Final = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
 _EDGED_PX: Final = 5.0  # in narrower ones the white edge would hide the colour
 
 # Inches.
@@ -44,6 +59,9 @@ _NARROWEST: Final = 3.0
 _RIGHT: Final = 0.25  # half of the last tick's label
 _AXIS: Final = 0.45
 _MEMORY: Final = 1.7
+_FLAT_ROW: Final = 0.22  # of the whole step, above its windows
+_WINDOW_ROW: Final = 0.5
+_ZOOM: Final = 0.62  # between the whole step and its windows: axis, lines to the windows, names
 
 
 def draw_timeline(
@@ -74,36 +92,95 @@ def draw_timeline(
         )
     end = picture_end(timeline, until)
     with matplotlib.rc_context(STYLE):
-        figure = _compose(timeline, end, width, title or "", memory, critical)
+        zoomed = until is None
+        figure = _compose(timeline, end, width, title or "", memory, critical, zoomed=zoomed)
     save_picture(figure, path)
     return figure
 
 
 def _compose(
-    timeline: Timeline, end: float, width: float, title: str, memory: bool, critical: bool
+    timeline: Timeline,
+    end: float,
+    width: float,
+    title: str,
+    memory: bool,
+    critical: bool,
+    *,
+    zoomed: bool,
 ) -> Figure:
-    """Lay out head, rows and memory panel from top to bottom, and fill them."""
+    """Lay out head, rows, memory panel and windows from top to bottom, and fill them."""
     names = row_names(timeline)
     left = _left_edge(names, width)
-    grid = lay_out(timeline, column_inches=width - left - _RIGHT, end=end)
+    inches = width - left - _RIGHT
+    windows = windows_of(timeline, inches) if zoomed else ()
+    one_row = _FLAT_ROW if windows else ONE_ROW
+    grid = lay_out(timeline, column_inches=inches, end=end, one_row=one_row)
+    grids = [_magnified(timeline, window, grid) for window in windows]
     boxes = grid.boxes(timeline.spans)
     head = head_of(title, timeline.meta, legend_of(boxes, grid, critical), grid.column_inches)
-    below = head.height + grid.height_inches + _AXIS
-    figure = Figure(figsize=(width, below + _MEMORY + _AXIS if memory else below), dpi=DPI)
+    bottom = head.height + grid.height_inches + _AXIS
+    below = bottom + _MEMORY + _AXIS if memory else bottom
+    zoom = _ZOOM + grids[0].height_inches if grids else 0.0
+    figure = Figure(figsize=(width, below + zoom), dpi=DPI)
     head.draw(figure, left)
-    axes = _panel(figure, grid, left, head.height, grid.height_inches)
+    whole = axes = _panel(figure, grid, left, head.height, grid.height_inches)
+    _fill_panel(axes, grid, timeline, names, critical)
+    if memory:
+        axes.tick_params(labelbottom=False)
+        axes = _panel(figure, grid, left, bottom, _MEMORY, above=axes)
+        draw_memory(axes, timeline.memory, grid)
+    axes.set_xlabel(f"time [{grid.unit}]", labelpad=2)
+    for number, (window, part) in enumerate(zip(windows, grids, strict=True)):
+        start = left + number * (part.column_inches + GAP_INCHES)
+        panel = _panel(figure, part, start, below + _ZOOM - _AXIS, part.height_inches)
+        _fill_panel(panel, part, timeline, names if number == 0 else [], critical)
+        panel.set_title(
+            window.name, loc="left", fontsize=POINTS + 1, weight="bold", pad=5, bbox=_WHITE
+        )
+        _draw_zoom(figure, whole, panel, part, joined=not memory)
+    return figure
+
+
+def _magnified(timeline: Timeline, window: Window, whole: Grid) -> Grid:
+    """The grid of a window, in the unit of the whole step."""
+    return lay_out(
+        timeline,
+        column_inches=window_inches(whole.column_inches),
+        start=window.start,
+        end=window.end,
+        unit_of=timeline.end,
+        one_row=_WINDOW_ROW,
+    )
+
+
+def _fill_panel(
+    axes: Axes, grid: Grid, timeline: Timeline, names: Sequence[str], critical: bool
+) -> None:
+    """Draw the rows of the whole step or of a window, with what is written in them."""
+    boxes = grid.boxes(timeline.spans)
     _draw_rows(axes, grid, boxes)
     draw_labels(axes, grid, boxes)
-    name_rows(axes, grid, names)
+    if names:
+        name_rows(axes, grid, names)
+    else:
+        axes.set_yticks([])
     axes.spines[["top", "left", "right"]].set_visible(False)
     if critical:
         _draw_critical(axes, grid, timeline)
-    if memory:
-        axes.tick_params(labelbottom=False)
-        axes = _panel(figure, grid, left, below, _MEMORY, above=axes)
-        draw_memory(axes, timeline.memory, grid)
-    axes.set_xlabel(f"time [{grid.unit}]", labelpad=2)
-    return figure
+
+
+def _draw_zoom(figure: Figure, whole: Axes, panel: Axes, part: Grid, *, joined: bool) -> None:
+    """Frame a window in the whole step, and join the frame's corners with the window's."""
+    look: dict[str, Any] = {"color": _FRAME, "linewidth": 0.9}
+    whole.axvspan(part.start, part.end, fill=False, clip_on=False, zorder=5, **look)
+    bottom = len(part.rows)
+    for x in (part.start, part.end) if joined else ():
+        ends: dict[str, Any] = {"xyA": (x, bottom), "xyB": (x, 0.0)}
+        frames: dict[str, Any] = {"coordsA": whole.transData, "coordsB": panel.transData}
+        line = ConnectionPatch(
+            **ends, **frames, color=_FRAME, linewidth=0.5, linestyle=":", zorder=-1
+        )
+        figure.add_artist(line)
 
 
 def _left_edge(names: Sequence[str], width: float) -> float:
@@ -128,7 +205,7 @@ def _panel(
 
 def _draw_rows(axes: Axes, grid: Grid, boxes: Sequence[Box]) -> None:
     """Idle background first, then the boxes of each look, their exposed tails."""
-    axes.set_xlim(0.0, grid.end)
+    axes.set_xlim(grid.start, grid.end)
     axes.set_ylim(len(grid.rows), 0.0)
     _draw_background(axes, grid)
     by_look: dict[tuple[Look, str], list[Box]] = {}
@@ -145,7 +222,7 @@ def _draw_rows(axes: Axes, grid: Grid, boxes: Sequence[Box]) -> None:
 def _draw_background(axes: Axes, grid: Grid) -> None:
     for top, bottom in sorted(set(grid.lanes.values())):
         colour = colours.IDLE if top < 0.5 else colours.QUIET_LANE
-        lanes = [(0.0, grid.end, row + top, row + bottom) for row in grid.rows.values()]
+        lanes = [(grid.start, grid.end, row + top, row + bottom) for row in grid.rows.values()]
         axes.add_collection(_rectangles(lanes, {"facecolors": colour, "linewidths": 0.0}))
 
 

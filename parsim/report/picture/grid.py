@@ -26,11 +26,12 @@ POINTS: Final = 9.0
 
 _LABEL_PX: Final = 12.0  # narrower boxes hold no readable digit
 _LABEL_POINTS: Final = 5.5
-_DENSE_RANKS: Final = 64
+DENSE_RANKS: Final = 64
+"""Rows of more ranks are too thin for a number."""
 _DENSE_BOXES: Final = 2000
 
 # Inches.
-_ONE_ROW: Final = 0.6
+ONE_ROW: Final = 0.6
 _ALL_ROWS: Final = 8.0
 _SHARED_LANE: Final = 0.3
 
@@ -60,6 +61,7 @@ class Grid:
         rows: Row by rank, 0 on top.
         lanes: Top and bottom within a row, by stream.
         chunks: Number of a stage among the stages of its rank, by (rank, stage).
+        start: Start of the picture in `unit`.
         end: End of the picture in `unit`.
         unit: Unit of time.
         per_second: How many of the unit make a second.
@@ -71,6 +73,7 @@ class Grid:
     rows: Mapping[int, int]
     lanes: Mapping[str, tuple[float, float]]
     chunks: Mapping[tuple[int, int], int]
+    start: float
     end: float
     unit: str
     per_second: float
@@ -95,11 +98,16 @@ class Grid:
         return min(POINTS, 0.6 * 72 * self.row_inches * (bottom - top))
 
     def boxes(self, spans: Iterable[Span]) -> list[Box]:
-        """Boxes of the spans that start before the picture's end."""
-        return [self.box(span) for span in spans if span.start * self.per_second < self.end]
+        """Boxes of the spans that are partly between the picture's start and its end."""
+        return [
+            self.box(span)
+            for span in spans
+            if span.start * self.per_second < self.end
+            and (span.end * self.per_second > self.start or not self.start)
+        ]
 
     def box(self, span: Span) -> Box:
-        """Rectangle of a span, cut at the picture's end."""
+        """Rectangle of a span, cut at the picture's start and end."""
         row = self.rows[span.rank]
         top, bottom = self.lanes[span.stream]
         chunk = self.chunks.get((span.rank, span.stage), 0) if _is_chunked(span) else 0
@@ -107,17 +115,17 @@ class Grid:
         right = min(span.end * self.per_second, self.end)
         return Box(
             span,
-            span.start * self.per_second,
+            max(span.start * self.per_second, self.start),
             right,
             row + top,
             row + bottom,
-            min(max(span.start, span.end - exposed) * self.per_second, right),
+            min(max(self.start, max(span.start, span.end - exposed) * self.per_second), right),
             colours.shade(colours.look_of(span.kind, span.stream).colour, chunk, self.chunk_count),
         )
 
     def pixels(self, box: Box) -> float:
         """Width of the part of a box that has room for a label."""
-        return (box.tail - box.left) / self.end * self.column_inches * DPI
+        return (box.tail - box.left) / (self.end - self.start) * self.column_inches * DPI
 
     def labels(
         self, boxes: Iterable[Box], width: Callable[[str, float], float]
@@ -149,22 +157,38 @@ class Grid:
         return x, y
 
 
-def lay_out(timeline: Timeline, *, column_inches: float, end: float) -> Grid:
-    """The grid of a picture that ends at `end` seconds and whose rows have the given width."""
+def lay_out(
+    timeline: Timeline,
+    *,
+    column_inches: float,
+    end: float,
+    start: float = 0.0,
+    unit_of: float | None = None,
+    one_row: float = ONE_ROW,
+) -> Grid:
+    """The grid of a picture from `start` to `end` seconds whose rows have the given width.
+
+    Time is in the unit that suits `unit_of` seconds (where not given: the end). `one_row` inches is
+    the height of a row of few.
+    """
     ranks = timeline.ranks
-    unit, per_second = readable_unit(end)
-    row_inches = min(_ONE_ROW, _ALL_ROWS / len(ranks))
-    boxes = sum(span.stream == "compute" and span.start < end for span in timeline.spans)
+    unit, per_second = readable_unit(end if unit_of is None else unit_of)
+    row_inches = min(one_row, _ALL_ROWS * one_row / ONE_ROW / len(ranks))
+    boxes = sum(
+        span.stream == "compute" and span.start < end and span.end > start
+        for span in timeline.spans
+    )
     return Grid(
         rows={rank: row for row, rank in enumerate(ranks)},
         lanes=_lanes({span.stream for span in timeline.spans}, row_inches),
         chunks=_chunks(timeline.spans),
+        start=start * per_second,
         end=end * per_second,
         unit=unit,
         per_second=per_second,
         row_inches=row_inches,
         column_inches=column_inches,
-        dense=len(ranks) > _DENSE_RANKS or boxes > _DENSE_BOXES,
+        dense=len(ranks) > DENSE_RANKS or boxes > _DENSE_BOXES,
     )
 
 

@@ -1,6 +1,7 @@
 """One measured training run per CSV row, checked; the schema users write for their own runs.
 
-Columns and units: README, "Validate against your own runs". A blank cell means the source does
+Columns and units: docs/accuracy.md, "Validate against your own runs". A
+blank cell means the source does
 not say. A row that cannot be used raises RowSkipped with the reason; it is never repaired.
 """
 

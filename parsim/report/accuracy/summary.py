@@ -1,0 +1,60 @@
+"""Accuracy in five lines for the README, and the table of blind tables, as blocks of pages.
+
+    python -m parsim.report.accuracy.summary PAGE...
+
+It stands outside the fits, which know nothing of blind tables.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from parsim.report.accuracy.blind import blind_lines
+from parsim.report.blocks import fill_pages
+from parsim.report.text.tables import percent
+from parsim.validation.coverage import Coverage, LeftOut, shipped_left_out
+from parsim.validation.tables import blind_tables, shipped_tables
+from parsim.validation.validate import Validation, validate
+
+
+def summary_block(rows: Validation, left_out: LeftOut, blind: Validation) -> str:
+    """Accuracy in five lines: known runs, what is new, and rows that nobody had seen."""
+    head = ["| step time of | runs | median error | inside the 80 % interval | its half width |"]
+    lines = [
+        f"| {what} | {judged.n:,} | {percent(judged.error)} | {percent(judged.covered)} "
+        f"| {percent(judged.half_width)} |"
+        for what, judged in _judged(rows, left_out, blind)
+    ]
+    return "\n".join([*head, "|---|--:|--:|--:|--:|", *lines])
+
+
+NEW = {
+    "model, dense": "a new dense model",
+    "model, experts": "a new mixture of experts",
+    "device": "a device nobody has measured",
+}
+"""Levels of what can be new that the summary shows, and what it calls them."""
+
+
+def _judged(
+    rows: Validation, left_out: LeftOut, blind: Validation
+) -> Iterator[tuple[str, Coverage]]:
+    """The summary's lines; constants and intervals have seen only the runs of the first one."""
+    yield "published runs that intervals were made from (in sample)", rows.coverage(None)
+    levels = {level.level: level.coverage for level in left_out.levels}
+    for level, words in NEW.items():
+        yield f"{words} (its runs left out)", levels[level]
+    yield "MLPerf's GPT-3 175B (blind: in no fit)", blind.coverage("mlperf_gpt3_175b")
+
+
+def main(*pages: Path) -> None:
+    """Predict the shipped tables and the blind ones; fill both blocks in the pages."""
+    rows, blind = validate(shipped_tables()), validate(blind_tables())
+    summary = summary_block(rows, shipped_left_out(), blind)
+    fill_pages(pages, {"summary": summary, "blind": "\n".join(blind_lines(blind))})
+
+
+if __name__ == "__main__":
+    main(*(Path(word) for word in sys.argv[1:]))
