@@ -388,7 +388,7 @@ BAD = {
     ),
     "no bandwidth": (
         ASTRA.replace("200.0", "0"),
-        ":3:14 bandwidth '0' must be a number, above 0 for a bandwidth",
+        ":3:14 bandwidth '0' must be a number of at most 1e+09, above 0 for a bandwidth",
     ),
     "a list is missing": (
         ASTRA.partition("latency")[0],
