@@ -91,7 +91,7 @@ def _tight(result: SearchResult) -> Iterator[str]:
     if best.fit is Fit.FITS:
         yield f"{margin}; plans that leave less than theirs free are tight"
     else:
-        yield f"no plan fits; those listed are tight ({margin}) and {RISK}"
+        yield f"no plan that was looked at fits; those listed are tight ({margin}) and {RISK}"
     if faster is not None:
         less = 100.0 * (1.0 - faster.step_time / best.step_time)
         yield (
