@@ -213,7 +213,7 @@ def main(words: Sequence[str] | None = None) -> None:
         for mutant in chosen:
             if time.monotonic() - begun > asked.seconds:
                 break
-            tested.append((mutant, survives(mutant, tree, 600.0)))
+            tested.append((mutant, survives(mutant, tree, 240.0)))
             told = "SURVIVES" if tested[-1][1] else "noticed"
             change = mutant.difference()[1]
             print(f"{told} {mutant.path}:{mutant.line}: {change}", flush=True)  # noqa: T201
