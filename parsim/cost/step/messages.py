@@ -53,4 +53,4 @@ def gradient_messages(data: DataParallel, bucket: Array) -> Iterator[Message]:
 
 def _sharded(data: DataParallel) -> bool:
     """Whether several ranks share parameters, gradients or optimizer states."""
-    return bool(data.table.zero_stage[0] > 0 and data.shards[0] > 1)
+    return bool(data.shards[0] > 1)  # 1 without ZeRO

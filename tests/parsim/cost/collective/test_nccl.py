@@ -49,6 +49,23 @@ def test_bandwidths_are_the_tables() -> None:
     assert size / bandwidth["ring", "LL"] == pytest.approx(87.7e9 * 8 / 14, rel=1e-3)
 
 
+def test_switches_that_reduce_have_the_tables_rates() -> None:
+    """8 H100: 0.85 of 360 GB/s on 17 of 18 channels, twice, n / (2 (n - 1)); 25 us, no base."""
+    call = replace(CALL, generation="hopper", total=360e9, nvls=True, sharp=True, size=1e12)
+    several = replace(call, ranks=16.0, nodes=2.0)
+    reduced = 360e9 * 0.85 * 17 / 18 * 2
+    for joined, algorithm, latency, rate in (
+        (call, "nvls", 25.0, reduced * 8 / 14),
+        (replace(several, out=500e9), "nvls_tree", 25.0 + 2 * 20.9, reduced / 2),
+        (replace(several, out=100e9), "nvls_tree", 25.0 + 2 * 20.9, 100e9),
+        (replace(several, ranks=32.0, nodes=4.0, out=100e9), "nvls_tree", 25.0 + 4 * 20.9, 50e9),
+        (replace(several, out=500e9), "collnet", 2 * (3.7 + 0.4 * 7) + 31.0, 360e9 * 8 / 14),
+        (replace(several, out=100e9), "collnet", 2 * (3.7 + 0.4 * 7) + 31.0, 100e9),
+    ):
+        seconds = estimates("nccl-2.23", joined)[algorithm, "Simple"]
+        assert seconds == pytest.approx(latency * 1e-6 + 1e12 / rate, rel=1e-9)
+
+
 def test_two_nodes_join_trees_at_the_links_speed() -> None:
     """So the bus bandwidth of two nodes exceeds their interfaces, of more nodes it does not."""
     two = replace(CALL, size=1e12, ranks=16.0, nodes=2.0, out=100e9)
