@@ -54,7 +54,12 @@ def _is_config(tree: Tree, name: str) -> bool:
     """Whether a model's name is that of a file, or of a folder with a config.json in it."""
     if matching(name, load_model_catalog()) is not None:
         return False
-    return name.endswith(".json") or (tree.folder(("model", "name")) / name / _CONFIG).is_file()
+    if name.endswith(".json"):
+        return True
+    try:
+        return (tree.folder(("model", "name")) / name / _CONFIG).is_file()
+    except OSError:  # longer than a file's name may be
+        return False
 
 
 def _from_config(

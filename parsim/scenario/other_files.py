@@ -18,13 +18,18 @@ _ACTION = re.compile(r"\s*\d+(F|B|I|W|UNSHARD|RESHARD|(SEND|RECV)_[FB])\d*\s*")
 _BLOCKS = frozenset(("model", "cluster", "training"))
 
 
+def is_table(path: Path) -> bool:
+    """Whether a file calls itself CSV."""
+    return path.suffix.lower() == ".csv"
+
+
 def refuse_table(path: Path, text: str) -> None:
     """Refuse a CSV file.
 
     Raises:
         ScenarioError: says what the table is and which command takes it.
     """
-    if path.suffix.lower() == ".csv":
+    if is_table(path):
         raise ScenarioError(f"{path}: {_table(path, text)}")
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from parsim.cluster.document import Document, Node, parse_document
 from parsim.errors import InputError, ScenarioError, shown
-from parsim.files import MOST_YAML, read_text
-from parsim.scenario.other_files import refuse_document, refuse_table
+from parsim.files import MOST_ROWS, MOST_YAML, read_text
+from parsim.scenario.other_files import is_table, refuse_document, refuse_table
 
 KeyPath = tuple[str | int, ...]
 
@@ -84,7 +84,8 @@ def read_tree(path: Path, overrides: Mapping[str, object]) -> Tree:
         ScenarioError: the file is missing, unreadable, not YAML, empty or no mapping, a key stands
             in it twice, it is a file of another kind, or an override cannot be applied.
     """
-    text = read_text(path, most=MOST_YAML, error=ScenarioError, near=(".yaml", ".yml"))
+    most = MOST_ROWS if is_table(path) else MOST_YAML
+    text = read_text(path, most=most, error=ScenarioError, near=(".yaml", ".yml"))
     refuse_table(path, text)
     reader = _Reader(parse_document(text, str(path)))
     root = reader.document.root

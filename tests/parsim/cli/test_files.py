@@ -36,7 +36,8 @@ class Tags(HTMLParser):
 def test_timeline_as_png(cli: Cli, tmp_path: Path) -> None:
     picture = tmp_path / "sub" / "x.png"
     done = cli("timeline", SMALL, "-o", picture, "--memory", "--critical")
-    assert done == (0, "", f"timeline written to {picture}\n")
+    assert (done.code, done.err) == (0, f"timeline written to {picture}\n")
+    assert "gpt2 on 1 x cpu" in done.out  # the answer in a box
     assert picture.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 

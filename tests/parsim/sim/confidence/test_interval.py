@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import exp, hypot, log
+from statistics import median
 
 import pytest
 from hypothesis import given
@@ -230,14 +231,16 @@ def test_a_prediction_lies_in_its_interval_and_says_what_it_rests_on() -> None:
     assert found.to_json()["step_time_interval_s"] == [found.interval.low, found.interval.high]
 
 
-@pytest.mark.parametrize("stack", ["megatron-2022", "nemo", "mpt-fsdp-2023", "torchtitan"])
 @pytest.mark.parametrize("system", ["dgx-a100", "dgx-h100", "dgx-b200"])
-def test_a_generic_stack_is_wider_than_a_described_one(system: str, stack: str) -> None:
-    relative = [
-        found.interval.high / found.interval.low
-        for found in (simulate(job(system, name), PLAN) for name in (stack, "generic"))
-    ]
-    assert relative[1] > relative[0]
+def test_a_generic_stack_is_wider_than_the_described_ones_usually_are(system: str) -> None:
+    """A mixture of them is no wider than the one that is known worst."""
+
+    def relative(stack: str) -> float:
+        interval = simulate(job(system, stack), PLAN).interval
+        return interval.high / interval.low
+
+    described = ["megatron-2022", "nemo", "mpt-fsdp-2023", "torchtitan", "megatron-bridge"]
+    assert relative("generic") > median(relative(stack) for stack in described)
 
 
 def test_a_stand_in_for_an_unknown_system_is_wider() -> None:
