@@ -60,11 +60,11 @@ format: $(DEV) ## format the code and sort the imports
 	$(BIN)/ruff format .
 
 # In an environment of its own, so that no other target needs the tool.
-mutate: $(DEV) ## change tokens of costs, schedules and the recurrence, see whether a test notices (COUNT, SEED)
+mutate: $(DEV) ## change tokens of costs, schedules and the recurrence, see whether a test notices (COUNT, SEED, ROOM)
 	$(PYTHON) -m venv build/mutate
 	build/mutate/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt cosmic-ray==8.7.0 hatchling editables
 	build/mutate/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation --editable '.[dev,fast]'
-	build/mutate/bin/python -m tests.tools.mutate reports/mutation.md --count $(COUNT) --seed $(SEED) --seconds $(SECONDS_AT_MOST)
+	build/mutate/bin/python -m tests.tools.mutate reports/mutation.md --count $(COUNT) --seed $(SEED) --seconds $(SECONDS_AT_MOST) $(if $(ROOM),--room $(ROOM))
 
 bench: $(DEV) ## measure the speed of the engines, of the command line and, where torch is, the executor
 	$(BIN)/python -m tests.benchmarks
