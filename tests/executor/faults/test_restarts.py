@@ -28,7 +28,7 @@ SHARDED = SCENARIO.replace(
 def test_training_goes_on_after_a_killed_and_a_stopped_rank(
     start: Start, scenario: str, stopped: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("--steps", "60", "--timeout", "8")
+    words = ("--steps", "60", "--timeout", "15")
     disturbed = start(*words, "--checkpoint-every", "5", "--max-restarts", "2", scenario=scenario)
     victim = disturbed.rank(1)
     first = disturbed.checkpoint(after=0)
@@ -43,7 +43,7 @@ def test_training_goes_on_after_a_killed_and_a_stopped_rank(
     went_on = r"at step \d+, action (step|checkpoint|\d[FB]\d)(.*); training goes on from step \d+"
     assert re.fullmatch(rf"note: rank 1 was killed by SIGKILL {went_on} \(restart 1\)", notes[0])
     assert re.fullmatch(
-        rf"note: rank {stopped} gave no answer for --timeout=8 s {went_on} \(restart 2\)", notes[1]
+        rf"note: rank {stopped} gave no answer for --timeout=15 s {went_on} \(restart 2\)", notes[1]
     )
     assert not (disturbed.out / "errors").exists()
     found = json.loads((disturbed.out / "run.json").read_text())["measured"]
