@@ -22,7 +22,7 @@ from parsim.arrays import Array, Flags
 from parsim.fitting.constants.address import Address
 from parsim.fitting.constants.families import Family, families
 from parsim.fitting.constants.fit import Rows, Values
-from parsim.fitting.constants.solve import HUBER, NUDGE, PRIOR_WEIGHT
+from parsim.fitting.constants.solve import NUDGE, newton_step
 from parsim.fitting.constants.source_cases import load
 from parsim.validation.step.case import Case
 
@@ -91,13 +91,8 @@ class FamilyFit:
         """The undamped step of `solve` for some rows, each source counting the same."""
         counts = np.bincount(self.source[kept], minlength=int(self.source.max()) + 1)
         weight = kept / np.maximum(counts[self.source], 1)
-        size = np.maximum(np.abs(self.errors), 1e-9)
-        robust = weight * np.minimum(1.0, HUBER / size) / HUBER
         spread = np.array([constant.spread for constant in self.family.constants])
-        prior = 2.0 * PRIOR_WEIGHT / spread**2
-        curvature = self.slopes.T @ (robust[:, None] * self.slopes) + np.diag(prior)
-        slope = self.slopes.T @ (robust * self.errors) + prior * self.moves
-        return np.asarray(np.linalg.solve(curvature, -slope))
+        return newton_step(self.slopes, self.errors, self.moves, weight=weight, spread=spread)
 
 
 def _catalog(family: Family) -> dict[Address, float]:

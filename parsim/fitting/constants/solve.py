@@ -49,7 +49,14 @@ def solve(problem: Problem) -> tuple[Array, float]:
     for _ in range(ROUNDS):
         if slopes is None:
             slopes = _slopes(problem, move, error)
-        step = _step(problem, slopes, error, move, damping)
+        step = newton_step(
+            slopes,
+            error,
+            move,
+            weight=problem.weight,
+            spread=problem.spread,
+            damping=damping,
+        )
         tried = problem.errors(move + step)
         loss = objective(problem, tried, move + step)
         if loss >= best:
@@ -80,11 +87,28 @@ def _slopes(problem: Problem, move: Array, error: Array) -> Array:
     return np.stack(columns, axis=1)
 
 
-def _step(problem: Problem, slopes: Array, error: Array, move: Array, damping: float) -> Array:
-    """Solve the damped normal equations; rows beyond HUBER are weighted down."""
+def newton_step(
+    slopes: Array,
+    error: Array,
+    move: Array,
+    *,
+    weight: Array,
+    spread: Array,
+    damping: float = 0.0,
+) -> Array:
+    """Solve the damped normal equations; rows beyond HUBER are weighted down.
+
+    Args:
+        slopes: derivatives of the rows' log errors in the moves, (rows, constants).
+        error: log errors of the rows at the present moves.
+        move: the present moves.
+        weight: of each row.
+        spread: of each constant's logarithm.
+        damping: share of the diagonal that is added to it.
+    """
     size = np.maximum(np.abs(error), 1e-9)
-    robust = problem.weight * np.minimum(1.0, HUBER / size) / HUBER
-    prior = 2.0 * PRIOR_WEIGHT / problem.spread**2
+    robust = weight * np.minimum(1.0, HUBER / size) / HUBER
+    prior = 2.0 * PRIOR_WEIGHT / spread**2
     normal = slopes.T @ (robust[:, None] * slopes) + np.diag(prior)
     slope = slopes.T @ (robust * error) + prior * move
     return np.asarray(np.linalg.solve(normal + damping * np.diag(np.diag(normal)), -slope))

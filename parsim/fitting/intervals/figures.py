@@ -201,12 +201,6 @@ def errors_text(errors: Errors) -> str:
     return json.dumps(document, indent=1) + "\n"
 
 
-def half_width(errors: Errors, run: Residual) -> float:
-    """Half of the interval's width over the prediction."""
-    interval = step_interval(run.standing, 1.0, errors)
-    return 0.5 * (interval.high - interval.low)
-
-
 def covered(errors: Errors, run: Residual) -> bool:
     """Whether the run's measured time lies in its interval."""
     return step_interval(run.standing, 1.0, errors).covers(exp(run.error))
