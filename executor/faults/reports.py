@@ -7,11 +7,9 @@ ranks again. `executor.faults.diagnosis` reads these files. Needs no torch.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import re
-import signal
 import sys
 import time
 import traceback
@@ -26,7 +24,6 @@ from parsim.errors import InputError
 LINGER = 1.0
 """Seconds that a victim waits before it dies: torchrun then ends all ranks, told or not."""
 
-_PR_SET_PDEATHSIG = 1  # Linux, prctl(2): a signal for this process when its parent dies
 _WIDTH = 32  # bytes of a place: always as many, so that it is overwritten in one go
 
 _KINDS = {
@@ -188,12 +185,6 @@ def writing(path: Path, option: str = "--out") -> Iterator[Path]:
             f"cannot write {path}: {error.strerror or error}; "
             f"choose another folder with {option}, or free space there"
         ) from error
-
-
-def end_with_parent() -> None:
-    """Let the system kill this rank when torchrun dies, even if it is stopped or hangs."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def finish(code: int) -> NoReturn:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from parsim.errors import InputError, ParsimError
+from parsim.launch.lock import locked
 from parsim.launch.nodes import meeting_name
 from parsim.launch.options import RunOptions
 from parsim.launch.ranks import RunError, ask, environment_of, python, require_torch, torchrun
@@ -30,22 +32,35 @@ def run_plan(scenario: Path, world_size: int, options: RunOptions) -> dict[str, 
     words = options.words(scenario)
     sys.stderr.write(ask("executor", words).stderr)
     document = options.out / "run.json"
-    _fresh(options.out)
-    if not _run_ranks(words, world_size, options):
-        return None
+    _make(options.out)
+    with locked(options.out, meeting_of(words, options) if options.nodes.count > 1 else "") as lock:
+        _fresh(options.out)
+        if not _run_ranks(words, world_size, options, lock):
+            return None
     if not document.exists():
         raise RunError(f"the ranks ended, but wrote no {document}; see {options.out}/log.txt")
     written: dict[str, Any] = json.loads(document.read_text(encoding="utf-8"))
     return written
 
 
-def _fresh(out: Path) -> None:
-    """Make the folder, without what an earlier run left there."""
-    try:
+def _make(out: Path) -> None:
+    with _writable(out):
         out.mkdir(parents=True, exist_ok=True)
+
+
+def _fresh(out: Path) -> None:
+    """Forget what an earlier run left in the folder."""
+    with _writable(out):
         (out / "run.json").unlink(missing_ok=True)
         (out / "log.txt").write_bytes(b"")
         _clear(out / "errors")
+
+
+@contextmanager
+def _writable(out: Path) -> Iterator[None]:
+    """Name what cannot be written in a folder, and how to go on."""
+    try:
+        yield
     except OSError as error:
         raise InputError(
             f"cannot write {error.filename or out}: {error.strerror}; "
@@ -53,7 +68,7 @@ def _fresh(out: Path) -> None:
         ) from None
 
 
-def _run_ranks(words: list[str], world_size: int, options: RunOptions) -> bool:
+def _run_ranks(words: list[str], world_size: int, options: RunOptions, lock: int) -> bool:
     """Run this node's ranks; whether rank 0, which writes the results, was among them."""
     errors, log = options.out / "errors", options.out / "log.txt"
     name, timeout = meeting_of(words, options), options.timeout
@@ -67,6 +82,7 @@ def _run_ranks(words: list[str], world_size: int, options: RunOptions) -> bool:
             log,
             lambda process: wait_for_end(process, errors, options.max_restarts),
             environment,
+            keeps=[lock],
         )
         if code:
             raise _reason(world_size, options)

@@ -83,6 +83,7 @@ def fork_runs(monkeypatch: pytest.MonkeyPatch, folder: Path, worker: Path | None
         log: Path,
         _wait: object,
         also: Mapping[str, str] | None = None,
+        keeps: object = (),
     ) -> int:
         ranks = int(layout[-1].removeprefix("--nproc-per-node="))
         started = ["-m", *words] if worker is None else [str(worker), *words[1:]]
