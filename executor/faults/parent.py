@@ -2,9 +2,9 @@
 
     parsim run -> torchrun (executor.faults.torchrun) -> ranks
 
-Each is bound to its parent, so a killed parsim leaves nothing running. On Linux the system sends the
-signal (prctl(2)), even to a process that is stopped; elsewhere a thread looks who the parent is.
-Needs no torch.
+Each is bound to its parent, so a killed parsim leaves nothing running. On Linux the system sends
+the signal (prctl(2)), even to a process that is stopped; elsewhere a thread looks who the parent
+is. Needs no torch.
 """
 
 from __future__ import annotations

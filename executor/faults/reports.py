@@ -13,6 +13,7 @@ import re
 import sys
 import time
 import traceback
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -102,6 +103,13 @@ def attempt() -> int:
 def attempt_folder(out: Path, number: int) -> Path:
     """Where the ranks of one attempt leave their places and reports."""
     return out / "errors" / f"attempt{number}"
+
+
+def tell(out: Path, what: str, text: str) -> None:
+    """Leave a note about something, which the launcher passes on to the user once."""
+    sys.stderr.write(f"{text}\n")
+    name = f"{what}-{zlib.crc32(text.encode()):08x}.note"
+    write_whole(attempt_folder(out, attempt()) / name, text)
 
 
 @contextmanager

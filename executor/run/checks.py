@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from executor.devices.capacity import check_world
 from executor.devices.machine import DeviceReport
 from executor.model.loss import check_trainable
@@ -14,8 +16,8 @@ from executor.parallel.refused import (
 )
 from executor.parallel.tensor import check_splits
 from executor.pipeline.runnable import check_plan_runnable
+from executor.run.part import corpora
 from executor.run.run import checkpoints_of
-from executor.training.text import Corpus
 from parsim.errors import PlanError
 from parsim.launch.options import RunOptions
 from parsim.scenario import Scenario
@@ -51,6 +53,9 @@ def check_files(scenario: Scenario, options: RunOptions) -> None:
     Raises:
         InputError: naming the file.
     """
-    corpus = Corpus.load(options.data, tokenizer=options.tokenizer)
-    corpus.check(scenario.spec)
-    checkpoints_of(scenario, corpus, options, restarts=0).start()
+    corpus, _ = corpora(scenario, options)
+    checkpoints_of(scenario, corpus, options, restarts=0, tell=_note).start()
+
+
+def _note(text: str) -> None:
+    sys.stderr.write(f"note: {text}\n")

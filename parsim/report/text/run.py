@@ -8,7 +8,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from parsim.report.text.tables import percent, table
+from parsim.comparison.likeness import error_title
+from parsim.report.text.tables import head_lines, percent, table
 from parsim.units import format_bytes, format_seconds
 
 
@@ -16,12 +17,14 @@ def run_view(document: dict[str, Any], out: str) -> RenderableType:
     """Step time, memory and loss of a run; errors are (predicted - measured) / measured."""
     predicted, measured, error = (document[name] for name in ("predicted", "measured", "error"))
     step = measured["step_time_s"]
-    filled = table(" | predicted | measured | error", right=(1, 2, 3))
+    unlike, uncalibrated = error.get("unlike"), error.get("uncalibrated", ())
+    title = error_title(tuple(uncalibrated))
+    filled = table(f" | predicted | measured | {head_lines(title)}", right=(1, 2, 3))
     filled.add_row(
         "step time (median)",
         format_seconds(predicted["step_time_s"]),
         format_seconds(step["median"]) if step["n"] else "",
-        percent(error["step_time"], signed=True) if step["n"] else "",
+        _error_of_step(error["step_time"], step["n"], unlike),
     )
     filled.add_row(
         "peak allocated",
@@ -31,6 +34,7 @@ def run_view(document: dict[str, Any], out: str) -> RenderableType:
     )
     loss = measured["loss"]
     lines = [
+        Text(unlike, style="bold red") if unlike else "",
         *_timed(measured),
         f"bubble {percent(measured['bubble_fraction'])}; loss {_loss(loss[0])} -> "
         f"{_loss(loss[-1])} over {len(loss)} steps",
@@ -40,7 +44,15 @@ def run_view(document: dict[str, Any], out: str) -> RenderableType:
         _verified(document["verify"]),
         f"device: {document['device']}; written to {out}, the curve of the loss as loss.png",
     ]
-    return Group(filled, *(Text(line) for line in lines if line))
+    texts = (line if isinstance(line, Text) else Text(line) for line in lines if line)
+    return Group(filled, *texts)
+
+
+def _error_of_step(error: float | None, count: int, unlike: str | None) -> Text:
+    """The error of the step time; nothing where no step was timed or it is of other hardware."""
+    if unlike:
+        return Text("not comparable", style="bold red")
+    return Text(percent(error, signed=True) if count else "")
 
 
 def diverged(losses: Sequence[float | None], ranks: Sequence[int] = ()) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from parsim.launch.lock import locked
+from parsim.timelines.reader import load_timeline
 from tests.executor.running import ROOT, SCENARIO, Run, Start, pids, read
 
 LARGE = (
@@ -92,6 +94,10 @@ def test_a_second_run_is_refused_and_a_killed_one_leaves_nothing(endless: Run) -
     assert not endless.left()
     with locked(endless.out):
         pass
+    assert load_timeline(endless.out / "predicted.json").ranks == (0, 1)
+    steps = [json.loads(line) for line in (endless.out / "steps.jsonl").read_text().splitlines()]
+    assert [step["step"] for step in steps] == list(range(len(steps)))
+    assert len(steps) > before
 
 
 @pytest.mark.distributed
