@@ -98,7 +98,7 @@ def on_schedule(
     if not is_looped(schedule):
         data, by_rank = DataParallel.of(job, table), on_ranks(costs.parameters, schedule)
         values["hop"] = _hops(costs.hop, schedule)
-        speed = speed_beside(job.system, data.shard, layers.kinds)
+        speed = speed_beside(job.system, data.busbw, layers.kinds)
         first = on_ranks(costs.forward, schedule)
         routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
         values["optimizer"] = data.optimizer(by_rank, routed)
