@@ -123,17 +123,17 @@ def _compose(
     zoom = _ZOOM + grids[0].height_inches if grids else 0.0
     figure = Figure(figsize=(width, below + zoom), dpi=DPI)
     head.draw(figure, left)
-    whole = axes = _panel(figure, grid, left, head.height, grid.height_inches)
-    _fill_panel(axes, grid, timeline, names, critical)
+    whole = axes = panel_at(figure, grid, left, head.height, grid.height_inches)
+    fill_panel(axes, grid, timeline, names, critical)
     if memory:
         axes.tick_params(labelbottom=False)
-        axes = _panel(figure, grid, left, bottom, _MEMORY, above=axes)
+        axes = panel_at(figure, grid, left, bottom, _MEMORY, above=axes)
         draw_memory(axes, timeline.memory, grid)
     axes.set_xlabel(f"time [{grid.unit}]", labelpad=2)
     for number, (window, part) in enumerate(zip(windows, grids, strict=True)):
         start = left + number * (part.column_inches + GAP_INCHES)
-        panel = _panel(figure, part, start, below + _ZOOM - _AXIS, part.height_inches)
-        _fill_panel(panel, part, timeline, names if number == 0 else [], critical)
+        panel = panel_at(figure, part, start, below + _ZOOM - _AXIS, part.height_inches)
+        fill_panel(panel, part, timeline, names if number == 0 else [], critical)
         panel.set_title(
             window.name, loc="left", fontsize=POINTS + 1, weight="bold", pad=5, bbox=_WHITE
         )
@@ -153,7 +153,7 @@ def _magnified(timeline: Timeline, window: Window, whole: Grid) -> Grid:
     )
 
 
-def _fill_panel(
+def fill_panel(
     axes: Axes, grid: Grid, timeline: Timeline, names: Sequence[str], critical: bool
 ) -> None:
     """Draw the rows of the whole step or of a window, with what is written in them."""
@@ -194,7 +194,7 @@ def _left_edge(names: Sequence[str], width: float) -> float:
     return left
 
 
-def _panel(
+def panel_at(
     figure: Figure, grid: Grid, left: float, top: float, tall: float, above: Axes | None = None
 ) -> Axes:
     """Axes as wide as the rows; all lengths are inches, from the figure's upper left corner."""
