@@ -119,9 +119,7 @@ def _lengths(text: str | None) -> UnitTimes:
     return UnitTimes(*values)
 
 
-def _of_plan(
-    scenario: Path, overrides: list[str] | None, v: int, only: list[str]
-) -> ScheduleTable:
+def _of_plan(scenario: Path, overrides: list[str] | None, v: int, only: list[str]) -> ScheduleTable:
     from parsim.sim.schedules.planned import planned_table
 
     loaded = load(scenario, overrides)

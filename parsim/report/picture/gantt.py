@@ -42,9 +42,10 @@ from parsim.report.picture.grid import (
     picture_end,
     row_names,
 )
-from parsim.report.picture.legend import draw_labels, head_of, legend_of, name_rows, text_inches
+from parsim.report.picture.legend import draw_labels, head_of, legend_of, text_inches
 from parsim.report.picture.memory_panel import draw_memory
 from parsim.report.picture.saving import STYLE, check_picture, save_picture
+from parsim.report.picture.scales import LANE_NAMES_INCHES, mark_end, name_lanes, name_rows
 from parsim.report.picture.windows import GAP_INCHES, Window, window_inches, windows_of
 from parsim.timelines.timeline import Timeline
 
@@ -128,7 +129,8 @@ def _compose(
     if memory:
         axes.tick_params(labelbottom=False)
         axes = panel_at(figure, grid, left, bottom, _MEMORY, above=axes)
-        draw_memory(axes, timeline.memory, grid)
+        draw_memory(axes, timeline.memory, grid, timeline.meta.get("capacity_bytes"))
+    mark_end(axes, grid)
     axes.set_xlabel(f"time [{grid.unit}]", labelpad=2)
     for number, (window, part) in enumerate(zip(windows, grids, strict=True)):
         start = left + number * (part.column_inches + GAP_INCHES)
@@ -162,6 +164,7 @@ def fill_panel(
     draw_labels(axes, grid, boxes)
     if names:
         name_rows(axes, grid, names)
+        name_lanes(axes, grid)
     else:
         axes.set_yticks([])
     axes.spines[["top", "left", "right"]].set_visible(False)
@@ -185,7 +188,7 @@ def _draw_zoom(figure: Figure, whole: Axes, panel: Axes, part: Grid, *, joined: 
 
 def _left_edge(names: Sequence[str], width: float) -> float:
     """Where the rows start, inches: the names of the ranks need room beside them."""
-    left = 0.45 + text_inches(max(names, key=len), POINTS) * 1.1
+    left = 0.45 + max(text_inches(max(names, key=len), POINTS) * 1.1, LANE_NAMES_INCHES)
     if width < left + _NARROWEST:
         raise InputError(
             f"width={width} inches has no room beside the names of the ranks; "

@@ -14,8 +14,8 @@ from parsim.units import format_bytes, format_seconds
 
 UNIT = "a unit is the forward of a rank's whole share of the layers"
 WORDS = (
-    "bubble: idle share of the time, mean over ranks; overhead: idle over busy time; in a rank: idle "
-    "between a rank's own first and last action, where most",
+    "bubble: idle share of the time, mean over ranks; overhead: idle over busy time; in a rank: "
+    "idle between a rank's own first and last action, where most",
     "activations: most micro-batches held at once, on the fullest and the emptiest rank; weights: "
     "copies of its layers' weights that a rank holds; messages: between ranks, in a step",
 )
@@ -34,7 +34,9 @@ def schedules_view(compared: ScheduleTable) -> RenderableType:
 
 def _rows(compared: ScheduleTable) -> Table:
     planned = any(row.in_seconds for row in compared.rows)
-    columns = "schedule | v | time | bubble | overhead | in a rank | activations | weights | messages"
+    columns = (
+        "schedule | v | time | bubble | overhead | in a rank | activations | weights | messages"
+    )
     columns += " | step time | peak memory | " if planned else ""
     rows = table(columns, title=compared.title, right=range(1, 11))
     for row in compared.rows:

@@ -46,9 +46,7 @@ def planned_table(
     """
     if plan.pp < 2:
         raise PlanError(f"pp={plan.pp}: the plan has no pipeline to schedule; use pp >= 2")
-    rows, refused = collected(
-        chosen(only), lambda name: _row(job, plan, name, v, memory_margin)
-    )
+    rows, refused = collected(chosen(only), lambda name: _row(job, plan, name, v, memory_margin))
     return ScheduleTable(
         pp=plan.pp,
         num_microbatches=plan.num_microbatches,
@@ -60,9 +58,7 @@ def planned_table(
     )
 
 
-def _row(
-    job: Job, plan: Plan, name: str, v: int, memory_margin: float | None
-) -> ScheduleRow:
+def _row(job: Job, plan: Plan, name: str, v: int, memory_margin: float | None) -> ScheduleRow:
     ours = with_action_times(job, _with_schedule(plan, name, v))
     prediction = simulate(job, ours, timeline=True, memory_margin=memory_margin)
     if prediction.timeline is None:
@@ -84,6 +80,4 @@ def _with_schedule(plan: Plan, name: str, v: int) -> Plan:
     """The plan with another schedule; its cut stays where it is for as many stages."""
     chunks = chunks_of(name, v)
     cut = plan.stage_layers if chunks == plan.v else None
-    return replace(
-        plan, schedule=name, v=chunks, stage_layers=cut, actions=None, action_times=None
-    )
+    return replace(plan, schedule=name, v=chunks, stage_layers=cut, actions=None, action_times=None)

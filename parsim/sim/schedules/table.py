@@ -47,9 +47,9 @@ class ScheduleRow:
     """One schedule of the table.
 
     `makespan` is from the first start to the last end in units, or seconds of a plan;
-    `bubble_fraction` the idle share of it, mean over ranks, and `bubble_overhead` the same idle time
-    over the busy time. `span_bubble` is the idle share between a rank's own first start and last
-    end, of the rank where it is largest. `activations` are the most micro-batches that each
+    `bubble_fraction` the idle share of it, mean over ranks, and `bubble_overhead` the same idle
+    time over the busy time. `span_bubble` is the idle share between a rank's own first start and
+    last end, of the rank where it is largest. `activations` are the most micro-batches that each
     rank holds at once, one of which is a micro-batch on all of a rank's layers; `weights` how many
     copies of its layers' weights each rank holds; `messages` how many are sent in all.
     """
