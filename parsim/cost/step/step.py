@@ -91,7 +91,7 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
     experts = stage_experts(job.model, table, counts) if job.model.experts else None
     forward = forward_times(job, layers, counts)
     backward = backward_times(job, layers, counts)
-    speed = speed_beside(job.system, data.shard, layers.kinds)
+    speed = speed_beside(job.system, data.busbw, layers.kinds)
     sharded = Sharded(
         job=job,
         layers=layers,
@@ -140,7 +140,7 @@ def filling(forward: Array, pp: int) -> Array:
 
 def late_by_stage(job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts) -> Array:
     """What each stage's last backward loses to the reduction beside it, (S, B)."""
-    speed = speed_beside(job.system, DataParallel.of(job, table).shard, layers.kinds)
+    speed = speed_beside(job.system, DataParallel.of(job, table).busbw, layers.kinds)
     lost = _late(costs.backward, costs.buckets, costs.bucket_time, speed)
     return lost * costs.overlap_reduce
 
