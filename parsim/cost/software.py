@@ -24,60 +24,51 @@ GENERIC = "generic"
 class Software:
     """One software stack.
 
-        `traffic` scales the bytes of memory-bound kernels (1: each value moved once),
-        `scores_traffic` those of softmax and dropout over unfused attention's scores. `launch_cost`
-        is host seconds per kernel launch, `host_spread` the relative standard deviation of it
-        between ranks, `microbatch_overhead` host seconds per micro-batch. `replica_spread` maps a
-        compute precision (or "default") to the relative standard deviation of a step between
-        replicas, which wait for the slowest one. `attention_factor` maps
-        the start of a device id (or "default") to how fast the stack's fused attention runs beside
-        the vendor's best kernel there, forward and backward. `executor` says that it is parsim's
-        own, which refuses more (`plan/executor_rules.py`). `selective` says what selective
-        recomputation repeats: "attention" or "half-products", and `keeps_output` whether the latter
-        keeps a layer's output that nothing needs (eager PyTorch). `quantized_gather` says that
-        sharded parameters of 8-bit products are gathered in 8 bit. `context_exchange` is how
-        context-parallel ranks exchange keys and values, "ring" or "gather"; `context_balanced` that
-        each gets one piece from either end of a causal sequence, and `context_keeps_output` that a
-        layer keeps one more tensor of its attention's output. `loss_bytes` is moved, `loss_kept`
-        live at the peak and `loss_saved` from there to backward, per logit. `reserved_share` is
-        what the allocator reserves above the allocated bytes, and `prints_reserved` says that the
-        stack's own figure of its peak is the reserved one. `fp32_shards` says that what ZeRO-3
-        shards is the fp32 copy, gathered in 16 bit. `eager` says that tensors live as eager
-        autograd has them (`parsim/sim/memory/eager_peaks.py`). `overlap` is the share of
-        data-parallel collectives that are issued beside compute, `tp_overlap` says that GEMMs are
-        cut into chunks beside which their collectives run (`cost/layer/tensor_exchanges.py`),
-        `tp_overlap_backward` is the share of those in backward that are issued beside a whole GEMM;
-        what they take from compute is the hardware's (`cost/layer/interference.py`).
-        `gathers_per_layer` is how many collectives ZeRO-3 needs for a layer's parameters. `staging`
-        is moved per byte that a sharded collective carries, between its flat buffer and the
-    <<<<<<< HEAD
-        tensors; `lookup_gradient` bytes per value of the token table by each backward.
-        `optimizer_bytes` is moved per local parameter by a step, `norm_bytes` by the norm of its
-        gradients before, `clip_bytes` where they are clipped; `norm_sums` are scalar all-reduces.
-        `expert_overlap` maps the start of a device id (or "default") to the share of dispatching tokens
-        to experts and back that hides beside compute there, `expert_imbalance` is the tokens of the
-        busiest rank's experts over the mean. `expert_launch` is host seconds per kernel launch around
-        experts. `row_rate` is what kernels that gather rows or compute much for each value move a
-        second and multiprocessor: those around experts' products, and Mamba-2's scan (0: as much as the
-    =======
-        tensors; `channels_last` are the precisions in which images are stored as kernels want them,
-        channels innermost; `lookup_gradient` bytes per value of the token table by each backward.
-        `optimizer_bytes` is moved per local parameter by a step. `expert_overlap` maps the start of
-        a device id (or "default") to the share of dispatching tokens to experts and back that hides
-        beside compute there, `expert_imbalance` is the tokens of the busiest rank's experts over
-        the mean. `expert_launch` is host seconds per kernel launch around experts. `row_rate` is
-        what kernels that gather rows or compute much for each value move a second and
-        multiprocessor: those around experts' products, and Mamba-2's scan (0: as much as the
-    >>>>>>> main
-        memory). `fused_experts` says that products, activation, bias and casts of experts are fused
-        kernels. `expert_dispatcher` is what moves them: "alltoall" sends a copy for each expert,
-        "deepep" and "hybridep" one for each rank that holds any of a token's experts
-        (`cost/layer/dispatch.py`). `graphs` are the parts of layers that CUDA graphs launch, as
-        Megatron-Core names them, and `cuda_graphs` says that one graph launches a whole iteration.
-        `ddp_buckets` is whose rule cuts gradients into buckets, "torch" or "megatron", and
-        `ddp_bucket_parameters` a size that replaces the rule's (`cost/step/buckets.py`). `schedules`
-        are the pipeline schedules that the stack has, by parsim's names, none where it has no
-        pipelines: a search that names none looks at these.
+    `traffic` scales the bytes of memory-bound kernels (1: each value moved once),
+    `scores_traffic` those of softmax and dropout over unfused attention's scores. `launch_cost`
+    is host seconds per kernel launch, `host_spread` the relative standard deviation of it
+    between ranks, `microbatch_overhead` host seconds per micro-batch. `replica_spread` maps a
+    compute precision (or "default") to the relative standard deviation of a step between
+    replicas, which wait for the slowest one. `attention_factor` maps
+    the start of a device id (or "default") to how fast the stack's fused attention runs beside
+    the vendor's best kernel there, forward and backward. `executor` says that it is parsim's
+    own, which refuses more (`plan/executor_rules.py`). `selective` says what selective
+    recomputation repeats: "attention" or "half-products", and `keeps_output` whether the latter
+    keeps a layer's output that nothing needs (eager PyTorch). `quantized_gather` says that
+    sharded parameters of 8-bit products are gathered in 8 bit. `context_exchange` is how
+    context-parallel ranks exchange keys and values, "ring" or "gather"; `context_balanced` that
+    each gets one piece from either end of a causal sequence, and `context_keeps_output` that a
+    layer keeps one more tensor of its attention's output. `loss_bytes` is moved, `loss_kept`
+    live at the peak and `loss_saved` from there to backward, per logit. `reserved_share` is
+    what the allocator reserves above the allocated bytes, and `prints_reserved` says that the
+    stack's own figure of its peak is the reserved one. `fp32_shards` says that what ZeRO-3
+    shards is the fp32 copy, gathered in 16 bit. `eager` says that tensors live as eager
+    autograd has them (`parsim/sim/memory/eager_peaks.py`). `overlap` is the share of
+    data-parallel collectives that are issued beside compute, `tp_overlap` says that GEMMs are
+    cut into chunks beside which their collectives run (`cost/layer/tensor_exchanges.py`),
+    `tp_overlap_backward` is the share of those in backward that are issued beside a whole GEMM;
+    what they take from compute is the hardware's (`cost/layer/interference.py`).
+    `gathers_per_layer` is how many collectives ZeRO-3 needs for a layer's parameters. `staging`
+    is moved per byte that a sharded collective carries, between its flat buffer and the
+    tensors; `channels_last` are the precisions in which images are stored as kernels want them,
+    channels innermost; `lookup_gradient` bytes per value of the token table by each backward.
+    `optimizer_bytes` is moved per local parameter by a step, `norm_bytes` by the norm of its
+    gradients before, `clip_bytes` where they are clipped; `norm_sums` are scalar all-reduces.
+    `expert_overlap` maps the start of a device id (or "default") to the share of dispatching
+    tokens to experts and back that hides beside compute there, `expert_imbalance` is the tokens
+    of the busiest rank's experts over
+    the mean. `expert_launch` is host seconds per kernel launch around experts. `row_rate` is
+    what kernels that gather rows or compute much for each value move a second and
+    multiprocessor: those around experts' products, and Mamba-2's scan (0: as much as the
+    memory). `fused_experts` says that products, activation, bias and casts of experts are fused
+    kernels. `expert_dispatcher` is what moves them: "alltoall" sends a copy for each expert,
+    "deepep" and "hybridep" one for each rank that holds any of a token's experts
+    (`cost/layer/dispatch.py`). `graphs` are the parts of layers that CUDA graphs launch, as
+    Megatron-Core names them, and `cuda_graphs` says that one graph launches a whole iteration.
+    `ddp_buckets` is whose rule cuts gradients into buckets, "torch" or "megatron", and
+    `ddp_bucket_parameters` a size that replaces the rule's (`cost/step/buckets.py`). `schedules`
+    are the pipeline schedules that the stack has, by parsim's names, none where it has no
+    pipelines: a search that names none looks at these.
     """
 
     id: str

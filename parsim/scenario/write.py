@@ -12,13 +12,10 @@ from parsim.cluster.background import Background, Stream
 from parsim.cluster.hardware import IntraNode, Network, System
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.cost.jitter import Jitter
-<<<<<<< HEAD
 from parsim.cost.job import Job
 from parsim.cost.optimizer import ADAMW, CLIP
-=======
 from parsim.model.graph.catalog import network
 from parsim.model.graph.record import Graph
->>>>>>> main
 from parsim.model.reader import load_model_catalog
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
