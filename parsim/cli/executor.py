@@ -95,13 +95,16 @@ def _loaded(path: Path, overrides: list[str], *, oversubscribe: bool) -> tuple[S
 
     try:
         return load(path, overrides), overrides
-    except PlanError:
+    except PlanError as wrong:
         pairs = {key: value for key, _, value in (text.partition("=") for text in overrides)}
-        ranks = stated_ranks(path, pairs) if oversubscribe else 0
-        if not ranks:
+        ranks = stated_ranks(path, pairs)
+        if not (oversubscribe and ranks and "world size mismatch" in str(wrong)):
             raise
-    wider = [*overrides, f"cluster.devices_per_node={ranks}"]
-    return load(path, wider), wider
+        wider = [*overrides, f"cluster.devices_per_node={ranks}"]
+        try:
+            return load(path, wider), wider
+        except InputError:
+            raise wrong from None
 
 
 def _steps_told(advance: Callable[[int, int], None]) -> Callable[[Mapping[str, Any]], None] | None:
