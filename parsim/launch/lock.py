@@ -18,8 +18,9 @@ from pathlib import Path
 from parsim.errors import InputError, printable
 
 NAME = ".lock"
-MEETING = 2.0
-"""Seconds that a node waits until the first one of its run has signed the lock."""
+PATIENCE = 1.0
+"""Seconds to wait for a lock: a killed run may not be gone yet, and the first of a run's nodes may
+not have signed."""
 
 
 @contextmanager
@@ -46,7 +47,7 @@ def locked(folder: Path, run: str = "") -> Iterator[int]:
 
 
 def _take(descriptor: int, folder: Path, run: str) -> None:
-    until = time.monotonic() + (MEETING if run else 0.0)
+    until = time.monotonic() + PATIENCE
     while not _taken(descriptor, run):
         if time.monotonic() >= until:
             owner = os.pread(descriptor, 4096, 0).decode("utf-8", "replace").partition("\n")[2]
