@@ -132,8 +132,6 @@ def main() -> int:
 
 def _work(options: argparse.Namespace) -> int:
     out: Path = options.out
-    write_text(out / ".keep", "")
-    (out / ".keep").unlink()
     with locked(out):
         machine = look(options.device)
         parts = parts_of(out, machine)

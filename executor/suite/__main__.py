@@ -41,7 +41,6 @@ def _work(options: argparse.Namespace) -> int:
     if options.report:
         return redraw(options.out)
     machine = look(options.device or ("cpu" if options.quick else None))
-    (options.out).mkdir(parents=True, exist_ok=True)
     with locked(options.out):
         return _suite(options, machine).run()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,6 @@ def run_plan(
     asked = ask("executor", words).stderr
     sys.stderr.write(asked)
     document = options.out / "run.json"
-    _make(options.out)
     with locked(options.out, meeting_of(words, options) if options.nodes.count > 1 else "") as lock:
         _fresh(options.out, resumed=options.resume)
         news = News(out=options.out, said=set(asked.splitlines()), step=step)
@@ -56,25 +55,13 @@ def run_plan(
     return written
 
 
-def _make(out: Path) -> None:
-    with _writable(out):
-        out.mkdir(parents=True, exist_ok=True)
-
-
 def _fresh(out: Path, *, resumed: bool) -> None:
     """Forget what an earlier run left in the folder, but for the steps of one that goes on."""
-    with _writable(out):
+    try:
         for name in RESULTS if resumed else (*RESULTS, STEPS):
             (out / name).unlink(missing_ok=True)
         (out / "log.txt").write_bytes(b"")
         _clear(out / "errors")
-
-
-@contextmanager
-def _writable(out: Path) -> Iterator[None]:
-    """Name what cannot be written in a folder, and how to go on."""
-    try:
-        yield
     except OSError as error:
         raise InputError(
             f"cannot write {error.filename or out}: {error.strerror}; "

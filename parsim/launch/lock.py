@@ -25,19 +25,21 @@ not have signed."""
 
 @contextmanager
 def locked(folder: Path, run: str = "") -> Iterator[int]:
-    """Hold a folder, which must exist, for this process; the descriptor that keeps it.
+    """Hold a folder, which is made, for this process; the descriptor that keeps it.
 
     Another process gets in only as a node of the same `run`. A file system without locks locks
     nothing.
 
     Raises:
-        InputError: another run writes there, or the lock cannot be made.
+        InputError: another run writes there, or nothing can be written.
     """
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise InputError(
-            f"cannot write {folder / NAME}: {error.strerror}; choose another folder with --out"
+            f"cannot write {error.filename or folder}: {error.strerror}; "
+            f"choose another folder with --out, or free space there"
         ) from None
     try:
         _take(descriptor, folder, run)
