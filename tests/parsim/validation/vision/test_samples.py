@@ -90,7 +90,8 @@ def test_scaling_from_one_device_to_eight(public: Validation) -> None:
             continue
         degree = "8" if " dp8 " in row.plan else "1"
         key = (row.model, row.device, row.precision)
-        assert row.predicted_step is not None and row.measured_step is not None
+        assert row.predicted_step is not None
+        assert row.measured_step is not None
         times.setdefault(key, {})[degree] = (row.predicted_step, row.measured_step)
     errors = [
         (both["1"][0] / both["8"][0]) / (both["1"][1] / both["8"][1]) - 1.0
