@@ -13,12 +13,13 @@ from math import gcd, lcm
 from parsim.cluster.hardware import Cluster
 from parsim.errors import PlanError, shown
 from parsim.model.model import Model
-from parsim.model.operators import Linear, Split
+from parsim.model.operators import Experts, Linear, Split
 from parsim.names import alternatives
 from parsim.plan.batch_rules import batch_rules, node_rules
 from parsim.plan.divisors import divisors, listed
 from parsim.plan.expert_rules import expert_rules
 from parsim.plan.record import AXES, PRECISIONS, RECOMPUTE_MODULES, Plan
+from parsim.plan.strategy_rules import strategy_rules
 
 _CHUNKED = ("interleaved_1f1b", "looped_bfs", "hanayo")
 _WHOLE = ("naive", "gpipe", "1f1b", "eager_1f1b", *_CHUNKED)
@@ -133,7 +134,20 @@ def tensor_splits(model: Model) -> dict[str, int]:
     return splits
 
 
+def is_splittable(model: Model) -> bool:
+    """Whether any of a model's matrices can be divided over tensor-parallel ranks."""
+    return any(
+        isinstance(op, Linear | Experts) and getattr(op, "split", None) is not Split.NONE
+        for layer in model.kinds
+        for op in layer.operators
+    )
+
+
 def _tensor(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    if plan.tp > 1 and not is_splittable(model):
+        return (
+            f"tp={plan.tp}: {model.name} has no matrices that tensor parallelism splits; use tp=1"
+        )
     splits = tensor_splits(model)
     for name, size in splits.items():
         if size % plan.tp:
@@ -298,6 +312,7 @@ RULES: tuple[Rule, ...] = (
     _world,
     node_rules,
     batch_rules,
+    strategy_rules,
     _size,
 )
 
