@@ -24,9 +24,9 @@ from parsim.schedule.families.looped_bfs import looped_bfs
 from parsim.schedule.families.naive import naive
 from parsim.schedule.families.one_f_one_b import one_f_one_b
 from parsim.schedule.families.v_shape import v_half, v_min, zb_v
-from parsim.schedule.families.weight_fill import EQUAL, ActionTimes
 from parsim.schedule.families.zb_auto import zb_1p, zb_2p, zb_auto
 from parsim.schedule.families.zero_bubble import zb_h1, zb_h2
+from parsim.schedule.orders.weight_fill import EQUAL, ActionTimes
 from parsim.schedule.schedule import Schedule
 from parsim.schedule.user_schedule import parse_user_schedule, schedule_of_shape
 

@@ -21,8 +21,8 @@ from parsim.schedule import (
 )
 from parsim.schedule.actions import Action, Kind
 from parsim.schedule.check import check_schedule
-from parsim.schedule.families.weight_fill import EQUAL, POLICIES, fill
 from parsim.schedule.inflight import inflight_counts, split_counts
+from parsim.schedule.orders.weight_fill import EQUAL, POLICIES, fill
 from parsim.schedule.schedule import Schedule
 
 SIZES = [(2, 4), (2, 8), (3, 6), (4, 8), (4, 16), (5, 12), (8, 32)]

@@ -16,7 +16,7 @@ from math import inf
 
 from parsim.errors import ScheduleError
 from parsim.schedule.actions import Action, Kind
-from parsim.schedule.families.weight_fill import Rows
+from parsim.schedule.orders.weight_fill import Rows
 
 Priority = Callable[[Action], tuple[float, ...]]
 """What is taken first: the action with the least."""
