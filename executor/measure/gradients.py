@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from executor.model.loss import loss as default_loss
-from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE, build_model
+from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE, Stage, build_model
 from executor.parallel.data import LossFn, Replica, whole_tensor
 from parsim.errors import InputError
 from parsim.model.transformer import TransformerSpec
@@ -55,6 +55,7 @@ def reference(
     dtype = {"fp64": torch.float64, "bf16": torch.bfloat16}.get(precision, torch.float32)
     model = build_model(spec, device=tokens.device, dtype=dtype, seed=seed)
     count = plan.dp * plan.num_microbatches
+    balance_as_cut(model, plan, count)
     total, gradients = 0.0, Gradients()
     for inputs, wanted in zip(tokens.chunk(count), targets.chunk(count), strict=True):
         with _computing(precision, tokens.device):
@@ -70,6 +71,15 @@ def reference(
         # the first and the last stage each have a copy of the tied table, and the summed gradient
         gradients[OUTPUT_TABLE] = gradients[TOKEN_TABLE]
     return total, {name: gradient.cpu() for name, gradient in gradients.items()}
+
+
+def balance_as_cut(model: Stage, plan: Plan, count: int) -> None:
+    """Balance experts over the tokens that a rank of the plan has of a micro-batch, of `count`."""
+    slices = plan.tp if plan.sequence_parallel else 1
+    tokens = torch.arange(model.spec.seq_len)
+    for mixture in model.mixtures().values():
+        mixture.balance.weight /= count
+        mixture.balance.parts = tokens // (len(tokens) // slices)
 
 
 @contextmanager

@@ -11,9 +11,9 @@ import hashlib
 import torch
 from torch import Tensor, nn
 
-from executor.model.attention import Rotary
 from executor.model.blocks import Block, Embedding, Head
 from executor.model.experts import WHOLE, Experts, Mixture, Share
+from executor.model.rotary import Rotary
 from parsim.errors import ModelError, PlanError
 from parsim.model.transformer import TransformerSpec, build_transformer, check_spec
 from parsim.plan import Recompute
@@ -45,7 +45,7 @@ class Stage(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.spec = spec
         self.tied = spec.tied_embeddings and spec.head != "none"
-        rotary = Rotary(spec.head_dim) if spec.rope else None
+        rotary = Rotary.of(spec) if spec.rope else None
         self.embedding = Embedding(spec) if embedding else None
         self.layers = nn.ModuleDict(
             {

@@ -20,7 +20,12 @@ from executor.model.loss import check_trainable
 from executor.model.module import build_stage, seed_dropout
 from executor.parallel.context import apply_context_parallel, context_group
 from executor.parallel.data import LossFn, Replica, apply_data_parallel
-from executor.parallel.experts import ExpertPlace, apply_expert_parallel, expert_place
+from executor.parallel.experts import (
+    ExpertPlace,
+    apply_balance,
+    apply_expert_parallel,
+    expert_place,
+)
 from executor.parallel.precision import edge_dtype, logits_dtype, storage_dtype
 from executor.parallel.refused import check_context, check_split_backward
 from executor.parallel.tensor import apply_tensor_parallel, training_loss
@@ -160,6 +165,7 @@ def _replica(
     apply_context_parallel(built, plan, context)
     apply_tensor_parallel(built, mesh["tp"], sequence_parallel=plan.sequence_parallel)
     apply_expert_parallel(built, experts)
+    apply_balance(built, plan)
     return apply_data_parallel(built, plan, mesh, None if experts is None else experts.gradients)
 
 

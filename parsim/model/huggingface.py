@@ -11,6 +11,7 @@ from typing import Any
 
 from parsim.errors import ModelError, shown
 from parsim.model.config_file import DEFAULT_KV_HEADS, Config
+from parsim.model.config_rotation import rotation
 from parsim.model.transformer import Head, TransformerSpec, check_spec
 
 _LLAMA_FLAGS = {
@@ -25,6 +26,7 @@ _LLAMA_FLAGS = {
 
 FAMILY_FLAGS: Mapping[str, Mapping[str, Any]] = {
     "bert": {
+        "norm_epsilon": 1e-12,
         "token_types": 2,
         "post_norm": True,
         "causal": False,
@@ -40,8 +42,13 @@ FAMILY_FLAGS: Mapping[str, Mapping[str, Any]] = {
         "qkv_bias": True,
         "projection_bias": True,
         "mlp_bias": True,
-        "yarn": True,
+        "rope_theta": 150_000.0,
+        "rope_scaling": "yarn",
+        "rope_factor": 32.0,
+        "rope_original_positions": 4096,
+        "rope_high_freq_factor": 32.0,
         "window_every": 2,
+        "router_aux_loss_coef": 0.9,
     },
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), _LLAMA_FLAGS),
     "nemotron_h": {**_LLAMA_FLAGS, "rope": False, "gated_mlp": False},
@@ -92,6 +99,7 @@ def _sizes(config: Config) -> dict[str, Any]:
         "head_dim": config.head_dim(width, heads),
         "vocab_size": config.integer("vocab_size"),
         "dropout": any(config.dropout().values()),
+        "norm_epsilon": config.norm_epsilon(),
     }
 
 
@@ -127,6 +135,7 @@ def _llama(config: Config) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "ffn_hidden_size": config.integer("intermediate_size"),
         "tied_embeddings": config.flag("tie_word_embeddings", False),
+        **rotation(config),
     }
     if kv_heads is not None:
         fields["num_key_value_heads"] = kv_heads
@@ -144,11 +153,16 @@ def _mixtral(config: Config) -> dict[str, Any]:
         "num_experts": config.integer("num_local_experts"),
         "experts_per_token": config.integer("num_experts_per_tok"),
         "expert_ffn_hidden_size": width,
+        "router_aux_loss_coef": config.number("router_aux_loss_coef", 0.001),
     }
 
 
 def _gpt_oss(config: Config) -> dict[str, Any]:
-    return {**_mixtral(config), "window": config.amount("sliding_window", 128)}
+    return {
+        **_mixtral(config),
+        "router_aux_loss_coef": config.number("router_aux_loss_coef", 0.9),
+        "window": config.amount("sliding_window", 128),
+    }
 
 
 def _qwen3_moe(config: Config) -> dict[str, Any]:
@@ -165,6 +179,8 @@ def _qwen3_moe(config: Config) -> dict[str, Any]:
         "expert_ffn_hidden_size": config.integer("moe_intermediate_size"),
         "dense_layers": len(only),
         "expert_every": config.amount("decoder_sparse_step", 1),
+        "norm_topk_prob": config.flag("norm_topk_prob", False),
+        "router_aux_loss_coef": config.number("router_aux_loss_coef", 0.001),
     }
 
 
@@ -172,6 +188,7 @@ def _deepseek(config: Config) -> dict[str, Any]:
     """DeepSeek V2 and V3, and what is made after them: latent attention and shared experts."""
     width = config.integer("moe_intermediate_size")
     return {
+        **rotation(config),
         "ffn_hidden_size": config.integer("intermediate_size"),
         "tied_embeddings": config.flag("tie_word_embeddings", False),
         "num_experts": config.integer("n_routed_experts"),
