@@ -7,6 +7,7 @@ on its name, its shape and the seed alone, so any cut of a model starts from the
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,10 @@ INITIAL_STD = 0.02
 
 TOKEN_TABLE = "embedding.token.weight"
 OUTPUT_TABLE = "head.logits.weight"
+
+
+Values = Callable[[str, tuple[int, ...], int], Tensor]
+"""Gives a parameter's first values for its name, shape and a seed; see `first_values`."""
 
 
 class Stage(nn.Module):  # type: ignore[misc]
@@ -111,10 +116,12 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
     recompute: Recompute = Recompute.NONE,
     seed: int = 0,
     share: Share = WHOLE,
+    values: Values | None = None,
 ) -> Stage:
     """Build the stage that holds `num_layers` layers from `first_layer` on, with first weights.
 
-    Of each layer's experts it has a `share`. On the meta device there are no weights. Leaves the
+    Of each layer's experts it has a `share`. `values` gives other first values than
+    `first_values`. On the meta device there are no weights. Leaves the
     global random generators alone.
 
     Raises:
@@ -135,7 +142,7 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
         )
     _allocate(stage, torch.device(device), dtype)
     if torch.device(device).type != "meta":
-        fill_parameters(stage, seed)
+        fill_parameters(stage, seed, values or first_values)
     return stage
 
 
@@ -146,6 +153,7 @@ def build_model(
     dtype: torch.dtype = torch.float32,
     recompute: Recompute = Recompute.NONE,
     seed: int = 0,
+    values: Values | None = None,
 ) -> Stage:
     """Build the whole model as one stage; see `build_stage`."""
     return build_stage(
@@ -158,6 +166,7 @@ def build_model(
         dtype=dtype,
         recompute=recompute,
         seed=seed,
+        values=values,
     )
 
 
@@ -171,28 +180,28 @@ def _allocate(stage: Stage, device: torch.device, dtype: torch.dtype) -> None:
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def fill_parameters(stage: Stage, seed: int) -> None:
+def fill_parameters(stage: Stage, seed: int, values: Values) -> None:
     """Overwrite every (unsharded) parameter with its first values."""
     for name, parameter in stage.named_parameters():
         tied_copy = stage.tied and name == OUTPUT_TABLE
         source = TOKEN_TABLE if tied_copy else name
         if ".experts." not in name:
-            parameter.copy_(first_values(source, tuple(parameter.shape), seed))
+            parameter.copy_(values(source, tuple(parameter.shape), seed))
     for path, mixture in stage.mixtures().items():
-        _fill_experts(f"{path}.experts", mixture.experts, seed)
+        _fill_experts(f"{path}.experts", mixture.experts, seed, values)
 
 
-def _fill_experts(path: str, experts: Experts, seed: int) -> None:
+def _fill_experts(path: str, experts: Experts, seed: int, values: Values) -> None:
     """Each expert's values hang on its number in the layer, of which a rank may hold a slice."""
     share = experts.share
     for name, parameter in experts.named_parameters():
-        for number, values in enumerate(parameter, experts.first):
+        for number, mine in enumerate(parameter, experts.first):
             if name.endswith("bias"):
-                values.zero_()
+                mine.zero_()
                 continue
-            rows, width, *rest = values.shape
-            whole = first_values(f"{path}.{number}.{name}", (rows, width * share.etp, *rest), seed)
-            values.copy_(whole.narrow(1, share.slice * width, width))
+            rows, width, *rest = mine.shape
+            whole = values(f"{path}.{number}.{name}", (rows, width * share.etp, *rest), seed)
+            mine.copy_(whole.narrow(1, share.slice * width, width))
 
 
 def first_values(name: str, shape: tuple[int, ...], seed: int) -> Tensor:

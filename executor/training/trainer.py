@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from executor.devices.mesh import build_mesh, coordinates
 from executor.model.experts import WHOLE
 from executor.model.loss import check_trainable
-from executor.model.module import build_stage, seed_dropout
+from executor.model.module import Values, build_stage, seed_dropout
 from executor.parallel.context import apply_context_parallel, context_group
 from executor.parallel.data import LossFn, Replica, apply_data_parallel
 from executor.parallel.experts import (
@@ -95,8 +95,11 @@ def build_trainer(
     device: torch.device,
     seed: int,
     optimizer: OptimizerConfig | None = None,
+    values: Values | None = None,
 ) -> Trainer:
     """Build this rank's part of a plan; the process group must hold plan.world_size ranks.
+
+    `values` gives the first weights; see `build_stage`.
 
     Raises:
         PlanError: a combination that cannot run, or would train wrongly.
@@ -110,7 +113,7 @@ def build_trainer(
     check_context(plan, spec, device.type)
     experts = expert_place(plan, spec, device.type)
     replicas = tuple(
-        _replica(spec, plan, mesh, context, stage, experts, device=device, seed=seed)
+        _replica(spec, plan, mesh, context, stage, experts, device=device, seed=seed, values=values)
         for stage in schedule.stages_on(position["pp"])
     )
     trainer = Trainer(
@@ -120,7 +123,7 @@ def build_trainer(
         schedule=schedule,
         replicas=replicas,
         # every token of a causal model's text counts, of which all ranks hold equally many
-        loss_fn=training_loss(plan, mesh, None if spec.causal else context),
+        loss_fn=training_loss(spec, plan, mesh, None if spec.causal else context),
         tied=tied_group(mesh, schedule) if spec.tied_embeddings else None,
         optimizer=StageOptimizer(replicas, optimizer or OptimizerConfig()),
         context=context,
@@ -148,6 +151,7 @@ def _replica(
     *,
     device: torch.device,
     seed: int,
+    values: Values | None,
 ) -> Replica:
     cut = plan_cut(plan, spec.num_layers)
     built = build_stage(
@@ -161,6 +165,7 @@ def _replica(
         recompute=plan.recompute,
         seed=seed,
         share=WHOLE if experts is None else experts.share,
+        values=values,
     )
     apply_context_parallel(built, plan, context)
     apply_tensor_parallel(built, mesh["tp"], sequence_parallel=plan.sequence_parallel)
