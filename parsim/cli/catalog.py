@@ -66,8 +66,8 @@ def show_system(
     cluster = _cluster(system, nodes, files or [], failed or [])
     graph = build_graph(cluster)
     if output is not None:
+        from parsim.report.picture.cluster.topology import draw_topology
         from parsim.report.picture.saving import check_picture
-        from parsim.report.picture.topology import draw_topology
 
         check_picture(output)
         draw_topology(cluster, graph, output)

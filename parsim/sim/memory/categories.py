@@ -46,6 +46,10 @@ CATEGORIES = (
 )
 
 
+STATIC = ("parameters", "gradients", "optimizer")
+"""The categories that stay for the whole run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
     """Bytes per category, each (p, B); `in_flight` micro-batches per stage at the peak, (S, B)."""
