@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -27,8 +28,8 @@ TOKEN_TABLE = "embedding.token.weight"
 OUTPUT_TABLE = "head.logits.weight"
 
 
-Values = Callable[[str, tuple[int, ...], int], Tensor]
-"""Gives a parameter's first values for its name, shape and a seed; see `first_values`."""
+Values = Callable[[str, tuple[int, ...]], Tensor]
+"""Gives a parameter's first values for its name and shape, on the CPU."""
 
 
 class Stage(nn.Module):  # type: ignore[misc]
@@ -120,8 +121,8 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
 ) -> Stage:
     """Build the stage that holds `num_layers` layers from `first_layer` on, with first weights.
 
-    Of each layer's experts it has a `share`. `values` gives other first values than
-    `first_values`. On the meta device there are no weights. Leaves the
+    Of each layer's experts it has a `share`. `values` gives other first weights than
+    `seeded`. On the meta device there are no weights. Leaves the
     global random generators alone.
 
     Raises:
@@ -142,7 +143,7 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
         )
     _allocate(stage, torch.device(device), dtype)
     if torch.device(device).type != "meta":
-        fill_parameters(stage, seed, values or first_values)
+        fill_parameters(stage, values or seeded(seed))
     return stage
 
 
@@ -180,18 +181,18 @@ def _allocate(stage: Stage, device: torch.device, dtype: torch.dtype) -> None:
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def fill_parameters(stage: Stage, seed: int, values: Values) -> None:
+def fill_parameters(stage: Stage, values: Values) -> None:
     """Overwrite every (unsharded) parameter with its first values."""
     for name, parameter in stage.named_parameters():
         tied_copy = stage.tied and name == OUTPUT_TABLE
         source = TOKEN_TABLE if tied_copy else name
         if ".experts." not in name:
-            parameter.copy_(values(source, tuple(parameter.shape), seed))
+            parameter.copy_(values(source, tuple(parameter.shape)))
     for path, mixture in stage.mixtures().items():
-        _fill_experts(f"{path}.experts", mixture.experts, seed, values)
+        _fill_experts(f"{path}.experts", mixture.experts, values)
 
 
-def _fill_experts(path: str, experts: Experts, seed: int, values: Values) -> None:
+def _fill_experts(path: str, experts: Experts, values: Values) -> None:
     """Each expert's values hang on its number in the layer, of which a rank may hold a slice."""
     share = experts.share
     for name, parameter in experts.named_parameters():
@@ -200,8 +201,13 @@ def _fill_experts(path: str, experts: Experts, seed: int, values: Values) -> Non
                 mine.zero_()
                 continue
             rows, width, *rest = mine.shape
-            whole = values(f"{path}.{number}.{name}", (rows, width * share.etp, *rest), seed)
+            whole = values(f"{path}.{number}.{name}", (rows, width * share.etp, *rest))
             mine.copy_(whole.narrow(1, share.slice * width, width))
+
+
+def seeded(seed: int) -> Values:
+    """First values that hang on the seed."""
+    return partial(first_values, seed=seed)
 
 
 def first_values(name: str, shape: tuple[int, ...], seed: int) -> Tensor:

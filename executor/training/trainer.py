@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from executor.devices.mesh import build_mesh, coordinates
 from executor.model.experts import WHOLE
 from executor.model.loss import check_trainable
-from executor.model.module import Values, build_stage, seed_dropout
+from executor.model.module import Values, build_stage, seed_dropout, seeded
 from executor.parallel.context import apply_context_parallel, context_group
 from executor.parallel.data import LossFn, Replica, apply_data_parallel
 from executor.parallel.experts import (
@@ -111,9 +111,9 @@ def build_trainer(
     schedule = schedule_of(plan)
     check_split_backward(plan, schedule, experts=spec.num_experts > 0)
     check_context(plan, spec, device.type)
-    experts = expert_place(plan, spec, device.type)
+    experts, first = expert_place(plan, spec, device.type), values or seeded(seed)
     replicas = tuple(
-        _replica(spec, plan, mesh, context, stage, experts, device=device, seed=seed, values=values)
+        _replica(spec, plan, mesh, context, stage, experts, device=device, values=first)
         for stage in schedule.stages_on(position["pp"])
     )
     trainer = Trainer(
@@ -150,8 +150,7 @@ def _replica(
     experts: ExpertPlace | None,
     *,
     device: torch.device,
-    seed: int,
-    values: Values | None,
+    values: Values,
 ) -> Replica:
     cut = plan_cut(plan, spec.num_layers)
     built = build_stage(
@@ -163,7 +162,6 @@ def _replica(
         device=device,
         dtype=storage_dtype(plan),
         recompute=plan.recompute,
-        seed=seed,
         share=WHOLE if experts is None else experts.share,
         values=values,
     )

@@ -20,7 +20,7 @@ from executor.model.module import OUTPUT_TABLE, Stage
 from executor.parallel.data import whole_tensor
 from executor.training.trainer import Trainer
 from executor.weights.names import Theirs, theirs
-from executor.weights.published import CONFIG, INDEX, ONE_FILE, WORD_ROWS, parts_of
+from executor.weights.published import CONFIG, INDEX, ONE_FILE, WORD_ROWS, parts_of, stored_shape
 from executor.weights.safetensors import Contents, write
 from parsim.errors import InputError
 from parsim.model.config_writer import config_from_spec
@@ -116,9 +116,7 @@ class StageTensors:
         """Names, dtypes and shapes."""
         found: Contents = {}
         for place, ours, dtype, shape in self._parts():
-            rows = self._spec.vocab_size if ours in WORD_ROWS else shape[0] * place.parts
-            size = (rows, *shape[1:])
-            found[place.name] = (dtype, size[::-1] if place.transposed else size)
+            found[place.name] = (dtype, stored_shape(place, ours, shape, self._spec))
         return found
 
     def values(self) -> Iterator[Tensor]:

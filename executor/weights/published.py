@@ -1,9 +1,9 @@
 """A folder of a published model as the first values of a stage's parameters.
 
-    DIR/config.json                       what model it is (optional, then not compared)
-    DIR/model.safetensors                 all tensors, or
-    DIR/model.safetensors.index.json      in which file each tensor is
-    DIR/model-00001-of-00002.safetensors  ..
+DIR/config.json                       what model it is (optional, then not compared)
+DIR/model.safetensors                 all tensors, or
+DIR/model.safetensors.index.json      in which file each tensor is
+DIR/model-00001-of-00002.safetensors  ..
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ INDEX = "model.safetensors.index.json"
 CONFIG = "config.json"
 
 _MAY_DIFFER = frozenset(
-    ("name", "seq_len", "padded_vocab_size", "fused_attention", "dropout", "router_aux_loss_coef")
-    + ("head", "pooler")
+    (
+        *("name", "seq_len", "padded_vocab_size", "fused_attention", "dropout", "head", "pooler"),
+        "router_aux_loss_coef",
+    )
 )
 """What of a model changes neither its weights' shapes nor what they mean; a head that is not there
 is missed by name."""
@@ -40,7 +42,7 @@ WORD_ROWS = (TOKEN_TABLE, OUTPUT_TABLE, "head.logits.bias")
 
 
 class Published:
-    """Values of parameters, called as `first_values` is; the seed does not matter.
+    """Values of parameters by name and shape, as `build_stage` asks for them.
 
     Raises:
         InputError: there is no whole model of this spec in the folder.
@@ -66,7 +68,7 @@ class Published:
     def _check_shape(self, ours: str, shape: tuple[int, ...]) -> None:
         place, name = self._place(ours)
         _, stored = self._where[name].contents()[name]
-        expected = _stored_shape(place, shape, ours in WORD_ROWS, self.spec)
+        expected = stored_shape(place, ours, shape, self.spec)
         if stored != expected:
             raise InputError(
                 f"--init-from {self.folder}: {name} has shape {list(stored)}, but {ours} of "
@@ -85,9 +87,8 @@ class Published:
             f"{self.spec.name} needs; give the folder of a whole model of that kind"
         )
 
-    def __call__(self, name: str, shape: tuple[int, ...], seed: int) -> Tensor:
-        """The values of a parameter, or of one expert's (see `first_values`)."""
-        del seed
+    def __call__(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The values of a parameter, or of one expert's."""
         whole = [self._values(part, size) for part, size in parts_of(name, shape)]
         return whole[0] if len(whole) == 1 else torch.stack(whole)
 
@@ -114,11 +115,11 @@ def parts_of(name: str, shape: tuple[int, ...]) -> list[tuple[str, tuple[int, ..
     return [(name, shape)]
 
 
-def _stored_shape(
-    place: Theirs, shape: tuple[int, ...], rows: bool, spec: TransformerSpec
+def stored_shape(
+    place: Theirs, ours: str, shape: tuple[int, ...], spec: TransformerSpec
 ) -> tuple[int, ...]:
-    """The shape that a file has, of one of our parameters."""
-    first = spec.vocab_size if rows else shape[0] * place.parts
+    """The shape that a file has, of one of our parameters: without padding of the vocabulary."""
+    first = spec.vocab_size if ours in WORD_ROWS else shape[0] * place.parts
     whole = (first, *shape[1:])
     return whole[::-1] if place.transposed else whole
 

@@ -174,7 +174,10 @@ def _qwen3_moe(config: Config) -> dict[str, Any]:
         )
     return {
         **_llama(config),
-        "num_experts": config.integer("num_experts"),
+        # transformers 5 writes Mixtral's key
+        "num_experts": config.integer(
+            "num_local_experts" if "num_experts" not in config.values else "num_experts"
+        ),
         "experts_per_token": config.integer("num_experts_per_tok"),
         "expert_ffn_hidden_size": config.integer("moe_intermediate_size"),
         "dense_layers": len(only),
