@@ -222,7 +222,13 @@ def _device(entry: Entry, fields: _Fields) -> Device:
     if not peaks:
         raise entry.error_at("", f"lacks peak_flops; give at least one of {', '.join(PRECISIONS)}")
     values = _own_values(entry, fields)
-    return Device(id=entry.id, peak_flops=peaks, sources=_sources(fields), **values)
+    return Device(
+        id=entry.id,
+        peak_flops=peaks,
+        convolution=_members(fields, "convolution"),
+        sources=_sources(fields),
+        **values,
+    )
 
 
 def _system(entry: Entry, fields: _Fields, devices: Mapping[str, Device]) -> System:

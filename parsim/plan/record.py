@@ -134,9 +134,9 @@ def _mixed(name: str, compute: str = "bf16", how: Quantization | None = None) ->
     )
 
 
-def _autocast(name: str, how: Quantization | None = None) -> Precision:
+def _autocast(name: str, how: Quantization | None = None, compute: str = "bf16") -> Precision:
     """16-bit compute over fp32 parameters, which are their own master copy."""
-    return replace(_mixed(name, how=how), parameter=4, master=0)
+    return replace(_mixed(name, compute, how), parameter=4, master=0)
 
 
 PRECISIONS = {
@@ -147,6 +147,7 @@ PRECISIONS = {
         _mixed("bf16"),
         _mixed("fp16", "fp16"),
         _autocast("bf16_amp"),
+        _autocast("fp16_amp", compute="fp16"),
         _mixed("fp8", how=DELAYED),
         _mixed("fp8_rowwise", how=ROWWISE),
         _mixed("mxfp8", how=MXFP8),
@@ -200,6 +201,9 @@ class Plan:
     `node_order` names the groups of a mixed cluster in the order in which ranks fill their nodes
     (`cluster/groups.py`). `replica_microbatches` are those of each replica where replicas have
     different numbers, dp_replicate outside of dp_shard; `num_microbatches` is then the largest.
+
+    `sync_batch_norm` shares the statistics of batch normalisation among all data-parallel ranks,
+    so that they normalise as one process with the whole batch would.
     """
 
     tp: int = 1
@@ -231,6 +235,7 @@ class Plan:
     rank_order: tuple[str, ...] = RANK_ORDER
     node_order: tuple[str, ...] | None = None
     replica_microbatches: tuple[int, ...] | None = None
+    sync_batch_norm: bool = False
 
     @property
     def dp(self) -> int:
@@ -280,7 +285,7 @@ class Plan:
         """Plain data, enums by name; `etp` and the fields of `_RARE` only where there are any."""
         document = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in _RARE:
-            if document[name] in (None, ()):
+            if document[name] in (None, (), False):
                 del document[name]
         if self.etp == 1:
             del document["etp"]
@@ -301,6 +306,7 @@ class Plan:
         parts += [f"v{self.v}"] if self.v > 1 else []
         parts += [f"zero{self.zero_stage}"] if self.zero_stage else []
         parts += ["sp"] if self.sequence_parallel else []
+        parts += ["sync-bn"] if self.sync_batch_norm else []
         parts += [f"recompute-{self.recompute.name.lower()}"] if self.recompute else []
         parts += [f"recompute-{name}" for name in self.recompute_modules]
         return " ".join([*parts, *self._placement_words()])
@@ -318,7 +324,7 @@ class Plan:
 
 _RARE = (
     *("actions", "action_times", "bucket_bytes", "node_order"),
-    *("recompute_modules", "replica_microbatches"),
+    *("recompute_modules", "replica_microbatches", "sync_batch_norm"),
 )
 """Fields that most plans do not have."""
 

@@ -13,7 +13,7 @@ from math import gcd, lcm
 from parsim.cluster.hardware import Cluster
 from parsim.errors import PlanError, shown
 from parsim.model.model import Model
-from parsim.model.operators import Linear, Split
+from parsim.model.operators import Experts, Linear, Split
 from parsim.names import alternatives
 from parsim.plan.batch_rules import batch_rules, node_rules
 from parsim.plan.divisors import divisors, listed
@@ -112,7 +112,20 @@ def tensor_splits(model: Model) -> dict[str, int]:
     return splits
 
 
+def is_splittable(model: Model) -> bool:
+    """Whether any of a model's matrices can be divided over tensor-parallel ranks."""
+    return any(
+        isinstance(op, Linear | Experts) and getattr(op, "split", None) is not Split.NONE
+        for layer in model.kinds
+        for op in layer.operators
+    )
+
+
 def _tensor(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    if plan.tp > 1 and not is_splittable(model):
+        return (
+            f"tp={plan.tp}: {model.name} has no matrices that tensor parallelism splits; use tp=1"
+        )
     splits = tensor_splits(model)
     for name, size in splits.items():
         if size % plan.tp:

@@ -119,13 +119,18 @@ class Block(BaseModel):
 class ModelBlock(Block):
     """`name` of the catalog or of a Hugging Face config.json, or `family` with all sizes inline.
 
-    `config` is a config.json too, with a `name` of one's own beside it.
+    `config` is a config.json too, with a `name` of one's own beside it. `file` is a graph of
+    operations (`parsim profile` writes one); `image_size` and `num_classes` are those of networks
+    that take images.
 
     The other fields are those of TransformerSpec and override what name or config say.
     """
 
     name: Text = UNSET
     config: Text = UNSET
+    file: Text = UNSET
+    image_size: Count = UNSET
+    num_classes: Count = UNSET
     family: FamilyName = UNSET
     num_layers: Count = UNSET
     hidden_size: Count = UNSET
@@ -295,6 +300,7 @@ class PlanBlock(SharedBlock):
     recompute: RecomputeName = UNSET
     recompute_modules: Names = UNSET
     precision: PrecisionName = UNSET
+    sync_batch_norm: Flag = UNSET
     node_order: Names = UNSET
     replica_microbatches: Annotated[tuple[Count, ...], Field(min_length=1)] = UNSET
 

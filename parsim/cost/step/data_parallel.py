@@ -18,7 +18,7 @@ from functools import reduce
 
 import numpy as np
 
-from parsim.arrays import Array, Flags
+from parsim.arrays import Array, Flags, ratio
 from parsim.cluster.hardware import System
 from parsim.cost.collective.collectives import Groups, Ranks, groups, placed_groups
 from parsim.cost.collective.message import Message
@@ -140,6 +140,19 @@ class DataParallel:
         return Message(
             kind="all_reduce", axis="replicate", size=size, where=self.replicate, queued=True
         )
+
+    @property
+    def busbw(self) -> Array:
+        """Bytes a second that a rank sends while a gradient bucket is reduced, (B,).
+
+        A bucket of V bytes among n ranks sends V (n - 1) / n to be scattered and twice that to be
+        summed everywhere, in the seconds that it takes, its latency among them.
+        """
+        scatter, every = self.scattered(self.bucket), self.reduced(self.bucket)
+        shards, copies = self.shard.size, self.replicate.size
+        scattered = ratio(scatter.size * (1.0 - 1.0 / shards), self._time(scatter))
+        summed = ratio(2.0 * every.size * (1.0 - 1.0 / copies), self._time(every))
+        return np.where(shards > 1, scattered, summed)
 
     def gather(self, parameters: Array, experts: Array | None = None) -> Array:
         """All-gather of parameters over the shard group, seconds."""

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from parsim.planner.result import Ranked
 from parsim.report.text.tables import bar, between, numbers, pairs, table
 from parsim.sim.confidence.memory_fit import RISK, Fit
 from parsim.sim.prediction import BUBBLE_DEFINITION, Prediction
@@ -60,6 +61,12 @@ def _slot_parts(prediction: Prediction) -> list[RenderableType]:
     return [Text(""), rows]
 
 
+def speed_unit(step: Prediction | Ranked) -> str:
+    """What throughput counts: tokens, or the samples of a model that takes no tokens."""
+    of_sample = step.tokens_per_second * step.step_time / step.plan.global_batch_size
+    return "samples/s" if round(of_sample) == 1 else "tokens/s"
+
+
 def _headlines(prediction: Prediction, evidence: str) -> Iterator[tuple[str, str]]:
     yield from _memory(prediction)
     seconds = format_seconds(prediction.step_time)
@@ -67,7 +74,7 @@ def _headlines(prediction: Prediction, evidence: str) -> Iterator[tuple[str, str
     span = format_seconds(prediction.device_span)
     yield "step time", f"{seconds}  (pipeline phase {pipeline}, longest device span {span})"
     yield "80 % interval", f"{between(prediction.interval)}: {prediction.interval.basis}"
-    yield "tokens/s", f"{prediction.tokens_per_second:,.0f}"
+    yield speed_unit(prediction), f"{prediction.tokens_per_second:,.0f}"
     dense = f"{prediction.peak_flops / 1e12:.4g} TFLOP/s dense {prediction.plan.precision}"
     yield "MFU / HFU", f"{100 * prediction.mfu:.1f} % / {100 * prediction.hfu:.1f} %  of {dense}"
     over = f"{100 * prediction.bubble_overhead:.1f} % over busy time"

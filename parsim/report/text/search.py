@@ -10,6 +10,7 @@ from rich.text import Text
 
 from parsim.planner.left_out import ALL_BUT
 from parsim.planner.result import SearchResult
+from parsim.report.text.prediction import speed_unit
 from parsim.report.text.tables import between, table
 from parsim.sim.confidence.memory_fit import RISK, Fit
 from parsim.units import format_bytes, format_seconds
@@ -43,7 +44,8 @@ def _left_out(left_out: Mapping[str, str]) -> str:
 
 
 def _plans(result: SearchResult, ties: int) -> Table:
-    columns = "# | plan | step time | 80 % interval | tokens/s | MFU | bubble | peak memory"
+    unit = speed_unit(result.plans[0]) if result.plans else "tokens/s"
+    columns = f"# | plan | step time | 80 % interval | {unit} | MFU | bubble | peak memory"
     rows = table(columns, right=(0, 2, 3, 4, 5, 6, 7))
     for number, ranked in enumerate(result.plans, start=1):
         rows.add_row(

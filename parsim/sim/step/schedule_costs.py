@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from parsim.arrays import Array
+from parsim.arrays import Array, ratio
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.interference import speed_beside
@@ -98,7 +98,7 @@ def on_schedule(
     if not is_looped(schedule):
         data, by_rank = DataParallel.of(job, table), on_ranks(costs.parameters, schedule)
         values["hop"] = _hops(costs.hop, schedule)
-        speed = speed_beside(job.system, data.shard, layers.kinds)
+        speed = speed_beside(job.system, data.busbw, layers.kinds)
         first = on_ranks(costs.forward, schedule)
         routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
         values["optimizer"] = data.optimizer(by_rank, routed)
@@ -151,7 +151,7 @@ def _weight_share(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     pairs = zip(layers.kinds, layers.recomputed, strict=True)
     behind = [kind.backward.plus(again) for kind, again in pairs]
     whole = _stages(counts, behind, layers.before.backward, layers.behind.backward)
-    share = np.divide(weights, whole, out=np.zeros_like(whole), where=whole > 0)
+    share = ratio(weights, whole)
     if splits_like_torch(job, table):
         share[0] = 1.0
     return np.minimum(share, 1.0)

@@ -11,6 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from parsim.errors import CatalogError
+from parsim.model.graph.catalog import NETWORKS
 from parsim.model.reader import load_model_catalog, model_spec
 from parsim.model.transformer import TransformerSpec, build_transformer
 
@@ -135,7 +136,7 @@ def test_unknown_name_is_refused_with_the_closest() -> None:
         model_spec("lama3-8b")
     assert str(error.value).startswith(
         f"model 'lama3-8b' is not in the catalog (did you mean 'llama3-8b'?); nearest of "
-        f"{len(NAMES)}: llama3-8b, "
+        f"{len(NAMES) + len(NETWORKS)}: llama3-8b, "
     )
     assert str(error.value).endswith(" (all of them: parsim catalog models)")
 
@@ -143,7 +144,7 @@ def test_unknown_name_is_refused_with_the_closest() -> None:
 def test_unknown_name_like_no_other_is_refused_without_a_guess() -> None:
     with pytest.raises(CatalogError) as error:
         model_spec("zzz")
-    told = f"model 'zzz' is not in the catalog; nearest of {len(NAMES)}: "
+    told = f"model 'zzz' is not in the catalog; nearest of {len(NAMES) + len(NETWORKS)}: "
     assert str(error.value).startswith(told)
 
 

@@ -83,12 +83,12 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
     "precision": (
         {"precision": "fp9"},
         "precision='fp9' is unknown (did you mean 'fp8'?); allowed: fp32, tf32, bf16, fp16, "
-        "bf16_amp, fp8, fp8_rowwise, mxfp8, nvfp4, fp8_amp",
+        "bf16_amp, fp16_amp, fp8, fp8_rowwise, mxfp8, nvfp4, fp8_amp",
     ),
     "no peak of 8 bit": (
         {"precision": "fp8"},
         "precision='fp8' has no peak on device a100-sxm-80gb; allowed: fp32, tf32, bf16, fp16, "
-        "bf16_amp",
+        "bf16_amp, fp16_amp",
     ),
     "gradients": (
         {"gradient_precision": "sam"},
@@ -197,7 +197,7 @@ def test_messages(model: Model, cluster: Cluster, case: str) -> None:
 def test_a_precision_that_the_device_lacks(model: Model, cluster: Cluster) -> None:
     v100 = Cluster(system=load_catalog().system("dgx-1v"), num_nodes=2)
     assert violation(LEGAL, model, v100) == (
-        "precision='bf16' has no peak on device v100-sxm-32gb; allowed: fp32, fp16"
+        "precision='bf16' has no peak on device v100-sxm-32gb; allowed: fp32, fp16, fp16_amp"
     )
 
 

@@ -109,7 +109,13 @@ def test_fields_of_a_catalog_model_can_be_overridden(tmp_path: Path) -> None:
 
 def test_the_model_block_has_every_field_of_a_spec() -> None:
     names = {field.name for field in fields(TransformerSpec)}
-    assert set(ModelBlock.model_fields) == names | {"config", "family"}
+    assert set(ModelBlock.model_fields) == names | {
+        "config",
+        "family",
+        "file",
+        "image_size",
+        "num_classes",
+    }
 
 
 def test_widths_that_stay_are_noted(tmp_path: Path) -> None:
@@ -329,6 +335,7 @@ def test_every_field_of_a_plan_can_be_written(tmp_path: Path) -> None:
         "overlap_p2p": False,
         "scatter_p2p": True,
         "rank_order": ["dp_replicate", "dp_shard", "pp", "cp", "tp"],
+        "sync_batch_norm": True,
     }
     renamed = {"bucket_size": "bucket_bytes"}
     values = {renamed.get(key, key): value for key, value in written.items()}
