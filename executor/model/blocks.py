@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from executor.model.attention import Attention, Columns, apart
 from executor.model.experts import WHOLE, Mixture, Share
 from executor.model.rotary import Rotary
-from parsim.model.config_writer import DROPOUT
+from parsim.model.config.writer import DROPOUT
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Recompute
 

@@ -23,7 +23,7 @@ from executor.weights.names import Theirs, theirs
 from executor.weights.published import CONFIG, INDEX, ONE_FILE, WORD_ROWS, parts_of, stored_shape
 from executor.weights.safetensors import Contents, write
 from parsim.errors import InputError
-from parsim.model.config_writer import config_from_spec
+from parsim.model.config.writer import config_from_spec
 from parsim.model.spec import TransformerSpec
 
 OPTION = "--export"

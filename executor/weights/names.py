@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE
-from parsim.model.config_writer import family_of
+from parsim.model.config.writer import family_of
 from parsim.model.spec import TransformerSpec
 
 

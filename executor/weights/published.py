@@ -20,7 +20,7 @@ from executor.weights.names import Theirs, also_called, theirs
 from executor.weights.safetensors import File
 from parsim.errors import InputError, ModelError, shown
 from parsim.files import read_json
-from parsim.model.config_file import read_config
+from parsim.model.config.file import read_config
 from parsim.model.huggingface import spec_from_config
 from parsim.model.spec import TransformerSpec
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers as hf
-from safetensors.torch import save_file
+import transformers as hf  # type: ignore[import-not-found]  # not in the environment
+from safetensors.torch import save_file  # type: ignore[import-not-found]
 from torch.nn import functional as F
 
 ROWS, TOKENS = 3, 32

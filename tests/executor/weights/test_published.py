@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from parsim.errors import InputError
-from parsim.model.config_file import read_config
-from parsim.model.config_writer import config_from_spec
+from parsim.model.config.file import read_config
+from parsim.model.config.writer import config_from_spec
 from parsim.model.huggingface import spec_from_config
 from parsim.model.transformer import TransformerSpec
 

@@ -21,7 +21,7 @@ from executor.training.trainer import build_trainer
 from executor.weights.export import export
 from executor.weights.published import Published
 from executor.weights.safetensors import File
-from parsim.model.config_file import read_config
+from parsim.model.config.file import read_config
 from parsim.model.huggingface import spec_from_config
 from parsim.plan import Plan
 from tests.executor.launch import die_with_parent, results

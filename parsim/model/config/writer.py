@@ -11,8 +11,8 @@ from dataclasses import fields
 from typing import Any
 
 from parsim.errors import ModelError
-from parsim.model.config_rotation import scaling_block
-from parsim.model.huggingface import BERT_CLASSES, FAMILY_FLAGS
+from parsim.model.config.families import BERT_CLASSES, FAMILY_FLAGS
+from parsim.model.config.rotation import scaling_block
 from parsim.model.spec import TransformerSpec
 
 # switches that members of a family set each for itself

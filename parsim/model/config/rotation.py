@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parsim.errors import ModelError, shown
-from parsim.model.config_file import Config
+from parsim.model.config.file import Config
 from parsim.model.spec import TransformerSpec
 
 _DEFAULT_THETAS: Mapping[str, float] = {"mixtral": 1e6, "gpt_oss": 150_000.0}
