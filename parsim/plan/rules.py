@@ -19,6 +19,7 @@ from parsim.plan.batch_rules import batch_rules, node_rules
 from parsim.plan.divisors import divisors, listed
 from parsim.plan.expert_rules import expert_rules
 from parsim.plan.record import AXES, PRECISIONS, RECOMPUTE_MODULES, Plan
+from parsim.plan.strategy_rules import strategy_rules
 
 _WHOLE = ("naive", "gpipe", "1f1b", "interleaved_1f1b")
 _SPLIT = ("zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto")
@@ -284,6 +285,7 @@ RULES: tuple[Rule, ...] = (
     _world,
     node_rules,
     batch_rules,
+    strategy_rules,
     _size,
 )
 

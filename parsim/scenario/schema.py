@@ -22,6 +22,7 @@ from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
 from parsim.plan.record import PRECISIONS
 from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.plan.strategies import STRATEGY_KINDS, Algorithm, Topology, Where
 from parsim.units import parse_quantity
 
 UNSET: Any = None
@@ -275,6 +276,31 @@ class SharedBlock(Block):
     rank_order: tuple[Text, ...] = UNSET
 
 
+def _named(value: object) -> object:
+    """A name alone stands for a block with it."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+class StrategyBlock(Block):
+    """A data-parallel strategy: its name, and the options that it has (`plan/strategies.py`)."""
+
+    name: Annotated[Text, _in_any_case(*STRATEGY_KINDS)]
+    algorithm: Annotated[Algorithm, _in_any_case(*get_args(Algorithm))] = UNSET
+    servers: Count = UNSET
+    on: Annotated[Where, _in_any_case(*get_args(Where))] = UNSET
+    compression: Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)] = UNSET
+    backup_workers: Amount = UNSET
+    staleness: Amount = UNSET
+    updates: Annotated[int, Field(strict=True, ge=10, le=100_000)] = UNSET
+    topology: Annotated[Topology, _in_any_case(*get_args(Topology))] = UNSET
+    every: Annotated[int, Field(strict=True, ge=1, le=10_000)] = UNSET
+    node_every: Annotated[int, Field(strict=True, ge=1, le=10_000)] = UNSET
+    after: Annotated[int, Field(strict=True, ge=0, le=100_000)] = UNSET
+    steps: Annotated[int, Field(strict=True, ge=1, le=100_000)] = UNSET
+    outer_lr: Annotated[float, Field(strict=True, gt=0, le=10, allow_inf_nan=False)] = UNSET
+    outer_momentum: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
+
+
 class PlanBlock(SharedBlock):
     """One plan. `dp` is short for dp_replicate, or for dp_shard where zero_stage is above 0.
 
@@ -303,6 +329,7 @@ class PlanBlock(SharedBlock):
     sync_batch_norm: Flag = UNSET
     node_order: Names = UNSET
     replica_microbatches: Annotated[tuple[Count, ...], Field(min_length=1)] = UNSET
+    strategy: Annotated[StrategyBlock, BeforeValidator(_named)] = UNSET
 
 
 class SearchBlock(Block):
@@ -382,6 +409,7 @@ BLOCKS: dict[tuple[str, ...], type[Block]] = {
     ("cluster", "network"): NetworkBlock,
     ("training",): TrainingBlock,
     ("plan",): PlanBlock,
+    ("plan", "strategy"): StrategyBlock,
     ("search",): SearchBlock,
     ("search", "common"): SharedBlock,
     ("jitter",): JitterBlock,

@@ -89,3 +89,8 @@ def test_values_in_messages() -> None:
     assert shown("a\nb\x1b[2J") == r"a\nb\x1b[2J", "nothing that a terminal obeys"
     assert shown(10**5000) == "a number of thousands of digits"
     assert did_you_mean("x" * 10**6, ["x" * 10**6]) == "", "a name of no length is compared"
+
+
+def test_a_name_that_no_file_can_have_is_cut() -> None:
+    with pytest.raises(InputError, match=r"^Q{77}\.\.\.: cannot be read: File name too long$"):
+        read_text(Path("Q" * 5000))
