@@ -12,7 +12,7 @@ from parsim.cluster.importers import import_topology
 from parsim.cluster.reader import load_catalog
 from parsim.errors import InputError, ScenarioError, did_you_mean, shown
 from parsim.files import read_json, read_text
-from parsim.model.config_file import read_config
+from parsim.model.config.file import read_config
 from parsim.scenario import load_scenario
 from parsim.timelines.reader import load_timeline
 from parsim.validation.kernel.measured_kernel import read_kernel_table
