@@ -48,7 +48,8 @@ def _any_case(known: Iterable[str], value: object) -> object:
 def _schedule(value: object) -> object:
     value = _any_case(SCHEDULE_NAMES, value)
     if isinstance(value, str) and value not in SCHEDULE_NAMES:
-        text = f"'{shown(value)}' is unknown{alternatives(value, SCHEDULE_NAMES)}"
+        known = alternatives(value, SCHEDULE_NAMES, listing="parsim catalog schedules")
+        text = f"'{shown(value)}' is unknown{known}"
         if value.lower().endswith(".csv"):
             text += "; a file belongs in plan.schedule, and a search without 'schedule' keeps it"
         raise PydanticCustomError("schedule", "{text}", {"text": text})
