@@ -37,6 +37,7 @@ from executor.training.optimizer import OptimizerConfig
 from executor.training.rate import Rate
 from executor.training.text import Corpus
 from executor.training.trainer import Trainer, build_trainer
+from executor.weights.export import export
 from parsim.launch.options import RunOptions
 from parsim.scenario import Scenario
 
@@ -51,10 +52,13 @@ def run(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
         part = Part(scenario, options, device)
         HERE.enter("verify" if options.verify else "build")
         checked = part.verify() if options.verify else None
-        trainer = _built(scenario, options, device)
+        trainer = _built(part)
         before, checkpoints = _restored(scenario, options, part.corpus, trainer)
         mine = part.batches(first_step=len(before))
         steps, evaluations = _train(part, trainer, mine, before, checkpoints)
+        if options.export is not None:
+            HERE.enter("export", options.last_step)
+            export(trainer, options.export)
         HERE.enter("record", options.last_step)
         typical = Spread.of(steps.seconds).median
         timeline = record_steps(trainer, mine, device, typical=typical)
@@ -71,14 +75,16 @@ def run(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
             save_results(scenario, options.out, document, steps, timeline, options.warmup, hardware)
 
 
-def _built(scenario: Scenario, options: RunOptions, device: torch.device) -> Trainer:
+def _built(part: Part) -> Trainer:
     HERE.enter("build")
+    options = part.options
     trainer = build_trainer(
-        scenario.spec,
-        scenario.fixed_plan(),
-        device=device,
+        part.scenario.spec,
+        part.scenario.fixed_plan(),
+        device=part.device,
         seed=options.seed,
-        optimizer=optimizer_of(scenario, options),
+        optimizer=optimizer_of(part.scenario, options),
+        values=part.values,
     )
     # torch gives a mesh's groups its own limit of 10 or 30 minutes, not the default group's
     for group in trainer.groups():
