@@ -15,9 +15,11 @@ from executor.parallel.refused import (
 from executor.parallel.tensor import check_splits
 from executor.pipeline.runnable import check_plan_runnable
 from executor.run.run import checkpoints_of
+from executor.strategies.train import check_strategy
 from executor.training.text import Corpus
-from parsim.errors import PlanError
+from parsim.errors import InputError, PlanError
 from parsim.launch.options import RunOptions
+from parsim.plan import Plan
 from parsim.scenario import Scenario
 from parsim.schedule import schedule_of
 
@@ -36,6 +38,8 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
             f"a cluster of {scenario.job.cluster.words} cannot be run yet: measurement and "
             f"prediction are compared on nodes of one kind; use cluster.system and cluster.nodes"
         )
+    check_options(plan, options)
+    check_strategy(plan)
     check_parallel(plan)
     check_context(plan, spec, report.kind)
     check_experts(plan, scenario.job.model)
@@ -43,6 +47,20 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
     check_plan_runnable(plan, backend=report.backend)
     check_trainable(spec)
     check_splits(spec, plan.tp, sequence_parallel=plan.sequence_parallel)
+
+
+def check_options(plan: Plan, options: RunOptions) -> None:
+    """Refuse checkpoints of a strategy whose workers have states of their own.
+
+    Raises:
+        InputError: naming the option.
+    """
+    asked = options.checkpoint_every or options.resume or options.max_restarts
+    if plan.strategy.own_program and asked:
+        raise InputError(
+            f"--checkpoint-every, --resume and --max-restarts are for strategy ddp; "
+            f"{plan.strategy.name} has no checkpoints yet: leave them out"
+        )
 
 
 def check_files(scenario: Scenario, options: RunOptions) -> None:

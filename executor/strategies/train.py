@@ -13,6 +13,7 @@ from executor.strategies.replica import Recipe
 from parsim.errors import PlanError
 from parsim.plan import Plan
 from parsim.plan.strategies import (
+    AllReduce,
     AsynchronousServer,
     DiLoCo,
     Gossip,
@@ -37,6 +38,13 @@ def check_strategy(plan: Plan) -> None:
         PlanError: a strategy or an option that only the simulator has.
     """
     strategy = plan.strategy
+    if isinstance(strategy, AllReduce):
+        if strategy.algorithm is not None:
+            raise PlanError(
+                f"strategy.algorithm={strategy.algorithm} cannot be forced here; leave it out, or "
+                f"set NCCL_ALGO where NCCL reduces"
+            )
+        return
     if strategy.name not in RUNNERS:
         raise PlanError(
             f"strategy.name={strategy.name} can be simulated but not run yet; allowed: ddp, "
