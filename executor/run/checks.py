@@ -17,6 +17,8 @@ from executor.pipeline.runnable import check_plan_runnable
 from executor.run.run import checkpoints_of
 from executor.strategies.train import check_strategy
 from executor.training.text import Corpus
+from executor.weights.export import check_export
+from executor.weights.published import Published
 from parsim.errors import InputError, PlanError
 from parsim.launch.options import RunOptions
 from parsim.plan import Plan
@@ -50,21 +52,22 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
 
 
 def check_options(plan: Plan, options: RunOptions) -> None:
-    """Refuse checkpoints of a strategy whose workers have states of their own.
+    """Refuse options that a strategy with workers of its own does not have.
 
     Raises:
-        InputError: naming the option.
+        InputError: naming them.
     """
-    asked = options.checkpoint_every or options.resume or options.max_restarts
+    names = ("checkpoint_every", "resume", "max_restarts", "init_from", "export")
+    asked = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
     if plan.strategy.own_program and asked:
         raise InputError(
-            f"--checkpoint-every, --resume and --max-restarts are for strategy ddp; "
-            f"{plan.strategy.name} has no checkpoints yet: leave them out"
+            f"{' and '.join(asked)} cannot go with strategy {plan.strategy.name} yet, whose "
+            f"workers have weights of their own; leave out, or use strategy ddp"
         )
 
 
 def check_files(scenario: Scenario, options: RunOptions) -> None:
-    """Refuse a text that cannot feed the model, and checkpoints that cannot be gone on from.
+    """Refuse a text that cannot feed the model, and weights that it cannot start or go on from.
 
     Raises:
         InputError: naming the file.
@@ -72,3 +75,7 @@ def check_files(scenario: Scenario, options: RunOptions) -> None:
     corpus = Corpus.load(options.data, tokenizer=options.tokenizer)
     corpus.check(scenario.spec)
     checkpoints_of(scenario, corpus, options, restarts=0).start()
+    if options.init_from is not None:
+        Published(options.init_from, scenario.spec).check()
+    if options.export is not None:
+        check_export(options.export, scenario.spec)

@@ -112,8 +112,11 @@ class Shares:
 def _replayed(
     work: Work, scenario: Scenario, done: Trained, applied: list[Applied], options: RunOptions
 ) -> float | None:
-    """Largest error of the final weights against a replay of the log, where there is one."""
-    if not applied:
+    """Largest error of the final weights against a replay of the log, where there is one.
+
+    None with dropout, whose masks are drawn anew.
+    """
+    if not applied or scenario.spec.dropout:
         return None
     fresh = Replica(scenario.spec, seed=options.seed, device=done.weights.device)
     again = replay(fresh, applied, work.batches, Recipe(), work.plan.num_microbatches)

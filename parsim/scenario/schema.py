@@ -18,7 +18,7 @@ from parsim.cluster.background import Place
 from parsim.cluster.hardware import Fabric, Generation, NetworkFabric
 from parsim.cluster.plausible import MOST_OVERSUBSCRIBED
 from parsim.errors import UnitError, shown
-from parsim.model.transformer import Head
+from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
 from parsim.plan.record import PRECISIONS
 from parsim.plan.rules import SCHEDULE_NAMES
@@ -48,7 +48,8 @@ def _any_case(known: Iterable[str], value: object) -> object:
 def _schedule(value: object) -> object:
     value = _any_case(SCHEDULE_NAMES, value)
     if isinstance(value, str) and value not in SCHEDULE_NAMES:
-        text = f"'{shown(value)}' is unknown{alternatives(value, SCHEDULE_NAMES)}"
+        known = alternatives(value, SCHEDULE_NAMES, listing="parsim catalog schedules")
+        text = f"'{shown(value)}' is unknown{known}"
         if value.lower().endswith(".csv"):
             text += "; a file belongs in plan.schedule, and a search without 'schedule' keeps it"
         raise PydanticCustomError("schedule", "{text}", {"text": text})
@@ -63,6 +64,7 @@ def _listed(value: object) -> object:
 Count = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 Amount = Annotated[int, Field(strict=True, ge=0, le=10**9)]
 Rank = Annotated[int, Field(strict=True)]
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 Time = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Flag = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, Field(strict=True, min_length=1)]
@@ -99,6 +101,7 @@ Family = Literal[
     "nemotron_h",
 ]
 FamilyName = Annotated[Family, _in_any_case(*get_args(Family))]
+RopeScalingName = Annotated[RopeScaling, _in_any_case(*get_args(RopeScaling))]
 HeadName = Annotated[Head, _in_any_case(*get_args(Head))]
 FabricName = Annotated[Fabric, _in_any_case(*get_args(Fabric))]
 GenerationName = Annotated[Generation, _in_any_case(*get_args(Generation))]
@@ -143,6 +146,14 @@ class ModelBlock(Block):
     positions: Amount = UNSET
     token_types: Amount = UNSET
     rope: Flag = UNSET
+    rope_theta: Positive = UNSET
+    rope_scaling: RopeScalingName = UNSET
+    rope_factor: Positive = UNSET
+    rope_original_positions: Amount = UNSET
+    rope_low_freq_factor: Positive = UNSET
+    rope_high_freq_factor: Positive = UNSET
+    rope_attention_factor: Time = UNSET
+    norm_epsilon: Positive = UNSET
     rms_norm: Flag = UNSET
     gated_mlp: Flag = UNSET
     qkv_bias: Flag = UNSET
@@ -155,7 +166,6 @@ class ModelBlock(Block):
     head: HeadName = UNSET
     fused_attention: Flag = UNSET
     dropout: Flag = UNSET
-    yarn: Flag = UNSET
     qk_norm: Flag = UNSET
     window: Amount = UNSET
     window_every: Count = UNSET
@@ -165,6 +175,8 @@ class ModelBlock(Block):
     shared_expert_ffn_hidden_size: Amount = UNSET
     dense_layers: Amount = UNSET
     expert_every: Count = UNSET
+    norm_topk_prob: Flag = UNSET
+    router_aux_loss_coef: Time = UNSET
     predicted_tokens: Amount = UNSET
     q_lora_rank: Amount = UNSET
     kv_lora_rank: Amount = UNSET

@@ -15,7 +15,9 @@ from parsim.cli.app import main
 from tests.executor.launch import fork_runs
 from tests.executor.running import SCENARIO
 
-STRATEGY = SCENARIO.replace("pp: 2, microbatch_size: 2, schedule: 1f1b", "{plan}")
+STRATEGY = SCENARIO.replace("seq_len: 32,", "seq_len: 32, dropout: false,").replace(
+    "pp: 2, microbatch_size: 2, schedule: 1f1b", "{plan}"
+)
 
 
 def scenario(folder: Path, strategy: str) -> Path:

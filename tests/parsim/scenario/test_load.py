@@ -14,7 +14,7 @@ import pytest
 
 from parsim.cluster.hardware import IntraNode, Network
 from parsim.errors import PlanError, ScenarioError
-from parsim.model.config_file import read_config
+from parsim.model.config.file import read_config
 from parsim.model.huggingface import spec_from_config
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec
