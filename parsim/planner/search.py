@@ -9,12 +9,12 @@ import numpy as np
 from parsim.cost.job import Job
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import PlanSpace
-from parsim.planner.best_first import search_mixed
-from parsim.planner.best_shapes import BestShapes
-from parsim.planner.left_out import left_out
+from parsim.planner.equal.best_shapes import BestShapes
+from parsim.planner.mixed.best_first import search_mixed
 from parsim.planner.nearest_miss import nearest_miss_message
 from parsim.planner.result import Progress, Ranked, SearchResult, shown
 from parsim.planner.space import check_space, enumerate_plans, nothing_legal
+from parsim.planner.space.left_out import left_out
 
 __all__ = ("Progress", "Ranked", "SearchResult", "search")
 

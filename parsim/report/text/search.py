@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from parsim.planner.left_out import ALL_BUT
 from parsim.planner.result import SearchResult
+from parsim.planner.space.left_out import ALL_BUT
 from parsim.report.text.tables import between, table
 from parsim.sim.confidence.memory_fit import RISK, Fit
 from parsim.units import format_bytes, format_seconds

@@ -21,8 +21,8 @@ from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.executor_rules import unrunnable
 from parsim.plan.rules import check_plan, violation
-from parsim.planner.left_out import lacking
-from parsim.planner.shapes import Degrees, all_degrees, chunks
+from parsim.planner.space.left_out import lacking
+from parsim.planner.space.shapes import Degrees, all_degrees, chunks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

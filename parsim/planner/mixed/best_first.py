@@ -1,6 +1,6 @@
 """Search on a mixed cluster: plans and their placements, best first under lower bounds.
 
-    1  every legal plan with equal parts, as on equal nodes (`space.py`), with a bound that holds
+    1  every legal plan with equal parts, as on equal nodes (`space/`), with a bound that holds
        for each of its placements
     2  plan by plan, that with the least bound first: its placements, which are order of nodes, of
        axes, cut by speed or memory, batch by speed (`placements.py`), their bytes, and a bound for
@@ -27,12 +27,12 @@ from parsim.cost.step.stages import plan_cut
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.planner.bounds import ROUNDING
-from parsim.planner.candidates import Candidate, Candidates
-from parsim.planner.left_out import left_out
+from parsim.planner.mixed.candidates import Candidate, Candidates
+from parsim.planner.mixed.placements import Speeds
 from parsim.planner.nearest_miss import nearest_miss_message
-from parsim.planner.placements import Speeds
 from parsim.planner.result import Progress, SearchResult, shown
 from parsim.planner.space import Enumeration
+from parsim.planner.space.left_out import left_out
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.step.replica_classes import DevicesOfRanks
 

@@ -25,8 +25,8 @@ from parsim.cost.job import Job
 from parsim.cost.step.stages import LayerTable
 from parsim.plan import PlanTable
 from parsim.planner.bounds import growth, plan_bounds, shared_bound
-from parsim.planner.exact import exact
-from parsim.planner.known import Known
+from parsim.planner.equal.exact import exact
+from parsim.planner.equal.known import Known
 from parsim.planner.result import Progress
 from parsim.planner.space import Enumeration
 from parsim.sim.confidence.memory_fit import margin_shares
