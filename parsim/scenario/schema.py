@@ -22,7 +22,7 @@ from parsim.model.transformer import Head
 from parsim.names import alternatives, matching
 from parsim.plan.record import PRECISIONS
 from parsim.plan.rules import SCHEDULE_NAMES
-from parsim.units import parse_quantity
+from parsim.units import parse_count, parse_quantity
 
 UNSET: Any = None
 """Default of an optional key. It is never validated, so a written null is still refused."""
@@ -34,9 +34,16 @@ def _quantity(dimension: str, value: object) -> float:
         amount = parse_quantity(text, dimension)
     except UnitError as error:
         raise PydanticCustomError("quantity", "{text}", {"text": str(error)}) from None
-    if amount <= 0 and dimension != "time":
+    if amount <= 0 and dimension not in ("time", "span"):
         raise PydanticCustomError("quantity", "'{text}' must be above 0", {"text": shown(text)})
     return amount
+
+
+def _count(value: object) -> float:
+    try:
+        return parse_count(str(value))
+    except UnitError as error:
+        raise PydanticCustomError("count", "{text}", {"text": str(error)}) from None
 
 
 def _any_case(known: Iterable[str], value: object) -> object:
@@ -70,6 +77,11 @@ Ratio = Annotated[float, Field(strict=True, ge=1, le=MOST_OVERSUBSCRIBED, allow_
 Size = Annotated[float, BeforeValidator(partial(_quantity, "bytes"))]
 Rate = Annotated[float, BeforeValidator(partial(_quantity, "bandwidth"))]
 Duration = Annotated[float, BeforeValidator(partial(_quantity, "time"))]
+Span = Annotated[float, BeforeValidator(partial(_quantity, "span"))]
+Between = Annotated[Span, Field(gt=0)]
+Tokens = Annotated[float, BeforeValidator(_count)]
+Dollars = Annotated[float, Field(strict=True, ge=0, le=10_000, allow_inf_nan=False)]
+Usage = Annotated[float, Field(strict=True, ge=1, le=3, allow_inf_nan=False)]
 Names = Annotated[tuple[Text, ...], Field(min_length=1)]
 T = TypeVar("T")
 Several = Annotated[tuple[T, ...], BeforeValidator(_listed), Field(min_length=1)]
@@ -240,10 +252,23 @@ class MixedBlock(Block):
 
 
 class TrainingBlock(Block):
-    """What every plan shares."""
+    """What every plan shares, and how long one trains at what price (`TrainingGoal`)."""
 
     global_batch_size: Count
     precision: PrecisionName = "bf16"
+    tokens: Tokens = UNSET
+    usd_per_device_hour: Dollars = UNSET
+    pue: Usage = UNSET
+
+
+class FailuresBlock(Block):
+    """What interrupts a run: the fields of `parsim.training_run.Failures`."""
+
+    device_mtbf: Between = UNSET
+    job_mtbf: Between = UNSET
+    restart_time: Span = UNSET
+    checkpoint_stall: Span = UNSET
+    checkpoint_interval: Between = UNSET
 
 
 class SharedBlock(Block):
@@ -349,6 +374,7 @@ class ScenarioFile(Block):
     search: SearchBlock | None = None
     jitter: JitterBlock = JitterBlock()
     background: BackgroundBlock = BackgroundBlock()
+    failures: FailuresBlock = FailuresBlock()
 
 
 class MixedScenarioFile(ScenarioFile):
@@ -369,6 +395,7 @@ BLOCKS: dict[tuple[str, ...], type[Block]] = {
     ("search", "common"): SharedBlock,
     ("jitter",): JitterBlock,
     ("background",): BackgroundBlock,
+    ("failures",): FailuresBlock,
     ("background", "streams", "*"): StreamBlock,
 }
 """Every block by its path, for hints about misspelt and misplaced keys; * is any name."""
