@@ -93,16 +93,18 @@ def search(
     """
     from parsim.planner import search as find
     from parsim.scenario import Scenario
+    from parsim.training_run import TrainingGoal
 
+    goal = TrainingGoal()
     if isinstance(scenario, Scenario):
-        job, space = scenario.job, space or scenario.plan_space()
+        job, space, goal = scenario.job, space or scenario.plan_space(), scenario.goal
     else:
         job = scenario
     if space is None:
         raise InputError("search(job) needs a space; allowed: a scenario, or a job and a space")
     if top < 1:
         raise InputError(f"top={top}: allowed are 1 and more plans")
-    return find(job, space, top=top, progress=progress, time_limit=time_limit)
+    return find(job, space, top=top, progress=progress, time_limit=time_limit, goal=goal)
 
 
 def timeline(source: Scenario | File, plan: Plan | None = None) -> Timeline:

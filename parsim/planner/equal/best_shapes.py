@@ -32,6 +32,9 @@ from parsim.planner.space import Enumeration
 from parsim.sim.confidence.memory_fit import margin_shares
 from parsim.sim.recurrence.shapes import shapes
 
+SLOWEST = 2.0
+"""Steps of the fastest plan that one of a front of step time and memory may take."""
+
 PORTION = 4096
 """Plans that are bounded first; each time twice as many."""
 
@@ -43,7 +46,12 @@ class BestShapes:
     """One search: what is known, what waits, and how far it came."""
 
     def __init__(
-        self, job: Job, listed: Enumeration, table: PlanTable, margin: float | None, top: int
+        self,
+        job: Job,
+        listed: Enumeration,
+        table: PlanTable,
+        margin: float | None,
+        top: int | None,
     ) -> None:
         """Bound every plan by its layers.
 
@@ -52,7 +60,8 @@ class BestShapes:
             listed: the legal plans.
             table: its table.
             margin: share of usable memory that a plan must leave free to fit, where one is stated.
-            top: how many of the best are wanted.
+            top: how many of the fastest are wanted; None: all that no other plan beats in step
+                time and in memory.
         """
         self.job, self.table, self.twins, self.top = job, table, listed.twins, top
         _, first, self.layer_row = np.unique(listed.twins, return_index=True, return_inverse=True)
@@ -100,6 +109,8 @@ class BestShapes:
     @property
     def worst(self) -> float:
         """Seconds that a plan must not exceed to be among the best that fit."""
+        if self.top is None:
+            return SLOWEST * float(self.fitting[0]) if len(self.fitting) else np.inf
         return float(self.fitting[-1]) if len(self.fitting) == self.top else np.inf
 
     @property
@@ -130,6 +141,8 @@ class BestShapes:
 
     def _beaten(self, rows: Index) -> Flags:
         """Which of some plans are too slow by their bounds, those that cannot fit among them."""
+        if self.top is None:
+            return self.known.dominated(rows) | (self.known.bound[rows] > self.worst)
         limit = np.where(self.known.roomy[rows], self.worst, self.worst_tight)
         return np.asarray(self.known.bound[rows] > limit)
 

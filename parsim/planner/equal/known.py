@@ -67,6 +67,28 @@ class Known:
         self.roomy[rows] = has_room(software, peak, self.usable, self.margin[rows])
         self.too_large[rows] = peak > self.usable
 
+    def dominated(self, rows: Index) -> Flags:
+        """Which of some plans cannot fit, or lose to one that fits by step time and by memory.
+
+        By their bounds: a plan whose bytes were not looked at yet loses to none.
+        """
+        fitting = np.flatnonzero(self.fits)
+        order = fitting[np.argsort(self.step[fitting], kind="stable")]
+        least = np.minimum.accumulate(np.append(np.inf, self.peak[order]))
+        faster = np.searchsorted(self.step[order], self.bound[rows], side="right")
+        known = self.peak[rows] > 0.0
+        return np.asarray(~self.roomy[rows] | (known & (least[faster] <= self.peak[rows])))
+
+    def front(self, table: PlanTable, slowest: float) -> list[EvaluatedPlan]:
+        """The plans that fit and that none beats in step time and in memory, fastest first.
+
+        Those whose step is longer than `slowest` seconds are left out.
+        """
+        fitting = np.flatnonzero(self.fits & (self.step <= slowest))
+        order = fitting[np.lexsort((self.peak[fitting], self.step[fitting]))]
+        before = np.minimum.accumulate(np.append(np.inf, self.peak[order]))[:-1]
+        return [self._plan(table, row) for row in order[self.peak[order] < before].tolist()]
+
     def fastest(self, table: PlanTable, among: Flags, top: int) -> list[EvaluatedPlan]:
         """The fastest plans among some, at equal times those with the lowest peak first."""
         order = np.lexsort((self.peak, np.where(among, self.step, np.inf)))

@@ -45,7 +45,7 @@ def cost_words(run: TrainingRun) -> str:
         return words
     hours = run.device_hours.value
     return (
-        f"{words}; {_short(hours * price.low)} to {_short(hours * price.high)} at list prices of "
+        f"{words}; {amount(hours * price.low)} to {amount(hours * price.high)} at list prices of "
         f"{price.low:.2f} to {price.high:.2f}"
     )
 
@@ -65,10 +65,10 @@ def _percent(share: Estimate) -> str:
 
 
 def _between(estimate: Estimate) -> str:
-    return f"{_short(estimate.value)} ({_short(estimate.low)} to {_short(estimate.high)})"
+    return f"{amount(estimate.value)} ({amount(estimate.low)} to {amount(estimate.high)})"
 
 
-def _short(value: float) -> str:
+def amount(value: float) -> str:
     """Three figures: 24.5, 613,000, 2.10 M."""
     for factor, suffix in ((1e9, " B"), (1e6, " M"), (1.0, "")):
         scaled = value / factor
