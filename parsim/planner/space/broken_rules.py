@@ -6,49 +6,49 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_VALUE = re.compile(r"^(\w+)=(\d+)\b")
+_VALUE = re.compile(r"(?<==)\d+\b")
 MOST_VALUES = 6
-"""Values that the words name; of more the first ones."""
+"""Values that the words name; of more the first ones and the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenRule:
-    """A rule that plans break: in words, how many, and the values of the field that break it."""
+    """A rule that plans break, in words, and how many break it first."""
 
     words: str
     plans: int
-    values: tuple[int, ...]
 
 
 def by_rule(reasons: Mapping[str, int]) -> tuple[BrokenRule, ...]:
     """Messages and their counts by rule, that which most plans break first.
 
-    `tp=64 does not divide num_attention_heads=96; allowed: ...` and the same of tp=128 are one rule
-    with two values.
+    `tp=64 does not divide num_attention_heads=96; allowed: ...` and the same of tp=128 are one
+    rule, told as tp=64|128; where several values differ, the message of most plans is an example.
     """
-    plans: dict[str, int] = {}
-    values: dict[str, list[int]] = {}
+    groups: dict[str, dict[str, int]] = {}
     for message, count in reasons.items():
-        match = _VALUE.match(message)
-        rule = f"{match[1]}={{}}{message[match.end() :]}" if match else message
-        plans[rule] = plans.get(rule, 0) + count
-        if match:
-            values.setdefault(rule, []).append(int(match[2]))
+        rule = _VALUE.sub("...", message.partition(";")[0])
+        groups.setdefault(rule, {})[message] = count
     rules = [
-        BrokenRule(
-            words=_words(rule, values.get(rule, [])),
-            plans=count,
-            values=tuple(sorted(values.get(rule, []))),
-        )
-        for rule, count in plans.items()
+        BrokenRule(words=_words(rule, messages), plans=sum(messages.values()))
+        for rule, messages in groups.items()
     ]
     return tuple(sorted(rules, key=lambda rule: (-rule.plans, rule.words)))
 
 
-def _words(rule: str, values: list[int]) -> str:
-    """The rule's message with all values in the place of one."""
-    if not values:
-        return rule
-    named = [str(value) for value in sorted(values)]
-    more = [f"... {named[-1]}"] if len(named) > MOST_VALUES else []
-    return rule.replace("{}", "|".join([*named[:MOST_VALUES], *more]), 1)
+def _words(rule: str, messages: Mapping[str, int]) -> str:
+    """One text for messages that differ in their values."""
+    most = max(messages, key=lambda message: messages[message])
+    if len(messages) == 1:
+        return most
+    found = [_VALUE.findall(message.partition(";")[0]) for message in messages]
+    columns = list(zip(*found, strict=True))
+    varying = [number for number, column in enumerate(columns) if len(set(column)) > 1]
+    if len(varying) != 1:
+        return f"{rule}; e.g. {most}"
+    values = sorted({int(value) for value in columns[varying[0]]})
+    named = [str(value) for value in values[:MOST_VALUES]]
+    named += [f"... {values[-1]}"] if len(values) > MOST_VALUES else []
+    head, sign, tail = most.partition(";")
+    match = list(_VALUE.finditer(head))[varying[0]]
+    return f"{head[: match.start()]}{'|'.join(named)}{head[match.end() :]}{sign}{tail}"

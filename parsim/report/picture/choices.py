@@ -43,12 +43,8 @@ def draw_choices(result: Choices, path: Path | None = None) -> Figure:
                 "color": COLOURS[number % len(COLOURS)],
                 "fmt": MARKS[number % len(MARKS)],
             }
-            _draw(
-                cost,
-                [(choice, _cost(choice)) for choice in alike],
-                look,
-                f"{nodes} node{'s' if nodes > 1 else ''}",
-            )
+            label = f"{nodes} node{'s' if nodes > 1 else ''}"
+            _draw(cost, [(choice, _cost(choice)) for choice in alike], look, label)
             _draw(memory, [(choice, _memory(choice)) for choice in alike], look, "")
         time = "days, interruptions included" if whole else "step time, s"
         cost.set(xlabel=time, ylabel=_cost_words(result))

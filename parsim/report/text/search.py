@@ -11,8 +11,8 @@ from rich.text import Text
 from parsim.planner.result import Ranked, SearchResult
 from parsim.planner.space.broken_rules import by_rule
 from parsim.planner.space.left_out import ALL_BUT
-from parsim.report.text.choices import run_cells
 from parsim.report.text.tables import between, table
+from parsim.report.text.training_run import amount
 from parsim.sim.confidence.memory_fit import RISK, Fit
 from parsim.units import format_bytes, format_seconds
 
@@ -24,6 +24,7 @@ MOST_REASONS = 4
 """Rules that plans break that are printed; `--json` has every message."""
 LONGEST_REASON = 150
 """Characters of a rule that are printed."""
+DAY = 86400.0
 LEAST_PART = 0.02
 """Shares of a step below this are not named as what it goes into."""
 
@@ -59,12 +60,21 @@ def _plans(result: SearchResult, ties: int) -> Table:
             ranked.plan.label(),
             format_seconds(ranked.step_time),
             between(ranked.interval),
-            *(run_cells(ranked.run)[:2] if ranked.run else (f"{ranked.tokens_per_second:,.0f}",)),
+            *_how_long(ranked),
             f"{100 * ranked.mfu:.1f} %",
             f"{100 * ranked.bubble_fraction:.1f} %",
             format_bytes(ranked.peak_allocated),
         )
     return rows
+
+
+def _how_long(ranked: Ranked) -> Iterator[str]:
+    """Days and dollars of the whole run, or the speed where none is asked for."""
+    if ranked.run is None:
+        yield f"{ranked.tokens_per_second:,.0f}"
+        return
+    yield amount(ranked.run.elapsed.value / DAY)
+    yield amount(ranked.run.cost.value) if ranked.run.cost else "-"
 
 
 def _lines(result: SearchResult, ties: int, evidence: str) -> Iterator[str]:
