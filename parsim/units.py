@@ -194,14 +194,11 @@ def format_count(amount: float) -> str:
 
 
 def format_span(duration: float) -> str:
-    """Write a long duration in days, hours or minutes, with three figures."""
-    for unit, factor in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if duration >= factor:
-            return (
-                f"{duration / factor:,.0f} {unit}"
-                if duration >= 1000 * factor
-                else (f"{duration / factor:.3g} {unit}")
-            )
+    """Write a long duration in days, hours, minutes or seconds, with three figures."""
+    for unit, factor, least in (("days", 86400.0, 2.0), ("h", 3600.0, 1.0), ("min", 60.0, 1.0)):
+        amount = duration / factor
+        if amount >= least:
+            return f"{amount:,.0f} {unit}" if amount >= 1000.0 else f"{amount:.3g} {unit}"
     return f"{duration:.3g} s"
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from parsim.sim.contention.contention import Contention
     from parsim.sim.contention.jobs_together import JobsTogether
     from parsim.sim.lateness.monte_carlo import JitterResult
-    from parsim.training_run import TrainingRun
+    from parsim.training_run.training_run import TrainingRun
 
 ScheduleOutput = Annotated[
     Path | None, typer.Option(help="write the plan's actions, for plan.schedule: .csv")
@@ -95,7 +95,7 @@ def simulate(  # noqa: PLR0913  one parameter an option
     from parsim.planner.nearest_miss import shortage_message
     from parsim.report.timeline.files import check_own_form, save_own_form
     from parsim.sim.confidence.memory_fit import Fit
-    from parsim.training_run import predicted_run
+    from parsim.training_run.training_run import predicted_run
     from parsim.validation.evidence import describe, evidence_of
 
     loaded = load(scenario, overrides, device, price)

@@ -15,9 +15,10 @@ from parsim.sim.plan_interval import plan_interval
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.step_breakdown import breakdown
 from parsim.sim.utilisation import mean_peak_flops
-from parsim.training_run import TrainingGoal, TrainingRun, training_run
+from parsim.training_run import TrainingGoal
 from parsim.training_run.estimate import Estimate
 from parsim.training_run.power import computing_share
+from parsim.training_run.training_run import TrainingRun, training_run
 from parsim.units import format_bytes, format_seconds
 
 Progress = Callable[[int, int], None]
@@ -95,8 +96,8 @@ class Ranked:
         low, high = self.interval.low, self.interval.high
         numbers = self.to_json()
         del numbers["plan"], numbers["step_time_interval_s"], numbers["breakdown_s"]
-        run = numbers.pop("training_run", {})
-        whole = {name: value for name, value in run.items() if not isinstance(value, list)}
+        numbers.pop("training_run", None)
+        whole = self.run.records()[0] if self.run else {}
         ends = {"step_time_low_s": low, "step_time_high_s": high}
         return {**self.plan.to_json(), **numbers, **ends, **whole}
 

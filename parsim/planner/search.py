@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -63,15 +64,18 @@ def search(
         goal: how long one trains at what price, for the whole run of each plan.
 
     Raises:
+        InputError: a largest bubble on nodes of several kinds.
         PlanError: the space cannot hold a legal plan.
         NoFeasiblePlan: nothing fits; says by how much and what would.
     """
     begin = time.perf_counter()
     listed, table = _legal(job, space)
     if job.mixed:
+        if space.max_bubble is not None:
+            raise InputError("search.max_bubble needs nodes of one kind; leave it away")
         request = Request(top=top, progress=progress, time_limit=time_limit, goal=goal)
         return search_mixed(job, space, listed, table, request, begin)
-    work = BestShapes(job, listed, table, space.memory_margin, top)
+    work = BestShapes(job, listed, table, space, top)
     work.run(progress, np.inf if time_limit is None else begin + time_limit)
     known, stopped = work.known, _how_far(work)
     fits, tight = known.fits, known.tight
@@ -107,7 +111,7 @@ def search_front(
     if job.mixed:
         raise InputError("the front of time and memory needs nodes of one kind; use --top instead")
     listed, table = _legal(job, space)
-    work = BestShapes(job, listed, table, space.memory_margin, None)
+    work = BestShapes(job, listed, table, space, None)
     work.run(progress, np.inf if time_limit is None else begin + time_limit)
     if not work.known.fits.any():
         raise NoFeasiblePlan(_nothing_fits(job, space, work))
@@ -133,6 +137,16 @@ def _nothing_fits(job: Job, space: PlanSpace, work: BestShapes) -> str:
         return (
             f"{stopped}, and none of those fits the devices; give it more time, or a smaller space"
         )
+    if work.known.idle.any():
+        least = float(np.nanmin(work.known.bubble))
+        return (
+            f"no plan that fits idles less than max_bubble={space.max_bubble:g} of the pipeline "
+            f"phase; the least of those looked at is {least:.3g}: allow as much"
+        )
+    if space.memory_cap is not None:  # as if the device had no more
+        least = min(job.device.memory, space.memory_cap + job.device.context_memory)
+        system = replace(job.system, device=replace(job.device, memory=least))
+        job = replace(job, cluster=replace(job.cluster, system=system))
     nearest = work.table.plan(work.nearest())
     return nearest_miss_message(job, nearest, space.memory_margin)
 
@@ -156,6 +170,7 @@ def _result(
             "out_of_memory": int(known.too_large.sum()),
             "tight": int(known.tight.sum()),
             "slower": int(work.slower.sum()),
+            **({"idle": int(known.idle.sum())} if space.max_bubble is not None else {}),
             "evaluated": int(known.fits.sum()),
         },
         illegal_reasons=listed.reasons,

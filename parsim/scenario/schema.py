@@ -22,6 +22,8 @@ from parsim.model.transformer import Head
 from parsim.names import alternatives, matching
 from parsim.plan.record import PRECISIONS
 from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.plan.space import Between
+from parsim.scenario.axis import read_axis
 from parsim.units import parse_count, parse_quantity
 
 UNSET: Any = None
@@ -78,12 +80,15 @@ Size = Annotated[float, BeforeValidator(partial(_quantity, "bytes"))]
 Rate = Annotated[float, BeforeValidator(partial(_quantity, "bandwidth"))]
 Duration = Annotated[float, BeforeValidator(partial(_quantity, "time"))]
 Span = Annotated[float, BeforeValidator(partial(_quantity, "span"))]
-Between = Annotated[Span, Field(gt=0)]
+Positive = Annotated[Span, Field(gt=0)]
 Tokens = Annotated[float, BeforeValidator(_count)]
 Dollars = Annotated[float, Field(strict=True, ge=0, le=10_000, allow_inf_nan=False)]
 Usage = Annotated[float, Field(strict=True, ge=1, le=3, allow_inf_nan=False)]
 Names = Annotated[tuple[Text, ...], Field(min_length=1)]
 T = TypeVar("T")
+AxisValues = Annotated[
+    Between | Annotated[tuple[Count, ...], Field(min_length=1)], BeforeValidator(read_axis)
+]
 Several = Annotated[tuple[T, ...], BeforeValidator(_listed), Field(min_length=1)]
 
 
@@ -95,6 +100,8 @@ PrecisionName = Annotated[Text, _in_any_case(*PRECISIONS)]
 SumsName = Annotated[Text, _in_any_case("fp32", "same")]
 ScheduleName = Annotated[Text, _in_any_case(*SCHEDULE_NAMES)]
 Recomputed = Literal["none", "selective", "full"]
+Preset = Literal["quick", "standard", "full"]
+PresetName = Annotated[Preset, _in_any_case(*get_args(Preset))]
 RecomputeName = Annotated[Recomputed, _in_any_case(*get_args(Recomputed))]
 Family = Literal[
     "gpt2",
@@ -264,11 +271,11 @@ class TrainingBlock(Block):
 class FailuresBlock(Block):
     """What interrupts a run: the fields of `parsim.training_run.Failures`."""
 
-    device_mtbf: Between = UNSET
-    job_mtbf: Between = UNSET
+    device_mtbf: Positive = UNSET
+    job_mtbf: Positive = UNSET
     restart_time: Span = UNSET
     checkpoint_stall: Span = UNSET
-    checkpoint_interval: Between = UNSET
+    checkpoint_interval: Positive = UNSET
 
 
 class SharedBlock(Block):
@@ -314,19 +321,26 @@ class PlanBlock(SharedBlock):
 
 
 class SearchBlock(Block):
-    """The values a search may try; an absent key means every legal one, the stack's schedules."""
+    """The values a search may try; an absent key means every legal one, the stack's schedules.
 
-    tp: Several[Count] = UNSET
-    pp: Several[Count] = UNSET
-    cp: Several[Count] = UNSET
-    ep: Several[Count] = UNSET
-    microbatch_size: Several[Count] = UNSET
-    v: Several[Count] = UNSET
+    `space` is a preset that the other keys narrow (`scenario/presets.py`).
+    """
+
+    space: PresetName = UNSET
+    tp: AxisValues = UNSET
+    pp: AxisValues = UNSET
+    dp: AxisValues = UNSET
+    cp: AxisValues = UNSET
+    ep: AxisValues = UNSET
+    microbatch_size: AxisValues = UNSET
+    v: AxisValues = UNSET
     schedule: Several[Annotated[Text, BeforeValidator(_schedule)]] = UNSET
     zero_stage: Several[Annotated[int, Field(strict=True, ge=0, le=3)]] = UNSET
     recompute: Several[RecomputeName] = UNSET
     sequence_parallel: Several[Flag] = UNSET
     memory_margin: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
+    memory_cap: Size = UNSET
+    max_bubble: Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)] = UNSET
     common: SharedBlock = SharedBlock()
 
 

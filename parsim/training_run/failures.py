@@ -16,7 +16,7 @@ that are found late.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, sqrt
+from math import exp, expm1, sqrt
 from typing import Final
 
 from parsim.errors import InputError
@@ -100,7 +100,7 @@ def goodput_of(interval: float, stall: float, restart: float, between: float) ->
     exponent = (interval + stall + restart) / between
     if exponent > 500.0:  # beyond what a float holds
         return 0.0
-    lost = exp(restart / between) * (exp((interval + stall) / between) - 1.0)
+    lost = exp(restart / between) * expm1((interval + stall) / between)
     return interval / (between * lost)
 
 

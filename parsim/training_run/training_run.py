@@ -17,18 +17,23 @@ from typing import Any
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.prices import PriceBand, price_band
 from parsim.cost.job import Job
+from parsim.results import Result
 from parsim.sim.prediction import Prediction
 from parsim.training_run.estimate import Estimate
 from parsim.training_run.failures import Goodput, goodput
 from parsim.training_run.goal import TrainingGoal
 from parsim.training_run.power import SPREAD, cluster_watts, computing_share, device_numbers
+from parsim.units import format_count
 
 HOUR = 3600.0
 JOULES_PER_KWH = 3.6e6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingRun:
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TrainingRun(Result):
     """What a run takes; seconds, hours, US dollars, kilowatt-hours.
 
     `duration` is without interruptions, as papers quote it, `elapsed` with them; the rest is of the
@@ -47,9 +52,23 @@ class TrainingRun:
     cost: Estimate | None
     energy: Estimate | None
 
+    @property
+    def headline(self) -> str:
+        """Tokens, days with their interval, and dollars."""
+        low, days, high = (part / 86400.0 for part in self.elapsed)
+        cost = f", {self.cost.value:,.0f} US dollars" if self.cost else ""
+        words = f"{format_count(self.tokens)} tokens on {self.devices:,} devices"
+        return f"{words}: {days:.3g} days ({low:.3g} to {high:.3g}){cost}"
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row: every number, without the intervals."""
+        document = self.to_json()
+        return [{name: x for name, x in document.items() if not isinstance(x, list)}]
+
     def to_json(self) -> dict[str, Any]:
         """Plain data with units in the names."""
         return {
+            "schema_version": SCHEMA_VERSION,
             "tokens": self.tokens,
             "steps": self.steps,
             "devices": self.devices,

@@ -23,7 +23,7 @@ import numpy as np
 from parsim.arrays import Flags, Index
 from parsim.cost.job import Job
 from parsim.cost.step.stages import LayerTable
-from parsim.plan import PlanTable
+from parsim.plan import PlanSpace, PlanTable
 from parsim.planner.bounds import growth, plan_bounds, shared_bound
 from parsim.planner.equal.exact import exact
 from parsim.planner.equal.known import Known
@@ -50,7 +50,7 @@ class BestShapes:
         job: Job,
         listed: Enumeration,
         table: PlanTable,
-        margin: float | None,
+        space: PlanSpace,
         top: int | None,
     ) -> None:
         """Bound every plan by its layers.
@@ -59,7 +59,7 @@ class BestShapes:
             job: model, cluster of one kind of node, software.
             listed: the legal plans.
             table: its table.
-            margin: share of usable memory that a plan must leave free to fit, where one is stated.
+            space: what a plan must leave free to fit, its memory cap and its largest bubble.
             top: how many of the fastest are wanted; None: all that no other plan beats in step
                 time and in memory.
         """
@@ -69,9 +69,10 @@ class BestShapes:
         self.layers = LayerTable.of(job, plans)
         shared = shared_bound([self.layers], plans, job.model, [job.cluster.num_devices])
         self.known = Known.unseen(
-            usable=job.device.usable_memory,
-            margin=margin_shares(job, plans, margin)[self.layer_row],
+            usable=min(job.device.usable_memory, space.memory_cap or np.inf),
+            margin=margin_shares(job, plans, space.memory_margin)[self.layer_row],
             bound=shared[self.layer_row] * growth(job.cluster),
+            max_bubble=space.max_bubble,
         )
         self.waiting = np.argsort(self.known.bound, kind="stable")
         self.queue: list[tuple[float, int, Shape]] = []

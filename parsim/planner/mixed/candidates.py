@@ -64,7 +64,8 @@ class Candidates:
         self.layers = [LayerTable.of(job.on(system), table) for system in systems]
         self.laid = {order: rank_groups(job.cluster, order) for order in orders(job.cluster)}
         self.growth = growth(job.cluster)
-        self.usable = np.array([system.device.usable_memory for system in systems])
+        cap = np.inf if space.memory_cap is None else space.memory_cap
+        self.usable = np.array([min(system.device.usable_memory, cap) for system in systems])
         self.margin = margin_shares(job, table, space.memory_margin)
 
     def bounds(self) -> Array:

@@ -9,8 +9,8 @@ from rich.text import Text
 from parsim.planner.choice import Choice, Choices
 from parsim.report.text.tables import table
 from parsim.report.text.training_run import amount
-from parsim.training_run import TrainingRun
 from parsim.training_run.estimate import Estimate
+from parsim.training_run.training_run import TrainingRun
 from parsim.units import format_bytes, format_seconds
 
 MOST_LEFT_OUT = 6

@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from parsim.report.text.tables import pairs
-from parsim.training_run import TrainingRun
 from parsim.training_run.estimate import Estimate
+from parsim.training_run.training_run import TrainingRun
 from parsim.units import format_count, format_span
 
 

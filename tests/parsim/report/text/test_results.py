@@ -134,6 +134,7 @@ def test_a_search(shown: Shown) -> None:
         peak_allocated=10 * GIB,
         fit=Fit.FITS,
         margin=0.0625,
+        breakdown={"forward": 0.1, "backward": 0.3, "bubble": 0.0955, "optimizer": 0.0045},
     )
     result = SearchResult(
         plans=(entry, replace(entry, step_time=0.75, tied=False)),
