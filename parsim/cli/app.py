@@ -21,6 +21,7 @@ from parsim.cli.search import search
 from parsim.cli.simulate import check, simulate
 from parsim.cli.timeline import compare, timeline
 from parsim.cli.validate import validate
+from parsim.cli.why import why
 from parsim.errors import ParsimError, printable, shown
 
 INTERRUPTED = 130
@@ -112,7 +113,7 @@ def _options(
 
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    *(check, simulate, search, timeline, compare),
+    *(check, simulate, search, why, timeline, compare),
     *(validate, run, calibrate, collectives),
 )
 for _command in _COMMANDS:

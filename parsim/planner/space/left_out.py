@@ -63,10 +63,8 @@ def left_out(software: Software, space: PlanSpace) -> dict[str, str]:
     if schedules:
         asked["schedule"] = schedules
     shared = {name: f"{ALL_BUT}{_word(getattr(space.common, name))}" for name in COMMON}
-    never = {
-        name: what for name, what in NEVER.items() if not (name == "dp_shard" and space.hybrid)
-    }
-    return {**asked, **never, **shared}
+    hybrid = {} if space.hybrid else HYBRID
+    return {**asked, **NEVER, **hybrid, **shared}
 
 
 def lacking(software: Software, space: PlanSpace) -> str:

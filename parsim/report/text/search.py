@@ -11,6 +11,7 @@ from rich.text import Text
 from parsim.planner.result import Ranked, SearchResult
 from parsim.planner.space.broken_rules import by_rule
 from parsim.planner.space.left_out import ALL_BUT
+from parsim.planner.twins import fold_twins, twin_words
 from parsim.report.text.tables import between, table
 from parsim.report.text.training_run import amount
 from parsim.sim.confidence.memory_fit import RISK, Fit
@@ -54,9 +55,9 @@ def _plans(result: SearchResult, ties: int) -> Table:
     how_long = "days | cost, USD" if whole else "tokens/s"
     columns = f"# | plan | step time | 80 % interval | {how_long} | MFU | bubble | peak memory"
     rows = table(columns, right=range(2, 9) if whole else (0, 2, 3, 4, 5, 6, 7))
-    for number, ranked in enumerate(result.plans, start=1):
+    for place, ranked, twins in fold_twins(result.plans):
         rows.add_row(
-            "1=" if ranked.tied and ties > 1 else str(number),
+            "1=" if ranked.tied and ties > 1 else str(place + 1),
             ranked.plan.label(),
             format_seconds(ranked.step_time),
             between(ranked.interval),
@@ -65,6 +66,9 @@ def _plans(result: SearchResult, ties: int) -> Table:
             f"{100 * ranked.bubble_fraction:.1f} %",
             format_bytes(ranked.peak_allocated),
         )
+        if twins:
+            names = ", ".join(twin_words(ranked.plan, twin.plan) for twin in twins)
+            rows.add_row("", f"  also {names}: slower, no less memory")
     return rows
 
 

@@ -69,7 +69,7 @@ def test_the_largest_bubble(job: Job, narrow: PlanSpace) -> None:
     assert [r.plan for r in calm.plans] == wanted
     assert calm.counts["idle"] == len(every) - len(wanted)
     assert sum(calm.counts.values()) == 2 * calm.counts["enumerated"]
-    with pytest.raises(NoFeasiblePlan, match="idles less than max_bubble=0.0001"):
+    with pytest.raises(NoFeasiblePlan, match=r"idles less than max_bubble=0\.0001"):
         search(job, replace(narrow, pp=(4,), max_bubble=1e-4))
 
 
