@@ -31,6 +31,12 @@ Num = Array | float | int
 """What a formula accepts where one number stands for all plans."""
 
 
+def ratio(part: Num, whole: Num) -> Array:
+    """Divide entry by entry; zero where there is nothing to divide by."""
+    out = np.zeros(np.broadcast_shapes(np.shape(part), np.shape(whole)))
+    return np.asarray(np.divide(part, whole, out=out, where=np.asarray(whole) > 0))
+
+
 class Columns:
     """What a dataclass of columns inherits, whose last axis counts plans (or other cases)."""
 

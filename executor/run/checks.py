@@ -16,6 +16,8 @@ from executor.parallel.tensor import check_splits
 from executor.pipeline.runnable import check_plan_runnable
 from executor.run.run import checkpoints_of
 from executor.training.text import Corpus
+from executor.weights.export import check_export
+from executor.weights.published import Published
 from parsim.errors import PlanError
 from parsim.launch.options import RunOptions
 from parsim.scenario import Scenario
@@ -46,7 +48,7 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
 
 
 def check_files(scenario: Scenario, options: RunOptions) -> None:
-    """Refuse a text that cannot feed the model, and checkpoints that cannot be gone on from.
+    """Refuse a text that cannot feed the model, and weights that it cannot start or go on from.
 
     Raises:
         InputError: naming the file.
@@ -54,3 +56,7 @@ def check_files(scenario: Scenario, options: RunOptions) -> None:
     corpus = Corpus.load(options.data, tokenizer=options.tokenizer)
     corpus.check(scenario.spec)
     checkpoints_of(scenario, corpus, options, restarts=0).start()
+    if options.init_from is not None:
+        Published(options.init_from, scenario.spec).check()
+    if options.export is not None:
+        check_export(options.export, scenario.spec)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="catalog",
-    help="List devices, systems, models, schedules or software; show and import topologies.",
+    help="List devices, systems, models, schedules, strategies, software; show, import topologies.",
     no_args_is_help=True,
 )
 Files = Annotated[
@@ -45,6 +45,17 @@ _add_list("schedules", "List pipeline schedules.")
 _add_list("software", "List software stacks.")
 
 
+@app.command("strategies")
+def strategies(as_json: AsJson = False) -> None:
+    """List data-parallel strategies: what each does, its formula, when to use it."""
+    from parsim.report.text.strategies import strategies_view, strategy_rows
+
+    if as_json:
+        print_json({"schema_version": 1, "strategies": strategy_rows()})
+    else:
+        show(strategies_view())
+
+
 @app.command("show")
 def show_system(
     system: Annotated[str, typer.Argument(metavar="SYSTEM", help="id of a system")],
@@ -66,8 +77,8 @@ def show_system(
     cluster = _cluster(system, nodes, files or [], failed or [])
     graph = build_graph(cluster)
     if output is not None:
+        from parsim.report.picture.cluster.topology import draw_topology
         from parsim.report.picture.saving import check_picture
-        from parsim.report.picture.topology import draw_topology
 
         check_picture(output)
         draw_topology(cluster, graph, output)

@@ -172,7 +172,7 @@ def _choose(
 ) -> None:
     """The best plans among clusters of several sizes."""
     from parsim.planner.choice import choose
-    from parsim.report.text.choices import choices_view
+    from parsim.report.text.planning.choices import choices_view
 
     space = loaded.plan_space()
     with progress("searching cluster sizes") as step:
@@ -202,7 +202,7 @@ def _save(loaded: Scenario, plan: Plan, save: Path | None) -> None:
 
 
 def _show(scenario: Scenario, result: SearchResult, order: ContendedOrder | None) -> None:
-    from parsim.report.text.search import search_view
+    from parsim.report.text.planning.search import search_view
     from parsim.validation.evidence import describe, evidence_of
 
     evidence = describe(evidence_of(scenario.job), mixed=scenario.job.mixed)

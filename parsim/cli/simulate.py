@@ -135,7 +135,7 @@ def _show_more(
     together: JobsTogether | None,
     jitter: JitterResult | None,
 ) -> None:
-    from parsim.report.text.training_run import training_run_view
+    from parsim.report.text.planning.training_run import training_run_view
 
     if run is not None:
         show(training_run_view(run))

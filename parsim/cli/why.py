@@ -32,7 +32,7 @@ def why(
 ) -> None:
     """Say why the best plan is not another one (--not), or what it depends on."""
     from parsim.planner.why import read_pins, reasons, sensitivity
-    from parsim.report.text.why import reasons_view, sensitivity_view
+    from parsim.report.text.planning.why import reasons_view, sensitivity_view
 
     pins = None if wish is None else read_pins(wish)
     loaded = load(scenario, overrides, device)

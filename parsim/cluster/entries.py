@@ -16,6 +16,7 @@ from parsim.cluster.cables import read_cables
 from parsim.cluster.curves import read_curves
 from parsim.cluster.document import Document, Node, is_null, is_text
 from parsim.cluster.hardware import (
+    CONVOLUTION,
     Cable,
     Curve,
     Fabric,
@@ -77,6 +78,7 @@ DEVICE_FIELDS: Mapping[str, str] = {
     "kernel_latency": "time",
     "fp8_efficiency": "share",
     "launch_factor": "amount",
+    **{f"convolution.{name}": "share" for name in CONVOLUTION},
     "context_memory": "bytes",
     "power": "power",
     "server_factor": "drop",
@@ -88,6 +90,7 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "device": "text",
     "devices_per_node": "count",
     "devices_per_host": "count",
+    "host_bandwidth": "bandwidth",
     "intra.fabric": "fabric",
     "intra.bandwidth": "bandwidth",
     "intra.latency": "time",
@@ -176,7 +179,7 @@ def read_entry(document: Document, section: str, name: str, key: Node, node: Nod
 def _leaves(
     document: Document, section: str, where: str, word: str, key: Node, node: Node
 ) -> list[tuple[str, Node]]:
-    """The flat fields under one key: itself, or the members of peak_flops, intra, network."""
+    """The flat fields under one key: itself, or the members of a group (peak_flops, intra, ...)."""
     known = FIELDS[section]
     members = [field for field in known if field.startswith(f"{word}.")]
     if word not in known and not members:

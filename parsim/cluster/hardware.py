@@ -23,6 +23,28 @@ LinkClass = Literal[
     "nvlink", "c2c", "pcie", "cpu", "shared-memory", "nic", "spine", "cable", "global", "storage"
 ]
 
+CONVOLUTION: Mapping[str, float] = {
+    "1x1_forward": 0.85,
+    "1x1_data": 0.61,
+    "1x1_weight": 0.49,
+    "3x3_forward": 1.57,
+    "3x3_data": 1.60,
+    "3x3_weight": 1.90,
+    "strided_forward": 0.85,
+    "strided_data": 0.58,
+    "strided_weight": 0.64,
+    "other_forward": 1.09,
+    "other_data": 1.39,
+    "other_weight": 1.18,
+    "tensor_forward": 1.0,
+    "tensor_data": 1.0,
+    "tensor_weight": 1.0,
+}
+"""Shares of the fp32 peak (direct FLOPs) by class and direction, and of the tile model's rate on
+matrix units, where a device does not say its own. Source: V100 SXM2 in fp32, DeepBench
+(baidu-research, commit da81ba7), 94 layers, least mean |log| error (24 %) beside 30 us a kernel and
+bytes at 0.8 of the bandwidth."""
+
 MOST_DEVICES = 1_000_000
 """Devices of a cluster: ten times the largest built."""
 
@@ -46,11 +68,12 @@ class Device:
     `attention_sustained` are the shares of those rates that a training step sustains beside a
     benchmark (clocks, power, data). `attention_*_efficiency` holds for heads up to 128, times
     `attention_*_wide` beyond; the `*_tail` seconds are in `attention_time`. `grouped_*` are
-    those of `grouped_gemm_time`, `kernel_latency` is the least time of a kernel. `calibrated`
-    is True only for constants measured on a real device of this kind; otherwise they are the
-    catalog's and predictions say so. `residuals` are a calibration's measured times over the
-    constants' (see `parsim/cost/kernel/residuals.py`). `power` are the watts that it is designed
-    for (None: nobody says), `server_factor` those that a server is rated at over its devices'.
+    those of `grouped_gemm_time`, `convolution` of `convolution_time`, `kernel_latency` is the
+    least time of a kernel. `calibrated` is True only for constants measured on a real device of
+    this kind; otherwise they are the catalog's and predictions say so. `residuals` are a
+    calibration's measured times over the constants' (see `parsim/cost/kernel/residuals.py`).
+    `power` are the watts that it is designed for (None: nobody says), `server_factor` those that a
+    server is rated at over its devices'.
     """
 
     id: str
@@ -88,12 +111,17 @@ class Device:
     grouped_gemm_latency: float = 3.6e-6
     grouped_gemm_floor: float = 4.6e-6
     launch_factor: float = 1.0
+    convolution: Mapping[str, float] = field(default_factory=dict)
     context_memory: float = 0.0
     power: float | None = None
     server_factor: float = 1.8
     residuals: Measured = field(default_factory=dict)
     calibrated: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)
+
+    def convolution_share(self, name: str) -> float:
+        """Share of the rate that convolutions of a class and direction reach, `3x3_forward`."""
+        return self.convolution.get(name, CONVOLUTION[name])
 
     @property
     def usable_memory(self) -> float:
@@ -217,7 +245,8 @@ class System:
     bytes; without it the loss follows from the channels (`cost/layer/interference.py`).
     `residuals` are as for a device. `topology`, where written, are the cables in a node;
     otherwise `topology/node_cables.py` makes them. `stands_for` names
-    a system that nobody described and that this one was built for.
+    a system that nobody described and that this one was built for. `host_bandwidth` is what the
+    memory of a node's host moves, bytes/s; None: nobody said.
     """
 
     id: str
@@ -239,6 +268,7 @@ class System:
     residuals: Measured = field(default_factory=dict)
     calibrated: bool = False
     stands_for: str = ""
+    host_bandwidth: float | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
 
     @property

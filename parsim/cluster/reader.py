@@ -193,8 +193,9 @@ def _ancestry(
     `from: x` inside the entry x means the x of the files before.
     """
     chain = [entry]
-    while (parent := chain[-1].parent) is not None:
+    while (written := chain[-1].parent) is not None:
         last = chain[-1]
+        parent = matching(written, dict.fromkeys([*entries, *below])) or written
         if parent in entries and parent != last.id:
             if entries[parent] in chain:
                 circle = " -> ".join([*(link.id for link in chain), parent])
@@ -222,7 +223,13 @@ def _device(entry: Entry, fields: _Fields) -> Device:
     if not peaks:
         raise entry.error_at("", f"lacks peak_flops; give at least one of {', '.join(PRECISIONS)}")
     values = _own_values(entry, fields)
-    return Device(id=entry.id, peak_flops=peaks, sources=_sources(fields), **values)
+    return Device(
+        id=entry.id,
+        peak_flops=peaks,
+        convolution=_members(fields, "convolution"),
+        sources=_sources(fields),
+        **values,
+    )
 
 
 def _system(entry: Entry, fields: _Fields, devices: Mapping[str, Device]) -> System:

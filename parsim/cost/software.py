@@ -14,7 +14,7 @@ from typing import Any
 
 from parsim.errors import CatalogError, shown
 from parsim.names import alternatives, matching
-from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.plan.rules import USUAL
 
 GENERIC = "generic"
 """Name of the software assumed where none is named."""
@@ -27,7 +27,9 @@ class Software:
     `traffic` scales the bytes of memory-bound kernels (1: each value moved once),
     `scores_traffic` those of softmax and dropout over unfused attention's scores. `launch_cost`
     is host seconds per kernel launch, `host_spread` the relative standard deviation of it
-    between ranks, `microbatch_overhead` host seconds per micro-batch. `attention_factor` maps
+    between ranks, `microbatch_overhead` host seconds per micro-batch. `replica_spread` maps a
+    compute precision (or "default") to the relative standard deviation of a step between
+    replicas, which wait for the slowest one. `attention_factor` maps
     the start of a device id (or "default") to how fast the stack's fused attention runs beside
     the vendor's best kernel there, forward and backward. `executor` says that it is parsim's
     own, which refuses more (`plan/executor_rules.py`). `selective` says what selective
@@ -48,7 +50,8 @@ class Software:
     what they take from compute is the hardware's (`cost/layer/interference.py`).
     `gathers_per_layer` is how many collectives ZeRO-3 needs for a layer's parameters. `staging`
     is moved per byte that a sharded collective carries, between its flat buffer and the
-    tensors; `lookup_gradient` bytes per value of the token table by each backward.
+    tensors; `channels_last` are the precisions in which images are stored as kernels want them,
+    channels innermost; `lookup_gradient` bytes per value of the token table by each backward.
     `optimizer_bytes` is moved per local parameter by a step. `expert_overlap` maps the start of
     a device id (or "default") to the share of dispatching tokens to experts and back that hides
     beside compute there, `expert_imbalance` is the tokens of the busiest rank's experts over
@@ -73,6 +76,7 @@ class Software:
     launch_cost: float
     host_spread: float
     microbatch_overhead: float
+    replica_spread: Mapping[str, float]
     attention_factor: Mapping[str, tuple[float, float]]
     executor: bool
     fused_attention: bool
@@ -96,6 +100,7 @@ class Software:
     gathers_per_layer: int
     staging: float
     lookup_gradient: float
+    channels_last: tuple[str, ...]
     optimizer_bytes: float
     optimizer_fixed: float
     workspace: float
@@ -122,6 +127,10 @@ class Software:
     def captured(self) -> tuple[str, ...]:
         """What CUDA graphs launch: everything, or the parts of layers in `graphs`."""
         return ("all",) if self.cuda_graphs else self.graphs
+
+    def spread_of_replicas(self, compute: str) -> float:
+        """Relative standard deviation of a step between replicas, by the precision of products."""
+        return float(self.replica_spread.get(compute, self.replica_spread["default"]))
 
     @property
     def between_microbatches(self) -> float:
@@ -160,8 +169,9 @@ def _build(name: str, description: str, **entry: tuple[Any, str]) -> Software:
     """A stack of (value, reason) by field."""
     values = {key: value for key, (value, _) in entry.items()}
     values["graphs"] = tuple(values["graphs"])
+    values["channels_last"] = tuple(values["channels_last"])
     schedules = values["schedules"]
-    values["schedules"] = SCHEDULE_NAMES if schedules == "all" else tuple(schedules)
+    values["schedules"] = USUAL if schedules == "all" else tuple(schedules)
     reasons = {key: reason for key, (_, reason) in entry.items()}
     return Software(id=name, description=description, reasons=reasons, **values)
 

@@ -14,6 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from parsim.model.convolution import Convolution
+from parsim.model.recurrent import Recurrent
+
 
 class Split(Enum):
     """How tensor parallelism divides a matrix: by outputs, by inputs, or not at all."""
@@ -38,7 +41,8 @@ class Region(Enum):
 class Linear:
     """Y = X W + b with W of shape (inputs, outputs).
 
-    Backward is two more GEMMs, for X and for W. The input is kept for backward. `owns_weight` is
+    Backward is two more GEMMs, for X and for W. The input is kept for backward, unless another
+    operator keeps the same tensor and `keeps_input` is False. `owns_weight` is
     False for an output projection tied to the embedding: its FLOPs count, its parameters do not.
     `per_sample` marks a projection whose rows context parallelism does not divide (BERT's pooler,
     of one token), `on_sequence` one that is not split and works on the tokens of the sequence
@@ -54,6 +58,7 @@ class Linear:
     owns_weight: bool = True
     per_sample: bool = False
     on_sequence: bool = False
+    keeps_input: bool = True
 
     @property
     def split_parameters(self) -> int:
@@ -137,7 +142,8 @@ class Elementwise:
 
     `forward`, `backward`, `saved` count values, `mask` the single bytes that forward writes,
     backward reads and the operator keeps; `launches` counts kernels (forward, backward). Each
-    number is explained where the operator is built.
+    number is explained where the operator is built. `statistics` are the channels of a batch
+    normalisation, whose means and variances replicas may share.
     """
 
     name: str
@@ -150,6 +156,7 @@ class Elementwise:
     mask: float = 0.0
     launches: tuple[int, int] = (1, 1)
     repeated_parameters: int = 0
+    statistics: int = 0
 
     split_parameters = 0
 
@@ -246,9 +253,32 @@ class Experts:
         return (2 * self.width * self.count + self.top_k * each) * batch * self.tokens
 
 
-Operator = Linear | Attention | Elementwise | Lookup | Loss | Experts
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """Something whose seconds were measured: a module that has no formula, a profile's layer.
+
+    `forward` and `backward` are seconds of a sample on the device named in the profile, `saved` the
+    values that it keeps for backward. Only that device's predictions may use it.
+
+    Leaves out: what a batch of another size gains or loses: seconds are in proportion to it.
+    """
+
+    name: str
+    forward: float
+    backward: float
+    saved: int
+    repeated_parameters: int
+
+    tokens = 1
+    split_parameters = 0
+
+
+Operator = (
+    Linear | Attention | Elementwise | Lookup | Loss | Experts | Convolution | Recurrent | Timed
+)
 
 
 def forward_flops(op: Operator, batch: int) -> int:
     """Model FLOPs of an operator's forward pass of `batch` samples (matrix products only)."""
-    return op.flops(batch) if isinstance(op, Linear | Attention | Experts) else 0
+    counted = Linear | Attention | Experts | Convolution | Recurrent
+    return op.flops(batch) if isinstance(op, counted) else 0

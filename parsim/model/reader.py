@@ -9,9 +9,23 @@ from types import MappingProxyType
 from typing import Any
 
 from parsim.errors import CatalogError, shown
-from parsim.model.huggingface import FAMILY_FLAGS
-from parsim.model.transformer import TransformerSpec
+from parsim.model.config.families import FAMILY_FLAGS
+from parsim.model.graph.build import build_graph
+from parsim.model.graph.catalog import NETWORKS
+from parsim.model.graph.record import Graph
+from parsim.model.model import Model
+from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.names import alternatives, matching
+
+Description = TransformerSpec | Graph
+"""What a model is built from: the sizes of a transformer, or a graph of operations."""
+
+
+def build_model(description: Description) -> Model:
+    """The model of a description, whose parameter count is exact."""
+    if isinstance(description, Graph):
+        return build_graph(description)
+    return build_transformer(description)
 
 
 @cache
@@ -33,7 +47,8 @@ def model_spec(name: str) -> TransformerSpec:
     catalog = load_model_catalog()
     known = matching(name, catalog)
     if known is None:
-        rest = alternatives(name, catalog, label="known", listing="parsim catalog models")
+        names = (*catalog, *NETWORKS)
+        rest = alternatives(name, names, label="known", listing="parsim catalog models")
         raise CatalogError(f"model '{shown(name)}' is not in the catalog{rest}")
     return catalog[known]
 

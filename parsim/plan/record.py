@@ -9,6 +9,7 @@ from typing import Any
 
 from parsim.errors import PlanError, shown
 from parsim.names import alternatives
+from parsim.plan.strategies import DDP, Strategy
 
 BUCKET_BYTES = 160e6
 """Size of a gradient bucket where nothing else is said: 40 million in fp32."""
@@ -134,9 +135,9 @@ def _mixed(name: str, compute: str = "bf16", how: Quantization | None = None) ->
     )
 
 
-def _autocast(name: str, how: Quantization | None = None) -> Precision:
+def _autocast(name: str, how: Quantization | None = None, compute: str = "bf16") -> Precision:
     """16-bit compute over fp32 parameters, which are their own master copy."""
-    return replace(_mixed(name, how=how), parameter=4, master=0)
+    return replace(_mixed(name, compute, how), parameter=4, master=0)
 
 
 PRECISIONS = {
@@ -147,6 +148,7 @@ PRECISIONS = {
         _mixed("bf16"),
         _mixed("fp16", "fp16"),
         _autocast("bf16_amp"),
+        _autocast("fp16_amp", compute="fp16"),
         _mixed("fp8", how=DELAYED),
         _mixed("fp8_rowwise", how=ROWWISE),
         _mixed("mxfp8", how=MXFP8),
@@ -200,6 +202,11 @@ class Plan:
     `node_order` names the groups of a mixed cluster in the order in which ranks fill their nodes
     (`cluster/groups.py`). `replica_microbatches` are those of each replica where replicas have
     different numbers, dp_replicate outside of dp_shard; `num_microbatches` is then the largest.
+
+    `strategy` is what keeps replicas one model, with its options (`plan/strategies.py`).
+
+    `sync_batch_norm` shares the statistics of batch normalisation among all data-parallel ranks,
+    so that they normalise as one process with the whole batch would.
     """
 
     tp: int = 1
@@ -231,6 +238,8 @@ class Plan:
     rank_order: tuple[str, ...] = RANK_ORDER
     node_order: tuple[str, ...] | None = None
     replica_microbatches: tuple[int, ...] | None = None
+    strategy: Strategy = DDP
+    sync_batch_norm: bool = False
 
     @property
     def dp(self) -> int:
@@ -279,8 +288,9 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Plain data, enums by name; `etp` and the fields of `_RARE` only where there are any."""
         document = {field.name: getattr(self, field.name) for field in fields(self)}
+        document["strategy"] = None if self.strategy == DDP else self.strategy.to_json()
         for name in _RARE:
-            if document[name] in (None, ()):
+            if document[name] in (None, (), False):
                 del document[name]
         if self.etp == 1:
             del document["etp"]
@@ -302,8 +312,10 @@ class Plan:
         parts += [f"zero{self.zero_stage}"] if self.zero_stage else []
         parts += [f"shard{self.dp_shard}"] if self.dp_shard > 1 < self.dp_replicate else []
         parts += ["sp"] if self.sequence_parallel else []
+        parts += ["sync-bn"] if self.sync_batch_norm else []
         parts += [f"recompute-{self.recompute.name.lower()}"] if self.recompute else []
         parts += [f"recompute-{name}" for name in self.recompute_modules]
+        parts += [self.strategy.label()] if self.strategy != DDP else []
         return " ".join([*parts, *self._placement_words()])
 
     def _placement_words(self) -> list[str]:
@@ -319,7 +331,7 @@ class Plan:
 
 _RARE = (
     *("actions", "action_times", "bucket_bytes", "node_order"),
-    *("recompute_modules", "replica_microbatches"),
+    *("recompute_modules", "replica_microbatches", "strategy", "sync_batch_norm"),
 )
 """Fields that most plans do not have."""
 

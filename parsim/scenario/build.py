@@ -7,10 +7,10 @@ from parsim.cluster.hardware import Cluster
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.cost.software import GENERIC, Software, software
-from parsim.model.transformer import build_transformer
+from parsim.model.reader import build_model
 from parsim.plan import Plan
 from parsim.scenario.hardware import build_cluster, catalog_files
-from parsim.scenario.model import build_spec
+from parsim.scenario.model import build_description
 from parsim.scenario.plan import build_plan, build_space
 from parsim.scenario.positions import Tree
 from parsim.scenario.record import Scenario
@@ -31,10 +31,10 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
     if "precision" not in file.training.given():
         notes.append(f"precision is not stated: '{file.training.precision}' is assumed")
     stack = _software(tree, file, notes)
-    spec = build_spec(tree, file.model, stack, notes)
+    description = build_description(tree, file.model, stack, notes)
     cluster = build_cluster(tree, file.cluster, notes)
     job = Job(
-        model=build_transformer(spec),
+        model=build_model(description),
         cluster=cluster,
         software=stack,
         global_batch_size=file.training.global_batch_size,
@@ -48,7 +48,7 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
         description=file.description.strip(),
         path=tree.file,
         job=job,
-        spec=spec,
+        model=description,
         plan=plan,
         space=build_space(tree, file, job, plan),
         notes=tuple(notes),

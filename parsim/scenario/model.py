@@ -8,29 +8,40 @@ from typing import Any
 
 from parsim.cost.software import Software
 from parsim.errors import ModelError
-from parsim.model.config_file import read_config
-from parsim.model.huggingface import FAMILY_FLAGS, notes_from_config, spec_from_config
-from parsim.model.reader import load_model_catalog, model_spec
+from parsim.model.config.families import FAMILY_FLAGS
+from parsim.model.config.file import read_config
+from parsim.model.graph.catalog import is_network, network
+from parsim.model.graph.document import read_graph
+from parsim.model.graph.record import Graph
+from parsim.model.huggingface import notes_from_config, spec_from_config
+from parsim.model.reader import Description, load_model_catalog, model_spec
 from parsim.model.transformer import TransformerSpec, check_spec, with_options
 from parsim.names import matching
 from parsim.scenario.positions import Tree
 from parsim.scenario.schema import ModelBlock
 
 _CONFIG = "config.json"
+IMAGES = {"image_size", "num_classes"}
+"""Sizes of networks that take images."""
 _SOURCES = ("name", "config", "family")
 _REQUIRED = ("num_layers", "hidden_size", "num_attention_heads", "vocab_size", "seq_len")
 _WIDTHS = {"hidden_size", "num_attention_heads", "head_dim", "ffn_hidden_size"}
 
 
-def build_spec(
+def build_description(
     tree: Tree, block: ModelBlock, software: Software, notes: list[str]
-) -> TransformerSpec:
-    """Build the spec; `notes` takes what had to be assumed.
+) -> Description:
+    """Build the spec or the graph; `notes` takes what had to be assumed.
 
     Raises:
         ScenarioError: the block names no model, an unknown one, or one whose sizes contradict.
     """
     given = block.given()
+    if "file" in given or is_network(given.get("name", "")):
+        return _graph(tree, block)
+    for key in IMAGES & given.keys():
+        message = "belongs to networks that take images, such as resnet50; leave it out"
+        raise tree.error(("model", key), message)
     changes = {key: value for key, value in given.items() if key not in _SOURCES}
     # attention is fused if the model says so, else if the software fuses it
     changes = {"fused_attention": software.fused_attention, **changes}
@@ -41,13 +52,29 @@ def build_spec(
     if "name" in given and _is_config(tree, block.name):
         return _from_config(tree, "name", None, block.name, changes, notes)
     if "name" not in given:
-        sources = "'name' (of the catalog), 'config' (a config.json) or 'family'"
+        sources = "'name' (of the catalog), 'config' (a config.json), 'file' (a graph) or 'family'"
         raise tree.error(("model",), f"needs {sources} (with all sizes inline)")
     with tree.located("model", "name"):
         spec = model_spec(block.name)
     notes.extend(_kept_widths(spec, changes))
     with tree.located("model"):
         return with_options(spec, **changes)
+
+
+def _graph(tree: Tree, block: ModelBlock) -> Graph:
+    """A network of the catalog, or the graph of a model file."""
+    given = block.given()
+    allowed = {"file", "name"} if "file" in given else {"name", *IMAGES}
+    for key in given.keys() - allowed:
+        message = (
+            f"cannot stand here: a graph of operations takes {', '.join(sorted(allowed))} only"
+        )
+        raise tree.error(("model", key), message)
+    if "file" in given:
+        with tree.located("model", "file"):
+            return read_graph(tree.folder(("model", "file")) / block.file)
+    with tree.located("model"):
+        return network(block.name, given.get("image_size"), given.get("num_classes"))
 
 
 def _is_config(tree: Tree, name: str) -> bool:

@@ -11,6 +11,8 @@ from parsim.cluster.hardware import Cluster, System
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.errors import InputError
+from parsim.model.graph.record import Graph
+from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, PlanSpace
 from parsim.results import Result
@@ -23,7 +25,7 @@ SCHEMA_VERSION = 1
 class Scenario(Result):
     """What is trained, where, with which software, and how (a plan, a space of plans, or both).
 
-    `job` holds model, cluster and software; `spec` is what the model was built from. `notes` says
+    `job` holds model, cluster and software; `model` is what the job's was built from. `notes` says
     in one line each what was assumed because the file does not state it. `catalog` lists the
     user's own device and system files, absolute. `jitter` is how ranks differ, where one asks,
     `background` the traffic beside the steps, `goal` how long one trains at what price.
@@ -33,7 +35,7 @@ class Scenario(Result):
     description: str
     path: Path | None
     job: Job
-    spec: TransformerSpec
+    model: Description
     plan: Plan | None
     space: PlanSpace | None
     notes: tuple[str, ...]
@@ -53,6 +55,20 @@ class Scenario(Result):
         if batch is None:
             raise InputError("the scenario's job states no global_batch_size; give it one")
         return batch
+
+    @property
+    def spec(self) -> TransformerSpec:
+        """The sizes of the transformer.
+
+        Raises:
+            InputError: the model is a graph of operations.
+        """
+        if isinstance(self.model, Graph):
+            raise InputError(
+                f"this needs a transformer's sizes, but {self.model.name} is a graph of "
+                f"operations; use a model with a family"
+            )
+        return self.model
 
     @property
     def headline(self) -> str:

@@ -12,10 +12,13 @@ from parsim.cluster.background import Background, Stream
 from parsim.cluster.hardware import IntraNode, Network, System
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.cost.jitter import Jitter
+from parsim.model.graph.catalog import network
+from parsim.model.graph.record import Graph
 from parsim.model.reader import load_model_catalog
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from parsim.plan.rules import V_SHAPED
+from parsim.plan.strategies import DDP
 from parsim.scenario.record import Scenario
 from parsim.training_run import TrainingGoal
 from parsim.units import format_count, parse_count, parse_quantity
@@ -86,13 +89,30 @@ def _model(scenario: Scenario) -> dict[str, Any]:
 
     Attention is as the software has it where nothing is said of it.
     """
-    spec, known = scenario.spec, load_model_catalog()
+    if isinstance(scenario.model, Graph):
+        return _graph(scenario.model)
+    spec, known = scenario.model, load_model_catalog()
     if spec.name not in known:
         return {"family": "gpt2", **_values(spec)}
     block = {"name": spec.name, **_changes(known[spec.name], spec)}
     block.pop("fused_attention", None)
     if spec.fused_attention != scenario.job.software.fused_attention:
         block["fused_attention"] = spec.fused_attention
+    return block
+
+
+def _graph(graph: Graph) -> dict[str, Any]:
+    """A network by its name and what differs from it, or the file that it was read from."""
+    if graph.path:
+        return {"file": graph.path}
+    _, size, _ = graph.input_shape
+    classes = graph.shapes[graph.nodes[-1].inputs[0]][-1]
+    usual = network(graph.name)
+    block: dict[str, Any] = {"name": graph.name}
+    if graph.input_shape != usual.input_shape:
+        block["image_size"] = size
+    if classes != usual.shapes[usual.nodes[-1].inputs[0]][-1]:
+        block["num_classes"] = classes
     return block
 
 
@@ -141,8 +161,11 @@ def _plan(plan: Plan) -> dict[str, Any]:
     values = _values(plan)
     values["bucket_size"] = values.pop("bucket_bytes")
     values["recompute"] = plan.recompute.name.lower()
+    values["strategy"] = None if plan.strategy == DDP else plan.strategy.to_json()
     if not plan.recompute_modules:
         del values["recompute_modules"]
+    if not plan.sync_batch_norm:
+        del values["sync_batch_norm"]
     if values.pop("actions") is not None:
         values["schedule"] = str(Path(plan.schedule).resolve())
     left_out = {"precision", *_following(plan)}  # precision stands in the training block

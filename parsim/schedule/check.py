@@ -53,6 +53,7 @@ def _check_placement(schedule: Schedule) -> None:
     m = schedule.num_microbatches
     require_positive(pp=schedule.pp, num_microbatches=m)
     rank_of = dict(enumerate(schedule.stage_rank))
+    allowed = [schedule.microbatches_of(stage) for stage in range(schedule.num_stages)]
     idle = set(range(schedule.pp)) - set(rank_of.values())
     if idle:
         raise ScheduleError(f"{schedule.name}: rank {min(idle)} holds no stage")
@@ -60,11 +61,12 @@ def _check_placement(schedule: Schedule) -> None:
         for stage, kind, microbatch in row:
             if rank_of.get(stage) != rank:
                 raise ScheduleError(_misplaced(schedule, Action(stage, kind, microbatch), rank))
-            if not 0 <= microbatch < m and kind < Kind.UNSHARD:
+            if kind < Kind.UNSHARD and microbatch not in allowed[stage]:
                 action = Action(stage, kind, microbatch)
                 raise ScheduleError(
                     f"{schedule.where(rank, row.index(action))}: rank {rank} runs {action}, but "
-                    f"num_microbatches={m}; allowed microbatches: 0..{m - 1}"
+                    f"num_microbatches={m}; allowed microbatches: "
+                    f"{allowed[stage][0]}..{allowed[stage][-1]}"
                 )
 
 

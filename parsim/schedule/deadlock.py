@@ -51,7 +51,6 @@ def _needs(schedule: Schedule, *, crossing: bool, rendezvous: bool) -> Need:
     `crossing`: results cross ranks unsaid, as in a compute-only schedule; else RECVs bring them.
     """
     rank_of = schedule.stage_rank
-    last = len(rank_of) - 1
     waits_for_mate = {Kind.RECV_F, Kind.RECV_B}
     if rendezvous:
         waits_for_mate |= {Kind.SEND_F, Kind.SEND_B}
@@ -64,10 +63,10 @@ def _needs(schedule: Schedule, *, crossing: bool, rendezvous: bool) -> Need:
     def need(action: Action) -> Action | None:
         stage, kind, microbatch = action
         if kind == Kind.F:
-            if stage > 0 and (crossing or rank_of[stage - 1] == rank_of[stage]):
+            if not schedule.is_first(stage) and (crossing or rank_of[stage - 1] == rank_of[stage]):
                 return Action(stage - 1, Kind.F, microbatch)
         elif kind == Kind.B or kind == Kind.I:
-            if stage < last and (crossing or rank_of[stage + 1] == rank_of[stage]):
+            if not schedule.is_last(stage) and (crossing or rank_of[stage + 1] == rank_of[stage]):
                 return gradient(stage + 1, microbatch)
         elif kind in waits_for_mate:
             return mate(action)

@@ -95,12 +95,10 @@ def _with_messages(schedule: Schedule, rows: Sequence[Row]) -> tuple[tuple[Actio
     """
     above, below = senders(schedule)
     out: list[list[Action]] = [[] for _ in rows]
-    ready = {(0, Kind.F, mb) for mb in range(schedule.num_microbatches)}
-    ready |= {
-        (schedule.num_stages - 1, kind, mb)
-        for kind in (Kind.B, Kind.I)
-        for mb in range(schedule.num_microbatches)
-    }
+    stages, microbatches = range(schedule.num_stages), range(schedule.num_microbatches)
+    ready = {(s, Kind.F, mb) for s in stages if schedule.is_first(s) for mb in microbatches}
+    last = [stage for stage in stages if schedule.is_last(stage)]
+    ready |= {(s, kind, mb) for s in last for kind in (Kind.B, Kind.I) for mb in microbatches}
     position = [0] * len(rows)
     going = [rank for rank, row in enumerate(rows) if row]
     while going:

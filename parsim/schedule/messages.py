@@ -18,12 +18,13 @@ def senders(schedule: Schedule) -> tuple[list[int], list[int]]:
 
     -1 where none must: at an end of the pipeline, and where the rank itself has the neighbour.
     """
-    rank_of = schedule.stage_rank
-    both = ((-1, *rank_of[:-1]), (*rank_of[1:], -1))
-    above, below = (
-        [-1 if other == rank else other for rank, other in zip(rank_of, others, strict=True)]
-        for others in both
-    )
+    rank_of, stages = schedule.stage_rank, range(schedule.num_stages)
+
+    def crossing(stage: int, other: int) -> int:
+        return -1 if rank_of[other] == rank_of[stage] else rank_of[other]
+
+    above = [-1 if schedule.is_first(s) else crossing(s, s - 1) for s in stages]
+    below = [-1 if schedule.is_last(s) else crossing(s, s + 1) for s in stages]
     return above, below
 
 

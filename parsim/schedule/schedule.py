@@ -27,12 +27,16 @@ class Schedule:
     `ranks[r]` is what pipeline rank r runs, in order; `stage_rank[s]` is the rank that holds
     stage s. Nothing is checked here: see `parsim.schedule.check`. `cells` is only for messages: in
     a schedule read from CSV, the cell of each action in its rank's line, from 1.
+
+    `copies` of the model may lie on the ranks, as in schedules that run both ways: the stages of
+    the first copy come first, and each copy takes an equal share of the micro-batches, in order.
     """
 
     name: str
     ranks: tuple[tuple[Action, ...], ...]
     stage_rank: tuple[int, ...]
     num_microbatches: int
+    copies: int = 1
     cells: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
@@ -50,9 +54,28 @@ class Schedule:
         return len(self.stage_rank)
 
     @property
+    def depth(self) -> int:
+        """Number of stages that a micro-batch goes through: those of one copy of the model."""
+        return self.num_stages // self.copies
+
+    @property
     def v(self) -> int:
-        """Chunks (stages on one rank), the largest over the ranks."""
-        return max(self.stage_rank.count(rank) for rank in range(self.pp))
+        """Chunks (stages of one copy on one rank), the largest over the ranks."""
+        first = self.stage_rank[: self.depth]
+        return max(first.count(rank) for rank in range(self.pp))
+
+    def is_first(self, stage: int) -> bool:
+        """True where a stage's input is the batch: nothing comes before it in its copy."""
+        return stage % self.depth == 0
+
+    def is_last(self, stage: int) -> bool:
+        """True where a stage computes the loss: nothing comes behind it in its copy."""
+        return stage % self.depth == self.depth - 1
+
+    def microbatches_of(self, stage: int) -> range:
+        """The micro-batches that go through a stage: all, or the share of its copy."""
+        copy, m = stage // self.depth, self.num_microbatches
+        return range(copy * m // self.copies, (copy + 1) * m // self.copies)
 
     @property
     def is_compute_only(self) -> bool:
@@ -154,7 +177,7 @@ class Schedule:
         Raises:
             DeadlockError: the order of the actions never lets some rank go on.
         """
-        return staircase(self.ranks, self.num_stages, self.name)
+        return staircase(self.ranks, self.depth, self.name)
 
 
 def _csv_rows(text: str, name: str) -> list[list[str]]:

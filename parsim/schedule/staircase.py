@@ -11,13 +11,15 @@ Rows = Sequence[Sequence[Action]]
 """The actions of each rank in their order."""
 
 
-def staircase(ranks: Rows, num_stages: int, name: str) -> str:
+def staircase(ranks: Rows, depth: int, name: str) -> str:
     """The compute actions by time step, a line per rank; dots are idle slots.
+
+    A micro-batch goes through `depth` stages.
 
     Raises:
         DeadlockError: the order of the actions never lets some rank go on.
     """
-    lanes = _time_steps(ranks, num_stages, name)
+    lanes = _time_steps(ranks, depth, name)
     width = max(len(str(action)) for lane in lanes for action in lane if action)
     label = len(str(len(ranks) - 1))
     return "".join(
@@ -28,9 +30,8 @@ def staircase(ranks: Rows, num_stages: int, name: str) -> str:
     )
 
 
-def _time_steps(ranks: Rows, num_stages: int, name: str) -> list[list[Action | None]]:
+def _time_steps(ranks: Rows, depth: int, name: str) -> list[list[Action | None]]:
     """What each rank computes in each step of one slot; None is idle."""
-    last = num_stages - 1
     todo = [[a for a in reversed(row) if a.kind <= Kind.W] for row in ranks]
     lanes: list[list[Action | None]] = [[] for _ in todo]
     done: set[tuple[int, bool, int]] = set()  # (stage, is backward, microbatch)
@@ -38,8 +39,10 @@ def _time_steps(ranks: Rows, num_stages: int, name: str) -> list[list[Action | N
     def ready(action: Action) -> bool:
         stage, kind, microbatch = action
         if kind == Kind.F:
-            return stage == 0 or (stage - 1, False, microbatch) in done
-        return kind == Kind.W or stage == last or (stage + 1, True, microbatch) in done
+            return stage % depth == 0 or (stage - 1, False, microbatch) in done
+        if kind == Kind.W or stage % depth == depth - 1:
+            return True
+        return (stage + 1, True, microbatch) in done
 
     while any(todo):
         step = [row.pop() if row and ready(row[-1]) else None for row in todo]

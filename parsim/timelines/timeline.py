@@ -73,6 +73,7 @@ class MemoryCurve:
 
     Of a predicted curve also what is in it: `static` bytes (parameters, gradients, optimizer),
     `activations` at each time, and the rest, which are buffers that stand while actions run.
+    `parts` say by name what is static.
     """
 
     rank: int
@@ -80,6 +81,7 @@ class MemoryCurve:
     bytes: tuple[float, ...]
     static: float = 0.0
     activations: tuple[float, ...] = ()
+    parts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def buffers(self) -> tuple[float, ...]:
@@ -96,6 +98,8 @@ class MemoryCurve:
         }
         if self.activations:
             document |= {"static_bytes": self.static, "activations_bytes": list(self.activations)}
+        if self.parts:
+            document["static_parts_bytes"] = dict(self.parts)
         return document
 
     @classmethod
@@ -107,6 +111,7 @@ class MemoryCurve:
             bytes=tuple(document["allocated_bytes"]),
             static=document.get("static_bytes", 0.0),
             activations=tuple(document.get("activations_bytes", ())),
+            parts=dict(document.get("static_parts_bytes", {})),
         )
 
 

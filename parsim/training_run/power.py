@@ -61,4 +61,4 @@ WORKING: Final = ("forward", "backward", "recompute", "optimizer")
 
 def computing_share(breakdown: Mapping[str, float], step_time: float) -> float:
     """The share of a step in which the mean device runs kernels."""
-    return min(sum(breakdown[name] for name in WORKING) / step_time, 1.0)
+    return min(sum(breakdown.get(name, 0.0) for name in WORKING) / step_time, 1.0)

@@ -8,7 +8,7 @@ neither does their time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,6 +40,8 @@ _AMPERE = (
 _HOPPER = (*_AMPERE, (128, 192), (192, 128))
 _BLACKWELL = (*_HOPPER[:7], *_HOPPER[8:], (256, 256), (256, 192), (192, 256))
 _SPLITS = (1, 2, 3, 4, 6, 8)
+CORE = "core"
+"""The tiling of a CPU core, whose blocks fit the matrix."""
 
 TILINGS: Mapping[str, Tiling] = {
     "core": Tiling(corner=4),
@@ -61,7 +63,9 @@ class Products(Columns):
     moved: Array
 
 
-def body_time(device: Device, rate: float, shapes: Products) -> Array:
+def body_time(
+    device: Device, rate: float, shapes: Products, splits: tuple[int, ...] | None = None
+) -> Array:
     """Seconds of products without their launch, the best tile and split of each.
 
         blocks  = ceil(m / tm) ceil(n / tn) batch s                   s: split-K factor
@@ -75,6 +79,7 @@ def body_time(device: Device, rate: float, shapes: Products) -> Array:
         device: gives SMs, memory bandwidth H, cache bandwidth L and the other `gemm_*` constants.
         rate: FLOP/s of the whole device that one block after the other reaches.
         shapes: distinct products.
+        splits: split-K factors to choose from, where they are not the tiling's.
 
     Source: tile model with soft quantisation, fitted to the vidur and SimuMax tables;
     `reports/kernels.md` has its constants and errors on shapes outside the fit.
@@ -82,6 +87,8 @@ def body_time(device: Device, rate: float, shapes: Products) -> Array:
     sizes, contents of the matrices.
     """
     tiling = TILINGS[device.gemm_tiles]
+    if splits is not None and tiling.tiles:
+        tiling = replace(tiling, splits=splits)
     width = max(1, CHUNK // max(1, len(tiling.tiles) * len(tiling.splits)))
     parts = [
         _part_time(device, tiling, rate, shapes.take(slice(start, start + width)))

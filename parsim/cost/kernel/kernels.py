@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from parsim.arrays import Array, Num
+from parsim.arrays import Array, Num, ratio
 from parsim.cluster.benchmarks import Scales, benchmark
 from parsim.cluster.hardware import Device, Measured
 from parsim.cost.distinct_cases import distinct
@@ -43,8 +43,7 @@ def smooth_max(a: Num, b: Num, power: float) -> Array:
     """
     high = np.maximum(a, b)
     low = np.minimum(a, b)
-    ratio = np.divide(low, high, out=np.zeros(np.shape(high)), where=np.asarray(high) > 0)
-    return np.asarray(high * (1.0 + ratio**power) ** (1.0 / power))
+    return np.asarray(high * (1.0 + ratio(low, high) ** power) ** (1.0 / power))
 
 
 def gemm_time(  # noqa: PLR0913 - a keyword for each fact of a kernel, as everywhere here

@@ -13,6 +13,7 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.layer.recomputed_modules import FEED_FORWARD, has_latent_attention, modules_of
 from parsim.cost.software import Software
+from parsim.model.convolution import Convolution
 from parsim.model.layer import Layer
 from parsim.model.operators import (
     Attention,
@@ -21,7 +22,9 @@ from parsim.model.operators import (
     Linear,
     Region,
     Split,
+    Timed,
 )
+from parsim.model.recurrent import Recurrent
 from parsim.plan import PlanTable, Recompute
 
 Parts = dict[str, Array]
@@ -34,6 +37,7 @@ KINDS = (
     "attention_scores",
     "mlp",
     "experts",
+    "images",
     "dropout_masks",
 )
 """Kinds of what a layer keeps; `layer_inputs` are those that recomputation starts from."""
@@ -102,7 +106,7 @@ def whole_parts(
     A matrix product keeps its input (in 8 bit where the precision says so), an elementwise
     operator what its formula names, attention Q, K, V and its scores.
     """
-    out: Parts = {}
+    out: Parts = _plain_parts(layer, table)
 
     def add(name: str, size: Array) -> None:
         out[name] = out[name] + size if name in out else size
@@ -114,7 +118,7 @@ def whole_parts(
         gone = modules_of(layer, op) & again if again else again
         if isinstance(op, Linear):
             repeated = again and _input_is_made_again(layer, op, again)
-            if not repeated and position not in layer.shared_inputs:
+            if not repeated and op.keeps_input and position not in layer.shared_inputs:
                 add(name, _input(op, table, tokens) * product)
         elif isinstance(op, Elementwise):
             if gone and op.name in FEED_FORWARD:
@@ -171,8 +175,34 @@ def _total(parts: Parts, table: PlanTable) -> Array:
     return np.asarray(sum(parts.values(), start=np.zeros(len(table))))
 
 
+def _own_values(op: Convolution | Recurrent | Timed) -> int:
+    """Values of a sample that an operator keeps: its input, gates and states, or what was told."""
+    if isinstance(op, Timed):
+        return op.saved
+    if isinstance(op, Convolution):
+        return op.values_in * op.keeps_input
+    states = op.directions * (op.gates + 2) * op.hidden
+    return op.tokens * (op.inputs * op.keeps_input + states)
+
+
+def _plain_parts(layer: Layer, table: PlanTable) -> Parts:
+    """What operators keep that no tensor parallelism divides, by kind."""
+    parts: Parts = {}
+    for op in layer.operators:
+        if isinstance(op, Convolution | Recurrent | Timed):
+            name = "images" if isinstance(op, Convolution) else "mlp"
+            size = np.asarray(table.on_rank(_own_values(op)) * table.precision.activation)
+            parts[name] = parts[name] + size if name in parts else size
+    return parts
+
+
 def _kinds(layer: Layer) -> Iterator[tuple[int, Linear | Elementwise | Attention | Experts, str]]:
     """Position, operator, kind of those that keep anything; attention ends with its projection."""
+    if any(isinstance(op, Convolution) for op in layer.operators):
+        for position, op in enumerate(layer.operators):
+            if isinstance(op, Linear | Elementwise):
+                yield position, op, "images"
+        return
     ahead = any(isinstance(op, Attention) for op in layer.operators)
     passed = False
     for position, op in enumerate(layer.operators):

@@ -13,7 +13,6 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cluster.hardware import Device, System
-from parsim.cost.collective.collectives import Groups, inter_bandwidth
 from parsim.cost.layer.passes import LayerCost
 
 TOUCHES = 3.0
@@ -34,18 +33,16 @@ def crowded_device(system: System) -> Device:
     return replace(device, sm_count=left, peak_flops=peaks)
 
 
-def memory_share(system: System, where: Groups) -> Array:
-    """Share of the memory bandwidth that a collective on the groups leaves to compute, (B,).
+def memory_share(system: System, busbw: Array) -> Array:
+    """Share of the memory bandwidth that a collective leaves to compute, (B,).
 
-    1 - 3 busbw / HBM, busbw what one rank sends: its links, or its part of the node's interfaces.
+    1 - 3 busbw / HBM, `busbw` (B,) the bytes a second that one rank sends meanwhile: a message that
+    mostly waits moves few.
     """
-    inside = system.intra.bandwidth * system.intra.efficiency
-    across = inter_bandwidth(system, where)
-    busbw = np.minimum(inside, np.where(where.nodes > 1, across, np.inf))
     return np.maximum(1.0 - TOUCHES * busbw / system.device.memory_bandwidth, 0.1)
 
 
-def speed_beside(system: System, where: Groups, layers: tuple[LayerCost, ...]) -> Array:
+def speed_beside(system: System, busbw: Array, layers: tuple[LayerCost, ...]) -> Array:
     """Share of its speed that compute keeps beside a collective, (B,), 0 to 1.
 
     x C / C' + y M / N + (1 - x - y) h: of a layer's forward x are matrix products, C and C' their
@@ -57,12 +54,12 @@ def speed_beside(system: System, where: Groups, layers: tuple[LayerCost, ...]) -
     Leaves out: clocks, L2, and that the collective itself is slowed.
     """
     if system.interference is not None:
-        return np.full(where.size.shape, 1.0 - system.interference)
+        return np.full(busbw.shape, 1.0 - system.interference)
     whole = sum(layer.forward.kernels for layer in layers)
     alone = sum(layer.products.kernels for layer in layers)
     beside = sum(layer.crowded.kernels for layer in layers)
     core = sum(layer.core.kernels for layer in layers)
     kept = crowded_device(system).sm_count / system.device.sm_count
-    rest = (whole - alone - core) * memory_share(system, where)
+    rest = (whole - alone - core) * memory_share(system, busbw)
     progress = alone * alone / np.maximum(beside, 1e-30) + kept * core + rest
     return np.where(whole > 0, np.clip(progress / np.maximum(whole, 1e-30), 0.0, 1.0), 1.0)

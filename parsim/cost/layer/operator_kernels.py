@@ -16,10 +16,14 @@ from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_excess, memory_time
 from parsim.cost.kernel.quantized import Sides, cast_time, product_time, weight_cast_time
 from parsim.cost.layer.attention import attention_core
+from parsim.cost.layer.convolution import convolution_kernels
 from parsim.cost.layer.experts import ExpertCoster
 from parsim.cost.layer.interference import crowded_device
 from parsim.cost.layer.passes import Exchange, Kernel, Kernels, PassPart, seconds_of
+from parsim.cost.layer.recurrent import recurrent_kernels
+from parsim.cost.layer.statistics import statistics_exchanges
 from parsim.cost.layer.tensor_exchanges import Borders
+from parsim.model.convolution import Convolution
 from parsim.model.operators import (
     Attention,
     Elementwise,
@@ -30,7 +34,9 @@ from parsim.model.operators import (
     Operator,
     Region,
     Split,
+    Timed,
 )
+from parsim.model.recurrent import Recurrent
 from parsim.plan import PlanTable
 from parsim.plan.record import Quantization
 
@@ -64,6 +70,13 @@ class OperatorKernels:
             yield from attention_core(self.job, self.table, op)
         elif isinstance(op, Elementwise):
             yield from self._elementwise(op)
+            yield from statistics_exchanges(self.job, self.table, op)
+        elif isinstance(op, Convolution):
+            yield from convolution_kernels(self.job, self.table, op)
+        elif isinstance(op, Recurrent):
+            yield from recurrent_kernels(self.job, self.table, op)
+        elif isinstance(op, Timed):
+            yield from self._timed(op)
         elif isinstance(op, Lookup):
             yield from self._lookup(op)
         elif isinstance(op, Experts):
@@ -207,6 +220,13 @@ class OperatorKernels:
         behind = count * (op.backward * value + op.mask) * traffic
         yield (self._moved(PassPart.FORWARD, f"{op.kind}_forward", ahead, op.launches[0]),)
         yield (self._moved(PassPart.BACKWARD, f"{op.kind}_backward", behind, op.launches[1]),)
+
+    def _timed(self, op: Timed) -> Iterator[Kernels]:
+        """Measured seconds, in proportion to the samples."""
+        images = np.asarray(self.table.on_rank(1), dtype=np.float64)
+        for part, each in ((PassPart.FORWARD, op.forward), (PassPart.BACKWARD, op.backward)):
+            seconds = images * each
+            yield (Kernel(kind=op.name, part=part, shape=(images,), seconds=seconds, launches=1),)
 
     def _lookup(self, op: Lookup) -> Iterator[Kernels | Exchange]:
         """Reads a row and writes it, adds positions (2 reads, 1 write); backward adds into rows."""

@@ -15,7 +15,7 @@ from operator import add
 
 import numpy as np
 
-from parsim.arrays import Array, Columns, Flags, Num
+from parsim.arrays import Array, Columns, Flags, Num, ratio
 from parsim.plan import PlanTable, Recompute
 
 
@@ -109,9 +109,7 @@ class Pass(Columns):
     @property
     def exposed_share(self) -> Array:
         """Share of the seconds that is exposed collectives, from 0 to 1."""
-        whole = self.seconds
-        share = np.divide(self.exposed, whole, out=np.zeros_like(whole), where=whole > 0)
-        return np.asarray(np.clip(share, 0.0, 1.0))
+        return np.asarray(np.clip(ratio(self.exposed, self.seconds), 0.0, 1.0))
 
     def scaled(self, factor: Array | float) -> Pass:
         """This pass with all its seconds multiplied; launches stay."""

@@ -18,7 +18,7 @@ from functools import reduce
 
 import numpy as np
 
-from parsim.arrays import Array, Flags
+from parsim.arrays import Array, Flags, ratio
 from parsim.cluster.hardware import System
 from parsim.cost.collective.collectives import Groups, Ranks, groups, placed_groups
 from parsim.cost.collective.message import Message
@@ -141,6 +141,19 @@ class DataParallel:
             kind="all_reduce", axis="replicate", size=size, where=self.replicate, queued=True
         )
 
+    @property
+    def busbw(self) -> Array:
+        """Bytes a second that a rank sends while a gradient bucket is reduced, (B,).
+
+        A bucket of V bytes among n ranks sends V (n - 1) / n to be scattered and twice that to be
+        summed everywhere, in the seconds that it takes, its latency among them.
+        """
+        scatter, every = self.scattered(self.bucket), self.reduced(self.bucket)
+        shards, copies = self.shard.size, self.replicate.size
+        scattered = ratio(scatter.size * (1.0 - 1.0 / shards), self._time(scatter))
+        summed = ratio(2.0 * every.size * (1.0 - 1.0 / copies), self._time(every))
+        return np.where(shards > 1, scattered, summed)
+
     def gather(self, parameters: Array, experts: Array | None = None) -> Array:
         """All-gather of parameters over the shard group, seconds."""
         return self._both(
@@ -164,8 +177,34 @@ class DataParallel:
         All-reduce over replicas of what is not yet reduced, plus ZeRO-1's reduce-scatter; ZeRO-2
         and 3 scatter in every backward.
         """
-        once = self._time(self.reduced(parameters))
+        once = self._all_reduced(self.reduced(parameters))
         return once + np.where(self.table.zero_stage == 1, self.scatter(parameters), 0.0)
+
+    def _all_reduced(self, message: Message) -> Array:
+        """An all-reduce by the plan's algorithm, or by the library's choice.
+
+        Hierarchical: reduce-scatter in each node, all-reduce of a rank's share across nodes,
+        all-gather in each node; all of them rings, as 2-D all-reduces are.
+        """
+        algorithm = getattr(self.table.common.strategy, "algorithm", None)
+        if algorithm is None:
+            return self._time(message)
+        if algorithm != "hierarchical":
+            return self._time(replace(message, algorithm=algorithm))
+        where, ring = message.where, replace(message, algorithm="ring")
+        inside = replace(where, size=where.per_node, nodes=np.ones_like(where.nodes))
+        across = replace(
+            where,
+            size=where.nodes,
+            per_node=np.ones_like(where.per_node),
+            sharing=np.maximum(where.sharing, 1.0) * where.per_node,
+        )
+        parts = (
+            replace(ring, kind="reduce_scatter", where=inside),
+            replace(ring, size=message.size / where.per_node, where=across),
+            replace(ring, kind="all_gather", where=inside),
+        )
+        return sum((part.seconds(self.job.system) for part in parts), np.zeros(1))
 
     def buckets(self, parameters: Array, experts: Array | None = None) -> Array:
         """Number of gradient buckets of a stage, at least 1; experts have buckets of their own."""

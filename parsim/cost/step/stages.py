@@ -13,7 +13,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from parsim.arrays import Array, Columns
+from parsim.arrays import Array, Columns, ratio
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import smooth_max
 from parsim.cost.layer.activations import border_bytes, kept_bytes, kept_policy, whole_bytes
@@ -175,7 +175,7 @@ def _chunk(job: Job, layers: LayerTable, total: Pass) -> ChunkTimes:
     device = total.seconds
     host = _host(job, layers, total)
     time = smooth_max(device, host, 8.0) + 0.5 * job.software.between_microbatches
-    pace = np.divide(time, device, out=np.zeros_like(device), where=device > 0)
+    pace = ratio(time, device)
     return ChunkTimes(
         time=time, exposed=total.exposed * pace, recomputed=np.zeros_like(time), pace=pace
     )

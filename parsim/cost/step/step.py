@@ -18,6 +18,7 @@ from parsim.cost.collective.group_bandwidth import crossing_share, spine_divisor
 from parsim.cost.job import Job
 from parsim.cost.layer.activations import border_bytes
 from parsim.cost.layer.interference import speed_beside
+from parsim.cost.order_statistics import expected_maximum
 from parsim.cost.step.buckets import reduced_bytes
 from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.sharded_stages import Sharded
@@ -90,7 +91,7 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
     experts = stage_experts(job.model, table, counts) if job.model.experts else None
     forward = forward_times(job, layers, counts)
     backward = backward_times(job, layers, counts)
-    speed = speed_beside(job.system, data.shard, layers.kinds)
+    speed = speed_beside(job.system, data.busbw, layers.kinds)
     sharded = Sharded(
         job=job,
         layers=layers,
@@ -139,7 +140,7 @@ def filling(forward: Array, pp: int) -> Array:
 
 def late_by_stage(job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts) -> Array:
     """What each stage's last backward loses to the reduction beside it, (S, B)."""
-    speed = speed_beside(job.system, DataParallel.of(job, table).shard, layers.kinds)
+    speed = speed_beside(job.system, DataParallel.of(job, table).busbw, layers.kinds)
     lost = _late(costs.backward, costs.buckets, costs.bucket_time, speed)
     return lost * costs.overlap_reduce
 
@@ -231,10 +232,14 @@ def _tied(job: Job, table: PlanTable) -> Array:
 
 
 def _straggler(job: Job, table: PlanTable) -> Array:
-    """Growth of the step with the number of devices beyond 8: sigma log2(n / 8), (B,).
+    """Growth of the step with devices: sigma log2(n / 8) beyond 8, and with replicas, (B,).
+
+    Data-parallel replicas also wait for the slowest: the stack's spread times E[max of dp normals].
 
     Source: system file, fitted to public multi-node runs; 1.3 to 1.9 % per doubling on A100
     clusters of 2021, 0.5 % on H100.
     """
     doublings = np.log2(np.maximum(table.world_size / 8.0, 1.0))
-    return np.asarray(job.system.straggler * doublings)
+    spread = job.software.spread_of_replicas(table.precision.compute)
+    waited = spread * expected_maximum(table.dp) if spread else 0.0
+    return np.asarray(job.system.straggler * doublings + waited)

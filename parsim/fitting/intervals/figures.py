@@ -81,6 +81,8 @@ def _residual(
     case = row.case
     if not predicted or not measured or case is None or row.standing is None:
         return None
+    if case.format_assumed:  # half the time or less may have been another format's
+        return None
     plan, model = case.plan, case.job.model
     cell = (row.table, model.name, model.border // model.tokens, plan.tp, plan.microbatch_size)
     return Residual(

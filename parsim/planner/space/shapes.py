@@ -10,7 +10,7 @@ from math import gcd
 from parsim.cost.job import Job
 from parsim.plan import PlanSpace
 from parsim.plan.divisors import divisors
-from parsim.plan.rules import most_stages, tensor_splits
+from parsim.plan.rules import is_splittable, most_stages, tensor_splits
 from parsim.plan.space import chosen
 from parsim.schedule import CHUNKED, V_SHAPED
 
@@ -31,6 +31,7 @@ def all_degrees(job: Job, space: PlanSpace) -> Iterator[Degrees]:
     """Degrees and micro-batches of a space."""
     world = job.cluster.num_devices
     heads = max(tensor_splits(job.model).values(), default=world)
+    heads = heads if is_splittable(job.model) else 1
     own, pipelines = None, space.pp
     if space.common.actions is not None:  # a schedule of the user's own has its sizes
         pipelines, own = (space.common.pp,), space.common.num_microbatches

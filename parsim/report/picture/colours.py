@@ -36,7 +36,7 @@ LOOKS: Final = {
     SpanKind.W: Look("W  backward for weights", "#CC79A7"),
     SpanKind.OPTIMIZER: Look("optimizer", "#E69F00"),
     SpanKind.GRAD_NORM: Look("gradient norm", "#8C8C8C"),
-    SpanKind.STRAGGLER: Look("straggler", "#4D4D4D", "xxxx"),
+    SpanKind.STRAGGLER: Look("allowance for late ranks", "#CDCDCD", "...."),
     SpanKind.SEND_F: TRANSFER,
     SpanKind.RECV_F: TRANSFER,
     SpanKind.SEND_B: TRANSFER,
@@ -60,6 +60,15 @@ EXPOSED_FILL: Final = "#FBE6D8"
 IDLE: Final = "#E8E8E8"
 QUIET_LANE: Final = "#F5F5F5"
 PATH: Final = "#000000"
+CAPACITY: Final = "#B00020"
+PARTS: Final = {
+    "parameters": "#6A3D9A",
+    "gradients": "#9E77C6",
+    "optimizer": "#CDB7E2",
+    "activations": "#0072B2",
+    "buffers": "#E69F00",
+}
+"""Fills of the parts of a memory curve, from the bottom up."""
 
 _STREAM_LOOKS: Final = {
     Stream.SEND: TRANSFER,

@@ -42,9 +42,10 @@ from parsim.report.picture.grid import (
     picture_end,
     row_names,
 )
-from parsim.report.picture.legend import draw_labels, head_of, legend_of, name_rows, text_inches
+from parsim.report.picture.legend import draw_labels, head_of, legend_of, text_inches
 from parsim.report.picture.memory_panel import draw_memory
 from parsim.report.picture.saving import STYLE, check_picture, save_picture
+from parsim.report.picture.scales import LANE_NAMES_INCHES, mark_end, name_lanes, name_rows
 from parsim.report.picture.windows import GAP_INCHES, Window, window_inches, windows_of
 from parsim.timelines.timeline import Timeline
 
@@ -123,17 +124,18 @@ def _compose(
     zoom = _ZOOM + grids[0].height_inches if grids else 0.0
     figure = Figure(figsize=(width, below + zoom), dpi=DPI)
     head.draw(figure, left)
-    whole = axes = _panel(figure, grid, left, head.height, grid.height_inches)
-    _fill_panel(axes, grid, timeline, names, critical)
+    whole = axes = panel_at(figure, grid, left, head.height, grid.height_inches)
+    fill_panel(axes, grid, timeline, names, critical)
     if memory:
         axes.tick_params(labelbottom=False)
-        axes = _panel(figure, grid, left, bottom, _MEMORY, above=axes)
-        draw_memory(axes, timeline.memory, grid)
+        axes = panel_at(figure, grid, left, bottom, _MEMORY, above=axes)
+        draw_memory(axes, timeline.memory, grid, timeline.meta.get("capacity_bytes"))
+    mark_end(axes, grid)
     axes.set_xlabel(f"time [{grid.unit}]", labelpad=2)
     for number, (window, part) in enumerate(zip(windows, grids, strict=True)):
         start = left + number * (part.column_inches + GAP_INCHES)
-        panel = _panel(figure, part, start, below + _ZOOM - _AXIS, part.height_inches)
-        _fill_panel(panel, part, timeline, names if number == 0 else [], critical)
+        panel = panel_at(figure, part, start, below + _ZOOM - _AXIS, part.height_inches)
+        fill_panel(panel, part, timeline, names if number == 0 else [], critical)
         panel.set_title(
             window.name, loc="left", fontsize=POINTS + 1, weight="bold", pad=5, bbox=_WHITE
         )
@@ -153,7 +155,7 @@ def _magnified(timeline: Timeline, window: Window, whole: Grid) -> Grid:
     )
 
 
-def _fill_panel(
+def fill_panel(
     axes: Axes, grid: Grid, timeline: Timeline, names: Sequence[str], critical: bool
 ) -> None:
     """Draw the rows of the whole step or of a window, with what is written in them."""
@@ -162,6 +164,7 @@ def _fill_panel(
     draw_labels(axes, grid, boxes)
     if names:
         name_rows(axes, grid, names)
+        name_lanes(axes, grid)
     else:
         axes.set_yticks([])
     axes.spines[["top", "left", "right"]].set_visible(False)
@@ -185,7 +188,7 @@ def _draw_zoom(figure: Figure, whole: Axes, panel: Axes, part: Grid, *, joined: 
 
 def _left_edge(names: Sequence[str], width: float) -> float:
     """Where the rows start, inches: the names of the ranks need room beside them."""
-    left = 0.45 + text_inches(max(names, key=len), POINTS) * 1.1
+    left = 0.45 + max(text_inches(max(names, key=len), POINTS) * 1.1, LANE_NAMES_INCHES)
     if width < left + _NARROWEST:
         raise InputError(
             f"width={width} inches has no room beside the names of the ranks; "
@@ -194,7 +197,7 @@ def _left_edge(names: Sequence[str], width: float) -> float:
     return left
 
 
-def _panel(
+def panel_at(
     figure: Figure, grid: Grid, left: float, top: float, tall: float, above: Axes | None = None
 ) -> Axes:
     """Axes as wide as the rows; all lengths are inches, from the figure's upper left corner."""

@@ -10,6 +10,7 @@ import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Final, NamedTuple
 
 from parsim.errors import InputError
@@ -68,6 +69,8 @@ class Grid:
         row_inches: Height of a row.
         column_inches: Width of the rows.
         dense: Whether there are too many boxes for labels and hatches to be readable.
+        all_labels: Whether boxes are numbered only where all of them have room, and none that is
+            hatched.
     """
 
     rows: Mapping[int, int]
@@ -80,6 +83,7 @@ class Grid:
     row_inches: float
     column_inches: float
     dense: bool
+    all_labels: bool = False
 
     @property
     def chunk_count(self) -> int:
@@ -141,10 +145,17 @@ class Grid:
         digits = max((len(str(box.span.microbatch)) for box in numbered), default=0)
         # W is the widest letter and 0 as wide as any digit.
         named = all(self.pixels(box) > width("W" + "0" * digits, size) for box in numbered)
-        for box in numbered:
-            need = width(("W" if named else "") + "0" * len(str(box.span.microbatch)), size)
-            if self.pixels(box) > max(_LABEL_PX, need):
-                yield box, f"{box.span.kind if named else ''}{box.span.microbatch}"
+        texts = [f"{box.span.kind if named else ''}{box.span.microbatch}" for box in numbered]
+        need = [("W" if named else "") + "0" * len(str(box.span.microbatch)) for box in numbered]
+        fits = [
+            self.pixels(box) > max(_LABEL_PX, width(text, size))
+            for box, text in zip(numbered, need, strict=True)
+        ]
+        if not self.all_labels:
+            yield from compress(zip(numbered, texts, strict=True), fits)
+        elif all(fits):  # on a hatch, small numbers would only be more lines
+            plain = (not box.look.hatch for box in numbered)
+            yield from compress(zip(numbered, texts, strict=True), plain)
 
     def path(self, spans: Iterable[Span]) -> tuple[list[float], list[float]]:
         """A line through each span from its start to its end, below the labels: all x, all y."""

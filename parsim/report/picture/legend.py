@@ -47,7 +47,7 @@ _FULL: Final = 1.0 - 1e-9
 # Inches.
 _EDGE: Final = 0.15
 _TITLE: Final = 0.27
-_LINE: Final = 0.175
+LINE: Final = 0.175
 _GAP: Final = 0.08
 _LEGEND_ROW: Final = 0.2
 
@@ -69,7 +69,7 @@ class Head:
     @property
     def legend_top(self) -> float:
         """Distance of the legend from the picture's upper edge, inches."""
-        return self.caption_top + _LINE * len(self.caption) + (_GAP if self.caption else 0.0)
+        return self.caption_top + LINE * len(self.caption) + (_GAP if self.caption else 0.0)
 
     @property
     def height(self) -> float:
@@ -122,17 +122,6 @@ def legend_of(boxes: Sequence[Box], grid: Grid, critical: bool) -> dict[str, Any
     if critical:
         legend["critical path"] = Line2D([], [], color=colours.PATH, linewidth=1.4)
     return legend
-
-
-def name_rows(axes: Axes, grid: Grid, names: Sequence[str]) -> None:
-    """Name as many rows as have room, on a scale of powers of two."""
-    step = 1
-    while step * grid.row_inches < _LINE * 0.9:
-        step *= 2
-    middle = sum(grid.lanes["compute"]) / 2
-    axes.set_yticks([row + middle for row in range(0, len(names), step)], names[::step])
-    axes.set_ylabel("rank")
-    axes.tick_params(axis="y", length=0.0)
 
 
 def draw_labels(axes: Axes, grid: Grid, boxes: Sequence[Box]) -> None:

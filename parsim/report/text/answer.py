@@ -15,7 +15,7 @@ from rich.console import RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
-from parsim.report.text.prediction import fit_words
+from parsim.report.text.prediction import fit_words, speed_unit
 from parsim.report.text.tables import pairs, percent
 from parsim.sim.prediction import Prediction
 from parsim.units import format_bytes, format_seconds
@@ -39,8 +39,8 @@ def answer_view(
 def _figures(prediction: Prediction) -> Iterator[tuple[str, str]]:
     yield "plan", prediction.plan.label()
     yield "step time", f"{format_seconds(prediction.step_time)}  {interval_bar(prediction)}"
-    tokens = f"{prediction.tokens_per_second:,.0f} tokens/s"
-    yield "speed", f"{tokens}, MFU {percent(prediction.mfu)}, bubble {_bubble(prediction)}"
+    speed = f"{prediction.tokens_per_second:,.0f} {speed_unit(prediction)}"
+    yield "speed", f"{speed}, MFU {percent(prediction.mfu)}, bubble {_bubble(prediction)}"
     yield "memory", f"peak {format_bytes(max(prediction.peak_allocated))}: {fit_words(prediction)}"
 
 

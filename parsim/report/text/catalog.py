@@ -28,6 +28,8 @@ def catalog_view(rows: list[Row]) -> Table:
 
 
 def _cell(value: object) -> str:
+    if value is None:
+        return ""
     if isinstance(value, float):
         return f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
@@ -66,10 +68,13 @@ def _systems() -> list[Row]:
 
 
 def _models() -> list[Row]:
+    from parsim.model.graph.build import build_graph
+    from parsim.model.graph.catalog import NETWORKS, network
     from parsim.model.reader import load_model_catalog
     from parsim.model.transformer import build_transformer
 
-    return [
+    graphs = {name: build_graph(network(name)) for name in NETWORKS}
+    transformers = [
         {
             "id": name,
             "parameters": build_transformer(spec).parameters,
@@ -79,6 +84,11 @@ def _models() -> list[Row]:
             "seq_len": spec.seq_len,
         }
         for name, spec in load_model_catalog().items()
+    ]
+    sizes = dict.fromkeys(("hidden_size", "heads", "seq_len"))
+    return transformers + [
+        {"id": name, "parameters": model.parameters, "layers": model.num_layers, **sizes}
+        for name, model in graphs.items()
     ]
 
 

@@ -11,7 +11,7 @@ from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import stage_cut
 from parsim.schedule import Kind
 from parsim.sim.drawing.placed_actions import Placed
-from parsim.sim.memory.categories import stage_kept
+from parsim.sim.memory.categories import STATIC, stage_kept
 from parsim.sim.recurrence.evaluate import Evaluation
 from parsim.sim.step.split_backward import frees_before_weights, kept_for_weights
 from parsim.timelines.timeline import MemoryCurve
@@ -46,6 +46,7 @@ def memory_curves(
             bytes=tuple(level.tolist()),
             static=float(static[rank]),
             activations=tuple(kept_now.tolist()),
+            parts={name: float(getattr(memory, name)[rank, 0]) for name in STATIC},
         )
 
 

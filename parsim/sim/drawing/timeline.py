@@ -161,5 +161,6 @@ def _meta(evaluation: Evaluation) -> dict[str, object]:
         "bubble_fraction": evaluation.bubble_fraction,
         "bubble_definition": "idle share of the pipeline phase, mean over ranks",
         "peak_allocated_bytes": float(evaluation.peak.max()),
+        "capacity_bytes": min(system.device.memory for system in step.systems().values()),
         "rank_labels": lane_labels(step),
     }

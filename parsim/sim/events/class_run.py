@@ -9,6 +9,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags
 from parsim.cost.step.step import StepCosts
+from parsim.errors import InputError
 from parsim.schedule import Kind, Schedule
 from parsim.sim.step.priced_step import PricedStep, prices_of, program_of
 from parsim.sim.step.schedule_costs import action_seconds
@@ -106,4 +107,26 @@ def runnable_schedule(schedule: Schedule, costs: StepCosts) -> RunnableStep:
         prices=prices_of(costs),
         sharers=np.ones((1, 1), dtype=bool),
         classes=(ClassRun.of(schedule, costs),),
+    )
+
+
+def check_shards_apart(step: PricedStep, asked: str, leave_out: str) -> None:
+    """Refuse a step whose replicas of different classes exchange shards in every pass.
+
+    Args:
+        step: a priced step.
+        asked: what asks for tier C, as the message begins.
+        leave_out: what may be left out instead.
+
+    Raises:
+        InputError: such replicas meet in every action, which only tier B knows.
+    """
+    if not step.meets_in_actions:
+        return
+    plan = step.plan
+    raise InputError(
+        f"{asked}: zero_stage={plan.zero_stage} with dp_shard={plan.dp_shard} has replicas on "
+        f"nodes of different kinds exchange shards within every pass, which the discrete-event "
+        f"tier does not simulate; use zero_stage 0 or 1, let dp_shard span equal replicas only, "
+        f"or leave {leave_out} out"
     )

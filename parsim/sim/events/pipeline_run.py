@@ -110,6 +110,7 @@ class PipelineRun:
     def _compute(self, rank: int) -> Process:
         """Walk the rank's actions: wait for the input, work, send."""
         env, arrived, waiting = self.env, self.arrived, self.waiting
+        computing, sending, timeout = Stream.COMPUTE, Stream.SEND, env.timeout
         known, lane, draw = not self.wire.shared, self.lanes + rank, self.drawn.append
         aside, now = known and not self.blocking, env.now
         for action, needed, result, seconds, hop, ends_stage in self._visits(rank):
@@ -119,23 +120,23 @@ class PipelineRun:
                     yield waiting[needed]
                     now = env.now
                 if arrived[needed] > now:
-                    yield env.timeout(arrived[needed] - now)
+                    yield timeout(arrived[needed] - now)
                     now = env.now
             begin, (stage, kind, microbatch) = now, action
             if ends_stage:
                 env.process(self._release(action))
             if known:
-                yield env.timeout(seconds)
+                yield timeout(seconds)
             else:
                 yield from self._act(rank, action)
             now = env.now
-            draw((lane, Stream.COMPUTE, _NAMES[kind], begin, now, stage, microbatch))
+            draw((lane, computing, _NAMES[kind], begin, now, stage, microbatch))
             if ends_stage:
                 self.released[stage].put(1)
             if hop < 0.0:
                 self._hand_over(result, now)
             elif aside:
-                draw((lane, Stream.SEND, _SENDS[kind], now, now + hop, stage, microbatch))
+                draw((lane, sending, _SENDS[kind], now, now + hop, stage, microbatch))
                 self._hand_over(result, now + hop)
             else:
                 yield from self._pass_on(rank, action, result, hop)

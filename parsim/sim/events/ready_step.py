@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsim.arrays import Array, Index
+from parsim.arrays import Array, Index, ratio
 from parsim.cluster.groups import device_nodes, in_groups, level_devices
 from parsim.cluster.topology import Graph
 from parsim.cost.job import Job
@@ -21,7 +21,13 @@ from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.errors import InputError
 from parsim.plan import Plan, PlanTable
 from parsim.schedule import Kind
-from parsim.sim.events.class_run import ClassRun, RunnableStep, TrafficParts, runnable
+from parsim.sim.events.class_run import (
+    ClassRun,
+    RunnableStep,
+    TrafficParts,
+    check_shards_apart,
+    runnable,
+)
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.step.class_costs import View, views_of
 from parsim.sim.step.exchanges import exchanges
@@ -107,13 +113,7 @@ def _check_apart(step: PricedStep) -> None:
             f"experts, which tier C does not simulate; use ep=1, give all replicas equal nodes "
             f"and batches, or leave shared links out"
         )
-    if step.meets_in_actions:
-        raise InputError(
-            f"{_ASKED}: zero_stage={plan.zero_stage} with dp_shard={plan.dp_shard} has replicas on "
-            f"nodes of different kinds exchange shards within every pass, which tier C does not "
-            f"simulate; use zero_stage 0 or 1, let dp_shard span equal replicas only, or leave "
-            f"shared links out"
-        )
+    check_shards_apart(step, _ASKED, "shared links")
 
 
 def traffic_parts(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) -> TrafficParts:
@@ -153,7 +153,7 @@ def _scattered(job: Job, plan: Plan, costs: StepCosts) -> Array:
     data, here, routed = DataParallel.of(job, PlanTable.of([plan])), costs.parameters, costs.experts
     bucket = here / costs.buckets, None if routed is None else routed / costs.buckets
     seconds = data.scatter(*bucket)[:, 0] * (plan.zero_stage == 1)
-    return np.minimum(_share(seconds, costs.bucket_time[:, 0]), 1.0)
+    return np.minimum(ratio(seconds, costs.bucket_time[:, 0]), 1.0)
 
 
 def _inner_shares(
@@ -164,13 +164,9 @@ def _inner_shares(
     tokens = counts @ np.stack([kind.routed.exposed[0] for kind in layers.kinds])
     several = plan.tp > 1 or plan.ep > 1
     return {
-        "context": _share(core, exposed) if several else np.full(len(core), float(plan.cp > 1)),
-        "routed": _share(tokens, exposed) if plan.ep > 1 else np.zeros(len(core)),
+        "context": ratio(core, exposed) if several else np.full(len(core), float(plan.cp > 1)),
+        "routed": ratio(tokens, exposed) if plan.ep > 1 else np.zeros(len(core)),
     }
-
-
-def _share(part: Array, whole: Array) -> Array:
-    return np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
 
 
 class _DecidingKinds:

@@ -16,9 +16,13 @@ import numpy as np
 import simpy
 
 from parsim.cost.step.step import StepCosts
-from parsim.errors import InputError
 from parsim.schedule import Schedule
-from parsim.sim.events.class_run import RunnableStep, runnable, runnable_schedule
+from parsim.sim.events.class_run import (
+    RunnableStep,
+    check_shards_apart,
+    runnable,
+    runnable_schedule,
+)
 from parsim.sim.events.fabric import Process
 from parsim.sim.events.pipeline_run import PipelineRun
 from parsim.sim.events.wire import QuietWire, Wire
@@ -57,17 +61,9 @@ class StepRun:
             if stream != COMPUTE:
                 self.streams[rank].append(stream)
         self.amounts: dict[tuple[str, str], dict[int, list[float]]] = {}
-        self.turns = list(self._turns())
-        self.done: dict[tuple[str, int, int], simpy.Event] = {}
+        self.done: dict[tuple[str, int, int], simpy.Process] = {}
         self.ends: dict[tuple[str, int, int], float] = {}
         self.task_spans: list[Span] = []
-        for turn in self.turns:
-            event = self.env.event()
-            self.done |= {
-                (turn.task.name, rank, column): event
-                for rank in turn.ranks
-                for column in turn.columns
-            }
 
     @property
     def spans(self) -> list[Span]:
@@ -76,8 +72,11 @@ class StepRun:
 
     def start(self) -> simpy.Process:
         """Begin the step now; the process ends with it."""
-        for turn in self.turns:
-            self.env.process(self._take(turn))
+        for turn in self._turns():
+            process = self.env.process(self._take(turn))
+            for rank in turn.ranks:
+                for column in turn.columns:
+                    self.done[turn.task.name, rank, column] = process
         for pipeline in self.pipelines:
             pipeline.start(blocking=self.program.sends == COMPUTE)
         return self.env.process(self._finish())
@@ -99,9 +98,10 @@ class StepRun:
         """What a price is for each of the ranks and classes that do a task together."""
         task = turn.task
         if (task.name, price) not in self.amounts:
-            rows = np.atleast_1d(task.rows(self.step.prices[price]))
-            wide = np.broadcast_to(rows, (len(task.ranks), len(self.step.sharers)))
-            self.amounts[task.name, price] = dict(zip(task.ranks, wide.tolist(), strict=True))
+            rows = task.rows(self.step.prices[price])
+            if rows.shape != (wide := (len(task.ranks), len(self.step.sharers))):
+                rows = np.broadcast_to(rows, wide)
+            self.amounts[task.name, price] = dict(zip(task.ranks, rows.tolist(), strict=True))
         known = self.amounts[task.name, price]
         return [known[rank][column] for rank in turn.ranks for column in turn.columns]
 
@@ -140,7 +140,6 @@ class StepRun:
         for rank in turn.ranks:
             for column in turn.columns:
                 self.ends[task.name, rank, column] = self.env.now
-        self.done[task.name, turn.ranks[0], turn.columns[0]].succeed()
 
     def _before(self, turn: _Turn) -> Iterator[simpy.Event]:
         """The ends of what stands before a task on its ranks, and of what it waits for."""
@@ -180,7 +179,8 @@ class StepRun:
         """Take the seconds of a task, on links where it is traffic."""
         task = turn.task
         if not task.routes or not self.wire.shared:
-            yield self.env.timeout(seconds)
+            if seconds > 0.0:
+                yield self.env.timeout(seconds)
             return
         pipeline = self.pipelines[turn.columns[0]]
         stage = task.stage(turn.ranks[0])
@@ -232,11 +232,5 @@ def events_step_time(step: PricedStep) -> float:
     Raises:
         InputError: replicas that differ exchange shards in every pass, which is tier B's alone.
     """
-    if step.meets_in_actions:
-        raise InputError(
-            f"--events: zero_stage={step.plan.zero_stage} with dp_shard={step.devices.dp_shard} "
-            f"has replicas on nodes of different kinds exchange shards within every pass, which "
-            f"the discrete-event tier does not simulate; use zero_stage 0 or 1, let dp_shard span "
-            f"equal replicas only, or leave --events out"
-        )
+    check_shards_apart(step, "--events", "--events")
     return run_quietly(runnable(step)).step_time

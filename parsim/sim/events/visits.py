@@ -11,20 +11,13 @@ COMPUTE = (Kind.F, Kind.B, Kind.I, Kind.W)
 """Kinds of action that compute."""
 
 
-class Visit(NamedTuple):
-    """One action of a rank's row.
+Visit = tuple[Action, int, int, float, float, bool]
+"""One action of a rank's row: (action, needed, result, seconds, hop, last), a tuple for speed.
 
-    `needed` and `result` number the results it consumes and produces (-1: none). It takes `seconds`
-    where nothing is shared; `hop` is the length of its message (-1: the result stays on the rank).
-    `last` says whether it completes the gradients of a stage that has pieces.
-    """
-
-    action: Action
-    needed: int
-    result: int
-    seconds: float
-    hop: float
-    last: bool
+`needed` and `result` number the results it consumes and produces (-1: none). It takes `seconds`
+where nothing is shared; `hop` is the length of its message (-1: the result stays on the rank).
+`last` says whether it completes the gradients of a stage that has pieces.
+"""
 
 
 class _Part(NamedTuple):
@@ -67,7 +60,7 @@ def visits(
     for action in row:
         stage, kind, microbatch = action
         needed, result, length, message = parts[stage, kind]
-        yield Visit(
+        yield (
             action,
             needed + microbatch if needed >= 0 else -1,
             result + microbatch if result >= 0 else -1,

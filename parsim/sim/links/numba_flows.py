@@ -68,7 +68,7 @@ def fill_waiting(  # noqa: C901  the rounds of one loop share all their arrays
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def carry(  # noqa: C901, PLR0913  numba compiles the whole event loop as one
+def carry(  # noqa: PLR0913  numba compiles the whole event loop as one
     bounds: Index,
     links: Index,
     weight: Array,
@@ -99,14 +99,8 @@ def carry(  # noqa: C901, PLR0913  numba compiles the whole event loop as one
                 return start, end, busy, saturated, load, solves
             now = begins
         else:
-            still = 0
-            for i in range(alive):
-                flow = active[i]
-                rates[flow] = limit[flow]
-                if bounds[flow] < bounds[flow + 1]:
-                    queue[still] = flow
-                    still += 1
-            fill_waiting(queue, still, bounds, links, weight, limit, capacity, rates)
+            crossing = line_up(active, alive, bounds, limit, rates, queue)
+            fill_waiting(queue, crossing, bounds, links, weight, limit, capacity, rates)
             solves += 1
             add_loads(active, alive, bounds, links, weight, rates, loads)
             if not is_fair(active, alive, bounds, links, limit, capacity, rates, loads):
@@ -118,20 +112,52 @@ def carry(  # noqa: C901, PLR0913  numba compiles the whole event loop as one
             passed = min(needed, begins - now)
             now = min(until, begins)
             account(loads, capacity, passed, busy, saturated, load)
-            still = 0
-            for i in range(alive):
-                flow = active[i]
-                left[flow] -= rates[flow] * passed
-                if left[flow] <= size[flow] * ENDED:
-                    is_active[flow] = False
-                    end[flow] = now
-                else:
-                    active[still] = flow
-                    still += 1
-            if still < alive:
-                alive = still
+            under_way = move(active, alive, rates, passed, now, size, left, end, is_active)
+            if under_way < alive:
+                alive = under_way
                 wake(start, begin, end, now, delay, latency, after)
         alive = admit(begin, now, is_active, active, alive)
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def line_up(
+    active: Index, alive: int, bounds: Index, limit: Array, rates: Array, queue: Index
+) -> int:
+    """Queue the active flows that cross links and count them; the others take their limit."""
+    crossing = 0
+    for i in range(alive):
+        flow = active[i]
+        rates[flow] = limit[flow]
+        if bounds[flow] < bounds[flow + 1]:
+            queue[crossing] = flow
+            crossing += 1
+    return crossing
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def move(  # noqa: PLR0913  numba takes arrays one by one
+    active: Index,
+    alive: int,
+    rates: Array,
+    passed: float,
+    now: float,
+    size: Array,
+    left: Array,
+    end: Array,
+    is_active: Flags,
+) -> int:
+    """Carry the active flows for a while, end those that have arrived, and count the others."""
+    under_way = 0
+    for i in range(alive):
+        flow = active[i]
+        left[flow] -= rates[flow] * passed
+        if left[flow] <= size[flow] * ENDED:
+            is_active[flow] = False
+            end[flow] = now
+        else:
+            active[under_way] = flow
+            under_way += 1
+    return under_way
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsim.arrays import Array, Flags, Index
+from parsim.arrays import Array, Flags, Index, ratio
 from parsim.cost.job import Job
 from parsim.cost.step.stages import LayerTable, layer_counts
 from parsim.cost.step.step import StepCosts, stage_cut
@@ -44,6 +44,10 @@ CATEGORIES = (
     "communication",
     "gathered",
 )
+
+
+STATIC = ("parameters", "gradients", "optimizer")
+"""The categories that stay for the whole run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +180,7 @@ def _in_flight(
         highest = counts[(counts @ both).argmax(axis=0)].T
         whole[stages], rest[stages] = np.split(highest, 2)
     waiting = rest * after
-    return whole + np.divide(waiting, kept, out=np.zeros_like(kept), where=kept > 0), whole
+    return whole + ratio(waiting, kept), whole
 
 
 def in_flight_at_peak(kept: Array, schedule: Schedule) -> Array:

@@ -9,7 +9,7 @@ message arrives when the send ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -19,7 +19,7 @@ import numpy as np
 
 from parsim.arrays import Array, Index
 from parsim.cost.step.step import StepCosts
-from parsim.schedule import Kind
+from parsim.schedule import Kind, Schedule
 from parsim.sim.step.compiled_schedule import KINDS, CompiledSchedule
 from parsim.sim.step.schedule_costs import action_seconds
 
@@ -44,14 +44,19 @@ class ClassTimes:
         Forward sends to the next stage, backward and its I to the one before; nothing is sent to
         a stage on the same rank.
         """
-        stages, plans = costs.forward.shape
+        return cls.on(compiled.schedule, action_seconds(costs), costs.hop[:-1])
+
+    @classmethod
+    def on(cls, schedule: Schedule, seconds: Mapping[Kind, Array], hops: Array) -> ClassTimes:
+        """Spread seconds by kind (S, B) and those of messages behind each stage but the last."""
+        stages, plans = seconds[Kind.F].shape
         duration = np.zeros((stages * KINDS, plans))
         hop = np.zeros_like(duration)
-        for kind, seconds in action_seconds(costs).items():
-            duration[kind::KINDS] = seconds
-        rank = np.array(compiled.schedule.stage_rank)
-        moves = (rank[1:] != rank[:-1])[:, None]
-        between = np.where(moves, costs.hop[:-1], 0.0)
+        for kind, values in seconds.items():
+            duration[kind::KINDS] = values
+        rank, ends = np.array(schedule.stage_rank), np.arange(1, stages) % schedule.depth == 0
+        moves = ((rank[1:] != rank[:-1]) & ~ends)[:, None]
+        between = np.where(moves, hops, 0.0)
         hop[Kind.F : (stages - 1) * KINDS : KINDS] = between
         hop[KINDS + Kind.B :: KINDS] = between
         hop[KINDS + Kind.I :: KINDS] = between

@@ -87,18 +87,18 @@ def compile_schedule(schedule: Schedule) -> CompiledSchedule:
 
 def _flatten(schedule: Schedule) -> tuple[Index, Index, Index, Index, Index]:
     """Keys of all actions and of their inputs, rank, class, and where each rank's row starts."""
-    m, last = schedule.num_microbatches, schedule.num_stages - 1
+    m, depth, last = schedule.num_microbatches, schedule.depth, schedule.num_stages - 1
     lengths = [len(row) for row in schedule.ranks]
     flat = schedule.table()
     stage, kind, microbatch = flat[:, 0], flat[:, 1], flat[:, 2]
     key = (stage * m + microbatch) * KINDS + kind
     inputs = np.full(len(flat), -1, dtype=np.int64)
-    forward = (kind == Kind.F) & (stage > 0)
+    forward = (kind == Kind.F) & (stage % depth > 0)
     inputs[forward] = key[forward] - m * KINDS
     weight = kind == Kind.W  # needs its I alone, which the rank's own order puts before it
-    top = (kind != Kind.F) & ~weight & (stage == last)
+    top = (kind != Kind.F) & ~weight & (stage % depth == depth - 1)
     inputs[top] = key[top] - kind[top] + Kind.F
-    below = (kind != Kind.F) & ~weight & (stage < last)
+    below = (kind != Kind.F) & ~weight & ~top
     present = np.zeros((last + 2) * m * KINDS, dtype=bool)
     present[key] = True
     full = (stage + 1) * m * KINDS + microbatch * KINDS + Kind.B

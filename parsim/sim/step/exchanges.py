@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from parsim.arrays import Array
+from parsim.arrays import Array, ratio
 from parsim.cost.job import Job
 from parsim.cost.step.stages import LayerTable, backward_times, forward_times, layer_counts
 from parsim.cost.step.step import StepCosts, stage_cut
@@ -59,10 +59,6 @@ def routed_shares(job: Job, plan: Plan, layers: LayerTable) -> Mapping[Kind, Arr
     for stage, end in ((0, layers.before), (-1, layers.behind)):
         ahead[stage] += end.forward.exposed[0]
         behind[stage] += end.backward.exposed[0]
-    backward = _share(again * routed, behind)
-    return {Kind.F: _share(routed, ahead)} | dict.fromkeys(_BACKWARD, backward)
-
-
-def _share(part: Array, whole: Array) -> Array:
-    shares = np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
-    return np.minimum(shares, 1.0)
+    forward = np.minimum(ratio(routed, ahead), 1.0)
+    backward = np.minimum(ratio(again * routed, behind), 1.0)
+    return {Kind.F: forward} | dict.fromkeys(_BACKWARD, backward)

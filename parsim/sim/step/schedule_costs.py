@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from parsim.arrays import Array
+from parsim.arrays import Array, ratio
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.interference import speed_beside
@@ -91,14 +91,15 @@ def on_schedule(
     job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts, schedule: Schedule
 ) -> StepCosts:
     """Make `cost`'s prices those of the schedule; of one with whole backwards they stay."""
-    if table.common.actions is None and schedule.name not in SPLIT:
+    looped = is_looped(schedule)
+    if table.common.actions is None and schedule.name not in SPLIT and looped:
         return costs
     values = {field.name: getattr(costs, field.name) for field in fields(costs)}
     values["weight"] = costs.backward * _weight_share(job, table, layers)
-    if not is_looped(schedule):
+    if not looped:
         data, by_rank = DataParallel.of(job, table), on_ranks(costs.parameters, schedule)
         values["hop"] = _hops(costs.hop, schedule)
-        speed = speed_beside(job.system, data.shard, layers.kinds)
+        speed = speed_beside(job.system, data.busbw, layers.kinds)
         first = on_ranks(costs.forward, schedule)
         routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
         values["optimizer"] = data.optimizer(by_rank, routed)
@@ -151,7 +152,7 @@ def _weight_share(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     pairs = zip(layers.kinds, layers.recomputed, strict=True)
     behind = [kind.backward.plus(again) for kind, again in pairs]
     whole = _stages(counts, behind, layers.before.backward, layers.behind.backward)
-    share = np.divide(weights, whole, out=np.zeros_like(whole), where=whole > 0)
+    share = ratio(weights, whole)
     if splits_like_torch(job, table):
         share[0] = 1.0
     return np.minimum(share, 1.0)

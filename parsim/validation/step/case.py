@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
+from parsim.cost.kernel.kernels import NARROW
 from parsim.cost.software import Software, software
 from parsim.errors import InputError, shown
 from parsim.model.transformer import TransformerSpec, build_transformer, with_options
@@ -35,6 +36,16 @@ class Case:
     job: Job
     plan: Plan
     notes: tuple[str, ...]
+
+    @property
+    def format_assumed(self) -> bool:
+        """Whether the device computes in formats of 8 bits or fewer and the run names no format.
+
+        Such a run may have taken half the assumed time or less, so that its error says little.
+        """
+        return self.run.precision is None and any(
+            name in self.job.device.peak_flops for name in NARROW
+        )
 
 
 def build_case(run: MeasuredRun) -> Case:
@@ -66,12 +77,17 @@ def build_case(run: MeasuredRun) -> Case:
         plan = replace(plan, stage_layers=cut)
     if violation(plan, job.model, job.cluster) is None:  # an illegal plan is told later
         plan = with_action_times(job, plan)
-    return Case(
+    case = Case(
         run=run,
         job=job,
         plan=plan,
         notes=(*notes, *cluster_notes, *_assumed_of_model(run)),
     )
+    if not case.format_assumed:
+        return case
+    guess = f"{run.row_id}: precision is not stated: {plan.precision} is assumed on a device "
+    aside = "that computes in 8 bits too; its error takes part in no interval"
+    return replace(case, notes=(*case.notes, guess + aside))
 
 
 def _assumed_of_model(run: MeasuredRun) -> Iterator[str]:

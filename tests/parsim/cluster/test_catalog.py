@@ -21,7 +21,7 @@ DEVICES = [
     *("h100-sxm-80gb", "h100-sxm-96gb-500w", "h100-pcie-80gb", "h200-sxm", "b200-sxm", "gb200"),
     *("gb300", "b300-sxm"),
     *("h800-sxm", "h20-sxm", "a800-sxm", "a40", "a10", "l40s", "rtx-3090", "rtx-4090"),
-    *("l4", "t4", "cpu"),
+    *("l4", "t4", "p40", "p100-pcie-16gb", "cpu"),
 ]
 SYSTEMS = [
     *("dgx-1v", "dgx-a100", "dgx-h100", "hgx-h200", "dgx-b200", "gb200-nvl72"),
@@ -29,7 +29,7 @@ SYSTEMS = [
     *("rtx-4090-node", "rtx-4090-peer-node", "l40s-node"),
     *("aws-p6-b200", "gcp-a4", "gcp-a3-mega", "gcp-a3-high"),
     *("a100-nvlink-pairs", "h100-nvlink-pairs", "gb300-nvl72", "dgx-b300"),
-    *("hgx-h800", "hgx-h20", "hgx-a800", "a100-pcie-node", "cpu"),
+    *("hgx-h800", "hgx-h20", "hgx-a800", "a100-pcie-node", "p40-node", "cpu"),
 ]
 UNSOURCED_KINDS = (
     "network fabric",
@@ -77,7 +77,8 @@ def test_every_number_of_a_device_has_a_source(id: str) -> None:
     plain = {field for field, kind in DEVICE_FIELDS.items() if kind not in UNSOURCED_KINDS}
     if not {"fp8", "mxfp8", "nvfp4"} & device.peak_flops.keys():
         plain -= {"fp8_efficiency"}
-    expected = {field for field in plain if "." not in field} | peaks
+    shares = {f"convolution.{name}" for name in device.convolution}
+    expected = {field for field in plain if "." not in field} | peaks | shares
     # a factor of 1 or a time of 0 says nothing and needs no source
     neutral = {
         listed.name for listed in fields(Device) if getattr(device, listed.name) == listed.default
@@ -88,6 +89,7 @@ def test_every_number_of_a_device_has_a_source(id: str) -> None:
 
 OPTIONAL_LINKS = {
     "devices_per_host",
+    "host_bandwidth",
     "intra.c2c_bandwidth",
     "network.rails",
     "network.spines",

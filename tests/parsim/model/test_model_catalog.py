@@ -11,6 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from parsim.errors import CatalogError
+from parsim.model.graph.catalog import NETWORKS
 from parsim.model.reader import load_model_catalog, model_spec
 from parsim.model.transformer import TransformerSpec, build_transformer
 
@@ -80,9 +81,11 @@ def test_entry_has_a_source(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_entry_has_values_of_the_right_type(name: str) -> None:
     wanted = {"name": str, "head": str, "layer_pattern": str, "padded_vocab_size": int | None}
+    wanted["rope_scaling"] = str
+    kinds: dict[object, type] = {"bool": bool, "float": float}
     spec = model_spec(name)
     for field in fields(TransformerSpec):
-        expected = wanted.get(field.name, bool if field.type == "bool" else int)
+        expected = wanted.get(field.name, kinds.get(field.type, int))
         assert isinstance(getattr(spec, field.name), expected), field.name
 
 
@@ -133,7 +136,7 @@ def test_unknown_name_is_refused_with_the_closest() -> None:
         model_spec("lama3-8b")
     assert str(error.value).startswith(
         f"model 'lama3-8b' is not in the catalog (did you mean 'llama3-8b'?); nearest of "
-        f"{len(NAMES)}: llama3-8b, "
+        f"{len(NAMES) + len(NETWORKS)}: llama3-8b, "
     )
     assert str(error.value).endswith(" (all of them: parsim catalog models)")
 
@@ -141,7 +144,7 @@ def test_unknown_name_is_refused_with_the_closest() -> None:
 def test_unknown_name_like_no_other_is_refused_without_a_guess() -> None:
     with pytest.raises(CatalogError) as error:
         model_spec("zzz")
-    told = f"model 'zzz' is not in the catalog; nearest of {len(NAMES)}: "
+    told = f"model 'zzz' is not in the catalog; nearest of {len(NAMES) + len(NETWORKS)}: "
     assert str(error.value).startswith(told)
 
 

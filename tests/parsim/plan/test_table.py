@@ -134,7 +134,7 @@ def test_a_plan_as_a_document() -> None:
     assert document["stage_layers"] == [1, 2]
     assert document["rank_order"] == list(RANK_ORDER)
     rare = {"actions", "action_times", "node_order", "replica_microbatches", "etp"}
-    rare |= {"recompute_modules", "bucket_bytes"}
+    rare |= {"recompute_modules", "bucket_bytes", "strategy", "sync_batch_norm"}
     named = {f.name for f in fields(Plan)} - rare | {"dp", "world_size"}
     assert set(document) == named
     assert set(Plan(schedule="a.csv", actions="0F0,0B0").to_json()) == named | {"actions"}
@@ -170,6 +170,7 @@ def test_bytes_of_training_in_each_precision() -> None:
     """A parameter with its master copy and Adam's moments, gradients aside."""
     held = {name: p.parameter + p.master + p.optimizer for name, p in PRECISIONS.items()}
     quantized = {"fp8": 14, "fp8_rowwise": 14, "mxfp8": 14, "nvfp4": 14, "fp8_amp": 12}
+    quantized["fp16_amp"] = 12
     assert held == {"fp32": 12, "tf32": 12, "bf16": 14, "fp16": 14, "bf16_amp": 12, **quantized}
 
 
@@ -178,5 +179,6 @@ def test_an_unknown_precision() -> None:
         precision("bf61")
     assert str(caught.value) == (
         "precision='bf61' is unknown (did you mean 'bf16'?); "
-        "allowed: fp32, tf32, bf16, fp16, bf16_amp, fp8, fp8_rowwise, mxfp8, nvfp4, fp8_amp"
+        "allowed: fp32, tf32, bf16, fp16, bf16_amp, "
+        "fp16_amp, fp8, fp8_rowwise, mxfp8, nvfp4, fp8_amp"
     )

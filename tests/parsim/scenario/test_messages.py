@@ -9,9 +9,9 @@ import pytest
 from parsim.cluster.reader import load_catalog
 from parsim.cost.software import software_catalog
 from parsim.errors import InputError, PlanError, ScenarioError
+from parsim.model.graph.catalog import NETWORKS
 from parsim.model.reader import load_model_catalog
 from parsim.names import alternatives
-from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.scenario import load_scenario
 from parsim.scenario.schema import BLOCKS
 
@@ -32,7 +32,10 @@ search:
 SIZES = "allowed units are B, KB, MB, GB, TB, KiB, MiB, GiB, TiB; e.g. '80GiB'"
 START = "a scenario has the blocks model, cluster, training, and plan or search"
 BLOCK = "must be a block of 'key: value' lines"
-SCHEDULES = ", ".join(SCHEDULE_NAMES)
+NEAREST = (
+    "nearest of 16: 1f1b, eager_1f1b, interleaved_1f1b, zb_h1, zb_1p (all of them: parsim catalog "
+    "schedules)"
+)
 
 
 def keys(*path: str) -> str:
@@ -44,7 +47,8 @@ def of_keys(word: str, *path: str) -> str:
 
 
 def of_models(word: str) -> str:
-    return alternatives(word, load_model_catalog(), listing="parsim catalog models")
+    names = (*load_model_catalog(), *NETWORKS)
+    return alternatives(word, names, listing="parsim catalog models")
 
 
 def of_systems(word: str) -> str:
@@ -309,8 +313,7 @@ def test_not_a_scenario_at_all(tmp_path: Path, content: str | bytes, message: st
         (
             "search:",
             "search: {schedule: 1f1}",
-            f"s.yaml:11:10 search.schedule.0 '1f1' is unknown (did you mean '1f1b'?); "
-            f"allowed: {SCHEDULES}",
+            "s.yaml:11:10 search.schedule.0 '1f1' is unknown (did you mean '1f1b'?); " + NEAREST,
         ),
         (
             "search:",
@@ -385,7 +388,8 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
         (
             "name: gpt2",
             "seq_len: 128",
-            "s.yaml:2:1 model needs 'name' (of the catalog), 'config' (a config.json) or 'family' "
+            "s.yaml:2:1 model needs 'name' (of the catalog), 'config' (a config.json), "
+            "'file' (a graph) or 'family' "
             "(with all sizes inline)",
         ),
         (
@@ -509,14 +513,13 @@ def test_mistake_in_a_catalog_of_the_user(tmp_path: Path) -> None:
         (
             "  tp: 4",
             "  schedule: 1f1",
-            f"s.yaml:10:3 plan schedule='1f1' is unknown (did you mean '1f1b'?); "
-            f"allowed: {SCHEDULES}",
+            "s.yaml:10:3 plan schedule='1f1' is unknown (did you mean '1f1b'?); " + NEAREST,
         ),
         (
             "global_batch_size: 16",
             "global_batch_size: 16\n  precision: fp8",
             "s.yaml:9:3 training precision='fp8' has no peak on device a100-sxm-80gb; "
-            "allowed: fp32, tf32, bf16, fp16, bf16_amp",
+            "allowed: fp32, tf32, bf16, fp16, bf16_amp, fp16_amp",
         ),
         (
             "  tp: 4",
@@ -554,7 +557,7 @@ def test_precision_of_a_search_that_the_device_lacks(tmp_path: Path) -> None:
     assert (type(error), str(error)) == (
         PlanError,
         "s.yaml:9:3 training precision='bf16' has no peak on device v100-sxm-32gb; "
-        "allowed: fp32, fp16",
+        "allowed: fp32, fp16, fp16_amp",
     )
 
 

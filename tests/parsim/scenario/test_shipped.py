@@ -14,6 +14,11 @@ FOLDER = Path(__file__).parent.parent.parent.parent / "scenarios"
 # name -> (devices, parameters in billions to three digits, plan)
 SHIPPED = {
     "bert-large-dgx-1v": (8, 0.336, "tp1 pp1 dp8 mb8 m8 no-pipeline"),
+    "bert-large-parameter-server": (
+        16,
+        0.336,
+        "tp1 pp1 dp16 mb8 m1 no-pipeline parameter_server servers=2",
+    ),
     "gpt-6x8x64-hybrid": (
         3072,
         1010,
@@ -47,6 +52,8 @@ SHIPPED = {
         "tp8 pp16 dp128 mb1 m16 interleaved_1f1b v4 zero1 sp recompute-full",
     ),
     "mixture-small-cpu": (2, 0.0589, "tp1 pp1 dp2 ep2 mb2 m2 no-pipeline"),
+    "resnet50-dgx-1v": (8, 0.0256, "tp1 pp1 dp8 mb256 m1 no-pipeline"),
+    "resnet101-gpipe-p40": (4, 0.0445, "tp1 pp4 dp1 mb22 m64 gpipe recompute-full"),
     "qwen3-30b-a3b-dgx-h100": (16, 30.5, "tp1 pp1 dp16 ep16 mb1 m64 no-pipeline zero1"),
     "megatron-1t-dgx-a100": (3072, 1010, "tp8 pp64 dp6 mb1 m512 1f1b recompute-full"),
 }

@@ -62,7 +62,6 @@ def test_no_faster_part_is_slower_by_any_factor(name: str, times: float) -> None
     assert max(losses(apart, PLANS[name], times).values()) <= SMALL
 
 
-@pytest.mark.xfail(strict=True, reason="a collective's latency counts as bytes that it moves")
 def test_a_faster_link_is_not_slower_beside_compute() -> None:
     job, plan = next(
         (job, plan)

@@ -30,7 +30,7 @@ def job_on(system: System, nodes: int = 1) -> Job:
 def speed(job: Job) -> float:
     table = PlanTable.of([Plan(dp_shard=8, zero_stage=3)])
     layers = LayerTable.of(job, table)
-    return float(speed_beside(job.system, DataParallel.of(job, table).shard, layers.kinds)[0])
+    return float(speed_beside(job.system, DataParallel.of(job, table).busbw, layers.kinds)[0])
 
 
 def test_products_lose_the_channels() -> None:
@@ -58,8 +58,27 @@ def test_a_slow_network_takes_little_memory_bandwidth() -> None:
     table = PlanTable.of(
         [Plan(dp_shard=64, zero_stage=3), Plan(dp_shard=8, dp_replicate=8, zero_stage=3)]
     )
-    across, inside = memory_share(job.system, DataParallel.of(job, table).shard)
+    across, inside = memory_share(job.system, DataParallel.of(job, table).busbw)
     assert inside < across < 1.0
+
+
+def test_copies_on_other_nodes_are_reduced_at_the_networks_rate() -> None:
+    job = job_on(load_catalog().system("dgx-a100"), nodes=8)
+    across = DataParallel.of(job, PlanTable.of([Plan(tp=8, dp_replicate=8)])).busbw
+    system = job.system
+    assert 0.0 < float(across[0]) < system.intra.bandwidth / 4
+
+
+def test_a_message_that_mostly_waits_takes_little_memory_bandwidth() -> None:
+    job = job_on(load_catalog().system("dgx-a100"))
+    data = DataParallel.of(job, PlanTable.of([Plan(dp_shard=8, zero_stage=3)]))
+    small = replace(data, bucket=1e-5 * data.bucket)
+    assert float(small.busbw[0]) < 0.2 * float(data.busbw[0])
+
+
+def test_a_rank_alone_sends_nothing() -> None:
+    job = job_on(load_catalog().system("dgx-a100"))
+    assert DataParallel.of(job, PlanTable.of([Plan(tp=8)])).busbw == 0.0
 
 
 def test_what_was_measured_takes_the_place_of_the_model() -> None:

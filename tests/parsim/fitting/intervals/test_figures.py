@@ -191,3 +191,9 @@ def test_a_source_is_judged_by_constants_that_have_not_seen_it() -> None:
     moved = judge(source, [source], {slow: 0.2})
     assert (moved.error or 0.0) > 2.0 * (same.error or 0.0)
     assert moved.half_width == same.half_width
+
+
+def test_a_run_of_a_guessed_format_is_in_no_figure() -> None:
+    guessed = [row for row in published().rows if row.case and row.case.format_assumed]
+    assert [row.row_id for row in guessed] == ["mlperf-5.1-llama31_8b-226"]
+    assert len(runs()) == sum(row.error is not None for row in published().rows) - len(guessed)

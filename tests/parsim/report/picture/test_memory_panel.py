@@ -12,7 +12,9 @@ Pipeline = Callable[..., Timeline]
 
 def test_few_ranks_get_a_memory_curve_each(pipeline: Pipeline) -> None:
     panel = draw_timeline(pipeline(8, 8, memory=True), memory=True).axes[1]
-    assert [line.get_label() for line in panel.lines] == [f"rank {i}" for i in range(8)]
+    assert len(panel.lines) == 8
+    assert panel.lines[0].get_label() == "other ranks"
+    assert panel.lines[-1].get_label() == "rank 0 (highest peak)"
     assert panel.get_ylabel() == "allocated [GiB]"
 
 
@@ -37,15 +39,31 @@ def test_a_curve_holds_its_last_value_to_the_end() -> None:
     assert list(line.get_ydata()) == [1.0, 3.0, 3.0]  # type: ignore[arg-type]
 
 
-def test_the_static_bytes_of_the_highest_rank_are_a_line() -> None:
+def test_the_parts_of_the_highest_rank_lie_on_one_another() -> None:
     gib = 2.0**30
     curves = tuple(
         MemoryCurve(
-            rank=i, times=(0.0, 1.0), bytes=((3 + i) * gib, gib), static=gib, activations=(gib, 0.0)
+            rank=i,
+            times=(0.0, 1.0),
+            bytes=((3 + i) * gib, gib),
+            static=gib,
+            activations=(gib, 0.0),
+            parts={"parameters": 0.25 * gib, "optimizer": 0.75 * gib},
         )
         for i in range(2)
     )
-    timeline = Timeline(spans=(Span(0, "compute", "F", 0.0, 4.0, 0, 0),), memory=curves)
-    lines = draw_timeline(timeline, memory=True).axes[1].lines
-    assert [line.get_label() for line in lines] == ["rank 0", "rank 1", "static (rank 1)"]
-    assert list(lines[-1].get_ydata()) == [1.0, 1.0]  # type: ignore[arg-type]
+    spans = (Span(0, "compute", "F", 0.0, 4.0, 0, 0),)
+    timeline = Timeline(spans=spans, memory=curves, meta={"capacity_bytes": 8 * gib})
+    panel = draw_timeline(timeline, memory=True).axes[1]
+    names = [line.get_label() for line in panel.lines]
+    assert names == ["other ranks", "rank 1 (highest peak)", "memory of the device, 8 GiB"]
+    tops = {
+        part.get_label(): part.get_datalim(panel.transData).y1
+        for part in panel.collections
+        if not str(part.get_label()).startswith("_")
+    }
+    # up to 0.25, then 0.75 more, 1 of activations, and the other 2 of the 4 are buffers
+    assert tops == pytest.approx(
+        {"parameters": 0.25, "optimizer": 1.0, "activations": 2.0, "buffers": 4.0}
+    )
+    assert panel.get_ylim()[1] > 8.0

@@ -10,8 +10,8 @@ from rich.console import RenderableType
 from parsim.plan import Plan
 from parsim.planner import Ranked, SearchResult
 from parsim.report.text.measured.steps import validation_view
+from parsim.report.text.planning.search import search_view
 from parsim.report.text.prediction import prediction_view
-from parsim.report.text.search import search_view
 from parsim.report.text.tables import console, percent
 from parsim.scenario import load_scenario
 from parsim.sim import simulate

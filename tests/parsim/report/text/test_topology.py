@@ -13,8 +13,8 @@ from parsim.cluster.hardware import Cluster
 from parsim.cluster.importers import catalog_text, import_topology
 from parsim.cluster.reader import load_catalog
 from parsim.cluster.topology import build_graph
-from parsim.report.picture.topology import STROKES, draw_topology
-from parsim.report.picture.topology_layout import GraphLayout, lay_out
+from parsim.report.picture.cluster.layout import GraphLayout, lay_out
+from parsim.report.picture.cluster.topology import STROKES, draw_topology
 from parsim.report.text.topology import cable_rows, summary
 from tests.commands import ROOT
 

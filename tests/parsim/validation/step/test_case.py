@@ -56,6 +56,19 @@ def test_an_unknown_system_is_built_from_its_device(row: MakeRow) -> None:
     assert system.network.node_bandwidth == pytest.approx(400e9 / 8)
 
 
+@pytest.mark.parametrize(
+    ("device", "precision", "assumed"),
+    [("h100-sxm-80gb", "", True), ("h100-sxm-80gb", "bf16", False), ("a100-sxm-80gb", "", False)],
+)
+def test_a_run_without_a_format_is_guessed_where_the_device_has_eight_bits(
+    row: MakeRow, device: str, precision: str, assumed: bool
+) -> None:
+    system = "dgx-h100" if device.startswith("h100") else "dgx-a100"
+    built = case(row, system=system, gpu_type=device, precision=precision)
+    assert built.format_assumed is assumed
+    assert any("precision is not stated" in note for note in built.notes) is assumed
+
+
 def test_the_network_of_a_known_system_has_the_stated_rate(row: MakeRow) -> None:
     network = case(row, internode_gbit_per_s_per_node="800").job.cluster.system.network
     assert network is not None

@@ -1,0 +1,129 @@
+"""`parsim schedules`: all pipeline schedules of one shape, as a table and as one picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parsim.cli.terminal import AsJson, Overrides, load, note, print_json, progress, show
+from parsim.errors import InputError, shown
+
+if TYPE_CHECKING:
+    from parsim.sim.schedules.table import ScheduleTable
+    from parsim.sim.schedules.timed import UnitTimes
+
+Ranks = Annotated[int | None, typer.Option("--pp", help="pipeline ranks; default 4")]
+Microbatches = Annotated[
+    int | None, typer.Option("-m", "--num-microbatches", help="micro-batches; default 2 x pp")
+]
+Chunks = Annotated[
+    int, typer.Option("--v", min=2, help="chunks a rank of schedules that may have any number")
+]
+Lengths = Annotated[
+    str | None,
+    typer.Option(metavar="F,I,W[,MESSAGE]", help="lengths of a rank's actions; default 1,1,1,0"),
+]
+OfPlan = Annotated[
+    Path | None, typer.Option(metavar="SCENARIO", help="in seconds and GiB of this plan")
+]
+Only = Annotated[str | None, typer.Option(metavar="A,B,..", help="these schedules alone")]
+Picture = Annotated[
+    Path | None, typer.Option("-o", "--output", help="picture of all staircases: .png or .svg")
+]
+Until = Annotated[float | None, typer.Option(help="end of the picture, in units or seconds")]
+
+
+def schedules(  # noqa: PLR0913  one parameter an option
+    pp: Ranks = None,
+    num_microbatches: Microbatches = None,
+    v: Chunks = 2,
+    times: Lengths = None,
+    scenario: OfPlan = None,
+    overrides: Overrides = None,
+    only: Only = None,
+    output: Picture = None,
+    until: Until = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare all pipeline schedules: time, bubble, memory, messages, and all their staircases."""
+    names = [name.strip() for name in only.split(",")] if only else []
+    if output is not None:
+        from parsim.report.picture.saving import check_picture
+
+        check_picture(output)
+    elif until is not None:
+        raise InputError(f"--until {until:g} ends a picture; give its file with -o x.png")
+    if scenario is None:
+        compared = _in_units(pp, num_microbatches, v, times, names, overrides)
+    else:
+        if pp is not None or num_microbatches is not None or times is not None:
+            raise InputError(
+                "--pp, -m and --times are those of the scenario's plan; change it with --set, "
+                "e.g. --set plan.pp=8"
+            )
+        compared = _of_plan(scenario, overrides, v, names)
+    if output is not None:
+        from parsim.report.picture.staircases import draw_staircases
+
+        draw_staircases(compared, path=output, until=until)
+        note(f"picture written to {output}")
+    _print(compared, as_json=as_json)
+
+
+def _print(compared: ScheduleTable, *, as_json: bool) -> None:
+    if as_json:
+        print_json(compared.to_json())
+        return
+    from parsim.report.text.schedules import schedules_view
+
+    show(schedules_view(compared))
+
+
+def _in_units(
+    pp: int | None,
+    num_microbatches: int | None,
+    v: int,
+    times: str | None,
+    only: list[str],
+    overrides: list[str] | None,
+) -> ScheduleTable:
+    from parsim.sim.schedules.table import schedule_table
+
+    if overrides:
+        raise InputError("--set changes a scenario; give one with --scenario")
+    ranks = 4 if pp is None else pp
+    return schedule_table(
+        ranks,
+        2 * ranks if num_microbatches is None else num_microbatches,
+        v=v,
+        times=_lengths(times),
+        only=only,
+    )
+
+
+def _lengths(text: str | None) -> UnitTimes:
+    from parsim.sim.schedules.timed import UnitTimes
+
+    if text is None:
+        return UnitTimes()
+    try:
+        values = [float(word) for word in text.split(",")]
+    except ValueError:
+        values = []
+    if len(values) not in (3, 4):
+        raise InputError(
+            f"--times '{shown(text)}' must be three or four numbers F,I,W[,MESSAGE], e.g. 1,1.2,0.8"
+        )
+    return UnitTimes(*values)
+
+
+def _of_plan(scenario: Path, overrides: list[str] | None, v: int, only: list[str]) -> ScheduleTable:
+    from parsim.sim.schedules.planned import planned_table
+
+    loaded = load(scenario, overrides)
+    with progress("evaluating schedules"):
+        return planned_table(
+            loaded.job, loaded.fixed_plan(), v=v, only=only, memory_margin=loaded.memory_margin
+        )

@@ -1,0 +1,105 @@
+"""Seconds of convolutions: implicit matrix products on matrix units, classes of layers in fp32.
+
+Matrix units (16 bit, tf32, a CPU core's vector units) run a convolution as the product that it is,
+in the tiles of `gemm.py`, with the bytes of tensors rather than of unrolled windows. Without them
+cuDNN has Winograd and FFT kernels beside the product, whose rates in direct FLOPs exceed the peak.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from parsim.arrays import Array, Num
+from parsim.cluster.hardware import Device
+from parsim.cost.distinct_cases import distinct
+from parsim.cost.kernel.gemm import CORE, Products, body_time
+from parsim.cost.kernel.kernels import smooth_max
+from parsim.cost.kernel.residuals import measured_factor
+from parsim.model.convolution import Convolution
+
+Direction = Literal["forward", "data", "weight"]
+
+SPLITS = (1, 2, 3, 4, 6, 8, 16, 32, 64)
+"""Split-K factors of a convolution's kernels: a weight gradient has few tiles and a huge depth."""
+FILLING = 30e-6
+"""Seconds of an fp32 kernel's unfilled first and last waves, fitted with the classes' shares."""
+FULL_COLUMNS = 32.0
+"""Columns of a group below which an fp32 kernel's tile is partly empty."""
+
+
+def convolution_time(
+    device: Device, precision: str, op: Convolution, direction: Direction, images: Num, value: float
+) -> Array:
+    """Time of one direction of a convolution over `images` images.
+
+        matrix units  t0 + the tile model of m, n, k and g products, at a share of its rate
+        fp32          30 us + pnorm4(2 N K P Q (C / g) R S / (e P), bytes / (hb H))
+
+    bytes = value (NCHW + KCRS / g + NKPQ), which every algorithm moves at least. e depends on
+    direction and class: 1x1, 3x3 of stride 1, strided, other; in groups of few columns it shrinks.
+
+    Args:
+        device: gives peak, bandwidths, the `gemm_*` and `convolution` constants.
+        precision: which peak.
+        op: the sizes.
+        direction: forward, the input's gradient or the weight's.
+        images: of one micro-batch.
+        value: bytes of one value.
+
+    Source: DeepBench (baidu-research, Apache-2.0): 94 layers of 4 to 32 images on V100, T4, P100,
+    Titan Xp; median error 20 % of one kernel, far less of a network's sum.
+    Leaves out: the choice that autotuning makes, workspaces, cliffs of single shapes.
+    """
+    moved = value * (np.asarray(images, dtype=np.float64) * (op.values_in + op.values_out))
+    moved = moved + value * op.weights
+    share = device.convolution_share
+    if on_matrix_units(device, precision):
+        m, n, k = product_sides(op, direction, images)
+        seconds = _tiled(device, precision, (m, n, k), op, direction, moved, value)
+    else:
+        filled = min(op.outputs / op.groups / FULL_COLUMNS, 1.0)
+        rate = device.peak(precision) * share(f"{op.kind}_{direction}") * filled
+        work = np.asarray(images, dtype=np.float64) * op.flops(1) / rate
+        memory = moved / (device.memory_bandwidth * device.gemm_memory_efficiency)
+        seconds = FILLING + smooth_max(work, memory, 4.0)
+    where = product_sides(op, direction, images)
+    return np.asarray(seconds * measured_factor(device.residuals, f"conv_{direction}", *where))
+
+
+def on_matrix_units(device: Device, precision: str) -> bool:
+    """Whether convolutions run as tiled products: all but a GPU's fp32."""
+    return precision != "fp32" or device.gemm_tiles == CORE
+
+
+def product_sides(op: Convolution, direction: Direction, images: Num) -> tuple[Array, Array, Array]:
+    """m, n, k of one group's product (`parsim/model/convolution.py`)."""
+    count = np.asarray(images, dtype=np.float64)
+    outputs, channels = op.outputs / op.groups, op.channels / op.groups
+    window = op.window[0] * op.window[1]
+    rows_out = count * op.image_out[0] * op.image_out[1]
+    rows_in = count * op.image_in[0] * op.image_in[1]
+    every = np.ones_like(count)
+    if direction == "forward":
+        return rows_out, every * outputs, every * window * channels
+    if direction == "data":
+        return rows_in, every * channels, every * window * outputs / op.phases
+    return every * outputs, every * window * channels, rows_out
+
+
+def _tiled(
+    device: Device,
+    precision: str,
+    sides: tuple[Array, Array, Array],
+    op: Convolution,
+    direction: Direction,
+    moved: Array,
+    value: float,
+) -> Array:
+    (m, n, k, batch, traffic), back, whole = distinct(*sides, op.groups, moved)
+    share = device.gemm_efficiency * device.gemm_sustained
+    rate = device.peak(precision) * share * device.convolution_share(f"tensor_{direction}")
+    products = Products(m=m, n=n, k=k, batch=batch, value=value, moved=traffic)
+    seconds = device.gemm_latency + body_time(device, rate, products, SPLITS)
+    return np.asarray(seconds if back is None else seconds[back]).reshape(whole)

@@ -1,0 +1,68 @@
+"""AlexNet and VGG: convolutions one after another, then three wide products.
+
+Source: torchvision's definitions (`models/alexnet.py`, `models/vgg.py`); Krizhevsky 2014
+(arXiv:1404.5997), ungrouped; Simonyan and Zisserman 2014 (arXiv:1409.1556).
+"""
+
+from __future__ import annotations
+
+from parsim.model.graph.images import AdaptiveAvgPool2d, Dropout, Flatten
+from parsim.model.graph.record import INPUT, Graph
+from parsim.model.graph.sketch import Sketch
+from parsim.model.graph.texts import CrossEntropy
+
+VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
+"""Channels of VGG-16's convolutions; 0 is a pooling."""
+
+
+def alexnet(name: str, image_size: int = 224, classes: int = 1000) -> Graph:
+    """AlexNet of one tower: 61,100,840 parameters."""
+    draw = Sketch(name, (3, image_size, image_size))
+    x = _conv(draw, INPUT, 1, 64, kernel=11, stride=4, padding=2)
+    x = draw.max_pool(x, "pool1", 3, 2)
+    x = _conv(draw, x, 2, 192, kernel=5, padding=2)
+    x = draw.max_pool(x, "pool2", 3, 2)
+    for number, channels in ((3, 384), (4, 256), (5, 256)):
+        x = _conv(draw, x, number, channels)
+    x = draw.max_pool(x, "pool5", 3, 2)
+    x = draw.node(AdaptiveAvgPool2d(output_size=(6, 6)), "avgpool", x)
+    x = draw.node(Flatten(), "flatten", x)
+    for number in (6, 7):
+        x = draw.node(Dropout(), f"drop{number}", x)
+        x = draw.relu(draw.dense(x, f"fc{number}", 4096), f"relu{number}")
+    draw.node(CrossEntropy(), "loss", draw.dense(x, "fc8", classes))
+    return draw.graph()
+
+
+def vgg16(name: str, image_size: int = 224, classes: int = 1000) -> Graph:
+    """VGG-16 without batch normalisation: 138,357,544 parameters."""
+    draw = Sketch(name, (3, image_size, image_size))
+    x, number = INPUT, 0
+    for channels in VGG16:
+        if channels == 0:
+            x = draw.max_pool(x, f"pool{number}", 2, 2)
+            continue
+        number += 1
+        x = _conv(draw, x, number, channels)
+    x = draw.node(AdaptiveAvgPool2d(output_size=(7, 7)), "avgpool", x)
+    x = draw.node(Flatten(), "flatten", x)
+    for place in (14, 15):
+        x = draw.relu(draw.dense(x, f"fc{place}", 4096), f"relu{place}")
+        x = draw.node(Dropout(), f"drop{place}", x)
+    draw.node(CrossEntropy(), "loss", draw.dense(x, "fc16", classes))
+    return draw.graph()
+
+
+def _conv(
+    draw: Sketch,
+    x: str,
+    number: int,
+    channels: int,
+    *,
+    kernel: int = 3,
+    stride: int = 1,
+    padding: int = 1,
+) -> str:
+    """A convolution with a bias, and its ReLU."""
+    x = draw.conv(x, f"conv{number}", channels, kernel, stride=stride, padding=padding, bias=True)
+    return draw.relu(x, f"relu{number}")

@@ -1,0 +1,123 @@
+"""Residual networks: ResNet, ResNeXt, and both with squeeze-and-excitation.
+
+    x ──┬── 1x1 ── 3x3 ── 1x1 ──(scale)── + ── relu
+        └──────── (1x1, where shapes change) ┘
+
+Source: torchvision's definitions (`models/resnet.py`), with the stride in the 3x3 ("v1.5");
+He et al. 2015 (arXiv:1512.03385), Xie et al. 2016 (arXiv:1611.05431), Hu et al. 2017
+(arXiv:1709.01507).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from parsim.model.graph.images import AdaptiveAvgPool2d, Flatten, Relu, Scale, Sigmoid
+from parsim.model.graph.record import INPUT, Graph
+from parsim.model.graph.sketch import Sketch
+from parsim.model.graph.texts import CrossEntropy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residual:
+    """Blocks of the four parts, and what a block is made of.
+
+    A `basic` block has two 3x3. A bottleneck's 3x3 has `groups` of `group_width` channels for each
+    64 of the part. `squeeze` is the divisor of squeeze-and-excitation's width, 0 for none.
+    """
+
+    blocks: tuple[int, int, int, int]
+    basic: bool = False
+    groups: int = 1
+    group_width: int = 64
+    squeeze: int = 0
+
+
+RESIDUALS: Mapping[str, Residual] = {
+    "resnet18": Residual(blocks=(2, 2, 2, 2), basic=True),
+    "resnet34": Residual(blocks=(3, 4, 6, 3), basic=True),
+    "resnet50": Residual(blocks=(3, 4, 6, 3)),
+    "resnet101": Residual(blocks=(3, 4, 23, 3)),
+    "resnet152": Residual(blocks=(3, 8, 36, 3)),
+    "resnext50-32x4d": Residual(blocks=(3, 4, 6, 3), groups=32, group_width=4),
+    "resnext101-32x4d": Residual(blocks=(3, 4, 23, 3), groups=32, group_width=4),
+    "se-resnext101-32x4d": Residual(blocks=(3, 4, 23, 3), groups=32, group_width=4, squeeze=16),
+}
+
+
+def residual(name: str, image_size: int = 224, classes: int = 1000) -> Graph:
+    """One of `RESIDUALS` by its name."""
+    sizes = RESIDUALS[name]
+    draw = Sketch(name, (3, image_size, image_size))
+    x = draw.conv(INPUT, "conv1", 64, 7, stride=2, padding=3)
+    x = draw.relu(draw.batch_norm(x, "bn1"), "relu")
+    x = draw.end_layer(draw.max_pool(x, "maxpool", 3, 2, 1))
+    channels = 64
+    for part, count in enumerate(sizes.blocks):
+        for block in range(count):
+            stride = 2 if part and not block else 1
+            place = f"layer{part + 1}.{block}"
+            out = 64 * 2**part * (1 if sizes.basic else 4)
+            x = _block(draw, x, place, sizes, part, stride, changes=stride > 1 or out != channels)
+            channels = out
+            draw.end_layer(x)
+    x = draw.node(Flatten(), "flatten", draw.node(AdaptiveAvgPool2d(), "avgpool", x))
+    draw.node(CrossEntropy(), "loss", draw.dense(x, "fc", classes))
+    return draw.graph()
+
+
+def _block(
+    draw: Sketch, x: str, place: str, sizes: Residual, part: int, stride: int, *, changes: bool
+) -> str:
+    """A block around its short cut."""
+    y = (_basic if sizes.basic else _bottleneck)(draw, x, place, sizes, part, stride)
+    if sizes.squeeze:
+        y = _squeezed(draw, y, place, 256 * 2**part, sizes.squeeze)
+    if changes:
+        out = 64 * 2**part * (1 if sizes.basic else 4)
+        x = draw.conv(x, f"{place}.downsample.0", out, 1, stride=stride)
+        x = draw.batch_norm(x, f"{place}.downsample.1")
+    return draw.relu(draw.add(f"{place}.add", y, x), f"{place}.relu")
+
+
+def _basic(draw: Sketch, x: str, place: str, sizes: Residual, part: int, stride: int) -> str:
+    out = 64 * 2**part
+    y = _normalised(draw, x, place, 1, out, 3, stride=stride, padding=1)
+    y = draw.conv(draw.relu(y, f"{place}.relu1"), f"{place}.conv2", out, 3, padding=1)
+    return draw.batch_norm(y, f"{place}.bn2")
+
+
+def _bottleneck(draw: Sketch, x: str, place: str, sizes: Residual, part: int, stride: int) -> str:
+    width = sizes.group_width * 2**part * sizes.groups
+    y = _normalised(draw, x, place, 1, width, 1)
+    y = draw.relu(y, f"{place}.relu1")
+    y = _normalised(draw, y, place, 2, width, 3, stride=stride, padding=1, groups=sizes.groups)
+    y = draw.relu(y, f"{place}.relu2")
+    return _normalised(draw, y, place, 3, 256 * 2**part, 1)
+
+
+def _normalised(  # noqa: PLR0913 - the sizes of a window
+    draw: Sketch,
+    x: str,
+    place: str,
+    number: int,
+    channels: int,
+    kernel: int,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    groups: int = 1,
+) -> str:
+    name = f"{place}.conv{number}"
+    x = draw.conv(x, name, channels, kernel, stride=stride, padding=padding, groups=groups)
+    return draw.batch_norm(x, f"{place}.bn{number}")
+
+
+def _squeezed(draw: Sketch, x: str, place: str, channels: int, divisor: int) -> str:
+    """Each channel times what two products make of all channels' means."""
+    y = draw.node(AdaptiveAvgPool2d(), f"{place}.squeeze", x)
+    y = draw.conv(y, f"{place}.se1", channels // divisor, 1, bias=True)
+    y = draw.node(Relu(), f"{place}.se_relu", y)
+    y = draw.conv(y, f"{place}.se2", channels, 1, bias=True)
+    return draw.node(Scale(), f"{place}.scale", x, draw.node(Sigmoid(), f"{place}.gate", y))

@@ -1,0 +1,69 @@
+"""Every operation by the name that model files and traces call it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from parsim.model.graph.images import (
+    AdaptiveAvgPool2d,
+    Add,
+    AvgPool2d,
+    BatchNorm2d,
+    Concat,
+    Conv2d,
+    Crop,
+    Dropout,
+    Flatten,
+    InstanceNorm2d,
+    MaxPool2d,
+    Pad,
+    Relu,
+    Scale,
+    Sigmoid,
+    Upsample,
+)
+from parsim.model.graph.operation import Operation
+from parsim.model.graph.texts import (
+    CrossEntropy,
+    Dense,
+    Embedding,
+    FirstRow,
+    Gelu,
+    LayerNorm,
+    Lstm,
+    Measured,
+    Patches,
+    SelfAttention,
+)
+
+OPERATIONS: Mapping[str, type[Operation]] = {
+    "conv2d": Conv2d,
+    "batch_norm": BatchNorm2d,
+    "instance_norm": InstanceNorm2d,
+    "relu": Relu,
+    "sigmoid": Sigmoid,
+    "max_pool2d": MaxPool2d,
+    "avg_pool2d": AvgPool2d,
+    "adaptive_avg_pool2d": AdaptiveAvgPool2d,
+    "add": Add,
+    "scale": Scale,
+    "concat": Concat,
+    "flatten": Flatten,
+    "crop": Crop,
+    "upsample": Upsample,
+    "pad": Pad,
+    "dropout": Dropout,
+    "linear": Dense,
+    "layer_norm": LayerNorm,
+    "gelu": Gelu,
+    "embedding": Embedding,
+    "patches": Patches,
+    "first_row": FirstRow,
+    "attention": SelfAttention,
+    "lstm": Lstm,
+    "measured": Measured,
+    "cross_entropy": CrossEntropy,
+}
+
+NAMES: Mapping[type[Operation], str] = {kind: name for name, kind in OPERATIONS.items()}
+"""The name of each."""

@@ -1,0 +1,135 @@
+"""PipeDream's profile of a model (`graph.txt`): layers with measured times, joined by edges.
+
+    node5 -- Conv2d(64, 192, ...) -- forward_compute_time=3.1, backward_compute_time=6.2,
+             activation_size=143327232.000, parameter_size=1229568.000
+    <tab>node4 -- node5
+
+Times are milliseconds and sizes bytes in fp32, both of one mini-batch, whose size the file does not
+say: a sample of the graph is that mini-batch. Nodes called Input and sinks called __getitem__ take
+no part, as in PipeDream's own optimizer.
+
+Source: Harlap et al. 2018 (arXiv:1806.03377); msr-fiddle/pipedream, commit 7db6a1c.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from parsim.errors import ModelError, shown
+from parsim.model.graph.record import INPUT, Graph, Node
+from parsim.model.graph.texts import Measured
+
+VALUE = 4
+"""Bytes of an fp32 value."""
+_FIRST = re.compile(r"^\s*node\d+ -- ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiled:
+    """One line of a profile: seconds and values of a mini-batch."""
+
+    what: str
+    forward: float
+    backward: float
+    values: int
+    parameters: int
+
+
+def is_profile(text: str) -> bool:
+    """Whether a text is such a profile rather than a model file."""
+    return _FIRST.match(text) is not None
+
+
+def read_profile(name: str, text: str, path: str) -> Graph:
+    """The graph of a profile, every node a measured one.
+
+    Raises:
+        ModelError: a line cannot be read, or the edges have a circle.
+    """
+    layers, edges = _lines(text)
+    sources: dict[str, list[str]] = {node: [] for node in layers}
+    for source, target in edges:
+        if source not in layers or target not in layers:
+            raise ModelError(f"edge {shown(source)} -- {shown(target)} names no node of the file")
+        sources[target].append(source)
+    used = {source for source, _ in edges}
+    left_out = {
+        node
+        for node, layer in layers.items()
+        if layer.what.startswith("Input")
+        or (layer.what.startswith("__getitem__") and node not in used)
+    }
+    nodes = [
+        _node(node, layers[node], [source for source in sources[node] if source not in left_out])
+        for node in _ordered(sources)
+        if node not in left_out
+    ]
+    first = next((layers[node].values for node in layers if node in left_out), 1)
+    return Graph(
+        name=name.removesuffix(".txt").removesuffix(".graph"),
+        input_shape=(max(first, 1),),
+        nodes=tuple(nodes),
+        device="profile",
+        path=path,
+    )
+
+
+def _node(name: str, layer: Profiled, inputs: list[str]) -> Node:
+    operation = Measured(
+        output=(max(layer.values, 1),),
+        forward_s=layer.forward,
+        backward_s=layer.backward,
+        parameters=layer.parameters,
+        kept_values=layer.values,
+    )
+    return Node(name=name, operation=operation, inputs=tuple(inputs) or (INPUT,))
+
+
+def _lines(text: str) -> tuple[dict[str, Profiled], list[tuple[str, str]]]:
+    layers: dict[str, Profiled] = {}
+    edges = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        parts = line.strip().split(" -- ")
+        if line.startswith("\t") and len(parts) == 2:
+            edges.append((parts[0], parts[1]))
+        elif len(parts) == 3:
+            layers[parts[0]] = _profiled(number, parts[1], parts[2])
+        else:
+            raise ModelError(f"line {number} is neither a node nor an edge: '{shown(line)}'")
+    return layers, edges
+
+
+def _profiled(number: int, what: str, figures: str) -> Profiled:
+    cells = dict(re.findall(r"(\w+)=(\[[^\]]*\]|[-+.\deE]+)", figures))
+    try:
+        return Profiled(
+            what=what,
+            forward=1e-3 * float(cells["forward_compute_time"]),
+            backward=1e-3 * float(cells["backward_compute_time"]),
+            values=round(_sum(cells["activation_size"]) / VALUE),
+            parameters=round(float(cells["parameter_size"]) / VALUE),
+        )
+    except (KeyError, ValueError) as reason:
+        raise ModelError(f"line {number}: {reason} is missing or no number") from None
+
+
+def _sum(cell: str) -> float:
+    """A size, or the sum of a list of sizes: an LSTM has several outputs."""
+    return sum(float(size) for size in cell.strip("[]").split(";"))
+
+
+def _ordered(sources: Mapping[str, list[str]]) -> list[str]:
+    """Nodes behind all that they take, in the order of the file where that leaves a choice."""
+    done: dict[str, None] = {}
+    waiting = list(sources)
+    while waiting:
+        ready = [node for node in waiting if all(source in done for source in sources[node])]
+        if not ready:
+            raise ModelError(f"the edges around {shown(waiting[0])} go in a circle")
+        done.update(dict.fromkeys(ready))
+        waiting = [node for node in waiting if node not in done]
+    return list(done)

@@ -1,0 +1,241 @@
+"""Operations on rows of a text (or patches of an image), and the loss at a graph's end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from parsim.errors import ModelError
+from parsim.model.graph.operation import TEXT, Kept, Operation, Setting, Shape, moving
+from parsim.model.operators import (
+    Attention,
+    Linear,
+    Lookup,
+    Loss,
+    Operator,
+    Split,
+    Timed,
+)
+from parsim.model.recurrent import Recurrent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dense(Operation):
+    """A matrix product of every row with one weight (`torch.nn.Linear`)."""
+
+    out_features: int
+    bias: bool = True
+
+    keeps: ClassVar[tuple[Kept, ...]] = ("input",)
+
+    def shape(self, inputs: tuple[Shape, ...]) -> Shape:
+        """The last dimension becomes `out_features`."""
+        return (*inputs[0][:-1], self.out_features)
+
+    def operators(self, at: Setting) -> tuple[Operator, ...]:
+        """The product."""
+        return (
+            Linear(
+                name="linear",
+                tokens=prod(at.inputs[0][:-1]),
+                inputs=at.inputs[0][-1],
+                outputs=self.out_features,
+                split=Split.NONE,
+                bias=self.bias,
+                keeps_input=at.kept > 0,
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerNorm(Operation):
+    """Normalisation of each row: reads x, writes y; backward reads dy and x twice, writes dx."""
+
+    bias: bool = True
+
+    keeps: ClassVar[tuple[Kept, ...]] = ("input",)
+
+    def operators(self, at: Setting) -> tuple[Operator, ...]:
+        """As a transformer's."""
+        held = at.output[-1] * (1 + self.bias)
+        return (
+            moving("layer_norm", at.size_out, 2, 4, kept=at.kept, parameters=held, launches=(1, 2)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gelu(Operation):
+    """x Phi(x): keeps its input."""
+
+    keeps: ClassVar[tuple[Kept, ...]] = ("input",)
+
+    def operators(self, at: Setting) -> tuple[Operator, ...]:
+        """Reads and writes; backward reads 2, writes 1."""
+        return (moving("gelu", at.size_out, 2, 3, kept=at.kept),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embedding(Operation):
+    """A row of a table for each token, plus a row of a second one for its place."""
+
+    num_embeddings: int
+    embedding_dim: int
+    positions: int = 0
+
+    def shape(self, inputs: tuple[Shape, ...]) -> Shape:
+        """Tokens become rows."""
+        if len(inputs[0]) != 1:
+            raise ModelError(f"embedding needs tokens (n,), got {inputs[0]}")
+        return (*inputs[0], self.embedding_dim)
+
+    def operators(self, at: Setting) -> tuple[Operator, ...]:
+        """The lookup."""
+        return (
+            Lookup(
+                tokens=at.inputs[0][0],
+                vocab_size=self.num_embeddings,
+                width=self.embedding_dim,
+                positions=self.positions,
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patches(Operation):
+    """An image's pixels as rows, behind a learned one, each with a learned place added (ViT)."""
+
+    class_token: bool = True
+
+    def shape(self, inputs: tuple[Shape, ...]) -> Shape:
+        """(rows x columns + 1, channels)."""
+        channels, rows, columns = inputs[0]
+        return rows * columns + self.class_token, channels
+
+    def operators(self, at: Setting) -> tuple[Operator, ...]:
+        """Two copies and a sum forward; backward the copy, and the places' gradient."""
+        held = at.size_out + at.output[1] * self.class_token
+        return (moving("patches", at.size_out, 7, 4, parameters=held, launches=(3, 3)),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstRow(Operation):
+    """The first row of a text; a view."""
+
+    view: ClassVar[bool] = True
+
+    def shape(self, inputs: tuple[Shape, ...]) -> Shape:
+        """The width."""
+        return (inputs[0][-1],)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelfAttention(Operation):
+    """Attention over rows that hold queries, keys and values side by side.
+
+    With a second input the first holds queries, and the second keys and values of another text.
+    """
+
+    heads: int
+    causal: bool = False
+
+    arity: ClassVar[int | None] = None
+
+    def shape(self, inputs: tuple[Shape, ...]) -> Shape:
+        """A third of the width, or the queries' own."""
+        parts = 3 if len(inputs) == 1 else 1
+        width = inputs[0][-1] // parts
+        if inputs[0][-1] % parts or width % self.heads or len(inputs[0]) != TEXT:
+            raise ModelError(
+                f"attention with heads={self.heads} cannot divide rows of shape {inputs[0]}"
+            )
+        return inputs[0][0], width
+
+    def operators(self, at: Setting) -> tuple[Operator, ...]:
+        """The fused core, over as many keys as there are rows."""
+        tokens, width = at.output
+        return (
+            Attention(
+                tokens=tokens,
+                heads=self.heads,
+                kv_heads=self.heads,
+                head_dim=width // self.heads,
+                causal=self.causal,
+                fused=True,
+                dropout=False,
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lstm(Operation):
+    """One recurrent layer, in one direction or in two whose outputs stand side by side."""
+
+    hidden_size: int
+    bidirectional: bool = False
+    gates: int = 4
+
+    keeps: ClassVar[tuple[Kept, ...]] = ("input",)
+
+    def shape(self, inputs: tuple[Shape, ...]) -> Shape:
+        """The width becomes the hidden one, twice it in two directions."""
+        if len(inputs[0]) != TEXT:
+            raise ModelError(f"lstm needs rows (tokens, width), got {inputs[0]}")
+        return inputs[0][0], self.hidden_size * (1 + self.bidirectional)
+
+    def operators(self, at: Setting) -> tuple[Operator, ...]:
+        """The layer."""
+        tokens, width = at.inputs[0]
+        return (
+            Recurrent(
+                name="lstm" if self.gates == 4 else "gru",
+                tokens=tokens,
+                inputs=width,
+                hidden=self.hidden_size,
+                gates=self.gates,
+                directions=1 + self.bidirectional,
+                keeps_input=at.kept > 0,
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured(Operation):
+    """A module known by its measured seconds a sample, its output and its parameters alone."""
+
+    output: tuple[int, ...]
+    forward_s: float
+    backward_s: float
+    parameters: int = 0
+    kept_values: int = 0
+
+    arity: ClassVar[int | None] = None
+
+    def shape(self, inputs: tuple[Shape, ...]) -> Shape:
+        """As measured."""
+        return self.output
+
+    def operators(self, at: Setting) -> tuple[Operator, ...]:
+        """What was measured."""
+        return (
+            Timed(
+                name="measured",
+                forward=self.forward_s,
+                backward=self.backward_s,
+                saved=self.kept_values,
+                repeated_parameters=self.parameters,
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossEntropy(Operation):
+    """Softmax cross-entropy of the last dimension's values: the loss at a graph's end."""
+
+    def shape(self, inputs: tuple[Shape, ...]) -> Shape:
+        """One number."""
+        return (1,)
+
+    def operators(self, at: Setting) -> tuple[Operator, ...]:
+        """The loss over the classes."""
+        return (Loss(tokens=prod(at.inputs[0][:-1]), vocab_size=at.inputs[0][-1]),)

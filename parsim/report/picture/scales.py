@@ -1,0 +1,85 @@
+"""The two scales of a timeline's picture: names of ranks and lanes to the left, times below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedFormatter, FixedLocator, MaxNLocator, ScalarFormatter
+
+from parsim.report.picture.grid import Grid
+from parsim.report.picture.legend import LINE, text_inches
+from parsim.timelines.kinds import Stream
+
+LANE_NAMES_INCHES: Final = 0.55
+"""Room that the names of lanes need beside the rows."""
+
+_LANE_POINTS: Final = 5.5
+_LANE_COLOUR: Final = "#707070"
+_TICKS: Final = 9
+_LABEL_POINTS: Final = 9.0
+
+_LANE_NAMES: Final = {
+    Stream.SEND: "send",
+    Stream.RECV: "receive",
+    Stream.TP: "tensor",
+    Stream.EP: "experts",
+    Stream.DP: "data",
+}
+"""What the thin lanes carry; a stream without a name of its own is called as it is."""
+
+
+def name_rows(axes: Axes, grid: Grid, names: Sequence[str]) -> None:
+    """Name as many rows as have room, on a scale of powers of two."""
+    step = 1
+    while step * grid.row_inches < LINE * 0.9:
+        step *= 2
+    middle = sum(grid.lanes["compute"]) / 2
+    axes.set_yticks([row + middle for row in range(0, len(names), step)], names[::step])
+    axes.set_ylabel("rank")
+    axes.tick_params(axis="y", length=0.0)
+
+
+def name_lanes(axes: Axes, grid: Grid) -> None:
+    """Name the thin lanes of each row where they have room; neighbours together where not each."""
+    named = _lane_names(grid)
+    at = [row + middle for row in grid.rows.values() for middle, _ in named]
+    axes.yaxis.set_minor_locator(FixedLocator(at))
+    axes.yaxis.set_minor_formatter(FixedFormatter([text for _, text in named] * len(grid.rows)))
+    look: dict[str, Any] = {"labelsize": _LANE_POINTS, "labelcolor": _LANE_COLOUR}
+    axes.tick_params(axis="y", which="minor", length=0.0, **look)
+
+
+def _lane_names(grid: Grid) -> list[tuple[float, str]]:
+    """Middle and name of each group of lanes that is as tall as its name; none where none is."""
+    lanes: dict[tuple[float, float], list[str]] = {}
+    for stream, place in grid.lanes.items():
+        if stream != Stream.COMPUTE:
+            lanes.setdefault(place, []).append(_LANE_NAMES.get(stream, stream))
+    tall = sum(bottom - top for top, bottom in lanes) * grid.row_inches * 72
+    lines = min(int(tall / (0.85 * _LANE_POINTS)), len(lanes))
+    if not lines:
+        return []
+    groups = [
+        list(lanes)[i * len(lanes) // lines : (i + 1) * len(lanes) // lines] for i in range(lines)
+    ]
+    named = [
+        ((group[0][0] + group[-1][1]) / 2, ", ".join(n for place in group for n in lanes[place]))
+        for group in groups
+    ]
+    fits = all(text_inches(text, _LANE_POINTS) < LANE_NAMES_INCHES for _, text in named)
+    return named if fits else []
+
+
+def mark_end(axes: Axes, grid: Grid) -> None:
+    """Put the last tick at the end of the picture, and leave out what would touch its label."""
+    ticks = MaxNLocator(_TICKS, steps=[1, 2, 2.5, 5, 10]).tick_values(grid.start, grid.end)
+    last = f"{grid.end:.4g}"
+    inches = 1.5 * text_inches(last, _LABEL_POINTS)
+    room = inches / grid.column_inches * (grid.end - grid.start)
+    kept = [float(tick) for tick in ticks if grid.start <= tick <= grid.end - room]
+    plain = ScalarFormatter(useOffset=False)
+    plain.create_dummy_axis()
+    plain.set_locs(kept)
+    axes.set_xticks([*kept, grid.end], [*(plain(tick) for tick in kept), last])

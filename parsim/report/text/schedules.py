@@ -1,0 +1,66 @@
+"""The table of all schedules of one shape as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from parsim.report.text.tables import table
+from parsim.sim.schedules.table import ScheduleRow, ScheduleTable
+from parsim.units import format_bytes, format_seconds
+
+UNIT = "a unit is the forward of a rank's whole share of the layers"
+WORDS = (
+    "bubble: idle share of the time, mean over ranks; overhead: idle over busy time; in a rank: "
+    "idle between a rank's own first and last action, where most",
+    "activations: most micro-batches held at once, on the fullest and the emptiest rank; weights: "
+    "copies of its layers' weights that a rank holds; messages: between ranks, in a step",
+)
+
+
+def schedules_view(compared: ScheduleTable) -> RenderableType:
+    """The rows, what the columns mean, and why other schedules are missing."""
+    unit = [UNIT] if compared.unit == "unit" else []
+    return Group(
+        _rows(compared),
+        Text(""),
+        *(Text(line, style="dim") for line in (*unit, *WORDS)),
+        *(Text(f"{name}: {why}") for name, why in compared.refused),
+    )
+
+
+def _rows(compared: ScheduleTable) -> Table:
+    planned = any(row.in_seconds for row in compared.rows)
+    columns = (
+        "schedule | v | time | bubble | overhead | in a rank | activations | weights | messages"
+    )
+    columns += " | step time | peak memory | " if planned else ""
+    rows = table(columns, title=compared.title, right=range(1, 11))
+    for row in compared.rows:
+        rows.add_row(*_cells(row, compared.unit))
+    return rows
+
+
+def _cells(row: ScheduleRow, unit: str) -> Iterator[str]:
+    yield row.name
+    yield str(row.v)
+    yield format_seconds(row.makespan) if unit == "s" else f"{row.makespan:.4g}"
+    yield f"{100 * row.bubble_fraction:.1f} %"
+    yield f"{100 * row.bubble_overhead:.1f} %"
+    yield f"{100 * row.span_bubble:.1f} %"
+    yield ends(row.activations)
+    yield ends(row.weights)
+    yield f"{row.messages:,}"
+    if row.in_seconds is not None:
+        yield format_seconds(row.in_seconds.step_time)
+        yield format_bytes(row.in_seconds.peak_allocated)
+        yield row.in_seconds.fit
+
+
+def ends(values: Sequence[float]) -> str:
+    """The most and the least of some numbers, once where they are equal."""
+    most, least = f"{max(values):.3g}", f"{min(values):.3g}"
+    return most if most == least else f"{most} / {least}"

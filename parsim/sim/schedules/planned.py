@@ -1,0 +1,82 @@
+"""A scenario's plan with every schedule in turn: seconds and bytes instead of units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from parsim.cost.job import Job
+from parsim.errors import PlanError
+from parsim.plan import Plan
+from parsim.schedule import schedule_of
+from parsim.sim.schedules.table import (
+    InSeconds,
+    ScheduleRow,
+    ScheduleTable,
+    chosen,
+    chunks_of,
+    collected,
+    row_of,
+)
+from parsim.sim.simulate import simulate
+from parsim.timelines.timeline import ACTIONS, Timeline
+
+
+def planned_table(
+    job: Job,
+    plan: Plan,
+    *,
+    v: int = 2,
+    only: Sequence[str] = (),
+    memory_margin: float | None = None,
+) -> ScheduleTable:
+    """Compare all schedules that a plan may have, in seconds and bytes.
+
+    Args:
+        job: model, cluster, software.
+        plan: of which all but the schedule, its chunks and its cut stay as they are.
+        v: chunks a rank of the schedules that may have any number of them.
+        only: names of schedules; all where empty.
+        memory_margin: as of `simulate`.
+
+    Raises:
+        PlanError: the plan has no pipeline.
+        InputError: a name is none, or the plan may have no schedule of them.
+    """
+    if plan.pp < 2:
+        raise PlanError(f"pp={plan.pp}: the plan has no pipeline to schedule; use pp >= 2")
+    rows, refused = collected(chosen(only), lambda name: _row(job, plan, name, v, memory_margin))
+    return ScheduleTable(
+        pp=plan.pp,
+        num_microbatches=plan.num_microbatches,
+        unit="s",
+        title=f"{job.model.name}, tp{plan.tp} pp{plan.pp} dp{plan.dp}, "
+        f"{plan.num_microbatches} micro-batches of {plan.microbatch_size}",
+        rows=rows,
+        refused=refused,
+    )
+
+
+def _row(job: Job, plan: Plan, name: str, v: int, memory_margin: float | None) -> ScheduleRow:
+    ours = _with_schedule(plan, name, v)
+    prediction = simulate(job, ours, timeline=True, memory_margin=memory_margin)
+    if prediction.timeline is None:
+        raise RuntimeError("simulate returned no timeline")
+    spans = (span for span in prediction.timeline.spans if span.kind in ACTIONS)
+    row = row_of(schedule_of(ours), Timeline(spans=tuple(spans), meta={"plan": name}))
+    return replace(
+        row,
+        bubble_fraction=prediction.bubble_fraction,
+        in_seconds=InSeconds(
+            step_time=prediction.step_time,
+            peak_allocated=max(prediction.peak_allocated),
+            fit=str(prediction.fit),
+        ),
+    )
+
+
+def _with_schedule(plan: Plan, name: str, v: int) -> Plan:
+    """The plan with another schedule; its cut stays where it is for as many stages."""
+    chunks = chunks_of(name, v)
+    cut = plan.stage_layers if chunks == plan.v else None
+    return replace(plan, schedule=name, v=chunks, stage_layers=cut, actions=None)

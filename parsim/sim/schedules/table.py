@@ -1,0 +1,264 @@
+"""All named schedules of one shape in one table: time, bubble, memory, weights, messages.
+
+    schedule    time   bubble   overhead   activations   weights   messages
+    gpipe       69.0   30.4 %     43.8 %            16         1        224
+    1f1b        69.0   30.4 %     43.8 %         8 / 1         1        224
+
+Times and activations are in units of a whole rank (`timed.py`), or of a plan (`planned.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from parsim.errors import InputError, ScheduleError
+from parsim.names import alternatives
+from parsim.results import Result
+from parsim.schedule import CHUNKED, SCHEDULES, V_SHAPED, Schedule, build_schedule
+from parsim.schedule.inflight import inflight_counts
+from parsim.schedule.messages import senders
+from parsim.sim.schedules.timed import UnitTimes, unit_timeline
+from parsim.timelines.timeline import Timeline
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InSeconds:
+    """What a scenario's plan takes with a schedule: seconds, bytes, and whether that fits."""
+
+    step_time: float
+    peak_allocated: float
+    fit: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data with units in the names."""
+        return {
+            "step_time_s": self.step_time,
+            "peak_allocated_bytes": self.peak_allocated,
+            "fit": self.fit,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRow:
+    """One schedule of the table.
+
+    `makespan` is from the first start to the last end in units, or seconds of a plan;
+    `bubble_fraction` the idle share of it, mean over ranks, and `bubble_overhead` the same idle
+    time over the busy time. `span_bubble` is the idle share between a rank's own first start and
+    last end, of the rank where it is largest. `activations` are the most micro-batches that each
+    rank holds at once, one of which is a micro-batch on all of a rank's layers; `weights` how many
+    copies of its layers' weights each rank holds; `messages` how many are sent in all.
+    """
+
+    name: str
+    v: int
+    makespan: float
+    bubble_fraction: float
+    span_bubble: float
+    activations: tuple[float, ...]
+    weights: tuple[int, ...]
+    messages: int
+    timeline: Timeline
+    in_seconds: InSeconds | None = None
+
+    @property
+    def bubble_overhead(self) -> float:
+        """Idle over busy time."""
+        return self.bubble_fraction / (1.0 - self.bubble_fraction)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; a plan's seconds and bytes only where there is a plan."""
+        document: dict[str, Any] = {
+            "schedule": self.name,
+            "v": self.v,
+            "makespan": self.makespan,
+            "bubble_fraction": self.bubble_fraction,
+            "bubble_overhead": self.bubble_overhead,
+            "span_bubble_fraction": self.span_bubble,
+            "activations_by_rank": list(self.activations),
+            "weights_by_rank": list(self.weights),
+            "messages": self.messages,
+        }
+        return document | (self.in_seconds.to_json() if self.in_seconds else {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ScheduleTable(Result):
+    """The rows of a comparison, and why other schedules have none.
+
+    `unit` says what a makespan is counted in: "unit" or "s".
+    """
+
+    pp: int
+    num_microbatches: int
+    unit: str
+    title: str
+    rows: tuple[ScheduleRow, ...]
+    refused: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def headline(self) -> str:
+        """Sizes and the shortest schedule."""
+        best = min(self.rows, key=lambda row: row.makespan)
+        sizes = f"pp={self.pp}, {self.num_microbatches} micro-batches"
+        return f"{sizes}: {len(self.rows)} schedules, shortest {best.name}"
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row per schedule."""
+        return [row.to_json() for row in self.rows]
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `parsim schedules --json`."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "schedules",
+            "pp": self.pp,
+            "num_microbatches": self.num_microbatches,
+            "time_unit": self.unit,
+            "schedules": self.records(),
+            "refused": [{"schedule": name, "reason": why} for name, why in self.refused],
+        }
+
+
+def chosen(only: Iterable[str]) -> tuple[str, ...]:
+    """The named schedules in the order of the catalog; all where none is named.
+
+    Raises:
+        InputError: a name that is none.
+    """
+    names = list(only)
+    for name in names:
+        if name not in SCHEDULES:
+            raise InputError(f"--only {name!r} is no schedule{alternatives(name, SCHEDULES)}")
+    return tuple(name for name in SCHEDULES if not names or name in names)
+
+
+def schedule_table(
+    pp: int,
+    num_microbatches: int,
+    *,
+    v: int = 2,
+    times: UnitTimes | None = None,
+    only: Sequence[str] = (),
+) -> ScheduleTable:
+    """Compare all schedules that these sizes allow, in units.
+
+    Args:
+        pp: pipeline ranks.
+        num_microbatches: of a step.
+        v: chunks a rank of the schedules that may have any number of them.
+        times: lengths of a rank's F, I and W and of a message; F = I = W = 1 where not given.
+        only: names of schedules; all where empty.
+
+    Raises:
+        InputError: a name is none, or no schedule allows these sizes.
+    """
+    taken = times or UnitTimes()
+    rows, refused = collected(
+        chosen(only), lambda name: unit_row(name, pp, num_microbatches, v, taken)
+    )
+    return ScheduleTable(
+        pp=pp,
+        num_microbatches=num_microbatches,
+        unit="unit",
+        title=f"{pp} ranks, {num_microbatches} micro-batches",
+        rows=rows,
+        refused=refused,
+    )
+
+
+def collected(
+    names: Sequence[str], row_of: Callable[[str], ScheduleRow]
+) -> tuple[tuple[ScheduleRow, ...], tuple[tuple[str, str], ...]]:
+    """The rows of the schedules that are possible, and why the others are not.
+
+    Raises:
+        InputError: none is possible.
+    """
+    rows, refused = [], []
+    for name in names:
+        try:
+            rows.append(row_of(name))
+        except InputError as error:
+            refused.append((name, str(error)))
+    if not rows:
+        raise InputError("; ".join(dict.fromkeys(why for _, why in refused)))
+    return tuple(rows), tuple(refused)
+
+
+def chunks_of(name: str, v: int) -> int:
+    """Chunks a rank of a named schedule: `v` where it may have any number."""
+    return v if name in CHUNKED else 2 if name in V_SHAPED else 1
+
+
+def unit_row(name: str, pp: int, num_microbatches: int, v: int, times: UnitTimes) -> ScheduleRow:
+    """One schedule in units.
+
+    Raises:
+        ScheduleError: the sizes do not allow it.
+    """
+    if pp < 2:
+        raise ScheduleError(f"pp={pp}: a pipeline has at least 2 ranks")
+    chunks = chunks_of(name, v)
+    schedule = build_schedule(
+        name,
+        pp=pp,
+        num_microbatches=num_microbatches,
+        v=chunks,
+        times=(*lengths_of(times, chunks), times.message, 1.0),
+    )
+    return row_of(schedule, unit_timeline(schedule, times))
+
+
+def lengths_of(times: UnitTimes, chunks: int) -> tuple[float, float, float]:
+    """F, I and W of one of a rank's chunks."""
+    whole = (times.forward, times.backward_input, times.backward_weight)
+    forward, inputs, weights = (length / chunks for length in whole)
+    return forward, inputs, weights
+
+
+def row_of(schedule: Schedule, timeline: Timeline) -> ScheduleRow:
+    """What a schedule and the times of its actions say."""
+    share = schedule.pp / schedule.depth
+    by_rank = [list(timeline.on(rank)) for rank in timeline.ranks]
+    busy = [sum(span.duration for span in spans) for spans in by_rank]
+    spans = [max(s.end for s in row) - min(s.start for s in row) for row in by_rank]
+    idle = 1.0 - sum(busy) / len(busy) / timeline.end
+    within = max(1.0 - worked / span for worked, span in zip(busy, spans, strict=True))
+    held = (max(map(sum, counts)) * share for counts in inflight_counts(schedule))
+    return ScheduleRow(
+        name=schedule.name,
+        v=schedule.v,
+        makespan=timeline.end,
+        bubble_fraction=_share(idle),
+        span_bubble=_share(within),
+        activations=tuple(map(float, held)),
+        weights=weights_held(schedule),
+        messages=messages_sent(schedule),
+        timeline=timeline,
+    )
+
+
+def _share(value: float) -> float:
+    """A share that rounding may have left a little off 0."""
+    return 0.0 if abs(value) < 1e-12 else value
+
+
+def weights_held(schedule: Schedule) -> tuple[int, ...]:
+    """Copies of its layers' weights on each rank: one for each copy of the model."""
+    return (schedule.copies,) * schedule.pp
+
+
+def messages_sent(schedule: Schedule) -> int:
+    """Messages between ranks in a step: each result that crosses ranks, ahead and back."""
+    above, below = senders(schedule)
+    stages = range(schedule.num_stages)
+    each = (len(schedule.microbatches_of(stage)) for stage in stages)
+    return sum(
+        count * ((above[stage] >= 0) + (below[stage] >= 0))
+        for stage, count in zip(stages, each, strict=True)
+    )

@@ -1,0 +1,80 @@
+"""Convolutions: the three products, bounds by bytes, groups, and measured layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from parsim.cluster.reader import load_catalog
+from parsim.cost.kernel.convolutions import convolution_time, product_sides
+from parsim.model.convolution import Convolution
+
+STRIDED = Convolution(
+    name="conv",
+    channels=128,
+    outputs=128,
+    window=(3, 3),
+    stride=(2, 2),
+    image_in=(56, 56),
+    image_out=(28, 28),
+)
+"""ResNet-50's layer2.0.conv2."""
+
+SAME = replace(STRIDED, stride=(1, 1), image_out=(56, 56))
+
+
+def test_products_of_a_strided_layer() -> None:
+    assert STRIDED.flops(256) == 59_190_018_048
+    sides = {
+        direction: tuple(float(side) for side in product_sides(STRIDED, direction, 256))
+        for direction in ("forward", "data", "weight")
+    }
+    assert sides == {
+        "forward": (200_704, 128, 1_152),
+        "data": (802_816, 128, 288),
+        "weight": (128, 1_152, 200_704),
+    }
+    # every direction has the same number of products
+    assert {2 * m * n * k for m, n, k in sides.values()} == {59_190_018_048}
+
+
+def test_groups_divide_flops_and_parameters() -> None:
+    grouped = replace(SAME, groups=32)
+    assert SAME.flops(8) == 32 * grouped.flops(8)
+    assert SAME.weights == 32 * grouped.weights
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("direction", ["forward", "data", "weight"])
+@pytest.mark.parametrize("groups", [1, 32, 128])
+def test_no_kernel_beats_its_bytes(precision: str, direction: str, groups: int) -> None:
+    device = load_catalog().device("v100-sxm-16gb")
+    op, value = replace(SAME, groups=groups), 4.0 if precision == "fp32" else 2.0
+    seconds = float(convolution_time(device, precision, op, direction, 64, value))  # type: ignore[arg-type]
+    moved = value * (64 * (op.values_in + op.values_out) + op.weights)
+    assert seconds >= moved / device.memory_bandwidth
+
+
+def test_more_images_are_never_faster() -> None:
+    device = load_catalog().device("a100-sxm-80gb")
+    images = np.arange(1, 200, dtype=np.float64)
+    for direction in ("forward", "data", "weight"):
+        seconds = convolution_time(device, "fp16", SAME, direction, images, 2.0)
+        assert np.all(np.diff(seconds) >= -1e-12)
+
+
+def test_slices_of_a_deep_weight_gradient() -> None:
+    """One tile on a whole device: only slices of the depth fill it (RTX 3070: 10.3 and 0.50 ms)."""
+    device = load_catalog().device("v100-sxm-16gb")
+    op = replace(SAME, channels=64, outputs=64, window=(1, 1))
+    weight = float(convolution_time(device, "fp16", op, "weight", 256, 2.0))
+    forward = float(convolution_time(device, "fp16", op, "forward", 256, 2.0))
+    assert weight < 4.0 * forward
+
+
+def test_winograd_beats_the_peak_in_direct_flops() -> None:
+    device = load_catalog().device("v100-sxm-16gb")
+    seconds = float(convolution_time(device, "fp32", SAME, "forward", 256, 4.0))
+    assert SAME.flops(256) / seconds > device.peak("fp32")

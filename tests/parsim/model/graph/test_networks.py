@@ -1,0 +1,76 @@
+"""Networks of the catalog: parameters, multiply-adds and kept values as torchvision's modules have.
+
+The figures were counted from torchvision's public definitions in training mode (torch 2.13).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from parsim.errors import ModelError
+from parsim.model.graph.build import build_graph
+from parsim.model.graph.catalog import NETWORKS, is_network, network
+from parsim.model.graph.kept import first_kept
+from parsim.model.operators import Linear
+
+COUNTED = {
+    # parameters, multiply-adds and kept values of an image (the image among them)
+    "alexnet": (61_100_840, 714_188_480, 745_344),
+    "vgg16": (138_357_544, 15_470_264_320, 15_269_888),
+    "resnet18": (11_689_512, None, None),
+    "resnet34": (21_797_672, None, None),
+    "resnet50": (25_557_032, 4_089_184_256, 21_075_968),
+    "resnet101": (44_549_160, 7_801_405_440, 31_311_872),
+    "resnet152": (60_192_808, None, None),
+    "resnext50-32x4d": (25_028_904, None, None),
+    "resnext101-32x4d": (44_177_704, 7_969_996_800, 41_296_896),
+    "se-resnext101-32x4d": (48_955_416, None, None),
+    "u-net-5-64": (232_687_328, 48_987_242_496, None),
+    "u-net-6-72": (362_157_516, None, None),
+    "u-net-11-128": (2_213_834_176, None, None),
+    "amoebanet-d-18-208": (81_505_540, None, None),
+    "amoebanet-d-18-256": (122_470_120, 15_170_093_056, None),
+    "amoebanet-d-36-544": (1_055_832_376, None, None),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_counts_are_those_of_the_module(name: str) -> None:
+    parameters, products, kept = COUNTED[name]
+    graph = network(name)
+    model = build_graph(graph)
+    assert model.parameters == parameters
+    if products is not None:
+        assert model.forward_flops(3) == 2 * 3 * products
+    if kept is not None:
+        assert sum(first_kept(graph).values()) == kept
+
+
+def test_linear_layers_of_vgg_hold_nine_tenths() -> None:
+    model = build_graph(network("vgg16"))
+    products = [op for layer in model.layers for op in layer.operators if isinstance(op, Linear)]
+    assert sum(op.repeated_parameters for op in products) == 123_642_856
+
+
+def test_equal_blocks_are_one_layer_and_borders_differ() -> None:
+    model = build_graph(network("resnet50"))
+    assert (model.num_layers, len(model.kinds)) == (18, 11)
+    blocks = model.blocks
+    assert blocks[2] is blocks[3]
+    assert blocks[0].outputs == 64 * 56 * 56
+    assert blocks[3].outputs == 256 * 56 * 56
+    assert blocks[4].outputs == 512 * 28 * 28
+    assert blocks[-1].outputs == 1
+
+
+def test_every_network_is_known_in_any_case_and_takes_another_image() -> None:
+    assert all(is_network(name.upper()) for name in NETWORKS)
+    assert not is_network("llama3-8b")
+    small = network("resnet18", 64, 10)
+    assert small.input_shape == (3, 64, 64)
+    assert build_graph(small).parameters == 11_689_512 - 990 * 513
+
+
+def test_image_that_is_too_small_is_refused() -> None:
+    with pytest.raises(ModelError, match="alexnet with image_size=8: node"):
+        network("alexnet", 8)

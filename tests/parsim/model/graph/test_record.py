@@ -1,0 +1,142 @@
+"""Graphs: shapes, legal cuts, what crosses them, what is kept once, and what a file may say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from parsim.errors import ModelError
+from parsim.model.graph.build import build_graph
+from parsim.model.graph.catalog import network
+from parsim.model.graph.document import graph_of, graph_text, read_graph
+from parsim.model.graph.images import Add, Conv2d, MaxPool2d, Relu
+from parsim.model.graph.kept import first_kept
+from parsim.model.graph.record import INPUT, Graph
+from parsim.model.graph.sketch import Sketch
+from parsim.model.operators import Elementwise
+
+
+def fork() -> Graph:
+    """A convolution whose output goes two ways and is added up again."""
+    draw = Sketch("fork", (4, 8, 8))
+    x = draw.relu(draw.conv(INPUT, "first", 4, 3, padding=1), "act")
+    y = draw.conv(x, "left", 4, 3, padding=1)
+    draw.relu(draw.add("join", y, x), "last")
+    return draw.graph()
+
+
+def test_cuts_are_legal_where_one_tensor_crosses() -> None:
+    graph = fork()
+    assert [[node.name for node in layer] for layer in graph.layers] == [
+        ["first"],
+        ["act"],
+        ["left", "join"],
+        ["last"],
+    ]
+    assert graph.crossing() == (("first",), ("act",), ("join",), ("last",))
+
+
+def test_named_ends_let_all_live_tensors_cross() -> None:
+    draw = Sketch("skip", (4, 8, 8))
+    x = draw.conv(INPUT, "first", 4, 3, padding=1)
+    y = draw.end_layer(draw.conv(x, "second", 2, 3, padding=1))
+    draw.concat("join", y, x)
+    model = build_graph(draw.graph())
+    assert [layer.outputs for layer in model.layers] == [(2 + 4) * 64, 6 * 64]
+
+
+def test_gradients_of_a_fork_are_added_up() -> None:
+    model = build_graph(fork())
+    extra = [
+        op
+        for layer in model.layers
+        for op in layer.operators
+        if isinstance(op, Elementwise) and op.name == "accumulate"
+    ]
+    assert [(op.width, op.forward, op.backward) for op in extra] == [(256, 0, 3)]
+
+
+def test_a_tensor_is_kept_once() -> None:
+    kept = first_kept(fork())
+    # the relu keeps its output, which the convolution behind it would keep as its input
+    assert kept == {"first": 256, "act": 256, "left": 0, "join": 0, "last": 256}
+
+
+def test_pooling_rounds_as_it_is_told() -> None:
+    pool = MaxPool2d(kernel_size=(3, 3), stride=(2, 2))
+    assert pool.shape(((8, 12, 12),)) == (8, 5, 5)
+    up = MaxPool2d(kernel_size=(3, 3), stride=(2, 2), ceil_mode=True)
+    assert up.shape(((8, 12, 12),)) == (8, 6, 6)
+
+
+def test_groups_must_divide_channels() -> None:
+    with pytest.raises(ModelError, match="groups=3"):
+        Conv2d(out_channels=6, kernel_size=(1, 1), groups=3).shape(((4, 8, 8),))
+
+
+def test_sums_need_one_shape() -> None:
+    with pytest.raises(ModelError, match="4x8x8, 2x8x8"):
+        Add().shape(((4, 8, 8), (2, 8, 8)))
+
+
+@pytest.mark.parametrize("name", ["resnet18", "alexnet", "se-resnext101-32x4d"])
+def test_a_written_graph_reads_as_itself(name: str, tmp_path: Path) -> None:
+    graph = network(name)
+    file = tmp_path / "mine.yaml"
+    file.write_text(graph_text(graph), encoding="utf-8")
+    again = read_graph(file)
+    assert (again.nodes, again.ends, again.input_shape) == (
+        graph.nodes,
+        graph.ends,
+        graph.input_shape,
+    )
+    assert again.path == str(file)
+
+
+def test_yaml_by_hand(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "name: small\ninput_shape: [3, 8, 8]\nnodes:\n"
+        "- {name: a, op: conv2d, from: input, out_channels: 4, kernel_size: 3, bias: true}\n"
+        "- {name: b, op: relu, from: [a]}\n",
+        encoding="utf-8",
+    )
+    graph = read_graph(file)
+    assert graph.output_shape == (4, 6, 6)
+    assert isinstance(graph.nodes[1].operation, Relu)
+    assert build_graph(graph).parameters == 3 * 4 * 9 + 4
+
+
+WRONG = {
+    "op 'conv3d' is unknown": {"name": "a", "op": "conv3d", "from": ["input"]},
+    "conv2d needs out_channels": {
+        "name": "a",
+        "op": "conv2d",
+        "from": ["input"],
+        "kernel_size": [3, 3],
+    },
+    "relu has no 'slop' (did you mean 'slope'?)": {
+        "name": "a",
+        "op": "relu",
+        "from": ["input"],
+        "slop": 1,
+    },
+    "takes 'inputs', which is not before it": {"name": "a", "op": "relu", "from": ["inputs"]},
+    "takes 1 input, got 2": {"name": "a", "op": "relu", "from": ["input", "input"]},
+    "stride=two must be a list of sizes": {
+        "name": "a",
+        "op": "conv2d",
+        "from": ["input"],
+        "out_channels": 4,
+        "kernel_size": [3, 3],
+        "stride": "two",
+    },
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_nodes_are_told(message: str) -> None:
+    with pytest.raises(ModelError) as told:
+        graph_of({"name": "g", "input_shape": [3, 8, 8], "nodes": [WRONG[message]]})
+    assert message in str(told.value)

@@ -1,0 +1,99 @@
+"""The table of schedules: closed forms in units, a plan's own prediction in seconds, refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from parsim.errors import InputError, PlanError
+from parsim.scenario import load_scenario
+from parsim.schedule import SCHEDULES
+from parsim.sim import simulate
+from parsim.sim.schedules.planned import planned_table
+from parsim.sim.schedules.table import ScheduleRow, schedule_table
+from parsim.sim.schedules.timed import UnitTimes
+
+SCENARIO = Path(__file__).parents[4] / "scenarios" / "gpt2-small-cpu.yaml"
+
+
+def rows(pp: int, m: int, v: int = 2, times: UnitTimes | None = None) -> dict[str, ScheduleRow]:
+    return {row.name: row for row in schedule_table(pp, m, v=v, times=times).rows}
+
+
+@pytest.mark.parametrize(("pp", "m"), [(4, 8), (8, 16)])
+def test_closed_forms_in_units(pp: int, m: int) -> None:
+    by_name = rows(pp, m)
+    ideal, wait = 3 * m, pp - 1
+    assert by_name["naive"].makespan == 3 * pp * m
+    assert by_name["gpipe"].makespan == by_name["1f1b"].makespan == ideal + 3 * wait
+    assert by_name["interleaved_1f1b"].makespan == ideal + 3 * wait / 2
+    assert by_name["zb_h1"].makespan == by_name["zb_h2"].makespan == ideal + wait
+    assert by_name["zb_v"].makespan == ideal + wait / 2
+    assert by_name["gpipe"].bubble_fraction == pytest.approx(wait / (m + wait))
+    assert by_name["gpipe"].bubble_overhead == pytest.approx(wait / m)
+    assert by_name["zb_h2"].span_bubble == by_name["zb_v"].span_bubble == 0.0
+
+
+def test_activations_weights_and_messages() -> None:
+    by_name = rows(4, 8)
+    assert by_name["1f1b"].activations == (4, 3, 2, 1)
+    assert by_name["gpipe"].activations == (8, 8, 8, 8)
+    assert by_name["interleaved_1f1b"].activations[0] == (2 * 4 + 3) / 2  # pv + p - 1 chunks of 1/v
+    assert set(by_name["zb_v"].activations) == {4}
+    assert by_name["1f1b"].weights == (1, 1, 1, 1)
+    assert by_name["1f1b"].messages == 2 * 3 * 8
+    assert by_name["interleaved_1f1b"].messages == 2 * 7 * 8
+    assert by_name["zb_v"].messages == 2 * 6 * 8  # none between the two stages of the last rank
+
+
+def test_lengths_and_messages_stretch_the_pipeline() -> None:
+    times = UnitTimes(2.0, 3.0, 1.0, 0.5)
+    by_name = rows(4, 8, times=times)
+    # GPipe: m (F + B) + (p - 1) (F + B + 2 messages)
+    assert by_name["gpipe"].makespan == 8 * 6 + 3 * (6 + 2 * 0.5)
+
+
+def test_what_sizes_do_not_allow_is_said() -> None:
+    table = schedule_table(5, 7)
+    assert [row.name for row in table.rows] + [name for name, _ in table.refused]
+    assert {row.name for row in table.rows} | dict(table.refused).keys() == set(SCHEDULES)
+    table = schedule_table(4, 11)
+    assert "num_microbatches=11" in dict(table.refused)["interleaved_1f1b"]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: schedule_table(1, 4), "pp=1: a pipeline has at least 2 ranks"),
+        (lambda: schedule_table(4, 4, only=["1f1"]), r"--only '1f1' is no schedule \(did you mean"),
+        (lambda: schedule_table(4, 11, only=["interleaved_1f1b"]), "num_microbatches=11"),
+        (lambda: UnitTimes(0.0), "times 0, 1, 1, 0 .* F > 0"),
+        (lambda: UnitTimes(1.0, float("nan")), "allowed are finite lengths"),
+    ],
+)
+def test_refusals(call: object, message: str) -> None:
+    assert callable(call)
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def test_a_plan_in_seconds_is_what_simulate_says() -> None:
+    scenario = load_scenario(SCENARIO)
+    job, plan = scenario.job, scenario.fixed_plan()
+    only = ("1f1b", "gpipe", "zb_v")
+    table = planned_table(job, plan, only=only)
+    assert (table.unit, [row.name for row in table.rows]) == ("s", ["gpipe", "1f1b", "zb_v"])
+    for row in table.rows:
+        predicted = simulate(job, replace(plan, schedule=row.name, v=row.v))
+        assert row.in_seconds is not None
+        assert row.in_seconds.step_time == predicted.step_time
+        assert row.makespan == pytest.approx(predicted.pipeline_time, rel=1e-12)
+        assert row.bubble_fraction == predicted.bubble_fraction
+        assert row.in_seconds.peak_allocated == max(predicted.peak_allocated)
+    table = planned_table(job, plan, only=("1f1b", "chimera", "hanayo"), v=4)
+    assert [row.name for row in table.rows] == ["1f1b", "hanayo"]
+    assert "two copies of the model, which plans cannot be priced" in dict(table.refused)["chimera"]
+    with pytest.raises(PlanError, match="pp=1: the plan has no pipeline"):
+        planned_table(job, replace(plan, pp=1, dp_replicate=2))
