@@ -21,6 +21,7 @@ from executor.run.run import checkpoints_of
 from executor.strategies.train import check_strategy
 from executor.weights.export import check_export
 from executor.weights.published import Published
+from parsim.cost.optimizer import ADAMW
 from parsim.errors import InputError, PlanError
 from parsim.launch.options import RunOptions
 from parsim.plan import Plan
@@ -44,6 +45,11 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
         )
     check_options(plan, options)
     check_strategy(plan)
+    if plan.strategy.own_program and scenario.job.optimizer != ADAMW:
+        raise PlanError(
+            f"training.optimizer={scenario.job.optimizer.name} cannot go with strategy "
+            f"{plan.strategy.name} yet, whose workers update with AdamW; leave it out"
+        )
     check_parallel(plan)
     check_context(plan, spec, report.kind)
     check_experts(plan, scenario.job.model)
@@ -59,7 +65,8 @@ def check_options(plan: Plan, options: RunOptions) -> None:
     Raises:
         InputError: naming them.
     """
-    names = ("checkpoint_every", "resume", "max_restarts", "init_from", "export")
+    names = ["checkpoint_every", "resume", "max_restarts", "init_from", "export"]
+    names += ["lr_warmup", "eval_every"]
     asked = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
     if plan.strategy.own_program and asked:
         raise InputError(

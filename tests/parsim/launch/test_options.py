@@ -36,6 +36,8 @@ EVERY = RunOptions(
     checkpoints=Path("saved"),
     resume=True,
     max_restarts=2,
+    init_from=Path("published"),
+    export=Path("trained"),
 )
 
 
