@@ -12,6 +12,7 @@ of those that take at most `_LONGEST` times the shortest; the others are cut, an
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -89,13 +90,9 @@ def _compose(compared: ScheduleTable, end: float, columns: int) -> Figure:
     tall = grids[0].height_inches
     each, lines = tall + _TITLE + _TICKS, -(-len(grids) // columns)
     width = _LEFT + columns * _COLUMN + (columns - 1) * _GAP + _RIGHT
-    boxes = [
-        box
-        for grid, row in zip(grids, compared.rows, strict=True)
-        for box in grid.boxes(row.timeline.spans)
-    ]
+    drawn = [grid.boxes(row.timeline.spans) for grid, row in zip(grids, compared.rows, strict=True)]
     deepest = max(grids, key=lambda grid: grid.chunk_count)
-    legend = legend_of(boxes, deepest, critical=False)
+    legend = legend_of([*chain.from_iterable(drawn)], deepest, critical=False)
     legend.setdefault("idle", Patch(facecolor=colours.IDLE, linewidth=0.0))
     inches = width - _LEFT - _RIGHT
     head = head_of(compared.title, {"plan": _caption(compared, end)}, legend, inches)
@@ -105,7 +102,7 @@ def _compose(compared: ScheduleTable, end: float, columns: int) -> Figure:
         line, column = divmod(number, columns)
         left = _LEFT + column * (_COLUMN + _GAP)
         axes = panel_at(figure, grid, left, head.height + line * each + _TITLE, tall)
-        fill_panel(axes, grid, row.timeline, row_names(row.timeline), critical=False)
+        fill_panel(axes, grid, drawn[number], row_names(row.timeline))
         axes.set_ylabel("")
         axes.axvspan(row.makespan * grid.per_second, grid.end, color="white", zorder=2)
         _write_title(axes, row, grid, compared.unit)
