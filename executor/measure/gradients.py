@@ -19,7 +19,7 @@ from executor.model.loss import loss as default_loss
 from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE, build_model
 from executor.parallel.data import LossFn, Replica, whole_tensor
 from parsim.errors import InputError
-from parsim.model.transformer import TransformerSpec
+from parsim.model.reader import Description
 from parsim.plan import Plan
 
 Gradients = dict[str, Tensor]
@@ -37,7 +37,7 @@ class GradientError(NamedTuple):
 
 
 def reference(
-    spec: TransformerSpec,
+    spec: Description,
     plan: Plan,
     batch: tuple[Tensor, Tensor],
     seed: int,
@@ -54,11 +54,12 @@ def reference(
     tokens, targets = batch
     dtype = {"fp64": torch.float64, "bf16": torch.bfloat16}.get(precision, torch.float32)
     model = build_model(spec, device=tokens.device, dtype=dtype, seed=seed)
-    count = plan.dp * plan.num_microbatches
+    pieces, wholes = _pieces(tokens, plan), _pieces(targets, plan)
+    count = len(pieces)
     total, gradients = 0.0, Gradients()
-    for inputs, wanted in zip(tokens.chunk(count), targets.chunk(count), strict=True):
+    for inputs, wanted in zip(pieces, wholes, strict=True):
         with _computing(precision, tokens.device):
-            logits = model(inputs)
+            logits = model(inputs.to(dtype) if inputs.is_floating_point() else inputs)
         loss = loss_fn(logits, wanted) / count
         with _computing(precision, tokens.device, autocast=False):
             loss.backward()
@@ -70,6 +71,15 @@ def reference(
         # the first and the last stage each have a copy of the tied table, and the summed gradient
         gradients[OUTPUT_TABLE] = gradients[TOKEN_TABLE]
     return total, {name: gradient.cpu() for name, gradient in gradients.items()}
+
+
+def _pieces(batch: Tensor, plan: Plan) -> Sequence[Tensor]:
+    """What is computed at a time: a micro-batch, or where statistics are shared all replicas'."""
+    parts: Sequence[Tensor] = batch.chunk(plan.dp * plan.num_microbatches)
+    if not plan.sync_batch_norm:
+        return parts
+    count = plan.num_microbatches
+    return [torch.cat(list(parts[index::count])) for index in range(count)]
 
 
 @contextmanager

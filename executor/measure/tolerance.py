@@ -34,7 +34,8 @@ from torch import Tensor
 
 from executor.measure.gradients import Gradients, max_relative_error, reference
 from executor.measure.roundings import Roundings
-from parsim.model.transformer import TransformerSpec
+from executor.training.trainer import has_experts
+from parsim.model.reader import Description
 from parsim.plan import Plan
 
 EXACT = 1e-6
@@ -78,7 +79,7 @@ class Judgement:
 
 
 def judge(
-    spec: TransformerSpec,
+    spec: Description,
     plan: Plan,
     batch: tuple[Tensor, Tensor],
     seed: int,
@@ -95,7 +96,7 @@ def judge(
         bound = max(EXACT, ROUNDINGS * max_relative_error(one_process, exact).error)
     elif worst.error > EXACT:
         bound = max(EXACT, ROUNDINGS * _rounding(spec, plan, batch, seed))
-    if rounded and spec.num_experts:
+    if rounded and has_experts(spec):
         bound = max(bound, CHOICES)
     return Judgement(
         max_gradient_error=worst.error,
@@ -107,7 +108,7 @@ def judge(
     )
 
 
-def _rounding(spec: TransformerSpec, plan: Plan, batch: tuple[Tensor, Tensor], seed: int) -> float:
+def _rounding(spec: Description, plan: Plan, batch: tuple[Tensor, Tensor], seed: int) -> float:
     """How far fp32 may take a gradient from fp64's, in whatever order its sums are."""
     exact = reference(spec, plan, batch, seed, precision="fp64")[1]
     errors = []

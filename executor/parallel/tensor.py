@@ -30,7 +30,7 @@ from torch.distributed.tensor import parallel as tp
 from torch.nn import functional as F
 
 from executor.model.loss import loss
-from executor.model.module import Stage
+from executor.model.module import TransformerStage
 from executor.parallel.columns import SplitColumns
 from executor.parallel.data import LossFn
 from parsim.errors import PlanError
@@ -41,7 +41,9 @@ TOKENS = 1
 """Dim of the tokens in hidden states (b, s, h): what sequence parallelism splits."""
 
 
-def apply_tensor_parallel(stage: Stage, mesh: DeviceMesh, *, sequence_parallel: bool) -> None:
+def apply_tensor_parallel(
+    stage: TransformerStage, mesh: DeviceMesh, *, sequence_parallel: bool
+) -> None:
     """Split a stage's weights over the 1-D mesh of its tensor ranks, in place.
 
     What passes between stages is a plain tensor: (b, s, h), or (b, s / tp, h) with sequence
@@ -106,7 +108,7 @@ def check_splits(spec: TransformerSpec, degree: int, *, sequence_parallel: bool)
             )
 
 
-def _block_styles(stage: Stage, path: str, between: Placement) -> dict[str, Any]:
+def _block_styles(stage: TransformerStage, path: str, between: Placement) -> dict[str, Any]:
     mixture = stage.mixtures().get(f"{path}.mlp")
     columns, rows = ["attention.q", "attention.k", "attention.v"], ["attention.projection"]
     styles: dict[str, Any] = {}

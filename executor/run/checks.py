@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from executor.devices.capacity import check_world
 from executor.devices.machine import DeviceReport
+from executor.model.graph import check_cut
 from executor.model.loss import check_trainable
-from executor.model.module import check_buildable
+from executor.model.module import check_buildable, layer_count
 from executor.parallel.refused import (
     check_context,
     check_experts,
@@ -14,10 +15,12 @@ from executor.parallel.refused import (
 )
 from executor.parallel.tensor import check_splits
 from executor.pipeline.runnable import check_plan_runnable
-from executor.run.run import checkpoints_of
-from executor.training.text import Corpus
+from executor.run.run import checkpoints_of, feed_of
+from executor.training.trainer import has_experts
+from parsim.cost.step.stages import plan_cut
 from parsim.errors import PlanError
 from parsim.launch.options import RunOptions
+from parsim.model.graph.record import Graph
 from parsim.scenario import Scenario
 from parsim.schedule import schedule_of
 
@@ -28,7 +31,7 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
     Raises:
         ParsimError: saying why, and what is allowed.
     """
-    plan, spec = scenario.fixed_plan(), scenario.spec
+    plan, spec = scenario.fixed_plan(), scenario.model
     check_buildable(spec)
     check_world(plan, report, oversubscribe=options.oversubscribe)
     if scenario.job.mixed:
@@ -39,10 +42,13 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
     check_parallel(plan)
     check_context(plan, spec, report.kind)
     check_experts(plan, scenario.job.model)
-    check_split_backward(plan, schedule_of(plan), experts=spec.num_experts > 0)
+    check_split_backward(plan, schedule_of(plan), experts=has_experts(spec))
     check_plan_runnable(plan, backend=report.backend)
     check_trainable(spec)
-    check_splits(spec, plan.tp, sequence_parallel=plan.sequence_parallel)
+    if isinstance(spec, Graph):
+        check_cut(spec, plan_cut(plan, layer_count(spec)))
+    else:
+        check_splits(spec, plan.tp, sequence_parallel=plan.sequence_parallel)
 
 
 def check_files(scenario: Scenario, options: RunOptions) -> None:
@@ -51,6 +57,4 @@ def check_files(scenario: Scenario, options: RunOptions) -> None:
     Raises:
         InputError: naming the file.
     """
-    corpus = Corpus.load(options.data, tokenizer=options.tokenizer)
-    corpus.check(scenario.spec)
-    checkpoints_of(scenario, corpus, options, restarts=0).start()
+    checkpoints_of(scenario, feed_of(scenario, options), options, restarts=0).start()
