@@ -62,11 +62,12 @@ def simulate(
     if isinstance(scenario, Scenario):
         job, plan = scenario.job, plan or scenario.fixed_plan()
         margin = scenario.memory_margin
+        jitter = scenario.jitter
     else:
-        job, margin = scenario, None
+        job, margin, jitter = scenario, None, None
     if plan is None:
         raise InputError("simulate(job) needs a plan; allowed: a scenario, or a job and a plan")
-    return predict(job, plan, timeline=timeline, tier=tier, memory_margin=margin)
+    return predict(job, plan, timeline=timeline, tier=tier, memory_margin=margin, jitter=jitter)
 
 
 def search(

@@ -15,9 +15,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from executor.model.loss import loss as default_loss
-from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE, build_model
-from executor.parallel.data import LossFn, Replica, whole_tensor
+from executor.model.loss import loss as cross_entropy
+from executor.model.module import (
+    OUTPUT_TABLE,
+    TOKEN_TABLE,
+    TransformerStage,
+    Values,
+    build_model,
+)
+from executor.model.sizes import answers
+from executor.model.stage import Stage
+from executor.parallel.data import Replica, whole_tensor
 from parsim.errors import InputError
 from parsim.model.reader import Description
 from parsim.plan import Plan
@@ -43,24 +51,26 @@ def reference(
     seed: int,
     *,
     precision: str = "fp32",
-    loss_fn: LossFn = default_loss,
+    values: Values | None = None,
 ) -> tuple[float, Gradients]:
     """Loss and gradients of the global batch, in this process alone, on the CPU.
 
     The batch is cut as the plan cuts it, into micro-batches of which each weighs the same.
     `precision` is that of a plan, or "fp64". Gradients come back in fp32, of fp64 in fp64; those
-    of bf16 parameters are added up in what the plan says.
+    of bf16 parameters are added up in what the plan says. `values` gives the weights, see
+    `build_stage`.
     """
     tokens, targets = batch
     dtype = {"fp64": torch.float64, "bf16": torch.bfloat16}.get(precision, torch.float32)
-    model = build_model(spec, device=tokens.device, dtype=dtype, seed=seed)
+    model = build_model(spec, device=tokens.device, dtype=dtype, seed=seed, values=values)
     pieces, wholes = _pieces(tokens, plan), _pieces(targets, plan)
     count = len(pieces)
+    balance_as_cut(model, plan, count)
     total, gradients = 0.0, Gradients()
     for inputs, wanted in zip(pieces, wholes, strict=True):
         with _computing(precision, tokens.device):
             logits = model(inputs.to(dtype) if inputs.is_floating_point() else inputs)
-        loss = loss_fn(logits, wanted) / count
+        loss = cross_entropy(logits, wanted, words=answers(spec)) / count
         with _computing(precision, tokens.device, autocast=False):
             loss.backward()
         total += float(loss.detach())
@@ -80,6 +90,17 @@ def _pieces(batch: Tensor, plan: Plan) -> Sequence[Tensor]:
         return parts
     count = plan.num_microbatches
     return [torch.cat(list(parts[index::count])) for index in range(count)]
+
+
+def balance_as_cut(model: Stage, plan: Plan, count: int) -> None:
+    """Balance experts over the tokens that a rank of the plan has of a micro-batch, of `count`."""
+    if not isinstance(model, TransformerStage):
+        return
+    slices = plan.tp if plan.sequence_parallel else 1
+    tokens = torch.arange(model.spec.seq_len)
+    for mixture in model.mixtures().values():
+        mixture.balance.weight /= count
+        mixture.balance.parts = tokens // (len(tokens) // slices)
 
 
 @contextmanager

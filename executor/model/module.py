@@ -8,14 +8,17 @@ same weights.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from executor.model.attention import Rotary
 from executor.model.blocks import Block, Embedding, Head
 from executor.model.experts import WHOLE, Experts, Mixture, Share
 from executor.model.graph import GraphStage, check_graph
+from executor.model.rotary import Rotary
+from executor.model.sizes import layer_count
 from executor.model.stage import Stage
 from parsim.errors import ModelError, PlanError
 from parsim.model.graph.record import Graph
@@ -29,6 +32,10 @@ INITIAL_STD = 0.02
 
 TOKEN_TABLE = "embedding.token.weight"
 OUTPUT_TABLE = "head.logits.weight"
+
+
+Values = Callable[[str, tuple[int, ...]], Tensor]
+"""Gives a parameter's first values for its name and shape, on the CPU."""
 
 
 class TransformerStage(Stage):
@@ -50,7 +57,7 @@ class TransformerStage(Stage):
         super().__init__()
         self.spec = spec
         self.tied = spec.tied_embeddings and spec.head != "none"
-        rotary = Rotary(spec.head_dim) if spec.rope else None
+        rotary = Rotary.of(spec) if spec.rope else None
         self.embedding = Embedding(spec) if embedding else None
         self.layers = nn.ModuleDict(
             {
@@ -117,10 +124,12 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
     recompute: Recompute = Recompute.NONE,
     seed: int = 0,
     share: Share = WHOLE,
+    values: Values | None = None,
 ) -> Stage:
     """Build the stage that holds `num_layers` layers from `first_layer` on, with first weights.
 
-    Of each layer's experts it has a `share`. On the meta device there are no weights. Leaves the
+    Of each layer's experts it has a `share`. `values` gives other first weights than
+    `seeded`. On the meta device there are no weights. Leaves the
     global random generators alone.
 
     Raises:
@@ -149,13 +158,8 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
             )
     _allocate(stage, torch.device(device), dtype)
     if torch.device(device).type != "meta":
-        fill_parameters(stage, seed)
+        fill_parameters(stage, values or seeded(seed))
     return stage
-
-
-def layer_count(spec: Description) -> int:
-    """Layers that stage cuts count."""
-    return len(spec.layers) if isinstance(spec, Graph) else spec.num_layers
 
 
 def build_model(
@@ -165,6 +169,7 @@ def build_model(
     dtype: torch.dtype = torch.float32,
     recompute: Recompute = Recompute.NONE,
     seed: int = 0,
+    values: Values | None = None,
 ) -> Stage:
     """Build the whole model as one stage; see `build_stage`."""
     return build_stage(
@@ -177,6 +182,7 @@ def build_model(
         dtype=dtype,
         recompute=recompute,
         seed=seed,
+        values=values,
     )
 
 
@@ -190,28 +196,33 @@ def _allocate(stage: Stage, device: torch.device, dtype: torch.dtype) -> None:
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def fill_parameters(stage: Stage, seed: int) -> None:
+def fill_parameters(stage: Stage, values: Values) -> None:
     """Overwrite every (unsharded) parameter with its first values."""
     for name, parameter in stage.named_parameters():
         tied_copy = stage.tied and name == OUTPUT_TABLE
         source = TOKEN_TABLE if tied_copy else name
         if ".experts." not in name:
-            parameter.copy_(first_values(source, tuple(parameter.shape), seed))
+            parameter.copy_(values(source, tuple(parameter.shape)))
     for path, mixture in stage.mixtures().items():
-        _fill_experts(f"{path}.experts", mixture.experts, seed)
+        _fill_experts(f"{path}.experts", mixture.experts, values)
 
 
-def _fill_experts(path: str, experts: Experts, seed: int) -> None:
+def _fill_experts(path: str, experts: Experts, values: Values) -> None:
     """Each expert's values hang on its number in the layer, of which a rank may hold a slice."""
     share = experts.share
     for name, parameter in experts.named_parameters():
-        for number, values in enumerate(parameter, experts.first):
+        for number, mine in enumerate(parameter, experts.first):
             if name.endswith("bias"):
-                values.zero_()
+                mine.zero_()
                 continue
-            rows, width, *rest = values.shape
-            whole = first_values(f"{path}.{number}.{name}", (rows, width * share.etp, *rest), seed)
-            values.copy_(whole.narrow(1, share.slice * width, width))
+            rows, width, *rest = mine.shape
+            whole = values(f"{path}.{number}.{name}", (rows, width * share.etp, *rest))
+            mine.copy_(whole.narrow(1, share.slice * width, width))
+
+
+def seeded(seed: int) -> Values:
+    """First values that hang on the seed."""
+    return partial(first_values, seed=seed)
 
 
 def first_values(name: str, shape: tuple[int, ...], seed: int) -> Tensor:

@@ -31,9 +31,11 @@ from torch.nn import functional as F
 
 from executor.model.loss import loss
 from executor.model.module import TransformerStage
+from executor.model.sizes import answers
 from executor.parallel.columns import SplitColumns
 from executor.parallel.data import LossFn
 from parsim.errors import PlanError
+from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 
@@ -73,13 +75,18 @@ def apply_tensor_parallel(
     stage.tie()
 
 
-def training_loss(plan: Plan, mesh: DeviceMesh, context: dist.ProcessGroup | None = None) -> LossFn:
+def training_loss(
+    spec: Description,
+    plan: Plan,
+    mesh: DeviceMesh,
+    context: dist.ProcessGroup | None = None,
+) -> LossFn:
     """The loss of what a plan's last stage gives: whole logits, or this rank's part of them.
 
     `context` are the ranks that hold other tokens of its sequences, if unequally many may count.
     """
     tensor = mesh["tp"].get_group() if plan.tp > 1 else None
-    return partial(loss, group=tensor, context=context)
+    return partial(loss, group=tensor, context=context, words=answers(spec))
 
 
 def check_splits(spec: TransformerSpec, degree: int, *, sequence_parallel: bool) -> None:

@@ -6,7 +6,8 @@ from executor.devices.capacity import check_world
 from executor.devices.machine import DeviceReport
 from executor.model.graph import check_cut
 from executor.model.loss import check_trainable
-from executor.model.module import check_buildable, layer_count
+from executor.model.module import check_buildable
+from executor.model.sizes import has_experts, layer_count
 from executor.parallel.refused import (
     check_context,
     check_experts,
@@ -16,7 +17,8 @@ from executor.parallel.refused import (
 from executor.parallel.tensor import check_splits
 from executor.pipeline.runnable import check_plan_runnable
 from executor.run.run import checkpoints_of, feed_of
-from executor.training.trainer import has_experts
+from executor.weights.export import check_export
+from executor.weights.published import Published
 from parsim.cost.step.stages import plan_cut
 from parsim.errors import PlanError
 from parsim.launch.options import RunOptions
@@ -52,9 +54,13 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
 
 
 def check_files(scenario: Scenario, options: RunOptions) -> None:
-    """Refuse a text that cannot feed the model, and checkpoints that cannot be gone on from.
+    """Refuse a text that cannot feed the model, and weights that it cannot start or go on from.
 
     Raises:
         InputError: naming the file.
     """
     checkpoints_of(scenario, feed_of(scenario, options), options, restarts=0).start()
+    if options.init_from is not None:
+        Published(options.init_from, scenario.spec).check()
+    if options.export is not None:
+        check_export(options.export, scenario.spec)

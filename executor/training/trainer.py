@@ -19,10 +19,16 @@ from executor.model.batch_norm import synchronise
 from executor.model.experts import WHOLE
 from executor.model.graph import check_cut
 from executor.model.loss import check_trainable
-from executor.model.module import TransformerStage, build_stage, layer_count, seed_dropout
+from executor.model.module import TransformerStage, Values, build_stage, seed_dropout, seeded
+from executor.model.sizes import has_experts, layer_count
 from executor.parallel.context import apply_context_parallel, context_group
 from executor.parallel.data import LossFn, Replica, apply_data_parallel
-from executor.parallel.experts import ExpertPlace, apply_expert_parallel, expert_place
+from executor.parallel.experts import (
+    ExpertPlace,
+    apply_balance,
+    apply_expert_parallel,
+    expert_place,
+)
 from executor.parallel.precision import edge_dtype, logits_dtype, storage_dtype
 from executor.parallel.refused import check_context, check_split_backward
 from executor.parallel.tensor import apply_tensor_parallel, training_loss
@@ -94,8 +100,11 @@ def build_trainer(
     device: torch.device,
     seed: int,
     optimizer: OptimizerConfig | None = None,
+    values: Values | None = None,
 ) -> Trainer:
     """Build this rank's part of a plan; the process group must hold plan.world_size ranks.
+
+    `values` gives the first weights; see `build_stage`.
 
     Raises:
         PlanError: a combination that cannot run, or would train wrongly.
@@ -109,8 +118,9 @@ def build_trainer(
     check_split_backward(plan, schedule, experts=has_experts(spec))
     check_context(plan, spec, device.type)
     experts = None if text is None else expert_place(plan, text, device.type)
+    first = values or seeded(seed)
     replicas = tuple(
-        _replica(spec, plan, mesh, context, stage, experts, device=device, seed=seed)
+        _replica(spec, plan, mesh, context, stage, experts, device=device, values=first)
         for stage in schedule.stages_on(position["pp"])
     )
     trainer = Trainer(
@@ -120,7 +130,7 @@ def build_trainer(
         schedule=schedule,
         replicas=replicas,
         # every token of a causal model's text counts, of which all ranks hold equally many
-        loss_fn=training_loss(plan, mesh, None if text is None or text.causal else context),
+        loss_fn=training_loss(spec, plan, mesh, None if text is None or text.causal else context),
         tied=tied_group(mesh, schedule) if text is not None and text.tied_embeddings else None,
         optimizer=StageOptimizer(replicas, optimizer or OptimizerConfig()),
         context=context,
@@ -138,11 +148,6 @@ def _dropout_place(plan: Plan, position: dict[str, int]) -> tuple[int, ...]:
     return (*shared, *tokens, position["tp"]) if plan.sequence_parallel else (*shared, *tokens)
 
 
-def has_experts(spec: Description) -> bool:
-    """Whether any layer of a model has experts."""
-    return not isinstance(spec, Graph) and spec.num_experts > 0
-
-
 def _replica(
     spec: Description,
     plan: Plan,
@@ -152,7 +157,7 @@ def _replica(
     experts: ExpertPlace | None,
     *,
     device: torch.device,
-    seed: int,
+    values: Values,
 ) -> Replica:
     cut = plan_cut(plan, layer_count(spec))
     if isinstance(spec, Graph):
@@ -166,13 +171,14 @@ def _replica(
         device=device,
         dtype=storage_dtype(plan),
         recompute=plan.recompute,
-        seed=seed,
         share=WHOLE if experts is None else experts.share,
+        values=values,
     )
     if isinstance(built, TransformerStage):
         apply_context_parallel(built, plan, context)
         apply_tensor_parallel(built, mesh["tp"], sequence_parallel=plan.sequence_parallel)
         apply_expert_parallel(built, experts)
+        apply_balance(built, plan)
     if plan.sync_batch_norm and plan.dp > 1:
         synchronise(built, replica_group(mesh, plan))
     return apply_data_parallel(built, plan, mesh, None if experts is None else experts.gradients)

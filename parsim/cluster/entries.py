@@ -88,6 +88,7 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "device": "text",
     "devices_per_node": "count",
     "devices_per_host": "count",
+    "host_bandwidth": "bandwidth",
     "intra.fabric": "fabric",
     "intra.bandwidth": "bandwidth",
     "intra.latency": "time",

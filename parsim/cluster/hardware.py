@@ -241,7 +241,8 @@ class System:
     bytes; without it the loss follows from the channels (`cost/layer/interference.py`).
     `residuals` are as for a device. `topology`, where written, are the cables in a node;
     otherwise `topology/node_cables.py` makes them. `stands_for` names
-    a system that nobody described and that this one was built for.
+    a system that nobody described and that this one was built for. `host_bandwidth` is what the
+    memory of a node's host moves, bytes/s; None: nobody said.
     """
 
     id: str
@@ -263,6 +264,7 @@ class System:
     residuals: Measured = field(default_factory=dict)
     calibrated: bool = False
     stands_for: str = ""
+    host_bandwidth: float | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
 
     @property

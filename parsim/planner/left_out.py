@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parsim.cost.software import Software
 from parsim.plan import PlanSpace, Recompute
-from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.plan.rules import SCHEDULE_NAMES, USUAL
 
 ALL_BUT = "all but "
 """How a text begins that names the values that were looked at."""
@@ -61,7 +61,7 @@ def lacking(software: Software, space: PlanSpace) -> str:
     """The schedules that a search leaves out because the stack has none of them."""
     if space.schedule is not None or space.common.actions is not None:
         return ""
-    return ", ".join(name for name in SCHEDULE_NAMES if name not in software.schedules)
+    return ", ".join(name for name in USUAL if name not in software.schedules)
 
 
 def _schedules(software: Software, space: PlanSpace) -> str:
@@ -70,10 +70,12 @@ def _schedules(software: Software, space: PlanSpace) -> str:
         return f"{ALL_BUT}{space.common.schedule}"
     if space.schedule is not None:
         return ", ".join(name for name in SCHEDULE_NAMES if name not in space.schedule)
+    named = "search.schedule names them if wanted"
+    looked = {*USUAL, *software.schedules}
+    rare = ", ".join(name for name in SCHEDULE_NAMES if name not in looked)
     names = lacking(software, space)
-    return (
-        names and f"{names}: {software.id} has none of them; search.schedule names them if wanted"
-    )
+    parts = [f"{names}: {software.id} has none of them; {named}"] if names else []
+    return "; ".join([*parts, f"{rare}: {named}"] if rare else parts)
 
 
 def _word(value: object) -> str:

@@ -22,7 +22,7 @@ from parsim.cost.step.stages import LayerTable, even_cut, layer_counts, plan_cut
 from parsim.model.model import Model
 from parsim.plan import Plan
 from parsim.plan.record import RANK_ORDER
-from parsim.plan.rules import V_SHAPED, WHOLE
+from parsim.plan.rules import FOLDED, WHOLE
 from parsim.planner.bounds import earliest_ends
 from parsim.sim.step.class_costs import groups_in
 from parsim.sim.step.replica_classes import DevicesOfRanks
@@ -90,8 +90,9 @@ class Speeds:
 
 def stage_ranks(plan: Plan) -> list[int]:
     """The pipeline rank of each stage of a schedule that parsim builds."""
-    looped = [stage % plan.pp for stage in range(plan.num_stages)]
-    return looped if plan.schedule not in V_SHAPED else [*range(plan.pp), *range(plan.pp)[::-1]]
+    if plan.schedule in FOLDED:
+        return [*range(plan.pp), *range(plan.pp)[::-1]] * (plan.v // 2)
+    return [stage % plan.pp for stage in range(plan.num_stages)]
 
 
 def orders(cluster: Cluster) -> list[tuple[str, ...]]:

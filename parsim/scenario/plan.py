@@ -17,6 +17,7 @@ from parsim.plan.rules import V_SHAPED, check_plan
 from parsim.scenario.positions import Tree
 from parsim.scenario.schedule import read_schedule
 from parsim.scenario.schema import PlanBlock, ScenarioFile, SharedBlock
+from parsim.scenario.strategy import build_strategy
 
 _SWITCHES = (
     "gradient_precision",
@@ -42,6 +43,8 @@ def build_plan(tree: Tree, file: ScenarioFile, job: Job, notes: list[str]) -> Pl
     values |= {key: value for key, value in file.plan.given().items() if key in _own_fields()}
     if "recompute" in values:
         values["recompute"] = Recompute[values["recompute"].upper()]
+    if file.plan.strategy is not None:
+        values["strategy"] = build_strategy(tree, file.plan.strategy)
     if values.get("schedule") in V_SHAPED:
         values.setdefault("v", 2)  # which is all that it can be
     schedule = read_schedule(tree, file.plan, notes)

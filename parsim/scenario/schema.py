@@ -18,10 +18,11 @@ from parsim.cluster.background import Place
 from parsim.cluster.hardware import Fabric, Generation, NetworkFabric
 from parsim.cluster.plausible import MOST_OVERSUBSCRIBED
 from parsim.errors import UnitError, shown
-from parsim.model.transformer import Head
+from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
 from parsim.plan.record import PRECISIONS
 from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.plan.strategies import STRATEGY_KINDS, Algorithm, Topology, Where
 from parsim.units import parse_quantity
 
 UNSET: Any = None
@@ -47,7 +48,8 @@ def _any_case(known: Iterable[str], value: object) -> object:
 def _schedule(value: object) -> object:
     value = _any_case(SCHEDULE_NAMES, value)
     if isinstance(value, str) and value not in SCHEDULE_NAMES:
-        text = f"'{shown(value)}' is unknown{alternatives(value, SCHEDULE_NAMES)}"
+        known = alternatives(value, SCHEDULE_NAMES, listing="parsim catalog schedules")
+        text = f"'{shown(value)}' is unknown{known}"
         if value.lower().endswith(".csv"):
             text += "; a file belongs in plan.schedule, and a search without 'schedule' keeps it"
         raise PydanticCustomError("schedule", "{text}", {"text": text})
@@ -62,6 +64,7 @@ def _listed(value: object) -> object:
 Count = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 Amount = Annotated[int, Field(strict=True, ge=0, le=10**9)]
 Rank = Annotated[int, Field(strict=True)]
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 Time = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Flag = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, Field(strict=True, min_length=1)]
@@ -98,6 +101,7 @@ Family = Literal[
     "nemotron_h",
 ]
 FamilyName = Annotated[Family, _in_any_case(*get_args(Family))]
+RopeScalingName = Annotated[RopeScaling, _in_any_case(*get_args(RopeScaling))]
 HeadName = Annotated[Head, _in_any_case(*get_args(Head))]
 FabricName = Annotated[Fabric, _in_any_case(*get_args(Fabric))]
 GenerationName = Annotated[Generation, _in_any_case(*get_args(Generation))]
@@ -142,6 +146,14 @@ class ModelBlock(Block):
     positions: Amount = UNSET
     token_types: Amount = UNSET
     rope: Flag = UNSET
+    rope_theta: Positive = UNSET
+    rope_scaling: RopeScalingName = UNSET
+    rope_factor: Positive = UNSET
+    rope_original_positions: Amount = UNSET
+    rope_low_freq_factor: Positive = UNSET
+    rope_high_freq_factor: Positive = UNSET
+    rope_attention_factor: Time = UNSET
+    norm_epsilon: Positive = UNSET
     rms_norm: Flag = UNSET
     gated_mlp: Flag = UNSET
     qkv_bias: Flag = UNSET
@@ -154,7 +166,6 @@ class ModelBlock(Block):
     head: HeadName = UNSET
     fused_attention: Flag = UNSET
     dropout: Flag = UNSET
-    yarn: Flag = UNSET
     qk_norm: Flag = UNSET
     window: Amount = UNSET
     window_every: Count = UNSET
@@ -164,6 +175,8 @@ class ModelBlock(Block):
     shared_expert_ffn_hidden_size: Amount = UNSET
     dense_layers: Amount = UNSET
     expert_every: Count = UNSET
+    norm_topk_prob: Flag = UNSET
+    router_aux_loss_coef: Time = UNSET
     predicted_tokens: Amount = UNSET
     q_lora_rank: Amount = UNSET
     kv_lora_rank: Amount = UNSET
@@ -264,6 +277,31 @@ class SharedBlock(Block):
     rank_order: tuple[Text, ...] = UNSET
 
 
+def _named(value: object) -> object:
+    """A name alone stands for a block with it."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+class StrategyBlock(Block):
+    """A data-parallel strategy: its name, and the options that it has (`plan/strategies.py`)."""
+
+    name: Annotated[Text, _in_any_case(*STRATEGY_KINDS)]
+    algorithm: Annotated[Algorithm, _in_any_case(*get_args(Algorithm))] = UNSET
+    servers: Count = UNSET
+    on: Annotated[Where, _in_any_case(*get_args(Where))] = UNSET
+    compression: Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)] = UNSET
+    backup_workers: Amount = UNSET
+    staleness: Amount = UNSET
+    updates: Annotated[int, Field(strict=True, ge=10, le=100_000)] = UNSET
+    topology: Annotated[Topology, _in_any_case(*get_args(Topology))] = UNSET
+    every: Annotated[int, Field(strict=True, ge=1, le=10_000)] = UNSET
+    node_every: Annotated[int, Field(strict=True, ge=1, le=10_000)] = UNSET
+    after: Annotated[int, Field(strict=True, ge=0, le=100_000)] = UNSET
+    steps: Annotated[int, Field(strict=True, ge=1, le=100_000)] = UNSET
+    outer_lr: Annotated[float, Field(strict=True, gt=0, le=10, allow_inf_nan=False)] = UNSET
+    outer_momentum: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
+
+
 class PlanBlock(SharedBlock):
     """One plan. `dp` is short for dp_replicate, or for dp_shard where zero_stage is above 0.
 
@@ -292,6 +330,7 @@ class PlanBlock(SharedBlock):
     sync_batch_norm: Flag = UNSET
     node_order: Names = UNSET
     replica_microbatches: Annotated[tuple[Count, ...], Field(min_length=1)] = UNSET
+    strategy: Annotated[StrategyBlock, BeforeValidator(_named)] = UNSET
 
 
 class SearchBlock(Block):
@@ -371,6 +410,7 @@ BLOCKS: dict[tuple[str, ...], type[Block]] = {
     ("cluster", "network"): NetworkBlock,
     ("training",): TrainingBlock,
     ("plan",): PlanBlock,
+    ("plan", "strategy"): StrategyBlock,
     ("search",): SearchBlock,
     ("search", "common"): SharedBlock,
     ("jitter",): JitterBlock,

@@ -18,6 +18,7 @@ from parsim.model.reader import load_model_catalog
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from parsim.plan.rules import V_SHAPED
+from parsim.plan.strategies import DDP
 from parsim.scenario.record import Scenario
 from parsim.units import parse_quantity
 
@@ -151,6 +152,7 @@ def _plan(plan: Plan) -> dict[str, Any]:
     values = _values(plan)
     values["bucket_size"] = values.pop("bucket_bytes")
     values["recompute"] = plan.recompute.name.lower()
+    values["strategy"] = None if plan.strategy == DDP else plan.strategy.to_json()
     if not plan.recompute_modules:
         del values["recompute_modules"]
     if not plan.sync_batch_norm:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from itertools import takewhile
 
 from parsim.schedule.actions import Action
-from parsim.schedule.families.weight_fill import Rows
+from parsim.schedule.orders.weight_fill import Rows
 
 Row = tuple[Action, ...]
 

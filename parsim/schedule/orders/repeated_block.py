@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from parsim.schedule.actions import Action, Kind
-from parsim.schedule.families.weight_fill import Rows
+from parsim.schedule.orders.weight_fill import Rows
 
 Offsets = tuple[int, int, int, int]
 """Slots of a block on one rank: F of the rank's first chunk, F and I of its second, I of the first;

@@ -41,6 +41,11 @@ class ActionTimes:
     message: float = 0.0
     kept: float = 1.0
 
+    @property
+    def backward(self) -> float:
+        """I and W together."""
+        return self.backward_input + self.backward_weight
+
 
 EQUAL = ActionTimes()
 """The ratio 1:1:1 without messages, which the papers draw: a schedule's name knows no seconds."""

@@ -27,6 +27,9 @@ DEFAULT_KV_HEADS: Mapping[str, int | None] = {
     "gpt_oss": 8,
 }
 
+_EPSILON_KEYS = {"bert": "layer_norm_eps", "gpt2": "layer_norm_epsilon"}
+_DEFAULT_EPSILONS = {"bert": 1e-12, "gpt2": 1e-5, "mixtral": 1e-5, "gpt_oss": 1e-5}
+
 MOST = 10**12
 """No size of a model is larger."""
 
@@ -124,6 +127,29 @@ class Config:
         if not number or not 0 <= value <= 1:
             raise self._wrong(key, "a number from 0 to 1")
         return float(value)
+
+    def number(self, key: str, default: float) -> float:
+        """A number of at least 0, or `default` where the key is absent or null."""
+        value = self.values.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
+            raise self._wrong(key, "a number of at least 0")
+        return float(value)
+
+    def within(self, key: str) -> Config | None:
+        """The mapping under a key, read as a config of the same family; None without one."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self._wrong(key, "a mapping")
+        return Config(value, self.model_type)
+
+    def norm_epsilon(self) -> float:
+        """What every norm adds to the variance."""
+        key = _EPSILON_KEYS.get(self.model_type, "rms_norm_eps")
+        return self.number(key, _DEFAULT_EPSILONS.get(self.model_type, 1e-6))
 
     def architectures(self) -> tuple[str, ...]:
         """Names of the classes that the file was written for."""
