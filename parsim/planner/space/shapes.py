@@ -11,6 +11,7 @@ from parsim.cost.job import Job
 from parsim.plan import PlanSpace
 from parsim.plan.divisors import divisors
 from parsim.plan.rules import is_splittable, most_stages, tensor_splits
+from parsim.plan.space import chosen
 from parsim.schedule import CHUNKED, V_SHAPED
 
 
@@ -31,18 +32,19 @@ def all_degrees(job: Job, space: PlanSpace) -> Iterator[Degrees]:
     world = job.cluster.num_devices
     heads = max(tensor_splits(job.model).values(), default=world)
     heads = heads if is_splittable(job.model) else 1
-    fixed = own = None
+    own, pipelines = None, space.pp
     if space.common.actions is not None:  # a schedule of the user's own has its sizes
-        fixed, own = (space.common.pp,), space.common.num_microbatches
-    for tp, cp in product(space.tp or divisors(world, heads), context_degrees(job, space)):
-        for pp in fixed or space.pp or divisors(world, most_stages(job.model)):
+        pipelines, own = (space.common.pp,), space.common.num_microbatches
+    tensor = chosen(space.tp, divisors(world, heads))
+    for tp, cp in product(tensor, context_degrees(job, space)):
+        for pp in chosen(pipelines, divisors(world, most_stages(job.model))):
             if world % (tp * pp * cp):
                 continue
             dp = world // (tp * pp * cp)
-            if space.global_batch_size % dp:
+            if space.global_batch_size % dp or (space.dp is not None and dp not in space.dp):
                 continue
             count = space.global_batch_size // dp
-            for size in space.microbatch_size or divisors(count):
+            for size in chosen(space.microbatch_size, divisors(count)):
                 if count % size or own not in (None, count // size):
                     continue
                 for ep in _expert_degrees(job, space, dp * cp * tp):
@@ -52,21 +54,18 @@ def all_degrees(job: Job, space: PlanSpace) -> Iterator[Degrees]:
 def context_degrees(job: Job, space: PlanSpace) -> Iterable[int]:
     """Degrees of context parallelism: those asked for, or all that cut the sequence."""
     attention = job.model.attention
-    if space.cp is not None:
-        return space.cp
     if attention is None or not attention.fused:
-        return (1,)
+        return chosen(space.cp, (1,))
     pieces = 2 if attention.causal else 1
-    world = job.cluster.num_devices
-    return [cp for cp in divisors(world) if cp == 1 or job.model.tokens % (cp * pieces) == 0]
+    degrees = divisors(job.cluster.num_devices)
+    legal = [cp for cp in degrees if cp == 1 or job.model.tokens % (cp * pieces) == 0]
+    return chosen(space.cp, legal)
 
 
 def _expert_degrees(job: Job, space: PlanSpace, ranks: int) -> Iterable[int]:
     """Degrees of expert parallelism on a stage's ranks: all that are legal, or those asked for."""
     experts = job.model.experts
-    if space.ep is not None or experts is None:
-        return space.ep or (1,)
-    return divisors(gcd(experts.count, ranks))
+    return chosen(space.ep, (1,) if experts is None else divisors(gcd(experts.count, ranks)))
 
 
 def schedules(job: Job, space: PlanSpace) -> tuple[str, ...]:
@@ -84,7 +83,7 @@ def chunks(job: Job, space: PlanSpace, pp: int) -> Iterator[tuple[str, int]]:
         return
     for schedule in schedules(job, space):
         if schedule in CHUNKED:
-            counts: Iterable[int] = space.v or range(2, most_stages(job.model) // pp + 1)
+            counts = chosen(space.v, range(2, most_stages(job.model) // pp + 1))
             yield from ((schedule, v) for v in counts if v > 1)
             continue
         v = 2 if schedule in V_SHAPED else 1

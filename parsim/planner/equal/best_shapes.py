@@ -23,14 +23,17 @@ import numpy as np
 from parsim.arrays import Flags, Index
 from parsim.cost.job import Job
 from parsim.cost.step.stages import LayerTable
-from parsim.plan import PlanTable
+from parsim.plan import PlanSpace, PlanTable
 from parsim.planner.bounds import growth, plan_bounds, shared_bound
-from parsim.planner.exact import exact
-from parsim.planner.known import Known
+from parsim.planner.equal.exact import exact
+from parsim.planner.equal.known import Known
 from parsim.planner.result import Progress
 from parsim.planner.space import Enumeration
 from parsim.sim.confidence.memory_fit import margin_shares
 from parsim.sim.recurrence.shapes import shapes
+
+SLOWEST = 2.0
+"""Steps of the fastest plan that one of a front of step time and memory may take."""
 
 PORTION = 4096
 """Plans that are bounded first; each time twice as many."""
@@ -43,7 +46,12 @@ class BestShapes:
     """One search: what is known, what waits, and how far it came."""
 
     def __init__(
-        self, job: Job, listed: Enumeration, table: PlanTable, margin: float | None, top: int
+        self,
+        job: Job,
+        listed: Enumeration,
+        table: PlanTable,
+        space: PlanSpace,
+        top: int | None,
     ) -> None:
         """Bound every plan by its layers.
 
@@ -51,8 +59,9 @@ class BestShapes:
             job: model, cluster of one kind of node, software.
             listed: the legal plans.
             table: its table.
-            margin: share of usable memory that a plan must leave free to fit, where one is stated.
-            top: how many of the best are wanted.
+            space: what a plan must leave free to fit, its memory cap and its largest bubble.
+            top: how many of the fastest are wanted; None: all that no other plan beats in step
+                time and in memory.
         """
         self.job, self.table, self.twins, self.top = job, table, listed.twins, top
         _, first, self.layer_row = np.unique(listed.twins, return_index=True, return_inverse=True)
@@ -60,9 +69,10 @@ class BestShapes:
         self.layers = LayerTable.of(job, plans)
         shared = shared_bound([self.layers], plans, job.model, [job.cluster.num_devices])
         self.known = Known.unseen(
-            usable=job.device.usable_memory,
-            margin=margin_shares(job, plans, margin)[self.layer_row],
+            usable=min(job.device.usable_memory, space.memory_cap or np.inf),
+            margin=margin_shares(job, plans, space.memory_margin)[self.layer_row],
             bound=shared[self.layer_row] * growth(job.cluster),
+            max_bubble=space.max_bubble,
         )
         self.waiting = np.argsort(self.known.bound, kind="stable")
         self.queue: list[tuple[float, int, Shape]] = []
@@ -100,6 +110,8 @@ class BestShapes:
     @property
     def worst(self) -> float:
         """Seconds that a plan must not exceed to be among the best that fit."""
+        if self.top is None:
+            return SLOWEST * float(self.fitting[0]) if len(self.fitting) else np.inf
         return float(self.fitting[-1]) if len(self.fitting) == self.top else np.inf
 
     @property
@@ -130,6 +142,8 @@ class BestShapes:
 
     def _beaten(self, rows: Index) -> Flags:
         """Which of some plans are too slow by their bounds, those that cannot fit among them."""
+        if self.top is None:
+            return self.known.dominated(rows) | (self.known.bound[rows] > self.worst)
         limit = np.where(self.known.roomy[rows], self.worst, self.worst_tight)
         return np.asarray(self.known.bound[rows] > limit)
 

@@ -5,17 +5,23 @@ from __future__ import annotations
 from parsim.cost.software import Software
 from parsim.plan import PlanSpace, Recompute
 from parsim.plan.rules import SCHEDULE_NAMES, USUAL
+from parsim.plan.space import Between
 
 ALL_BUT = "all but "
 """How a text begins that names the values that were looked at."""
 
 NEVER = {
     "stage_layers": "cuts other than as even as possible",
-    "dp_shard": "shards over a part of the replicas (dp_replicate and dp_shard both above 1)",
     "action_times": "zero-bubble schedules ordered for other ratios than F = I = W",
     "recompute_modules": "recomputation of single modules",
 }
 """Fields of a plan that no search varies, and what it leaves out with them."""
+
+HYBRID = {
+    "dp_shard": "shards over a part of the replicas (dp_replicate and dp_shard both above 1), but "
+    "with space: full"
+}
+"""What only a space with HSDP looks at."""
 
 ALL = {
     "zero_stage": (0, 1, 2, 3),
@@ -42,10 +48,13 @@ COMMON = (
 def left_out(software: Software, space: PlanSpace) -> dict[str, str]:
     """What a search of this space for a stack does not look at, by field of a plan."""
     asked = {}
-    for name in ("tp", "pp", "cp", "ep", "microbatch_size", "v"):
+    for name in ("tp", "pp", "dp", "cp", "ep", "microbatch_size", "v"):
         values = getattr(space, name)
         if values is not None:
-            asked[name] = f"{ALL_BUT}{', '.join(map(str, values))}"
+            words = values if isinstance(values, Between) else ", ".join(map(str, values))
+            asked[name] = f"{ALL_BUT}{words}"
+    if space.max_bubble is not None:
+        asked["bubble"] = f"more than {100 * space.max_bubble:g} % of the pipeline phase"
     for name, every in ALL.items():
         missing = [value for value in every if value not in getattr(space, name)]
         if missing:
@@ -54,7 +63,8 @@ def left_out(software: Software, space: PlanSpace) -> dict[str, str]:
     if schedules:
         asked["schedule"] = schedules
     shared = {name: f"{ALL_BUT}{_word(getattr(space.common, name))}" for name in COMMON}
-    return {**asked, **NEVER, **shared}
+    hybrid = {} if space.hybrid else HYBRID
+    return {**asked, **NEVER, **hybrid, **shared}
 
 
 def lacking(software: Software, space: PlanSpace) -> str:

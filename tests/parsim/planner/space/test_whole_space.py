@@ -16,8 +16,8 @@ from parsim.model.transformer import build_transformer
 from parsim.plan import PlanSpace, Recompute
 from parsim.plan.rules import SCHEDULE_NAMES, violation
 from parsim.planner import search
-from parsim.planner.left_out import left_out
 from parsim.planner.space import enumerate_plans
+from parsim.planner.space.left_out import left_out
 
 
 def job_of(layers: int, seq_len: int, devices: int, width: int = 4096) -> Job:

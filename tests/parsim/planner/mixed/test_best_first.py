@@ -19,7 +19,7 @@ from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.rules import violation
 from parsim.planner import search
 from parsim.planner.bounds import shared_bound
-from parsim.planner.placements import Speeds, lower_bound, orders, placements
+from parsim.planner.mixed.placements import Speeds, lower_bound, orders, placements
 from parsim.planner.space import enumerate_plans
 from parsim.sim import simulate
 from parsim.sim.confidence.memory_fit import Fit

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, product
 
 import numpy as np
 
@@ -19,10 +19,11 @@ from parsim.cost.job import Job
 from parsim.errors import PlanError
 from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
+from parsim.plan.divisors import divisors
 from parsim.plan.executor_rules import unrunnable
 from parsim.plan.rules import check_plan, violation
-from parsim.planner.left_out import lacking
-from parsim.planner.shapes import Degrees, all_degrees, chunks
+from parsim.planner.space.left_out import lacking
+from parsim.planner.space.shapes import Degrees, all_degrees, chunks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +41,11 @@ class Enumeration:
     reasons: dict[str, int]
 
 
-_Option = tuple[int, Recompute, bool]
-"""ZeRO stage, recomputation, sequence parallelism."""
+_Option = tuple[int, int, Recompute, bool]
+"""ZeRO stage, dp_shard, recomputation, sequence parallelism."""
 
 _OPTIONS = 32
-"""More than there are options: 4 stages x 3 kinds of recomputation x 2."""
+"""More than there are options of one dp_shard: 4 stages x 3 kinds of recomputation x 2."""
 
 
 @dataclass(slots=True)
@@ -114,14 +115,13 @@ def _runnable(
     """The options of a shape that parsim's executor runs; the others are refused."""
     legal = []
     for option in options:
-        stage, recompute, sequence = option
-        replicate, shard = _replicas(degrees, stage)
+        stage, shard, recompute, sequence = option
         tried = replace(
             plan,
             zero_stage=stage,
             recompute=recompute,
             sequence_parallel=sequence,
-            dp_replicate=replicate,
+            dp_replicate=degrees.dp // shard,
             dp_shard=shard,
         )
         message = unrunnable(tried, job.model)
@@ -132,9 +132,11 @@ def _runnable(
     return legal
 
 
-def _replicas(degrees: Degrees, zero_stage: int) -> tuple[int, int]:
-    """Replicas that hold all parameters, and those that share them: all of one or of the other."""
-    return (1, degrees.dp) if zero_stage else (degrees.dp, 1)
+def _shards(space: PlanSpace, degrees: Degrees, zero_stage: int) -> tuple[int, ...]:
+    """Replicas that share the parameters: all of them, or with HSDP also a part; 1 without ZeRO."""
+    if not zero_stage:
+        return (1,)
+    return tuple(divisors(degrees.dp)[1:]) if space.hybrid and degrees.dp > 1 else (degrees.dp,)
 
 
 def _options(space: PlanSpace, degrees: Degrees, model: Model) -> Iterator[_Option]:
@@ -143,11 +145,11 @@ def _options(space: PlanSpace, degrees: Degrees, model: Model) -> Iterator[_Opti
     for stage in space.zero_stage:
         if stage and degrees.dp * degrees.cp == 1:
             continue
-        for recompute in space.recompute:
-            for sequence in space.sequence_parallel:
-                if (sequence and (degrees.tp == 1 or not whole)) or (routed and not sequence):
-                    continue
-                yield (stage, recompute, sequence)
+        shards = _shards(space, degrees, stage)
+        for shard, recompute, sequence in product(shards, space.recompute, space.sequence_parallel):
+            if (sequence and (degrees.tp == 1 or not whole)) or (routed and not sequence):
+                continue
+            yield (stage, shard, recompute, sequence)
 
 
 def _plan(space: PlanSpace, degrees: Degrees, model: Model, schedule: str, v: int) -> Plan:
@@ -181,12 +183,12 @@ def _table(space: PlanSpace, rows: _Rows) -> tuple[PlanTable, Ints]:
     shapes = np.repeat(np.array(rows.shapes, dtype=np.int64), each, axis=0)
     tp, pp, cp, dp, ep, size, count, v = shapes.T
     flat = chain.from_iterable(chain.from_iterable(rows.options))
-    stage, recompute, sequence = np.fromiter(flat, dtype=np.int64).reshape(-1, 3).T
+    stage, shard, recompute, sequence = np.fromiter(flat, dtype=np.int64).reshape(-1, 4).T
     table = PlanTable(
         tp=tp,
         pp=pp,
-        dp_replicate=np.where(stage > 0, 1, dp),
-        dp_shard=np.where(stage > 0, dp, 1),
+        dp_replicate=dp // shard,
+        dp_shard=shard,
         cp=cp,
         ep=ep,
         etp=np.full_like(tp, space.common.etp),
@@ -202,7 +204,8 @@ def _table(space: PlanSpace, rows: _Rows) -> tuple[PlanTable, Ints]:
     degrees: dict[tuple[int, ...], int] = {}
     numbers = [degrees.setdefault(shape[:6], len(degrees)) for shape in rows.shapes]
     option = (stage * len(Recompute) + recompute) * 2 + sequence
-    return table, np.repeat(np.array(numbers), each) * _OPTIONS + option
+    alike = np.repeat(np.array(numbers), each) * (int(shard.max()) + 1) + shard
+    return table, alike * _OPTIONS + option
 
 
 def check_space(job: Job, space: PlanSpace) -> None:

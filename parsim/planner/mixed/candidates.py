@@ -15,7 +15,7 @@ from parsim.cost.step.stages import LayerTable
 from parsim.cost.step.step import step_costs
 from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.planner.bounds import growth, shared_bound
-from parsim.planner.placements import Speeds, lower_bound, orders, placements
+from parsim.planner.mixed.placements import Speeds, lower_bound, orders, placements
 from parsim.planner.result import EvaluatedPlan
 from parsim.schedule import build_schedule
 from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_shares, worst
@@ -64,7 +64,8 @@ class Candidates:
         self.layers = [LayerTable.of(job.on(system), table) for system in systems]
         self.laid = {order: rank_groups(job.cluster, order) for order in orders(job.cluster)}
         self.growth = growth(job.cluster)
-        self.usable = np.array([system.device.usable_memory for system in systems])
+        cap = np.inf if space.memory_cap is None else space.memory_cap
+        self.usable = np.array([min(system.device.usable_memory, cap) for system in systems])
         self.margin = margin_shares(job, table, space.memory_margin)
 
     def bounds(self) -> Array:

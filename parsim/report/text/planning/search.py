@@ -8,8 +8,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from parsim.planner.left_out import ALL_BUT
-from parsim.planner.result import SearchResult
+from parsim.planner.result import Ranked, SearchResult
+from parsim.planner.space.broken_rules import by_rule
+from parsim.planner.space.left_out import ALL_BUT
+from parsim.planner.twins import fold_twins, twin_words
+from parsim.report.text.planning.training_run import amount
 from parsim.report.text.prediction import speed_unit
 from parsim.report.text.tables import between, table
 from parsim.sim.confidence.memory_fit import RISK, Fit
@@ -19,8 +22,13 @@ TIED = (
     "1= marks {} plans in one another's 80 % interval with the fastest: measure them to tell them "
     "apart (parsim run), or choose among them by memory"
 )
-MOST_REASONS = 3
-"""Reasons for illegal plans that are printed; `--json` has all."""
+MOST_REASONS = 4
+"""Rules that plans break that are printed; `--json` has every message."""
+LONGEST_REASON = 150
+"""Characters of a rule that are printed."""
+DAY = 86400.0
+LEAST_PART = 0.02
+"""Shares of a step below this are not named as what it goes into."""
 
 
 def search_view(result: SearchResult, *, evidence: str = "") -> RenderableType:
@@ -44,21 +52,35 @@ def _left_out(left_out: Mapping[str, str]) -> str:
 
 
 def _plans(result: SearchResult, ties: int) -> Table:
+    whole = bool(result.plans) and result.plans[0].run is not None
     unit = speed_unit(result.plans[0]) if result.plans else "tokens/s"
-    columns = f"# | plan | step time | 80 % interval | {unit} | MFU | bubble | peak memory"
-    rows = table(columns, right=(0, 2, 3, 4, 5, 6, 7))
-    for number, ranked in enumerate(result.plans, start=1):
+    how_long = "days | cost, USD" if whole else unit
+    columns = f"# | plan | step time | 80 % interval | {how_long} | MFU | bubble | peak memory"
+    rows = table(columns, right=range(2, 9) if whole else (0, 2, 3, 4, 5, 6, 7))
+    for place, ranked, twins in fold_twins(result.plans):
         rows.add_row(
-            "1=" if ranked.tied and ties > 1 else str(number),
+            "1=" if ranked.tied and ties > 1 else str(place + 1),
             ranked.plan.label(),
             format_seconds(ranked.step_time),
             between(ranked.interval),
-            f"{ranked.tokens_per_second:,.0f}",
+            *_how_long(ranked),
             f"{100 * ranked.mfu:.1f} %",
             f"{100 * ranked.bubble_fraction:.1f} %",
             format_bytes(ranked.peak_allocated),
         )
+        if twins:
+            names = ", ".join(twin_words(ranked.plan, twin.plan) for twin in twins)
+            rows.add_row("", f"  also {names}: slower, no less memory")
     return rows
+
+
+def _how_long(ranked: Ranked) -> Iterator[str]:
+    """Days and dollars of the whole run, or the speed where none is asked for."""
+    if ranked.run is None:
+        yield f"{ranked.tokens_per_second:,.0f}"
+        return
+    yield amount(ranked.run.elapsed.value / DAY)
+    yield amount(ranked.run.cost.value) if ranked.run.cost else "-"
 
 
 def _lines(result: SearchResult, ties: int, evidence: str) -> Iterator[str]:
@@ -72,8 +94,10 @@ def _lines(result: SearchResult, ties: int, evidence: str) -> Iterator[str]:
         f"{counts['out_of_memory']:,} do not fit (more than {usable}), {counts['tight']:,} tight, "
         f"{slower}{counts['evaluated']:,} ranked"
     )
-    yield from _tight(result)
     yield from _refusals(result)
+    yield from _tight(result)
+    if result.plans:
+        yield f"where the step of 1 goes: {dominant(result.plans[0])}"
     if evidence:
         yield f"evidence: {evidence}"
     if result.plans and result.plans[0].interval.basis:
@@ -103,15 +127,29 @@ def _tight(result: SearchResult) -> Iterator[str]:
         )
 
 
+def dominant(ranked: Ranked) -> str:
+    """The parts of a step in words, the largest first: forward 25 %, backward 52 %, ..."""
+    parts = sorted(ranked.breakdown.items(), key=lambda part: -part[1])
+    return ", ".join(
+        f"{name.replace('_', ' ')} {100 * seconds / ranked.step_time:.0f} %"
+        for name, seconds in parts
+        if seconds >= LEAST_PART * ranked.step_time
+    )
+
+
 def _refusals(result: SearchResult) -> Iterator[str]:
-    """The most frequent reasons why plans are illegal."""
-    reasons = sorted(result.illegal_reasons.items(), key=lambda reason: -reason[1])
-    for message, count in reasons[:MOST_REASONS]:
-        yield f"illegal, {count:,} {_plans_word(count)}: {message}"
-    rest = [count for _, count in reasons[MOST_REASONS:]]
+    """The rules that most plans break, each once."""
+    broken = by_rule(result.illegal_reasons)
+    for rule in broken[:MOST_REASONS]:
+        text = f"illegal, {rule.plans:,} {_plans_word(rule.plans)}: {rule.words}"
+        yield text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 3]}..."
+    rest = broken[MOST_REASONS:]
     if rest:
-        total = sum(rest)
-        yield f"illegal, {total:,} {_plans_word(total)}: other reasons ({len(rest)}; see --json)"
+        total = sum(rule.plans for rule in rest)
+        yield (
+            f"illegal, {total:,} {_plans_word(total)}: {len(rest)} other "
+            f"{'rule' if len(rest) == 1 else 'rules'} (see --json)"
+        )
 
 
 def _plans_word(count: int) -> str:

@@ -1,6 +1,6 @@
 """Search on a mixed cluster: plans and their placements, best first under lower bounds.
 
-    1  every legal plan with equal parts, as on equal nodes (`space.py`), with a bound that holds
+    1  every legal plan with equal parts, as on equal nodes (`space/`), with a bound that holds
        for each of its placements
     2  plan by plan, that with the least bound first: its placements, which are order of nodes, of
        axes, cut by speed or memory, batch by speed (`placements.py`), their bytes, and a bound for
@@ -27,12 +27,12 @@ from parsim.cost.step.stages import plan_cut
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.planner.bounds import ROUNDING
-from parsim.planner.candidates import Candidate, Candidates
-from parsim.planner.left_out import left_out
+from parsim.planner.mixed.candidates import Candidate, Candidates
+from parsim.planner.mixed.placements import Speeds
 from parsim.planner.nearest_miss import nearest_miss_message
-from parsim.planner.placements import Speeds
-from parsim.planner.result import Progress, SearchResult, shown
+from parsim.planner.result import Progress, Request, SearchResult, shown
 from parsim.planner.space import Enumeration
+from parsim.planner.space.left_out import left_out
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.step.replica_classes import DevicesOfRanks
 
@@ -42,9 +42,7 @@ def search_mixed(
     space: PlanSpace,
     listed: Enumeration,
     table: PlanTable,
-    top: int,
-    progress: Progress | None,
-    time_limit: float | None,
+    request: Request,
     begin: float,
 ) -> SearchResult:
     """Find the best placed plans of a space on a mixed cluster, as `search` asks.
@@ -55,9 +53,9 @@ def search_mixed(
     Raises:
         NoFeasiblePlan: nothing fits; says by how much and what would.
     """
-    work = Candidates(job, space, table)
-    limit = np.inf if time_limit is None else begin + time_limit
-    ran = _best_first(work, top, limit, progress)
+    work, top = Candidates(job, space, table), request.top
+    limit = np.inf if request.time_limit is None else begin + request.time_limit
+    ran = _best_first(work, top, limit, request.progress)
     refined = _refined(work, ran.best[0]) if ran.best and not ran.stopped else []
     ranked = sorted([*ran.best, *refined], key=_rank)[:top]
     tight = [] if ran.stopped else _tight(work, ran, ranked, top)
@@ -65,7 +63,7 @@ def search_mixed(
         raise NoFeasiblePlan(_nothing_fits(work, ran))
     plans = [candidate.evaluated for candidate in ranked or tight]
     first = tight[0].evaluated if ranked and tight else None
-    best, faster_tight = shown(job, plans, first)
+    best, faster_tight = shown(job, plans, first, request.goal)
     so_far = f"{ran.stopped} after {ran.evaluated:,} priced placements: best so far"
     return SearchResult(
         plans=best,
