@@ -15,7 +15,6 @@ from parsim.model.reader import Description
 from parsim.plan import Plan
 from parsim.plan.executor_rules import rounded, unmergeable, wrong_experts, wrong_training
 from parsim.plan.record import precision
-from parsim.plan.strategies import DDP
 from parsim.schedule import Kind, Schedule
 
 
@@ -28,11 +27,6 @@ def check_parallel(plan: Plan) -> None:
     message = wrong_training(plan)
     if message is not None:
         raise PlanError(message)
-    if plan.strategy != DDP:
-        raise PlanError(
-            f"strategy.name={plan.strategy.label()} can be simulated but not run yet; use name=ddp "
-            f"without options"
-        )
 
 
 def check_context(plan: Plan, spec: Description, device_type: str) -> None:
