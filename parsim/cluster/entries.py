@@ -80,6 +80,8 @@ DEVICE_FIELDS: Mapping[str, str] = {
     "launch_factor": "amount",
     **{f"convolution.{name}": "share" for name in CONVOLUTION},
     "context_memory": "bytes",
+    "power": "power",
+    "server_factor": "drop",
     "residuals": "residuals",
     "calibrated": "flag",
 }
@@ -252,7 +254,7 @@ def _convert(text: str, kind: str, quoted: bool) -> Value:
 @lru_cache(maxsize=1024)
 def _quantity(text: str, kind: str) -> float:
     value = parse_quantity(text, _QUANTITIES[kind])
-    if value <= 0 and kind in ("capacity", "bandwidth", "flops"):
+    if value <= 0 and kind in ("capacity", "bandwidth", "flops", "power"):
         raise ValueError(f"'{shown(text)}' must be above 0")
     return value
 
@@ -311,6 +313,7 @@ _QUANTITIES = {
     "bytes": "bytes",
     "bandwidth": "bandwidth",
     "flops": "flops",
+    "power": "power",
     "time": "time",
 }
 _LISTS: Mapping[str, Callable[[Document, str, Node], Value]] = {

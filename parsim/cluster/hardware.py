@@ -72,6 +72,8 @@ class Device:
     least time of a kernel. `calibrated` is True only for constants measured on a real device of
     this kind; otherwise they are the catalog's and predictions say so. `residuals` are a
     calibration's measured times over the constants' (see `parsim/cost/kernel/residuals.py`).
+    `power` are the watts that it is designed for (None: nobody says), `server_factor` those that a
+    server is rated at over its devices'.
     """
 
     id: str
@@ -111,6 +113,8 @@ class Device:
     launch_factor: float = 1.0
     convolution: Mapping[str, float] = field(default_factory=dict)
     context_memory: float = 0.0
+    power: float | None = None
+    server_factor: float = 1.8
     residuals: Measured = field(default_factory=dict)
     calibrated: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)

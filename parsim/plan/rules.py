@@ -2,7 +2,7 @@
 
 Each rule reads a plan, the model and the number of devices and returns the message of the first
 thing it finds wrong, or None. `check_plan` raises; the search asks `violation` for single plans
-and builds its space so that only the arithmetic rules remain (planner/space.py).
+and builds its space so that only the arithmetic rules remain (planner/space/).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import pytest
 
 from parsim.schedule import build_schedule
 from parsim.schedule.check import check_schedule
-from parsim.schedule.families import stretch
+from parsim.schedule.orders import stretch
 from parsim.schedule.orders.stretch import stretched
 from parsim.schedule.orders.weight_fill import Rows
 
