@@ -22,10 +22,11 @@ import numpy as np
 from executor.calibration.cases import kinds
 from executor.calibration.cases.samples import Kernels, Sample, link_time, link_times
 from executor.calibration.cases.workloads import distinct_cases, memory_cases, spread
+from executor.calibration.choice.layer_tasks import SHARDED
 from executor.calibration.fitting.catalog_file import catalog_text, with_units
 from executor.calibration.fitting.constants import DEVICE_CONSTANTS, fit_device, fit_system
 from executor.calibration.fitting.curves import curves_of, system_document
-from executor.calibration.fitting.deviations import SPAN, lines, points, residuals
+from executor.calibration.fitting.deviations import lines, points, residuals
 from executor.calibration.fitting.earlier_file import (
     Calibration,
     compatible,
@@ -33,11 +34,10 @@ from executor.calibration.fitting.earlier_file import (
     read_calibration,
     where_of,
 )
-from executor.calibration.timing.layers import SHARDED
 from executor.faults.exit_code import exit_code
 from parsim.cluster.hardware import Device, Measured, System
 from parsim.cluster.reader import load_catalog
-from parsim.cluster.residuals import WHOLE_LIMIT
+from parsim.cluster.residuals import WHOLE_LIMIT, WHOLE_SPAN
 from parsim.cost.software import software
 from parsim.plan.record import precision
 
@@ -160,7 +160,7 @@ def _core(*files: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
             table = np.array(inside or rows)
             columns = np.stack([1.0 / table[:, 0], np.ones(len(table))], axis=1)
             (fixed, slope), *_ = np.linalg.lstsq(columns, table[:, 1], rcond=None)
-            low, high = rows[0][0] * SPAN, rows[-1][0] / SPAN
+            low, high = rows[0][0] * WHOLE_SPAN, rows[-1][0] / WHOLE_SPAN
             at = [low, *(x for x, _ in rows if low < x < high), high]
             inner_points += [(x, float(fixed / x + slope)) for x in at]
     return sorted(inner_points)

@@ -141,9 +141,11 @@ def calibrate(
     if as_json:
         print_json(document)
         return
+    from parsim.report.text.calibration import gaps_view
     from parsim.report.text.run import residuals_view
 
     show(residuals_view(document))
+    show(gaps_view(document))
     for text in document["device"]["notes"]:
         note(f"note: {text}")
     note(f"note: {_interval(document)}")

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
+from parsim.cluster.evidence import RecordedStep
 from parsim.errors import CatalogError
 
 Tiles = Literal["core", "ampere", "hopper", "blackwell"]
@@ -71,7 +72,9 @@ class Device:
     those of `grouped_gemm_time`, `convolution` of `convolution_time`, `kernel_latency` is the
     least time of a kernel. `calibrated` is True only for constants measured on a real device of
     this kind; otherwise they are the catalog's and predictions say so. `residuals` are a
-    calibration's measured times over the constants' (see `parsim/cost/kernel/residuals.py`).
+    calibration's measured times over the constants' (see `parsim/cost/kernel/residuals.py`);
+    `spreads`, `unmeasured` and `steps` say how sure it is, what it could not measure, and which
+    runs were recorded (`parsim/cluster/evidence.py`).
     """
 
     id: str
@@ -112,6 +115,9 @@ class Device:
     convolution: Mapping[str, float] = field(default_factory=dict)
     context_memory: float = 0.0
     residuals: Measured = field(default_factory=dict)
+    spreads: Mapping[str, float] = field(default_factory=dict)
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    steps: tuple[RecordedStep, ...] = ()
     calibrated: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)
 

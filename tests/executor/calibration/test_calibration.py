@@ -201,7 +201,14 @@ def test_the_file_is_a_catalog_that_a_scenario_uses(tmp_path: Path) -> None:
     assert collective_time(system, "all_reduce", 1e6, where) == pytest.approx(expected, rel=0.03)
     path = scenario(tmp_path, "my-cpu-node", ", catalog: [device.yaml]")
     assert load_scenario(path).job.device == system.device
-    assert set(document) == {"schema_version", "device", "system", "residuals"}
+    assert set(document) == {
+        "schema_version",
+        "device",
+        "system",
+        "residuals",
+        "unmeasured",
+        "repeated_layers",
+    }
 
 
 def test_a_measured_shape_is_reproduced_from_the_file(tmp_path: Path) -> None:
