@@ -7,13 +7,14 @@ in memory, and YAML minutes a MiB, so each kind of file has a size that is enoug
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
 from pathlib import Path
 from typing import Any, Final
 
-from parsim.errors import InputError, did_you_mean
+from parsim.errors import InputError, did_you_mean, shown
 from parsim.units import format_bytes
 
 MOST_TEXT: Final = 64 << 20
@@ -66,7 +67,8 @@ def read_text(
         raise error(f"{path}: {reason}") from None
     except (OSError, ValueError) as reason:  # ValueError: a path with a NUL in it
         why = getattr(reason, "strerror", None) or str(reason)
-        raise error(f"{path}: cannot be read: {why}") from None
+        too_long = getattr(reason, "errno", None) == errno.ENAMETOOLONG
+        raise error(f"{shown(path) if too_long else path}: cannot be read: {why}") from None
 
 
 def read_json(

@@ -69,7 +69,12 @@ def merge(first: Calibration, second: Calibration) -> tuple[str, dict[str, Any]]
     device = replace(device, id=new.device.id, name=new.device.name)
     modelled = kernels.times(device, samples).tolist()
     of_device = {**points(samples, modelled), **_merged_lines(old.device, new.device)}
-    device = replace(device, residuals=of_device)
+    device = replace(device, residuals=of_device, **_said(old.device, new.device, of_device))
+    if old.device.steps:
+        notes.append(
+            f"{len(old.device.steps)} recorded runs corrected {old.file}; they are not of the "
+            f"merged constants: give them again with --from"
+        )
     system, timed, links = _merged_system(old, new, device)
     text = catalog_text(device, system, new.base, _listed(old, new))
     return text, {
@@ -86,6 +91,18 @@ def merge(first: Calibration, second: Calibration) -> tuple[str, dict[str, Any]]
         },
         "notes": list(dict.fromkeys(notes)),
     }
+
+
+def _said(old: Device, new: Device, residuals: Measured) -> dict[str, Any]:
+    """How sure the merged file is: as the less sure of both, and what neither has measured."""
+    kinds = dict.fromkeys((*old.spreads, *new.spreads))
+    spreads = {kind: max(x.spreads.get(kind, 0.0) for x in (old, new)) for kind in kinds}
+    missing = {
+        kind: why
+        for kind, why in {**old.unmeasured, **new.unmeasured}.items()
+        if kind not in residuals and f"{kind}_forward" not in residuals
+    }
+    return {"spreads": spreads, "unmeasured": missing}
 
 
 def _listed(old: Calibration, new: Calibration) -> str:

@@ -15,9 +15,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from executor.model.loss import loss as default_loss
-from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE, build_model
-from executor.parallel.data import LossFn, Replica, whole_tensor
+from executor.model.loss import loss as cross_entropy
+from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE, Stage, Values, build_model
+from executor.parallel.data import Replica, whole_tensor
 from parsim.errors import InputError
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
@@ -43,23 +43,25 @@ def reference(
     seed: int,
     *,
     precision: str = "fp32",
-    loss_fn: LossFn = default_loss,
+    values: Values | None = None,
 ) -> tuple[float, Gradients]:
     """Loss and gradients of the global batch, in this process alone, on the CPU.
 
     The batch is cut as the plan cuts it, into micro-batches of which each weighs the same.
     `precision` is that of a plan, or "fp64". Gradients come back in fp32, of fp64 in fp64; those
-    of bf16 parameters are added up in what the plan says.
+    of bf16 parameters are added up in what the plan says. `values` gives the weights, see
+    `build_stage`.
     """
     tokens, targets = batch
     dtype = {"fp64": torch.float64, "bf16": torch.bfloat16}.get(precision, torch.float32)
-    model = build_model(spec, device=tokens.device, dtype=dtype, seed=seed)
+    model = build_model(spec, device=tokens.device, dtype=dtype, seed=seed, values=values)
     count = plan.dp * plan.num_microbatches
+    balance_as_cut(model, plan, count)
     total, gradients = 0.0, Gradients()
     for inputs, wanted in zip(tokens.chunk(count), targets.chunk(count), strict=True):
         with _computing(precision, tokens.device):
             logits = model(inputs)
-        loss = loss_fn(logits, wanted) / count
+        loss = cross_entropy(logits, wanted, words=spec.vocab_size) / count
         with _computing(precision, tokens.device, autocast=False):
             loss.backward()
         total += float(loss.detach())
@@ -70,6 +72,15 @@ def reference(
         # the first and the last stage each have a copy of the tied table, and the summed gradient
         gradients[OUTPUT_TABLE] = gradients[TOKEN_TABLE]
     return total, {name: gradient.cpu() for name, gradient in gradients.items()}
+
+
+def balance_as_cut(model: Stage, plan: Plan, count: int) -> None:
+    """Balance experts over the tokens that a rank of the plan has of a micro-batch, of `count`."""
+    slices = plan.tp if plan.sequence_parallel else 1
+    tokens = torch.arange(model.spec.seq_len)
+    for mixture in model.mixtures().values():
+        mixture.balance.weight /= count
+        mixture.balance.parts = tokens // (len(tokens) // slices)
 
 
 @contextmanager

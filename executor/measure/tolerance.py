@@ -28,12 +28,16 @@ a mixture than that it trains: verify it in fp32, where choices are the same but
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
+import torch
 from torch import Tensor
 
 from executor.measure.gradients import Gradients, max_relative_error, reference
 from executor.measure.roundings import Roundings
+from executor.model.module import Values
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 
@@ -84,17 +88,22 @@ def judge(
     seed: int,
     loss: float,
     gradients: Gradients,
+    values: Values | None = None,
 ) -> Judgement:
-    """Hold the loss and gradients of a global batch against one process's, computed here."""
-    exact_loss, exact = reference(spec, plan, batch, seed)
+    """Hold the loss and gradients of a global batch against one process's, computed here.
+
+    `values` gives the weights, see `build_stage`.
+    """
+    alone = partial(reference, spec, plan, batch, seed, values=values)
+    exact_loss, exact = alone()
     worst = max_relative_error(gradients, exact)
     rounded = plan.precision != "fp32"
     bound = EXACT
     if rounded:
-        one_process = reference(spec, plan, batch, seed, precision=plan.precision)[1]
+        one_process = alone(precision=plan.precision)[1]
         bound = max(EXACT, ROUNDINGS * max_relative_error(one_process, exact).error)
     elif worst.error > EXACT:
-        bound = max(EXACT, ROUNDINGS * _rounding(spec, plan, batch, seed))
+        bound = max(EXACT, ROUNDINGS * _rounding(alone, batch[0].device))
     if rounded and spec.num_experts:
         bound = max(bound, CHOICES)
     return Judgement(
@@ -107,12 +116,12 @@ def judge(
     )
 
 
-def _rounding(spec: TransformerSpec, plan: Plan, batch: tuple[Tensor, Tensor], seed: int) -> float:
+def _rounding(alone: Callable[..., tuple[float, Gradients]], device: torch.device) -> float:
     """How far fp32 may take a gradient from fp64's, in whatever order its sums are."""
-    exact = reference(spec, plan, batch, seed, precision="fp64")[1]
+    exact = alone(precision="fp64")[1]
     errors = []
     for draw in range(DRAWS):
-        with Roundings(_FIRST_DRAW + draw, batch[0].device):
-            drawn = reference(spec, plan, batch, seed, precision="fp64")[1]
+        with Roundings(_FIRST_DRAW + draw, device):
+            drawn = alone(precision="fp64")[1]
         errors.append(max_relative_error(drawn, exact).error)
     return max(errors)

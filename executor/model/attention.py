@@ -14,19 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from parsim.errors import ModelError
+from executor.model.rotary import Rotary
+from parsim.model.config.writer import DROPOUT
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Recompute
-
-DROPOUT = 0.1
-"""Probability wherever a spec has dropout: that of the GPT-2 and BERT configurations."""
-
-EPSILON = 1e-5
-"""Added to the variance in every norm."""
-
-ROPE_BASE = 10000.0
-"""Base of the rotary wavelengths (Su et al. 2021, arXiv:2104.09864, section 3.2.2)."""
-
 
 Columns = Callable[[Tensor, Sequence[nn.Linear]], tuple[Tensor, ...]]
 """Applies linear maps that share their input; tensor parallelism puts its own in place."""
@@ -39,45 +30,6 @@ Across = Callable[[Tensor, Tensor, Tensor], Tensor]
 def apart(x: Tensor, linears: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
     """Each linear map of the same input."""
     return tuple(linear(x) for linear in linears)
-
-
-class Rotary:
-    """Cosines and sines of rotary positions, one table for all layers of a stage.
-
-    Not a module and not a buffer: DDP would broadcast it and a cast of the model would round the
-    angles. The table is made for the device and precision that it is first asked for. `places` are
-    those of the tokens at hand, where they are not 0, 1, 2, ...
-    """
-
-    def __init__(self, head_dim: int) -> None:
-        if head_dim % 2:
-            raise ModelError(f"head_dim={head_dim} is odd; rotary positions need an even head_dim")
-        self.head_dim = head_dim
-        self.places: Tensor | None = None
-        self._cos_sin: tuple[Tensor, Tensor] | None = None
-
-    @torch.inference_mode(False)  # type: ignore[untyped-decorator]  # may be kept for training
-    def _build(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        steps = torch.arange(0, self.head_dim, 2, device=like.device, dtype=torch.float32)
-        frequencies = ROPE_BASE ** (-steps / self.head_dim)
-        places = torch.arange(like.shape[-2]) if self.places is None else self.places
-        positions = places.to(like.device, torch.float32)
-        angles = torch.outer(positions, frequencies).repeat(1, 2)
-        return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
-
-    def rotate(self, x: Tensor) -> Tensor:
-        """Turn each pair (i, i + d/2) of (b, a, s, d) by its position's angle."""
-        kept = self._cos_sin
-        if kept is None or not _serves(kept[0], x):
-            kept = self._cos_sin = self._build(x)
-        cos, sin = (table[: x.shape[-2]] for table in kept)
-        first, second = x.chunk(2, dim=-1)
-        return x * cos + torch.cat((-second, first), dim=-1) * sin
-
-
-def _serves(table: Tensor, like: Tensor) -> bool:
-    same = table.device == like.device and table.dtype == like.dtype
-    return same and table.shape[0] >= like.shape[-2] and type(table) is type(like)
 
 
 class Core(nn.Module):  # type: ignore[misc]
@@ -125,14 +77,15 @@ class Core(nn.Module):  # type: ignore[misc]
 class HeadNorm(nn.Module):  # type: ignore[misc]
     """RMS norm over each head, with one weight for all of them."""
 
-    def __init__(self, head_dim: int) -> None:
+    def __init__(self, head_dim: int, epsilon: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(head_dim))
+        self.epsilon = epsilon
         self.repeated: Callable[[Tensor], Tensor] = itself
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise (.., d)."""
-        return F.rms_norm(x, x.shape[-1:], self.repeated(self.weight), EPSILON)
+        return F.rms_norm(x, x.shape[-1:], self.repeated(self.weight), self.epsilon)
 
 
 def itself(parameter: Tensor) -> Tensor:
@@ -160,8 +113,8 @@ class Attention(nn.Module):  # type: ignore[misc]
         )
         self.projection = nn.Linear(q_width, h, bias=spec.projection_bias)
         self.columns: Columns = apart
-        self.q_norm = HeadNorm(d) if spec.qk_norm else None
-        self.k_norm = HeadNorm(d) if spec.qk_norm else None
+        self.q_norm = HeadNorm(d, spec.norm_epsilon) if spec.qk_norm else None
+        self.k_norm = HeadNorm(d, spec.norm_epsilon) if spec.qk_norm else None
         self.rotary = rotary
         self.recompute = recompute
 

@@ -1,8 +1,7 @@
 """The parts of a transformer as torch modules: embedding, block, head.
 
 Each has the parameters and matrix products that `parsim.model.build_transformer` counts for the
-same spec. Two things a spec does not hold are the same for all families: the epsilon of the norms
-and the dropout probability.
+same spec. What a spec does not hold is the same for all families: the dropout probability.
 """
 
 from __future__ import annotations
@@ -12,8 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from executor.model.attention import DROPOUT, EPSILON, Attention, Columns, Rotary, apart
+from executor.model.attention import Attention, Columns, apart
 from executor.model.experts import WHOLE, Mixture, Share
+from executor.model.rotary import Rotary
+from parsim.model.config.writer import DROPOUT
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Recompute
 
@@ -145,7 +146,7 @@ def make_mixture(spec: TransformerSpec, share: Share = WHOLE) -> Mixture:
 def make_norm(spec: TransformerSpec) -> nn.Module:
     """Return a norm over the hidden width: RMSNorm or LayerNorm."""
     kind = nn.RMSNorm if spec.rms_norm else nn.LayerNorm
-    return kind(spec.hidden_size, eps=EPSILON)
+    return kind(spec.hidden_size, eps=spec.norm_epsilon)
 
 
 def make_dropout(spec: TransformerSpec) -> nn.Module:

@@ -8,7 +8,8 @@ weight of a choice is applied beside the activation, so that what comes out of `
 kept. All ranks that share a layer's experts have tokens of their own.
 
 Source: Shazeer et al. 2017 (arXiv:1701.06538), Mixtral (arXiv:2401.04088): softmax over the chosen
-experts' logits, which is softmax over all, chosen and normalised. The parameters and products are
+experts' logits, which is softmax over all, chosen and normalised; or it is left as it is among all.
+What keeps the experts evenly busy is in `executor.model.balance`. The parameters and products are
 those that `parsim.model.operators.Experts` counts.
 """
 
@@ -25,6 +26,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
 from executor.model.attention import itself
+from executor.model.balance import Balance
 from executor.model.grouped import activated, grouped, summed
 from parsim.model.transformer import TransformerSpec
 
@@ -140,6 +142,8 @@ class Mixture(nn.Module):  # type: ignore[misc]
     def __init__(self, spec: TransformerSpec, share: Share, shared: nn.Module | None) -> None:
         super().__init__()
         self.top_k = spec.experts_per_token
+        self.normalized = spec.norm_topk_prob
+        self.balance = Balance.of(spec)
         self.router = Router(spec)
         self.experts = Experts(spec, share)
         self.shared = shared
@@ -153,8 +157,13 @@ class Mixture(nn.Module):  # type: ignore[misc]
         return y if self.shared is None else y + self.shared(x)
 
     def _routed(self, x: Tensor) -> Tensor:
-        chosen, experts = self.router(x).topk(self.top_k, dim=-1)
-        weights = chosen.softmax(dim=-1).flatten()
+        logits = self.router(x)
+        chosen, experts = logits.topk(self.top_k, dim=-1)
+        if self.normalized:
+            weights = chosen.softmax(dim=-1)
+        else:
+            weights = logits.softmax(dim=-1).gather(1, experts)
+        weights = self.balance.applied(weights, logits, experts).flatten()
         order = experts.flatten().argsort(stable=True)
         sent = self._counts(experts)
         copies = self._for_ranks(order, sent)

@@ -12,6 +12,7 @@ run (GPipe: all of them).
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -30,15 +31,19 @@ def loss(
     targets: Tensor,
     group: dist.ProcessGroup | None = None,
     context: dist.ProcessGroup | None = None,
+    words: int | None = None,
 ) -> Tensor:
     """Cross entropy of logits (b, s, V) and token ids (b, s), mean over counted tokens.
 
     In fp32, of fp64 logits in fp64. With a group its ranks hold equal parts of V, in order of
     rank. All of them get the same loss, and the gradient of their own part. The ranks of `context`
     hold other tokens of the same sequences, of which unequally many may count: the mean over these
-    ranks is that over all counted tokens.
+    ranks is that over all counted tokens. Of V only `words` are words, the rest is padding, which
+    is as unlikely as can be: it changes neither loss nor gradients.
     """
-    value: Tensor = _CrossEntropy.apply(logits.flatten(0, 1), targets.flatten(), group, context)
+    value: Tensor = _CrossEntropy.apply(
+        logits.flatten(0, 1), targets.flatten(), group, context, words
+    )
     return value
 
 
@@ -57,11 +62,14 @@ class _CrossEntropy(torch.autograd.Function):  # type: ignore[misc]  # torch has
         targets: Tensor,
         group: dist.ProcessGroup | None,
         context: dist.ProcessGroup | None,
+        words: int | None,
     ) -> Tensor:
         counted = targets != IGNORED
         index, here = _columns_here(targets, counted, logits.shape[1], group)
         wide = torch.promote_types(logits.dtype, torch.float32)
         shares = logits.to(wide, copy=True)
+        if words is not None:
+            shares[:, max(words - _first_column(shares.shape[1], group), 0) :] = -math.inf
         shares.sub_(_reduced(shares.amax(1, keepdim=True), dist.ReduceOp.MAX, group))
         wanted = shares.gather(1, index).squeeze(1).masked_fill_(~here, 0.0)
         wanted = _reduced(wanted, dist.ReduceOp.SUM, group)
@@ -76,11 +84,11 @@ class _CrossEntropy(torch.autograd.Function):  # type: ignore[misc]  # torch has
         return losses.sum() / count
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:  # noqa: ANN401
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:  # noqa: ANN401
         shares, index, here, weights = ctx.saved_tensors
         shares.scatter_add_(1, index, -here.to(shares.dtype).unsqueeze(1))
         shares.mul_((weights * grad).unsqueeze(1))
-        return shares.to(ctx.dtype), None, None, None
+        return shares.to(ctx.dtype), None, None, None, None
 
 
 def _columns_here(
@@ -90,9 +98,14 @@ def _columns_here(
 
     Targets are below V: `Corpus.check` holds a text against the model before anything is built.
     """
-    first = 0 if group is None else dist.get_rank(group) * width
+    first = _first_column(width, group)
     here = counted & (targets >= first) & (targets < first + width)
     return (targets - first).masked_fill(~here, 0).unsqueeze(1), here
+
+
+def _first_column(width: int, group: dist.ProcessGroup | None) -> int:
+    """The number in the vocabulary of this rank's first column, of so many."""
+    return 0 if group is None else dist.get_rank(group) * width
 
 
 def _reduced(value: Tensor, kind: dist.ReduceOp, group: dist.ProcessGroup | None) -> Tensor:

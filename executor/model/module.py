@@ -7,13 +7,15 @@ on its name, its shape and the seed alone, so any cut of a model starts from the
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from executor.model.attention import Rotary
 from executor.model.blocks import Block, Embedding, Head
 from executor.model.experts import WHOLE, Experts, Mixture, Share
+from executor.model.rotary import Rotary
 from parsim.errors import ModelError, PlanError
 from parsim.model.transformer import TransformerSpec, build_transformer, check_spec
 from parsim.plan import Recompute
@@ -24,6 +26,10 @@ INITIAL_STD = 0.02
 
 TOKEN_TABLE = "embedding.token.weight"
 OUTPUT_TABLE = "head.logits.weight"
+
+
+Values = Callable[[str, tuple[int, ...]], Tensor]
+"""Gives a parameter's first values for its name and shape, on the CPU."""
 
 
 class Stage(nn.Module):  # type: ignore[misc]
@@ -45,7 +51,7 @@ class Stage(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.spec = spec
         self.tied = spec.tied_embeddings and spec.head != "none"
-        rotary = Rotary(spec.head_dim) if spec.rope else None
+        rotary = Rotary.of(spec) if spec.rope else None
         self.embedding = Embedding(spec) if embedding else None
         self.layers = nn.ModuleDict(
             {
@@ -111,10 +117,12 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
     recompute: Recompute = Recompute.NONE,
     seed: int = 0,
     share: Share = WHOLE,
+    values: Values | None = None,
 ) -> Stage:
     """Build the stage that holds `num_layers` layers from `first_layer` on, with first weights.
 
-    Of each layer's experts it has a `share`. On the meta device there are no weights. Leaves the
+    Of each layer's experts it has a `share`. `values` gives other first weights than
+    `seeded`. On the meta device there are no weights. Leaves the
     global random generators alone.
 
     Raises:
@@ -135,7 +143,7 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
         )
     _allocate(stage, torch.device(device), dtype)
     if torch.device(device).type != "meta":
-        fill_parameters(stage, seed)
+        fill_parameters(stage, values or seeded(seed))
     return stage
 
 
@@ -146,6 +154,7 @@ def build_model(
     dtype: torch.dtype = torch.float32,
     recompute: Recompute = Recompute.NONE,
     seed: int = 0,
+    values: Values | None = None,
 ) -> Stage:
     """Build the whole model as one stage; see `build_stage`."""
     return build_stage(
@@ -158,6 +167,7 @@ def build_model(
         dtype=dtype,
         recompute=recompute,
         seed=seed,
+        values=values,
     )
 
 
@@ -171,28 +181,33 @@ def _allocate(stage: Stage, device: torch.device, dtype: torch.dtype) -> None:
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def fill_parameters(stage: Stage, seed: int) -> None:
+def fill_parameters(stage: Stage, values: Values) -> None:
     """Overwrite every (unsharded) parameter with its first values."""
     for name, parameter in stage.named_parameters():
         tied_copy = stage.tied and name == OUTPUT_TABLE
         source = TOKEN_TABLE if tied_copy else name
         if ".experts." not in name:
-            parameter.copy_(first_values(source, tuple(parameter.shape), seed))
+            parameter.copy_(values(source, tuple(parameter.shape)))
     for path, mixture in stage.mixtures().items():
-        _fill_experts(f"{path}.experts", mixture.experts, seed)
+        _fill_experts(f"{path}.experts", mixture.experts, values)
 
 
-def _fill_experts(path: str, experts: Experts, seed: int) -> None:
+def _fill_experts(path: str, experts: Experts, values: Values) -> None:
     """Each expert's values hang on its number in the layer, of which a rank may hold a slice."""
     share = experts.share
     for name, parameter in experts.named_parameters():
-        for number, values in enumerate(parameter, experts.first):
+        for number, mine in enumerate(parameter, experts.first):
             if name.endswith("bias"):
-                values.zero_()
+                mine.zero_()
                 continue
-            rows, width, *rest = values.shape
-            whole = first_values(f"{path}.{number}.{name}", (rows, width * share.etp, *rest), seed)
-            values.copy_(whole.narrow(1, share.slice * width, width))
+            rows, width, *rest = mine.shape
+            whole = values(f"{path}.{number}.{name}", (rows, width * share.etp, *rest))
+            mine.copy_(whole.narrow(1, share.slice * width, width))
+
+
+def seeded(seed: int) -> Values:
+    """First values that hang on the seed."""
+    return partial(first_values, seed=seed)
 
 
 def first_values(name: str, shape: tuple[int, ...], seed: int) -> Tensor:

@@ -99,6 +99,17 @@ def apply_expert_parallel(stage: Stage, place: ExpertPlace | None) -> None:
         _as_parts(mixture, place.mesh["ep", "etp"])
 
 
+def apply_balance(stage: Stage, plan: Plan) -> None:
+    """Weigh the loss that balances experts as the step weighs all others, in place.
+
+    Gradients are summed over the ranks that hold other tokens of a sequence, and averaged over
+    micro-batches.
+    """
+    slices = plan.tp if plan.sequence_parallel else 1
+    for mixture in stage.mixtures().values():
+        mixture.balance.weight /= slices * plan.num_microbatches
+
+
 def _as_parts(mixture: Mixture, mesh: DeviceMesh) -> None:
     """Say of each parameter that it is a part of a whole."""
     for name, parameter in tuple(mixture.experts.named_parameters()):

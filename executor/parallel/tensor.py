@@ -71,13 +71,18 @@ def apply_tensor_parallel(stage: Stage, mesh: DeviceMesh, *, sequence_parallel: 
     stage.tie()
 
 
-def training_loss(plan: Plan, mesh: DeviceMesh, context: dist.ProcessGroup | None = None) -> LossFn:
+def training_loss(
+    spec: TransformerSpec,
+    plan: Plan,
+    mesh: DeviceMesh,
+    context: dist.ProcessGroup | None = None,
+) -> LossFn:
     """The loss of what a plan's last stage gives: whole logits, or this rank's part of them.
 
     `context` are the ranks that hold other tokens of its sequences, if unequally many may count.
     """
     tensor = mesh["tp"].get_group() if plan.tp > 1 else None
-    return partial(loss, group=tensor, context=context)
+    return partial(loss, group=tensor, context=context, words=spec.vocab_size)
 
 
 def check_splits(spec: TransformerSpec, degree: int, *, sequence_parallel: bool) -> None:

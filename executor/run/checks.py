@@ -15,9 +15,13 @@ from executor.parallel.refused import (
 from executor.parallel.tensor import check_splits
 from executor.pipeline.runnable import check_plan_runnable
 from executor.run.run import checkpoints_of
+from executor.strategies.train import check_strategy
 from executor.training.text import Corpus
-from parsim.errors import PlanError
+from executor.weights.export import check_export
+from executor.weights.published import Published
+from parsim.errors import InputError, PlanError
 from parsim.launch.options import RunOptions
+from parsim.plan import Plan
 from parsim.scenario import Scenario
 from parsim.schedule import schedule_of
 
@@ -36,6 +40,8 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
             f"a cluster of {scenario.job.cluster.words} cannot be run yet: measurement and "
             f"prediction are compared on nodes of one kind; use cluster.system and cluster.nodes"
         )
+    check_options(plan, options)
+    check_strategy(plan)
     check_parallel(plan)
     check_context(plan, spec, report.kind)
     check_experts(plan, scenario.job.model)
@@ -45,8 +51,23 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
     check_splits(spec, plan.tp, sequence_parallel=plan.sequence_parallel)
 
 
+def check_options(plan: Plan, options: RunOptions) -> None:
+    """Refuse options that a strategy with workers of its own does not have.
+
+    Raises:
+        InputError: naming them.
+    """
+    names = ("checkpoint_every", "resume", "max_restarts", "init_from", "export")
+    asked = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
+    if plan.strategy.own_program and asked:
+        raise InputError(
+            f"{' and '.join(asked)} cannot go with strategy {plan.strategy.name} yet, whose "
+            f"workers have weights of their own; leave out, or use strategy ddp"
+        )
+
+
 def check_files(scenario: Scenario, options: RunOptions) -> None:
-    """Refuse a text that cannot feed the model, and checkpoints that cannot be gone on from.
+    """Refuse a text that cannot feed the model, and weights that it cannot start or go on from.
 
     Raises:
         InputError: naming the file.
@@ -54,3 +75,7 @@ def check_files(scenario: Scenario, options: RunOptions) -> None:
     corpus = Corpus.load(options.data, tokenizer=options.tokenizer)
     corpus.check(scenario.spec)
     checkpoints_of(scenario, corpus, options, restarts=0).start()
+    if options.init_from is not None:
+        Published(options.init_from, scenario.spec).check()
+    if options.export is not None:
+        check_export(options.export, scenario.spec)

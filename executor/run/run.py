@@ -30,10 +30,13 @@ from executor.measure.memory import peak_bytes
 from executor.measure.record import PAIRS, record_steps
 from executor.measure.steps import Batch, Spread, Steps, known, mean_over_ranks, take_steps
 from executor.measure.tolerance import judge
+from executor.model.module import Values
 from executor.parallel.context import rank_part
 from executor.run.summary import present
 from executor.training.text import Corpus, batches
 from executor.training.trainer import build_trainer
+from executor.weights.export import export
+from executor.weights.published import Published
 from parsim.comparison.quantities import quantities_of
 from parsim.launch.options import RunOptions
 from parsim.model.transformer import TransformerSpec
@@ -54,9 +57,11 @@ def run(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
         spec, corpus = scenario.spec, Corpus.load(options.data, tokenizer=options.tokenizer)
         corpus.check(spec)
         HERE.enter("verify" if options.verify else "build")
-        checked = _verify(spec, plan, corpus, device, options.seed) if options.verify else None
+        values = Published(options.init_from, spec) if options.init_from else None
+        first = {"device": device, "seed": options.seed, "values": values}
+        checked = _verify(spec, plan, corpus, **first) if options.verify else None
         HERE.enter("build")
-        trainer = build_trainer(spec, plan, device=device, seed=options.seed)
+        trainer = build_trainer(spec, plan, **first)
         # torch gives a mesh's groups its own limit of 10 or 30 minutes, not the default group's
         for group in trainer.groups():
             group.set_timeout(timedelta(seconds=options.timeout))
@@ -84,6 +89,9 @@ def run(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
             before=before,
             after_step=checkpoints.after_step,
         )
+        if options.export is not None:
+            HERE.enter("export", options.warmup + options.steps)
+            export(trainer, options.export)
         HERE.enter("record", options.warmup + options.steps)
         typical = Spread.of(steps.seconds).median
         timeline = record_steps(trainer, mine, device, typical=typical)
@@ -137,14 +145,20 @@ def _share(spec: TransformerSpec, plan: Plan, batch: Batch, device: torch.device
 
 
 def _verify(
-    spec: TransformerSpec, plan: Plan, corpus: Corpus, device: torch.device, seed: int
+    spec: TransformerSpec,
+    plan: Plan,
+    corpus: Corpus,
+    *,
+    device: torch.device,
+    seed: int,
+    values: Values | None,
 ) -> dict[str, Any] | None:
-    """Loss and gradients of the first batch against one process with the same seed.
+    """Loss and gradients of the first batch against one process with the same weights.
 
     Without dropout, whose masks depend on the placement. On rank 0; None elsewhere.
     """
     still = replace(spec, dropout=False)
-    trainer = build_trainer(still, plan, device=device, seed=seed)
+    trainer = build_trainer(still, plan, device=device, seed=seed, values=values)
     batch = next(_whole_batches(spec, plan, corpus, seed))
     loss = mean_over_ranks(trainer.gradients(*_share(spec, plan, batch, device)), device)
     gradients = gather_gradients(trainer.replicas, trainer.mesh, plan)
@@ -152,7 +166,7 @@ def _verify(
         return None
     tokens, targets = batch
     on_device = (tokens.to(device), targets.to(device))
-    verdict = judge(still, plan, on_device, seed, loss, gradients)
+    verdict = judge(still, plan, on_device, seed, loss, gradients, values)
     numbers = {
         name: known(value) if isinstance(value, float) else value
         for name, value in asdict(verdict).items()

@@ -17,10 +17,15 @@ from torch.distributed.device_mesh import DeviceMesh
 from executor.devices.mesh import build_mesh, coordinates
 from executor.model.experts import WHOLE
 from executor.model.loss import check_trainable
-from executor.model.module import build_stage, seed_dropout
+from executor.model.module import Values, build_stage, seed_dropout, seeded
 from executor.parallel.context import apply_context_parallel, context_group
 from executor.parallel.data import LossFn, Replica, apply_data_parallel
-from executor.parallel.experts import ExpertPlace, apply_expert_parallel, expert_place
+from executor.parallel.experts import (
+    ExpertPlace,
+    apply_balance,
+    apply_expert_parallel,
+    expert_place,
+)
 from executor.parallel.precision import edge_dtype, logits_dtype, storage_dtype
 from executor.parallel.refused import check_context, check_split_backward
 from executor.parallel.tensor import apply_tensor_parallel, training_loss
@@ -90,8 +95,11 @@ def build_trainer(
     device: torch.device,
     seed: int,
     optimizer: OptimizerConfig | None = None,
+    values: Values | None = None,
 ) -> Trainer:
     """Build this rank's part of a plan; the process group must hold plan.world_size ranks.
+
+    `values` gives the first weights; see `build_stage`.
 
     Raises:
         PlanError: a combination that cannot run, or would train wrongly.
@@ -103,9 +111,9 @@ def build_trainer(
     schedule = schedule_of(plan)
     check_split_backward(plan, schedule, experts=spec.num_experts > 0)
     check_context(plan, spec, device.type)
-    experts = expert_place(plan, spec, device.type)
+    experts, first = expert_place(plan, spec, device.type), values or seeded(seed)
     replicas = tuple(
-        _replica(spec, plan, mesh, context, stage, experts, device=device, seed=seed)
+        _replica(spec, plan, mesh, context, stage, experts, device=device, values=first)
         for stage in schedule.stages_on(position["pp"])
     )
     trainer = Trainer(
@@ -115,7 +123,7 @@ def build_trainer(
         schedule=schedule,
         replicas=replicas,
         # every token of a causal model's text counts, of which all ranks hold equally many
-        loss_fn=training_loss(plan, mesh, None if spec.causal else context),
+        loss_fn=training_loss(spec, plan, mesh, None if spec.causal else context),
         tied=tied_group(mesh, schedule) if spec.tied_embeddings else None,
         optimizer=StageOptimizer(replicas, optimizer or OptimizerConfig()),
         context=context,
@@ -142,7 +150,7 @@ def _replica(
     experts: ExpertPlace | None,
     *,
     device: torch.device,
-    seed: int,
+    values: Values,
 ) -> Replica:
     cut = plan_cut(plan, spec.num_layers)
     built = build_stage(
@@ -154,12 +162,13 @@ def _replica(
         device=device,
         dtype=storage_dtype(plan),
         recompute=plan.recompute,
-        seed=seed,
         share=WHOLE if experts is None else experts.share,
+        values=values,
     )
     apply_context_parallel(built, plan, context)
     apply_tensor_parallel(built, mesh["tp"], sequence_parallel=plan.sequence_parallel)
     apply_expert_parallel(built, experts)
+    apply_balance(built, plan)
     return apply_data_parallel(built, plan, mesh, None if experts is None else experts.gradients)
 
 

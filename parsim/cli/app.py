@@ -22,6 +22,7 @@ from parsim.cli.search import search
 from parsim.cli.simulate import check, simulate
 from parsim.cli.timeline import compare, timeline
 from parsim.cli.validate import validate
+from parsim.cli.why import why
 from parsim.errors import ParsimError, printable, shown
 
 INTERRUPTED = 130
@@ -113,7 +114,7 @@ def _options(
 
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    *(check, simulate, search, timeline, compare, schedules),
+    *(check, simulate, search, why, timeline, compare, schedules),
     *(validate, run, calibrate, collectives),
 )
 for _command in _COMMANDS:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="catalog",
-    help="List devices, systems, models, schedules or software; show and import topologies.",
+    help="List devices, systems, models, schedules, strategies, software; show, import topologies.",
     no_args_is_help=True,
 )
 Files = Annotated[
@@ -43,6 +43,17 @@ _add_list("systems", "List known systems: kinds of nodes and how they are joined
 _add_list("models", "List known models.")
 _add_list("schedules", "List pipeline schedules.")
 _add_list("software", "List software stacks.")
+
+
+@app.command("strategies")
+def strategies(as_json: AsJson = False) -> None:
+    """List data-parallel strategies: what each does, its formula, when to use it."""
+    from parsim.report.text.strategies import strategies_view, strategy_rows
+
+    if as_json:
+        print_json({"schema_version": 1, "strategies": strategy_rows()})
+    else:
+        show(strategies_view())
 
 
 @app.command("show")

@@ -82,6 +82,8 @@ DEVICE_FIELDS: Mapping[str, str] = {
     "launch_factor": "amount",
     **{f"convolution.{name}": "share" for name in CONVOLUTION},
     "context_memory": "bytes",
+    "power": "power",
+    "server_factor": "drop",
     "residuals": "residuals",
     "spreads": "spreads",
     "unmeasured": "unmeasured",
@@ -93,6 +95,7 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "device": "text",
     "devices_per_node": "count",
     "devices_per_host": "count",
+    "host_bandwidth": "bandwidth",
     "intra.fabric": "fabric",
     "intra.bandwidth": "bandwidth",
     "intra.latency": "time",
@@ -256,7 +259,7 @@ def _convert(text: str, kind: str, quoted: bool) -> Value:
 @lru_cache(maxsize=1024)
 def _quantity(text: str, kind: str) -> float:
     value = parse_quantity(text, _QUANTITIES[kind])
-    if value <= 0 and kind in ("capacity", "bandwidth", "flops"):
+    if value <= 0 and kind in ("capacity", "bandwidth", "flops", "power"):
         raise ValueError(f"'{shown(text)}' must be above 0")
     return value
 
@@ -315,6 +318,7 @@ _QUANTITIES = {
     "bytes": "bytes",
     "bandwidth": "bandwidth",
     "flops": "flops",
+    "power": "power",
     "time": "time",
 }
 _LISTS: Mapping[str, Callable[[Document, str, Node], Value]] = {

@@ -75,6 +75,8 @@ class Device:
     calibration's measured times over the constants' (see `parsim/cost/kernel/residuals.py`);
     `spreads`, `unmeasured` and `steps` say how sure it is, what it could not measure, and which
     runs were recorded (`parsim/cluster/evidence.py`).
+    `power` are the watts that it is designed for (None: nobody says), `server_factor` those that a
+    server is rated at over its devices'.
     """
 
     id: str
@@ -114,6 +116,8 @@ class Device:
     launch_factor: float = 1.0
     convolution: Mapping[str, float] = field(default_factory=dict)
     context_memory: float = 0.0
+    power: float | None = None
+    server_factor: float = 1.8
     residuals: Measured = field(default_factory=dict)
     spreads: Mapping[str, float] = field(default_factory=dict)
     unmeasured: Mapping[str, str] = field(default_factory=dict)
@@ -247,7 +251,8 @@ class System:
     bytes; without it the loss follows from the channels (`cost/layer/interference.py`).
     `residuals` are as for a device. `topology`, where written, are the cables in a node;
     otherwise `topology/node_cables.py` makes them. `stands_for` names
-    a system that nobody described and that this one was built for.
+    a system that nobody described and that this one was built for. `host_bandwidth` is what the
+    memory of a node's host moves, bytes/s; None: nobody said.
     """
 
     id: str
@@ -269,6 +274,7 @@ class System:
     residuals: Measured = field(default_factory=dict)
     calibrated: bool = False
     stands_for: str = ""
+    host_bandwidth: float | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -193,8 +193,9 @@ def _ancestry(
     `from: x` inside the entry x means the x of the files before.
     """
     chain = [entry]
-    while (parent := chain[-1].parent) is not None:
+    while (written := chain[-1].parent) is not None:
         last = chain[-1]
+        parent = matching(written, dict.fromkeys([*entries, *below])) or written
         if parent in entries and parent != last.id:
             if entries[parent] in chain:
                 circle = " -> ".join([*(link.id for link in chain), parent])

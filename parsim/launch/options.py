@@ -88,6 +88,13 @@ class RunOptions:
     checkpoints: Annotated[
         Path | None, Flag(metavar="DIR", help="where; default: OUT/checkpoints")
     ] = None
+    init_from: Annotated[
+        Path | None,
+        Flag(metavar="DIR", help="first weights: a folder of Hugging Face's, safetensors"),
+    ] = None
+    export: Annotated[
+        Path | None, Flag(metavar="DIR", help="write the trained weights there, in that format")
+    ] = None
     resume: Annotated[bool, Flag(help="go on from the newest checkpoint")] = False
     max_restarts: Annotated[
         int,

@@ -59,7 +59,7 @@ def _rotation(spec: TransformerSpec, width: int) -> Elementwise:
     Source: Megatron-Core, `rope_utils.apply_rotary_pos_emb`: "mscale is not supported by TE's fused
     RoPE. Using unfused implementation."
     """
-    if not spec.yarn:
+    if spec.rope_scaling != "yarn":
         return _heads_apart(spec, "rope", width)
     return _heads_apart(spec, "rope", width, YARN, launches=(14, 16))
 

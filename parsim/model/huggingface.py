@@ -1,7 +1,7 @@
 """Specs from the content of a Hugging Face `config.json` (transformers is not needed).
 
 A size that decides the parameter count must be in the file; what may be left out falls back on the
-family's default (`config_file.py`).
+family's default (`config/file.py`).
 """
 
 from __future__ import annotations
@@ -10,55 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from parsim.errors import ModelError, shown
-from parsim.model.config_file import DEFAULT_KV_HEADS, Config
-from parsim.model.transformer import Head, TransformerSpec, check_spec
-
-_LLAMA_FLAGS = {
-    "rope": True,
-    "rms_norm": True,
-    "gated_mlp": True,
-    "qkv_bias": False,
-    "projection_bias": False,
-    "mlp_bias": False,
-    "tied_embeddings": False,
-}
-
-FAMILY_FLAGS: Mapping[str, Mapping[str, Any]] = {
-    "bert": {
-        "token_types": 2,
-        "post_norm": True,
-        "causal": False,
-        "pooler": True,
-        "head": "none",
-    },
-    "gpt2": {},
-    **dict.fromkeys(("llama", "mistral", "mixtral"), _LLAMA_FLAGS),
-    "qwen2": {**_LLAMA_FLAGS, "qkv_bias": True},
-    "qwen3_moe": {**_LLAMA_FLAGS, "qk_norm": True},
-    "gpt_oss": {
-        **_LLAMA_FLAGS,
-        "qkv_bias": True,
-        "projection_bias": True,
-        "mlp_bias": True,
-        "yarn": True,
-        "window_every": 2,
-    },
-    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), _LLAMA_FLAGS),
-    "nemotron_h": {**_LLAMA_FLAGS, "rope": False, "gated_mlp": False},
-}
-"""Fields of TransformerSpec that every member of a family shares, where not the spec's default."""
+from parsim.model.config.families import BERT_CLASSES, FAMILY_FLAGS
+from parsim.model.config.file import DEFAULT_KV_HEADS, Config
+from parsim.model.config.rotation import rotation
+from parsim.model.transformer import TransformerSpec, check_spec
 
 # keys of depth, width and query heads
 _USUAL_SIZE_KEYS = ("num_hidden_layers", "hidden_size", "num_attention_heads")
 _SIZE_KEYS = {"gpt2": ("n_layer", "n_embd", "n_head")}
-
-BERT_CLASSES: Mapping[str, tuple[bool, Head]] = {
-    "BertModel": (True, "none"),
-    "BertForPreTraining": (True, "mlm"),
-    "BertForMaskedLM": (False, "mlm"),
-    "BertLMHeadModel": (False, "mlm"),
-}
-"""BERT class -> (pooler, head); the other classes put a small classifier on the encoder."""
 
 
 def spec_from_config(
@@ -92,6 +51,7 @@ def _sizes(config: Config) -> dict[str, Any]:
         "head_dim": config.head_dim(width, heads),
         "vocab_size": config.integer("vocab_size"),
         "dropout": any(config.dropout().values()),
+        "norm_epsilon": config.norm_epsilon(),
     }
 
 
@@ -127,6 +87,7 @@ def _llama(config: Config) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "ffn_hidden_size": config.integer("intermediate_size"),
         "tied_embeddings": config.flag("tie_word_embeddings", False),
+        **rotation(config),
     }
     if kv_heads is not None:
         fields["num_key_value_heads"] = kv_heads
@@ -144,11 +105,16 @@ def _mixtral(config: Config) -> dict[str, Any]:
         "num_experts": config.integer("num_local_experts"),
         "experts_per_token": config.integer("num_experts_per_tok"),
         "expert_ffn_hidden_size": width,
+        "router_aux_loss_coef": config.number("router_aux_loss_coef", 0.001),
     }
 
 
 def _gpt_oss(config: Config) -> dict[str, Any]:
-    return {**_mixtral(config), "window": config.amount("sliding_window", 128)}
+    return {
+        **_mixtral(config),
+        "router_aux_loss_coef": config.number("router_aux_loss_coef", 0.9),
+        "window": config.amount("sliding_window", 128),
+    }
 
 
 def _qwen3_moe(config: Config) -> dict[str, Any]:
@@ -160,11 +126,16 @@ def _qwen3_moe(config: Config) -> dict[str, Any]:
         )
     return {
         **_llama(config),
-        "num_experts": config.integer("num_experts"),
+        # transformers 5 writes Mixtral's key
+        "num_experts": config.integer(
+            "num_local_experts" if "num_experts" not in config.values else "num_experts"
+        ),
         "experts_per_token": config.integer("num_experts_per_tok"),
         "expert_ffn_hidden_size": config.integer("moe_intermediate_size"),
         "dense_layers": len(only),
         "expert_every": config.amount("decoder_sparse_step", 1),
+        "norm_topk_prob": config.flag("norm_topk_prob", False),
+        "router_aux_loss_coef": config.number("router_aux_loss_coef", 0.001),
     }
 
 
@@ -172,6 +143,7 @@ def _deepseek(config: Config) -> dict[str, Any]:
     """DeepSeek V2 and V3, and what is made after them: latent attention and shared experts."""
     width = config.integer("moe_intermediate_size")
     return {
+        **rotation(config),
         "ffn_hidden_size": config.integer("intermediate_size"),
         "tied_embeddings": config.flag("tie_word_embeddings", False),
         "num_experts": config.integer("n_routed_experts"),

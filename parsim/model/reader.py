@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import Any
 
 from parsim.errors import CatalogError, shown
+from parsim.model.config.families import FAMILY_FLAGS
 from parsim.model.graph.build import build_graph
 from parsim.model.graph.catalog import NETWORKS
 from parsim.model.graph.record import Graph
-from parsim.model.huggingface import FAMILY_FLAGS
 from parsim.model.model import Model
 from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.names import alternatives, matching

@@ -8,6 +8,7 @@ from typing import Literal
 from parsim.errors import ModelError, shown
 
 Head = Literal["lm", "mlm", "none"]
+RopeScaling = Literal["none", "linear", "llama3", "yarn"]
 
 MAX_LAYERS = 10_000
 """Ten times the deepest transformer trained (Wang et al. 2022, DeepNet: 1,000); more is a slip in a
@@ -33,11 +34,21 @@ class TransformerSpec:
     `padded_vocab_size` rows are stored and computed (None: no padding). `positions` is the length
     of a learned position table (0: none). `post_norm` is BERT's order, which has a norm after the
     embedding and none before the head. `fused_attention` and `dropout` change traffic and memory.
-    `yarn` stretches the rotation, whose scaled sines and cosines fused kernels do not take.
-    `qk_norm` normalises each head's queries and keys. Every `window_every`-th layer, the first one
-    first, sees the last `window` tokens only (0: none does).
+    Every norm adds `norm_epsilon` to the variance. `qk_norm` normalises each
+    head's queries and keys. Every `window_every`-th layer, the first one first, sees the last
+    `window` tokens only (0: none does).
 
-    Of `num_experts` experts of width `expert_ffn_hidden_size` a router picks `experts_per_token`;
+    With `rope` pair i of a head turns by `rope_theta`^(-2i/d) a token. `rope_scaling` makes angles
+    `rope_factor` times smaller: linear all, llama3 and yarn those that turn less than
+    `rope_low_freq_factor` times (YaRN: beta_slow) in `rope_original_positions` tokens, none that
+    turn more than `rope_high_freq_factor` times (beta_fast), and part of those between. YaRN also
+    scales sines and cosines, by `rope_attention_factor` (0: 0.1 ln(factor) + 1), which fused
+    kernels do not take.
+
+    Of `num_experts` experts of width `expert_ffn_hidden_size` a router picks `experts_per_token`,
+    whose weights add up to 1 (`norm_topk_prob`) or are their shares among all experts.
+    `router_aux_loss_coef` times a loss that is least where all experts get equally many tokens is
+    added to the training loss (0: none, as where another mechanism balances them).
     `shared_expert_ffn_hidden_size` is the width of those that every token meets. The first
     `dense_layers` layers have a plain MLP, and of the others all but every `expert_every`-th.
 
@@ -68,7 +79,14 @@ class TransformerSpec:
     positions: int = 0
     token_types: int = 0
     rope: bool = False
-    yarn: bool = False
+    rope_theta: float = 10_000.0
+    rope_scaling: RopeScaling = "none"
+    rope_factor: float = 1.0
+    rope_original_positions: int = 0
+    rope_low_freq_factor: float = 1.0
+    rope_high_freq_factor: float = 4.0
+    rope_attention_factor: float = 0.0
+    norm_epsilon: float = 1e-5
     rms_norm: bool = False
     gated_mlp: bool = False
     qkv_bias: bool = True
@@ -90,6 +108,8 @@ class TransformerSpec:
     shared_expert_ffn_hidden_size: int = 0
     dense_layers: int = 0
     expert_every: int = 1
+    norm_topk_prob: bool = True
+    router_aux_loss_coef: float = 0.0
     predicted_tokens: int = 0
     q_lora_rank: int = 0
     kv_lora_rank: int = 0
@@ -156,9 +176,35 @@ def check_spec(spec: TransformerSpec) -> None:
             f"seq_len={spec.seq_len} is longer than the {spec.positions} learned positions; "
             f"use seq_len <= {spec.positions}"
         )
+    _check_rotation(spec)
     _check_pattern(spec)
     _check_experts(spec)
     _check_latent(spec)
+
+
+def _check_rotation(spec: TransformerSpec) -> None:
+    for field in ("norm_epsilon", "rope_theta"):
+        if getattr(spec, field) <= 0:
+            raise ModelError(f"{field}={getattr(spec, field)} must be above 0")
+    if spec.rope_scaling == "none":
+        return
+    if spec.rope_factor < 1:
+        raise ModelError(
+            f"rope_factor={spec.rope_factor} must be at least 1 with "
+            f"rope_scaling={spec.rope_scaling}: it makes angles smaller"
+        )
+    if spec.rope_scaling == "linear":
+        return
+    if spec.rope_original_positions < 1:
+        raise ModelError(
+            f"rope_scaling={spec.rope_scaling} needs rope_original_positions, the length that the "
+            f"model was made for before it was stretched"
+        )
+    if not 0 < spec.rope_low_freq_factor < spec.rope_high_freq_factor:
+        raise ModelError(
+            f"rope_low_freq_factor={spec.rope_low_freq_factor} must be above 0 and below "
+            f"rope_high_freq_factor={spec.rope_high_freq_factor}"
+        )
 
 
 def _check_pattern(spec: TransformerSpec) -> None:

@@ -13,10 +13,17 @@ from parsim.model.layer import Layer
 from parsim.model.mamba import mamba
 from parsim.model.model import Model
 from parsim.model.operators import Linear, Lookup, Loss, Operator, Split
-from parsim.model.spec import Head, TransformerSpec, check_spec, with_options
+from parsim.model.spec import Head, RopeScaling, TransformerSpec, check_spec, with_options
 from parsim.model.transformer_operators import elementwise, norm, product
 
-__all__ = ("Head", "TransformerSpec", "build_transformer", "check_spec", "with_options")
+__all__ = (
+    "Head",
+    "RopeScaling",
+    "TransformerSpec",
+    "build_transformer",
+    "check_spec",
+    "with_options",
+)
 
 
 def build_transformer(spec: TransformerSpec) -> Model:

@@ -9,6 +9,7 @@ from typing import Any
 
 from parsim.errors import PlanError, shown
 from parsim.names import alternatives
+from parsim.plan.strategies import DDP, Strategy
 
 BUCKET_BYTES = 160e6
 """Size of a gradient bucket where nothing else is said: 40 million in fp32."""
@@ -202,6 +203,8 @@ class Plan:
     (`cluster/groups.py`). `replica_microbatches` are those of each replica where replicas have
     different numbers, dp_replicate outside of dp_shard; `num_microbatches` is then the largest.
 
+    `strategy` is what keeps replicas one model, with its options (`plan/strategies.py`).
+
     `sync_batch_norm` shares the statistics of batch normalisation among all data-parallel ranks,
     so that they normalise as one process with the whole batch would.
     """
@@ -235,6 +238,7 @@ class Plan:
     rank_order: tuple[str, ...] = RANK_ORDER
     node_order: tuple[str, ...] | None = None
     replica_microbatches: tuple[int, ...] | None = None
+    strategy: Strategy = DDP
     sync_batch_norm: bool = False
 
     @property
@@ -284,6 +288,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Plain data, enums by name; `etp` and the fields of `_RARE` only where there are any."""
         document = {field.name: getattr(self, field.name) for field in fields(self)}
+        document["strategy"] = None if self.strategy == DDP else self.strategy.to_json()
         for name in _RARE:
             if document[name] in (None, (), False):
                 del document[name]
@@ -305,10 +310,12 @@ class Plan:
         parts += [f"m{_span(self.microbatches)}", schedule if self.pp > 1 else "no-pipeline"]
         parts += [f"v{self.v}"] if self.v > 1 else []
         parts += [f"zero{self.zero_stage}"] if self.zero_stage else []
+        parts += [f"shard{self.dp_shard}"] if self.dp_shard > 1 < self.dp_replicate else []
         parts += ["sp"] if self.sequence_parallel else []
         parts += ["sync-bn"] if self.sync_batch_norm else []
         parts += [f"recompute-{self.recompute.name.lower()}"] if self.recompute else []
         parts += [f"recompute-{name}" for name in self.recompute_modules]
+        parts += [self.strategy.label()] if self.strategy != DDP else []
         return " ".join([*parts, *self._placement_words()])
 
     def _placement_words(self) -> list[str]:
@@ -324,7 +331,7 @@ class Plan:
 
 _RARE = (
     *("actions", "action_times", "bucket_bytes", "node_order"),
-    *("recompute_modules", "replica_microbatches", "sync_batch_norm"),
+    *("recompute_modules", "replica_microbatches", "strategy", "sync_batch_norm"),
 )
 """Fields that most plans do not have."""
 

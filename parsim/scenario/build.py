@@ -15,6 +15,7 @@ from parsim.scenario.plan import build_plan, build_space
 from parsim.scenario.positions import Tree
 from parsim.scenario.record import Scenario
 from parsim.scenario.schema import ScenarioFile
+from parsim.training_run import Failures, TrainingGoal
 
 
 def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
@@ -54,6 +55,17 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
         catalog=catalog_files(tree, file.cluster),
         jitter=_jitter(tree, file, plan),
         background=_background(tree, file, cluster),
+        goal=_goal(file),
+    )
+
+
+def _goal(file: ScenarioFile) -> TrainingGoal:
+    """How long one trains at what price; what the file leaves out has a default with a source."""
+    names = ("tokens", "usd_per_device_hour", "pue")
+    given = {name: value for name, value in file.training.given().items() if name in names}
+    interruptions = file.failures.given()
+    return TrainingGoal(
+        **given, failures=Failures(**interruptions, stated=frozenset(interruptions))
     )
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from parsim.cost.software import Software
 from parsim.errors import ModelError
-from parsim.model.config_file import read_config
+from parsim.model.config.families import FAMILY_FLAGS
+from parsim.model.config.file import read_config
 from parsim.model.graph.catalog import is_network, network
 from parsim.model.graph.document import read_graph
 from parsim.model.graph.record import Graph
-from parsim.model.huggingface import FAMILY_FLAGS, notes_from_config, spec_from_config
+from parsim.model.huggingface import notes_from_config, spec_from_config
 from parsim.model.reader import Description, load_model_catalog, model_spec
 from parsim.model.transformer import TransformerSpec, check_spec, with_options
 from parsim.names import matching

@@ -16,6 +16,7 @@ from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, PlanSpace
 from parsim.results import Result
+from parsim.training_run import TrainingGoal
 
 SCHEMA_VERSION = 1
 
@@ -27,7 +28,7 @@ class Scenario(Result):
     `job` holds model, cluster and software; `model` is what the job's was built from. `notes` says
     in one line each what was assumed because the file does not state it. `catalog` lists the
     user's own device and system files, absolute. `jitter` is how ranks differ, where one asks,
-    `background` the traffic beside the steps.
+    `background` the traffic beside the steps, `goal` how long one trains at what price.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Scenario(Result):
     catalog: tuple[Path, ...] = ()
     jitter: Jitter = field(default_factory=Jitter)
     background: Background = field(default_factory=Background)
+    goal: TrainingGoal = field(default_factory=TrainingGoal)
 
     @property
     def global_batch_size(self) -> int:

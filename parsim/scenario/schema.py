@@ -18,11 +18,14 @@ from parsim.cluster.background import Place
 from parsim.cluster.hardware import Fabric, Generation, NetworkFabric
 from parsim.cluster.plausible import MOST_OVERSUBSCRIBED
 from parsim.errors import UnitError, shown
-from parsim.model.transformer import Head
+from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
 from parsim.plan.record import PRECISIONS
 from parsim.plan.rules import SCHEDULE_NAMES
-from parsim.units import parse_quantity
+from parsim.plan.space import Between
+from parsim.plan.strategies import STRATEGY_KINDS, Algorithm, Topology, Where
+from parsim.scenario.space.axis import read_axis
+from parsim.units import parse_count, parse_quantity
 
 UNSET: Any = None
 """Default of an optional key. It is never validated, so a written null is still refused."""
@@ -34,9 +37,16 @@ def _quantity(dimension: str, value: object) -> float:
         amount = parse_quantity(text, dimension)
     except UnitError as error:
         raise PydanticCustomError("quantity", "{text}", {"text": str(error)}) from None
-    if amount <= 0 and dimension != "time":
+    if amount <= 0 and dimension not in ("time", "span"):
         raise PydanticCustomError("quantity", "'{text}' must be above 0", {"text": shown(text)})
     return amount
+
+
+def _count(value: object) -> float:
+    try:
+        return parse_count(str(value))
+    except UnitError as error:
+        raise PydanticCustomError("count", "{text}", {"text": str(error)}) from None
 
 
 def _any_case(known: Iterable[str], value: object) -> object:
@@ -47,7 +57,8 @@ def _any_case(known: Iterable[str], value: object) -> object:
 def _schedule(value: object) -> object:
     value = _any_case(SCHEDULE_NAMES, value)
     if isinstance(value, str) and value not in SCHEDULE_NAMES:
-        text = f"'{shown(value)}' is unknown{alternatives(value, SCHEDULE_NAMES)}"
+        known = alternatives(value, SCHEDULE_NAMES, listing="parsim catalog schedules")
+        text = f"'{shown(value)}' is unknown{known}"
         if value.lower().endswith(".csv"):
             text += "; a file belongs in plan.schedule, and a search without 'schedule' keeps it"
         raise PydanticCustomError("schedule", "{text}", {"text": text})
@@ -62,6 +73,7 @@ def _listed(value: object) -> object:
 Count = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 Amount = Annotated[int, Field(strict=True, ge=0, le=10**9)]
 Rank = Annotated[int, Field(strict=True)]
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 Time = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Flag = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, Field(strict=True, min_length=1)]
@@ -70,8 +82,16 @@ Ratio = Annotated[float, Field(strict=True, ge=1, le=MOST_OVERSUBSCRIBED, allow_
 Size = Annotated[float, BeforeValidator(partial(_quantity, "bytes"))]
 Rate = Annotated[float, BeforeValidator(partial(_quantity, "bandwidth"))]
 Duration = Annotated[float, BeforeValidator(partial(_quantity, "time"))]
+Span = Annotated[float, BeforeValidator(partial(_quantity, "span"))]
+PositiveSpan = Annotated[Span, Field(gt=0)]
+Tokens = Annotated[float, BeforeValidator(_count)]
+Dollars = Annotated[float, Field(strict=True, ge=0, le=10_000, allow_inf_nan=False)]
+Usage = Annotated[float, Field(strict=True, ge=1, le=3, allow_inf_nan=False)]
 Names = Annotated[tuple[Text, ...], Field(min_length=1)]
 T = TypeVar("T")
+AxisValues = Annotated[
+    Between | Annotated[tuple[Count, ...], Field(min_length=1)], BeforeValidator(read_axis)
+]
 Several = Annotated[tuple[T, ...], BeforeValidator(_listed), Field(min_length=1)]
 
 
@@ -83,6 +103,8 @@ PrecisionName = Annotated[Text, _in_any_case(*PRECISIONS)]
 SumsName = Annotated[Text, _in_any_case("fp32", "same")]
 ScheduleName = Annotated[Text, _in_any_case(*SCHEDULE_NAMES)]
 Recomputed = Literal["none", "selective", "full"]
+Preset = Literal["quick", "standard", "full"]
+PresetName = Annotated[Preset, _in_any_case(*get_args(Preset))]
 RecomputeName = Annotated[Recomputed, _in_any_case(*get_args(Recomputed))]
 Family = Literal[
     "gpt2",
@@ -98,6 +120,7 @@ Family = Literal[
     "nemotron_h",
 ]
 FamilyName = Annotated[Family, _in_any_case(*get_args(Family))]
+RopeScalingName = Annotated[RopeScaling, _in_any_case(*get_args(RopeScaling))]
 HeadName = Annotated[Head, _in_any_case(*get_args(Head))]
 FabricName = Annotated[Fabric, _in_any_case(*get_args(Fabric))]
 GenerationName = Annotated[Generation, _in_any_case(*get_args(Generation))]
@@ -142,6 +165,14 @@ class ModelBlock(Block):
     positions: Amount = UNSET
     token_types: Amount = UNSET
     rope: Flag = UNSET
+    rope_theta: Positive = UNSET
+    rope_scaling: RopeScalingName = UNSET
+    rope_factor: Positive = UNSET
+    rope_original_positions: Amount = UNSET
+    rope_low_freq_factor: Positive = UNSET
+    rope_high_freq_factor: Positive = UNSET
+    rope_attention_factor: Time = UNSET
+    norm_epsilon: Positive = UNSET
     rms_norm: Flag = UNSET
     gated_mlp: Flag = UNSET
     qkv_bias: Flag = UNSET
@@ -154,7 +185,6 @@ class ModelBlock(Block):
     head: HeadName = UNSET
     fused_attention: Flag = UNSET
     dropout: Flag = UNSET
-    yarn: Flag = UNSET
     qk_norm: Flag = UNSET
     window: Amount = UNSET
     window_every: Count = UNSET
@@ -164,6 +194,8 @@ class ModelBlock(Block):
     shared_expert_ffn_hidden_size: Amount = UNSET
     dense_layers: Amount = UNSET
     expert_every: Count = UNSET
+    norm_topk_prob: Flag = UNSET
+    router_aux_loss_coef: Time = UNSET
     predicted_tokens: Amount = UNSET
     q_lora_rank: Amount = UNSET
     kv_lora_rank: Amount = UNSET
@@ -245,10 +277,23 @@ class MixedBlock(Block):
 
 
 class TrainingBlock(Block):
-    """What every plan shares."""
+    """What every plan shares, and how long one trains at what price (`TrainingGoal`)."""
 
     global_batch_size: Count
     precision: PrecisionName = "bf16"
+    tokens: Tokens = UNSET
+    usd_per_device_hour: Dollars = UNSET
+    pue: Usage = UNSET
+
+
+class FailuresBlock(Block):
+    """What interrupts a run: the fields of `parsim.training_run.Failures`."""
+
+    device_mtbf: PositiveSpan = UNSET
+    job_mtbf: PositiveSpan = UNSET
+    restart_time: Span = UNSET
+    checkpoint_stall: Span = UNSET
+    checkpoint_interval: PositiveSpan = UNSET
 
 
 class SharedBlock(Block):
@@ -262,6 +307,31 @@ class SharedBlock(Block):
     overlap_p2p: Flag = UNSET
     scatter_p2p: Flag = UNSET
     rank_order: tuple[Text, ...] = UNSET
+
+
+def _named(value: object) -> object:
+    """A name alone stands for a block with it."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+class StrategyBlock(Block):
+    """A data-parallel strategy: its name, and the options that it has (`plan/strategies.py`)."""
+
+    name: Annotated[Text, _in_any_case(*STRATEGY_KINDS)]
+    algorithm: Annotated[Algorithm, _in_any_case(*get_args(Algorithm))] = UNSET
+    servers: Count = UNSET
+    on: Annotated[Where, _in_any_case(*get_args(Where))] = UNSET
+    compression: Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)] = UNSET
+    backup_workers: Amount = UNSET
+    staleness: Amount = UNSET
+    updates: Annotated[int, Field(strict=True, ge=10, le=100_000)] = UNSET
+    topology: Annotated[Topology, _in_any_case(*get_args(Topology))] = UNSET
+    every: Annotated[int, Field(strict=True, ge=1, le=10_000)] = UNSET
+    node_every: Annotated[int, Field(strict=True, ge=1, le=10_000)] = UNSET
+    after: Annotated[int, Field(strict=True, ge=0, le=100_000)] = UNSET
+    steps: Annotated[int, Field(strict=True, ge=1, le=100_000)] = UNSET
+    outer_lr: Annotated[float, Field(strict=True, gt=0, le=10, allow_inf_nan=False)] = UNSET
+    outer_momentum: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
 
 
 class PlanBlock(SharedBlock):
@@ -292,22 +362,30 @@ class PlanBlock(SharedBlock):
     sync_batch_norm: Flag = UNSET
     node_order: Names = UNSET
     replica_microbatches: Annotated[tuple[Count, ...], Field(min_length=1)] = UNSET
+    strategy: Annotated[StrategyBlock, BeforeValidator(_named)] = UNSET
 
 
 class SearchBlock(Block):
-    """The values a search may try; an absent key means every legal one, the stack's schedules."""
+    """The values a search may try; an absent key means every legal one, the stack's schedules.
 
-    tp: Several[Count] = UNSET
-    pp: Several[Count] = UNSET
-    cp: Several[Count] = UNSET
-    ep: Several[Count] = UNSET
-    microbatch_size: Several[Count] = UNSET
-    v: Several[Count] = UNSET
+    `space` is a preset that the other keys narrow (`scenario/space/presets.py`).
+    """
+
+    space: PresetName = UNSET
+    tp: AxisValues = UNSET
+    pp: AxisValues = UNSET
+    dp: AxisValues = UNSET
+    cp: AxisValues = UNSET
+    ep: AxisValues = UNSET
+    microbatch_size: AxisValues = UNSET
+    v: AxisValues = UNSET
     schedule: Several[Annotated[Text, BeforeValidator(_schedule)]] = UNSET
     zero_stage: Several[Annotated[int, Field(strict=True, ge=0, le=3)]] = UNSET
     recompute: Several[RecomputeName] = UNSET
     sequence_parallel: Several[Flag] = UNSET
     memory_margin: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
+    memory_cap: Size = UNSET
+    max_bubble: Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)] = UNSET
     common: SharedBlock = SharedBlock()
 
 
@@ -355,6 +433,7 @@ class ScenarioFile(Block):
     search: SearchBlock | None = None
     jitter: JitterBlock = JitterBlock()
     background: BackgroundBlock = BackgroundBlock()
+    failures: FailuresBlock = FailuresBlock()
 
 
 class MixedScenarioFile(ScenarioFile):
@@ -371,10 +450,12 @@ BLOCKS: dict[tuple[str, ...], type[Block]] = {
     ("cluster", "network"): NetworkBlock,
     ("training",): TrainingBlock,
     ("plan",): PlanBlock,
+    ("plan", "strategy"): StrategyBlock,
     ("search",): SearchBlock,
     ("search", "common"): SharedBlock,
     ("jitter",): JitterBlock,
     ("background",): BackgroundBlock,
+    ("failures",): FailuresBlock,
     ("background", "streams", "*"): StreamBlock,
 }
 """Every block by its path, for hints about misspelt and misplaced keys; * is any name."""

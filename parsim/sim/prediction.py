@@ -12,6 +12,7 @@ from parsim.sim.confidence.interval import COVERAGE, Interval
 from parsim.sim.confidence.known_errors import Standing
 from parsim.sim.confidence.memory_fit import Fit, Margin
 from parsim.sim.memory.reserved import PRESSED
+from parsim.sim.rounds.figures import StrategyFigures
 from parsim.timelines.timeline import Timeline
 from parsim.units import format_bytes, format_seconds
 
@@ -76,6 +77,9 @@ class Prediction(Result):
     On a mixed cluster `rank_uses` has what each kind of device does, entries per pipeline rank are
     those of the replica that needs the most, and `context` and `capacity` are those of the device
     with the least memory to spare.
+
+    Of a plan whose replicas do not all-reduce, `strategy` has what else is asked of it; such a plan
+    has no pipeline, and entries per rank are those of devices of each role.
     """
 
     plan: Plan
@@ -106,6 +110,7 @@ class Prediction(Result):
     notes: tuple[str, ...]
     timeline: Timeline | None = None
     rank_uses: tuple[RankUse, ...] = ()
+    strategy: StrategyFigures | None = None
 
     @property
     def headline(self) -> str:
@@ -179,6 +184,7 @@ class Prediction(Result):
             "memory_by_rank_bytes": [dict(parts) for parts in self.memory_by_rank],
             "activations_by_layer_bytes": dict(self.activations),
             **({"rank_groups": groups} if groups else {}),
+            **({"strategy": self.strategy.to_json()} if self.strategy else {}),
             "notes": [*self.notes, *self.memory_notes],
         }
 

@@ -17,6 +17,7 @@ from parsim.sim.drawing.task_spans import task_spans
 from parsim.sim.events.class_run import RunnableStep
 from parsim.sim.events.step_run import StepRun, run_quietly
 from parsim.sim.recurrence.walk import PipelineEnds, StepEnd, walk
+from parsim.sim.rounds.run import RoundsEnd, run_rounds
 from parsim.strategy import StepProgram, Task
 from parsim.timelines.timeline import MemoryCurve, Timeline, ordered
 
@@ -54,14 +55,20 @@ class PricedProgram:
         return {name: np.atleast_1d(value)[:, None] for name, value in self.seconds.items()}
 
 
-def by_recurrence(priced: PricedProgram) -> StepEnd:
-    """Times of a program by one walk along its tasks (tier B)."""
+def by_recurrence(priced: PricedProgram, slow: Array | None = None) -> StepEnd:
+    """Times of a program by one walk along its tasks (tier B); `slow` as in `walk`."""
     nothing = np.zeros((priced.program.ranks, 1))
-    return walk(priced.program, priced.prices, PipelineEnds(nothing, nothing, nothing))
+    ends = PipelineEnds(nothing, nothing, nothing)
+    return walk(priced.program, priced.prices, ends, slow=slow)
+
+
+def by_rounds(priced: PricedProgram, slow: Array | None = None, seed: int = 0) -> RoundsEnd:
+    """Times of a program of any number of rounds as events (tier C), every task's among them."""
+    return run_rounds(priced.program, priced.prices, slow=slow, seed=seed, keep=True)
 
 
 def by_events(priced: PricedProgram) -> StepRun:
-    """Times of a program in simpy (tier C)."""
+    """Times of a program of one round in simpy (tier C)."""
     alone = np.ones((1, 1), dtype=bool)
     return run_quietly(RunnableStep(program=priced.program, prices=priced.prices, sharers=alone))
 

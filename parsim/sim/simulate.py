@@ -8,15 +8,20 @@ from typing import Literal
 
 from parsim.cluster.hardware import Device
 from parsim.cost.coverage import coverage_notes
+from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.cost.legal import check_legal
 from parsim.cost.recorded import recorded_notes
 from parsim.cost.software import Software
 from parsim.plan import Plan
 from parsim.plan.record import precision
+from parsim.plan.strategies import DDP
 from parsim.sim.confidence.known_errors import Sizes
 from parsim.sim.confidence.memory_fit import fit_of, margin_of, worst
 from parsim.sim.confidence.memory_spread import MemorySpread, UnstatedBytes, memory_spread, unstated
+from parsim.sim.data_parallel.drawn import strategy_timeline
+from parsim.sim.data_parallel.predict import prediction_of
+from parsim.sim.data_parallel.workers import runs_own_program
 from parsim.sim.drawing.spans import device_span
 from parsim.sim.drawing.timeline import build_timeline
 from parsim.sim.events.step_run import events_step_time
@@ -48,6 +53,7 @@ def simulate(
     timeline: bool = False,
     tier: Tier = "evaluate",
     memory_margin: float | None = None,
+    jitter: Jitter | None = None,
 ) -> Prediction:
     """Predict step time, bubble, memory and utilisation of one plan.
 
@@ -59,18 +65,35 @@ def simulate(
             refuses to answer where the two differ.
         memory_margin: share of the usable memory that must stay free for the plan to fit; None:
             what the predicted peak may be wrong by.
+        jitter: how workers differ, for strategies in which it matters who comes first; None: the
+            usual spreads.
 
     Raises:
         PlanError: the plan is not legal.
         SimulatorError: a guard found a bug of parsim.
     """
     check_legal(job, plan)
+    if runs_own_program(plan):
+        return _of_strategy(job, plan, timeline, memory_margin, jitter)
     evaluation = evaluate(job, plan, keep=True)
     guard(evaluation)
     if tier == "events":
         _check_tiers(evaluation)
     drawn = build_timeline(evaluation) if timeline else None
     return replace(_prediction(evaluation, memory_margin), timeline=drawn)
+
+
+def _of_strategy(
+    job: Job, plan: Plan, timeline: bool, memory_margin: float | None, jitter: Jitter | None
+) -> Prediction:
+    """Predict a plan with a program of its own, from its step with all-reduced gradients."""
+    evaluation = evaluate(job, replace(plan, strategy=DDP), keep=True)
+    guard(evaluation)
+    ddp = _prediction(evaluation, memory_margin)
+    prediction = prediction_of(evaluation, ddp, plan, jitter)
+    return replace(
+        prediction, timeline=strategy_timeline(evaluation, plan, jitter) if timeline else None
+    )
 
 
 def guard(evaluation: Evaluation) -> None:

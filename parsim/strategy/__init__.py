@@ -8,11 +8,8 @@ the memory count and the drawing know kinds of task and no strategy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from parsim.strategy.catalog import STRATEGIES, Described
 from parsim.strategy.program import Meeting, StepProgram, Task, Waits
 from parsim.strategy.synchronous import synchronous
 
-STRATEGIES: dict[str, Callable[..., StepProgram]] = {"synchronous": synchronous}
-
-__all__ = ["STRATEGIES", "Meeting", "StepProgram", "Task", "Waits", "synchronous"]
+__all__ = ["STRATEGIES", "Described", "Meeting", "StepProgram", "Task", "Waits", "synchronous"]

@@ -10,8 +10,9 @@ each class of replicas. Every other thing that a step does is a `Task`. A progra
 and no bytes: prices have names, and whoever prices the program gives an array for each.
 
 Tasks stand in an order in which each waits for earlier ones only, so that one walk along them
-finds all times. A program may span several steps (an all-reduce every second one), and its ranks
-may play other roles than a stage's (a server).
+finds all times. Its ranks may play other roles than a stage's (a server). A program may span
+several steps: then its tasks are those of one round, which every rank repeats at its own pace, and
+what it waits for of others is in the tasks: a meeting, a `Gate`, a `Queue`.
 """
 
 from __future__ import annotations
@@ -55,6 +56,53 @@ class Meeting(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """Something that serves one at a time, whoever comes first: a server's link, its memory.
+
+    `rows` name it for each of a task's ranks ("" passes it by), or once for all; `price` are the
+    seconds that each is served. Where it is `drawn`, a rank is served by its own row together with
+    that of another rank, which is drawn anew each time.
+    """
+
+    rows: tuple[str, ...]
+    price: str
+    drawn: bool = False
+
+    def row(self, position: int) -> str:
+        """The queue's name for the task's rank at a position."""
+        return self.rows[position if len(self.rows) > 1 else 0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """How far a rank may run ahead: others must have finished the round `lag` + 1 before this one.
+
+    `of` are those others for each of the task's ranks; empty: all ranks of the task.
+    """
+
+    lag: int = 0
+    of: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """In which rounds a task is done: every so-many-th, counted from `since`, before `until`."""
+
+    every: int = 1
+    since: int = 0
+    until: int | None = None
+
+    def __contains__(self, number: int) -> bool:
+        """Whether a round is one of them; rounds are numbered from 0."""
+        begun = number >= self.since and (self.until is None or number < self.until)
+        return begun and (number - self.since + 1) % self.every == 0
+
+
+ALWAYS = Rounds()
+"""Every round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One thing that ranks do after or beside the pipeline's actions.
 
@@ -71,6 +119,12 @@ class Task:
     longer on a slow device.
     `keeps` names the bytes that live from the task's start until the end of the task that `frees`
     it.
+
+    In a program of several rounds, `when` says in which of them the task is done. A rank passes all
+    its `queues` at once and is done when the last has served it. Behind a `gate` it waits for ranks
+    that are slower. With a `quorum`, so many of those that meet are enough: the others leave what
+    they do. A task that `writes` makes a new version of the shared weights when it ends, one that
+    `reads` copies the version of the moment in which it is served.
     """
 
     name: str
@@ -90,6 +144,12 @@ class Task:
     frees: tuple[str, ...] = ()
     stages: tuple[int, ...] = ()
     microbatch: int = -1
+    when: Rounds = ALWAYS
+    queues: tuple[Queue, ...] = ()
+    gate: Gate | None = None
+    quorum: int = 0
+    reads: bool = False
+    writes: bool = False
 
     def stage(self, rank: int) -> int:
         """The stage that the task is about on a rank; -1 where it is about none."""
@@ -107,7 +167,8 @@ class StepProgram:
     `pipelines` are the actions of the stages, one schedule for each class of replicas (none: the
     tasks are all there is). `sends` is the stream that carries their messages: on the compute
     stream a sender waits for its message. `roles` name the ranks. `grows` names the share by which
-    the whole step is longer, `static` the bytes that a rank holds all the time.
+    the whole step is longer, `static` the bytes that a rank holds all the time. Every rank does its
+    tasks `rounds` times, one round after another, and no faster than its tasks let it.
     """
 
     tasks: tuple[Task, ...]
@@ -118,6 +179,7 @@ class StepProgram:
     grows: str = ""
     static: str = ""
     steps: int = 1
+    rounds: int = 1
     rows: dict[tuple[int, str], tuple[Task, ...]] = field(init=False, repr=False, compare=False)
     order: dict[str, int] = field(init=False, repr=False, compare=False)
 
@@ -135,6 +197,30 @@ class StepProgram:
     def task(self, name: str) -> Task:
         """The task of a name."""
         return self.tasks[self.order[name]]
+
+    @property
+    def depends_on_arrival(self) -> str:
+        """The first task whose time depends on who comes first, which only events tell; or "".
+
+        Queues serve in order of arrival. Where all that pass them meet in every round, the last one
+        is done at the same time whoever comes first.
+        """
+        barriers = [
+            set(task.ranks)
+            for task in self.tasks
+            if task.meets is not Meeting.NOBODY and not task.quorum and task.when == ALWAYS
+        ]
+        for task in self.tasks:
+            drawn = any(queue.drawn for queue in task.queues)
+            loose = not any(barrier >= set(task.ranks) for barrier in barriers)
+            if task.quorum or drawn or (task.queues and loose and self.rounds > 1):
+                return task.name
+        return ""
+
+
+def round_name(task: str, number: int) -> str:
+    """What a task is called in a round: by its name in the first one."""
+    return f"{task} @{number}" if number else task
 
 
 def check_program(tasks: Sequence[Task], ranks: int) -> None:

@@ -41,4 +41,11 @@ class SpanKind:
     STRAGGLER: Final = "STRAGGLER"  # the wait for the slowest replica
     EXCHANGE: Final = "EXCHANGE"  # inside actions: tensor or context ranks' activations
     ALL_TO_ALL: Final = "ALL_TO_ALL"  # inside actions: tokens to experts and back
+    PUSH: Final = "PUSH"  # gradients to a parameter server
+    PULL: Final = "PULL"  # weights from a parameter server
+    AVERAGE: Final = "AVERAGE"  # weights with other workers' weights
+    SCATTER: Final = "SCATTER"  # samples from device 0 to the others
+    REPLICATE: Final = "REPLICATE"  # weights from device 0 to the others
+    GATHER_OUTPUT: Final = "GATHER_OUTPUT"  # outputs of all devices to device 0
+    LOSS: Final = "LOSS"  # the loss of the whole batch on device 0
     SHARD: Final = "SHARD"  # inside actions: sharded parameters and gradients

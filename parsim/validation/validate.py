@@ -18,6 +18,8 @@ from parsim.validation.step.measured_run import read_table
 from parsim.validation.summary import Summary, summarise
 from parsim.validation.tables import Progress, predict_tables
 from parsim.validation.validated_row import ValidatedRow
+from parsim.validation.vision.measured_samples import is_samples
+from parsim.validation.vision.predict_samples import predict_samples
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -148,4 +150,9 @@ def validate(paths: Sequence[Path], *, progress: Progress | None = None) -> Vali
     Raises:
         TableError: a table cannot be read at all.
     """
-    return Validation(rows=predict_tables(paths, read_table, predict_row, progress))
+    return Validation(rows=predict_tables(paths, read_table, _predict, progress))
+
+
+def _predict(table: str, row: dict[str, str]) -> ValidatedRow:
+    """A row of either schema."""
+    return predict_samples(table, row) if is_samples(row) else predict_row(table, row)

@@ -12,7 +12,7 @@ from parsim.cluster.importers import import_topology
 from parsim.cluster.reader import load_catalog
 from parsim.errors import InputError, ScenarioError, did_you_mean, shown
 from parsim.files import read_json, read_text
-from parsim.model.config_file import read_config
+from parsim.model.config.file import read_config
 from parsim.scenario import load_scenario
 from parsim.timelines.reader import load_timeline
 from parsim.validation.kernel.measured_kernel import read_kernel_table
@@ -89,3 +89,8 @@ def test_values_in_messages() -> None:
     assert shown("a\nb\x1b[2J") == r"a\nb\x1b[2J", "nothing that a terminal obeys"
     assert shown(10**5000) == "a number of thousands of digits"
     assert did_you_mean("x" * 10**6, ["x" * 10**6]) == "", "a name of no length is compared"
+
+
+def test_a_name_that_no_file_can_have_is_cut() -> None:
+    with pytest.raises(InputError, match=r"^Q{77}\.\.\.: cannot be read: File name too long$"):
+        read_text(Path("Q" * 5000))

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from executor.calibration.cases import kinds
 from executor.calibration.cases.workloads import Case
-from executor.model.attention import Rotary
 from executor.model.loss import loss
+from executor.model.rotary import Rotary
 
 Call = Callable[[], object]
 Graph = tuple[Callable[[], Tensor], list[Tensor]]
@@ -129,7 +129,7 @@ class Operators:
 
     def _rope(self, tokens: int, width: int) -> Graph:
         size = 64 if width % 64 == 0 else 2
-        rotary, x = Rotary(size), self.normal(1, width // size, tokens, size)
+        rotary, x = Rotary(torch.ones(size // 2)), self.normal(1, width // size, tokens, size)
         return (lambda: rotary.rotate(x)), [x]
 
     def _transpose(self, tokens: int, width: int) -> Graph:

@@ -74,7 +74,9 @@ def read_table(text: str, file: str, device: str | None) -> ImportedSystem:
     names = list(dict.fromkeys(_NAMED.findall(_plain(text))))
     known = device or next((id for id in map(device_named, names) if id), None)
     if known is None:
-        seen = f"the devices '{names[0]}' are not in the catalog" if names else "no device is named"
+        seen = "no device is named"
+        if names:
+            seen = f"the devices '{shown(names[0])}' are not in the catalog"
         raise CatalogError(f"{file}: {seen}; say which they are, e.g. --device h100-sxm-80gb")
     return _imported(table, file, known)
 
@@ -97,7 +99,8 @@ def _table(text: str, file: str) -> Table:
             continue
         if words[0] in seen:
             raise ScenarioError(
-                f"{file}:{number}:1 {words[0]} has a second row; first on line {seen[words[0]]}"
+                f"{file}:{number}:1 {shown(words[0])} has a second row; "
+                f"first on line {seen[words[0]]}"
             )
         seen[words[0]] = number
         cells.update(_row(words, columns, file, number, line))
@@ -107,7 +110,7 @@ def _table(text: str, file: str) -> Table:
         if len(seen) == len(columns):
             break
     if missing := [name for name in columns if name not in seen]:
-        raise ScenarioError(f"{file}:{top}:1 {missing[0]} is a column without a row")
+        raise ScenarioError(f"{file}:{top}:1 {shown(missing[0])} is a column without a row")
     _check_symmetric(cells, columns, seen, file)
     devices = [name for name in columns if _DEVICE.fullmatch(name)]
     return Table(
@@ -127,7 +130,7 @@ def _columns(header: str, file: str, number: int) -> list[str]:
     for index, word in enumerate(words[:end]):
         if word in words[:index]:
             column = header.rindex(word) + 1
-            raise ScenarioError(f"{file}:{number}:{column} {word} is a column twice")
+            raise ScenarioError(f"{file}:{number}:{column} {shown(word)} is a column twice")
     return words[:end]
 
 
@@ -142,7 +145,7 @@ def _row(
             text = f"'{shown(cell)}'" if cell else "nothing"
             why = "X stands where row and column are one" if _known(cell) else _ALLOWED
             raise ScenarioError(
-                f"{file}:{number}:{where} {name} has {text} under {column}; {why}; "
+                f"{file}:{number}:{where} {shown(name)} has {text} under {shown(column)}; {why}; "
                 f"a column may be missing"
             )
         yield (name, column), "SYS" if cell == "SOC" else cell
@@ -159,10 +162,12 @@ def _check_symmetric(
     file: str,
 ) -> None:
     for first, second in combinations(columns, 2):
-        if cells[first, second] != cells[second, first]:
+        one_way, back = cells[first, second], cells[second, first]
+        if one_way != back:
+            row, column = shown(second), shown(first)
             raise ScenarioError(
-                f"{file}:{lines[second]}:1 {second} has {cells[second, first]} under {first}, "
-                f"but {first} has {cells[first, second]} under {second}; both are one way"
+                f"{file}:{lines[second]}:1 {row} has {back} under {column}, "
+                f"but {column} has {one_way} under {row}; both are one way"
             )
 
 

@@ -54,6 +54,7 @@ __all__ = (
     "choose",
     "collective_spread",
     "collective_time",
+    "forced_time",
     "groups",
     "inter_bandwidth",
     "longer_wait",
@@ -233,13 +234,52 @@ def _by_plugin(
 def _forced(
     system: System, kind: CollectiveKind, size: float, where: Groups, share: float
 ) -> float:
+    """Seconds of the first group with a share of the best bandwidth."""
+    return float(_at_share(system, kind, np.asarray(float(size)), where, share, queued=False)[0])
+
+
+def _at_share(
+    system: System,
+    kind: CollectiveKind,
+    size: Array,
+    where: Groups,
+    share: Array | float,
+    *,
+    queued: bool,
+) -> Array:
     """Seconds with a share of the best bandwidth; latency and ramp are kept."""
     best = shape(system, kind, where)
     slower = replace(best, bandwidth=best.bandwidth * share)
-    whole = np.asarray(size, dtype=np.float64)
-    seconds = np.maximum(slower.seconds(whole), least_seconds(system, kind, whole, where))
-    seconds = seconds + _overhead(system, where, queued=False)
-    return float(_called(system, kind, whole, where, seconds)[0])
+    seconds = np.maximum(slower.seconds(size), least_seconds(system, kind, size, where))
+    return _called(system, kind, size, where, seconds + _overhead(system, where, queued))
+
+
+def forced_time(
+    system: System,
+    kind: CollectiveKind,
+    size: Array | float,
+    where: Groups,
+    algorithm: Algorithm,
+    *,
+    queued: bool = False,
+) -> Array:
+    """Time of one collective by an algorithm that the library need not have chosen, as NCCL_ALGO.
+
+    Its own bandwidth instead of the best one's; gloo has its ring only.
+
+    Raises:
+        PlanError: the algorithm cannot do this collective on this group.
+    """
+    size = np.asarray(size, dtype=np.float64)
+    if system.library == GLOO:
+        _refuse_other(algorithm, ("ring",), kind, system)
+        return collective_time(system, kind, size, where, queued=queued)
+    rates = bandwidths(system, kind, where)
+    grouped = where.size > 1
+    able = tuple(name for name, rate in rates.items() if bool((rate > 0.0)[grouped].all()))
+    _refuse_other(algorithm, able, kind, system)
+    share = rates[algorithm] / np.maximum(np.max(list(rates.values()), axis=0), 1e-30)
+    return _at_share(system, kind, size, where, share, queued=queued)
 
 
 def _refuse_other(

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
 from parsim.cost.collective.collectives import (
+    Algorithm,
     CollectiveKind,
     Groups,
     collective_time,
+    forced_time,
     waiting_time,
 )
 
@@ -21,7 +23,9 @@ class Message:
     `axis` names the group: `tp`, `cp`, `ep`, `etp`, `shard` (ranks that share parameters),
     `replicate` (ranks that hold the same ones) or `world`. `size` (B,) are bytes as nccl-tests
     count them, `where` is the group's placement. `queued` messages stand in a row of their own
-    stream, behind others of the group (`collective_time`).
+    stream, behind others of the group (`collective_time`). `algorithm` is forced; None: the
+    library's choice. `algorithm`
+    is forced; None: the library's choice.
     """
 
     kind: CollectiveKind
@@ -29,9 +33,14 @@ class Message:
     size: Array
     where: Groups
     queued: bool = False
+    algorithm: Algorithm | None = None
 
     def seconds(self, system: System) -> Array:
         """What it takes on a quiet network, (B,)."""
+        if self.algorithm is not None:
+            return forced_time(
+                system, self.kind, self.size, self.where, self.algorithm, queued=self.queued
+            )
         return collective_time(system, self.kind, self.size, self.where, queued=self.queued)
 
     def waiting(self, system: System) -> Array:

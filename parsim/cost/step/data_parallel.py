@@ -178,8 +178,34 @@ class DataParallel:
         All-reduce over replicas of what is not yet reduced, plus ZeRO-1's reduce-scatter; ZeRO-2
         and 3 scatter in every backward.
         """
-        once = self._time(self.reduced(parameters))
+        once = self._all_reduced(self.reduced(parameters))
         return once + np.where(self.table.zero_stage == 1, self.scatter(parameters), 0.0)
+
+    def _all_reduced(self, message: Message) -> Array:
+        """An all-reduce by the plan's algorithm, or by the library's choice.
+
+        Hierarchical: reduce-scatter in each node, all-reduce of a rank's share across nodes,
+        all-gather in each node; all of them rings, as 2-D all-reduces are.
+        """
+        algorithm = getattr(self.table.common.strategy, "algorithm", None)
+        if algorithm is None:
+            return self._time(message)
+        if algorithm != "hierarchical":
+            return self._time(replace(message, algorithm=algorithm))
+        where, ring = message.where, replace(message, algorithm="ring")
+        inside = replace(where, size=where.per_node, nodes=np.ones_like(where.nodes))
+        across = replace(
+            where,
+            size=where.nodes,
+            per_node=np.ones_like(where.per_node),
+            sharing=np.maximum(where.sharing, 1.0) * where.per_node,
+        )
+        parts = (
+            replace(ring, kind="reduce_scatter", where=inside),
+            replace(ring, size=message.size / where.per_node, where=across),
+            replace(ring, kind="all_gather", where=inside),
+        )
+        return sum((part.seconds(self.job.system) for part in parts), np.zeros(1))
 
     def buckets(self, parameters: Array, experts: Array | None = None) -> Array:
         """Number of gradient buckets of a stage, at least 1; experts have buckets of their own."""

@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 
 from parsim.errors import ModelError
+from parsim.model.graph.families.amoebanet import amoebanet_d
 from parsim.model.graph.families.plain import alexnet, vgg16
 from parsim.model.graph.families.residual import RESIDUALS, residual
+from parsim.model.graph.families.unet import unet
 from parsim.model.graph.record import Graph
 
 Builder = Callable[[str, int, int], Graph]
@@ -26,7 +28,11 @@ NETWORKS: Mapping[str, tuple[Builder, int]] = {
 }
 """Builders of networks of one size, and the image they were made for."""
 
-SIZED: Mapping[str, tuple[Callable[..., Graph], int]] = {}
+SIZED: Mapping[str, tuple[Callable[..., Graph], int]] = {
+    "u-net": (unet, 192),
+    "u-net-b-c": (unet, 192),
+    "amoebanet-d": (amoebanet_d, 224),
+}
 """Builders of networks whose name ends with two sizes."""
 
 CLASSES = 1000

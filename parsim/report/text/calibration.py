@@ -1,4 +1,4 @@
-"""What a calibration could not measure, as text."""
+"""What a calibration could not measure, and what recorded runs corrected, as text."""
 
 from __future__ import annotations
 
@@ -29,6 +29,17 @@ def gaps_view(document: dict[str, Any]) -> RenderableType:
     if rest := _rest([gap for gap in gaps if gap["share"] < WORTH]):
         parts.append(Text(rest))
     return Group(*parts)
+
+
+def recorded_view(document: dict[str, Any]) -> RenderableType:
+    """What recorded runs showed: measured over predicted times, by run."""
+    columns = "recorded run | forward | backward | optimizer | step | step, corrected"
+    filled = table(columns, right=(1, 2, 3, 4, 5))
+    for run in document["runs"]:
+        factors = (f"x {run[name]:.3f}" for name in ("forward", "backward", "optimizer", "step"))
+        name = f"{run['date']} {run['model']}, {run['plan']}"
+        filled.add_row(name, *factors, f"x {run['left']:.3f}")
+    return filled
 
 
 def _rest(gaps: list[dict[str, Any]]) -> str:

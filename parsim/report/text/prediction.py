@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parsim.planner.result import Ranked
+from parsim.report.text.strategies import strategy_lines
 from parsim.report.text.tables import bar, between, numbers, pairs, table
 from parsim.sim.confidence.memory_fit import RISK, Fit
 from parsim.sim.prediction import BUBBLE_DEFINITION, Prediction
@@ -17,8 +18,9 @@ from parsim.units import format_bytes, format_seconds
 
 def prediction_view(prediction: Prediction, *, evidence: str = "") -> RenderableType:
     """One simulated plan: verdict, time, where it goes, memory, what was assumed."""
-    steps = "where the step goes (mean over pipeline ranks)"
-    peak = f"memory at the peak of pipeline rank {prediction.worst_rank}"
+    mean = "workers" if prediction.strategy else "pipeline ranks"
+    steps = f"where the step goes (mean over {mean})"
+    peak = f"memory at the peak of {_rank_words(prediction, 'pipeline rank')}"
     activations = "activations among it, by what keeps them"
     return Group(
         Text(prediction.plan.label(), style="bold"),
@@ -31,7 +33,7 @@ def prediction_view(prediction: Prediction, *, evidence: str = "") -> Renderable
         Text(""),
         _shares(activations, prediction.activations, format_bytes),
         Text(""),
-        Text(BUBBLE_DEFINITION, style="dim"),
+        *([] if prediction.strategy else [Text(BUBBLE_DEFINITION, style="dim")]),
         *(Text(f"note: {note}", style="dim") for note in prediction.notes),
         *(Text(f"note: {note}", style="dim") for note in prediction.memory_notes),
     )
@@ -61,6 +63,13 @@ def _slot_parts(prediction: Prediction) -> list[RenderableType]:
     return [Text(""), rows]
 
 
+def _rank_words(prediction: Prediction, noun: str) -> str:
+    """Which rank is the fullest: by its role, where workers have roles."""
+    if prediction.strategy:
+        return prediction.strategy.roles[prediction.worst_rank]
+    return f"{noun} {prediction.worst_rank}"
+
+
 def speed_unit(step: Prediction | Ranked) -> str:
     """What throughput counts: tokens, or the samples of a model that takes no tokens."""
     of_sample = step.tokens_per_second * step.step_time / step.plan.global_batch_size
@@ -72,13 +81,19 @@ def _headlines(prediction: Prediction, evidence: str) -> Iterator[tuple[str, str
     seconds = format_seconds(prediction.step_time)
     pipeline = format_seconds(prediction.pipeline_time)
     span = format_seconds(prediction.device_span)
-    yield "step time", f"{seconds}  (pipeline phase {pipeline}, longest device span {span})"
+    whole = f"(pipeline phase {pipeline}, longest device span {span})"
+    if prediction.strategy:
+        whole = "(in which all workers together do one global batch)"
+    yield "step time", f"{seconds}  {whole}"
     yield "80 % interval", f"{between(prediction.interval)}: {prediction.interval.basis}"
     yield speed_unit(prediction), f"{prediction.tokens_per_second:,.0f}"
     dense = f"{prediction.peak_flops / 1e12:.4g} TFLOP/s dense {prediction.plan.precision}"
     yield "MFU / HFU", f"{100 * prediction.mfu:.1f} % / {100 * prediction.hfu:.1f} %  of {dense}"
     over = f"{100 * prediction.bubble_overhead:.1f} % over busy time"
-    yield "bubble", f"{100 * prediction.bubble_fraction:.1f} % of the pipeline phase ({over})"
+    if prediction.strategy:
+        yield from strategy_lines(prediction.strategy)
+    else:
+        yield "bubble", f"{100 * prediction.bubble_fraction:.1f} % of the pipeline phase ({over})"
     if evidence:
         yield "evidence", evidence
 
@@ -89,7 +104,7 @@ def _memory(prediction: Prediction) -> Iterator[tuple[str, str]]:
     peak = worst.peak_allocated if worst else max(prediction.peak_allocated)
     usable, margin = prediction.usable, prediction.margin
     devices = f" ({'+'.join(worst.devices)})" if worst else ""
-    where = f"rank {prediction.worst_rank}{devices}"
+    where = f"{_rank_words(prediction, 'rank')}{devices}"
     yield (
         "memory",
         f"{format_bytes(peak)} of {format_bytes(usable)} on {where}: {fit_words(prediction)}",

@@ -13,12 +13,18 @@ are one task: bucket k is ready at f - L + k L / K, so they end at
 
     max(max(free, f - L + L / K) + K c, f + c)
 
-Source: the recurrence of `maxplus`, for tasks that wait for any number of others.
+Those that pass a queue of service s in one round are served in order of arrival a, so that the
+k-th leaves at
+
+    d_k = max(d_{k-1}, a_k) + s_k = C_k + max_{j <= k} (a_j - C_{j-1}),    C_k = s_1 + ... + s_k
+
+Source: the recurrence of `maxplus`, for tasks that wait for any number of others; Lindley's for
+queues.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,7 +32,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.arrays import Array
-from parsim.strategy.program import COMPUTE, Meeting, StepProgram, Task, Waits
+from parsim.errors import ScheduleError
+from parsim.strategy.program import (
+    COMPUTE,
+    Meeting,
+    Queue,
+    StepProgram,
+    Task,
+    Waits,
+    round_name,
+)
 
 Join = Callable[[Meeting, Array], Array]
 """Times (ranks, ...) of those that are ready -> times when all that meet are ready."""
@@ -54,7 +69,7 @@ class TaskTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEnd:
-    """Times of all tasks by name, and of the step, seconds.
+    """Times of all tasks by name (`round_name`), and of the step, seconds.
 
     `updated` is the end of the last task on any rank, `step_time` that with what the program says
     it grows by, for one of the steps that the program spans.
@@ -85,7 +100,11 @@ def by_class(sharers: NDArray[np.bool_]) -> Callable[[Meeting, Array], Array]:
 
 
 def walk(
-    program: StepProgram, prices: Mapping[str, Array], actions: PipelineEnds, join: Join = apart
+    program: StepProgram,
+    prices: Mapping[str, Array],
+    actions: PipelineEnds,
+    join: Join = apart,
+    slow: Array | None = None,
 ) -> StepEnd:
     """Find the times of all tasks of a program.
 
@@ -94,23 +113,63 @@ def walk(
         prices: seconds (and numbers of pieces) by name; rows are ranks or stages.
         actions: when the pipeline's actions end; of a program without a pipeline, zeros.
         join: who of those behind the first axis meets.
+        slow: how many times as long kernels take in each round on each rank, (rounds, ranks).
+
+    Raises:
+        ScheduleError: times depend on who comes first, which events tell.
     """
+    if program.depends_on_arrival:
+        raise ScheduleError(
+            f"step program: task {program.depends_on_arrival!r} depends on who comes first; run "
+            f"the program as events"
+        )
     streams = _Streams(program, actions.clock)
     times: dict[str, TaskTimes] = {}
-    for task in program.tasks:
-        times[task.name] = _run(task, prices, actions, join, streams.ready(task, times))
-        streams.occupy(task, times[task.name].end)
-    updated = streams.last()
-    updated = join(Meeting.WORLD, updated.max(axis=0, keepdims=True))[0]
+    finished: list[Array] = []
+    for number in range(program.rounds):
+        for task in program.tasks:
+            if number not in task.when:
+                continue
+            ready = _passed(task, number, finished, streams.ready(task, times, number))
+            price = _price(task, prices, None if slow is None else slow[number])
+            after = _run(task, price, prices, actions, join, ready)
+            times[round_name(task.name, number)] = after
+            streams.occupy(task, after.end)
+        finished.append(streams.last())
+    updated = join(Meeting.WORLD, streams.last().max(axis=0, keepdims=True))[0]
     grown = updated if not program.grows else updated * (1.0 + prices[program.grows])
     return StepEnd(times=times, updated=updated, step_time=grown / program.steps)
 
 
+def _passed(task: Task, number: int, finished: Sequence[Array], ready: Array) -> Array:
+    """When ranks may pass the gate of a task."""
+    if task.gate is None or number <= task.gate.lag:
+        return ready
+    others = finished[number - 1 - task.gate.lag]
+    if not task.gate.of:
+        latest = others[list(task.ranks)].max(axis=0, keepdims=True)
+    else:
+        latest = np.stack([others[list(ranks)].max(axis=0) for ranks in task.gate.of])
+    return np.asarray(np.maximum(ready, latest))
+
+
+def _price(task: Task, prices: Mapping[str, Array], slow: Array | None) -> Array:
+    """Seconds of a task on its ranks in a round."""
+    seconds = task.rows(prices[task.price]) if task.price else np.zeros(1)
+    if slow is None or not task.on_device:
+        return seconds
+    return np.asarray(seconds * slow[list(task.ranks), None])
+
+
 def _run(
-    task: Task, prices: Mapping[str, Array], actions: PipelineEnds, join: Join, ready: Array
+    task: Task,
+    seconds: Array,
+    prices: Mapping[str, Array],
+    actions: PipelineEnds,
+    join: Join,
+    ready: Array,
 ) -> TaskTimes:
     """Start a task when all that meet in it are ready."""
-    seconds = task.rows(prices[task.price]) if task.price else np.zeros(1)
     if task.released:
         return _in_pieces(task, seconds, task.rows(prices[task.pieces]), actions, join, ready)
     if task.pieces:
@@ -119,7 +178,28 @@ def _run(
     if task.meets in (Meeting.STAGES, Meeting.WORLD):
         together = ready.max(axis=0, keepdims=True)
     start = join(task.meets, together)
-    return TaskTimes(ready, start, start + seconds)
+    end = start + seconds
+    for queue in task.queues:
+        end = np.maximum(end, _served(task, queue, prices[queue.price], ready))
+    return TaskTimes(ready, start, end)
+
+
+def _served(task: Task, queue: Queue, price: Array, ready: Array) -> Array:
+    """When a queue has served each rank of a task, in order of arrival; (ranks, ...)."""
+    seconds = np.broadcast_to(task.rows(price), ready.shape)
+    end = np.array(ready)
+    names = [queue.row(position) for position in range(len(task.ranks))]
+    for name in dict.fromkeys(name for name in names if name):
+        rows = [position for position, other in enumerate(names) if other == name]
+        order = np.argsort(ready[rows], axis=0, kind="stable")
+        arrived = np.take_along_axis(ready[rows], order, axis=0)
+        service = np.take_along_axis(seconds[rows], order, axis=0)
+        done = np.cumsum(service, axis=0)
+        left = done + np.maximum.accumulate(arrived - (done - service), axis=0)
+        back = np.empty_like(left)
+        np.put_along_axis(back, order, left, axis=0)
+        end[rows] = back
+    return end
 
 
 def _in_pieces(
@@ -138,20 +218,22 @@ class _Streams:
     """When each stream of each rank is free, (ranks, ...)."""
 
     def __init__(self, program: StepProgram, clock: Array) -> None:
-        self.ranks = program.ranks
+        self.program, self.ranks = program, program.ranks
         names = dict.fromkeys((COMPUTE, *(task.stream for task in program.tasks)))
         self.free = {name: clock if name == COMPUTE else np.zeros_like(clock) for name in names}
         self.written: set[str] = set()
 
-    def ready(self, task: Task, times: Mapping[str, TaskTimes]) -> Array:
-        """When the task's ranks are ready for it."""
+    def ready(self, task: Task, times: Mapping[str, TaskTimes], number: int) -> Array:
+        """When the task's ranks are ready for it in a round."""
         rows = self._rows(task)
         ready = np.array(self.free[task.stream][rows])
         if task.waits is Waits.RANK:
             for free in self.free.values():
                 ready = np.maximum(ready, free[rows])
         for name in task.after:
-            ready = np.maximum(ready, times[name].end.max(axis=0, keepdims=True))
+            if number in self.program.task(name).when:
+                end = times[round_name(name, number)].end
+                ready = np.maximum(ready, end.max(axis=0, keepdims=True))
         return ready
 
     def occupy(self, task: Task, end: Array) -> None:

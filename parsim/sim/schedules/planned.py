@@ -19,7 +19,6 @@ from parsim.sim.schedules.table import (
     row_of,
 )
 from parsim.sim.simulate import simulate
-from parsim.sim.step.action_times import with_action_times
 from parsim.timelines.timeline import ACTIONS, Timeline
 
 
@@ -59,7 +58,7 @@ def planned_table(
 
 
 def _row(job: Job, plan: Plan, name: str, v: int, memory_margin: float | None) -> ScheduleRow:
-    ours = with_action_times(job, _with_schedule(plan, name, v))
+    ours = _with_schedule(plan, name, v)
     prediction = simulate(job, ours, timeline=True, memory_margin=memory_margin)
     if prediction.timeline is None:
         raise RuntimeError("simulate returned no timeline")
@@ -80,4 +79,4 @@ def _with_schedule(plan: Plan, name: str, v: int) -> Plan:
     """The plan with another schedule; its cut stays where it is for as many stages."""
     chunks = chunks_of(name, v)
     cut = plan.stage_layers if chunks == plan.v else None
-    return replace(plan, schedule=name, v=chunks, stage_layers=cut, actions=None, action_times=None)
+    return replace(plan, schedule=name, v=chunks, stage_layers=cut, actions=None)

@@ -17,7 +17,9 @@ from parsim.cluster.hardware import System
 from parsim.cost.job import Job
 from parsim.cost.step.stages import LayerTable
 from parsim.cost.step.step import StepCosts
+from parsim.errors import InputError
 from parsim.plan import Plan, PlanTable
+from parsim.plan.strategies import DDP
 from parsim.schedule import Schedule
 from parsim.schedule.inflight import completed_stages
 from parsim.sim.step.class_costs import Pricing, class_costs, groups_in
@@ -99,6 +101,11 @@ def price_step(
         classes: which replicas are alike; None: folded as far as they are.
         by_kind: whether groups of equal nodes count as one.
     """
+    if plan.strategy.own_program and getattr(plan.strategy, "every", 0) != 1:
+        raise InputError(
+            f"strategy.name={plan.strategy.name} is simulated by itself alone (parsim simulate, "
+            f"timeline, guide); shared links, jitter steps and searches are for name=ddp"
+        )
     devices = DevicesOfRanks.of(job.cluster, plan, by_kind=by_kind)
     classes = classes or fold_replicas(devices)
     counts = devices.microbatches[classes.first].tolist()
@@ -132,7 +139,7 @@ def plan_shape(plan: Plan) -> tuple[str, int, int, int]:
 
 def program_of(schedules: Sequence[Schedule], costs: StepCosts) -> StepProgram:
     """The program of a step with these schedules, a class of replicas each."""
-    return STRATEGIES["synchronous"](
+    return STRATEGIES[DDP.name].program(
         schedules,
         completed_stages(schedules[0]),
         beside=costs.overlap_reduce,

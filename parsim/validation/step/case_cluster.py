@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol
 
 from parsim.cluster.hardware import Cluster, System
 from parsim.cluster.reader import Catalog
 from parsim.errors import did_you_mean, shown
-from parsim.validation.step.measured_run import MeasuredRun
 from parsim.validation.tables import RowSkipped
 
 RACK, RACK_USED = 72, 64
@@ -17,7 +17,36 @@ Source: performance recipes of Megatron-Bridge, NUM_OF_HYBRID_EP_RANKS_PER_NVLIN
 NVLINK_DOMAIN_SIZE=72."""
 
 
-def case_cluster(run: MeasuredRun, catalog: Catalog) -> tuple[Cluster, tuple[str, ...]]:
+class Placed(Protocol):
+    """A measured run as far as its devices go; `internode_gbit` None where it is not stated."""
+
+    @property
+    def system(self) -> str:
+        """A system of the catalog, or another's name."""
+        ...
+
+    @property
+    def gpu_type(self) -> str:
+        """A device of the catalog, or a variant of one."""
+        ...
+
+    @property
+    def gpus_per_node(self) -> int:
+        """Devices of a node, as the row counts nodes."""
+        ...
+
+    @property
+    def n_gpus(self) -> int:
+        """Devices of the run."""
+        ...
+
+    @property
+    def internode_gbit(self) -> float | None:
+        """Gb/s of a node's network."""
+        ...
+
+
+def case_cluster(run: Placed, catalog: Catalog) -> tuple[Cluster, tuple[str, ...]]:
     """The catalog's system, or one made from gpu_type, gpus_per_node and the network's rate."""
     device, notes = _device(run.gpu_type, catalog)
     if run.system in catalog.systems:
@@ -76,7 +105,7 @@ def _system_with(device: str, catalog: Catalog) -> System:
     return catalog.systems["a100-pcie-node"]
 
 
-def _sized(system: System, run: MeasuredRun) -> System:
+def _sized(system: System, run: Placed) -> System:
     """The system with the row's devices a node, and its rate between nodes.
 
     The rate is that of a node as the row counts nodes. An NVL72 rack is one NVLink domain whatever

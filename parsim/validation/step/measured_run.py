@@ -17,6 +17,8 @@ from parsim.validation.step.blank_sizes import EXPERTS, SIZES, Filled, blank_siz
 from parsim.validation.step.blank_sizes import cells as filled_cells
 from parsim.validation.step.known_models import known_mixture, unmodelled
 from parsim.validation.tables import LEAST, MOST, RowSkipped, read_rows
+from parsim.validation.vision.measured_samples import REQUIRED as SAMPLES
+from parsim.validation.vision.measured_samples import is_samples
 
 REQUIRED = (
     "row_id", "stack", "system", "gpu_type", "gpus_per_node", "n_gpus", "model", "seq_len",
@@ -130,7 +132,8 @@ def read_table(path: Path) -> list[dict[str, str]]:
 def _check_header(path: Path, header: list[str]) -> None:
     if not header:
         raise TableError(f"{path}: empty file; expected a header with {', '.join(REQUIRED)}")
-    missing = [name for name in REQUIRED if name not in header]
+    required = SAMPLES if is_samples(header) else REQUIRED
+    missing = [name for name in required if name not in header]
     if missing:
         raise TableError(f"{path}: columns missing: {', '.join(missing)}")
 

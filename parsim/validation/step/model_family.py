@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from parsim.model.huggingface import BERT_CLASSES, FAMILY_FLAGS
+from parsim.model.config.families import BERT_CLASSES, FAMILY_FLAGS
 
 _WITHOUT_BIASES = {"qkv_bias": False, "projection_bias": False, "mlp_bias": False}
 _POOLER, _HEAD = BERT_CLASSES["BertForPreTraining"]

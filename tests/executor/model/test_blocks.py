@@ -13,8 +13,8 @@ from parsim.plan import Recompute
 
 torch = pytest.importorskip("torch")
 
-from executor.model.attention import Rotary  # noqa: E402
 from executor.model.module import build_model, seed_dropout  # noqa: E402
+from executor.model.rotary import Rotary  # noqa: E402
 from tests.executor.tiny import FAMILIES, draw, each_trained, gradients, tiny  # noqa: E402
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def test_order_of_tokens_matters(name: str) -> None:
 def test_rotary_products_depend_on_the_distance_alone() -> None:
     x = torch.randn(2, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     q, k = (row.expand(1, 1, 12, 8) for row in x)
-    rotary = Rotary(8)
+    rotary = Rotary.of(tiny("llama2-7b", head_dim=8))
     scores = (rotary.rotate(q) @ rotary.rotate(k).transpose(-1, -2))[0, 0]
     for distance in (0, 1, 5):
         diagonal = scores.diagonal(distance)
@@ -87,7 +87,7 @@ def test_rotary_products_depend_on_the_distance_alone() -> None:
 
 
 def test_rotary_serves_longer_texts_and_other_precisions_when_asked() -> None:
-    rotary, x = Rotary(6), torch.ones(1, 1, 9, 6)
+    rotary, x = Rotary.of(tiny("llama2-7b")), torch.ones(1, 1, 9, 6)
     short = rotary.rotate(x[:, :, :4])
     assert torch.equal(rotary.rotate(x)[:, :, :4], short)
     assert torch.equal(rotary.rotate(x[:, :, :4]), short)

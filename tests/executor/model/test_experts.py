@@ -52,16 +52,25 @@ def one_expert(layer: Mixture, number: int, x: Tensor) -> Tensor:
     return out if experts.down_bias is None else out + experts.down_bias[number]
 
 
+def unbalanced(layer: Mixture, x: Tensor) -> Tensor:
+    """Switch Transformers' loss of a layer, as its paper writes it: E sum_i f_i P_i."""
+    shares = F.linear(x, layer.router.weight, layer.router.bias).softmax(1)
+    chosen = F.one_hot(shares.topk(layer.top_k, dim=1).indices, shares.shape[1]).sum(1)
+    return (chosen.double().mean(0) * shares.mean(0)).sum() * shares.shape[1]
+
+
 @each_mixture
 def test_output_and_gradients_are_those_of_tokens_one_by_one(spec: TransformerSpec) -> None:
     layer = mixture(spec)
+    layer.balance.weight = 0.7
     x = torch.randn(3, 5, spec.hidden_size, dtype=torch.double, requires_grad=True)
     expected = torch.stack([one_token(layer, token) for token in x.flatten(0, 1)]).view_as(x)
     found = layer(x)
     assert torch.allclose(found, expected, rtol=1e-12)
     wanted = (x, *layer.parameters())
     gradients = torch.autograd.grad(found.square().sum(), wanted)
-    exact = torch.autograd.grad(expected.square().sum(), wanted)
+    loss = expected.square().sum() + 0.7 * unbalanced(layer, x.flatten(0, 1))
+    exact = torch.autograd.grad(loss, wanted)
     for gradient, other in zip(gradients, exact, strict=True):
         assert torch.allclose(gradient, other, rtol=1e-9, atol=1e-12)
 

@@ -41,6 +41,7 @@ MIXTRAL = replace(
     num_experts=4,
     experts_per_token=2,
     expert_ffn_hidden_size=24,
+    router_aux_loss_coef=0.5,
 )
 SPECS = {
     "gpt": GPT,

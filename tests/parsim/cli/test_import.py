@@ -267,6 +267,11 @@ BAD = {
         TABLE.replace("NIC0 PXB ", "NIC0 PIX "),
         ":4:1 NIC0 has PIX under GPU0, but GPU0 has PXB under NIC0; both are one way",
     ),
+    "table with a name of thousands of letters": (
+        TABLE.replace("NIC0 PXB ", "NIC0 PIX ").replace("NIC0", "N" * 5000),
+        f":4:1 {'N' * 77}... has PIX under GPU0, but GPU0 has PXB under {'N' * 77}...; "
+        "both are one way",
+    ),
     "table without a header": (
         "GPU0 X NV12\nGPU1 NV12 X\n",
         ":1:1 lacks the header GPU0 GPU1 ...",

@@ -298,3 +298,8 @@ def test_file_that_is_no_text(tmp_path: Path) -> None:
 
 def test_control_character(load: Load) -> None:
     assert message(load, "devices: \x07\n").startswith("my.yaml is not YAML: ")
+
+
+def test_a_parent_is_named_in_any_case(load: Load) -> None:
+    catalog = load("devices: {mine: {from: A100-SXM-80GB}}")
+    assert catalog.device("mine").peak_flops == catalog.device("a100-sxm-80gb").peak_flops

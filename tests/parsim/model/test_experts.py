@@ -180,10 +180,10 @@ def test_a_further_token_has_a_block_and_two_logits_of_one_table() -> None:
 
 def test_a_scaled_rotation_moves_more() -> None:
     plain = model_spec("gpt-oss-20b")
-    assert plain.yarn
+    assert plain.rope_scaling == "yarn"
 
-    def moved(yarn: bool) -> float:
-        layer = build_transformer(with_options(plain, yarn=yarn)).blocks[0]
+    def moved(scaling: str) -> float:
+        layer = build_transformer(with_options(plain, rope_scaling=scaling)).blocks[0]
         return sum(op.forward for op in layer.operators if isinstance(op, Elementwise))
 
-    assert moved(True) == moved(False) + 10.0
+    assert moved("yarn") == moved("none") + 10.0

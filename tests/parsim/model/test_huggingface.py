@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsim.model.config_file import read_config
+from parsim.errors import ModelError
+from parsim.model.config.file import read_config
+from parsim.model.config.writer import config_from_spec, family_of
 from parsim.model.huggingface import notes_from_config, spec_from_config
 from parsim.model.transformer import TransformerSpec, build_transformer
 
@@ -84,6 +88,7 @@ def test_llama_defaults() -> None:
         ffn_hidden_size=96,
         vocab_size=100,
         seq_len=2048,
+        norm_epsilon=1e-6,
         rope=True,
         rms_norm=True,
         gated_mlp=True,
@@ -149,6 +154,7 @@ def test_bert_defaults() -> None:
         vocab_size=100,
         seq_len=512,
         positions=512,
+        norm_epsilon=1e-12,
         token_types=2,
         post_norm=True,
         causal=False,
@@ -290,42 +296,23 @@ def test_published_configs_need_no_note_but_mistral(file: Path) -> None:
 # ------------------------------------------------------------------------------------- round trips
 
 
-def write_llama(spec: TransformerSpec) -> dict[str, object]:
-    return {
-        "model_type": "llama",
-        "num_hidden_layers": spec.num_layers,
-        "hidden_size": spec.hidden_size,
-        "num_attention_heads": spec.num_attention_heads,
-        "num_key_value_heads": spec.num_key_value_heads,
-        "head_dim": spec.head_dim,
-        "intermediate_size": spec.ffn_hidden_size,
-        "vocab_size": spec.vocab_size,
-        "max_position_embeddings": spec.seq_len,
-        "tie_word_embeddings": spec.tied_embeddings,
-        "attention_bias": spec.qkv_bias,
-        "mlp_bias": spec.mlp_bias,
-        "attention_dropout": 0.1 if spec.dropout else 0.0,
-    }
-
-
-def write_gpt2(spec: TransformerSpec) -> dict[str, object]:
-    rate = 0.1 if spec.dropout else 0.0
-    return {
-        "model_type": "gpt2",
-        "n_layer": spec.num_layers,
-        "n_embd": spec.hidden_size,
-        "n_head": spec.num_attention_heads,
-        "n_inner": spec.ffn_hidden_size,
-        "n_positions": spec.positions,
-        "vocab_size": spec.vocab_size,
-        "tie_word_embeddings": spec.tied_embeddings,
-        "resid_pdrop": rate,
-        "embd_pdrop": rate,
-        "attn_pdrop": rate,
-    }
-
-
 sizes = st.integers(1, 10**6)
+small = st.floats(1e-12, 1e-3)
+
+
+@st.composite
+def rotations(draw: st.DrawFn) -> dict[str, Any]:
+    """Base and scaling of rotary positions."""
+    kind = draw(st.sampled_from(("none", "linear", "llama3", "yarn")))
+    fields: dict[str, Any] = {"rope_scaling": kind, "rope_theta": draw(st.floats(2.0, 1e9))}
+    if kind != "none":
+        fields["rope_factor"] = draw(st.floats(1.0, 100.0))
+    if kind in ("llama3", "yarn"):
+        fields["rope_original_positions"] = draw(sizes)
+        fields["rope_low_freq_factor"] = draw(st.floats(0.5, 3.0))
+        fields["rope_high_freq_factor"] = draw(st.floats(3.5, 64.0))
+        fields["rope_attention_factor"] = draw(st.sampled_from((0.0, 1.25)))
+    return fields
 
 
 @st.composite
@@ -341,6 +328,8 @@ def llamas(draw: st.DrawFn) -> TransformerSpec:
         ffn_hidden_size=draw(sizes),
         vocab_size=draw(sizes),
         seq_len=draw(sizes),
+        norm_epsilon=draw(small),
+        **draw(rotations()),
         rope=True,
         rms_norm=True,
         gated_mlp=True,
@@ -366,6 +355,7 @@ def gpt2s(draw: st.DrawFn) -> TransformerSpec:
         vocab_size=draw(sizes),
         seq_len=tokens,
         positions=tokens,
+        norm_epsilon=draw(small),
         tied_embeddings=draw(st.booleans()),
         dropout=draw(st.booleans()),
     )
@@ -373,17 +363,71 @@ def gpt2s(draw: st.DrawFn) -> TransformerSpec:
 
 @given(llamas())
 def test_llama_round_trip(spec: TransformerSpec) -> None:
-    config = json.loads(json.dumps(write_llama(spec)))
+    config = json.loads(json.dumps(config_from_spec(spec)))
     assert spec_from_config(config, name="random") == spec
 
 
 @given(gpt2s())
 def test_gpt2_round_trip(spec: TransformerSpec) -> None:
-    config = json.loads(json.dumps(write_gpt2(spec)))
+    config = json.loads(json.dumps(config_from_spec(spec)))
     assert spec_from_config(config, name="random") == spec
 
 
 @given(llamas(), st.dictionaries(st.text(), st.integers() | st.text() | st.none(), max_size=4))
 def test_keys_of_others_change_nothing(spec: TransformerSpec, others: dict[str, object]) -> None:
-    config = {f"x_{key}": value for key, value in others.items()} | write_llama(spec)
+    config = {f"x_{key}": value for key, value in others.items()} | config_from_spec(spec)
     assert spec_from_config(config, name="random") == spec
+
+
+@pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.json")), ids=lambda file: file.stem)
+def test_published_configs_are_written_as_they_were_read(file: Path) -> None:
+    read = spec_from_config(read_config(file), name=file.stem)
+    if read.kv_lora_rank or read.window:
+        with pytest.raises(ModelError, match="is of no Hugging Face family that parsim writes"):
+            family_of(read)
+        return
+    written = json.loads(json.dumps(config_from_spec(read)))
+    assert spec_from_config(written, name=file.stem) == read
+
+
+def test_a_model_of_no_family_says_what_is_not_like_the_nearest() -> None:
+    gated = replace(spec(GPT2), gated_mlp=True)
+    with pytest.raises(ModelError) as caught:
+        family_of(gated)
+    assert str(caught.value) == (
+        "test is of no Hugging Face family that parsim writes; the nearest, gpt2, differs in "
+        "gated_mlp=True"
+    )
+
+
+# --------------------------------------------------------------------------- rotation and routing
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        ({}, ("none", 10_000.0, 1.0)),
+        ({"rope_theta": 500000}, ("none", 500_000.0, 1.0)),
+        ({"rope_scaling": {"type": "linear", "factor": 4}}, ("linear", 10_000.0, 4.0)),
+        (
+            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 2.0}},
+            ("yarn", 1e6, 2.0),
+        ),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, ("none", 1e6, 1.0)),
+    ],
+)
+def test_rotation_as_old_and_new_files_have_it(
+    changes: dict[str, object], fields: tuple[str, float, float]
+) -> None:
+    read = spec(LLAMA, **changes)
+    assert (read.rope_scaling, read.rope_theta, read.rope_factor) == fields
+
+
+def test_an_unknown_scaling_is_refused() -> None:
+    with pytest.raises(ModelError, match="rope_type=longrope in a llama config is not supported"):
+        spec(LLAMA, rope_scaling={"rope_type": "longrope"})
+
+
+def test_a_scaling_that_is_no_mapping_is_refused() -> None:
+    with pytest.raises(ModelError, match="rope_scaling=3 in a llama config must be a mapping"):
+        spec(LLAMA, rope_scaling=3)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.errors import InputError, ModelError, ScenarioError
-from parsim.model.config_file import read_config
+from parsim.model.config.file import read_config
 from parsim.model.huggingface import notes_from_config, spec_from_config
 
 SIZES: dict[str, object] = {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsim.model.config_file import read_config
+from parsim.model.config.file import read_config
 from parsim.model.huggingface import spec_from_config
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec, build_transformer

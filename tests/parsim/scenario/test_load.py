@@ -14,7 +14,7 @@ import pytest
 
 from parsim.cluster.hardware import IntraNode, Network
 from parsim.errors import PlanError, ScenarioError
-from parsim.model.config_file import read_config
+from parsim.model.config.file import read_config
 from parsim.model.huggingface import spec_from_config
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec
@@ -343,6 +343,7 @@ def test_every_field_of_a_plan_can_be_written(tmp_path: Path) -> None:
     values |= {"stage_layers": (2, 4, 4, 2), "recompute": Recompute.FULL, "bucket_bytes": 25e6}
     values |= {"rank_order": tuple(written["rank_order"]), "recompute_modules": ("layernorm",)}
     elsewhere = {"actions", "node_order", "replica_microbatches"}  # from a file; test_mixed.py
+    elsewhere.add("strategy")  # test_strategy.py
     assert set(values) == {field.name for field in fields(Plan)} - elsewhere
     assert plan_of(tmp_path, plan=written) == Plan(**values)
 
@@ -390,8 +391,9 @@ def test_a_space_with_values(tmp_path: Path) -> None:
 
 
 def test_the_search_block_knows_every_field_of_a_space() -> None:
-    names = {field.name for field in fields(PlanSpace)} - {"global_batch_size"}
-    assert set(SearchBlock.model_fields) == names
+    """But `hybrid`, which the preset `full` sets."""
+    names = {field.name for field in fields(PlanSpace)} - {"global_batch_size", "hybrid"}
+    assert set(SearchBlock.model_fields) == names | {"space"}
 
 
 def test_every_link_can_be_overridden() -> None:

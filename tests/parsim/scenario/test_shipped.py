@@ -14,6 +14,11 @@ FOLDER = Path(__file__).parent.parent.parent.parent / "scenarios"
 # name -> (devices, parameters in billions to three digits, plan)
 SHIPPED = {
     "bert-large-dgx-1v": (8, 0.336, "tp1 pp1 dp8 mb8 m8 no-pipeline"),
+    "bert-large-parameter-server": (
+        16,
+        0.336,
+        "tp1 pp1 dp16 mb8 m1 no-pipeline parameter_server servers=2",
+    ),
     "gpt-6x8x64-hybrid": (
         3072,
         1010,

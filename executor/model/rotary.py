@@ -1,0 +1,113 @@
+"""Rotary positions: how far each pair of a head turns a token, and the table of all turns.
+
+Pair i of d/2 turns by theta^(-2i/d) a token (Su et al. 2021, arXiv:2104.09864, section 3.2.2). A
+model stretched beyond the length L that it was first trained on turns slow pairs s times slower:
+
+    linear   all of them                                     (Chen et al. 2023, arXiv:2306.15595)
+    llama3   those of fewer than low turns in L, by part up to high turns     (arXiv:2407.21783)
+    yarn     the same, but the part grows with i instead of the turns         (arXiv:2309.00071)
+
+YaRN also scales what queries and keys are multiplied with, by 0.1 ln(s) + 1.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from parsim.errors import ModelError
+from parsim.model.transformer import TransformerSpec
+
+
+class Rotary:
+    """Cosines and sines of rotary positions, one table for all layers of a stage.
+
+    Not a module and not a buffer: DDP would broadcast it and a cast of the model would round the
+    angles. The table is made for the device and precision that it is first asked for. `turns` are
+    the radians a token of each pair (d/2,), `scale` multiplies cosines and sines. `places` are
+    those of the tokens at hand, where they are not 0, 1, 2, ...
+    """
+
+    def __init__(self, turns: Tensor, scale: float = 1.0) -> None:
+        self._turns, self._scale = turns, scale
+        self.places: Tensor | None = None
+        self._cos_sin: tuple[Tensor, Tensor] | None = None
+
+    @classmethod
+    def of(cls, spec: TransformerSpec) -> Rotary:
+        """That of a model.
+
+        Raises:
+            ModelError: a head has an odd number of values.
+        """
+        if spec.head_dim % 2:
+            raise ModelError(
+                f"head_dim={spec.head_dim} is odd; rotary positions need an even head_dim"
+            )
+        return cls(frequencies(spec), attention_factor(spec))
+
+    @torch.inference_mode(False)  # type: ignore[untyped-decorator]  # may be kept for training
+    def _build(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        places = torch.arange(like.shape[-2]) if self.places is None else self.places
+        positions = places.to(like.device, torch.float32)
+        angles = torch.outer(positions, self._turns.to(like.device)).repeat(1, 2)
+        cos, sin = angles.cos() * self._scale, angles.sin() * self._scale
+        return cos.to(like.dtype), sin.to(like.dtype)
+
+    def rotate(self, x: Tensor) -> Tensor:
+        """Turn each pair (i, i + d/2) of (b, a, s, d) by its position's angle."""
+        kept = self._cos_sin
+        if kept is None or not _serves(kept[0], x):
+            kept = self._cos_sin = self._build(x)
+        cos, sin = (table[: x.shape[-2]] for table in kept)
+        first, second = x.chunk(2, dim=-1)
+        return x * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+def _serves(table: Tensor, like: Tensor) -> bool:
+    same = table.device == like.device and table.dtype == like.dtype
+    return same and table.shape[0] >= like.shape[-2] and type(table) is type(like)
+
+
+def frequencies(spec: TransformerSpec) -> Tensor:
+    """Radians a token by which each pair turns, fp32 on the CPU, (d/2,)."""
+    # on the CPU even where a model is built without values
+    steps = torch.arange(0, spec.head_dim, 2, dtype=torch.float32, device="cpu") / spec.head_dim
+    turns = spec.rope_theta**-steps
+    slower = turns / spec.rope_factor
+    if spec.rope_scaling == "none":
+        return turns
+    if spec.rope_scaling == "linear":
+        return slower
+    kept = _kept_by_turns(spec, turns) if spec.rope_scaling == "llama3" else _kept_by_pair(spec)
+    return torch.lerp(slower, turns, kept)
+
+
+def _kept_by_turns(spec: TransformerSpec, turns: Tensor) -> Tensor:
+    """Which part of each pair's turn stays as it is: 0 below low, 1 above high."""
+    low, high = spec.rope_low_freq_factor, spec.rope_high_freq_factor
+    rounds = turns * (spec.rope_original_positions / (2 * math.pi))
+    return ((rounds - low) / (high - low)).clamp(0, 1)
+
+
+def _kept_by_pair(spec: TransformerSpec) -> Tensor:
+    """As `_kept_by_turns`, but linear between the pairs, rounded outward, that turn so often."""
+    fast = max(math.floor(_pair_of(spec, spec.rope_high_freq_factor)), 0)
+    slow = min(math.ceil(_pair_of(spec, spec.rope_low_freq_factor)), spec.head_dim - 1)
+    pairs = torch.arange(spec.head_dim // 2, dtype=torch.float32, device="cpu")
+    return 1.0 - ((pairs - fast) / max(slow - fast, 1e-3)).clamp(0, 1)
+
+
+def _pair_of(spec: TransformerSpec, rounds: float) -> float:
+    """The number i of the pair that turns so often in the original length."""
+    wavelength = spec.rope_original_positions / (2 * math.pi * rounds)
+    return spec.head_dim * math.log(wavelength) / (2 * math.log(spec.rope_theta))
+
+
+def attention_factor(spec: TransformerSpec) -> float:
+    """What YaRN multiplies sines and cosines by; 1 without it."""
+    if spec.rope_scaling != "yarn":
+        return 1.0
+    return spec.rope_attention_factor or 0.1 * math.log(spec.rope_factor) + 1.0

@@ -1,0 +1,55 @@
+"""How fast a device reaches its host, and how fast the host's memory works."""
+
+from __future__ import annotations
+
+from parsim.cluster.hardware import System
+from parsim.cluster.topology.node_cables import node_cables
+from parsim.errors import PlanError
+
+STREAM_SHARE = 0.8
+"""Share of the memory channels' rate that reading and writing long arrays reaches. Assumption:
+STREAM on servers of two sockets gives 0.75 to 0.85 of it."""
+READS_AND_WRITES = 3.0
+"""A gradient is added to a sum: both are read, the sum is written."""
+
+
+def host_link(system: System) -> float:
+    """Bytes/s of a device's way to its host, one direction: the slowest of its cables there.
+
+    PCI Express or NVLink-C2C, by the cables of `cluster/topology`; shared memory, where that joins
+    the devices.
+    """
+    cables = [
+        cable
+        for cable in node_cables(system)
+        if "gpu:0" in (cable.source, cable.target)
+        and cable.link_class in ("pcie", "c2c", "shared-memory", "cpu")
+    ]
+    if not cables:
+        raise PlanError(
+            f"strategy.on=hosts: system {system.id} has no cable from a device to its host in its "
+            f"topology; write one, or use on=devices"
+        )
+    return max(cable.bandwidth * cable.efficiency for cable in cables)
+
+
+def host_memory(system: System) -> float:
+    """Bytes/s that the memory of a node's host moves, reads and writes together."""
+    if system.host_bandwidth is None:
+        raise PlanError(f"system {system.id} says nothing of its host's memory: host_bandwidth")
+    return STREAM_SHARE * system.host_bandwidth
+
+
+def node_interfaces(system: System) -> float:
+    """Bytes/s out of a node and into it, all interfaces together; endless without a network."""
+    network = system.network
+    return network.node_bandwidth * network.efficiency if network else float("inf")
+
+
+def device_interface(system: System) -> float:
+    """Bytes/s that a device alone gets out of its node: the interfaces beside it."""
+    network = system.network
+    if network is None:
+        return float("inf")
+    beside = max(network.nic_bandwidth, network.node_bandwidth / system.devices_per_node)
+    return beside * network.efficiency

@@ -1,0 +1,189 @@
+"""The content of a Hugging Face `config.json` with typed access.
+
+Every error names the key, its value and the model type. Switches, head counts and dropout that the
+file leaves out fall back on the default of the family, which is that of its transformers
+configuration class (transformers/models/<model_type>/configuration_<model_type>.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parsim.errors import ModelError, ScenarioError, did_you_mean, shown
+from parsim.files import read_json
+
+# Number of key-value heads where the key is absent; None means one for each query head. A null
+# value means one for each query head in every family.
+DEFAULT_KV_HEADS: Mapping[str, int | None] = {
+    "llama": None,
+    "mistral": 8,
+    "qwen2": 32,
+    "mixtral": 8,
+    "qwen3_moe": 4,
+    "gpt_oss": 8,
+}
+
+_EPSILON_KEYS = {"bert": "layer_norm_eps", "gpt2": "layer_norm_epsilon"}
+_DEFAULT_EPSILONS = {"bert": 1e-12, "gpt2": 1e-5, "mixtral": 1e-5, "gpt_oss": 1e-5}
+
+MOST = 10**12
+"""No size of a model is larger."""
+
+_LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
+"""Families with multi-head latent attention, whose heads have two parts."""
+
+# dropout probability -> default, for each family
+_DROPOUT_KEYS: Mapping[str, Mapping[str, float]] = {
+    "bert": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
+    "gpt2": {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1},
+    **{family: {"attention_dropout": 0.0} for family in (*DEFAULT_KV_HEADS, *_LATENT)},
+}
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read a `config.json`, or the one inside a model's folder, as a dict.
+
+    Raises:
+        ScenarioError: the file is missing, unreadable, not JSON or not a JSON object.
+    """
+    file = path / "config.json" if path.is_dir() else path
+    missing = "; give the path of a Hugging Face config.json"
+    config = read_json(file, error=ScenarioError, missing=missing)
+    if not isinstance(config, dict):
+        raise ScenarioError(
+            f'{file}:1:1 must be a JSON object like {{"model_type": "llama", ...}}, '
+            f"got a {type(config).__name__}"
+        )
+    return config
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The values of a config with typed access; every error names key, value and model type."""
+
+    values: Mapping[str, Any]
+    model_type: str
+
+    @staticmethod
+    def open(config: Mapping[str, Any]) -> Config:
+        """A config of a supported family."""
+        supported = ", ".join(sorted(_DROPOUT_KEYS))
+        if "model_type" not in config:
+            raise ModelError(f"config has no key 'model_type'; supported: {supported}")
+        model_type = config["model_type"]
+        if not isinstance(model_type, str) or model_type not in _DROPOUT_KEYS:
+            guess = did_you_mean(str(model_type), _DROPOUT_KEYS)
+            value = shown(json.dumps(model_type, default=repr))
+            raise ModelError(f"model_type={value} is not supported{guess}; supported: {supported}")
+        return Config(config, model_type)
+
+    def _wrong(self, key: str, wanted: str) -> ModelError:
+        value = shown(json.dumps(self.values[key], default=repr))
+        return ModelError(f"{key}={value} in a {self.model_type} config must be {wanted}")
+
+    def integer(self, key: str) -> int:
+        """A whole number of at least 1 that must be in the file."""
+        if key not in self.values:
+            raise ModelError(
+                f"{self.model_type} config has no key '{key}'; add it, it decides the model's size"
+            )
+        return self._whole(key, least=1)
+
+    def amount(self, key: str, default: int) -> int:
+        """A whole number that may be 0; `default` where the key is absent or null."""
+        return default if self.values.get(key) is None else self._whole(key, least=0)
+
+    def _whole(self, key: str, least: int) -> int:
+        value = self.values[key]
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self._wrong(key, f"a whole number of at least {least}")
+        if value > MOST:
+            raise self._wrong(key, f"at most {MOST}")
+        return value
+
+    def optional_integer(self, key: str, default: int | None) -> int | None:
+        """A whole number, or `default` where the key is absent, or None where it is null."""
+        if key not in self.values:
+            return default
+        return None if self.values[key] is None else self.integer(key)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false, or `default` where the key is absent."""
+        value = self.values.get(key, default)
+        if not isinstance(value, bool):
+            raise self._wrong(key, "true or false")
+        return value
+
+    def probability(self, key: str, default: float) -> float:
+        """A number from 0 to 1, 0 where it is null, or `default` where the key is absent."""
+        value = self.values.get(key, default)
+        if value is None:
+            return 0.0
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 <= value <= 1:
+            raise self._wrong(key, "a number from 0 to 1")
+        return float(value)
+
+    def number(self, key: str, default: float) -> float:
+        """A number of at least 0, or `default` where the key is absent or null."""
+        value = self.values.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
+            raise self._wrong(key, "a number of at least 0")
+        return float(value)
+
+    def within(self, key: str) -> Config | None:
+        """The mapping under a key, read as a config of the same family; None without one."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self._wrong(key, "a mapping")
+        return Config(value, self.model_type)
+
+    def norm_epsilon(self) -> float:
+        """What every norm adds to the variance."""
+        key = _EPSILON_KEYS.get(self.model_type, "rms_norm_eps")
+        return self.number(key, _DEFAULT_EPSILONS.get(self.model_type, 1e-6))
+
+    def architectures(self) -> tuple[str, ...]:
+        """Names of the classes that the file was written for."""
+        value = self.values.get("architectures")
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self._wrong("architectures", "a list of class names")
+        return tuple(value)
+
+    def head_dim(self, width: str, heads: str) -> int:
+        """Width of a head: the file's in llama and its kin, else an equal share."""
+        if self.model_type in _LATENT:
+            return self.integer("qk_nope_head_dim") + self.integer("qk_rope_head_dim")
+        if self.model_type in DEFAULT_KV_HEADS:
+            stated = self.optional_integer("head_dim", None)
+            if stated is not None:
+                return stated
+        size, count = self.integer(width), self.integer(heads)
+        if size % count:
+            raise ModelError(f"{heads}={count} does not divide {width}={size}")
+        return size // count
+
+    def longest_sequence(self) -> int:
+        """What the model was made for."""
+        gpt2 = self.model_type == "gpt2"
+        return self.integer("n_positions" if gpt2 else "max_position_embeddings")
+
+    def dropout(self) -> dict[str, float]:
+        """Dropout probabilities by the family's keys."""
+        keys = _DROPOUT_KEYS[self.model_type]
+        return {key: self.probability(key, default) for key, default in keys.items()}
+
+    def require(self, key: str, expected: str | bool) -> None:
+        """Refuse what would change the sizes and no spec can express."""
+        if self.values.get(key, expected) != expected:
+            raise self._wrong(key, f"{json.dumps(expected)}; anything else is not supported")

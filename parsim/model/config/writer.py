@@ -1,0 +1,215 @@
+"""The Hugging Face `config.json` of a spec: what `parsim.model.huggingface` reads, written.
+
+A spec has no family; the one whose members have all its switches is taken. Mistral without a window
+is Llama. Padding of the vocabulary, the kernel of attention and the name are not part of a config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from parsim.errors import ModelError
+from parsim.model.config.families import BERT_CLASSES, FAMILY_FLAGS
+from parsim.model.config.rotation import scaling_block
+from parsim.model.spec import TransformerSpec
+
+# switches that members of a family set each for itself
+_FREE: Mapping[str, frozenset[str]] = {
+    "gpt2": frozenset({"tied_embeddings"}),
+    "bert": frozenset({"tied_embeddings", "pooler", "head", "token_types", "causal"}),
+    "llama": frozenset({"tied_embeddings", "qkv_bias", "projection_bias", "mlp_bias"}),
+    "qwen2": frozenset({"tied_embeddings"}),
+    "mixtral": frozenset({"tied_embeddings", "router_aux_loss_coef"}),
+    "qwen3_moe": frozenset({"tied_embeddings", "router_aux_loss_coef", "norm_topk_prob"}),
+}
+_SWITCHES = (
+    *("rope", "rms_norm", "gated_mlp", "qkv_bias", "projection_bias", "mlp_bias", "post_norm"),
+    *("tied_embeddings", "causal", "pooler", "head", "token_types", "qk_norm", "norm_topk_prob"),
+    *("router_aux_loss_coef", "kv_lora_rank", "layer_pattern", "predicted_tokens", "window"),
+    "shared_expert_ffn_hidden_size",
+)
+_DEFAULTS = {field.name: field.default for field in fields(TransformerSpec)}
+DROPOUT = 0.1
+"""Probability wherever a spec has dropout: that of the GPT-2 and BERT configurations."""
+
+
+def family_of(spec: TransformerSpec) -> str:
+    """The Hugging Face model type that a model is.
+
+    Raises:
+        ModelError: no family has all of its switches.
+    """
+    kinds = ("mixtral", "qwen3_moe") if spec.num_experts else ("gpt2", "bert", "llama", "qwen2")
+    unlike = {kind: _differences(spec, kind) for kind in kinds}
+    fitting = [kind for kind, names in unlike.items() if not names]
+    if fitting:
+        return fitting[0]
+    nearest = min(unlike, key=lambda kind: len(unlike[kind]))
+    values = ", ".join(f"{name}={getattr(spec, name)}" for name in unlike[nearest])
+    raise ModelError(
+        f"{spec.name} is of no Hugging Face family that parsim writes; the nearest, {nearest}, "
+        f"differs in {values}"
+    )
+
+
+def _differences(spec: TransformerSpec, kind: str) -> list[str]:
+    """Switches in which a model differs from all members of a family."""
+    names = [
+        name
+        for name in _SWITCHES
+        if name not in _FREE[kind]
+        and getattr(spec, name) != FAMILY_FLAGS[kind].get(name, _DEFAULTS[name])
+    ]
+    return [*names, *_NEEDED[kind](spec)]
+
+
+def _equal_heads(spec: TransformerSpec) -> list[str]:
+    """Sizes that GPT-2 and BERT do not set apart."""
+    whole = spec.num_attention_heads * spec.head_dim == spec.hidden_size
+    shared = spec.num_key_value_heads != spec.num_attention_heads
+    names = ["num_key_value_heads"] if shared else []
+    return names if whole else [*names, "head_dim"]
+
+
+def _bert(spec: TransformerSpec) -> list[str]:
+    known = (spec.pooler, spec.head) in BERT_CLASSES.values()
+    return [*_equal_heads(spec), *([] if known else ["pooler", "head"])]
+
+
+def _llama(spec: TransformerSpec) -> list[str]:
+    return [] if spec.qkv_bias == spec.projection_bias else ["qkv_bias", "projection_bias"]
+
+
+def _mixtral(spec: TransformerSpec) -> list[str]:
+    names = ["dense_layers"] if spec.dense_layers else []
+    return names if spec.expert_every == 1 else [*names, "expert_every"]
+
+
+def _qwen3_moe(spec: TransformerSpec) -> list[str]:
+    return ["dense_layers", "expert_every"] if spec.dense_layers and spec.expert_every > 1 else []
+
+
+_NEEDED: Mapping[str, Callable[[TransformerSpec], list[str]]] = {
+    "gpt2": _equal_heads,
+    "bert": _bert,
+    "llama": _llama,
+    "qwen2": lambda _: [],
+    "mixtral": _mixtral,
+    "qwen3_moe": _qwen3_moe,
+}
+
+
+def config_from_spec(spec: TransformerSpec) -> dict[str, Any]:
+    """The content of a `config.json`.
+
+    Raises:
+        ModelError: no family has all switches of the model.
+    """
+    kind = family_of(spec)
+    body = {"gpt2": _gpt2_keys, "bert": _bert_keys}.get(kind, _llama_keys)
+    return {
+        "model_type": kind,
+        **body(spec),
+        **(_EXPERT_KEYS[kind](spec) if kind in _EXPERT_KEYS else {}),
+        "vocab_size": spec.vocab_size,
+        "tie_word_embeddings": spec.tied_embeddings,
+    }
+
+
+def _gpt2_keys(spec: TransformerSpec) -> dict[str, Any]:
+    rates = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
+    return {
+        "architectures": ["GPT2LMHeadModel"],
+        "activation_function": "gelu_new",
+        "n_layer": spec.num_layers,
+        "n_embd": spec.hidden_size,
+        "n_head": spec.num_attention_heads,
+        "n_inner": spec.ffn_hidden_size,
+        "n_positions": spec.positions,
+        "layer_norm_epsilon": spec.norm_epsilon,
+        **dict.fromkeys(rates, _rate(spec)),
+    }
+
+
+def _bert_keys(spec: TransformerSpec) -> dict[str, Any]:
+    kinds = {pair: name for name, pair in reversed(list(BERT_CLASSES.items()))}
+    rates = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    return {
+        "architectures": [kinds[spec.pooler, spec.head]],
+        "hidden_act": "gelu",
+        **_usual_sizes(spec),
+        "max_position_embeddings": spec.positions,
+        "type_vocab_size": spec.token_types,
+        "is_decoder": spec.causal,
+        "layer_norm_eps": spec.norm_epsilon,
+        **dict.fromkeys(rates, _rate(spec)),
+    }
+
+
+def _llama_keys(spec: TransformerSpec) -> dict[str, Any]:
+    kind = family_of(spec)
+    biases = {"attention_bias": spec.qkv_bias, "mlp_bias": spec.mlp_bias}
+    return {
+        "architectures": [_CLASSES[kind]],
+        "hidden_act": "silu",
+        **_usual_sizes(spec),
+        "num_key_value_heads": spec.num_key_value_heads,
+        "head_dim": spec.head_dim,
+        "max_position_embeddings": spec.seq_len,
+        "rms_norm_eps": spec.norm_epsilon,
+        "rope_theta": spec.rope_theta,
+        "rope_scaling": scaling_block(spec),
+        "attention_dropout": _rate(spec),
+        "sliding_window": None,
+        **(biases if kind == "llama" else {}),
+    }
+
+
+_CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+}
+
+
+def _mixtral_keys(spec: TransformerSpec) -> dict[str, Any]:
+    return {
+        "intermediate_size": spec.expert_ffn_hidden_size,
+        "num_local_experts": spec.num_experts,
+        "num_experts_per_tok": spec.experts_per_token,
+        "router_aux_loss_coef": spec.router_aux_loss_coef,
+    }
+
+
+def _qwen3_moe_keys(spec: TransformerSpec) -> dict[str, Any]:
+    return {
+        "num_experts": spec.num_experts,
+        "num_experts_per_tok": spec.experts_per_token,
+        "moe_intermediate_size": spec.expert_ffn_hidden_size,
+        "decoder_sparse_step": spec.expert_every,
+        "mlp_only_layers": list(range(spec.dense_layers)),
+        "norm_topk_prob": spec.norm_topk_prob,
+        "router_aux_loss_coef": spec.router_aux_loss_coef,
+    }
+
+
+_EXPERT_KEYS: Mapping[str, Callable[[TransformerSpec], dict[str, Any]]] = {
+    "mixtral": _mixtral_keys,
+    "qwen3_moe": _qwen3_moe_keys,
+}
+
+
+def _usual_sizes(spec: TransformerSpec) -> dict[str, Any]:
+    return {
+        "num_hidden_layers": spec.num_layers,
+        "hidden_size": spec.hidden_size,
+        "num_attention_heads": spec.num_attention_heads,
+        "intermediate_size": spec.ffn_hidden_size,
+    }
+
+
+def _rate(spec: TransformerSpec) -> float:
+    return DROPOUT if spec.dropout else 0.0

@@ -1,0 +1,151 @@
+"""What keeps the replicas of a model one model: the data-parallel strategies and their options.
+
+A plan holds one of these records. The synchronous all-reduce of `AllReduce` (DDP, and ZeRO where
+the plan shards) is what a plan has that names none; it goes with every other axis. The others are
+for replicas that hold the whole model. `parsim/strategy/` has what each makes the ranks do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal
+
+Algorithm = Literal["ring", "tree", "hierarchical"]
+Where = Literal["hosts", "devices"]
+Topology = Literal["ring", "exponential"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """A data-parallel strategy: its name in scenarios, and the options of its class."""
+
+    name: ClassVar[str] = ""
+    own_program: ClassVar[bool] = True
+    """Whether its step is not that of the synchronous all-reduce."""
+    weighs_batches: ClassVar[bool] = False
+    """Whether unequal batches of the workers still give the gradient of all samples."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The name with the options that are set."""
+        return {"name": self.name, **{k: v for k, v in asdict(self).items() if v is not None}}
+
+    def label(self) -> str:
+        """The name with the options that differ from the usual ones: `local_sgd every=8`."""
+        usual = {field.name: field.default for field in fields(self)}
+        given = ((k, v) for k, v in asdict(self).items() if v != usual[k])
+        return " ".join([self.name, *(f"{key}={value}" for key, value in given)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllReduce(Strategy):
+    """Gradients are all-reduced in buckets; `algorithm` None is what the library chooses."""
+
+    name: ClassVar[str] = "ddp"
+    own_program: ClassVar[bool] = False
+    weighs_batches: ClassVar[bool] = True
+    algorithm: Algorithm | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SingleProcess(Strategy):
+    """One process drives all devices of a node (nn.DataParallel)."""
+
+    name: ClassVar[str] = "data_parallel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Servers(Strategy):
+    """Where weights are served, and how gradients go there.
+
+    `servers` share out the parameters (None: one on each host, or each device). `compression` is
+    the share of a gradient's bytes that is sent.
+    """
+
+    servers: int | None = None
+    on: Where = "hosts"
+    compression: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterServer(_Servers):
+    """Servers sum all gradients of a step; those of the last `backup_workers` are dropped."""
+
+    name: ClassVar[str] = "parameter_server"
+    weighs_batches: ClassVar[bool] = True
+    backup_workers: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsynchronousServer(_Servers):
+    """Servers apply each gradient as it comes.
+
+    No worker is more than `staleness` + 1 rounds ahead of the slowest (None: as far as it gets).
+    `updates` of each worker are simulated.
+    """
+
+    name: ClassVar[str] = "asynchronous_server"
+    staleness: int | None = None
+    updates: int = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gossip(Strategy):
+    """Workers average their weights with neighbours in every step (D-PSGD)."""
+
+    name: ClassVar[str] = "gossip"
+    topology: Topology = "ring"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsynchronousGossip(Strategy):
+    """Workers average their weights with a drawn peer, each at its own pace (AD-PSGD)."""
+
+    name: ClassVar[str] = "asynchronous_gossip"
+    updates: int = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSGD(Strategy):
+    """Workers average their weights every so-many-th step.
+
+    Those of a node do so every `node_every` steps (None: with all). The first `after` of `steps`
+    average gradients instead (post-local; `steps` None: until the first average of weights).
+    """
+
+    name: ClassVar[str] = "local_sgd"
+    every: int = 8
+    node_every: int | None = None
+    after: int = 0
+    steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiLoCo(Strategy):
+    """The average of the workers' changes is the gradient of an outer optimizer.
+
+    That is SGD with Nesterov momentum; the defaults are the paper's (arXiv 2311.08105).
+    """
+
+    name: ClassVar[str] = "diloco"
+    every: int = 500
+    outer_lr: float = 0.7
+    outer_momentum: float = 0.9
+
+
+STRATEGY_KINDS: dict[str, type[Strategy]] = {
+    kind.name: kind
+    for kind in (
+        AllReduce,
+        SingleProcess,
+        ParameterServer,
+        AsynchronousServer,
+        Gossip,
+        AsynchronousGossip,
+        LocalSGD,
+        DiLoCo,
+    )
+}
+"""Strategies by the name that a scenario calls them."""
+
+DDP = AllReduce()
+"""What a plan has that names no strategy."""

@@ -1,0 +1,167 @@
+"""Which data-parallel strategies a plan may have on a cluster, and the error that says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from parsim.cluster.hardware import Cluster
+from parsim.model.model import Model
+from parsim.plan.record import Plan
+from parsim.plan.strategies import (
+    AllReduce,
+    AsynchronousGossip,
+    AsynchronousServer,
+    DiLoCo,
+    Gossip,
+    LocalSGD,
+    ParameterServer,
+    SingleProcess,
+    Strategy,
+)
+
+
+def strategy_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    """The first thing that is wrong with a plan's strategy, or None."""
+    checks = (*_shared(plan), *_OF.get(plan.strategy.name, _nothing)(plan, cluster))
+    return next((f"strategy.{message}" for message in checks), None)
+
+
+def _shared(plan: Plan) -> Iterator[str]:
+    """What every strategy but the all-reduce asks of a plan."""
+    strategy = plan.strategy
+    if not strategy.own_program:
+        return
+    for name in ("pp", "tp", "cp", "ep", "etp", "v"):
+        if getattr(plan, name) > 1:
+            yield (
+                f"name={strategy.name} has workers that hold the whole model, but "
+                f"{name}={getattr(plan, name)}; use {name}=1, or name=ddp"
+            )
+    if plan.zero_stage:
+        yield (
+            f"name={strategy.name} has workers that hold the whole model, but "
+            f"zero_stage={plan.zero_stage} shares it out; use zero_stage=0, or name=ddp"
+        )
+    if plan.replica_microbatches is not None and not strategy.weighs_batches:
+        yield (
+            f"name={strategy.name} averages workers alike, which is wrong for the uneven batches "
+            f"of replica_microbatches={list(plan.replica_microbatches)}; leave these out, or use "
+            f"name=ddp or parameter_server, which weigh gradients by samples"
+        )
+
+
+def _counts(strategy: Strategy, **least: int) -> Iterator[str]:
+    """Options that are whole numbers with a least value."""
+    for name, low in least.items():
+        value = getattr(strategy, name)
+        if value is not None and value < low:
+            yield f"{name}={value} must be at least {low}"
+
+
+def _all_reduce(plan: Plan, cluster: Cluster) -> Iterator[str]:
+    strategy = plan.strategy
+    assert isinstance(strategy, AllReduce)
+    if strategy.algorithm is None:
+        return
+    if cluster.groups:
+        yield f"algorithm={strategy.algorithm} is for nodes of one kind; leave algorithm out"
+    if strategy.algorithm == "hierarchical" and cluster.num_nodes == 1:
+        yield "algorithm=hierarchical needs several nodes; use algorithm=ring or tree"
+
+
+def _single_process(plan: Plan, cluster: Cluster) -> Iterator[str]:
+    if cluster.num_nodes > 1 or cluster.groups:
+        yield (
+            f"name={plan.strategy.name} is one process, which has the devices of one node, but the "
+            f"cluster has {cluster.num_nodes} nodes; use nodes: 1, or name=ddp"
+        )
+
+
+def hosts(cluster: Cluster) -> int:
+    """Hosts whose memory is known: one a node."""
+    systems = {group.name: group.system for group in cluster.groups} or {"": cluster.system}
+    known = all(system.host_bandwidth for system in systems.values())
+    return cluster.num_nodes if known else 0
+
+
+def _servers(plan: Plan, cluster: Cluster) -> Iterator[str]:
+    strategy = plan.strategy
+    assert isinstance(strategy, ParameterServer | AsynchronousServer)
+    yield from _counts(strategy, servers=1)
+    if not 0.0 < strategy.compression <= 1.0:
+        yield f"compression={strategy.compression} is the share of bytes sent; allowed: 0 to 1"
+    places = hosts(cluster) if strategy.on == "hosts" else plan.dp
+    if not places:
+        without = next(system.id for system in cluster.systems if not system.host_bandwidth)
+        yield (
+            f"on=hosts needs hosts, but system {without} says nothing of its own; give its "
+            f"host_bandwidth (memory of a node's host, e.g. 400GB/s) in a catalog file, or use "
+            f"on=devices"
+        )
+    elif strategy.servers is not None and strategy.servers > places:
+        yield (
+            f"servers={strategy.servers} on {strategy.on}, but there are {places}; use "
+            f"servers={places} or fewer"
+        )
+
+
+def _synchronous_server(plan: Plan, cluster: Cluster) -> Iterator[str]:
+    strategy = plan.strategy
+    assert isinstance(strategy, ParameterServer)
+    yield from _servers(plan, cluster)
+    if not 0 <= strategy.backup_workers < plan.dp:
+        yield (
+            f"backup_workers={strategy.backup_workers} of dp={plan.dp} workers; allowed: 0 to "
+            f"{plan.dp - 1}"
+        )
+
+
+def _asynchronous_server(plan: Plan, cluster: Cluster) -> Iterator[str]:
+    yield from _servers(plan, cluster)
+    yield from _counts(plan.strategy, staleness=0, updates=10)
+
+
+def _gossip(plan: Plan, cluster: Cluster) -> Iterator[str]:
+    strategy = plan.strategy
+    assert isinstance(strategy, Gossip | AsynchronousGossip)
+    if plan.dp < 2:
+        yield f"name={strategy.name} needs peers, but dp={plan.dp}; use dp >= 2"
+    if isinstance(strategy, AsynchronousGossip):
+        yield from _counts(strategy, updates=10)
+    elif strategy.topology == "exponential" and plan.dp & (plan.dp - 1):
+        yield f"topology=exponential needs a power of two, but dp={plan.dp}; use topology=ring"
+
+
+def _local(plan: Plan, cluster: Cluster) -> Iterator[str]:
+    strategy = plan.strategy
+    assert isinstance(strategy, LocalSGD | DiLoCo)
+    yield from _counts(strategy, every=1)
+    if isinstance(strategy, DiLoCo):
+        return
+    yield from _counts(strategy, node_every=1, after=0, steps=1)
+    if strategy.node_every and strategy.every % strategy.node_every:
+        yield (
+            f"node_every={strategy.node_every} does not divide every={strategy.every}; averages of "
+            f"all nodes are also averages of each"
+        )
+    if strategy.steps is not None and strategy.steps < strategy.after + strategy.every:
+        yield (
+            f"steps={strategy.steps} end before the first average of weights, at step "
+            f"after + every = {strategy.after + strategy.every}; use more steps"
+        )
+
+
+def _nothing(plan: Plan, cluster: Cluster) -> Iterator[str]:
+    return iter(())
+
+
+_OF: dict[str, Callable[[Plan, Cluster], Iterator[str]]] = {
+    "ddp": _all_reduce,
+    SingleProcess.name: _single_process,
+    ParameterServer.name: _synchronous_server,
+    AsynchronousServer.name: _asynchronous_server,
+    Gossip.name: _gossip,
+    AsynchronousGossip.name: _gossip,
+    LocalSGD.name: _local,
+    DiLoCo.name: _local,
+}

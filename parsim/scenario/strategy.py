@@ -1,0 +1,44 @@
+"""The strategy block of a plan: a name of the catalog with the options that this strategy has."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from parsim.errors import shown
+from parsim.names import alternatives
+from parsim.plan.strategies import STRATEGY_KINDS, Strategy
+from parsim.scenario.positions import Tree
+from parsim.scenario.schema import StrategyBlock
+
+PATH = ("plan", "strategy")
+
+
+def build_strategy(tree: Tree, block: StrategyBlock) -> Strategy:
+    """Make the record of a strategy.
+
+    Raises:
+        ScenarioError: a name that is none, or an option that this strategy does not have.
+    """
+    given = block.given()
+    name = given.pop("name")
+    where = (*PATH, "name") if (*PATH, "name") in tree.positions else PATH
+    if name not in STRATEGY_KINDS:
+        rest = alternatives(name, STRATEGY_KINDS, listing="parsim catalog strategies")
+        raise tree.error(where, f"'{shown(name)}' is unknown{rest}")
+    kind = STRATEGY_KINDS[name]
+    options = [field.name for field in fields(kind)]
+    for option in given:
+        if option not in options:
+            raise tree.error((*PATH, option), _strange(name, option, options))
+    return kind(**given)
+
+
+def _strange(name: str, option: str, options: list[str]) -> str:
+    """An option of other strategies: whose it is, and what there is instead."""
+    others = [
+        other
+        for other, kind in STRATEGY_KINDS.items()
+        if option in {field.name for field in fields(kind)}
+    ]
+    has = f"its options: {', '.join(options)}" if options else "it has no options"
+    return f"is no option of name={name}, but of {', '.join(others)}; {has}"

@@ -1,0 +1,73 @@
+"""The timeline of a strategy: its first rounds, worker by worker, and what servers do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from parsim.cost.jitter import Jitter
+from parsim.plan import Plan
+from parsim.sim.data_parallel.pace import columns, on_all_ranks, speeds
+from parsim.sim.data_parallel.programs import PROGRAMS
+from parsim.sim.data_parallel.workers import Workers
+from parsim.sim.recurrence.evaluate import Evaluation
+from parsim.sim.rounds.run import RoundsEnd, run_rounds
+from parsim.strategy import StepProgram
+from parsim.strategy.program import COMPUTE, WAIT
+from parsim.timelines.timeline import Span, Timeline, ordered
+
+MOST_ROUNDS = 8
+"""Rounds that are drawn, where an average every so-many-th does not ask for more."""
+MOST_SPANS = 20_000
+"""Boxes of a picture: later rounds are left out."""
+
+
+def strategy_timeline(evaluation: Evaluation, plan: Plan, jitter: Jitter | None) -> Timeline:
+    """Run the first rounds as events and draw every task of every rank."""
+    workers = Workers.of(evaluation, plan)
+    priced = PROGRAMS[plan.strategy.name](workers)
+    program = _first_rounds(priced.program)
+    slow = None
+    if program.depends_on_arrival:
+        compute = float(workers.compute.mean())
+        drawn = speeds(jitter or Jitter(), program.rounds, compute, workers.count, 0)
+        slow = on_all_ranks(drawn, program)
+    end = run_rounds(program, columns(priced), slow=slow, keep=True)
+    names = program.roles or tuple(f"rank {rank}" for rank in range(program.ranks))
+    return Timeline(
+        spans=ordered(_spans(program, end)),
+        memory=(),
+        meta={
+            "source": "predicted",
+            "plan": plan.label(),
+            "step_time_s": end.end / program.rounds,
+            "steps": program.rounds,
+            "rank_labels": {str(rank): name for rank, name in enumerate(names)},
+        },
+    )
+
+
+def _first_rounds(program: StepProgram) -> StepProgram:
+    """So many rounds as can be drawn: at least one average, if they are rare."""
+    longest = max(task.when.since + task.when.every for task in program.tasks)
+    boxes = sum(len(task.ranks) for task in program.tasks)
+    most = max(MOST_SPANS // boxes, 1)
+    rounds = min(program.rounds, max(longest, MOST_ROUNDS), most)
+    return replace(program, rounds=rounds, steps=rounds)
+
+
+def _spans(program: StepProgram, end: RoundsEnd) -> Iterator[Span]:
+    """A box for each task with a length on each rank and in each round."""
+    for (number, rank, _), (start, stop) in end.times.items():
+        task = program.tasks[number]
+        if task.kind == WAIT or stop <= start:
+            continue
+        span = Span(
+            rank=rank,
+            stream=task.stream,
+            kind=task.kind,
+            start=start,
+            end=stop,
+            microbatch=task.microbatch,
+        )
+        yield span if task.stream == COMPUTE else span._replace(exposed=stop - start)

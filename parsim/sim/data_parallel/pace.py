@@ -1,0 +1,115 @@
+"""How fast a program goes: by the recurrence, or by events where these alone know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cost.jitter import Jitter
+from parsim.sim.data_parallel.programs import Priced
+from parsim.sim.data_parallel.workers import Workers
+from parsim.sim.program import PricedProgram, by_recurrence
+from parsim.sim.rounds.figures import Spoke
+from parsim.sim.rounds.run import RoundsEnd, run_rounds
+from parsim.sim.rounds.staleness import Staleness, staleness
+from parsim.strategy import StepProgram
+
+WARM_UP = 0.1
+"""Share of the rounds that is left out of a rate: workers start together, and drift apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Seconds of a step (in which all workers have done one on average), and what events tell.
+
+    `busy` is the share of the time that each queue serves. `updates` are those a second that
+    change the shared weights one by one.
+    """
+
+    tier: Spoke
+    step_time: float
+    busy: Mapping[str, float]
+    ages: Staleness | None = None
+    updates: float = 0.0
+    dropped: float = 0.0
+
+
+def pace(workers: Workers, priced: Priced, jitter: Jitter, seed: int = 0) -> Pace:
+    """Run a program and take its rate."""
+    program = priced.program
+    if program.depends_on_arrival:
+        drawn = speeds(jitter, program.rounds, float(workers.compute.mean()), workers.count, seed)
+        end = run_rounds(program, columns(priced), slow=on_all_ranks(drawn, program), seed=seed)
+        return _of_events(workers, priced, end)
+    walked = by_recurrence(PricedProgram(program=program, seconds=priced.seconds))
+    seconds = float(walked.step_time[0])
+    return Pace(tier="recurrence", step_time=seconds, busy=_busy(priced, seconds))
+
+
+def columns(priced: Priced) -> Mapping[str, Array]:
+    """Prices of a single class."""
+    return {name: np.atleast_1d(value)[:, None] for name, value in priced.seconds.items()}
+
+
+def on_all_ranks(slow: Array, program: StepProgram) -> Array:
+    """Factors of workers, with 1 for the servers behind them."""
+    servers = np.ones((len(slow), program.ranks - slow.shape[1]))
+    return np.concatenate([slow, servers], axis=1)
+
+
+def speeds(jitter: Jitter, rounds: int, compute: float, workers: int, seed: int) -> Array:
+    """How many times as long each worker computes in each round, (rounds, workers).
+
+    A worker's own speed, noise of each round, listed slow ranks, and hiccups of the host.
+    """
+    random = np.random.default_rng(seed)
+    own = np.exp(jitter.speed_spread * random.standard_normal(workers))
+    for rank, factor in jitter.slow_ranks:
+        own[rank] *= factor
+    noise = np.exp(jitter.noise * random.standard_normal((rounds, workers)))
+    stops = random.poisson(jitter.hiccups, (rounds, workers)) * jitter.hiccup_length
+    return np.asarray(own * noise + stops / compute)
+
+
+def _busy(priced: Priced, step: float) -> dict[str, float]:
+    """Shares of a step that queues serve, by what passes them."""
+    served: dict[str, float] = {}
+    for task in priced.program.tasks:
+        for queue in task.queues:
+            seconds = np.broadcast_to(priced.seconds[queue.price], (len(task.ranks),))
+            for position, second in enumerate(seconds.tolist()):
+                name = queue.row(position)
+                if name:
+                    served[name] = served.get(name, 0.0) + second
+    return {name: seconds / step for name, seconds in served.items()}
+
+
+def _of_events(workers: Workers, priced: Priced, end: RoundsEnd) -> Pace:
+    """Rate between the start and the first worker's end, without the warm-up."""
+    program = priced.program
+    finished = end.finished[:, : workers.count]
+    first = max(int(WARM_UP * program.rounds) - 1, 0)
+    begin, stop = float(finished[first].max()), float(finished[-1].min())
+    dropped = end.dropped / (program.rounds * workers.count)
+    done = float(((finished > begin) & (finished <= stop)).sum())
+    batches = done * (1.0 - dropped) / (stop - begin)
+    ages = staleness(end)
+    within = _within(ages, end, begin, stop)
+    return Pace(
+        tier="events",
+        step_time=workers.count / batches,
+        busy={name: seconds / end.end for name, seconds in end.busy.items()},
+        ages=None if priced.synchronises else within,
+        updates=batches if not priced.synchronises else 0.0,
+        dropped=dropped,
+    )
+
+
+def _within(ages: Staleness, end: RoundsEnd, begin: float, stop: float) -> Staleness:
+    """Ages of the updates between two moments."""
+    times = end.versions.time[end.versions.wrote.astype(bool)]
+    rows = (times > begin) & (times <= stop)
+    return Staleness(age=ages.age[rows], worker=ages.worker[rows], round=ages.round[rows])

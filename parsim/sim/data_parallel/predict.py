@@ -1,0 +1,199 @@
+"""The prediction of a plan whose strategy is not the all-reduce, from that of its DDP step.
+
+    step = forward + backward + update + synchronisation (+ straggler)
+
+What the workers compute is DDP's; `synchronisation` is all that remains of the step on the mean
+worker: messages that nothing hides, queues, and waiting for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import exp, hypot, log
+
+import numpy as np
+
+from parsim.cost.collective.collectives import SPREAD, size_class
+from parsim.cost.jitter import Jitter
+from parsim.plan import Plan
+from parsim.sim.confidence.interval import Z80, Interval
+from parsim.sim.confidence.memory_fit import fit_of, worst
+from parsim.sim.data_parallel.holdings import Holdings, holdings
+from parsim.sim.data_parallel.pace import Pace, pace
+from parsim.sim.data_parallel.programs import PROGRAMS, Priced
+from parsim.sim.data_parallel.workers import Workers
+from parsim.sim.memory.reserved import reserved_bytes
+from parsim.sim.prediction import Prediction
+from parsim.sim.recurrence.evaluate import Evaluation
+from parsim.sim.rounds.figures import StalenessFigures, StrategyFigures
+from parsim.units import format_rate
+
+SATURATED = 0.9
+"""A queue that serves for so much of the time holds everybody back."""
+EXPOSED = 0.1
+"""A share of the step that is worth naming as what limits it."""
+
+
+def prediction_of(
+    evaluation: Evaluation, ddp: Prediction, plan: Plan, jitter: Jitter | None = None
+) -> Prediction:
+    """Predict a plan.
+
+    Args:
+        evaluation: tier B's answer for the plan with all-reduced gradients.
+        ddp: its prediction.
+        plan: the plan with its strategy.
+        jitter: how workers differ, where their order of arrival matters; None: the usual.
+    """
+    workers = Workers.of(evaluation, plan)
+    priced = PROGRAMS[plan.strategy.name](workers)
+    ran = pace(workers, priced, jitter or Jitter())
+    grown = 1.0 + (workers.straggler if priced.synchronises else 0.0)
+    step = ran.step_time * grown
+    held = holdings(workers, priced, ddp.memory)
+    parts = _parts(workers, priced, ddp, ran, step)
+    figures = _figures(workers, priced, ran, step, held)
+    faster = ddp.step_time / step
+    return replace(
+        _with_memory(workers, ddp, held),
+        plan=plan,
+        step_time=step,
+        interval=_interval(workers, ddp, parts["synchronisation"] / step, step),
+        pipeline_time=min(ddp.pipeline_time, step),
+        tokens_per_second=ddp.tokens_per_second * faster,
+        mfu=ddp.mfu * faster,
+        hfu=ddp.hfu * faster,
+        bubble_fraction=0.0,
+        bubble_overhead=0.0,
+        device_span=step,
+        breakdown=parts,
+        notes=(*ddp.notes, *_notes(workers, priced, ran, jitter)),
+        rank_uses=(),
+        strategy=figures,
+    )
+
+
+def _parts(
+    workers: Workers, priced: Priced, ddp: Prediction, ran: Pace, step: float
+) -> dict[str, float]:
+    """Parts of the step, mean over workers; synchronisation is what remains."""
+    kept = ("forward", "backward", "recompute", "exposed_communication")
+    parts = {name: ddp.breakdown[name] for name in kept}
+    updates = 0.0 if priced.wires else float(workers.optimizer.mean())
+    parts["optimizer"] = updates
+    rest = ran.step_time - sum(parts.values())
+    parts["synchronisation"] = max(rest, 0.0)
+    parts["straggler"] = step - sum(parts.values())
+    return parts
+
+
+def _interval(workers: Workers, ddp: Prediction, exposed: float, step: float) -> Interval:
+    """DDP's interval, widened by what is not known of messages nobody has measured."""
+    several = "across" if len(workers.systems) > 1 else "node"
+    spread = SPREAD[several][int(size_class(workers.weight_bytes))]
+    added = Z80 * spread * exposed
+    low = hypot(log(ddp.step_time / ddp.interval.low), added)
+    high = hypot(log(ddp.interval.high / ddp.step_time), added)
+    name = workers.plan.strategy.name
+    basis = (
+        f"{ddp.interval.basis}; no measured run with strategy {name}, whose messages and waits "
+        f"add {100 * added:.1f} %"
+    )
+    return Interval(low=step * exp(-low), high=step * exp(high), basis=basis)
+
+
+def _with_memory(workers: Workers, ddp: Prediction, held: Holdings) -> Prediction:
+    """DDP's prediction with what devices of each role hold instead; the fullest role first."""
+    by_role = tuple(held.devices.values())
+    peaks = tuple(sum(parts.values()) for parts in by_role)
+    fullest = int(np.argmax(peaks))
+    software = workers.job.software
+    grown = peaks[fullest] / sum(ddp.memory.values())
+    low, high = ddp.peak_interval
+    return replace(
+        ddp,
+        peak_allocated=peaks,
+        peak_reserved=tuple(float(size) for size in reserved_bytes(software, np.array(peaks))),
+        memory=by_role[fullest],
+        memory_by_rank=by_role,
+        peak_interval=(low * grown, high * grown),
+        fit=worst(fit_of(software, peak, ddp.usable, ddp.margin.share) for peak in peaks),
+    )
+
+
+def _figures(
+    workers: Workers, priced: Priced, ran: Pace, step: float, held: Holdings
+) -> StrategyFigures:
+    """Rates, traffic, ages and servers."""
+    samples = workers.plan.global_batch_size
+    alone = float((workers.compute + workers.optimizer).mean()) * workers.count / samples
+    servers = len(priced.wires.node) if priced.wires else 0
+    busy = dict(sorted(ran.busy.items(), key=lambda item: -item[1]))
+    return StrategyFigures(
+        name=workers.plan.strategy.name,
+        tier=ran.tier,
+        workers=workers.count,
+        samples_per_second=samples / step,
+        alone=alone,
+        sent=priced.sent,
+        received=priced.received,
+        limits=_limits(workers, busy, step),
+        servers=servers,
+        server_received=priced.wires.received if priced.wires else 0.0,
+        server_sent=priced.wires.sent if priced.wires else 0.0,
+        server_bytes=held.server,
+        busy=busy,
+        dropped=ran.dropped,
+        updates_per_second=ran.updates,
+        staleness=_staleness(workers, ran),
+        roles=tuple(held.devices),
+    )
+
+
+def _staleness(workers: Workers, ran: Pace) -> StalenessFigures | None:
+    ages = ran.ages
+    if ages is None or not len(ages.age):
+        return None
+    return StalenessFigures(
+        mean=ages.mean,
+        p50=ages.quantile(0.5),
+        p95=ages.quantile(0.95),
+        largest=int(ages.age.max()),
+        shares=tuple(ages.share()),
+        by_worker=tuple(ages.by_worker(workers.count)),
+    )
+
+
+def _limits(workers: Workers, busy: dict[str, float], step: float) -> str:
+    """What holds the strategy back, in words."""
+    fullest = next(iter(busy), "")
+    if fullest and busy[fullest] >= SATURATED:
+        return f"{fullest} is saturated ({100 * busy[fullest]:.0f} % busy)"
+    compute = float(workers.compute.mean())
+    slowest = float(workers.compute.max())
+    if slowest > (1.0 + EXPOSED) * compute and slowest > (1.0 - EXPOSED) * step:
+        return "the slowest worker"
+    share = 1.0 - (compute + float(workers.optimizer.mean())) / step
+    if share > EXPOSED:
+        where = f", most of it at {fullest}" if fullest else ""
+        return f"synchronisation, {100 * share:.0f} % of the step{where}"
+    return "compute"
+
+
+def _notes(workers: Workers, priced: Priced, ran: Pace, jitter: Jitter | None) -> Iterator[str]:
+    """What a reader must know of the numbers."""
+    strategy = workers.plan.strategy
+    if ran.tier == "events":
+        rounds = priced.program.rounds
+        yield (
+            f"strategy {strategy.name}: times depend on who comes first, so events alone answer "
+            f"({rounds} rounds of each worker, drawn with the jitter block's spreads)"
+        )
+        if jitter is None or not jitter.stated:
+            yield from Jitter().assumptions()
+    if priced.changes_training:
+        yield "convergence is not predicted: the same samples may train less or more"
+    if priced.wires and priced.wires.on_hosts:
+        rate = workers.systems[0].host_bandwidth or 0.0
+        yield f"servers work at 80 % of their host's {format_rate(rate)} (assumption: STREAM)"

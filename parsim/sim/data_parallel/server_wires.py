@@ -1,0 +1,195 @@
+"""What a message between workers and servers passes, and how long each part serves it.
+
+    worker 0 ── its link ──┐
+    worker 1 ── its link ──┴ node 0 out ──  ... ── node 3 in ── server 3 memory
+                                        and back by node 3 out, node 0 in
+
+Gradients and weights are shared out to the servers evenly, and their shards travel at once. What
+several workers pass is a queue: a node's interfaces, a server's memory, the device of a server that
+has no host. A server in the worker's own node is reached by the links inside.
+
+Leaves out: the switches above the interfaces; that shards may be uneven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from parsim.arrays import Array, Index
+from parsim.cluster.hardware import System
+from parsim.cost.collective.collectives import p2p_time
+from parsim.cost.server_rates import (
+    READS_AND_WRITES,
+    device_interface,
+    host_link,
+    host_memory,
+    node_interfaces,
+)
+from parsim.plan.record import precision
+from parsim.plan.strategies import AsynchronousServer, ParameterServer
+from parsim.sim.data_parallel.workers import Workers
+from parsim.strategy.program import Queue
+
+MASTER_BYTES, GRADIENT_BYTES = 4.0, 4.0
+"""An update in one pass reads a gradient, reads and writes the fp32 weights and Adam's two moments,
+and writes 16-bit weights where these are sent."""
+ServerStrategy = ParameterServer | AsynchronousServer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerWires:
+    """Queues on the way `there` and `back`, those that `apply` an update, and seconds by name.
+
+    `node` (k,) is each server's node, `received` and `sent` are bytes of a server a step of all
+    workers.
+    """
+
+    there: tuple[Queue, ...]
+    back: tuple[Queue, ...]
+    applied: tuple[Queue, ...]
+    seconds: dict[str, Array]
+    node: Index
+    received: float
+    sent: float
+    on_hosts: bool
+
+
+def server_wires(workers: Workers, strategy: ServerStrategy, *, sums: bool) -> ServerWires:
+    """Lay out servers and price what their messages pass; `sums` gradients before an update."""
+    layout = _Layout(workers, strategy)
+    push = workers.gradient_bytes * strategy.compression / layout.servers
+    pull = workers.weight_bytes / layout.servers
+    added = READS_AND_WRITES * push if sums else 0.0
+    copied = pull if sums else 0.0  # one by one, a reply is copied when its update is applied
+    there = tuple(layout.queues("push", push, out="out", into="in", memory=added))
+    back = tuple(layout.queues("pull", pull, out="in", into="out", memory=copied))
+    update = layout.update(pull - copied)
+    layout.seconds["server_optimizer"] = update
+    applied = tuple(
+        Queue(rows=(f"server {number} memory",), price=layout.priced(f"apply {number}", seconds))
+        for number, seconds in enumerate(update)
+    )
+    return ServerWires(
+        there=there,
+        back=back,
+        applied=applied,
+        seconds=layout.seconds,
+        node=layout.node,
+        received=workers.count * push,
+        sent=workers.count * pull,
+        on_hosts=layout.on_hosts,
+    )
+
+
+@dataclass(slots=True)
+class _Layout:
+    """Where servers are, and the seconds that are known so far."""
+
+    workers: Workers
+    strategy: ServerStrategy
+    seconds: dict[str, Array] = field(default_factory=dict)
+
+    @property
+    def servers(self) -> int:
+        """How many."""
+        places = len(self.workers.systems) if self.on_hosts else self.workers.count
+        return self.strategy.servers or places
+
+    @property
+    def on_hosts(self) -> bool:
+        """Whether servers are in the memory of hosts, not of devices."""
+        return self.strategy.on == "hosts"
+
+    @property
+    def rank(self) -> Index:
+        """The worker whose device a server is on, spread evenly; -1 on hosts."""
+        numbers = np.arange(self.servers)
+        if self.on_hosts:
+            return np.full(self.servers, -1)
+        return np.asarray(numbers * self.workers.count // self.servers)
+
+    @property
+    def node(self) -> Index:
+        """The node of each server."""
+        if not self.on_hosts:
+            return np.asarray(self.workers.node[self.rank])
+        return np.asarray(np.arange(self.servers) * len(self.workers.systems) // self.servers)
+
+    def system(self, node: int) -> System:
+        """The kind of a node."""
+        return self.workers.systems[node]
+
+    def priced(self, name: str, seconds: Array | float) -> str:
+        """Note the seconds of a name."""
+        self.seconds[name] = np.atleast_1d(np.asarray(seconds, dtype=np.float64))
+        return name
+
+    def queues(
+        self, verb: str, shard: float, *, out: str, into: str, memory: float
+    ) -> Iterator[Queue]:
+        """The queues that shards of so many bytes pass on their way, in terms of a push."""
+        mine, theirs = self.workers.node, self.node
+        remote = mine[:, None] != theirs
+        self.priced(f"{verb}_latency", self._alone(shard, remote))
+        if remote.any():
+            rate = np.array([node_interfaces(self.system(node)) for node in mine])
+            name = self.priced(f"{verb} {out}", remote.sum(axis=1) * shard / rate)
+            yield Queue(rows=tuple(f"node {node} {out}" for node in mine), price=name)
+            for node in np.unique(theirs).tolist():
+                bytes_there = float((theirs == node).sum()) * shard
+                seconds = bytes_there / node_interfaces(self.system(node))
+                rows = tuple(f"node {node} {into}" if far else "" for far in mine != node)
+                yield Queue(rows=rows, price=self.priced(f"{verb} {into} {node}", seconds))
+        for number in range(self.servers):
+            yield from self._at_server(verb, number, shard, into, memory)
+
+    def _at_server(
+        self, verb: str, number: int, shard: float, into: str, memory: float
+    ) -> Iterator[Queue]:
+        """What all messages of one server pass there: its link inside the node, its memory."""
+        system, rank = self.system(int(self.node[number])), int(self.rank[number])
+        if not self.on_hosts or system.intra.fabric == "shared-memory":
+            rate = system.intra.bandwidth * system.intra.efficiency
+            near = [
+                node == self.node[number] and worker != rank
+                for worker, node in enumerate(self.workers.node)
+            ]
+            rows = tuple(f"server {number} {into}" if one else "" for one in near)
+            yield Queue(rows=rows, price=self.priced(f"{verb} near {number}", shard / rate))
+        if memory:
+            rows = (f"server {number} memory",)
+            seconds = memory / self._memory(number)
+            yield Queue(rows=rows, price=self.priced(f"{verb} memory {number}", seconds))
+
+    def _alone(self, shard: float, remote: Array) -> Array:
+        """Seconds of a worker's messages where nobody else sends: its own links and latency."""
+        seconds = []
+        for worker, node in enumerate(self.workers.node.tolist()):
+            system, far = self.system(node), float(remote[worker].sum())
+            near = self.servers - far - float((self.rank == worker).sum())
+            latency = float(p2p_time(system, 1.0, crosses=far > 0, sharing=1.0))
+            if self.on_hosts:
+                inside = (near + far) * shard / host_link(system)
+            else:
+                inside = near * shard / (system.intra.bandwidth * system.intra.efficiency)
+            seconds.append(latency + max(inside, far * shard / device_interface(system)))
+        return np.array(seconds)
+
+    def _memory(self, number: int) -> float:
+        """Bytes/s of the memory that a server is in, shared by the servers of a host."""
+        system = self.system(int(self.node[number]))
+        if not self.on_hosts:
+            return system.device.memory_bandwidth * system.device.memory_efficiency
+        return host_memory(system) / float((self.node == self.node[number]).sum())
+
+    def update(self, copied: float) -> Array:
+        """Seconds in which each server updates its shard, and copies so many bytes, (k,)."""
+        held = precision(self.workers.plan.precision)
+        each = GRADIENT_BYTES + 2.0 * (MASTER_BYTES + held.optimizer)
+        each += held.parameter if held.master else 0.0
+        moved = self.workers.parameters / self.servers * each + copied
+        rates = np.array([self._memory(number) for number in range(self.servers)])
+        return np.asarray(moved / rates + self.workers.job.software.optimizer_fixed)

@@ -1,0 +1,132 @@
+"""What each worker of a data-parallel plan computes and holds: that of the plan's DDP step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parsim.arrays import Array, Index
+from parsim.cluster.groups import device_nodes, in_groups, level_devices, node_systems
+from parsim.cluster.hardware import System
+from parsim.cost.job import Job
+from parsim.cost.step.buckets import reduced_bytes
+from parsim.plan import Plan, PlanTable
+from parsim.plan.record import precision
+from parsim.plan.strategies import LocalSGD
+from parsim.sim.recurrence.evaluate import Evaluation
+
+MOST_PASSES = 16
+"""Micro-batches that are simulated one by one; more are one forward and one backward."""
+
+
+def runs_own_program(plan: Plan) -> bool:
+    """Whether a plan's step is another than that of the all-reduce.
+
+    Averages of weights after every step are averages of gradients, under plain SGD: that is DDP.
+    """
+    strategy = plan.strategy
+    at_once = isinstance(strategy, LocalSGD) and strategy.every == 1
+    return strategy.own_program and not at_once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """The workers of a plan, and tier B's answer for the same plan with all-reduced gradients.
+
+    `node` (n,) is each worker's node, `class_of` (n,) its class of replicas.
+    """
+
+    evaluation: Evaluation
+    plan: Plan
+    node: Index
+    class_of: Index
+
+    @classmethod
+    def of(cls, evaluation: Evaluation, plan: Plan) -> Workers:
+        """Place the workers of a plan."""
+        cluster = in_groups(evaluation.step.job.cluster)
+        node = device_nodes(cluster)[level_devices(cluster, plan.node_order)]
+        return cls(
+            evaluation=evaluation,
+            plan=plan,
+            node=node,
+            class_of=np.asarray(evaluation.step.classes.class_of, dtype=np.int64),
+        )
+
+    @property
+    def job(self) -> Job:
+        """Model, cluster, software."""
+        return self.evaluation.step.job
+
+    @property
+    def count(self) -> int:
+        """Workers, n."""
+        return self.plan.dp
+
+    @property
+    def systems(self) -> tuple[System, ...]:
+        """The kind of each node."""
+        return node_systems(self.job.cluster)
+
+    @property
+    def nodes(self) -> list[list[int]]:
+        """The workers of each node that has any."""
+        return [np.flatnonzero(self.node == number).tolist() for number in np.unique(self.node)]
+
+    @property
+    def passes(self) -> int:
+        """Forwards that are simulated one by one."""
+        counts = self.plan.microbatches
+        return counts[0] if len(set(counts)) == 1 and counts[0] <= MOST_PASSES else 1
+
+    def _per_pass(self, seconds: Array) -> Array:
+        """Seconds of one of the simulated passes on each worker, from those of a micro-batch."""
+        counts = np.array(self.plan.microbatches, dtype=np.float64)
+        return np.asarray(seconds[0, self.class_of] * counts / self.passes)
+
+    @property
+    def forward(self) -> Array:
+        """Seconds of a pass's forward, (n,)."""
+        return self._per_pass(self.evaluation.step.costs.forward)
+
+    @property
+    def backward(self) -> Array:
+        """Seconds of a pass's backward, (n,)."""
+        return self._per_pass(self.evaluation.step.costs.backward)
+
+    @property
+    def compute(self) -> Array:
+        """Seconds of a step's forwards and backwards, (n,)."""
+        return (self.forward + self.backward) * self.passes
+
+    @property
+    def optimizer(self) -> Array:
+        """Seconds of an update of all parameters, (n,)."""
+        return np.asarray(self.evaluation.step.costs.optimizer[0, self.class_of])
+
+    @property
+    def parameters(self) -> float:
+        """Parameters of the model."""
+        return float(self.evaluation.step.costs.parameters[0, 0])
+
+    @property
+    def gradient_bytes(self) -> float:
+        """Bytes of a gradient as it is sent."""
+        return self.parameters * float(reduced_bytes(PlanTable.of([self.plan])))
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of the weights as they are sent."""
+        return self.parameters * precision(self.plan.precision).parameter
+
+    @property
+    def all_reduce(self) -> float:
+        """Seconds of an all-reduce of all gradients with nothing beside it."""
+        costs = self.evaluation.step.costs
+        return float((costs.buckets * costs.bucket_time).max())
+
+    @property
+    def straggler(self) -> float:
+        """The share by which steps grow in which all workers wait for one another."""
+        return float(self.evaluation.step.costs.straggler[0])

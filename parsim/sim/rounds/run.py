@@ -1,0 +1,339 @@
+"""Rounds as discrete events: ranks go at their own pace and wait for one another only as said.
+
+    rank 0   PULL  F  B  PUSH .. UPDATE  PULL  F  B  PUSH  UPDATE ...
+    rank 1   PULL   F   B   PUSH UPDATE   PULL   F   B   PUSH ...  a queue serves who comes first
+
+A rank is taken as far along its row as its times are known, then the next: it stops at a queue,
+which serves in order of arrival, at a gate, at a meeting, or where it waits for a task of another
+row. Only queues and quorums go through the event heap, in order of time, so that a million rounds
+take seconds.
+
+That a rank's times are found ahead of the clock changes nothing: on a rank, a later task never
+reaches a queue before an earlier one. Programs whose times do not depend on who comes first have
+the times of the recurrence (`sim/recurrence/walk.py`), which is a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+import numpy as np
+
+from parsim.arrays import Array, Index
+from parsim.errors import ScheduleError
+from parsim.sim.rounds.compiled import CompiledRows, Turn, compile_rows
+from parsim.strategy.program import Meeting, StepProgram, Task
+
+_FREE = -1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """When ranks read and wrote the shared weights, in the order in which it happened.
+
+    Entries stand in order of events: `time` in seconds, `rank`, `round` and whether it `wrote`.
+    """
+
+    time: Array
+    rank: Index
+    round: Index
+    wrote: Index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundsEnd:
+    """What came out: seconds.
+
+    `finished` (rounds, ranks) is the end of each round on each rank that has tasks, `busy` by queue
+    how long it served. `times` are (start, end) by task, rank and round, where they were kept.
+    `dropped` counts rounds that a quorum left behind.
+    """
+
+    finished: Array
+    busy: Mapping[str, float]
+    versions: Versions
+    times: Mapping[tuple[int, int, int], tuple[float, float]]
+    dropped: int
+
+    @property
+    def end(self) -> float:
+        """The end of the last round on any rank."""
+        return float(self.finished[-1].max())
+
+
+@dataclass(slots=True)
+class _Meeting:
+    """Those who have come to a task that its ranks do together, and when the last came."""
+
+    come: list[int] = field(default_factory=list)
+    latest: float = 0.0
+
+
+@dataclass(slots=True)
+class _Behind:
+    """How many of the ranks of a gate have finished each round, and when the last of them did."""
+
+    ranks: frozenset[int]
+    passed: list[int]
+    latest: list[float]
+
+    @classmethod
+    def of(cls, task: Task, rounds: int) -> _Behind:
+        """Nobody has finished a round yet."""
+        return cls(ranks=frozenset(task.ranks), passed=[0] * rounds, latest=[0.0] * rounds)
+
+    def note(self, number: int, end: float) -> bool:
+        """A rank has finished a round; whether it is the last one."""
+        self.passed[number] += 1
+        self.latest[number] = max(self.latest[number], end)
+        return self.passed[number] == len(self.ranks)
+
+
+def _gates(program: StepProgram) -> Iterator[tuple[int, Task]]:
+    """The tasks behind gates that all their ranks must have left behind."""
+    for number, task in enumerate(program.tasks):
+        if task.gate is not None and not task.gate.of:
+            yield number, task
+
+
+def run_rounds(
+    program: StepProgram,
+    prices: Mapping[str, Array],
+    *,
+    slow: Array | None = None,
+    seed: int = 0,
+    keep: bool = False,
+) -> RoundsEnd:
+    """Run a program without pipelines as events.
+
+    Args:
+        program: what every rank does in a round.
+        prices: seconds by name, (rows, 1).
+        slow: how many times as long kernels take in each round on each rank, (rounds, ranks).
+        seed: of the peers that are drawn.
+        keep: also keep the times of every task.
+
+    Raises:
+        ScheduleError: ranks wait for one another for ever.
+    """
+    run = RoundsRun(program, compile_rows(program, prices), slow, seed, keep)
+    run.run()
+    return run.result()
+
+
+class RoundsRun:
+    """The state of a run: where each rank is in its row, and when its streams are free."""
+
+    def __init__(
+        self,
+        program: StepProgram,
+        rows: CompiledRows,
+        slow: Array | None,
+        seed: int,
+        keep: bool,
+    ) -> None:
+        """Put every rank at the start of its row."""
+        ranks = range(program.ranks)
+        self.program, self.rows, self.keep = program, rows, keep
+        self.slow = None if slow is None else slow.tolist()
+        self.random = np.random.default_rng(seed)
+        self.position, self.round = [0 for _ in ranks], [0 for _ in ranks]
+        self.epoch = [0 for _ in ranks]
+        self.free = [[0.0] * max(streams, 1) for streams in rows.streams]
+        self.ended = [[_FREE] * program.ranks for _ in range(program.rounds)]
+        self.heap: list[tuple[float, int, int]] = []
+        self.number = 0
+        self.todo = list(reversed(ranks))
+        self.open_at = [0.0] * len(rows.queues)
+        self.busy = [0.0] * len(rows.queues)
+        self.meetings: dict[tuple[int, int], _Meeting] = {}
+        self.missing: dict[tuple[int, int], int] = {}
+        self.last_end: dict[tuple[int, int], float] = {}
+        self.done_at: dict[tuple[int, int], float] = {}
+        self.parked: dict[tuple[str, int, int], list[int]] = {}
+        self.behind = {n: _Behind.of(task, program.rounds) for n, task in _gates(program)}
+        self.notes: list[tuple[float, int, int, int, int]] = []
+        self.times: dict[tuple[int, int, int], tuple[float, float]] = {}
+        self.dropped = 0
+        watched = {name for task in program.tasks for name in task.after}
+        self.watched = [task.name in watched for task in program.tasks]
+        self.whole = [rank for rank in ranks if rows.turns[rank]]
+
+    def run(self) -> None:
+        """Take ranks on until all have done all their rounds."""
+        while True:
+            while self.todo:
+                self._advance(self.todo.pop())
+            if not self.heap:
+                break
+            ready, rank, epoch = heappop(self.heap)  # of those who come together the first rank
+            if epoch == self.epoch[rank]:
+                self._arrive(rank, ready)
+        stuck = [rank for rank in self.whole if self.round[rank] < self.program.rounds]
+        if stuck:
+            names = [self.program.tasks[self._turn(rank).task].name for rank in stuck[:3]]
+            raise ScheduleError(f"step program: ranks wait for one another at {', '.join(names)}")
+
+    def _turn(self, rank: int) -> Turn:
+        return self.rows.turns[rank][self.position[rank]]
+
+    def _advance(self, rank: int) -> None:
+        """Take a rank along its row until it must wait for others."""
+        turns, tasks = self.rows.turns[rank], self.program.tasks
+        while self.round[rank] < self.program.rounds:
+            if self.position[rank] == len(turns):
+                self._finish(rank)
+                continue
+            turn = turns[self.position[rank]]
+            task = tasks[turn.task]
+            if self.round[rank] not in task.when:
+                self.position[rank] += 1
+                continue
+            ready = self._ready(rank, turn)
+            if ready is None:
+                return
+            if task.meets is not Meeting.NOBODY:
+                self._meet(rank, turn, ready)
+                return
+            if turn.queues:
+                self._push(rank, ready)
+                return
+            self._settle(rank, turn, ready, ready + self._seconds(rank, turn))
+
+    def _ready(self, rank: int, turn: Turn) -> float | None:
+        """When a rank is ready for a task; None: it waits for others and is parked."""
+        free = self.free[rank]
+        ready = max(free) if turn.waits_for_rank else free[turn.stream]
+        number = self.round[rank]
+        for other in turn.after:
+            if number not in self.program.tasks[other].when:
+                continue
+            if (other, number) not in self.done_at:
+                self.parked.setdefault(("task", other, number), []).append(rank)
+                return None
+            ready = max(ready, self.done_at[other, number])
+        gate = self.program.tasks[turn.task].gate
+        if gate is None or number <= gate.lag:
+            return ready
+        return self._through_gate(rank, turn, number - 1 - gate.lag, ready)
+
+    def _through_gate(self, rank: int, turn: Turn, target: int, ready: float) -> float | None:
+        """When a rank may pass a gate: others have finished the target round."""
+        if not turn.behind:
+            gate = self.behind[turn.task]
+            if gate.passed[target] < len(gate.ranks):
+                self.parked.setdefault(("gate", turn.task, target), []).append(rank)
+                return None
+            return max(ready, gate.latest[target])
+        for other in turn.behind:
+            if self.round[other] <= target:
+                self.parked.setdefault(("round", target, other), []).append(rank)
+                return None
+            ready = max(ready, self.ended[target][other])
+        return ready
+
+    def _push(self, rank: int, ready: float) -> None:
+        heappush(self.heap, (ready, rank, self.epoch[rank]))
+
+    def _seconds(self, rank: int, turn: Turn) -> float:
+        if self.slow is None or not self.program.tasks[turn.task].on_device:
+            return turn.seconds
+        return turn.seconds * float(self.slow[self.round[rank]][rank])
+
+    def _arrive(self, rank: int, ready: float) -> None:
+        """A rank comes to a queue, or to a meeting that needs a quorum."""
+        turn = self._turn(rank)
+        if not turn.queues:
+            self._join(rank, turn, ready)
+            return
+        start, end = ready, ready + self._seconds(rank, turn)
+        queues = turn.queues
+        if turn.peers:
+            drawn = turn.peers[int(self.random.integers(len(turn.peers)))]
+            queues = (*queues, (drawn, queues[0][1]))
+        for queue, seconds in queues:
+            begin = max(ready, self.open_at[queue])
+            self.open_at[queue] = begin + seconds
+            self.busy[queue] += seconds
+            start, end = max(start, begin), max(end, begin + seconds)
+        self._settle(rank, turn, start, end)
+        self.todo.append(rank)
+
+    def _settle(self, rank: int, turn: Turn, start: float, end: float) -> None:
+        """Note that a rank has done a task, and wake those who wait for it."""
+        self.free[rank][turn.stream] = end
+        self.position[rank] += 1
+        task, number = self.program.tasks[turn.task], self.round[rank]
+        if task.reads or task.writes:
+            self.number += 1
+            moment = end if task.writes else start
+            self.notes.append((moment, self.number, rank, number, int(task.writes)))
+        if self.keep:
+            self.times[turn.task, rank, number] = (start, end)
+        if self.watched[turn.task]:
+            self._complete(turn.task, number, end, len(task.ranks))
+
+    def _complete(self, task: int, number: int, end: float, ranks: int) -> None:
+        """One of the ranks of a task that others wait for has done it."""
+        key = (task, number)
+        self.missing[key] = self.missing.get(key, ranks) - 1
+        self.last_end[key] = max(end, self.last_end.get(key, 0.0))
+        if not self.missing[key]:
+            self.done_at[key] = self.last_end[key]
+            self.todo += reversed(self.parked.pop(("task", task, number), []))
+
+    def _meet(self, rank: int, turn: Turn, ready: float) -> None:
+        """Come to a meeting: in order of time where a quorum is enough."""
+        if self.program.tasks[turn.task].quorum:
+            self._push(rank, ready)
+        else:
+            self._join(rank, turn, ready)
+
+    def _join(self, rank: int, turn: Turn, ready: float) -> None:
+        """Start the task with all who meet in it, when enough of them have come."""
+        task, key = self.program.tasks[turn.task], (turn.task, self.round[rank])
+        meeting = self.meetings.setdefault(key, _Meeting())
+        meeting.come.append(rank)
+        meeting.latest = max(meeting.latest, ready)
+        if len(meeting.come) < (task.quorum or len(task.ranks)):
+            return
+        start, come = meeting.latest, set(meeting.come)
+        for other in task.ranks:
+            self._release(other, turn.task, start, late=other not in come)
+        self.todo += reversed(task.ranks)
+
+    def _release(self, rank: int, task: int, start: float, *, late: bool) -> None:
+        """Let a rank go on behind a meeting; one that is late leaves what it does."""
+        turns = self.rows.turns[rank]
+        self.position[rank] = next(p for p, turn in enumerate(turns) if turn.task == task)
+        if late:
+            self.epoch[rank] += 1
+            self.dropped += 1
+            self.free[rank] = [start] * len(self.free[rank])
+        turn = turns[self.position[rank]]
+        self._settle(rank, turn, start, start + self._seconds(rank, turn))
+
+    def _finish(self, rank: int) -> None:
+        """End a round, and wake those who wait for it at gates."""
+        number, end = self.round[rank], max(self.free[rank])
+        self.ended[number][rank] = end
+        self.round[rank], self.position[rank] = number + 1, 0
+        self.todo += reversed(self.parked.pop(("round", number, rank), []))
+        for task, gate in self.behind.items():
+            if rank in gate.ranks and gate.note(number, end):
+                self.todo += reversed(self.parked.pop(("gate", task, number), []))
+
+    def result(self) -> RoundsEnd:
+        """The record of the run."""
+        notes = sorted(self.notes)
+        columns = np.array(notes, dtype=np.float64).reshape(-1, 5).T
+        whole = columns[2:].astype(np.int64)
+        return RoundsEnd(
+            finished=np.array(self.ended)[:, self.whole],
+            busy=dict(zip(self.rows.queues, self.busy, strict=True)),
+            versions=Versions(time=columns[0], rank=whole[0], round=whole[1], wrote=whole[2]),
+            times=self.times,
+            dropped=self.dropped,
+        )

@@ -1,0 +1,86 @@
+"""Synchronous parameter server: all push gradients, servers sum and update, all pull weights.
+
+    worker 0   | F | B | PUSH |                 | PULL |
+    worker 1   | F | B |  PUSH  |               |  PULL  |
+    server                      | COLLECT UPDATE |
+
+    step = F + B + push + update + pull,   push = pull = max(P / b_w, n P / (k b_s), ...)
+
+with n workers, k servers that hold P / k bytes each, and links of b bytes/s. Each server receives
+n P / k and sends as much, 2 n P / k a step, where an all-reduce sends 2 P (n - 1) / n a worker. All
+on a message's way are queues: the interfaces of the worker's node, those of the server's, its
+memory, which adds the gradient to the sum. With e backup workers the first n - e gradients count
+and the others are dropped.
+
+Source: Li et al., Scaling Distributed Machine Learning with the Parameter Server (OSDI 2014); Chen
+et al., Revisiting Distributed Synchronous SGD (arXiv 1604.00981): backup workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from parsim.strategy.program import WAIT, Meeting, Queue, StepProgram, Task
+from parsim.strategy.workers import OPTIMIZER, passes, pull, push
+from parsim.timelines.kinds import SpanKind
+
+
+def parameter_server(
+    workers: int,
+    servers: int,
+    microbatches: int,
+    there: Sequence[Queue],
+    back: Sequence[Queue],
+    *,
+    rounds: int = 1,
+    backup_workers: int = 0,
+) -> StepProgram:
+    """Write the program of synchronous steps with servers.
+
+    Args:
+        workers: ranks 0 to n - 1.
+        servers: the ranks behind them.
+        microbatches: of each worker and step.
+        there: queues that a gradient passes.
+        back: queues that the weights pass.
+        rounds: steps; more than one where they differ.
+        backup_workers: how many of the workers' gradients a step does not wait for.
+    """
+    ranks, behind = tuple(range(workers)), tuple(range(workers, workers + servers))
+    collect = Task(
+        name="collect",
+        kind=WAIT,
+        ranks=ranks,
+        stream="send",
+        meets=Meeting.STAGES,
+        quorum=workers - backup_workers if backup_workers else 0,
+    )
+    apply = Task(
+        name="update",
+        kind=SpanKind.OPTIMIZER,
+        ranks=behind,
+        price=f"server_{OPTIMIZER}",
+        after=("collect",),
+        writes=True,
+    )
+    return StepProgram(
+        tasks=(
+            *passes(ranks, microbatches),
+            push(ranks, there),
+            collect,
+            apply,
+            pull(ranks, back, after=("update",)),
+        ),
+        ranks=workers + servers,
+        roles=role_names(workers, servers),
+        rounds=rounds,
+        steps=rounds,
+    )
+
+
+def role_names(workers: int, servers: int) -> tuple[str, ...]:
+    """What the rows of a picture are called."""
+    return (
+        *(f"worker {number}" for number in range(workers)),
+        *(f"server {number}" for number in range(servers)),
+    )

@@ -1,0 +1,142 @@
+"""One measured run of a network per CSV row, checked; a blank cell means the source does not say.
+
+model, gpu_type, system           names of the catalog
+strategy                          single, data_parallel or gpipe; others are told and skipped
+batch_per_gpu, global_batch_size  samples
+samples_per_s, step_time_s        over all devices; one of them
+n_micro_batches, partition        of a pipeline; where blank, read from the note of the row
+peak_memory_gib_sum               summed over devices
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from parsim.errors import shown
+from parsim.validation.tables import LEAST, MOST, RowSkipped
+
+REQUIRED = (
+    *("row_id", "framework", "model", "gpu_type", "system", "gpus_per_node", "n_gpus", "strategy"),
+    *("precision", "batch_per_gpu", "global_batch_size", "samples_per_s"),
+)
+"""Columns that a table must have."""
+
+STRATEGIES = ("single", "data_parallel", "gpipe")
+"""What is predicted from a row."""
+
+LARGEST = 10**9
+GIB = 2.0**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredSamples:
+    """One row, typed; None where the source does not say. Seconds and bytes."""
+
+    row_id: str
+    framework: str
+    model: str
+    gpu_type: str
+    system: str
+    gpus_per_node: int
+    n_gpus: int
+    strategy: str
+    precision: str
+    batch_per_gpu: int | None
+    global_batch_size: int
+    n_micro_batches: int
+    partition: tuple[int, ...]
+    recompute: str
+    step_time: float | None
+    peak_memory: float | None
+    internode_gbit: float | None = None
+
+
+def is_samples(columns: object) -> bool:
+    """Whether a header, or a row, is of this schema."""
+    return isinstance(columns, list | dict) and {"samples_per_s", "strategy"} <= set(columns)
+
+
+def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
+    """Check one row and give it types.
+
+    Raises:
+        RowSkipped: a needed figure is missing or garbage, or the strategy cannot be predicted.
+    """
+    strategy = row["strategy"]
+    if strategy not in STRATEGIES:
+        listed = ", ".join(STRATEGIES)
+        raise RowSkipped(f"strategy '{shown(strategy)}' is not predicted; predicted are {listed}")
+    devices, note = _need(row, "n_gpus"), row.get("note", "")
+    batch = _integer(row, "global_batch_size") or (_integer(row, "batch_per_gpu") or 0) * devices
+    if not batch:
+        raise RowSkipped("neither global_batch_size nor batch_per_gpu is stated")
+    speed = _number(row, "samples_per_s")
+    step = batch / speed if speed else _number(row, "step_time_s")
+    memory = _number(row, "peak_memory_gib_sum")
+    if step is None and memory is None:
+        raise RowSkipped("neither samples_per_s, step_time_s nor peak_memory_gib_sum is stated")
+    return MeasuredSamples(
+        row_id=row["row_id"],
+        framework=row["framework"],
+        model=row["model"],
+        gpu_type=row["gpu_type"],
+        system=row["system"],
+        gpus_per_node=_need(row, "gpus_per_node"),
+        n_gpus=devices,
+        strategy=strategy,
+        precision=row["precision"],
+        batch_per_gpu=_integer(row, "batch_per_gpu"),
+        global_batch_size=batch,
+        n_micro_batches=_integer(row, "n_micro_batches") or _told(note, r"micro-batches (\d+)"),
+        partition=_partition(row.get("partition", ""), note),
+        recompute=row.get("recompute", "") or "none",
+        step_time=step,
+        peak_memory=None if memory is None else memory * GIB,
+        internode_gbit=_number(row, "internode_gbit_per_s_per_node"),
+    )
+
+
+def _told(note: str, pattern: str) -> int:
+    match = re.search(pattern, note)
+    return int(match[1]) if match else 1
+
+
+def _partition(cell: str, note: str) -> tuple[int, ...]:
+    """Layers of each stage: of the cell, else as the note has them."""
+    match = re.search(r"layers per partition ([\d-]+)", note)
+    text = cell or (match[1] if match else "")
+    counts = re.findall(r"\d+", text)
+    if any(int(count) > LARGEST for count in counts):
+        raise RowSkipped(f"partition='{shown(cell)}' must be numbers of layers, such as 104-137")
+    return tuple(map(int, counts))
+
+
+def _need(row: Mapping[str, str], name: str) -> int:
+    value = _integer(row, name)
+    if not value:
+        raise RowSkipped(f"{name} is not stated")
+    return value
+
+
+def _integer(row: Mapping[str, str], name: str) -> int | None:
+    value = _number(row, name)
+    if value is None:
+        return None
+    if not value.is_integer() or value > LARGEST:
+        raise RowSkipped(f"{name}='{shown(row[name])}' is not a whole number up to {LARGEST:,}")
+    return int(value)
+
+
+def _number(row: Mapping[str, str], name: str) -> float | None:
+    cell = row.get(name, "")
+    if not cell:
+        return None
+    try:
+        value = float(cell)
+    except ValueError:
+        raise RowSkipped(f"{name}='{shown(cell)}' is not a number") from None
+    if not LEAST <= value <= MOST:
+        raise RowSkipped(f"{name}='{shown(cell)}' must be a number from {LEAST:g} to {MOST:g}")
+    return value

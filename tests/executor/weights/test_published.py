@@ -1,0 +1,190 @@
+"""Models that transformers wrote: read, differentiated and written again as transformers has them.
+
+`published/` holds small models with random weights, and their loss and gradients as transformers
+5.23 with torch 2.13 found them in fp32 on a CPU (`make_published.py`); those of mixtures include
+the balance of their experts.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from parsim.errors import InputError
+from parsim.model.config.file import read_config
+from parsim.model.config.writer import config_from_spec
+from parsim.model.huggingface import spec_from_config
+from parsim.model.transformer import TransformerSpec
+
+torch = pytest.importorskip("torch")
+
+from executor.model.loss import loss  # noqa: E402
+from executor.model.module import Stage, build_model  # noqa: E402
+from executor.weights.export import StageTensors, check_export  # noqa: E402
+from executor.weights.published import Published  # noqa: E402
+from executor.weights.safetensors import File, write  # noqa: E402
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PUBLISHED = Path(__file__).parent / "published"
+NAMES = sorted(path.name for path in PUBLISHED.iterdir())
+each_published = pytest.mark.parametrize("name", NAMES)
+
+
+def read(name: str) -> TransformerSpec:
+    return spec_from_config(read_config(PUBLISHED / name), name=name, seq_len=32)
+
+
+def tensors(file: Path) -> dict[str, Tensor]:
+    opened = File(file)
+    return {name: opened.tensor(name) for name in opened.contents()}
+
+
+def as_published(stage: Stage) -> dict[str, Tensor]:
+    written = StageTensors(stage)
+    return dict(zip(written.contents(), written.values(), strict=True))
+
+
+def trained(name: str, **changes: object) -> tuple[Stage, float]:
+    """A published model after backward, and its loss."""
+    spec = replace(read(name), dropout=False, **changes)  # type: ignore[arg-type]
+    model = build_model(spec, values=Published(PUBLISHED / name, spec))
+    given = tensors(PUBLISHED / name / "expected.safetensors")
+    value = loss(model(given["tokens"]), given["targets"], words=spec.vocab_size)
+    value.backward()
+    return model, float(value.detach())
+
+
+@each_published
+def test_loss_and_gradients_are_those_of_transformers(name: str) -> None:
+    model, value = trained(name)
+    expected = tensors(PUBLISHED / name / "expected.safetensors")["loss"]
+    assert value == pytest.approx(float(expected), rel=1e-6)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(
+                torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            )
+    found, exact = as_published(model), tensors(PUBLISHED / name / "gradients.safetensors")
+    for unused in set(exact) - set(found):  # of BERT's next-sentence classifier
+        assert "seq_relationship" in unused
+    largest = max(float(gradient.abs().max()) for gradient in exact.values())
+    for tensor, gradient in found.items():
+        assert torch.allclose(gradient, exact[tensor], rtol=1e-4, atol=3e-6 * largest), tensor
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("llama3", {"rope_theta": 10_000.0}),
+        ("llama3", {"rope_scaling": "none"}),
+        ("llama-yarn", {"rope_attention_factor": 1.0}),
+        ("llama-linear", {"rope_factor": 1.5}),
+        ("gpt2", {"norm_epsilon": 1e-5}),
+        ("qwen3-moe", {"norm_topk_prob": True}),
+    ],
+)
+def test_another_rotation_norm_or_routing_is_another_loss(
+    name: str, changes: dict[str, object]
+) -> None:
+    expected = float(tensors(PUBLISHED / name / "expected.safetensors")["loss"])
+    assert abs(trained(name, **changes)[1] / expected - 1) > 1e-5
+
+
+@each_published
+def test_what_is_read_is_written_under_the_same_names(name: str) -> None:
+    spec = read(name)
+    written = as_published(build_model(spec, values=Published(PUBLISHED / name, spec)))
+    stored = tensors(PUBLISHED / name / "model.safetensors")
+    assert all(torch.equal(written[tensor], stored[tensor]) for tensor in written)
+    assert all("seq_relationship" in unused for unused in set(stored) - set(written))
+
+
+@each_published
+def test_the_config_written_beside_weights_reads_as_the_same_model(name: str) -> None:
+    spec = read(name)
+    assert spec_from_config(json.loads(json.dumps(config_from_spec(spec))), name=name) == replace(
+        spec, seq_len=spec.positions or 32
+    )
+
+
+@each_published
+def test_a_whole_model_is_accepted(name: str) -> None:
+    spec = read(name)
+    Published(PUBLISHED / name, spec).check()
+
+
+def test_padding_of_the_vocabulary_changes_neither_loss_nor_gradients() -> None:
+    plain, value = trained("gpt2")
+    padded, same = trained("gpt2", padded_vocab_size=64)
+    assert same == pytest.approx(value, rel=1e-6)
+    (table,) = (model.get_parameter("embedding.token.weight").grad for model in (padded,))
+    assert torch.allclose(table[:37], plain.get_parameter("embedding.token.weight").grad, atol=1e-6)
+    assert not table[37:].any()
+
+
+def test_older_names_are_known(tmp_path: Path) -> None:
+    older = {
+        name.removeprefix("bert.")
+        .replace("Norm.weight", "Norm.gamma")
+        .replace("Norm.bias", "Norm.beta"): tensor
+        for name, tensor in tensors(PUBLISHED / "bert" / "model.safetensors").items()
+    }
+    contents = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in older.items()}
+    write(tmp_path / "model.safetensors", contents, older.values())
+    spec = read("bert")
+    values = Published(tmp_path, spec)
+    values.check()
+    newer = Published(PUBLISHED / "bert", spec)
+    name = "embedding.norm.weight"
+    assert torch.equal(values(name, (16,)), newer(name, (16,)))
+
+
+# ------------------------------------------------------------------------------------- refusals
+
+
+def refused(folder: Path, spec: TransformerSpec) -> str:
+    with pytest.raises(InputError) as caught:
+        Published(folder, spec).check()
+    return str(caught.value)
+
+
+def test_another_model_is_refused_by_its_config() -> None:
+    message = refused(PUBLISHED / "llama3", replace(read("llama3"), rope_theta=10_000.0))
+    assert "rope_theta=500.0 there and 10000.0 here; run the model of that folder" in message
+
+
+def test_another_shape_is_refused(tmp_path: Path) -> None:
+    shutil.copy(PUBLISHED / "llama3" / "model.safetensors", tmp_path)
+    message = refused(tmp_path, replace(read("llama3"), ffn_hidden_size=32))
+    assert "model.layers.0.mlp.up_proj.weight has shape [24, 16], but" in message
+    assert "needs [32, 16]" in message
+
+
+def test_a_missing_tensor_is_refused(tmp_path: Path) -> None:
+    shutil.copy(PUBLISHED / "llama3" / "model.safetensors", tmp_path)
+    message = refused(tmp_path, replace(read("llama3"), num_layers=3))
+    assert "there is no tensor model.layers.2." in message
+
+
+def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
+    assert "it holds neither model.safetensors nor" in refused(tmp_path, read("llama3"))
+
+
+@pytest.mark.parametrize("file", ["../other.safetensors", "other.bin", 3])
+def test_an_index_that_points_elsewhere_is_refused(tmp_path: Path, file: object) -> None:
+    table = {"weight_map": {"model.norm.weight": file}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(table))
+    assert "names no files beside it under 'weight_map'" in refused(tmp_path, read("llama3"))
+
+
+def test_a_folder_in_use_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(InputError, match="it is not empty; name a new folder"):
+        check_export(tmp_path, read("gpt2"))

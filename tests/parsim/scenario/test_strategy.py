@@ -1,0 +1,72 @@
+"""The strategy of a plan in a scenario's file: names, options, round trips, what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from parsim.errors import InputError
+from parsim.plan.strategies import STRATEGY_KINDS, AsynchronousServer, LocalSGD
+from parsim.scenario import load_scenario, scenario_text
+from parsim.strategy import STRATEGIES
+
+HEAD = """\
+model: {name: gpt2}
+cluster: {system: dgx-1v, nodes: 2}
+training: {global_batch_size: 16, precision: fp16}
+plan:
+"""
+
+
+def scenario(folder: Path, strategy: str) -> Path:
+    path = folder / "scenario.yaml"
+    path.write_text(f"{HEAD}  strategy: {strategy}\n")
+    return path
+
+
+def test_every_strategy_is_explained() -> None:
+    assert list(STRATEGIES) == list(STRATEGY_KINDS)
+
+
+@pytest.mark.parametrize("name", STRATEGY_KINDS)
+def test_a_name_stands_for_a_strategy_with_its_usual_options(name: str, tmp_path: Path) -> None:
+    text = HEAD.replace("nodes: 2", "nodes: 1") + f"  strategy: {name}\n"
+    path = tmp_path / "scenario.yaml"
+    path.write_text(text)
+    assert load_scenario(path).fixed_plan().strategy == STRATEGY_KINDS[name]()
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy"),
+    [
+        ("{name: local_sgd, every: 4, after: 10, steps: 20}",
+         LocalSGD(every=4, after=10, steps=20)),
+        ("{name: Asynchronous_Server, servers: 2, staleness: 3, compression: 0.5}",
+         AsynchronousServer(servers=2, staleness=3, compression=0.5)),
+    ],
+)  # fmt: skip
+def test_options_are_read_and_written_back(text: str, strategy: LocalSGD, tmp_path: Path) -> None:
+    loaded = load_scenario(scenario(tmp_path, text))
+    assert loaded.fixed_plan().strategy == strategy
+    again = tmp_path / "again.yaml"
+    again.write_text(scenario_text(loaded, loaded.fixed_plan()))
+    assert load_scenario(again).fixed_plan() == loaded.fixed_plan()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("local_sdg", r"5:3 plan.strategy 'local_sdg' is unknown \(did you mean 'local_sgd'"),
+        ("{every: 2}", "plan.strategy.name is missing"),
+        ("{name: local_sgd, every: 0}", "plan.strategy.every must be at least 1, got 0"),
+        ("{name: gossip, every: 2}", "every is no option of name=gossip, but of local_sgd, diloco"),
+        ("{name: parameter_server, sevrers: 2}", "sevrers is an unknown key .did you mean"),
+        ("{name: parameter_server, servers: 5}", "servers=5 on hosts, but there are 2"),
+        ("{name: parameter_server, on: moon}", "on"),
+        ("data_parallel", "one process"),
+    ],
+)
+def test_what_is_wrong_is_named_with_the_fix(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        load_scenario(scenario(tmp_path, text))

@@ -1,0 +1,250 @@
+"""Strategies of whole replicas: closed forms, both tiers on every task, bytes, bad plans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from parsim.cost.jitter import Jitter
+from parsim.errors import InputError, PlanError
+from parsim.plan.strategies import (
+    AllReduce,
+    AsynchronousGossip,
+    AsynchronousServer,
+    DiLoCo,
+    Gossip,
+    LocalSGD,
+    ParameterServer,
+    SingleProcess,
+    Strategy,
+)
+from parsim.sim import simulate
+from parsim.sim.data_parallel.pace import columns
+from parsim.sim.program import PricedProgram, by_recurrence
+from parsim.sim.recurrence.evaluate import evaluate
+from parsim.sim.rounds.run import run_rounds
+from parsim.strategy.program import round_name
+from tests.parsim.sim.data_parallel.cases import job, plan, predicted, priced, workers
+
+STATIC: list[tuple[Strategy, int]] = [
+    (SingleProcess(), 1),
+    (ParameterServer(), 2),
+    (ParameterServer(servers=1), 2),
+    (ParameterServer(on="devices", servers=3), 2),
+    (Gossip(), 2),
+    (Gossip(topology="exponential"), 2),
+    (LocalSGD(every=3), 2),
+    (LocalSGD(every=4, node_every=2, after=2), 2),
+    (DiLoCo(every=3), 2),
+]
+
+
+@pytest.mark.parametrize(("strategy", "nodes"), STATIC, ids=lambda case: str(case))
+@pytest.mark.parametrize("slow", [1.0, 1.5])
+def test_recurrence_and_events_agree_on_every_task(
+    strategy: Strategy, nodes: int, slow: float
+) -> None:
+    """Workers of one speed, and of a random one in every round."""
+    made = priced(strategy, nodes, num_microbatches=2)
+    program = made.program
+    random = np.random.default_rng(4)
+    factors = np.exp(np.log(slow) * random.standard_normal((program.rounds, program.ranks)))
+    walked = by_recurrence(PricedProgram(program=program, seconds=made.seconds), factors)
+    run = run_rounds(program, columns(made), slow=factors, keep=True)
+    assert len(run.times) == sum(len(program.tasks[t].ranks) > 0 for t, _, _ in run.times)
+    for (number, rank, turn), (_, end) in run.times.items():
+        task = program.tasks[number]
+        times = walked.times[round_name(task.name, turn)].end
+        wide = np.broadcast_to(times, (len(task.ranks), 1))
+        assert end == pytest.approx(float(wide[task.ranks.index(rank), 0]), rel=1e-12)
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_the_servers_traffic(servers: int) -> None:
+    """Each of k servers receives n P / k and sends as much: 2 n P / k."""
+    figures = predicted(ParameterServer(servers=servers), reduce_precision="same").strategy
+    assert figures is not None
+    size = 2.0 * job().model.parameters
+    assert figures.server_received == pytest.approx(16 * size / servers)
+    assert figures.server_received + figures.server_sent == pytest.approx(2 * 16 * size / servers)
+    assert (figures.sent, figures.received) == pytest.approx((size, size))
+
+
+def test_a_server_takes_what_its_narrowest_link_takes() -> None:
+    """One server: eight workers of the other node push through its node's interfaces at once."""
+    made = priced(ParameterServer(servers=1))
+    end = by_recurrence(PricedProgram(program=made.program, seconds=made.seconds))
+    network = job().system.network
+    assert network is not None
+    size = workers(ParameterServer()).gradient_bytes
+    compute = float((made.seconds["forward"] + made.seconds["backward"]).max())
+    memory = 16 * float(made.seconds["push memory 0"][0])
+    wire = 8 * size / (network.node_bandwidth * network.efficiency)
+    pushed = float(end.times["push"].end.max()) - compute
+    assert pushed == pytest.approx(max(memory, wire), rel=1e-6)
+
+
+def test_local_steps_pay_an_nth_of_an_all_reduce() -> None:
+    """step = F + B + update + all_reduce / n, to the bit of their sum."""
+    one, eight = (priced(LocalSGD(every=n)) for n in (2, 8))
+    reduce = float(one.seconds["average"][0])
+    times = [
+        float(by_recurrence(PricedProgram(program=p.program, seconds=p.seconds)).step_time[0])
+        for p in (one, eight)
+    ]
+    assert times[0] - times[1] == pytest.approx(reduce / 2 - reduce / 8, rel=1e-9)
+    sent = [made.sent for made in (one, eight)]
+    whole = 2.0 * 4.0 * job().model.parameters * 15 / 16
+    assert sent == pytest.approx([whole / 2, whole / 8])
+
+
+def test_averages_of_every_step_take_the_time_of_ddp_to_the_bit() -> None:
+    ddp, local = predicted(), predicted(LocalSGD(every=1))
+    assert local.step_time == ddp.step_time
+    assert local.breakdown == ddp.breakdown
+    assert local.strategy is None
+
+
+def test_post_local_steps_lie_between_ddp_and_local_steps() -> None:
+    local = predicted(LocalSGD(every=4))
+    post = predicted(LocalSGD(every=4, after=20, steps=40))
+    first = priced(LocalSGD(every=4, after=20, steps=40)).seconds["reduce"]
+    more = 20 * float(first[0]) - (10 - 5) * float(priced(LocalSGD(every=4)).seconds["average"][0])
+    assert post.step_time - local.step_time == pytest.approx(more / 40, rel=0.02)
+
+
+def test_hierarchical_averages_add_those_inside_the_node() -> None:
+    local, nodes = (predicted(LocalSGD(every=8, node_every=n)) for n in (None, 2))
+    inside = float(priced(LocalSGD(every=8, node_every=2)).seconds["node_average"][0])
+    assert nodes.step_time - local.step_time == pytest.approx(inside / 2, rel=0.02)
+
+
+def test_gossip_hides_its_exchange_behind_compute() -> None:
+    made = priced(Gossip(topology="exponential"))
+    end = by_recurrence(PricedProgram(program=made.program, seconds=made.seconds))
+    exchange = float(made.seconds["exchange"].max())
+    compute = float((made.seconds["forward"] + made.seconds["backward"]).max())
+    update = float(made.seconds["optimizer"].max())
+    assert float(end.step_time[0]) == pytest.approx(max(exchange, compute) + update, rel=1e-9)
+
+
+def test_data_parallel_is_slower_than_ddp_and_fills_device_0() -> None:
+    ddp, single = predicted(nodes=1), predicted(SingleProcess(), nodes=1)
+    assert single.step_time > ddp.step_time
+    first, others = single.peak_allocated
+    states = others - first
+    assert states < 0
+    assert single.memory_by_rank[1]["optimizer"] == 0.0
+    assert single.strategy is not None
+    assert single.strategy.roles == ("device 0", "other devices")
+
+
+def test_workers_of_a_server_hold_no_optimizer() -> None:
+    ddp, served = predicted(), predicted(ParameterServer(servers=2))
+    states = ddp.memory["optimizer"]
+    assert max(ddp.peak_allocated) - max(served.peak_allocated) == pytest.approx(states)
+    assert served.strategy is not None
+    held = served.strategy.server_bytes
+    assert held == pytest.approx(job().model.parameters / 2 * (2 + 4 + 8 + 4))
+
+
+def test_diloco_holds_weights_and_momentum_of_its_outer_optimizer() -> None:
+    more = max(predicted(DiLoCo(every=50)).peak_allocated) - max(predicted().peak_allocated)
+    assert more == pytest.approx(8 * job().model.parameters)
+
+
+def test_an_asynchronous_server_saturates() -> None:
+    """Updates a second never exceed one over the service of the busiest queue."""
+    figures = predicted(AsynchronousServer(servers=1)).strategy
+    assert figures is not None
+    made = priced(AsynchronousServer(servers=1))
+    service = float(made.seconds["apply 0"][0])
+    assert figures.tier == "events"
+    assert figures.updates_per_second == pytest.approx(1.0 / service, rel=0.01)
+    assert "saturated" in figures.limits
+    assert figures.staleness is not None
+    assert figures.staleness.mean == pytest.approx(15.0, abs=0.2)
+    assert max(figures.busy.values()) == pytest.approx(1.0, abs=0.05)
+
+
+def test_slow_workers_hold_back_a_barrier_but_not_a_server() -> None:
+    """One worker of eight takes three times as long."""
+    slow = Jitter(speed_spread=0.0, noise=0.0, hiccups=0.0, slow_ranks=((0, 3.0),))
+    for strategy, least, most in (
+        (AsynchronousServer(on="devices"), 0.85, 1.0),
+        (AsynchronousServer(on="devices", staleness=0), 0.3, 0.6),
+    ):
+        rates = []
+        for jitter in (slow, slow.without("slow_ranks")):
+            chosen = plan(strategy, 8, microbatch_size=16)
+            figures = simulate(job(1), chosen, jitter=jitter).strategy
+            assert figures is not None
+            rates.append(figures.samples_per_second)
+        assert least < rates[0] / rates[1] <= most
+
+
+def test_pairs_go_at_their_own_pace() -> None:
+    figures = predicted(AsynchronousGossip()).strategy
+    assert figures is not None
+    assert figures.tier == "events"
+    assert figures.staleness is not None
+
+
+def test_backup_workers_are_dropped() -> None:
+    figures = predicted(ParameterServer(backup_workers=2)).strategy
+    assert figures is not None
+    assert figures.dropped == pytest.approx(2 / 16)
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "tree", "hierarchical"])
+def test_an_algorithm_can_be_forced(algorithm: str) -> None:
+    forced = predicted(AllReduce(algorithm=algorithm))  # type: ignore[arg-type]
+    assert forced.step_time == pytest.approx(predicted().step_time, rel=0.1)
+    ring = evaluate(job(), plan(AllReduce(algorithm="ring")))
+    costs = ring.step.costs
+    network = job().system.network
+    assert network is not None
+    size = 4.0 * job().model.parameters
+    least = 2 * size * 15 / 16 / min(network.node_bandwidth, 150e9)
+    assert float((costs.buckets * costs.bucket_time)[0, 0]) > least
+
+
+def test_the_same_input_gives_the_same_answer() -> None:
+    first, second = (predicted(AsynchronousServer()).to_json() for _ in range(2))
+    assert first == second
+    assert first["strategy"]["tier"] == "events"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "values", "message"),
+    [
+        (ParameterServer(servers=3), {}, "servers=3 on hosts, but there are 2"),
+        (ParameterServer(servers=0), {}, "servers=0 must be at least 1"),
+        (ParameterServer(backup_workers=16), {}, "allowed: 0 to 15"),
+        (ParameterServer(compression=0.0), {}, "compression=0.0"),
+        (LocalSGD(every=0), {}, "every=0 must be at least 1"),
+        (LocalSGD(every=8, node_every=3), {}, "node_every=3 does not divide every=8"),
+        (LocalSGD(every=8, after=10, steps=12), {}, "steps=12 end before"),
+        (SingleProcess(), {}, "one process"),
+        (LocalSGD(), {"zero_stage": 1, "dp_shard": 16, "dp_replicate": 1}, "zero_stage=1"),
+        (LocalSGD(), {"tp": 2, "dp_replicate": 8}, "tp=2"),
+        (LocalSGD(), {"replica_microbatches": (1,) * 15 + (2,), "num_microbatches": 2}, "uneven"),
+    ],
+)
+def test_a_strategy_that_cannot_be_is_refused(
+    strategy: Strategy, values: dict[str, object], message: str
+) -> None:
+    with pytest.raises(PlanError, match=message):
+        simulate(job(), replace(plan(strategy), **values))  # type: ignore[arg-type]
+
+
+def test_a_server_without_hosts_is_refused() -> None:
+    with pytest.raises(PlanError, match="says nothing of its own"):
+        simulate(job(1, "a100-pcie-node"), plan(ParameterServer(), 8))
+
+
+def test_shared_links_do_not_take_a_strategy_for_ddp() -> None:
+    with pytest.raises(InputError, match="parameter_server"):
+        evaluate(job(), plan(ParameterServer()))

@@ -1,0 +1,110 @@
+"""Measured runs of networks: the schema, what is skipped and why, and the public rows' errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+from parsim.validation.tables import RowSkipped, shipped_tables
+from parsim.validation.validate import Validation, validate
+from parsim.validation.vision.measured_samples import parse_samples
+from parsim.validation.vision.predict_samples import case_of
+
+ROW = {
+    "row_id": "a",
+    "framework": "PyTorch",
+    "model": "resnet50",
+    "gpu_type": "v100-sxm-16gb",
+    "system": "dgx-1v",
+    "gpus_per_node": "8",
+    "n_gpus": "8",
+    "strategy": "data_parallel",
+    "precision": "fp32",
+    "batch_per_gpu": "112",
+    "global_batch_size": "896",
+    "samples_per_s": "2855",
+}
+
+
+@pytest.fixture(scope="module")
+def public() -> Validation:
+    return validate(shipped_tables("vision"))
+
+
+def test_a_row_has_types() -> None:
+    run = parse_samples(ROW)
+    assert run.step_time == pytest.approx(896 / 2855)
+    job, plan, notes = case_of(run)
+    assert (plan.dp, plan.microbatch_size, plan.num_microbatches) == (8, 112, 1)
+    assert job.software.id == "pytorch-ddp"
+    assert notes == ()
+
+
+def test_a_pipeline_is_cut_near_its_finer_pieces() -> None:
+    note = "micro-batches 256, layers per partition 44-92-124-110"
+    row = ROW | {"framework": "torchgpipe 0.0.5", "model": "resnet101", "system": "p40-node"}
+    row |= {"gpu_type": "p40", "n_gpus": "4", "strategy": "gpipe", "recompute": "full"}
+    row |= {"global_batch_size": "5632", "batch_per_gpu": "", "note": note}
+    _, plan, _ = case_of(parse_samples(row))
+    assert (plan.pp, plan.microbatch_size, plan.num_microbatches) == (4, 22, 256)
+    assert plan.stage_layers is not None
+    assert sum(plan.stage_layers) == 35
+    # 44 of 370 pieces: the stem and three of 33 blocks are nearer than the stem and four
+    assert plan.stage_layers[0] == 4
+
+
+WRONG = {
+    "strategy 'async_parameter_server' is not predicted": {"strategy": "async_parameter_server"},
+    "n_gpus is not stated": {"n_gpus": ""},
+    "neither global_batch_size nor batch_per_gpu": {"global_batch_size": "", "batch_per_gpu": ""},
+    "batch_per_gpu='many' is not a number": {"batch_per_gpu": "many", "global_batch_size": ""},
+    "neither samples_per_s, step_time_s nor": {"samples_per_s": ""},
+    "model 'resnet5000' is no network": {"model": "resnet5000"},
+    "precision 'fp12' is unknown": {"precision": "fp12"},
+    "global_batch_size=897 does not divide by 8": {"global_batch_size": "897"},
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_cannot_be_predicted_says_why(message: str) -> None:
+    with pytest.raises(RowSkipped) as told:
+        case_of(parse_samples(ROW | WRONG[message]))
+    assert message in str(told.value)
+
+
+def test_public_rows(public: Validation) -> None:
+    """On one V100 or A100 10 % on the mean, and all rows of the table within 20 %."""
+    rows = [row for row in public.rows if row.error is not None]
+    assert len(rows) >= 46
+    single = [abs(row.error or 0.0) for row in rows if " dp1 " in row.plan and "100" in row.device]
+    assert mean(single) < 0.07
+    assert max(abs(row.error or 0.0) for row in rows) < 0.20
+
+
+def test_scaling_from_one_device_to_eight(public: Validation) -> None:
+    times: dict[tuple[str, str, str], dict[str, tuple[float, float]]] = {}
+    for row in public.rows:
+        if row.error is None or row.software != "pytorch-ddp":
+            continue
+        degree = "8" if " dp8 " in row.plan else "1"
+        key = (row.model, row.device, row.precision)
+        assert row.predicted_step is not None
+        assert row.measured_step is not None
+        times.setdefault(key, {})[degree] = (row.predicted_step, row.measured_step)
+    errors = [
+        (both["1"][0] / both["8"][0]) / (both["1"][1] / both["8"][1]) - 1.0
+        for both in times.values()
+    ]
+    assert len(errors) == 18
+    assert mean(map(abs, errors)) < 0.05
+
+
+def test_a_table_needs_its_columns(tmp_path: Path) -> None:
+    from parsim.errors import TableError
+
+    table = tmp_path / "mine.csv"
+    table.write_text("row_id,strategy,samples_per_s\na,single,3\n", encoding="utf-8")
+    with pytest.raises(TableError, match="columns missing: framework, model, gpu_type"):
+        validate([table])
