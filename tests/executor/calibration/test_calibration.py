@@ -326,9 +326,13 @@ def test_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         "interval",
         "groups",
         "seconds_of",
+        "unmeasured",
+        "repeated_layers",
     }
     assert document["groups"]["sizes"] == [2]
     assert {one["ranks"] for one in document["system"]["curves"]} <= {2}
+    # this plan's own split block comes first, whatever the time
+    assert {"split_block_forward", "split_block_backward"} <= set(document["residuals"]["layers"])
     assert set(document["seconds_of"]) == {"links", "kernels", "layers", "fit"}
     assert 0 < document["interval"]["expected"] < document["interval"]["before"]
     assert document["chosen"]["gemm"]["measured"] == document["residuals"]["kernels"]["gemm"]["n"]
