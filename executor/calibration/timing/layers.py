@@ -22,7 +22,8 @@ from executor.devices.mesh import build_mesh
 from executor.measure.exposed import exposed_of, overlap
 from executor.measure.traffic import Traffic
 from executor.model.loss import loss
-from executor.model.module import Stage, build_stage
+from executor.model.module import build_stage
+from executor.model.stage import Stage
 from executor.parallel.data import apply_data_parallel
 from executor.parallel.precision import storage_dtype
 from executor.parallel.tensor import apply_tensor_parallel
