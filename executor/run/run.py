@@ -29,7 +29,7 @@ from executor.measure.record import PAIRS, record_steps
 from executor.measure.steps import Batch, Spread, Step, Steps, take_steps
 from executor.run.document import Measured, hardware_meta, run_document
 from executor.run.evaluation import BATCHES, Evaluation
-from executor.run.part import Part
+from executor.run.part import Feed, Part
 from executor.run.provenance import provenance
 from executor.run.results import predict, save_results
 from executor.run.step_log import StepLog
@@ -39,6 +39,8 @@ from executor.training.text import Corpus
 from executor.training.trainer import Trainer, build_trainer
 from executor.weights.export import export
 from parsim.launch.options import RunOptions
+from parsim.model.graph.document import graph_document
+from parsim.model.graph.record import Graph
 from parsim.scenario import Scenario
 
 
@@ -53,12 +55,12 @@ def run(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
         HERE.enter("verify" if options.verify else "build")
         checked = part.verify() if options.verify else None
         trainer = _built(part)
-        before, checkpoints = _restored(scenario, options, part.corpus, trainer)
+        before, checkpoints = _restored(scenario, options, part.feed, trainer)
         mine = part.batches(first_step=len(before))
         steps, evaluations = _train(part, trainer, mine, before, checkpoints)
         if options.export is not None:
             HERE.enter("export", options.last_step)
-            export(trainer, options.export)
+            export(trainer, scenario.spec, options.export)
         HERE.enter("record", options.last_step)
         typical = Spread.of(steps.seconds).median
         timeline = record_steps(trainer, mine, device, typical=typical)
@@ -79,7 +81,7 @@ def _built(part: Part) -> Trainer:
     HERE.enter("build")
     options = part.options
     trainer = build_trainer(
-        part.scenario.spec,
+        part.scenario.model,
         part.scenario.fixed_plan(),
         device=part.device,
         seed=options.seed,
@@ -104,14 +106,14 @@ def optimizer_of(scenario: Scenario, options: RunOptions) -> OptimizerConfig:
 
 
 def _restored(
-    scenario: Scenario, options: RunOptions, corpus: Corpus, trainer: Trainer
+    scenario: Scenario, options: RunOptions, feed: Feed, trainer: Trainer
 ) -> tuple[Sequence[float], Checkpoints]:
     """Go on from a checkpoint, if there is one to; the losses before it, and all checkpoints."""
     HERE.enter("resume")
     # each machine counts only the restarts that began there
     checkpoints = checkpoints_of(
         scenario,
-        corpus,
+        feed,
         options,
         restarts=max(gathered(attempt())),
         tell=partial(tell, options.out, "checkpoint"),
@@ -135,12 +137,11 @@ def _train(
     Returns the losses of evaluations too, by the number of steps before.
     """
     options, plan = part.options, part.scenario.fixed_plan()
-    held_out = part.batches(corpus=part.held_out) if part.held_out else iter(())
     evaluation = Evaluation(
         every=options.eval_every,
         trainer=trainer,
         device=part.device,
-        batches=tuple(islice(held_out, BATCHES)),
+        batches=tuple(islice(part.evaluation(), BATCHES)),
     )
     log = StepLog(
         folder=options.out,
@@ -179,14 +180,15 @@ def _peaks(
 
 def checkpoints_of(
     scenario: Scenario,
-    corpus: Corpus,
+    feed: Feed,
     options: RunOptions,
     restarts: int,
     tell: Callable[[str], None],
 ) -> Checkpoints:
     """The checkpoints of a run whose ranks were started again so many times; `tell` gets notes."""
-    plan, model = scenario.fixed_plan(), asdict(scenario.spec)
-    tokens = corpus.tokens.tobytes()
+    plan, spec = scenario.fixed_plan(), scenario.model
+    model = graph_document(spec) if isinstance(spec, Graph) else asdict(spec)
+    tokens = feed.tokens.tobytes() if isinstance(feed, Corpus) else repr(feed).encode()
     return Checkpoints(
         root=options.checkpoints or options.out / "checkpoints",
         every=options.checkpoint_every,

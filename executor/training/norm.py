@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from executor.devices import compat
+from executor.model.module import TransformerStage
 from executor.parallel.buckets import local_tensor
 from executor.parallel.data import Replica
 
@@ -62,7 +63,9 @@ def _held(replica: Replica) -> Iterator[tuple[bool, Tensor, int]]:
 
     The copy of a tied table does not count: its stage sums it with the table's own.
     """
-    copied = replica.stage.tied_parameters() if replica.stage.embedding is None else ()
+    stage = replica.stage
+    last = isinstance(stage, TransformerStage) and stage.embedding is None
+    copied = stage.tied_parameters() if last else ()
     for parameter, piece, shared in _gradients_here(replica):
         yield not any(parameter is other for other in copied), piece, shared
 
