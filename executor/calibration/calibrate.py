@@ -32,7 +32,7 @@ from parsim.cluster.reader import load_catalog
 
 LINK_MEMORY = 0.1
 """Share of a device's memory for the arrays of one collective."""
-SHARES = {"kernels": 0.33, "layers": 0.37, "links": 0.12}
+SHARES = {"kernels": 0.32, "layers": 0.35, "links": 0.15}
 """Shares of the seconds given; the rest is for starting ranks, making inputs, and the fit. Layers
 have most: one of them that is timed as a whole corrects all of its kernels, and what lies between
 them."""
