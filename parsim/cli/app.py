@@ -17,6 +17,7 @@ import typer
 from parsim.cli.catalog import app as catalog
 from parsim.cli.collectives import collectives
 from parsim.cli.executor import calibrate, run
+from parsim.cli.profile import profile
 from parsim.cli.schedules import schedules
 from parsim.cli.search import search
 from parsim.cli.simulate import check, simulate
@@ -115,7 +116,7 @@ def _options(
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
     *(check, simulate, search, why, timeline, compare, schedules),
-    *(validate, run, calibrate, collectives),
+    *(validate, run, calibrate, profile, collectives),
 )
 for _command in _COMMANDS:
     app.command()(_command)
