@@ -22,6 +22,7 @@ from parsim.cli.guide import guide
 from parsim.cli.schedules import schedules
 from parsim.cli.search import search
 from parsim.cli.simulate import check, simulate
+from parsim.cli.sweep import sweep
 from parsim.cli.timeline import compare, timeline
 from parsim.cli.validate import validate
 from parsim.cli.why import why
@@ -116,7 +117,7 @@ def _options(
 
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    *(check, simulate, guide, search, why, timeline, compare, schedules),
+    *(check, simulate, guide, search, why, sweep, timeline, compare, schedules),
     *(validate, run, calibrate, collectives, export, import_config),
 )
 for _command in _COMMANDS:
