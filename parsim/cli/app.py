@@ -17,7 +17,9 @@ import typer
 from parsim.cli.catalog import app as catalog
 from parsim.cli.collectives import collectives
 from parsim.cli.executor import calibrate, run
+from parsim.cli.export import export, import_config
 from parsim.cli.guide import guide
+from parsim.cli.profile import profile
 from parsim.cli.schedules import schedules
 from parsim.cli.search import search
 from parsim.cli.simulate import check, simulate
@@ -116,7 +118,7 @@ def _options(
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
     *(check, simulate, guide, search, why, timeline, compare, schedules),
-    *(validate, run, calibrate, collectives),
+    *(validate, run, calibrate, profile, collectives, export, import_config),
 )
 for _command in _COMMANDS:
     app.command()(_command)
