@@ -17,6 +17,7 @@ import typer
 from parsim.cli.catalog import app as catalog
 from parsim.cli.collectives import collectives
 from parsim.cli.executor import calibrate, run
+from parsim.cli.partition import partition
 from parsim.cli.schedules import schedules
 from parsim.cli.search import search
 from parsim.cli.simulate import check, simulate
@@ -114,7 +115,7 @@ def _options(
 
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    *(check, simulate, search, why, timeline, compare, schedules),
+    *(check, simulate, search, why, timeline, compare, schedules, partition),
     *(validate, run, calibrate, collectives),
 )
 for _command in _COMMANDS:
