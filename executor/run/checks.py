@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from executor.devices.capacity import check_world
 from executor.devices.machine import DeviceReport
+from executor.model.graph import check_cut
 from executor.model.loss import check_trainable
 from executor.model.module import check_buildable
+from executor.model.sizes import has_experts, layer_count
 from executor.parallel.refused import (
     check_context,
     check_experts,
@@ -14,13 +16,14 @@ from executor.parallel.refused import (
 )
 from executor.parallel.tensor import check_splits
 from executor.pipeline.runnable import check_plan_runnable
-from executor.run.run import checkpoints_of
+from executor.run.run import checkpoints_of, feed_of
 from executor.strategies.train import check_strategy
-from executor.training.text import Corpus
 from executor.weights.export import check_export
 from executor.weights.published import Published
+from parsim.cost.step.stages import plan_cut
 from parsim.errors import InputError, PlanError
 from parsim.launch.options import RunOptions
+from parsim.model.graph.record import Graph
 from parsim.plan import Plan
 from parsim.scenario import Scenario
 from parsim.schedule import schedule_of
@@ -32,7 +35,7 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
     Raises:
         ParsimError: saying why, and what is allowed.
     """
-    plan, spec = scenario.fixed_plan(), scenario.spec
+    plan, spec = scenario.fixed_plan(), scenario.model
     check_buildable(spec)
     check_world(plan, report, oversubscribe=options.oversubscribe)
     if scenario.job.mixed:
@@ -45,10 +48,13 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
     check_parallel(plan)
     check_context(plan, spec, report.kind)
     check_experts(plan, scenario.job.model)
-    check_split_backward(plan, schedule_of(plan), experts=spec.num_experts > 0)
+    check_split_backward(plan, schedule_of(plan), experts=has_experts(spec))
     check_plan_runnable(plan, backend=report.backend)
     check_trainable(spec)
-    check_splits(spec, plan.tp, sequence_parallel=plan.sequence_parallel)
+    if isinstance(spec, Graph):
+        check_cut(spec, plan_cut(plan, layer_count(spec)))
+    else:
+        check_splits(spec, plan.tp, sequence_parallel=plan.sequence_parallel)
 
 
 def check_options(plan: Plan, options: RunOptions) -> None:
@@ -72,9 +78,7 @@ def check_files(scenario: Scenario, options: RunOptions) -> None:
     Raises:
         InputError: naming the file.
     """
-    corpus = Corpus.load(options.data, tokenizer=options.tokenizer)
-    corpus.check(scenario.spec)
-    checkpoints_of(scenario, corpus, options, restarts=0).start()
+    checkpoints_of(scenario, feed_of(scenario, options), options, restarts=0).start()
     if options.init_from is not None:
         Published(options.init_from, scenario.spec).check()
     if options.export is not None:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from executor.model.loss import loss as cross_entropy
-from executor.model.module import Stage, build_model
+from executor.model.module import build_model
+from executor.model.stage import Stage
 from parsim.model.transformer import TransformerSpec
 
 Batch = tuple[Tensor, Tensor]

@@ -17,6 +17,8 @@ import typer
 from parsim.cli.catalog import app as catalog
 from parsim.cli.collectives import collectives
 from parsim.cli.executor import calibrate, run
+from parsim.cli.export import export, import_config
+from parsim.cli.guide import guide
 from parsim.cli.partition import partition
 from parsim.cli.schedules import schedules
 from parsim.cli.search import search
@@ -115,8 +117,8 @@ def _options(
 
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    *(check, simulate, search, why, timeline, compare, schedules, partition),
-    *(validate, run, calibrate, collectives),
+    *(check, simulate, guide, search, why, timeline, compare, schedules, partition),
+    *(validate, run, calibrate, collectives, export, import_config),
 )
 for _command in _COMMANDS:
     app.command()(_command)

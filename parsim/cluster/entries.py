@@ -15,6 +15,7 @@ from typing import get_args
 from parsim.cluster.cables import read_cables
 from parsim.cluster.curves import read_curves
 from parsim.cluster.document import Document, Node, is_null, is_text
+from parsim.cluster.evidence import RecordedStep, read_spreads, read_steps, read_unmeasured
 from parsim.cluster.hardware import (
     CONVOLUTION,
     Cable,
@@ -33,7 +34,8 @@ from parsim.errors import ScenarioError, UnitError, shown
 from parsim.names import alternatives
 from parsim.units import parse_quantity
 
-Value = str | bool | int | float | Measured | tuple[Curve, ...] | tuple[Cable, ...]
+Said = Mapping[str, float] | Mapping[str, str] | tuple[RecordedStep, ...]
+Value = str | bool | int | float | Measured | tuple[Curve, ...] | tuple[Cable, ...] | Said
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 MOST = 1.3
 """An efficiency beyond this is a mistake: of the peak, of the bandwidth or in the measurement."""
@@ -83,6 +85,9 @@ DEVICE_FIELDS: Mapping[str, str] = {
     "power": "power",
     "server_factor": "drop",
     "residuals": "residuals",
+    "spreads": "spreads",
+    "unmeasured": "unmeasured",
+    "steps": "recorded steps",
     "calibrated": "flag",
 }
 SYSTEM_FIELDS: Mapping[str, str] = {
@@ -320,4 +325,7 @@ _LISTS: Mapping[str, Callable[[Document, str, Node], Value]] = {
     "residuals": read_residuals,
     "curves": read_curves,
     "cables": read_cables,
+    "spreads": read_spreads,
+    "unmeasured": read_unmeasured,
+    "recorded steps": read_steps,
 }

@@ -17,9 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from parsim.comparison.timelines import TimelineComparison
+from parsim.guide.record import Guide
 from parsim.planner.choice import Choices
 from parsim.planner.result import SearchResult
 from parsim.report.text.collectives import sweep_view
+from parsim.report.text.guide import guide_view
 from parsim.report.text.measured.steps import validation_view
 from parsim.report.text.measured.timelines import comparison_view
 from parsim.report.text.planning.choices import choices_view
@@ -87,6 +89,7 @@ def figure(result: Result, options: Mapping[str, Any]) -> Figure:
 
 _VIEWS: dict[type[Result], Callable[[Any], RenderableType]] = {
     Choices: choices_view,
+    Guide: guide_view,
     Prediction: prediction_view,
     Scenario: resolved_text,
     SearchResult: search_view,

@@ -12,6 +12,7 @@ of those that take at most `_LONGEST` times the shortest; the others are cut, an
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -98,13 +99,9 @@ def _compose(compared: ScheduleTable, end: float, columns: int) -> Figure:
     tall = grids[0].height_inches
     each, lines = tall + _TITLE + _TICKS, -(-len(grids) // columns)
     width = _LEFT + columns * _COLUMN + (columns - 1) * _GAP + _RIGHT
-    boxes = [
-        box
-        for grid, panel in zip(grids, panels, strict=True)
-        for box in grid.boxes(panel.timeline.spans)
-    ]
+    drawn = [grid.boxes(panel.timeline.spans) for grid, panel in zip(grids, panels, strict=True)]
     deepest = max(grids, key=lambda grid: grid.chunk_count)
-    legend = legend_of(boxes, deepest, critical=False)
+    legend = legend_of([*chain.from_iterable(drawn)], deepest, critical=False)
     legend.setdefault("idle", Patch(facecolor=colours.IDLE, linewidth=0.0))
     inches = width - _LEFT - _RIGHT
     head = head_of(compared.title, {"plan": _caption(compared, end)}, legend, inches)
@@ -115,7 +112,7 @@ def _compose(compared: ScheduleTable, end: float, columns: int) -> Figure:
         left = _LEFT + column * (_COLUMN + _GAP)
         axes = panel_at(figure, grid, left, head.height + line * each + _TITLE, tall)
         names = [str(rank) for rank in panel.timeline.ranks]
-        fill_panel(axes, grid, panel.timeline, names, critical=False)
+        fill_panel(axes, grid, drawn[number], names)
         axes.set_ylabel("")
         axes.axvspan(panel.timeline.end * grid.per_second, grid.end, color="white", zorder=2)
         _write_title(axes, panel, grid)

@@ -195,7 +195,7 @@ def test_search_in_words(cli: Cli) -> None:
     assert "1= marks 3 plans in one another's 80 % interval" in " ".join(done.out.split())
     assert f"{counts['enumerated']} plans: {counts['illegal']} illegal, 0 do not fit" in done.out
     assert f"{counts['evaluated']} ranked" in done.out
-    assert "not looked at: stage_layers (cuts other than as even as possible)" in done.out
+    assert "stage_layers (cuts other than as even as possible)" in done.out
 
 
 def test_the_main_job_in_a_small_space(cli: Cli) -> None:
