@@ -8,6 +8,7 @@ from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.cost.optimizer import OPTIMIZERS
 from parsim.cost.software import GENERIC, Software, software
+from parsim.model.graph.record import Graph
 from parsim.model.reader import build_model
 from parsim.plan import Plan
 from parsim.scenario.hardware import build_cluster, catalog_files
@@ -33,6 +34,11 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
         notes.append(f"precision is not stated: '{file.training.precision}' is assumed")
     stack = _software(tree, file, notes)
     description = build_description(tree, file.model, stack, notes)
+    if isinstance(description, Graph) and description.device:
+        notes.append(
+            f"model {description.name} has operations that were timed on {description.device}; "
+            f"their seconds are taken as they are"
+        )
     cluster = build_cluster(tree, file.cluster, notes)
     job = Job(
         model=build_model(description),

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WrapValidator
 from pydantic_core import PydanticCustomError
 
 from parsim.cluster.background import Place
@@ -25,7 +25,7 @@ from parsim.plan.record import PRECISIONS
 from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.plan.space import Between
 from parsim.plan.strategies import STRATEGY_KINDS, Algorithm, Topology, Where
-from parsim.scenario.space.axis import read_axis
+from parsim.scenario.space.axis import range_or_numbers
 from parsim.units import parse_count, parse_quantity
 
 UNSET: Any = None
@@ -90,9 +90,10 @@ Dollars = Annotated[float, Field(strict=True, ge=0, le=10_000, allow_inf_nan=Fal
 Usage = Annotated[float, Field(strict=True, ge=1, le=3, allow_inf_nan=False)]
 Names = Annotated[tuple[Text, ...], Field(min_length=1)]
 T = TypeVar("T")
-AxisValues = Annotated[
-    Between | Annotated[tuple[Count, ...], Field(min_length=1)], BeforeValidator(read_axis)
-]
+if TYPE_CHECKING:
+    AxisValues = Between | tuple[int, ...]
+else:  # a union would name its branches in the keys of messages
+    AxisValues = Annotated[tuple[Count, ...], WrapValidator(range_or_numbers)]
 Several = Annotated[tuple[T, ...], BeforeValidator(_listed), Field(min_length=1)]
 
 

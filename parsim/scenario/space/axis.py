@@ -5,12 +5,27 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from pydantic_core import PydanticCustomError
+from pydantic import ValidatorFunctionWrapHandler
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from parsim.errors import shown
 from parsim.plan.space import Between
 
 _WORDS = re.compile(r"(<=|>=|not)\s*(\d+(?:\s*,\s*\d+)*)|(\d+)\s*\.\.\s*(\d+)", re.ASCII)
+
+
+def range_or_numbers(value: object, numbers: ValidatorFunctionWrapHandler) -> object:
+    """Read a range from text, and leave all else to `numbers`, which checks a list.
+
+    Raises:
+        PydanticCustomError: as `read_axis`.
+        PydanticKnownError: the list is empty.
+    """
+    read = read_axis(value)
+    if read == []:
+        sizes = {"field_type": "List", "min_length": 1, "actual_length": 0}
+        raise PydanticKnownError("too_short", sizes)
+    return read if isinstance(read, Between) else numbers(read)
 
 
 def read_axis(value: object) -> object:
