@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from executor.measure.steps import Step, known
 from parsim.launch.news import STEPS
-from parsim.report.text.steps import step_line
+from parsim.report.text.run import step_line
 
 
 @dataclass(slots=True, kw_only=True)

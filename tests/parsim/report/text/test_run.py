@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parsim.report.text.steps import step_line
+from parsim.report.text.run import step_line
 
 RECORD = {
     "step": 8,
