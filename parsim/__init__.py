@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from parsim.results import Display, shown_by
 
 if TYPE_CHECKING:
-    from parsim.api import collectives, compare, search, simulate, timeline, validate
+    from parsim.api import collectives, compare, search, simulate, timeline, validate, whole_run
     from parsim.cluster.hardware import Cluster
     from parsim.errors import (
         CatalogError,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from parsim.schedule.schedule import Schedule
     from parsim.sim import Prediction
     from parsim.timelines.timeline import Timeline
+    from parsim.training_run.training_run import TrainingRun
 
 __version__ = "0.1.0"
 
@@ -67,6 +68,7 @@ __all__ = [
     "TableError",
     "Timeline",
     "ToleranceExceeded",
+    "TrainingRun",
     "UnitError",
     "__version__",
     "collectives",
@@ -76,6 +78,7 @@ __all__ = [
     "simulate",
     "timeline",
     "validate",
+    "whole_run",
 ]
 
 _MODULES = {
@@ -87,6 +90,7 @@ _MODULES = {
     "Schedule": "parsim.schedule.schedule",
     "SearchResult": "parsim.planner",
     "Timeline": "parsim.timelines.timeline",
+    "TrainingRun": "parsim.training_run.training_run",
     "collectives": "parsim.api",
     "compare": "parsim.api",
     "load_scenario": "parsim.scenario",
@@ -94,6 +98,7 @@ _MODULES = {
     "simulate": "parsim.api",
     "timeline": "parsim.api",
     "validate": "parsim.api",
+    "whole_run": "parsim.api",
 }
 """Where each name is defined; those not listed are errors."""
 

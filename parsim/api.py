@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from parsim.sim.prediction import Prediction
     from parsim.sim.simulate import Tier
     from parsim.timelines.timeline import Timeline
+    from parsim.training_run.training_run import TrainingRun
     from parsim.validation.validate import Validation
 
 File = str | PathLike[str]
@@ -70,6 +71,30 @@ def simulate(
     return predict(job, plan, timeline=timeline, tier=tier, memory_margin=margin, jitter=jitter)
 
 
+def whole_run(scenario: Scenario, plan: Plan | None = None) -> TrainingRun:
+    """What a whole training run takes: days, device-hours, dollars and kilowatt-hours.
+
+    Args:
+        scenario: what is trained on what, with `training.tokens`, as `load_scenario` returns it.
+        plan: a legal plan; the scenario's where not given.
+
+    Raises:
+        InputError: the scenario states no tokens or has no plan, or failures leave no time to
+            train.
+        PlanError: the plan is not legal.
+    """
+    from parsim.training_run.training_run import predicted_run
+
+    prediction = simulate(scenario, plan, timeline=False)
+    run = predicted_run(scenario.job, scenario.goal, prediction)
+    if run is None:
+        raise InputError(
+            "training.tokens is not stated; add it to the scenario, e.g. "
+            "load_scenario(path, {'training.tokens': '300B'})"
+        )
+    return run
+
+
 def search(
     scenario: Scenario | Job,
     space: PlanSpace | None = None,
@@ -94,16 +119,18 @@ def search(
     """
     from parsim.planner import search as find
     from parsim.scenario import Scenario
+    from parsim.training_run import TrainingGoal
 
+    goal = TrainingGoal()
     if isinstance(scenario, Scenario):
-        job, space = scenario.job, space or scenario.plan_space()
+        job, space, goal = scenario.job, space or scenario.plan_space(), scenario.goal
     else:
         job = scenario
     if space is None:
         raise InputError("search(job) needs a space; allowed: a scenario, or a job and a space")
     if top < 1:
         raise InputError(f"top={top}: allowed are 1 and more plans")
-    return find(job, space, top=top, progress=progress, time_limit=time_limit)
+    return find(job, space, top=top, progress=progress, time_limit=time_limit, goal=goal)
 
 
 def timeline(source: Scenario | File, plan: Plan | None = None) -> Timeline:

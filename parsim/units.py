@@ -78,6 +78,15 @@ _DIMENSIONS = {
         most=1e24,
         least=1.0,
     ),
+    "power": _Dimension(
+        noun="power", example="700W", factors=_with_prefixes(("", "k", "M"), "W"), most=1e9
+    ),
+    "span": _Dimension(
+        noun="span of time",
+        example="30d",
+        factors={"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0},
+        most=1e11,
+    ),
 }
 
 
@@ -86,10 +95,12 @@ def parse_quantity(text: str, dimension: str) -> float:
 
     Args:
         text: what the user wrote, such as `80GiB`, `400 Gb/s` or `5us`.
-        dimension: `bytes`, `bandwidth`, `time` or `flops` (FLOPs per second).
+        dimension: `bytes`, `bandwidth`, `time`, `flops` (FLOPs per second), `power` (watts) or
+            `span` (seconds, of jobs and not of kernels: s, min, h, d).
 
     Returns:
-        The value in bytes, bytes per second, seconds or FLOPs per second. Bits become bytes.
+        The value in SI units: bytes, bytes per second, seconds, FLOPs per second or watts. Bits
+        become bytes.
 
     Raises:
         UnitError: the text is no number, or has no unit, or one of another dimension or case.
@@ -124,8 +135,11 @@ def _scaled(number: str, unit: str) -> float:
     """Apply the prefix of the unit, rounded once.
 
     QuantiPhy takes the prefix for a part of the unit where the number has an exponent (1e3GiB is
-    1000 "GiB"), so the exponent is written out first: 1000GiB.
+    1000 "GiB"), so the exponent is written out first: 1000GiB. Spans have no prefix, and "min" is
+    no milli-inch.
     """
+    if unit in _DIMENSIONS["span"].factors:
+        return float(Decimal(number))
     from quantiphy import Quantity
 
     return float(Quantity(f"{Decimal(number):f}{unit}", binary=True))
@@ -145,6 +159,47 @@ def format_seconds(duration: float) -> str:
         if abs(duration) >= factor:
             return f"{duration / factor:.3f} {unit}"
     return f"{duration / 1e-6:.3f} us"
+
+
+_COUNTS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+_COUNT = re.compile(r"(\d+\.?\d*(?:[eE]\+?\d{1,2})?)\s*([KMBT]?)", re.ASCII)
+MOST_COUNTED = 1e18
+"""More than all text there is, in tokens."""
+
+
+def parse_count(text: str) -> float:
+    """Read a number of tokens: `300B`, `1.4T`, `300e9` or a whole number.
+
+    Raises:
+        UnitError: the text is no number, has another suffix than K, M, B or T, or cannot be.
+    """
+    match = _COUNT.fullmatch(str(text).strip())
+    if match is None:
+        raise UnitError(
+            f"'{shown(text)}' is not a number of tokens: write 300B, 1.4T or 300e9 (K M B T are "
+            f"thousands, millions, billions, trillions)"
+        )
+    value = float(Decimal(match[1])) * _COUNTS.get(match[2], 1.0)
+    if not 1.0 <= value <= MOST_COUNTED:
+        raise UnitError(f"'{shown(text)}' tokens cannot be; allowed: 1 to {MOST_COUNTED:g}")
+    return value
+
+
+def format_count(amount: float) -> str:
+    """Write a number of tokens with its suffix: 300B, 1.4T; small ones as they are."""
+    for suffix, factor in reversed(_COUNTS.items()):
+        if amount >= factor:
+            return f"{amount / factor:.6g}{suffix}"
+    return f"{amount:.6g}"
+
+
+def format_span(duration: float) -> str:
+    """Write a long duration in days, hours, minutes or seconds, with three figures."""
+    for unit, factor, least in (("days", 86400.0, 2.0), ("h", 3600.0, 1.0), ("min", 60.0, 1.0)):
+        amount = duration / factor
+        if amount >= least:
+            return f"{amount:,.0f} {unit}" if amount >= 1000.0 else f"{amount:.3g} {unit}"
+    return f"{duration:.3g} s"
 
 
 def format_rate(rate: float) -> str:

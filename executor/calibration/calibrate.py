@@ -5,12 +5,15 @@ from __future__ import annotations
 import datetime
 import json
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from executor.calibration.cases.samples import Sample
 from executor.calibration.cases.setting import Setting
 from executor.calibration.choice.belief import Shape
 from executor.calibration.choice.candidates import choice
@@ -18,22 +21,25 @@ from executor.calibration.choice.choose import Choice
 from executor.calibration.choice.known_shapes import shapes_known
 from executor.calibration.conclude import Measured, conclude
 from executor.calibration.fitting.earlier_file import compatible, read_calibration
-from executor.calibration.outcome import achieved
+from executor.calibration.outcome import achieved, kernel_gaps, link_gaps
+from executor.calibration.time_layers import time_layers
 from executor.calibration.timing.bench import Bench
 from executor.calibration.timing.links import interference, link_choice, link_samples
-from executor.calibration.timing.measuring import measure, measure_layers
+from executor.calibration.timing.measuring import TimedKernels, measure
 from executor.devices.machine import hardware_name, rank_device
 from executor.devices.process_group import process_group
 from parsim.cluster.reader import load_catalog
 
 LINK_MEMORY = 0.1
 """Share of a device's memory for the arrays of one collective."""
-SHARES = {"kernels": 0.4, "layers": 0.25, "links": 0.15}
-"""Shares of the seconds given; the rest is for starting ranks, making inputs, and the fit."""
+SHARES = {"kernels": 0.33, "layers": 0.37, "links": 0.12}
+"""Shares of the seconds given; the rest is for starting ranks, making inputs, and the fit. Layers
+have most: one of them that is timed as a whole corrects all of its kernels, and what lies between
+them."""
 PARTS = ("links", "kernels", "layers", "fit")
 """In this order; the document says how many seconds each took."""
-LAST = {"kernels": 0.62, "layers": 0.92}
-"""After this share of them a part begins nothing more, even if the machine is busy."""
+LAST = {"kernels": 0.55, "layers": 0.95}
+"""After this share of them a part begins nothing more, once it has had its own seconds."""
 
 
 def known_from(old: Path | None) -> frozenset[Shape]:
@@ -80,22 +86,26 @@ def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape
         picked = choice_for(chosen, seconds, known)
         timed = dist.get_rank() < groups.devices
         until = {part: began + share * seconds for part, share in LAST.items()}
-        timed_kernels = (
+        kernels = (
             measure(bench, picked.cases, limit, picked.cost, until["kernels"]) if timed else None
         )
         dist.barrier()
         laps.append(time.perf_counter())
-        layers, left = measure_layers(bench, chosen, SHARES["layers"] * seconds, until["layers"])
+        measured = _measured(chosen, kernels, links, lost)
+        whole = time_layers(chosen, device, SHARES["layers"] * seconds, until["layers"], measured)
         laps.append(time.perf_counter())
-        if dist.get_rank() == 0 and timed_kernels is not None:
-            samples, moments, notes = timed_kernels
-            measured = Measured(
-                kernels=samples,
-                layers=layers,
-                links=links,
-                interference=lost,
-                reference=moments,
-                notes=(*notes, *left, *_notes(chosen)),
+        if kernels is not None and measured is not None and dist.get_rank() == 0:
+            gaps = [
+                *whole.gaps,
+                *kernel_gaps(picked, kernels.left),
+                *link_gaps(wired, links, groups, chosen.report),
+            ]
+            measured = replace(
+                measured,
+                layers=whole.samples,
+                gaps=gaps,
+                repeated=whole.repeated,
+                queued=whole.queued,
             )
             text, document = conclude(chosen, measured)
             document |= achieved(picked, wired, chosen, measured)
@@ -106,6 +116,21 @@ def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape
             )
             (out / "device.yaml").write_text(text, encoding="utf-8")
             (out / "calibration.json").write_text(json.dumps(document), encoding="utf-8")
+
+
+def _measured(
+    chosen: Setting, kernels: TimedKernels | None, links: Sequence[Sample], lost: float | None
+) -> Measured | None:
+    """What was timed before the layers; None on a rank that timed no kernels."""
+    if kernels is None:
+        return None
+    return Measured(
+        kernels=kernels.samples,
+        links=links,
+        interference=lost,
+        reference=kernels.moments,
+        notes=_notes(chosen),
+    )
 
 
 def _notes(chosen: Setting) -> tuple[str, ...]:

@@ -9,24 +9,28 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import log
 from typing import Any
 
+import numpy as np
 import torch
 
 from executor.calibration.cases.samples import Sample, link_times
 from executor.calibration.cases.setting import Setting
+from executor.calibration.choice.layer_tasks import SHARDED
 from executor.calibration.fitting.catalog_file import DRIFT, catalog_text, source_text, with_units
 from executor.calibration.fitting.constants import CHECKS, DEVICE_CONSTANTS, fit_device, fit_system
 from executor.calibration.fitting.curves import curves_of, system_document
-from executor.calibration.fitting.deviations import lines, points, residuals
-from executor.calibration.timing.layers import SHARDED, LayerSample
+from executor.calibration.fitting.deviations import lines, points, residuals, spreads
+from executor.calibration.gaps import Gap, by_share, unmeasured_kinds
+from executor.calibration.timing.layers import LayerSample
+from executor.calibration.timing.queue import BUSY
 from executor.devices.machine import hardware_name
+from parsim.cluster.evidence import CLOCK
 from parsim.cluster.hardware import Cluster, Device, System
 from parsim.cost.job import Job
 from parsim.cost.layer.layers import WAITED, LayerCoster, split_of
-from parsim.cost.step.data_parallel import DataParallel
-from parsim.cost.step.sharded_stages import Wire
-from parsim.cost.step.stages import layer_counts, stage_parameters
+from parsim.cost.step.sharding import sharding_times
 from parsim.plan import PlanTable
 
 SCHEMA_VERSION = 1
@@ -34,13 +38,20 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Everything timed on one machine; `reference` is the same product at three moments."""
+    """Everything timed on one machine, and the `gaps` that were not.
+
+    `reference` is the same product at three moments; `repeated` layers were timed twice,
+    and for the share `queued` of a layer's time at most there was no core for it.
+    """
 
     kernels: Sequence[Sample]
     links: Sequence[Sample]
     reference: tuple[float, ...]
     notes: tuple[str, ...]
     layers: Sequence[LayerSample] = ()
+    gaps: Sequence[Gap] = ()
+    repeated: int = 0
+    queued: float = 0.0
     interference: float | None = None
 
     @property
@@ -48,26 +59,29 @@ class Measured:
         """How much longer the slowest reference product took than the fastest."""
         return max(self.reference) / min(self.reference) - 1.0
 
+    @property
+    def clock(self) -> float:
+        """Standard deviation of the reference product's logarithm: what all times share."""
+        return float(np.std(np.log(self.reference)))
+
 
 def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
     """Fit the constants; the catalog file's text, and the document without the seconds it took."""
-    name = hardware_name(chosen.report)
+    source = source_text(hardware_name(chosen.report), chosen.kernels.precision, measured.drift)
+    device, system = constants_of(chosen, measured, source)
+    of_kernels = chosen.kernels.times(replace(device, residuals={}), measured.kernels).tolist()
+    bare = replace(system, residuals={}) if system else None
+    of_links = link_times(bare, measured.links).tolist() if bare else []
+    of_layers, whole = _whole_layers(system or chosen.system, device, chosen, measured.layers)
+    scatters = [sd for layer in measured.layers for sd in layer.scatter][: len(whole)]
+    lone = [x for x in whole if not x.kind.startswith(SHARDED)]
+    kinds_measured = {x.kind.removesuffix("_forward") for x in whole} | {*device.residuals}
     device = replace(
-        fit_device(chosen.device, measured.kernels, chosen.kernels), id=chosen.names[0], name=name
+        device,
+        residuals={**device.residuals, **lines(lone)},
+        spreads={**spreads(whole, scatters), CLOCK: measured.clock},
+        unmeasured=unmeasured_kinds(measured.gaps, kinds_measured),
     )
-    source = source_text(name, chosen.kernels.precision, measured.drift)
-    system = _system(chosen, measured, name, device, source)
-    of_kernels = chosen.kernels.times(device, measured.kernels).tolist()
-    of_links = link_times(system, measured.links).tolist() if system else []
-    device = replace(device, residuals=points(measured.kernels, of_kernels))
-    if system is not None:
-        system = replace(system, residuals=points(measured.links, of_links))
-    of_layers = layer_times(system or chosen.system, device, chosen, measured.layers)
-    bare = [layer._replace(part=layer.part.removesuffix(WAITED)) for layer in measured.layers]
-    wholes = layer_times(system or chosen.system, device, chosen, bare)
-    whole = layer_samples(measured.layers, of_layers, wholes)
-    of_device = {**device.residuals, **lines([x for x in whole if not x.kind.startswith(SHARDED)])}
-    device = replace(device, residuals=of_device)
     if system is not None:  # what sharding adds is its links'
         shared = lines([x for x in whole if x.kind.startswith(SHARDED)])
         system = replace(system, device=device, residuals={**system.residuals, **shared})
@@ -76,6 +90,8 @@ def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
     return text, {
         "schema_version": SCHEMA_VERSION,
         "device": _device_document(device, base[0], measured),
+        "unmeasured": [gap.to_json() for gap in by_share(measured.gaps, kinds_measured)],
+        "repeated_layers": measured.repeated,
         "system": system
         and {"id": system.id, "from": base[1], **system_document(system, measured.links)},
         "residuals": {
@@ -84,6 +100,40 @@ def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
             "collectives": residuals(measured.links, of_links) if system else {},
         },
     }
+
+
+def constants_of(chosen: Setting, measured: Measured, source: str) -> tuple[Device, System | None]:
+    """Device and system with fitted constants, and what kernels and links deviate from them."""
+    name = hardware_name(chosen.report)
+    device = replace(
+        fit_device(chosen.device, measured.kernels, chosen.kernels), id=chosen.names[0], name=name
+    )
+    system = _system(chosen, measured, name, device, source)
+    of_kernels = chosen.kernels.times(device, measured.kernels).tolist()
+    of_links = link_times(system, measured.links).tolist() if system else []
+    device = replace(device, residuals=points(measured.kernels, of_kernels))
+    if system is not None:
+        system = replace(system, residuals=points(measured.links, of_links))
+    return device, system
+
+
+def _whole_layers(
+    system: System | None, device: Device, chosen: Setting, layers: Sequence[LayerSample]
+) -> tuple[list[float], list[Sample]]:
+    """Modelled seconds of measured layers, and the layers as samples over these."""
+    modelled = layer_times(system, device, chosen, layers)
+    bare = [layer._replace(part=layer.part.removesuffix(WAITED)) for layer in layers]
+    wholes = layer_times(system, device, chosen, bare)
+    return modelled, layer_samples(layers, modelled, wholes)
+
+
+def deviations(
+    chosen: Setting, device: Device, system: System | None, layers: Sequence[LayerSample]
+) -> list[float]:
+    """|ln(measured / sum of kernels and collectives)| of layers' passes, waits left out."""
+    seconds = [layer for layer in layers if not layer.part.endswith(WAITED)]
+    _, samples = _whole_layers(system or chosen.system, device, chosen, seconds)
+    return [abs(log(sample.seconds / sample.shape["seconds"])) for sample in samples]
 
 
 def _system(
@@ -148,15 +198,6 @@ def layer_times(
     return times
 
 
-def sharding_times(job: Job, table: PlanTable) -> list[float]:
-    """Seconds that the simulator gives ZeRO-3's collectives in one forward and one backward."""
-    data, counts = DataParallel.of(job, table), layer_counts(job.model, (job.model.num_layers,))
-    parameters = stage_parameters(job.model, table, counts)
-    gathered = Wire.of(data, data.gather, counts, parameters).whole
-    reduced = Wire.of(data, data.scatter, counts, parameters).whole
-    return [float(gathered[0, 0]), float((gathered + reduced)[0, 0])]
-
-
 def _device_document(device: Device, base: str, measured: Measured) -> dict[str, Any]:
     notes = [f"not in the constants, only in their own residuals: {', '.join(CHECKS)}"]
     notes += measured.notes
@@ -164,6 +205,17 @@ def _device_document(device: Device, base: str, measured: Measured) -> dict[str,
         notes.append(
             f"the reference product moved by {100 * measured.drift:.0f} %; the machine "
             f"was not quiet, calibrate again"
+        )
+    if measured.repeated:
+        notes.append(
+            f"{measured.repeated} whole layers were timed again, as their kernels say otherwise; "
+            f"the quicker time counts"
+        )
+    if measured.queued > BUSY:
+        notes.append(
+            f"other processes use this machine: there was no core for up to "
+            f"{100 * measured.queued:.0f} % of a layer's time; the least round counts there, and "
+            f"layers that wait for other ranks suffer most; calibrate again when it is quiet"
         )
     if not measured.links:
         notes.append("links were not measured: this machine has one device that ranks cannot share")

@@ -22,10 +22,11 @@ import numpy as np
 from executor.calibration.cases import kinds
 from executor.calibration.cases.samples import Kernels, Sample, link_time, link_times
 from executor.calibration.cases.workloads import distinct_cases, memory_cases, spread
+from executor.calibration.choice.layer_tasks import SHARDED
 from executor.calibration.fitting.catalog_file import catalog_text, with_units
 from executor.calibration.fitting.constants import DEVICE_CONSTANTS, fit_device, fit_system
 from executor.calibration.fitting.curves import curves_of, system_document
-from executor.calibration.fitting.deviations import SPAN, lines, points, residuals
+from executor.calibration.fitting.deviations import lines, points, residuals
 from executor.calibration.fitting.earlier_file import (
     Calibration,
     compatible,
@@ -33,11 +34,10 @@ from executor.calibration.fitting.earlier_file import (
     read_calibration,
     where_of,
 )
-from executor.calibration.timing.layers import SHARDED
 from executor.faults.exit_code import exit_code
 from parsim.cluster.hardware import Device, Measured, System
 from parsim.cluster.reader import load_catalog
-from parsim.cluster.residuals import WHOLE_LIMIT
+from parsim.cluster.residuals import WHOLE_LIMIT, WHOLE_SPAN
 from parsim.cost.software import software
 from parsim.plan.record import precision
 
@@ -69,7 +69,12 @@ def merge(first: Calibration, second: Calibration) -> tuple[str, dict[str, Any]]
     device = replace(device, id=new.device.id, name=new.device.name)
     modelled = kernels.times(device, samples).tolist()
     of_device = {**points(samples, modelled), **_merged_lines(old.device, new.device)}
-    device = replace(device, residuals=of_device)
+    device = replace(device, residuals=of_device, **_said(old.device, new.device, of_device))
+    if old.device.steps:
+        notes.append(
+            f"{len(old.device.steps)} recorded runs corrected {old.file}; they are not of the "
+            f"merged constants: give them again with --from"
+        )
     system, timed, links = _merged_system(old, new, device)
     text = catalog_text(device, system, new.base, _listed(old, new))
     return text, {
@@ -86,6 +91,18 @@ def merge(first: Calibration, second: Calibration) -> tuple[str, dict[str, Any]]
         },
         "notes": list(dict.fromkeys(notes)),
     }
+
+
+def _said(old: Device, new: Device, residuals: Measured) -> dict[str, Any]:
+    """How sure the merged file is: as the less sure of both, and what neither has measured."""
+    kinds = dict.fromkeys((*old.spreads, *new.spreads))
+    spreads = {kind: max(x.spreads.get(kind, 0.0) for x in (old, new)) for kind in kinds}
+    missing = {
+        kind: why
+        for kind, why in {**old.unmeasured, **new.unmeasured}.items()
+        if kind not in residuals and f"{kind}_forward" not in residuals
+    }
+    return {"spreads": spreads, "unmeasured": missing}
 
 
 def _listed(old: Calibration, new: Calibration) -> str:
@@ -160,7 +177,7 @@ def _core(*files: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
             table = np.array(inside or rows)
             columns = np.stack([1.0 / table[:, 0], np.ones(len(table))], axis=1)
             (fixed, slope), *_ = np.linalg.lstsq(columns, table[:, 1], rcond=None)
-            low, high = rows[0][0] * SPAN, rows[-1][0] / SPAN
+            low, high = rows[0][0] * WHOLE_SPAN, rows[-1][0] / WHOLE_SPAN
             at = [low, *(x for x, _ in rows if low < x < high), high]
             inner_points += [(x, float(fixed / x + slope)) for x in at]
     return sorted(inner_points)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from executor.calibration.cases.rank_groups import RankGroups
 from executor.calibration.cases.samples import Sample
 from executor.calibration.cases.setting import Setting
 from executor.calibration.cases.workloads import Case
@@ -14,6 +16,8 @@ from executor.calibration.choice.candidates import shape_of
 from executor.calibration.choice.choose import Choice
 from executor.calibration.conclude import Measured
 from executor.calibration.fitting.constants import fit_device
+from executor.calibration.gaps import NOT_REPRESENTABLE, TIME_OVER, Gap
+from executor.devices.machine import DeviceReport
 from parsim.cluster.hardware import Device
 
 
@@ -53,3 +57,43 @@ def scatter(
         modelled = chosen.kernels.time(device, sample.kind, sample.shape)
         logs.setdefault(sample.kind, []).append(float(np.log(sample.seconds / modelled)))
     return {kind: (float(np.std(of_kind)), len(of_kind)) for kind, of_kind in logs.items()}
+
+
+def kernel_gaps(choice: Choice, left: Sequence[tuple[Case, str]]) -> list[Gap]:
+    """Kernels of the plans that were not measured, together by kind and reason.
+
+    Args:
+        choice: what was to be measured.
+        left: chosen cases that were not, each with the reason.
+    """
+    late = {shape_of(case): why for case, why in left}
+    shares = choice.weights.mean(axis=0)
+    grouped: dict[tuple[str, str], tuple[int, float]] = {}
+    for candidate, share in zip(choice.candidates, shares.tolist(), strict=True):
+        why = late.get(candidate.shape, candidate.refused)
+        if why and share > 0.0:
+            key = candidate.shape[0], why
+            count, before = grouped.get(key, (0, 0.0))
+            grouped[key] = count + 1, before + share
+    return [
+        Gap(kind=kind, words=f"{count} shapes of {kind}", reason=why, share=share)
+        for (kind, why), (count, share) in grouped.items()
+    ]
+
+
+def link_gaps(
+    choice: Choice, samples: Sequence[Sample], groups: RankGroups, report: DeviceReport
+) -> list[Gap]:
+    """Collectives that were chosen and not timed, and groups that this machine does not hold."""
+    done = {(sample.kind, tuple(sample.shape.values())) for sample in samples}
+    late = Counter(case.kind for case in choice.cases if case.key not in done) if samples else {}
+    gaps = [
+        Gap(kind=kind, words=f"{count} sizes of {kind}", reason=TIME_OVER)
+        for kind, count in late.items()
+    ]
+    why = f"{NOT_REPRESENTABLE}: this machine has {groups.devices} devices of its kind"
+    why += "; --oversubscribe lets ranks share them" if report.shareable else ""
+    return gaps + [
+        Gap(kind=f"groups of {size} ranks", words=f"collectives of {size} ranks", reason=why)
+        for size in groups.left_out
+    ]

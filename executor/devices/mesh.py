@@ -14,6 +14,7 @@ from parsim.plan.record import AXES
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
 
 
@@ -64,3 +65,12 @@ def ranks_by_place(plan: Plan) -> Tensor:
     sizes = [plan.degree(axis) for axis in plan.rank_order]
     ranks = torch.arange(plan.world_size).view(sizes)
     return ranks.permute([plan.rank_order.index(axis) for axis in AXES]).contiguous()
+
+
+def replica_group(mesh: DeviceMesh, plan: Plan) -> ProcessGroup:
+    """The ranks that hold copies or shards of the same stage: all that see another batch."""
+    if plan.dp_shard == 1:
+        return mesh["dp_replicate"].get_group()
+    if plan.dp_replicate == 1:
+        return mesh["dp_shard"].get_group()
+    return mesh["dp_replicate", "dp_shard"]._flatten("dp").get_group()

@@ -16,10 +16,18 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from executor.model.loss import loss as cross_entropy
-from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE, Stage, Values, build_model
+from executor.model.module import (
+    OUTPUT_TABLE,
+    TOKEN_TABLE,
+    TransformerStage,
+    Values,
+    build_model,
+)
+from executor.model.sizes import answers
+from executor.model.stage import Stage
 from executor.parallel.data import Replica, whole_tensor
 from parsim.errors import InputError
-from parsim.model.transformer import TransformerSpec
+from parsim.model.reader import Description
 from parsim.plan import Plan
 
 Gradients = dict[str, Tensor]
@@ -37,7 +45,7 @@ class GradientError(NamedTuple):
 
 
 def reference(
-    spec: TransformerSpec,
+    spec: Description,
     plan: Plan,
     batch: tuple[Tensor, Tensor],
     seed: int,
@@ -55,13 +63,14 @@ def reference(
     tokens, targets = batch
     dtype = {"fp64": torch.float64, "bf16": torch.bfloat16}.get(precision, torch.float32)
     model = build_model(spec, device=tokens.device, dtype=dtype, seed=seed, values=values)
-    count = plan.dp * plan.num_microbatches
+    pieces, wholes = _pieces(tokens, plan), _pieces(targets, plan)
+    count = len(pieces)
     balance_as_cut(model, plan, count)
     total, gradients = 0.0, Gradients()
-    for inputs, wanted in zip(tokens.chunk(count), targets.chunk(count), strict=True):
+    for inputs, wanted in zip(pieces, wholes, strict=True):
         with _computing(precision, tokens.device):
-            logits = model(inputs)
-        loss = cross_entropy(logits, wanted, words=spec.vocab_size) / count
+            logits = model(inputs.to(dtype) if inputs.is_floating_point() else inputs)
+        loss = cross_entropy(logits, wanted, words=answers(spec)) / count
         with _computing(precision, tokens.device, autocast=False):
             loss.backward()
         total += float(loss.detach())
@@ -74,8 +83,19 @@ def reference(
     return total, {name: gradient.cpu() for name, gradient in gradients.items()}
 
 
+def _pieces(batch: Tensor, plan: Plan) -> Sequence[Tensor]:
+    """What is computed at a time: a micro-batch, or where statistics are shared all replicas'."""
+    parts: Sequence[Tensor] = batch.chunk(plan.dp * plan.num_microbatches)
+    if not plan.sync_batch_norm:
+        return parts
+    count = plan.num_microbatches
+    return [torch.cat(list(parts[index::count])) for index in range(count)]
+
+
 def balance_as_cut(model: Stage, plan: Plan, count: int) -> None:
     """Balance experts over the tokens that a rank of the plan has of a micro-batch, of `count`."""
+    if not isinstance(model, TransformerStage):
+        return
     slices = plan.tp if plan.sequence_parallel else 1
     tokens = torch.arange(model.spec.seq_len)
     for mixture in model.mixtures().values():

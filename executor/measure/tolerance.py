@@ -38,7 +38,8 @@ from torch import Tensor
 from executor.measure.gradients import Gradients, max_relative_error, reference
 from executor.measure.roundings import Roundings
 from executor.model.module import Values
-from parsim.model.transformer import TransformerSpec
+from executor.model.sizes import has_experts
+from parsim.model.reader import Description
 from parsim.plan import Plan
 
 EXACT = 1e-6
@@ -82,7 +83,7 @@ class Judgement:
 
 
 def judge(
-    spec: TransformerSpec,
+    spec: Description,
     plan: Plan,
     batch: tuple[Tensor, Tensor],
     seed: int,
@@ -104,7 +105,7 @@ def judge(
         bound = max(EXACT, ROUNDINGS * max_relative_error(one_process, exact).error)
     elif worst.error > EXACT:
         bound = max(EXACT, ROUNDINGS * _rounding(alone, batch[0].device))
-    if rounded and spec.num_experts:
+    if rounded and has_experts(spec):
         bound = max(bound, CHOICES)
     return Judgement(
         max_gradient_error=worst.error,

@@ -20,7 +20,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from parsim.errors import ModelError
-from parsim.model.transformer import TransformerSpec
+from parsim.model.graph.record import Graph
+from parsim.model.graph.texts import CrossEntropy
+from parsim.model.reader import Description
 
 IGNORED = -100
 """A target that does not count: a token that was not masked."""
@@ -114,12 +116,19 @@ def _reduced(value: Tensor, kind: dist.ReduceOp, group: dist.ProcessGroup | None
     return value
 
 
-def check_trainable(spec: TransformerSpec) -> None:
+def check_trainable(spec: Description) -> None:
     """Refuse a model that gives no logits.
 
     Raises:
-        ModelError: the spec has no head.
+        ModelError: the spec has no head, or the graph no loss.
     """
+    if isinstance(spec, Graph):
+        if not isinstance(spec.nodes[-1].operation, CrossEntropy):
+            raise ModelError(
+                f"{spec.name} ends with '{spec.nodes[-1].name}', so there is no loss to train it "
+                f"with; end it with a node of op cross_entropy"
+            )
+        return
     if spec.head == "none":
         raise ModelError(
             f"{spec.name} has head=none, so there is no loss to train it with; "

@@ -1,7 +1,8 @@
 """A model, or the part of it that a pipeline stage holds, as a torch module.
 
-Built from the same TransformerSpec that the cost model prices. A parameter's first values depend
-on its name, its shape and the seed alone, so any cut of a model starts from the same weights.
+Built from the description (a TransformerSpec, a Graph) that the cost model prices. A parameter's
+first values depend on its name, its shape and the seed alone, so any cut of a model starts from the
+same weights.
 """
 
 from __future__ import annotations
@@ -15,8 +16,13 @@ from torch import Tensor, nn
 
 from executor.model.blocks import Block, Embedding, Head
 from executor.model.experts import WHOLE, Experts, Mixture, Share
+from executor.model.graph import GraphStage, check_graph
 from executor.model.rotary import Rotary
+from executor.model.sizes import layer_count
+from executor.model.stage import Stage
 from parsim.errors import ModelError, PlanError
+from parsim.model.graph.record import Graph
+from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec, build_transformer, check_spec
 from parsim.plan import Recompute
 from parsim.plan.executor_rules import unbuildable
@@ -32,7 +38,7 @@ Values = Callable[[str, tuple[int, ...]], Tensor]
 """Gives a parameter's first values for its name and shape, on the CPU."""
 
 
-class Stage(nn.Module):  # type: ignore[misc]
+class TransformerStage(Stage):
     """Optional embedding, layers by their number in the whole model, optional head.
 
     Parameter names are therefore those of the whole model, whatever the stage holds.
@@ -65,6 +71,7 @@ class Stage(nn.Module):  # type: ignore[misc]
             }
         )
         self.head = Head(spec) if head else None
+        self.gives_logits = head
         self.tie()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -106,7 +113,7 @@ class Stage(nn.Module):  # type: ignore[misc]
 
 
 def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stage
-    spec: TransformerSpec,
+    spec: Description,
     *,
     first_layer: int,
     num_layers: int,
@@ -129,18 +136,26 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
         ModelError: the spec contradicts itself.
         PlanError: the model has not that many layers.
     """
-    check_spec(spec)
     check_buildable(spec)
-    layers = range(first_layer, first_layer + num_layers)
-    if first_layer < 0 or num_layers < 0 or layers.stop > spec.num_layers:
+    layers, count = range(first_layer, first_layer + num_layers), layer_count(spec)
+    if first_layer < 0 or num_layers < 0 or layers.stop > count:
         raise PlanError(
             f"a stage of layers {layers.start}..{layers.stop - 1} is not in {spec.name}, "
-            f"whose layers are 0..{spec.num_layers - 1}"
+            f"whose layers are 0..{count - 1}"
         )
+    stage: Stage
     with torch.device("meta"):
-        stage = Stage(
-            spec, layers=layers, embedding=embedding, head=head, recompute=recompute, share=share
-        )
+        if isinstance(spec, Graph):
+            stage = GraphStage(spec, layers, recompute)
+        else:
+            stage = TransformerStage(
+                spec,
+                layers=layers,
+                embedding=embedding,
+                head=head,
+                recompute=recompute,
+                share=share,
+            )
     _allocate(stage, torch.device(device), dtype)
     if torch.device(device).type != "meta":
         fill_parameters(stage, values or seeded(seed))
@@ -148,7 +163,7 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
 
 
 def build_model(
-    spec: TransformerSpec,
+    spec: Description,
     *,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
@@ -160,7 +175,7 @@ def build_model(
     return build_stage(
         spec,
         first_layer=0,
-        num_layers=spec.num_layers,
+        num_layers=layer_count(spec),
         embedding=True,
         head=True,
         device=device,
@@ -236,12 +251,16 @@ def _mixed(seed: int, *words: object) -> int:
     return int.from_bytes(digest, "little") >> 1  # below 2^63, the largest seed
 
 
-def check_buildable(spec: TransformerSpec) -> None:
+def check_buildable(spec: Description) -> None:
     """Refuse models with parts that the executor does not build: only the simulator has them.
 
     Raises:
         ModelError: naming the part.
     """
+    if isinstance(spec, Graph):
+        check_graph(spec)
+        return
+    check_spec(spec)
     message = unbuildable(build_transformer(spec))
     if message is not None:
         raise ModelError(message)

@@ -20,9 +20,11 @@ from torch import Tensor
 
 from executor.devices.mesh import coordinates, ranks_by_place, replica_index
 from executor.model.attention import Core
-from executor.model.module import Stage
+from executor.model.module import TransformerStage
 from executor.parallel.ring import Ring
 from parsim.errors import PlanError
+from parsim.model.graph.record import Graph
+from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from parsim.plan.record import AXES
@@ -37,13 +39,15 @@ def token_places(spec: TransformerSpec, cp: int, index: int) -> Tensor:
 
 
 def rank_part(
-    spec: TransformerSpec, plan: Plan, rank: int, batch: Sequence[Tensor]
+    spec: Description, plan: Plan, rank: int, batch: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
     """What a rank trains on of the (b, s) tensors of a global batch: rows and places."""
-    places = token_places(spec, plan.cp, coordinates(plan, rank)["cp"])
+    places = None
+    if not isinstance(spec, Graph) and plan.cp > 1:
+        places = token_places(spec, plan.cp, coordinates(plan, rank)["cp"])
     share = replica_index(plan, rank)
     rows = (whole[replica_rows(len(whole), share, plan.dp)] for whole in batch)
-    return tuple(row if plan.cp == 1 else row[:, places] for row in rows)
+    return tuple(row if places is None else row[:, places] for row in rows)
 
 
 def context_group(plan: Plan) -> dist.ProcessGroup | None:
@@ -55,7 +59,9 @@ def context_group(plan: Plan) -> dist.ProcessGroup | None:
     return group
 
 
-def apply_context_parallel(stage: Stage, plan: Plan, group: dist.ProcessGroup | None) -> None:
+def apply_context_parallel(
+    stage: TransformerStage, plan: Plan, group: dist.ProcessGroup | None
+) -> None:
     """Let a stage's forward take this rank's piece of each sequence, in place."""
     if group is None:
         return

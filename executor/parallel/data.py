@@ -28,7 +28,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from executor.model.module import Stage
+from executor.model.stage import Stage
 from executor.parallel.buckets import (
     GradientBuckets,
     Groups,

@@ -27,7 +27,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from executor.devices.mesh import ranks_by_place
 from executor.model.experts import Mixture, Share
-from executor.model.module import Stage
+from executor.model.stage import Stage
 from executor.parallel.buckets import Groups, axis_group
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from executor.model.module import Stage
+from executor.model.stage import Stage
 from parsim.plan import Plan
 from parsim.plan.record import precision
 
@@ -59,8 +59,8 @@ def apply_autocast(stage: Stage, plan: Plan, device: str) -> None:
         def forward(x: Tensor) -> Tensor:
             with torch.autocast(device, dtype=torch.bfloat16):
                 y = inner(x)
-            return y if stage.head is not None else y.to(between)
+            return y if stage.gives_logits else y.to(between)
 
-        stage.forward = forward  # type: ignore[method-assign]
+        stage.forward = forward
     if plan.precision == "tf32":
         torch.set_float32_matmul_precision("high")

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from executor.devices.compat import SPLIT_BACKWARD_MIXES_OUTPUTS, TORCH_VERSION
 from parsim.errors import PlanError
+from parsim.model.graph.record import Graph
 from parsim.model.model import Model
-from parsim.model.transformer import TransformerSpec
+from parsim.model.reader import Description
 from parsim.plan import Plan
 from parsim.plan.executor_rules import rounded, unmergeable, wrong_experts, wrong_training
 from parsim.plan.record import precision
-from parsim.plan.strategies import DDP
 from parsim.schedule import Kind, Schedule
 
 
@@ -27,21 +27,16 @@ def check_parallel(plan: Plan) -> None:
     message = wrong_training(plan)
     if message is not None:
         raise PlanError(message)
-    if plan.strategy != DDP:
-        raise PlanError(
-            f"strategy.name={plan.strategy.label()} can be simulated but not run yet; use name=ddp "
-            f"without options"
-        )
 
 
-def check_context(plan: Plan, spec: TransformerSpec, device_type: str) -> None:
+def check_context(plan: Plan, spec: Description, device_type: str) -> None:
     """Refuse attention that cannot be put together from blocks of keys.
 
     Raises:
         PlanError: attention with dropout; or, on a GPU, products in fp32: its kernels that give
             the log-sum-exp of a block are for 16 bit.
     """
-    message = unmergeable(plan, dropout=spec.dropout)
+    message = unmergeable(plan, dropout=not isinstance(spec, Graph) and spec.dropout)
     if message is not None:
         raise PlanError(message)
     if plan.cp > 1 and device_type == "cuda" and precision(plan.precision).activation != 2:

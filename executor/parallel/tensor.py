@@ -30,10 +30,12 @@ from torch.distributed.tensor import parallel as tp
 from torch.nn import functional as F
 
 from executor.model.loss import loss
-from executor.model.module import Stage
+from executor.model.module import TransformerStage
+from executor.model.sizes import answers
 from executor.parallel.columns import SplitColumns
 from executor.parallel.data import LossFn
 from parsim.errors import PlanError
+from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 
@@ -41,7 +43,9 @@ TOKENS = 1
 """Dim of the tokens in hidden states (b, s, h): what sequence parallelism splits."""
 
 
-def apply_tensor_parallel(stage: Stage, mesh: DeviceMesh, *, sequence_parallel: bool) -> None:
+def apply_tensor_parallel(
+    stage: TransformerStage, mesh: DeviceMesh, *, sequence_parallel: bool
+) -> None:
     """Split a stage's weights over the 1-D mesh of its tensor ranks, in place.
 
     What passes between stages is a plain tensor: (b, s, h), or (b, s / tp, h) with sequence
@@ -72,7 +76,7 @@ def apply_tensor_parallel(stage: Stage, mesh: DeviceMesh, *, sequence_parallel: 
 
 
 def training_loss(
-    spec: TransformerSpec,
+    spec: Description,
     plan: Plan,
     mesh: DeviceMesh,
     context: dist.ProcessGroup | None = None,
@@ -82,7 +86,7 @@ def training_loss(
     `context` are the ranks that hold other tokens of its sequences, if unequally many may count.
     """
     tensor = mesh["tp"].get_group() if plan.tp > 1 else None
-    return partial(loss, group=tensor, context=context, words=spec.vocab_size)
+    return partial(loss, group=tensor, context=context, words=answers(spec))
 
 
 def check_splits(spec: TransformerSpec, degree: int, *, sequence_parallel: bool) -> None:
@@ -111,7 +115,7 @@ def check_splits(spec: TransformerSpec, degree: int, *, sequence_parallel: bool)
             )
 
 
-def _block_styles(stage: Stage, path: str, between: Placement) -> dict[str, Any]:
+def _block_styles(stage: TransformerStage, path: str, between: Placement) -> dict[str, Any]:
     mixture = stage.mixtures().get(f"{path}.mlp")
     columns, rows = ["attention.q", "attention.k", "attention.v"], ["attention.projection"]
     styles: dict[str, Any] = {}

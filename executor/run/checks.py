@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from executor.devices.capacity import check_world
 from executor.devices.machine import DeviceReport
+from executor.model.graph import check_cut
 from executor.model.loss import check_trainable
 from executor.model.module import check_buildable
+from executor.model.sizes import has_experts, layer_count
 from executor.parallel.refused import (
     check_context,
     check_experts,
@@ -14,12 +16,15 @@ from executor.parallel.refused import (
 )
 from executor.parallel.tensor import check_splits
 from executor.pipeline.runnable import check_plan_runnable
-from executor.run.run import checkpoints_of
-from executor.training.text import Corpus
+from executor.run.run import checkpoints_of, feed_of
+from executor.strategies.train import check_strategy
 from executor.weights.export import check_export
 from executor.weights.published import Published
-from parsim.errors import PlanError
+from parsim.cost.step.stages import plan_cut
+from parsim.errors import InputError, PlanError
 from parsim.launch.options import RunOptions
+from parsim.model.graph.record import Graph
+from parsim.plan import Plan
 from parsim.scenario import Scenario
 from parsim.schedule import schedule_of
 
@@ -30,7 +35,7 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
     Raises:
         ParsimError: saying why, and what is allowed.
     """
-    plan, spec = scenario.fixed_plan(), scenario.spec
+    plan, spec = scenario.fixed_plan(), scenario.model
     check_buildable(spec)
     check_world(plan, report, oversubscribe=options.oversubscribe)
     if scenario.job.mixed:
@@ -38,13 +43,33 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
             f"a cluster of {scenario.job.cluster.words} cannot be run yet: measurement and "
             f"prediction are compared on nodes of one kind; use cluster.system and cluster.nodes"
         )
+    check_options(plan, options)
+    check_strategy(plan)
     check_parallel(plan)
     check_context(plan, spec, report.kind)
     check_experts(plan, scenario.job.model)
-    check_split_backward(plan, schedule_of(plan), experts=spec.num_experts > 0)
+    check_split_backward(plan, schedule_of(plan), experts=has_experts(spec))
     check_plan_runnable(plan, backend=report.backend)
     check_trainable(spec)
-    check_splits(spec, plan.tp, sequence_parallel=plan.sequence_parallel)
+    if isinstance(spec, Graph):
+        check_cut(spec, plan_cut(plan, layer_count(spec)))
+    else:
+        check_splits(spec, plan.tp, sequence_parallel=plan.sequence_parallel)
+
+
+def check_options(plan: Plan, options: RunOptions) -> None:
+    """Refuse options that a strategy with workers of its own does not have.
+
+    Raises:
+        InputError: naming them.
+    """
+    names = ("checkpoint_every", "resume", "max_restarts", "init_from", "export")
+    asked = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
+    if plan.strategy.own_program and asked:
+        raise InputError(
+            f"{' and '.join(asked)} cannot go with strategy {plan.strategy.name} yet, whose "
+            f"workers have weights of their own; leave out, or use strategy ddp"
+        )
 
 
 def check_files(scenario: Scenario, options: RunOptions) -> None:
@@ -53,9 +78,7 @@ def check_files(scenario: Scenario, options: RunOptions) -> None:
     Raises:
         InputError: naming the file.
     """
-    corpus = Corpus.load(options.data, tokenizer=options.tokenizer)
-    corpus.check(scenario.spec)
-    checkpoints_of(scenario, corpus, options, restarts=0).start()
+    checkpoints_of(scenario, feed_of(scenario, options), options, restarts=0).start()
     if options.init_from is not None:
         Published(options.init_from, scenario.spec).check()
     if options.export is not None:

@@ -33,6 +33,7 @@ def _work(path: Path, options: RunOptions) -> int:
     from executor.devices.machine import probe
     from executor.run.checks import check_files, check_plan
     from executor.run.run import run
+    from executor.strategies.session import run_strategy
     from parsim.scenario import load_scenario
 
     compat.require_compatible()
@@ -40,7 +41,8 @@ def _work(path: Path, options: RunOptions) -> int:
     report = probe(options.device, nodes=options.nodes.count)
     check_plan(scenario, report, options)
     if "RANK" in os.environ:
-        run(scenario, report, options)
+        own = scenario.fixed_plan().strategy.own_program
+        (run_strategy if own else run)(scenario, report, options)
     else:
         check_files(scenario, options)
         sys.stderr.write(f"{scenario.fixed_plan().label()} on {report}\n")

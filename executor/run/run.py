@@ -30,16 +30,21 @@ from executor.measure.memory import peak_bytes
 from executor.measure.record import PAIRS, record_steps
 from executor.measure.steps import Batch, Spread, Steps, known, mean_over_ranks, take_steps
 from executor.measure.tolerance import judge
+from executor.model.graph import without_dropout
 from executor.model.module import Values
 from executor.parallel.context import rank_part
 from executor.run.summary import present
+from executor.training.images import Images
 from executor.training.text import Corpus, batches
 from executor.training.trainer import build_trainer
 from executor.weights.export import export
 from executor.weights.published import Published
 from parsim.comparison.quantities import quantities_of
+from parsim.errors import InputError
 from parsim.launch.options import RunOptions
-from parsim.model.transformer import TransformerSpec
+from parsim.model.graph.document import graph_document
+from parsim.model.graph.record import Graph
+from parsim.model.reader import Description
 from parsim.plan import Plan
 from parsim.scenario import Scenario
 from parsim.sim import Prediction, simulate
@@ -54,10 +59,9 @@ def run(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
     device = rank_device(report)
     rank = int(os.environ["RANK"])
     with process_group(report.backend, options.timeout), fatal(options.out, rank):
-        spec, corpus = scenario.spec, Corpus.load(options.data, tokenizer=options.tokenizer)
-        corpus.check(spec)
+        spec, corpus = scenario.model, feed_of(scenario, options)
         HERE.enter("verify" if options.verify else "build")
-        values = Published(options.init_from, spec) if options.init_from else None
+        values = Published(options.init_from, scenario.spec) if options.init_from else None
         first = {"device": device, "seed": options.seed, "values": values}
         checked = _verify(spec, plan, corpus, **first) if options.verify else None
         HERE.enter("build")
@@ -91,7 +95,7 @@ def run(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
         )
         if options.export is not None:
             HERE.enter("export", options.warmup + options.steps)
-            export(trainer, options.export)
+            export(trainer, scenario.spec, options.export)
         HERE.enter("record", options.warmup + options.steps)
         typical = Spread.of(steps.seconds).median
         timeline = record_steps(trainer, mine, device, typical=typical)
@@ -109,12 +113,35 @@ def run(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
             _write(scenario, report, options.out, options.warmup, steps, timeline, peaks, checked)
 
 
+Feed = Corpus | Images
+"""What a model is trained on."""
+
+
+def feed_of(scenario: Scenario, options: RunOptions) -> Feed:
+    """The text that a transformer reads, checked; images for a graph that takes them.
+
+    Raises:
+        InputError: the text cannot feed the model, or a text is given to a graph.
+    """
+    if isinstance(scenario.model, Graph):
+        if options.data is not None or options.tokenizer is not None:
+            raise InputError(
+                f"{scenario.model.name} takes images, which are made here; leave --data and "
+                f"--tokenizer out"
+            )
+        return Images.of(scenario.model)
+    corpus = Corpus.load(options.data, tokenizer=options.tokenizer)
+    corpus.check(scenario.model)
+    return corpus
+
+
 def checkpoints_of(
-    scenario: Scenario, corpus: Corpus, options: RunOptions, restarts: int
+    scenario: Scenario, corpus: Feed, options: RunOptions, restarts: int
 ) -> Checkpoints:
     """The checkpoints of a run whose ranks were started again so many times."""
-    plan, model = scenario.fixed_plan(), asdict(scenario.spec)
-    tokens = corpus.tokens.tobytes()
+    plan, spec = scenario.fixed_plan(), scenario.model
+    model = graph_document(spec) if isinstance(spec, Graph) else asdict(spec)
+    tokens = corpus.tokens.tobytes() if isinstance(corpus, Corpus) else repr(corpus).encode()
     return Checkpoints(
         root=options.checkpoints or options.out / "checkpoints",
         every=options.checkpoint_every,
@@ -126,28 +153,32 @@ def checkpoints_of(
 
 
 def _whole_batches(
-    spec: TransformerSpec, plan: Plan, corpus: Corpus, seed: int, *, first_step: int = 0
+    spec: Description, plan: Plan, corpus: Feed, seed: int, *, first_step: int = 0
 ) -> Iterator[Batch]:
+    size = plan.global_batch_size
+    if isinstance(corpus, Images):
+        return corpus.batches(seed=seed, global_batch_size=size, first_step=first_step)
+    assert not isinstance(spec, Graph)
     return batches(
         corpus,
         seed=seed,
-        global_batch_size=plan.global_batch_size,
+        global_batch_size=size,
         seq_len=spec.seq_len,
         masked=not spec.causal,
         first_step=first_step,
     )
 
 
-def _share(spec: TransformerSpec, plan: Plan, batch: Batch, device: torch.device) -> Batch:
+def _share(spec: Description, plan: Plan, batch: Batch, device: torch.device) -> Batch:
     """This rank's rows and places of a global batch, on its device."""
     tokens, targets = rank_part(spec, plan, dist.get_rank(), batch)
     return tokens.to(device), targets.to(device)
 
 
 def _verify(
-    spec: TransformerSpec,
+    spec: Description,
     plan: Plan,
-    corpus: Corpus,
+    corpus: Feed,
     *,
     device: torch.device,
     seed: int,
@@ -157,7 +188,7 @@ def _verify(
 
     Without dropout, whose masks depend on the placement. On rank 0; None elsewhere.
     """
-    still = replace(spec, dropout=False)
+    still = without_dropout(spec) if isinstance(spec, Graph) else replace(spec, dropout=False)
     trainer = build_trainer(still, plan, device=device, seed=seed, values=values)
     batch = next(_whole_batches(spec, plan, corpus, seed))
     loss = mean_over_ranks(trainer.gradients(*_share(spec, plan, batch, device)), device)

@@ -28,7 +28,7 @@ def present(
     draw_loss(
         losses,
         warmup=warmup,
-        vocab_rows=scenario.spec.vocab_rows,
+        vocab_rows=_classes(scenario),
         title=f"{scenario.job.model.name} on {document['device']}",
         plan=scenario.fixed_plan().label(),
         path=out / "loss.png",
@@ -37,3 +37,9 @@ def present(
         Path(path).touch()
     else:
         Console(width=None if os.isatty(1) else 160).print(run_view(document, str(out)))
+
+
+def _classes(scenario: Scenario) -> int:
+    """Among how many a guess is made, whose loss is the logarithm of that."""
+    loss = scenario.job.model.loss
+    return loss.vocab_size if loss is not None else 1

@@ -14,10 +14,13 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from executor.devices.mesh import build_mesh, coordinates
+from executor.devices.mesh import build_mesh, coordinates, replica_group
+from executor.model.batch_norm import synchronise
 from executor.model.experts import WHOLE
+from executor.model.graph import check_cut
 from executor.model.loss import check_trainable
-from executor.model.module import Values, build_stage, seed_dropout, seeded
+from executor.model.module import TransformerStage, Values, build_stage, seed_dropout, seeded
+from executor.model.sizes import has_experts, layer_count
 from executor.parallel.context import apply_context_parallel, context_group
 from executor.parallel.data import LossFn, Replica, apply_data_parallel
 from executor.parallel.experts import (
@@ -34,6 +37,8 @@ from executor.pipeline.runner import PipelineRunner
 from executor.pipeline.runtime import TensorSpec
 from executor.training.optimizer import OptimizerConfig, StageOptimizer
 from parsim.cost.step.stages import plan_cut
+from parsim.model.graph.record import INPUT, Graph
+from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from parsim.schedule import Schedule, schedule_of
@@ -47,7 +52,7 @@ class Trainer:
     this rank's sequences.
     """
 
-    spec: TransformerSpec
+    spec: Description
     plan: Plan
     mesh: DeviceMesh
     schedule: Schedule
@@ -89,7 +94,7 @@ class Trainer:
 
 
 def build_trainer(
-    spec: TransformerSpec,
+    spec: Description,
     plan: Plan,
     *,
     device: torch.device,
@@ -105,13 +110,15 @@ def build_trainer(
         PlanError: a combination that cannot run, or would train wrongly.
     """
     check_trainable(spec)
+    text = None if isinstance(spec, Graph) else spec
     mesh, context = build_mesh(plan, device.type), context_group(plan)
     position = coordinates(plan, dist.get_rank())
     seed_dropout(seed, *_dropout_place(plan, position))
     schedule = schedule_of(plan)
-    check_split_backward(plan, schedule, experts=spec.num_experts > 0)
+    check_split_backward(plan, schedule, experts=has_experts(spec))
     check_context(plan, spec, device.type)
-    experts, first = expert_place(plan, spec, device.type), values or seeded(seed)
+    experts = None if text is None else expert_place(plan, text, device.type)
+    first = values or seeded(seed)
     replicas = tuple(
         _replica(spec, plan, mesh, context, stage, experts, device=device, values=first)
         for stage in schedule.stages_on(position["pp"])
@@ -123,8 +130,8 @@ def build_trainer(
         schedule=schedule,
         replicas=replicas,
         # every token of a causal model's text counts, of which all ranks hold equally many
-        loss_fn=training_loss(spec, plan, mesh, None if spec.causal else context),
-        tied=tied_group(mesh, schedule) if spec.tied_embeddings else None,
+        loss_fn=training_loss(spec, plan, mesh, None if text is None or text.causal else context),
+        tied=tied_group(mesh, schedule) if text is not None and text.tied_embeddings else None,
         optimizer=StageOptimizer(replicas, optimizer or OptimizerConfig()),
         context=context,
         experts=experts,
@@ -142,7 +149,7 @@ def _dropout_place(plan: Plan, position: dict[str, int]) -> tuple[int, ...]:
 
 
 def _replica(
-    spec: TransformerSpec,
+    spec: Description,
     plan: Plan,
     mesh: DeviceMesh,
     context: dist.ProcessGroup | None,
@@ -152,7 +159,9 @@ def _replica(
     device: torch.device,
     values: Values,
 ) -> Replica:
-    cut = plan_cut(plan, spec.num_layers)
+    cut = plan_cut(plan, layer_count(spec))
+    if isinstance(spec, Graph):
+        check_cut(spec, cut)
     built = build_stage(
         spec,
         first_layer=sum(cut[:stage]),
@@ -165,10 +174,13 @@ def _replica(
         share=WHOLE if experts is None else experts.share,
         values=values,
     )
-    apply_context_parallel(built, plan, context)
-    apply_tensor_parallel(built, mesh["tp"], sequence_parallel=plan.sequence_parallel)
-    apply_expert_parallel(built, experts)
-    apply_balance(built, plan)
+    if isinstance(built, TransformerStage):
+        apply_context_parallel(built, plan, context)
+        apply_tensor_parallel(built, mesh["tp"], sequence_parallel=plan.sequence_parallel)
+        apply_expert_parallel(built, experts)
+        apply_balance(built, plan)
+    if plan.sync_batch_norm and plan.dp > 1:
+        synchronise(built, replica_group(mesh, plan))
     return apply_data_parallel(built, plan, mesh, None if experts is None else experts.gradients)
 
 
@@ -188,8 +200,24 @@ def _runner(trainer: Trainer, device: torch.device) -> PipelineRunner:
     )
 
 
-def _edges(spec: TransformerSpec, plan: Plan) -> Iterator[TensorSpec]:
+def _edges(spec: Description, plan: Plan) -> Iterator[TensorSpec]:
     """What enters each stage, and what leaves the last one, for one micro-batch."""
+    yield from _of_images(spec, plan) if isinstance(spec, Graph) else _of_text(spec, plan)
+
+
+def _of_images(graph: Graph, plan: Plan) -> Iterator[TensorSpec]:
+    """One tensor crosses each cut (`check_cut`)."""
+    size, end, hidden = plan.microbatch_size, 0, edge_dtype(plan)
+    yield TensorSpec((size, *graph.input_shape), torch.float32)
+    for count in plan_cut(plan, layer_count(graph))[:-1]:
+        end += count
+        (name,) = graph.crossing()[end - 1] if end else (INPUT,)
+        yield TensorSpec((size, *graph.shapes[name]), hidden)
+    classes = graph.shapes[graph.nodes[-1].inputs[0]][-1]
+    yield TensorSpec((size, 1, classes), logits_dtype(plan))
+
+
+def _of_text(spec: TransformerSpec, plan: Plan) -> Iterator[TensorSpec]:
     size, tokens = plan.microbatch_size, spec.seq_len // plan.cp
     local = tokens // plan.tp if plan.sequence_parallel else tokens
     hidden = edge_dtype(plan)

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from executor.devices.process_group import gathered
 from executor.faults.reports import writing
-from executor.model.module import OUTPUT_TABLE, Stage
+from executor.model.module import OUTPUT_TABLE
+from executor.model.stage import Stage
 from executor.parallel.data import whole_tensor
 from executor.training.trainer import Trainer
 from executor.weights.names import Theirs, theirs
@@ -41,13 +42,13 @@ def check_export(folder: Path, spec: TransformerSpec) -> None:
         raise InputError(f"{OPTION} {folder}: it is not empty; name a new folder")
 
 
-def export(trainer: Trainer, folder: Path) -> None:
+def export(trainer: Trainer, spec: TransformerSpec, folder: Path) -> None:
     """Write weights and `config.json`; every rank must call it.
 
     Raises:
         InputError: this rank cannot write.
     """
-    spec, stages = trainer.spec, trainer.plan.num_stages
+    stages = trainer.plan.num_stages
     at = trainer.mesh.get_coordinate()
     writes = not any(at[1:])  # on all axes but the pipeline's, the first
     written: dict[str, str] = {}

@@ -121,12 +121,23 @@ def calibrate(
     oversubscribe: Annotated[
         bool, typer.Option("--oversubscribe", help="groups of more ranks than devices too")
     ] = False,
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from",
+            metavar="RUN.json",
+            help="correct the file by this run of `parsim run` instead of measuring; repeatable",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure this machine and write the device and system that the simulator reads."""
     from parsim.launch.measuring import calibrate as measure
 
     out = out or merge or Path("device.yaml")
+    if runs:
+        _correct(out, runs, scenario or [], merge, as_json=as_json)
+        return
     if merge is None and out.exists():
         note(f"note: {out} is there and will be replaced; --merge {out} would keep its points")
     with progress("measuring"):
@@ -141,9 +152,11 @@ def calibrate(
     if as_json:
         print_json(document)
         return
+    from parsim.report.text.calibration import gaps_view
     from parsim.report.text.run import residuals_view
 
     show(residuals_view(document))
+    show(gaps_view(document))
     for text in document["device"]["notes"]:
         note(f"note: {text}")
     note(f"note: {_interval(document)}")
@@ -156,6 +169,25 @@ def calibrate(
         )
     names = [document[part]["id"] for part in ("device", "system") if document[part]]
     note(f"{' and '.join(names)} written to {out}")
+
+
+def _correct(
+    file: Path, runs: list[Path], scenarios: list[Path], merge: Path | None, *, as_json: bool
+) -> None:
+    """Correct a calibrated file by recorded runs and say what they showed."""
+    from parsim.launch.recorded_runs import correct
+    from parsim.report.text.calibration import recorded_view
+
+    if merge is not None or len(scenarios) > 1:
+        raise InputError("--from corrects one file, --out, by runs of one --scenario at most")
+    if not file.exists():
+        raise InputError(f"{file} is not there; measure first: parsim calibrate --out {file}")
+    document = correct(file, runs, calibrated(file), scenarios[0] if scenarios else None)
+    if as_json:
+        print_json(document)
+        return
+    show(recorded_view(document))
+    note(f"{len(document['runs'])} runs correct {document['device']} in {file}")
 
 
 def _took(document: dict[str, Any]) -> str:

@@ -1,7 +1,8 @@
-"""`parsim search`: the best of all legal plans of a scenario."""
+"""`parsim search`: the best of all legal plans of a scenario, on one or several cluster sizes."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,16 +11,21 @@ import typer
 from parsim.cli.terminal import (
     AsJson,
     CalibratedDevice,
+    DevicePrice,
     Overrides,
     ScenarioPath,
     load,
     note,
+    note_price,
     print_json,
     progress,
     show,
 )
+from parsim.errors import InputError, shown
 
 if TYPE_CHECKING:
+    from parsim.plan import Plan
+    from parsim.planner.choice import ChoiceRequest
     from parsim.planner.contended import ContendedOrder
     from parsim.planner.result import SearchResult
     from parsim.scenario import Scenario
@@ -33,9 +39,29 @@ BestContended = Annotated[
     bool,
     typer.Option("--contention", help="run the best 5 with shared links and compare the order"),
 ]
+NodeCounts = Annotated[
+    str | None,
+    typer.Option("--nodes", metavar="N,N,...", help="choose among cluster sizes too: 32,64,128"),
+]
+ObjectiveName = Annotated[
+    str | None,
+    typer.Option("--objective", help="least of: time, cost, energy, memory, devices"),
+]
+Deadline = Annotated[
+    str | None, typer.Option(help="of the whole run, interruptions included: 30d, 12h")
+]
+Budget = Annotated[float | None, typer.Option(min=0.0, help="of the whole run, US dollars: 2.5e6")]
+Front = Annotated[
+    Path | None,
+    typer.Option(
+        "--front",
+        metavar="FILE",
+        help="all plans that none beats in time, memory and cost, and their picture: .png .svg",
+    ),
+]
 
 
-def search(
+def search(  # noqa: PLR0913  one parameter an option
     scenario: ScenarioPath,
     overrides: Overrides = None,
     device: CalibratedDevice = None,
@@ -43,18 +69,52 @@ def search(
     save: PlanOutput = None,
     time_limit: TimeLimit = None,
     contention: BestContended = False,
+    price: DevicePrice = None,
+    nodes: NodeCounts = None,
+    objective: ObjectiveName = None,
+    deadline: Deadline = None,
+    budget: Budget = None,
+    front: Front = None,
     as_json: AsJson = False,
 ) -> None:
     """Find the fastest of all legal plans of a scenario that fit."""
-    from parsim import api
-    from parsim.planner.contended import contended_order
-    from parsim.report.writing import check_other, check_writable, write_text
-    from parsim.scenario import scenario_text
+    from parsim.report.picture.saving import check_picture
+    from parsim.report.writing import check_other, check_writable
 
-    loaded = load(scenario, overrides, device)
+    loaded = load(scenario, overrides, device, price)
+    note_price(price, loaded)
     if save is not None:
         check_other(save, *loaded.files)
         check_writable(save)
+    if all(option is None for option in (nodes, objective, deadline, budget, front)):
+        _search(loaded, top, time_limit, contention, save, as_json)
+        return
+    if contention:
+        raise InputError("--contention is for the plans of one cluster; leave the others away")
+    if front is not None:
+        check_picture(front)
+    request = _request(loaded, nodes, objective, deadline, budget)
+    _choose(
+        loaded,
+        replace(request, top=top, front=front is not None, time_limit=time_limit),
+        front,
+        save,
+        as_json,
+    )
+
+
+def _search(
+    loaded: Scenario,
+    top: int,
+    time_limit: float | None,
+    contention: bool,
+    save: Path | None,
+    as_json: bool,
+) -> None:
+    """The best plans of the scenario's cluster."""
+    from parsim import api
+    from parsim.planner.contended import contended_order
+
     with progress("evaluating plans") as step:
         result = api.search(loaded, top=top, progress=step, time_limit=time_limit)
     order = None
@@ -69,13 +129,80 @@ def search(
         _show(loaded, result, order)
     if order is not None and order.warning:
         note(f"warning: {order.warning}")
+    _save(loaded, result.plans[0].plan, save)
+
+
+def _request(
+    loaded: Scenario,
+    nodes: str | None,
+    objective: str | None,
+    deadline: str | None,
+    budget: float | None,
+) -> ChoiceRequest:
+    """What the options ask for; the fewest devices are sought among all sizes of the cluster."""
+    from parsim.planner.choice import ChoiceRequest, Limits, node_counts, read_objective
+    from parsim.units import parse_quantity
+
+    seconds = None if deadline is None else parse_quantity(deadline, "span")
+    least = read_objective(objective or "time")
+    counts: tuple[int, ...] = (loaded.job.cluster.num_nodes,)
+    if nodes is not None:
+        counts = _counts(nodes)
+    elif least == "devices":
+        counts = node_counts(loaded.job)
+    limits = Limits(deadline=seconds, budget=budget)
+    return ChoiceRequest(nodes=counts, objective=least, limits=limits)
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() and 0 < int(word) <= 10**6 for word in words):
+        raise InputError(
+            f"--nodes '{shown(text)}' must be node counts with commas between, e.g. 32,64,128"
+        )
+    return tuple(int(word) for word in words)
+
+
+def _choose(
+    loaded: Scenario,
+    request: ChoiceRequest,
+    picture: Path | None,
+    save: Path | None,
+    as_json: bool,
+) -> None:
+    """The best plans among clusters of several sizes."""
+    from parsim.planner.choice import choose
+    from parsim.report.text.planning.choices import choices_view
+
+    space = loaded.plan_space()
+    with progress("searching cluster sizes") as step:
+        result = choose(loaded.job, space, loaded.goal, request, progress=step)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        show(choices_view(result))
+    if picture is not None:
+        from parsim.report.picture.choices import draw_choices
+
+        draw_choices(result, picture)
+        note(f"picture written to {picture}")
+    best = result.choices[0]
+    cluster = replace(loaded.job.cluster, num_nodes=best.nodes)
+    sized = replace(loaded, job=replace(loaded.job, cluster=cluster))
+    _save(sized, best.ranked.plan, save)
+
+
+def _save(loaded: Scenario, plan: Plan, save: Path | None) -> None:
+    from parsim.report.writing import write_text
+    from parsim.scenario import scenario_text
+
     if save is not None:
-        write_text(save, scenario_text(loaded, result.plans[0].plan))
+        write_text(save, scenario_text(loaded, plan))
         note(f"best plan written to {save}")
 
 
 def _show(scenario: Scenario, result: SearchResult, order: ContendedOrder | None) -> None:
-    from parsim.report.text.search import search_view
+    from parsim.report.text.planning.search import search_view
     from parsim.validation.evidence import describe, evidence_of
 
     evidence = describe(evidence_of(scenario.job), mixed=scenario.job.mixed)

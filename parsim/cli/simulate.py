@@ -19,10 +19,12 @@ from parsim.cli.contention import (
 from parsim.cli.terminal import (
     AsJson,
     CalibratedDevice,
+    DevicePrice,
     Overrides,
     ScenarioPath,
     load,
     note,
+    note_price,
     print_json,
     progress,
     show,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from parsim.sim.contention.contention import Contention
     from parsim.sim.contention.jobs_together import JobsTogether
     from parsim.sim.lateness.monte_carlo import JitterResult
+    from parsim.training_run.training_run import TrainingRun
 
 ScheduleOutput = Annotated[
     Path | None, typer.Option(help="write the plan's actions, for plan.schedule: .csv")
@@ -84,6 +87,7 @@ def simulate(  # noqa: PLR0913  one parameter an option
     on: On = None,
     jitter_steps: JitterSteps = None,
     seed: Seed = 0,
+    price: DevicePrice = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict step time, bubble, memory and utilisation of a scenario's plan."""
@@ -91,22 +95,25 @@ def simulate(  # noqa: PLR0913  one parameter an option
     from parsim.planner.nearest_miss import shortage_message
     from parsim.report.timeline.files import check_own_form, save_own_form
     from parsim.sim.confidence.memory_fit import Fit
+    from parsim.training_run.training_run import predicted_run
     from parsim.validation.evidence import describe, evidence_of
 
-    loaded = load(scenario, overrides, device)
+    loaded = load(scenario, overrides, device, price)
     plan = loaded.fixed_plan()
     if timeline is not None:
         check_own_form(timeline, scenario)
     prediction = api.simulate(
         loaded, timeline=timeline is not None, tier="events" if events else "evaluate"
     )
+    run = predicted_run(loaded.job, loaded.goal, prediction)
+    note_price(price, loaded)
     evidence = evidence_of(loaded.job)
     jobs = placed_jobs(loaded, on, beside)
     jitter = _jitter(loaded, jitter_steps, seed)
     links = None if jobs else _contention(loaded, asked=contention, slow=jitter is not None)
     together = simulate_together(jobs) if jobs else None
     if as_json:
-        blocks = {"jitter": jitter, "contention": links, "together": together}
+        blocks = {"training_run": run, "jitter": jitter, "contention": links, "together": together}
         more = {name: block.to_json() for name, block in blocks.items() if block is not None}
         words = evidence and evidence.to_json()
         print_json({**prediction.to_json(), "evidence": words, **more})
@@ -114,7 +121,7 @@ def simulate(  # noqa: PLR0913  one parameter an option
         from parsim.report.text.prediction import prediction_view
 
         show(prediction_view(prediction, evidence=describe(evidence, mixed=loaded.job.mixed)))
-        _show_more(links, together, jitter)
+        _show_more(run, links, together, jitter)
     if timeline is not None and prediction.timeline is not None:
         save_own_form(prediction.timeline, timeline)
         note(f"timeline written to {timeline}")
@@ -123,8 +130,15 @@ def simulate(  # noqa: PLR0913  one parameter an option
 
 
 def _show_more(
-    links: Contention | None, together: JobsTogether | None, jitter: JitterResult | None
+    run: TrainingRun | None,
+    links: Contention | None,
+    together: JobsTogether | None,
+    jitter: JitterResult | None,
 ) -> None:
+    from parsim.report.text.planning.training_run import training_run_view
+
+    if run is not None:
+        show(training_run_view(run))
     if together is not None:
         from parsim.report.text.contention import together_view
 

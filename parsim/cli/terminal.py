@@ -31,6 +31,10 @@ CalibratedDevice = Annotated[
     Path | None,
     typer.Option("--device", metavar="FILE", help="predict with a file of `parsim calibrate`"),
 ]
+DevicePrice = Annotated[
+    float | None,
+    typer.Option("--price", min=0.0, help="US dollars of a device and hour, for the whole run"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
 
@@ -49,6 +53,15 @@ def note_memory(prediction: Prediction) -> None:
         note(f"note: memory: {fit_words(prediction)}; see parsim simulate")
 
 
+def note_price(price: float | None, scenario: Scenario) -> None:
+    """Say that a price is left aside where no whole run is asked for."""
+    if price is not None and scenario.goal.tokens is None:
+        note(
+            "note: --price is for a whole run, and training.tokens is not stated; "
+            "--set training.tokens=300B prints days, device-hours, dollars and kWh"
+        )
+
+
 def print_json(document: Mapping[str, Any]) -> None:
     """Write the one document of a command."""
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
@@ -61,14 +74,22 @@ def show(view: RenderableType) -> None:
     console().print(view)
 
 
-def load(path: Path, overrides: list[str] | None, device: Path | None = None) -> Scenario:
+def load(
+    path: Path,
+    overrides: list[str] | None,
+    device: Path | None = None,
+    price: float | None = None,
+) -> Scenario:
     """Read a scenario with its `--set` overrides; what it assumes goes to stderr.
 
-    `device` is a file of `parsim calibrate` whose system (or device) takes the scenario's place.
+    `device` is a file of `parsim calibrate` whose system (or device) takes the scenario's place,
+    `price` the dollars of a device and hour in place of the scenario's.
     """
     from parsim.scenario import load_scenario
 
     pairs = calibrated(device) if device else {}
+    if price is not None:
+        pairs["training.usd_per_device_hour"] = str(float(price))
     for text in overrides or []:
         key, sign, value = text.partition("=")
         if not sign or not key:

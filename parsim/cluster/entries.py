@@ -15,6 +15,7 @@ from typing import get_args
 from parsim.cluster.cables import read_cables
 from parsim.cluster.curves import read_curves
 from parsim.cluster.document import Document, Node, is_null, is_text
+from parsim.cluster.evidence import RecordedStep, read_spreads, read_steps, read_unmeasured
 from parsim.cluster.hardware import (
     CONVOLUTION,
     Cable,
@@ -33,7 +34,8 @@ from parsim.errors import ScenarioError, UnitError, shown
 from parsim.names import alternatives
 from parsim.units import parse_quantity
 
-Value = str | bool | int | float | Measured | tuple[Curve, ...] | tuple[Cable, ...]
+Said = Mapping[str, float] | Mapping[str, str] | tuple[RecordedStep, ...]
+Value = str | bool | int | float | Measured | tuple[Curve, ...] | tuple[Cable, ...] | Said
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 MOST = 1.3
 """An efficiency beyond this is a mistake: of the peak, of the bandwidth or in the measurement."""
@@ -80,7 +82,12 @@ DEVICE_FIELDS: Mapping[str, str] = {
     "launch_factor": "amount",
     **{f"convolution.{name}": "share" for name in CONVOLUTION},
     "context_memory": "bytes",
+    "power": "power",
+    "server_factor": "drop",
     "residuals": "residuals",
+    "spreads": "spreads",
+    "unmeasured": "unmeasured",
+    "steps": "recorded steps",
     "calibrated": "flag",
 }
 SYSTEM_FIELDS: Mapping[str, str] = {
@@ -252,7 +259,7 @@ def _convert(text: str, kind: str, quoted: bool) -> Value:
 @lru_cache(maxsize=1024)
 def _quantity(text: str, kind: str) -> float:
     value = parse_quantity(text, _QUANTITIES[kind])
-    if value <= 0 and kind in ("capacity", "bandwidth", "flops"):
+    if value <= 0 and kind in ("capacity", "bandwidth", "flops", "power"):
         raise ValueError(f"'{shown(text)}' must be above 0")
     return value
 
@@ -311,10 +318,14 @@ _QUANTITIES = {
     "bytes": "bytes",
     "bandwidth": "bandwidth",
     "flops": "flops",
+    "power": "power",
     "time": "time",
 }
 _LISTS: Mapping[str, Callable[[Document, str, Node], Value]] = {
     "residuals": read_residuals,
     "curves": read_curves,
     "cables": read_cables,
+    "spreads": read_spreads,
+    "unmeasured": read_unmeasured,
+    "recorded steps": read_steps,
 }

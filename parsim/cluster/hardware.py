@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal
 
+from parsim.cluster.evidence import RecordedStep
 from parsim.errors import CatalogError
 
 Tiles = Literal["core", "ampere", "hopper", "blackwell"]
@@ -71,7 +72,11 @@ class Device:
     those of `grouped_gemm_time`, `convolution` of `convolution_time`, `kernel_latency` is the
     least time of a kernel. `calibrated` is True only for constants measured on a real device of
     this kind; otherwise they are the catalog's and predictions say so. `residuals` are a
-    calibration's measured times over the constants' (see `parsim/cost/kernel/residuals.py`).
+    calibration's measured times over the constants' (see `parsim/cost/kernel/residuals.py`);
+    `spreads`, `unmeasured` and `steps` say how sure it is, what it could not measure, and which
+    runs were recorded (`parsim/cluster/evidence.py`).
+    `power` are the watts that it is designed for (None: nobody says), `server_factor` those that a
+    server is rated at over its devices'.
     """
 
     id: str
@@ -111,7 +116,12 @@ class Device:
     launch_factor: float = 1.0
     convolution: Mapping[str, float] = field(default_factory=dict)
     context_memory: float = 0.0
+    power: float | None = None
+    server_factor: float = 1.8
     residuals: Measured = field(default_factory=dict)
+    spreads: Mapping[str, float] = field(default_factory=dict)
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    steps: tuple[RecordedStep, ...] = ()
     calibrated: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)
 

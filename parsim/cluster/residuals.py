@@ -22,6 +22,8 @@ LIMIT = 30.0
 farthest real one so far is a loss on a CPU, 15 times its bytes."""
 WHOLE_LIMIT = 100.0
 """The limit for whole layers and sharding: what is fixed was 42 times a short one's model."""
+WHOLE_SPAN = 8.0
+"""How far beyond the measured layers, as a factor of time, a line of whole layers is written."""
 _WHOLE = ("block", "expert_block", "embedding", "head", "split_", "sequence_", "sharded")
 
 _SHARED = {"gemm": 3, "attention_forward": 2, "attention_backward": 2}

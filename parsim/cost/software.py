@@ -14,7 +14,7 @@ from typing import Any
 
 from parsim.errors import CatalogError, shown
 from parsim.names import alternatives, matching
-from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.plan.rules import USUAL
 
 GENERIC = "generic"
 """Name of the software assumed where none is named."""
@@ -173,7 +173,7 @@ def _build(name: str, description: str, **entry: tuple[Any, str]) -> Software:
     values["graphs"] = tuple(values["graphs"])
     values["channels_last"] = tuple(values["channels_last"])
     schedules = values["schedules"]
-    values["schedules"] = SCHEDULE_NAMES if schedules == "all" else tuple(schedules)
+    values["schedules"] = USUAL if schedules == "all" else tuple(schedules)
     reasons = {key: reason for key, (_, reason) in entry.items()}
     return Software(id=name, description=description, reasons=reasons, **values)
 

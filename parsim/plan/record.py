@@ -310,6 +310,7 @@ class Plan:
         parts += [f"m{_span(self.microbatches)}", schedule if self.pp > 1 else "no-pipeline"]
         parts += [f"v{self.v}"] if self.v > 1 else []
         parts += [f"zero{self.zero_stage}"] if self.zero_stage else []
+        parts += [f"shard{self.dp_shard}"] if self.dp_shard > 1 < self.dp_replicate else []
         parts += ["sp"] if self.sequence_parallel else []
         parts += ["sync-bn"] if self.sync_batch_norm else []
         parts += [f"recompute-{self.recompute.name.lower()}"] if self.recompute else []

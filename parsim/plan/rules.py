@@ -2,7 +2,7 @@
 
 Each rule reads a plan, the model and the number of devices and returns the message of the first
 thing it finds wrong, or None. `check_plan` raises; the search asks `violation` for single plans
-and builds its space so that only the arithmetic rules remain (planner/space.py).
+and builds its space so that only the arithmetic rules remain (planner/space/).
 """
 
 from __future__ import annotations
@@ -21,18 +21,33 @@ from parsim.plan.expert_rules import expert_rules
 from parsim.plan.record import AXES, PRECISIONS, RECOMPUTE_MODULES, Plan
 from parsim.plan.strategy_rules import strategy_rules
 
-_WHOLE = ("naive", "gpipe", "1f1b", "interleaved_1f1b")
+_CHUNKED = ("interleaved_1f1b", "looped_bfs", "hanayo")
+_WHOLE = ("naive", "gpipe", "1f1b", "eager_1f1b", *_CHUNKED)
 _SPLIT = ("zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto")
-_V_SHAPED = ("zb_v", "v_half", "v_min")
+_V_SHAPED = ("zb_v", "v_half", "v_min", "dualpipe_v")
 
 SCHEDULE_NAMES = (*_WHOLE, *_SPLIT, *_V_SHAPED)
 """Schedules a plan may name; `parsim.schedule.SCHEDULES` holds their generators."""
+
+_RARE = ("eager_1f1b", "looped_bfs", "hanayo", "dualpipe_v")
+
+USUAL = tuple(name for name in SCHEDULE_NAMES if name not in _RARE)
+"""Schedules that a search looks at where it is not told which."""
+
+TWO_WAY = ("chimera", "dualpipe")
+"""Schedules with two copies of the model, which no plan may name."""
+
+CHUNKED = frozenset(_CHUNKED)
+"""Schedules with any number of chunks a rank above one."""
 
 WHOLE = frozenset(_WHOLE)
 """Schedules whose backward is one action."""
 
 V_SHAPED = frozenset(_V_SHAPED)
 """Schedules with two chunks a rank, placed as a V."""
+
+FOLDED = V_SHAPED.union({"hanayo"})
+"""Schedules whose stages go down the ranks and back up, once or more often."""
 
 SPLIT = V_SHAPED.union(_SPLIT)
 """Schedules whose backward is in two actions, I and W."""
@@ -52,6 +67,11 @@ def _degrees(plan: Plan, model: Model, cluster: Cluster) -> str | None:
 
 
 def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    if plan.schedule in TWO_WAY and plan.actions is None:
+        return (
+            f"schedule={plan.schedule!r} has two copies of the model, which plans cannot be priced "
+            f"with; compare it in units (parsim schedules), or use 'zb_v' or 'dualpipe_v'"
+        )
     written = (plan.schedule,) if plan.actions is not None else ()
     choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("schedule", plan.schedule, written or SCHEDULE_NAMES),
@@ -62,7 +82,8 @@ def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     )
     for field, value, allowed in choices:
         if value not in allowed:
-            return f"{field}={shown(repr(value))} is unknown{alternatives(value, allowed)}"
+            known = alternatives(value, allowed, listing=f"parsim catalog {field}s")
+            return f"{field}={shown(repr(value))} is unknown{known}"
     if sorted(plan.rank_order) != sorted(AXES):
         return (
             f"rank_order={'-'.join(plan.rank_order)} must name each of {', '.join(AXES)} once, "
@@ -200,19 +221,25 @@ def _schedule(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         return _own_schedule(plan)
     if plan.schedule in SPLIT:
         return _zero_bubble(plan)
-    if plan.v > 1 and plan.schedule != "interleaved_1f1b":
+    if plan.schedule in CHUNKED:
+        return _chunked(plan)
+    if plan.v > 1:
         return (
             f"v={plan.v} needs schedule='interleaved_1f1b', but schedule={plan.schedule!r} has "
             f"one chunk per rank; use v=1 or schedule='interleaved_1f1b'"
         )
-    if plan.schedule != "interleaved_1f1b":
-        return None
+    return None
+
+
+def _chunked(plan: Plan) -> str | None:
     if plan.v < 2 or plan.pp < 2:
         return (
-            f"schedule='interleaved_1f1b' needs pp >= 2 and v >= 2, but pp={plan.pp}, "
+            f"schedule={plan.schedule!r} needs pp >= 2 and v >= 2, but pp={plan.pp}, "
             f"v={plan.v}; use schedule='1f1b'"
         )
-    if plan.num_microbatches % plan.pp:
+    if plan.schedule == "hanayo" and plan.v % 2:
+        return f"schedule='hanayo' has two chunks per rank and wave, but v={plan.v}; use an even v"
+    if plan.schedule == "interleaved_1f1b" and plan.num_microbatches % plan.pp:
         return (
             f"schedule='interleaved_1f1b': pp={plan.pp} does not divide "
             f"num_microbatches={plan.num_microbatches}; allowed: multiples of {plan.pp}"

@@ -2,33 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from parsim.plan.record import Plan, Recompute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Between:
+    """Whole numbers from `least` to `most`, both among them, but for `excluded` ones."""
+
+    least: int = 1
+    most: int | None = None
+    excluded: tuple[int, ...] = ()
+
+    def __contains__(self, value: object) -> bool:
+        if not isinstance(value, int) or value in self.excluded:
+            return False
+        return self.least <= value and (self.most is None or value <= self.most)
+
+    def __str__(self) -> str:
+        """How a scenario writes it."""
+        ends = f"{self.least}..{self.most}" if self.most is not None else f">= {self.least}"
+        words = [ends] if self.least > 1 or self.most is not None else []
+        words += [f"not {', '.join(map(str, self.excluded))}"] if self.excluded else []
+        return " and ".join(words) or "any"
+
+
+Axis = tuple[int, ...] | Between | None
+"""Allowed values of an axis: those listed, those of a range, or every legal one."""
+
+
+def chosen(axis: Axis, legal: Iterable[int]) -> tuple[int, ...]:
+    """The values of an axis that a search tries; those listed may not be legal, and are told so."""
+    if axis is None:
+        return tuple(legal)
+    return tuple(value for value in legal if value in axis) if isinstance(axis, Between) else axis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSpace:
     """Values that a search may try; None means every legal value, of schedules those of the stack.
 
-    The data-parallel degree follows from the others and the cluster's size, the number of
-    micro-batches from the global batch. `common` gives the fields that are not searched
-    (precision, bucket size, overlap switches, rank order). Where it has a schedule of the user's
-    own (`actions`), all plans have that, with its pp, v and num_microbatches. `memory_margin` is
-    the share of the device's memory, beside context and allocator's reserve, that a plan must leave
-    free to fit; None: what its predicted peak may be wrong by.
+    The number of micro-batches follows from the global batch; `dp` is the product of dp_replicate
+    and dp_shard, and `hybrid` also shards over a part of the replicas (HSDP). `common` gives the
+    fields that are not searched (precision, bucket size, overlap switches, rank order). Where it
+    has a schedule of the user's own (`actions`), all plans have that, with its pp, v and
+    num_microbatches. `memory_margin` is the share of the device's memory, beside context and
+    allocator's reserve, that a plan must leave free to fit; None: what its predicted peak may be
+    wrong by. `memory_cap` are bytes that no plan's peak may exceed, `max_bubble` is the largest
+    share of the pipeline phase that may idle.
     """
 
     global_batch_size: int
-    tp: tuple[int, ...] | None = None
-    pp: tuple[int, ...] | None = None
-    cp: tuple[int, ...] | None = None
-    ep: tuple[int, ...] | None = None
-    microbatch_size: tuple[int, ...] | None = None
-    v: tuple[int, ...] | None = None
+    tp: Axis = None
+    pp: Axis = None
+    dp: Axis = None
+    cp: Axis = None
+    ep: Axis = None
+    microbatch_size: Axis = None
+    v: Axis = None
     schedule: tuple[str, ...] | None = None
     zero_stage: tuple[int, ...] = (0, 1, 2, 3)
     recompute: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
     sequence_parallel: tuple[bool, ...] = (False, True)
+    hybrid: bool = False
     memory_margin: float | None = None
+    memory_cap: float | None = None
+    max_bubble: float | None = None
     common: Plan = field(default_factory=Plan)

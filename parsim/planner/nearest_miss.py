@@ -65,7 +65,9 @@ def _fitting(job: Job, plan: Plan, margin: float | None) -> Prediction | None:
 
 
 def _more_devices(job: Job, plan: Plan, margin: float | None) -> str | None:
-    """Shard over more devices until it fits; None where that does not help."""
+    """Shard over more devices until it fits; None where that does not help or cannot be joined."""
+    if job.system.network is None:
+        return None
     for factor in (2, 4, 8, 16, 32, 64):
         cluster = replace(job.cluster, num_nodes=job.cluster.num_nodes * factor)
         shard = replace(
@@ -77,9 +79,7 @@ def _more_devices(job: Job, plan: Plan, margin: float | None) -> str | None:
             replica_microbatches=None,
         )
         bigger = replace(job, cluster=cluster, global_batch_size=shard.global_batch_size)
-        if bigger.system.network is None or illegal(bigger, shard):
-            continue
-        if _fitting(bigger, shard, margin):
+        if illegal(bigger, shard) is None and _fitting(bigger, shard, margin):
             return (
                 f"least change that fits: {cluster.num_nodes} nodes with dp={shard.dp} and "
                 f"zero_stage=3 and recompute=full (global batch {shard.global_batch_size})"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from parsim.cost.job import Job
@@ -13,7 +13,12 @@ from parsim.sim.confidence.interval import Interval
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.plan_interval import plan_interval
 from parsim.sim.recurrence.evaluate import evaluate
+from parsim.sim.step_breakdown import breakdown
 from parsim.sim.utilisation import mean_peak_flops
+from parsim.training_run import TrainingGoal
+from parsim.training_run.estimate import Estimate
+from parsim.training_run.power import computing_share
+from parsim.training_run.training_run import TrainingRun, training_run
 from parsim.units import format_bytes, format_seconds
 
 Progress = Callable[[int, int], None]
@@ -36,12 +41,23 @@ class EvaluatedPlan(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked of a search: how many plans, until when, for which whole run."""
+
+    top: int
+    progress: Progress | None
+    time_limit: float | None
+    goal: TrainingGoal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
     """One plan of the result, seconds and bytes.
 
     `tied` says that this plan and the best one lie in one another's interval: published runs do
     not tell which of the two is faster. `fit` is one word for all its devices, `margin` the share
-    of memory that it must leave free to fit.
+    of memory that it must leave free to fit. `breakdown` sums to `step_time`, `run` is what a whole
+    training run takes, where one is asked for.
     """
 
     plan: Plan
@@ -54,6 +70,8 @@ class Ranked:
     peak_allocated: float
     fit: Fit
     margin: float
+    breakdown: Mapping[str, float]
+    run: TrainingRun | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data with units in the names."""
@@ -69,14 +87,19 @@ class Ranked:
             "peak_allocated_bytes": self.peak_allocated,
             "memory_fit": self.fit.value,
             "memory_margin": self.margin,
+            "breakdown_s": dict(self.breakdown),
+            **({"training_run": self.run.to_json()} if self.run else {}),
         }
 
     def record(self) -> dict[str, Any]:
         """One row of a table: the plan's fields and its numbers side by side."""
         low, high = self.interval.low, self.interval.high
         numbers = self.to_json()
-        del numbers["plan"], numbers["step_time_interval_s"]
-        return {**self.plan.to_json(), **numbers, "step_time_low_s": low, "step_time_high_s": high}
+        del numbers["plan"], numbers["step_time_interval_s"], numbers["breakdown_s"]
+        numbers.pop("training_run", None)
+        whole = self.run.records()[0] if self.run else {}
+        ends = {"step_time_low_s": low, "step_time_high_s": high}
+        return {**self.plan.to_json(), **numbers, **ends, **whole}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -130,16 +153,16 @@ class SearchResult(Result):
         return [ranked.record() for ranked in self.plans]
 
 
-def ranked_plans(job: Job, best: Sequence[EvaluatedPlan]) -> tuple[Ranked, ...]:
-    """Plans in their order, the fastest first, each with its interval.
+def ranked_plans(job: Job, best: Sequence[EvaluatedPlan], goal: TrainingGoal) -> tuple[Ranked, ...]:
+    """Plans in their order, the fastest first, each with its interval and its whole run.
 
     A plan is tied with the first where each lies in the other's interval.
     """
-    intervals = [plan_interval(evaluate(job, evaluated.plan)) for evaluated in best]
-    least, highest = best[0].step_time, intervals[0].high
+    ranked = [_ranked(job, evaluated, goal) for evaluated in best]
+    least, highest = best[0].step_time, ranked[0].interval.high
     return tuple(
-        _ranked(job, evaluated, interval, interval.low <= least and evaluated.step_time <= highest)
-        for evaluated, interval in zip(best, intervals, strict=True)
+        replace(entry, tied=entry.interval.low <= least and entry.step_time <= highest)
+        for entry in ranked
     )
 
 
@@ -150,26 +173,38 @@ class Shown(NamedTuple):
     faster_tight: Ranked | None
 
 
-def shown(job: Job, best: Sequence[EvaluatedPlan], tight: EvaluatedPlan | None) -> Shown:
+def shown(
+    job: Job, best: Sequence[EvaluatedPlan], tight: EvaluatedPlan | None, goal: TrainingGoal
+) -> Shown:
     """Rank plans, and beside them the fastest tight one if the first of them is slower."""
     if tight is None or tight.step_time >= best[0].step_time:
-        return Shown(ranked_plans(job, best), None)
-    *plans, faster = ranked_plans(job, [*best, tight])
+        return Shown(ranked_plans(job, best, goal), None)
+    *plans, faster = ranked_plans(job, [*best, tight], goal)
     return Shown(tuple(plans), faster)
 
 
-def _ranked(job: Job, evaluated: EvaluatedPlan, interval: Interval, tied: bool) -> Ranked:
+def _ranked(job: Job, evaluated: EvaluatedPlan, goal: TrainingGoal) -> Ranked:
     plan, step = evaluated.plan, evaluated.step_time
+    whole = evaluate(job, plan)
+    interval, parts = plan_interval(whole), breakdown(whole)
     flops = job.model.step_flops(plan.global_batch_size)
     return Ranked(
         plan=plan,
         step_time=step,
         interval=interval,
-        tied=tied,
+        tied=False,
         tokens_per_second=plan.global_batch_size * job.model.tokens / step,
         mfu=flops / (step * mean_peak_flops(job, plan) * plan.world_size),
         bubble_fraction=evaluated.bubble_fraction,
         peak_allocated=evaluated.peak_allocated,
         fit=evaluated.fit,
         margin=evaluated.margin,
+        breakdown=parts,
+        run=training_run(
+            job,
+            goal,
+            batch=plan.global_batch_size,
+            step=Estimate(interval.low, step, interval.high),
+            computing=computing_share(parts, step),
+        ),
     )

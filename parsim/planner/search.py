@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
 from parsim.cost.job import Job
-from parsim.errors import NoFeasiblePlan
-from parsim.plan import PlanSpace
-from parsim.planner.best_first import search_mixed
-from parsim.planner.best_shapes import BestShapes
-from parsim.planner.left_out import left_out
+from parsim.errors import InputError, NoFeasiblePlan
+from parsim.plan import PlanSpace, PlanTable
+from parsim.planner.equal.best_shapes import SLOWEST, BestShapes
+from parsim.planner.mixed.best_first import search_mixed
 from parsim.planner.nearest_miss import nearest_miss_message
-from parsim.planner.result import Progress, Ranked, SearchResult, shown
-from parsim.planner.space import check_space, enumerate_plans, nothing_legal
+from parsim.planner.result import (
+    Progress,
+    Ranked,
+    Request,
+    SearchResult,
+    Shown,
+    ranked_plans,
+    shown,
+)
+from parsim.planner.space import Enumeration, check_space, enumerate_plans, nothing_legal
+from parsim.planner.space.left_out import left_out
 
-__all__ = ("Progress", "Ranked", "SearchResult", "search")
+__all__ = ("Progress", "Ranked", "SearchResult", "search", "search_front")
+
+from parsim.training_run import TrainingGoal
+
+WHATEVER = TrainingGoal()
+"""No whole run is asked for."""
+
+PROVEN_FRONT = (
+    f"proven: every legal plan of the space was evaluated (tier B), or does not fit, or takes more "
+    f"than {SLOWEST:g} times the fastest's step, or one of these is at least as fast with no more "
+    f"memory, by lower bounds of both"
+)
 
 PROVEN = (
     "proven: every legal plan of the space was evaluated (tier B), or does not fit or is slower "
@@ -31,6 +51,7 @@ def search(
     top: int = 10,
     progress: Progress | None = None,
     time_limit: float | None = None,
+    goal: TrainingGoal = WHATEVER,
 ) -> SearchResult:
     """Find the plans of a space that are the fastest by tier B and fit.
 
@@ -40,45 +61,120 @@ def search(
         top: how many plans to return.
         progress: called with (plans done, plans in all).
         time_limit: stop after so many seconds and return the best so far.
+        goal: how long one trains at what price, for the whole run of each plan.
 
     Raises:
+        InputError: a largest bubble on nodes of several kinds.
         PlanError: the space cannot hold a legal plan.
         NoFeasiblePlan: nothing fits; says by how much and what would.
     """
     begin = time.perf_counter()
+    listed, table = _legal(job, space)
+    if job.mixed:
+        if space.max_bubble is not None:
+            raise InputError("search.max_bubble needs nodes of one kind; leave it away")
+        request = Request(top=top, progress=progress, time_limit=time_limit, goal=goal)
+        return search_mixed(job, space, listed, table, request, begin)
+    work = BestShapes(job, listed, table, space, top)
+    work.run(progress, np.inf if time_limit is None else begin + time_limit)
+    known, stopped = work.known, _how_far(work)
+    fits, tight = known.fits, known.tight
+    if not (fits | tight).any():
+        raise NoFeasiblePlan(_nothing_fits(job, space, work))
+    best = known.fastest(table, fits if fits.any() else tight, top)
+    fastest_tight = known.fastest(table, tight, 1) if fits.any() else []
+    plans = shown(job, best, fastest_tight[0] if fastest_tight else None, goal)
+    optimality = f"{stopped}: best so far" if stopped else PROVEN
+    return _result(job, space, listed, work, plans, optimality, begin)
+
+
+def search_front(
+    job: Job,
+    space: PlanSpace,
+    *,
+    progress: Progress | None = None,
+    time_limit: float | None = None,
+    goal: TrainingGoal = WHATEVER,
+) -> SearchResult:
+    """Find the plans that fit and that no other beats in step time and in memory, fastest first.
+
+    Plans slower than twice the fastest are left out.
+
+    Arguments and errors are those of `search`.
+
+    Raises:
+        InputError: the nodes are of several kinds.
+        PlanError: the space cannot hold a legal plan.
+        NoFeasiblePlan: nothing fits; says by how much and what would.
+    """
+    begin = time.perf_counter()
+    if job.mixed:
+        raise InputError("the front of time and memory needs nodes of one kind; use --top instead")
+    listed, table = _legal(job, space)
+    work = BestShapes(job, listed, table, space, None)
+    work.run(progress, np.inf if time_limit is None else begin + time_limit)
+    if not work.known.fits.any():
+        raise NoFeasiblePlan(_nothing_fits(job, space, work))
+    front = work.known.front(table, work.worst)
+    stopped = _how_far(work)
+    optimality = f"{stopped}: front so far" if stopped else PROVEN_FRONT
+    plans = Shown(ranked_plans(job, front, goal), None)
+    return _result(job, space, listed, work, plans, optimality, begin)
+
+
+def _legal(job: Job, space: PlanSpace) -> tuple[Enumeration, PlanTable]:
+    """Every legal plan of the space, of which there is at least one."""
     check_space(job, space)
     listed = enumerate_plans(job, space)
     if listed.table is None:
         raise NoFeasiblePlan(nothing_legal(job, space, listed))
-    if job.mixed:
-        return search_mixed(job, space, listed, listed.table, top, progress, time_limit, begin)
-    work = BestShapes(job, listed, listed.table, space.memory_margin, top)
-    work.run(progress, np.inf if time_limit is None else begin + time_limit)
-    known, stopped = work.known, _how_far(work)
-    fits, tight = known.fits, known.tight
-    if not (fits | tight).any() and stopped:
-        raise NoFeasiblePlan(
+    return listed, listed.table
+
+
+def _nothing_fits(job: Job, space: PlanSpace, work: BestShapes) -> str:
+    stopped = _how_far(work)
+    if stopped:
+        return (
             f"{stopped}, and none of those fits the devices; give it more time, or a smaller space"
         )
-    if not (fits | tight).any():
-        nearest = listed.table.plan(work.nearest())
-        raise NoFeasiblePlan(nearest_miss_message(job, nearest, space.memory_margin))
-    best = known.fastest(listed.table, fits if fits.any() else tight, top)
-    fastest_tight = known.fastest(listed.table, tight, 1) if fits.any() else []
-    plans, faster_tight = shown(job, best, fastest_tight[0] if fastest_tight else None)
+    if work.known.idle.any():
+        least = float(np.nanmin(work.known.bubble))
+        return (
+            f"no plan that fits idles less than max_bubble={space.max_bubble:g} of the pipeline "
+            f"phase; the least of those looked at is {least:.3g}: allow as much"
+        )
+    if space.memory_cap is not None:  # as if the device had no more
+        least = min(job.device.memory, space.memory_cap + job.device.context_memory)
+        system = replace(job.system, device=replace(job.device, memory=least))
+        job = replace(job, cluster=replace(job.cluster, system=system))
+    nearest = work.table.plan(work.nearest())
+    return nearest_miss_message(job, nearest, space.memory_margin)
+
+
+def _result(
+    job: Job,
+    space: PlanSpace,
+    listed: Enumeration,
+    work: BestShapes,
+    shown_plans: Shown,
+    optimality: str,
+    begin: float,
+) -> SearchResult:
+    known = work.known
     return SearchResult(
-        plans=plans,
-        faster_tight=faster_tight,
+        plans=shown_plans.plans,
+        faster_tight=shown_plans.faster_tight,
         counts={
             "enumerated": listed.enumerated,
             "illegal": listed.illegal,
             "out_of_memory": int(known.too_large.sum()),
-            "tight": int(tight.sum()),
+            "tight": int(known.tight.sum()),
             "slower": int(work.slower.sum()),
-            "evaluated": int(fits.sum()),
+            **({"idle": int(known.idle.sum())} if space.max_bubble is not None else {}),
+            "evaluated": int(known.fits.sum()),
         },
         illegal_reasons=listed.reasons,
-        optimality=f"{stopped}: best so far" if stopped else PROVEN,
+        optimality=optimality,
         left_out=left_out(job.software, space),
         seconds=time.perf_counter() - begin,
         limits=(known.usable,),

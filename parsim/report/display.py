@@ -17,13 +17,18 @@ from rich.table import Table
 from rich.text import Text
 
 from parsim.comparison.timelines import TimelineComparison
+from parsim.guide.record import Guide
+from parsim.planner.choice import Choices
 from parsim.planner.result import SearchResult
 from parsim.report.text.collectives import sweep_view
+from parsim.report.text.guide import guide_view
 from parsim.report.text.measured.steps import validation_view
 from parsim.report.text.measured.timelines import comparison_view
+from parsim.report.text.planning.choices import choices_view
+from parsim.report.text.planning.search import search_view
+from parsim.report.text.planning.training_run import training_run_view
 from parsim.report.text.prediction import prediction_view
 from parsim.report.text.scenario import resolved_text
-from parsim.report.text.search import search_view
 from parsim.report.text.summary import timeline_view
 from parsim.report.text.tables import console
 from parsim.results import Result
@@ -31,6 +36,7 @@ from parsim.scenario import Scenario
 from parsim.sim.benchmark.collective_sweep import Sweep
 from parsim.sim.prediction import Prediction
 from parsim.timelines.timeline import Timeline
+from parsim.training_run.training_run import TrainingRun
 from parsim.validation.validate import Validation
 
 if TYPE_CHECKING:
@@ -61,7 +67,7 @@ def _picture(timeline: Timeline) -> str:
 
 
 def figure(result: Result, options: Mapping[str, Any]) -> Figure:
-    """The picture of a timeline, of predicted against measured steps, or of collectives by size."""
+    """The picture of a timeline, of measured steps, of collectives by size, or of choices."""
     if isinstance(result, Validation):
         from parsim.report.picture.scatter import draw_scatter
 
@@ -70,6 +76,10 @@ def figure(result: Result, options: Mapping[str, Any]) -> Figure:
         from parsim.report.picture.collective_curves import draw_collectives
 
         return draw_collectives(result, **options)
+    if isinstance(result, Choices):
+        from parsim.report.picture.choices import draw_choices
+
+        return draw_choices(result, **options)
     if isinstance(result, Timeline):
         from parsim.report.picture.gantt import draw_timeline
 
@@ -78,12 +88,15 @@ def figure(result: Result, options: Mapping[str, Any]) -> Figure:
 
 
 _VIEWS: dict[type[Result], Callable[[Any], RenderableType]] = {
+    Choices: choices_view,
+    Guide: guide_view,
     Prediction: prediction_view,
     Scenario: resolved_text,
     SearchResult: search_view,
     Sweep: sweep_view,
     Timeline: timeline_view,
     TimelineComparison: comparison_view,
+    TrainingRun: training_run_view,
     Validation: partial(validation_view, rows=False),
 }
 """The tables of a result, as its command prints them."""

@@ -7,6 +7,7 @@ from parsim.cluster.hardware import Cluster
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.cost.software import GENERIC, Software, software
+from parsim.model.graph.record import Graph
 from parsim.model.reader import build_model
 from parsim.plan import Plan
 from parsim.scenario.hardware import build_cluster, catalog_files
@@ -15,6 +16,7 @@ from parsim.scenario.plan import build_plan, build_space
 from parsim.scenario.positions import Tree
 from parsim.scenario.record import Scenario
 from parsim.scenario.schema import ScenarioFile
+from parsim.training_run import Failures, TrainingGoal
 
 
 def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
@@ -31,6 +33,11 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
         notes.append(f"precision is not stated: '{file.training.precision}' is assumed")
     stack = _software(tree, file, notes)
     description = build_description(tree, file.model, stack, notes)
+    if isinstance(description, Graph) and description.device:
+        notes.append(
+            f"model {description.name} has operations that were timed on {description.device}; "
+            f"their seconds are taken as they are"
+        )
     cluster = build_cluster(tree, file.cluster, notes)
     job = Job(
         model=build_model(description),
@@ -54,6 +61,17 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
         catalog=catalog_files(tree, file.cluster),
         jitter=_jitter(tree, file, plan),
         background=_background(tree, file, cluster),
+        goal=_goal(file),
+    )
+
+
+def _goal(file: ScenarioFile) -> TrainingGoal:
+    """How long one trains at what price; what the file leaves out has a default with a source."""
+    names = ("tokens", "usd_per_device_hour", "pue")
+    given = {name: value for name, value in file.training.given().items() if name in names}
+    interruptions = file.failures.given()
+    return TrainingGoal(
+        **given, failures=Failures(**interruptions, stated=frozenset(interruptions))
     )
 
 

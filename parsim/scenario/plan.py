@@ -17,6 +17,7 @@ from parsim.plan.rules import V_SHAPED, check_plan
 from parsim.scenario.positions import Tree
 from parsim.scenario.schedule import read_schedule
 from parsim.scenario.schema import PlanBlock, ScenarioFile, SharedBlock
+from parsim.scenario.space.presets import preset
 from parsim.scenario.strategy import build_strategy
 
 _SWITCHES = (
@@ -146,12 +147,14 @@ def build_space(tree: Tree, file: ScenarioFile, job: Job, plan: Plan | None) -> 
         for system in job.cluster.systems:
             node = replace(system, devices_per_node=1)
             check_plan(common, job.model, Cluster(system=node, num_nodes=1))
-    values = {key: value for key, value in file.search.given().items() if key != "common"}
-    if "recompute" in values:
+    given = file.search.given()
+    values = preset(given.get("space", "standard"), job)
+    values |= {key: value for key, value in given.items() if key not in ("common", "space")}
+    if "recompute" in given:
         values["recompute"] = tuple(Recompute[name.upper()] for name in values["recompute"])
     batch = file.training.global_batch_size
     space = PlanSpace(global_batch_size=batch, common=common, **values)
-    if plan is None or plan.actions is None or "schedule" in values:
+    if plan is None or plan.actions is None or "schedule" in given:
         return space
     return _with_own_schedule(tree, space, plan)
 

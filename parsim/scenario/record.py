@@ -15,7 +15,9 @@ from parsim.model.graph.record import Graph
 from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, PlanSpace
+from parsim.plan.strategies import DDP
 from parsim.results import Result
+from parsim.training_run import TrainingGoal
 
 SCHEMA_VERSION = 1
 
@@ -27,7 +29,7 @@ class Scenario(Result):
     `job` holds model, cluster and software; `model` is what the job's was built from. `notes` says
     in one line each what was assumed because the file does not state it. `catalog` lists the
     user's own device and system files, absolute. `jitter` is how ranks differ, where one asks,
-    `background` the traffic beside the steps.
+    `background` the traffic beside the steps, `goal` how long one trains at what price.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Scenario(Result):
     catalog: tuple[Path, ...] = ()
     jitter: Jitter = field(default_factory=Jitter)
     background: Background = field(default_factory=Background)
+    goal: TrainingGoal = field(default_factory=TrainingGoal)
 
     @property
     def global_batch_size(self) -> int:
@@ -142,11 +145,14 @@ class Scenario(Result):
     def plan_space(self) -> PlanSpace:
         """The space of the file, or every legal plan with the switches of its plan.
 
-        How the plan shares out nodes and micro-batches is its own, and is searched.
+        How the plan shares out nodes and micro-batches is its own, and is searched; what is
+        searched all-reduces gradients.
         """
         if self.space is not None:
             return self.space
-        common = replace(self.plan or Plan(), node_order=None, replica_microbatches=None)
+        common = replace(
+            self.plan or Plan(), node_order=None, replica_microbatches=None, strategy=DDP
+        )
         return PlanSpace(global_batch_size=self.global_batch_size, common=common)
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WrapValidator
 from pydantic_core import PydanticCustomError
 
 from parsim.cluster.background import Place
@@ -22,8 +22,10 @@ from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
 from parsim.plan.record import PRECISIONS
 from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.plan.space import Between
 from parsim.plan.strategies import STRATEGY_KINDS, Algorithm, Topology, Where
-from parsim.units import parse_quantity
+from parsim.scenario.space.axis import range_or_numbers
+from parsim.units import parse_count, parse_quantity
 
 UNSET: Any = None
 """Default of an optional key. It is never validated, so a written null is still refused."""
@@ -35,9 +37,16 @@ def _quantity(dimension: str, value: object) -> float:
         amount = parse_quantity(text, dimension)
     except UnitError as error:
         raise PydanticCustomError("quantity", "{text}", {"text": str(error)}) from None
-    if amount <= 0 and dimension != "time":
+    if amount <= 0 and dimension not in ("time", "span"):
         raise PydanticCustomError("quantity", "'{text}' must be above 0", {"text": shown(text)})
     return amount
+
+
+def _count(value: object) -> float:
+    try:
+        return parse_count(str(value))
+    except UnitError as error:
+        raise PydanticCustomError("count", "{text}", {"text": str(error)}) from None
 
 
 def _any_case(known: Iterable[str], value: object) -> object:
@@ -48,7 +57,8 @@ def _any_case(known: Iterable[str], value: object) -> object:
 def _schedule(value: object) -> object:
     value = _any_case(SCHEDULE_NAMES, value)
     if isinstance(value, str) and value not in SCHEDULE_NAMES:
-        text = f"'{shown(value)}' is unknown{alternatives(value, SCHEDULE_NAMES)}"
+        known = alternatives(value, SCHEDULE_NAMES, listing="parsim catalog schedules")
+        text = f"'{shown(value)}' is unknown{known}"
         if value.lower().endswith(".csv"):
             text += "; a file belongs in plan.schedule, and a search without 'schedule' keeps it"
         raise PydanticCustomError("schedule", "{text}", {"text": text})
@@ -72,8 +82,17 @@ Ratio = Annotated[float, Field(strict=True, ge=1, le=MOST_OVERSUBSCRIBED, allow_
 Size = Annotated[float, BeforeValidator(partial(_quantity, "bytes"))]
 Rate = Annotated[float, BeforeValidator(partial(_quantity, "bandwidth"))]
 Duration = Annotated[float, BeforeValidator(partial(_quantity, "time"))]
+Span = Annotated[float, BeforeValidator(partial(_quantity, "span"))]
+PositiveSpan = Annotated[Span, Field(gt=0)]
+Tokens = Annotated[float, BeforeValidator(_count)]
+Dollars = Annotated[float, Field(strict=True, ge=0, le=10_000, allow_inf_nan=False)]
+Usage = Annotated[float, Field(strict=True, ge=1, le=3, allow_inf_nan=False)]
 Names = Annotated[tuple[Text, ...], Field(min_length=1)]
 T = TypeVar("T")
+if TYPE_CHECKING:
+    AxisValues = Between | tuple[int, ...]
+else:  # a union would name its branches in the keys of messages
+    AxisValues = Annotated[tuple[Count, ...], WrapValidator(range_or_numbers)]
 Several = Annotated[tuple[T, ...], BeforeValidator(_listed), Field(min_length=1)]
 
 
@@ -85,6 +104,8 @@ PrecisionName = Annotated[Text, _in_any_case(*PRECISIONS)]
 SumsName = Annotated[Text, _in_any_case("fp32", "same")]
 ScheduleName = Annotated[Text, _in_any_case(*SCHEDULE_NAMES)]
 Recomputed = Literal["none", "selective", "full"]
+Preset = Literal["quick", "standard", "full"]
+PresetName = Annotated[Preset, _in_any_case(*get_args(Preset))]
 RecomputeName = Annotated[Recomputed, _in_any_case(*get_args(Recomputed))]
 Family = Literal[
     "gpt2",
@@ -257,10 +278,23 @@ class MixedBlock(Block):
 
 
 class TrainingBlock(Block):
-    """What every plan shares."""
+    """What every plan shares, and how long one trains at what price (`TrainingGoal`)."""
 
     global_batch_size: Count
     precision: PrecisionName = "bf16"
+    tokens: Tokens = UNSET
+    usd_per_device_hour: Dollars = UNSET
+    pue: Usage = UNSET
+
+
+class FailuresBlock(Block):
+    """What interrupts a run: the fields of `parsim.training_run.Failures`."""
+
+    device_mtbf: PositiveSpan = UNSET
+    job_mtbf: PositiveSpan = UNSET
+    restart_time: Span = UNSET
+    checkpoint_stall: Span = UNSET
+    checkpoint_interval: PositiveSpan = UNSET
 
 
 class SharedBlock(Block):
@@ -333,19 +367,26 @@ class PlanBlock(SharedBlock):
 
 
 class SearchBlock(Block):
-    """The values a search may try; an absent key means every legal one, the stack's schedules."""
+    """The values a search may try; an absent key means every legal one, the stack's schedules.
 
-    tp: Several[Count] = UNSET
-    pp: Several[Count] = UNSET
-    cp: Several[Count] = UNSET
-    ep: Several[Count] = UNSET
-    microbatch_size: Several[Count] = UNSET
-    v: Several[Count] = UNSET
+    `space` is a preset that the other keys narrow (`scenario/space/presets.py`).
+    """
+
+    space: PresetName = UNSET
+    tp: AxisValues = UNSET
+    pp: AxisValues = UNSET
+    dp: AxisValues = UNSET
+    cp: AxisValues = UNSET
+    ep: AxisValues = UNSET
+    microbatch_size: AxisValues = UNSET
+    v: AxisValues = UNSET
     schedule: Several[Annotated[Text, BeforeValidator(_schedule)]] = UNSET
     zero_stage: Several[Annotated[int, Field(strict=True, ge=0, le=3)]] = UNSET
     recompute: Several[RecomputeName] = UNSET
     sequence_parallel: Several[Flag] = UNSET
     memory_margin: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
+    memory_cap: Size = UNSET
+    max_bubble: Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)] = UNSET
     common: SharedBlock = SharedBlock()
 
 
@@ -393,6 +434,7 @@ class ScenarioFile(Block):
     search: SearchBlock | None = None
     jitter: JitterBlock = JitterBlock()
     background: BackgroundBlock = BackgroundBlock()
+    failures: FailuresBlock = FailuresBlock()
 
 
 class MixedScenarioFile(ScenarioFile):
@@ -414,6 +456,7 @@ BLOCKS: dict[tuple[str, ...], type[Block]] = {
     ("search", "common"): SharedBlock,
     ("jitter",): JitterBlock,
     ("background",): BackgroundBlock,
+    ("failures",): FailuresBlock,
     ("background", "streams", "*"): StreamBlock,
 }
 """Every block by its path, for hints about misspelt and misplaced keys; * is any name."""

@@ -20,7 +20,8 @@ from parsim.plan import Plan
 from parsim.plan.rules import V_SHAPED
 from parsim.plan.strategies import DDP
 from parsim.scenario.record import Scenario
-from parsim.units import parse_quantity
+from parsim.training_run import TrainingGoal
+from parsim.units import format_count, parse_count, parse_quantity
 
 _DIMENSIONS = {
     "bandwidth": "bandwidth",
@@ -30,6 +31,11 @@ _DIMENSIONS = {
     "rate": "bandwidth",
     "latency": "time",
     "hiccup_length": "time",
+    "device_mtbf": "span",
+    "job_mtbf": "span",
+    "restart_time": "span",
+    "checkpoint_stall": "span",
+    "checkpoint_interval": "span",
     "bucket_bytes": "bytes",
     "size": "bytes",
 }
@@ -37,6 +43,7 @@ _UNITS = {
     "bandwidth": {"GB/s": 1e9, "B/s": 1.0},
     "bytes": {"MB": 1e6, "B": 1.0},
     "time": {"us": 1e-6, "s": 1.0},
+    "span": {"d": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0},
 }
 _CLUSTER_KEYS = (
     *("system", "nodes", "catalog", "device", "placement", "failed"),
@@ -62,11 +69,13 @@ def scenario_text(scenario: Scenario, plan: Plan) -> str:
         "training": {
             "global_batch_size": plan.global_batch_size,
             "precision": plan.precision,
+            **_goal(scenario.goal),
         },
         "plan": _plan(plan),
         **_margin(scenario),
         **_jitter(scenario.jitter),
         **_background(scenario.background),
+        **_failures(scenario.goal),
     }
     yaml, text = YAML(), StringIO()
     yaml.width = 100
@@ -216,6 +225,26 @@ def _jitter(jitter: Jitter) -> dict[str, Any]:
     if "slow_ranks" in values:
         values["slow_ranks"] = dict(jitter.slow_ranks)
     return {"jitter": values} if values else {}
+
+
+def _goal(goal: TrainingGoal) -> dict[str, Any]:
+    """Tokens, price and site, where they are not the defaults."""
+    values: dict[str, Any] = {}
+    if goal.tokens is not None:
+        text = format_count(goal.tokens)
+        values["tokens"] = text if parse_count(text) == goal.tokens else goal.tokens
+    default = TrainingGoal()
+    for name in ("usd_per_device_hour", "pue"):
+        if getattr(goal, name) != getattr(default, name):
+            values[name] = getattr(goal, name)
+    return values
+
+
+def _failures(goal: TrainingGoal) -> dict[str, Any]:
+    """What the file stated; the rest has defaults."""
+    failures = goal.failures
+    values = {name: _written(name, getattr(failures, name)) for name in sorted(failures.stated)}
+    return {"failures": values} if values else {}
 
 
 def _changes(base: _Record, record: _Record) -> dict[str, Any]:

@@ -14,14 +14,19 @@ from typing import TYPE_CHECKING
 from parsim.errors import ScheduleError, shown
 from parsim.names import alternatives
 from parsim.schedule.actions import Action, Kind
+from parsim.schedule.families.chimera import chimera
+from parsim.schedule.families.dual_pipe import dualpipe, dualpipe_v
+from parsim.schedule.families.eager_1f1b import eager_1f1b
 from parsim.schedule.families.gpipe import gpipe
+from parsim.schedule.families.hanayo import hanayo
 from parsim.schedule.families.interleaved import interleaved_1f1b
+from parsim.schedule.families.looped_bfs import looped_bfs
 from parsim.schedule.families.naive import naive
 from parsim.schedule.families.one_f_one_b import one_f_one_b
 from parsim.schedule.families.v_shape import v_half, v_min, zb_v
-from parsim.schedule.families.weight_fill import EQUAL, ActionTimes
 from parsim.schedule.families.zb_auto import zb_1p, zb_2p, zb_auto
 from parsim.schedule.families.zero_bubble import zb_h1, zb_h2
+from parsim.schedule.orders.weight_fill import EQUAL, ActionTimes
 from parsim.schedule.schedule import Schedule
 from parsim.schedule.user_schedule import parse_user_schedule, schedule_of_shape
 
@@ -35,6 +40,7 @@ __all__ = [
     "CHUNKED",
     "SCHEDULES",
     "TIMED",
+    "TWO_WAY",
     "V_SHAPED",
     "Action",
     "ActionTimes",
@@ -50,7 +56,10 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "naive": naive,
     "gpipe": gpipe,
     "1f1b": one_f_one_b,
+    "eager_1f1b": eager_1f1b,
     "interleaved_1f1b": interleaved_1f1b,
+    "looped_bfs": looped_bfs,
+    "hanayo": hanayo,
     "zb_h1": zb_h1,
     "zb_h2": zb_h2,
     "zb_1p": zb_1p,
@@ -59,17 +68,23 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "zb_v": zb_v,
     "v_half": v_half,
     "v_min": v_min,
+    "dualpipe_v": dualpipe_v,
+    "chimera": chimera,
+    "dualpipe": dualpipe,
 }
 """Name to builder; a builder takes pp, num_microbatches and, if it is in `CHUNKED`, v; if it is in
 `TIMED`, the times to search for."""
 
-CHUNKED = frozenset({"interleaved_1f1b"})
-"""The schedules that give a rank any number of chunks above one."""
+CHUNKED = frozenset({"interleaved_1f1b", "looped_bfs", "hanayo"})
+"""The schedules that give a rank any number of chunks above one (hanayo: an even one)."""
 
-V_SHAPED = frozenset({"zb_v", "v_half", "v_min"})
+V_SHAPED = frozenset({"zb_v", "v_half", "v_min", "dualpipe_v"})
 """The schedules that give a rank two chunks."""
 
-TIMED = frozenset({"zb_1p", "zb_2p", "zb_auto", "zb_v"})
+TWO_WAY = frozenset({"chimera", "dualpipe"})
+"""The schedules with two copies of the model in opposite directions."""
+
+TIMED = frozenset({"zb_1p", "zb_2p", "zb_auto", "zb_v", "hanayo", "chimera"})
 """The schedules whose order depends on how long actions take."""
 
 
@@ -114,16 +129,13 @@ def build_schedule(
         return schedule_of_shape(name, actions, **sizes).compute_only()
     if name not in SCHEDULES:
         raise ScheduleError(f"unknown schedule '{shown(name)}'{alternatives(name, SCHEDULES)}")
-    if name in CHUNKED:
-        return SCHEDULES[name](pp, num_microbatches, v)
     if name in V_SHAPED and v != 2:
         raise ScheduleError(f"schedule {name} has two chunks per rank, but v={v}; use v=2")
-    if name in TIMED and (v == 1 or name in V_SHAPED):
-        searched = EQUAL if times is None else ActionTimes(*times)
-        return SCHEDULES[name](pp, num_microbatches, searched)
-    if v != 1 and name not in V_SHAPED:
+    if v != 1 and name not in V_SHAPED | CHUNKED:
         raise ScheduleError(
             f"schedule {name} has one chunk per rank, but v={v}; "
             f"use {', '.join(sorted(CHUNKED))} or v=1"
         )
-    return SCHEDULES[name](pp, num_microbatches)
+    chunks = (v,) if name in CHUNKED else ()
+    searched = (EQUAL if times is None else ActionTimes(*times),) if name in TIMED else ()
+    return SCHEDULES[name](pp, num_microbatches, *chunks, *searched)

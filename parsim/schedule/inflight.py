@@ -13,7 +13,7 @@ from parsim.arrays import Ints
 from parsim.schedule.actions import Kind
 from parsim.schedule.schedule import Schedule
 
-WARM = frozenset({"1f1b", "zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto"})
+WARM = frozenset({"1f1b", "eager_1f1b", "zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto"})
 """Schedules of one chunk a rank, in which rank r runs pp - r forwards before its first gradient."""
 
 Counts = tuple[int, ...]

@@ -11,6 +11,7 @@ from parsim.cost.coverage import coverage_notes
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.cost.legal import check_legal
+from parsim.cost.recorded import recorded_notes
 from parsim.cost.software import Software
 from parsim.plan import Plan
 from parsim.plan.record import precision
@@ -211,4 +212,9 @@ def _notes(evaluation: Evaluation) -> tuple[str, ...]:
     ]
     unmeasured = (UNMEASURED,) if len({system.id for system in systems}) > 1 else ()
     sources = source_notes(systems, step.job.software)
-    return (*sources, *dict.fromkeys(coverage), *unmeasured)
+    recorded = [
+        note
+        for system in systems
+        for note in recorded_notes(system.device, step.job.model.name, step.plan)
+    ]
+    return (*sources, *dict.fromkeys(recorded), *dict.fromkeys(coverage), *unmeasured)

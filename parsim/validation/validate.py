@@ -14,7 +14,7 @@ from parsim.sim.confidence.known_errors import Errors
 from parsim.validation.coverage import Coverage, coverage
 from parsim.validation.predict_row import predict_row
 from parsim.validation.ranking import Ranking, rank
-from parsim.validation.step.measured_run import read_table
+from parsim.validation.run_table import read_table
 from parsim.validation.summary import Summary, summarise
 from parsim.validation.tables import Progress, predict_tables
 from parsim.validation.validated_row import ValidatedRow

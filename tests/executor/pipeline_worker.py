@@ -210,12 +210,13 @@ class Case:
 
 
 def stock(pp: int) -> Iterator[Schedule]:
-    for name in ("naive", "gpipe", "1f1b"):
+    for name in ("naive", "gpipe", "1f1b", "eager_1f1b"):
         yield build_schedule(name, pp=pp, num_microbatches=8)
-    yield build_schedule("interleaved_1f1b", pp=pp, num_microbatches=8, v=2)
+    for name, v in (("interleaved_1f1b", 2), ("looped_bfs", 2), ("hanayo", 4)):
+        yield build_schedule(name, pp=pp, num_microbatches=8, v=v)
     for name in ("zb_h1", "zb_2p"):
         yield build_schedule(name, pp=pp, num_microbatches=8)
-    for name in ("zb_v", "v_half", "v_min"):
+    for name in ("zb_v", "v_half", "v_min", "dualpipe_v"):
         yield build_schedule(name, pp=pp, num_microbatches=8, v=2)
 
 
@@ -346,7 +347,7 @@ def four(world: dist.ProcessGroup) -> Iterator[tuple[str, Found]]:
     def shard(reshard: bool) -> Callable[[nn.Module], nn.Module]:
         return lambda m: fully_shard(m, mesh=mesh["dp"], reshard_after_forward=reshard)
 
-    full = list(stock(2))[2:4]
+    full = [s for s in stock(2) if s.name in ("1f1b", "interleaved_1f1b")]
     for schedule in full:
         yield f"2x2 ddp, {schedule.name}", Case(schedule, pp, dp_group=dp, wrap=ddp).run()
         sharded = Case(schedule, pp, dp_group=dp, wrap=shard(True), zero_stage=3)

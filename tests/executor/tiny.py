@@ -12,7 +12,8 @@ from parsim.model.transformer import TransformerSpec, with_options
 torch = pytest.importorskip("torch")
 
 from executor.model.loss import loss  # noqa: E402
-from executor.model.module import Stage, build_stage  # noqa: E402
+from executor.model.module import build_stage  # noqa: E402
+from executor.model.stage import Stage  # noqa: E402
 
 if TYPE_CHECKING:
     from torch import Tensor

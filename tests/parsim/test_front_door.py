@@ -29,6 +29,7 @@ CLASSES = {
     "Schedule",
     "SearchResult",
     "Timeline",
+    "TrainingRun",
 }
 FUNCTIONS = {
     "collectives",
@@ -38,6 +39,7 @@ FUNCTIONS = {
     "simulate",
     "timeline",
     "validate",
+    "whole_run",
 }
 ERRORS = {
     "CatalogError",
@@ -242,4 +244,8 @@ def test_a_search_says_why_plans_are_illegal() -> None:
     ranked = parsim.search(parsim.load_scenario(GPT3, {"search.tp": "[7, 8]"}), top=1)
     reasons = ranked.to_dict()["illegal_reasons"]
     assert sum(reasons.values()) == ranked.counts["illegal"] > 0
-    assert f"plans: {max(reasons, key=reasons.__getitem__)}" in str(ranked)
+    assert max(reasons, key=reasons.__getitem__).startswith("schedule='interleaved_1f1b': pp=")
+    illegal = f"{sum(reasons.values()):,}"
+    assert f"illegal, {illegal} plans: schedule='interleaved_1f1b': pp=... does not divide" in str(
+        ranked
+    )

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.errors import UnitError
-from parsim.units import format_bytes, format_rate, format_seconds, parse_quantity
+from parsim.units import (
+    format_bytes,
+    format_count,
+    format_rate,
+    format_seconds,
+    format_span,
+    parse_count,
+    parse_quantity,
+)
 
 SIZES = "B, KB, MB, GB, TB, KiB, MiB, GiB, TiB"
 
@@ -172,3 +180,33 @@ def test_a_formatted_rate_reads_back(rate: float) -> None:
 )
 def test_written_forms(written: str, expected: str) -> None:
     assert written == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90.0), ("15min", 900.0), ("1.5h", 5400.0), ("30 d", 2592e3)]
+)
+def test_spans_of_time(text: str, seconds: float) -> None:
+    """`min` is minutes and no thousandth of an inch."""
+    assert parse_quantity(text, "span") == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("300B", 3e11), ("1.4T", 1.4e12), ("300e9", 3e11), ("1000", 1e3)]
+)
+def test_counts(text: str, count: float) -> None:
+    assert parse_count(text) == count
+    assert parse_count(format_count(count)) == count
+
+
+@pytest.mark.parametrize("text", ["", "B", "-3B", "3 X", "1e99", "0", "nan", "1,5T"])
+def test_what_is_no_count(text: str) -> None:
+    with pytest.raises(UnitError, match="tokens"):
+        parse_count(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(5.0, "5 s"), (600.0, "10 min"), (86400.0, "24 h"), (34 * 86400.0, "34 days")],
+)
+def test_long_durations(seconds: float, text: str) -> None:
+    assert format_span(seconds) == text

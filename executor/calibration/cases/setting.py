@@ -29,17 +29,23 @@ from parsim.scenario import Scenario, load_scenario
 class Setting:
     """What is calibrated: the entries it starts from, the workloads, and how they are priced.
 
-    `targets` are the plans that the calibration is for, `workloads` those whose layers are timed,
-    `groups` those whose collectives are.
+    `targets` are the plans that the calibration is for, `own` their workloads, `usual` those of
+    other sizes, which serve other plans; `groups` are those whose collectives are timed.
     """
 
     report: DeviceReport
     device: Device
     system: System | None
     kernels: Kernels
-    workloads: tuple[Workload, ...]
+    own: tuple[Workload, ...]
+    usual: tuple[Workload, ...]
     targets: tuple[Target, ...]
     groups: RankGroups
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """All whose layers and kernels are timed, the targets' first."""
+        return (*self.own, *self.usual)
 
     @property
     def base(self) -> System | None:
@@ -81,7 +87,8 @@ def setting(
         device=device,
         system=system,
         kernels=kernels,
-        workloads=(*whole_layers(asked, device), *usual),
+        own=whole_layers(asked, device) if asked else usual,
+        usual=usual if asked else (),
         targets=asked or of_workloads(usual, standard, device, kernels.software),
         groups=rank_groups(report, loaded, oversubscribe=oversubscribe),
     )

@@ -13,8 +13,6 @@ from parsim.plan import Plan
 from parsim.planner.space import enumerate_plans
 from parsim.scenario.record import Scenario
 
-MOST_WORKLOADS = 3
-"""Workloads of a plan space whose whole layers are timed, at most."""
 BYTES = 8.0
 """Held per parameter while whole layers are timed: fp32 value and gradient."""
 MEMORY_SHARE = 0.25
@@ -58,13 +56,25 @@ def of_workloads(
 
 
 def whole_layers(targets: Sequence[Target], device: Device) -> tuple[Workload, ...]:
-    """Workloads whose layers are timed as a whole: small enough, each tensor split once."""
-    layers_of_split: dict[tuple[int, bool], Workload] = {}
+    """Workloads whose layers are timed as a whole, one for each split, micro-batch and sequence.
+
+    Chains that are too large for MEMORY_SHARE of the device are as long as fits, one layer at the
+    least: whether that fits shows.
+    """
+    workloads: dict[tuple[int, bool, int, int], Workload] = {}
     for target in targets:
-        plan, workload = target.plan, _trimmed(target.workload)
-        if BYTES * workload.model.parameters / plan.tp <= MEMORY_SHARE * device.memory:
-            layers_of_split.setdefault((plan.tp, plan.sequence_parallel), workload)
-    return tuple(layers_of_split.values())[:MOST_WORKLOADS]
+        plan = target.plan
+        size = plan.tp, plan.sequence_parallel, plan.microbatch_size, target.workload.spec.seq_len
+        if size not in workloads:
+            chains = [_trimmed(target.workload, count) for count in range(CHAIN, 0, -1)]
+            fitting = (x for x in chains if _held(x) <= MEMORY_SHARE * device.memory)
+            workloads[size] = next(fitting, chains[-1])
+    return tuple(workloads.values())
+
+
+def _held(workload: Workload) -> float:
+    """Bytes of a rank's parameters and gradients."""
+    return BYTES * workload.model.parameters / workload.plan.tp
 
 
 def _space(scenario: Scenario) -> Iterator[Plan]:
@@ -80,8 +90,8 @@ def _space(scenario: Scenario) -> Iterator[Plan]:
         yield table.plan(row)
 
 
-def _trimmed(workload: Workload) -> Workload:
-    """A chain of layers under the tensor split and micro-batch alone."""
+def _trimmed(workload: Workload, count: int) -> Workload:
+    """A chain of so many layers under the tensor split and micro-batch alone."""
     spec, plan = workload.spec, workload.plan
     alone = Plan(
         tp=plan.tp,
@@ -89,5 +99,5 @@ def _trimmed(workload: Workload) -> Workload:
         precision=plan.precision,
         microbatch_size=plan.microbatch_size,
     )
-    short = replace(spec, num_layers=min(CHAIN, spec.num_layers))
+    short = replace(spec, num_layers=min(count, spec.num_layers))
     return Workload(spec=short, plan=alone)

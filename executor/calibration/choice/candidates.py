@@ -16,6 +16,7 @@ from executor.calibration.choice.belief import Shape
 from executor.calibration.choice.choose import Choice, choose
 from executor.calibration.choice.known_shapes import rows_known
 from executor.calibration.choice.spread import Candidate
+from executor.calibration.gaps import NOT_REPRESENTABLE, OUT_OF_MEMORY, TIME_OVER
 from parsim.arrays import Array
 from parsim.cost.software import Software
 from parsim.cost.step.plan_kernels import plan_kernels
@@ -56,7 +57,7 @@ def choice(setting: Setting, seconds: float, known: frozenset[Shape] = frozenset
     cases, weighed = _cases(setting), _weights(setting.targets)
     shapes = list(dict.fromkeys([*cases, *weighed]))
     candidates = [
-        Candidate(shape=shape, case=case, cost=_cost(case, setting, seconds))
+        _candidate(shape, case, setting, seconds)
         for shape, case in ((shape, cases.get(shape)) for shape in shapes)
     ]
     nothing = np.zeros(len(setting.targets))
@@ -131,20 +132,29 @@ def _resized(case: Case, size: float) -> Iterator[Case]:
     yield Case(case.kind, {**case.shape, "bytes": before / first * count}, (count, *case.sizes[1:]))
 
 
-def _cost(case: Case | None, setting: Setting, seconds: float) -> float:
-    """Seconds of measuring a case; infinite where it is too large for memory or time."""
+def _candidate(shape: Shape, case: Case | None, setting: Setting, seconds: float) -> Candidate:
+    """A shape with its cost, refused where it cannot be run, or is too large for memory or time."""
     if case is None:
-        return math.inf
-    kind, device = setting.report.kind, setting.device
-    once, moved = setting.kernels.time(device, case.kind, case.shape), _moved(case)
-    if 2.0 * moved > MEMORY_SHARE * device.memory:
-        return math.inf
+        why = f"{NOT_REPRESENTABLE}: no kernel by itself"
+    elif 2.0 * _moved(case) > MEMORY_SHARE * setting.device.memory:
+        why = f"{OUT_OF_MEMORY}: its inputs are beyond a quarter of the device's"
+    else:
+        cost = _cost(case, setting)
+        if cost <= DEAREST * seconds:
+            return Candidate(shape=shape, case=case, cost=cost)
+        why = f"{TIME_OVER}: about {cost:.1f} s alone, of {seconds:.1f} s for kernels"
+    return Candidate(shape=shape, case=case, cost=math.inf, refused=why)
+
+
+def _cost(case: Case, setting: Setting) -> float:
+    """Seconds of measuring a case."""
+    kind = setting.report.kind
+    once, moved = setting.kernels.time(setting.device, case.kind, case.shape), _moved(case)
     lasting = max(once, GRAIN)
     repeats = min(max(int(LEAST_SECONDS[kind] / lasting), REPEATS), MOST_REPEATS)
     timed = (WARM_UP + repeats) * lasting + repeats * AHEAD[kind]
     cost = FIXED[kind] + SET_UP[kind] * input_sets(case, kind) * moved + timed
-    cost *= 2.0 if case.kind == kinds.OPTIMIZER else 1.0  # timed at two moments
-    return cost if cost <= DEAREST * seconds else math.inf
+    return cost * (2.0 if case.kind == kinds.OPTIMIZER else 1.0)  # timed at two moments
 
 
 def input_sets(case: Case, kind: str) -> float:

@@ -36,12 +36,13 @@ DEAR = 3.0
 class Candidate:
     """A shape of a plan or of the spread; `case` None where it cannot be run by itself.
 
-    `cost` is what measuring takes, seconds.
+    `cost` is what measuring takes, seconds; infinite where it is `refused`, for this reason.
     """
 
     shape: Shape
     case: Case | None
     cost: float
+    refused: str = ""
 
 
 def lacking(candidates: Sequence[Candidate], weights: Array, known: Sequence[int]) -> list[int]:

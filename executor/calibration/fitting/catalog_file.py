@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 import torch
 
@@ -28,7 +29,8 @@ def catalog_text(device: Device, system: System | None, base: tuple[str, str], s
     lines += _figures(device, DEVICE_CONSTANTS, source)
     lines += _figures(device, sorted({*RATES, *BYTES} - {*DEVICE_CONSTANTS}), SCALE)
     lines += _figures(device, ("gemm_sustained", "attention_sustained"), SUSTAINED)
-    lines += [*_residual_lines(device.residuals), "    calibrated: true"]
+    lines += [*_residual_lines(device.residuals), *_evidence_lines(device)]
+    lines.append("    calibrated: true")
     if system is None:
         return "\n".join(lines) + "\n"
     lines += ["systems:", f"  {system.id}:", f"    from: {base[1]}"]
@@ -85,6 +87,21 @@ def _residual_lines(residuals: Measured) -> list[str]:
     for kind, rows in residuals.items():
         lines.append(f"      {kind}:")
         lines += [f"        - [{', '.join(f'{x:.6g}' for x in row)}]" for row in rows]
+    return lines
+
+
+def _evidence_lines(device: Device) -> list[str]:
+    """How sure the device is, what of it was not measured, and which runs were recorded."""
+    lines = []
+    if device.spreads:
+        lines.append("    spreads:  # standard deviation of ln(measured / modelled)")
+        lines += [f"      {kind}: {spread:.4g}" for kind, spread in device.spreads.items()]
+    if device.unmeasured:
+        lines.append("    unmeasured:")
+        lines += [f"      {kind}: {json.dumps(why)}" for kind, why in device.unmeasured.items()]
+    if device.steps:
+        lines.append("    steps:  # recorded runs, measured / predicted")
+        lines += [f"      - {json.dumps(asdict(run))}" for run in device.steps]
     return lines
 
 

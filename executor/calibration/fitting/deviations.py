@@ -9,11 +9,13 @@ import numpy as np
 from executor.calibration.cases.samples import Sample, seconds_of
 from parsim.arrays import Array
 from parsim.cluster.hardware import Measured
-from parsim.cluster.residuals import LIMIT, WHOLE_LIMIT
+from parsim.cluster.residuals import LIMIT, WHOLE_LIMIT, WHOLE_SPAN
 from parsim.cost.layer.layers import WAITED
 
-SPAN = 8.0
-"""How far beyond the measured layers, as a factor of time, a fitted line is written down."""
+FEW_LAYERS = 0.05
+"""Standard deviation (ln) of a layer's time around a line of one or two points: forwards and
+backwards of the hardware suite's runs are 3.5 and 3.6 % off in the median, which of a normal error
+is 0.67 standard deviations (`reports/hardware/cpu/report.md`)."""
 
 
 def points(samples: Sequence[Sample], modelled: Sequence[float]) -> Measured:
@@ -44,11 +46,33 @@ def lines(samples: Sequence[Sample]) -> Measured:
         fixed, slope = (
             (0.0, _ratio(modelled, measured)) if WAITED in kind else _line(modelled, measured)
         )
-        low, high = float(modelled.min()) / SPAN, float(modelled.max()) * SPAN
+        low, high = float(modelled.min()) / WHOLE_SPAN, float(modelled.max()) * WHOLE_SPAN
         grid = np.geomspace(low, high, round(np.log2(high / low)) * 4 + 1)
         ratios = np.clip(fixed / grid + slope, 1.0 / WHOLE_LIMIT, WHOLE_LIMIT)
         written[kind] = tuple(zip(grid.tolist(), ratios.tolist(), strict=True))
     return written
+
+
+def spreads(samples: Sequence[Sample], scatters: Sequence[float]) -> dict[str, float]:
+    """Standard deviation (ln) of whole layers' times around their line, by kind.
+
+    sqrt( s^2 n / (n - 2) + scatter^2 ): s^2 is the mean square of ln(measured / line) over the
+    kind's n > 2 points, as two are spent on the line (FEW_LAYERS where there are no more), scatter
+    that of the timings themselves, root mean square. Waits have none: their layers' seconds do.
+    """
+    found = {}
+    for kind in dict.fromkeys(sample.kind for sample in samples if WAITED not in sample.kind):
+        rows = [i for i, sample in enumerate(samples) if sample.kind == kind]
+        modelled = np.array([samples[i].shape["seconds"] for i in rows])
+        measured = seconds_of([samples[i] for i in rows])
+        around = FEW_LAYERS
+        if len(rows) > 2:
+            fixed, slope = _line(modelled, measured)
+            missed = np.log(measured / (fixed + slope * modelled))
+            around = float(np.sqrt(np.mean(missed**2) * len(rows) / (len(rows) - 2)))
+        scatter = float(np.sqrt(np.mean(np.square([scatters[i] for i in rows]))))
+        found[kind] = float(np.hypot(around, scatter))
+    return found
 
 
 def _line(modelled: Array, measured: Array) -> tuple[float, float]:

@@ -19,6 +19,7 @@ from parsim.cost.kernel.residuals import measured_factor
 from parsim.cost.layer.operator_kernels import OperatorKernels
 from parsim.cost.layer.passes import Exchange, Kernels, LayerCost, Pass
 from parsim.cost.layer.recomputed_modules import launched, repeated
+from parsim.cost.recorded import step_factor
 from parsim.model.layer import Layer
 from parsim.model.operators import Operator
 from parsim.plan import Plan, PlanTable
@@ -92,18 +93,27 @@ class LayerCoster:
         to.modules.exposed = to.modules.exposed + alone.forward.exposed
 
     def _measured(self, layer: Layer, cost: LayerCost) -> LayerCost:
-        """The layer as a calibration found whole ones to take, beside the sum of their kernels."""
+        """The layer as a calibration found whole ones, and recorded steps, to take."""
         if not self.job.device.residuals:
-            return cost
+            return self._recorded(cost)
         forward = self._whole(f"{layer.name}_forward", cost.forward.seconds)
         backward = self._whole(f"{layer.name}_backward", cost.backward.seconds)
         scaled = cost.scaled(forward, backward)
         name = f"{layer.name}{WAITED}"
-        return replace(
+        waiting = replace(
             scaled,
             forward=self._waiting(f"{name}_forward", cost.forward, scaled.forward),
             backward=self._waiting(f"{name}_backward", cost.backward, scaled.backward),
         )
+        return self._recorded(waiting)
+
+    def _recorded(self, cost: LayerCost) -> LayerCost:
+        """The layer with the factors of recorded steps; as it is where there are none."""
+        device = self.job.device
+        if not device.steps:
+            return cost
+        forward = np.asarray(step_factor(device, self.table, "forward"))
+        return cost.scaled(forward, np.asarray(step_factor(device, self.table, "backward")))
 
     def _whole(self, kind: str, seconds: Array) -> Array:
         """A layer's factor: of whole layers, of split ones, of those with sequence parallelism."""

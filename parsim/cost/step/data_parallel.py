@@ -25,6 +25,7 @@ from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.kernel.quantized import gathered_size
+from parsim.cost.recorded import step_factor
 from parsim.cost.step.buckets import (
     bucket_count,
     bucket_parameters,
@@ -270,7 +271,8 @@ class DataParallel:
         """
         moved = self.updated_bytes(parameters, experts)
         seconds = memory_time(self.job.device, moved, kind="optimizer")
-        return seconds + self.job.software.optimizer_fixed
+        factor = step_factor(self.job.device, self.table, "optimizer")
+        return np.asarray((seconds + self.job.software.optimizer_fixed) * factor)
 
     def updated_bytes(self, parameters: Array, experts: Array | None = None) -> Array:
         """Bytes that the optimizer moves on a rank, which updates its share of the parameters."""

@@ -9,6 +9,7 @@ a legend and no meaning rests on hue alone: I is hatched, chunks differ in light
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final, NamedTuple
 
 from parsim.timelines.kinds import SpanKind, Stream
@@ -80,6 +81,7 @@ _STREAM_LOOKS: Final = {
 _LIGHTEST: Final = 0.5
 
 
+@cache
 def look_of(kind: str, stream: str) -> Look:
     """Look of a span; one of unknown kind looks like its stream, or grey under its own name."""
     if stream in _STREAM_LOOKS:
@@ -93,6 +95,7 @@ def rgb(colour: str) -> RGB:
     return red, green, blue
 
 
+@cache
 def shade(colour: str, chunk: int, chunks: int) -> RGB:
     """The colour mixed with white: full for the first chunk of a rank, lightest for the last."""
     white = _LIGHTEST * chunk / max(chunks - 1, 1)

@@ -47,7 +47,7 @@ from parsim.report.picture.memory_panel import draw_memory
 from parsim.report.picture.saving import STYLE, check_picture, save_picture
 from parsim.report.picture.scales import LANE_NAMES_INCHES, mark_end, name_lanes, name_rows
 from parsim.report.picture.windows import GAP_INCHES, Window, window_inches, windows_of
-from parsim.timelines.timeline import Timeline
+from parsim.timelines.timeline import Span, Timeline
 
 _VECTOR_BOXES: Final = 20_000  # more would make the SVG larger than 4 MB
 _SNAP_PX: Final = 4.0  # thinner boxes are not moved to whole pixels
@@ -118,6 +118,7 @@ def _compose(
     grid = lay_out(timeline, column_inches=inches, end=end, one_row=one_row)
     grids = [_magnified(timeline, window, grid) for window in windows]
     boxes = grid.boxes(timeline.spans)
+    on_path = [timeline.spans[number] for number in timeline.critical] if critical else []
     head = head_of(title, timeline.meta, legend_of(boxes, grid, critical), grid.column_inches)
     bottom = head.height + grid.height_inches + _AXIS
     below = bottom + _MEMORY + _AXIS if memory else bottom
@@ -125,7 +126,7 @@ def _compose(
     figure = Figure(figsize=(width, below + zoom), dpi=DPI)
     head.draw(figure, left)
     whole = axes = panel_at(figure, grid, left, head.height, grid.height_inches)
-    fill_panel(axes, grid, timeline, names, critical)
+    fill_panel(axes, grid, boxes, names, on_path)
     if memory:
         axes.tick_params(labelbottom=False)
         axes = panel_at(figure, grid, left, bottom, _MEMORY, above=axes)
@@ -135,7 +136,9 @@ def _compose(
     for number, (window, part) in enumerate(zip(windows, grids, strict=True)):
         start = left + number * (part.column_inches + GAP_INCHES)
         panel = panel_at(figure, part, start, below + _ZOOM - _AXIS, part.height_inches)
-        fill_panel(panel, part, timeline, names if number == 0 else [], critical)
+        magnified = part.boxes(timeline.spans)
+        beside = names if number == 0 else []
+        fill_panel(panel, part, magnified, beside, on_path)
         panel.set_title(
             window.name, loc="left", fontsize=POINTS + 1, weight="bold", pad=5, bbox=_WHITE
         )
@@ -156,10 +159,13 @@ def _magnified(timeline: Timeline, window: Window, whole: Grid) -> Grid:
 
 
 def fill_panel(
-    axes: Axes, grid: Grid, timeline: Timeline, names: Sequence[str], critical: bool
+    axes: Axes,
+    grid: Grid,
+    boxes: Sequence[Box],
+    names: Sequence[str],
+    critical: Sequence[Span] = (),
 ) -> None:
     """Draw the rows of the whole step or of a window, with what is written in them."""
-    boxes = grid.boxes(timeline.spans)
     _draw_rows(axes, grid, boxes)
     draw_labels(axes, grid, boxes)
     if names:
@@ -169,7 +175,7 @@ def fill_panel(
         axes.set_yticks([])
     axes.spines[["top", "left", "right"]].set_visible(False)
     if critical:
-        _draw_critical(axes, grid, timeline)
+        _draw_critical(axes, grid, critical)
 
 
 def _draw_zoom(figure: Figure, whole: Axes, panel: Axes, part: Grid, *, joined: bool) -> None:
@@ -263,13 +269,14 @@ def _rectangles(edges: Sequence[tuple[float, ...]], style: dict[str, Any]) -> Po
     left, right, top, bottom = np.asarray(edges, dtype=float).T
     x = np.stack([left, right, right, left], axis=1)
     y = np.stack([top, top, bottom, bottom], axis=1)
-    return PolyCollection(list(np.stack([x, y], axis=2)), **style)
+    corners: Any = np.stack([x, y], axis=2)  # an array is read at once, a list one by one
+    return PolyCollection(corners, **style)
 
 
-def _draw_critical(axes: Axes, grid: Grid, timeline: Timeline) -> None:
+def _draw_critical(axes: Axes, grid: Grid, critical: Sequence[Span]) -> None:
     """A line through each span on the critical path, from start to end, below the labels."""
     axes.plot(
-        *grid.path(timeline.spans[number] for number in timeline.critical),
+        *grid.path(critical),
         color=colours.PATH,
         linewidth=1.4,
         solid_joinstyle="round",

@@ -103,15 +103,16 @@ class Grid:
 
     def boxes(self, spans: Iterable[Span]) -> list[Box]:
         """Boxes of the spans that are partly between the picture's start and its end."""
+        deepest = self.chunk_count
         return [
-            self.box(span)
+            self.box(span, deepest)
             for span in spans
             if span.start * self.per_second < self.end
             and (span.end * self.per_second > self.start or not self.start)
         ]
 
-    def box(self, span: Span) -> Box:
-        """Rectangle of a span, cut at the picture's start and end."""
+    def box(self, span: Span, deepest: int) -> Box:
+        """Rectangle of a span, cut at the picture's ends, where ranks hold `deepest` chunks."""
         row = self.rows[span.rank]
         top, bottom = self.lanes[span.stream]
         chunk = self.chunks.get((span.rank, span.stage), 0) if _is_chunked(span) else 0
@@ -124,7 +125,7 @@ class Grid:
             row + top,
             row + bottom,
             min(max(self.start, max(span.start, span.end - exposed) * self.per_second), right),
-            colours.shade(colours.look_of(span.kind, span.stream).colour, chunk, self.chunk_count),
+            colours.shade(colours.look_of(span.kind, span.stream).colour, chunk, deepest),
         )
 
     def pixels(self, box: Box) -> float:
@@ -162,7 +163,7 @@ class Grid:
         x: list[float] = []
         y: list[float] = []
         for span in spans:
-            box = self.box(span)
+            box = self.box(span, self.chunk_count)
             x += [box.left, span.end * self.per_second]
             y += [0.2 * box.top + 0.8 * box.bottom] * 2
         return x, y

@@ -12,8 +12,9 @@ of those that take at most `_LONGEST` times the shortest; the others are cut, an
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -29,13 +30,13 @@ from parsim.report.picture.grid import (
     lay_out,
     picture_end,
     readable_unit,
-    row_names,
 )
 from parsim.report.picture.legend import head_of, legend_of
 from parsim.report.picture.saving import STYLE, check_picture, save_picture
 from parsim.report.text.schedules import UNIT, ends
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.schedules.table import ScheduleRow, ScheduleTable
+from parsim.timelines.timeline import Timeline
 from parsim.units import format_bytes
 
 _LONGEST: Final = 1.5
@@ -50,6 +51,14 @@ _TICKS: Final = 0.26  # below it
 _BOTTOM: Final = 0.08
 _SHORT_ROW: Final = 0.165
 _TALLEST: Final = 1.8
+
+
+class _Panel(NamedTuple):
+    """Name and figures above a panel, and what it draws."""
+
+    name: str
+    figures: str
+    timeline: Timeline
 
 
 def draw_staircases(
@@ -85,37 +94,53 @@ def _end(compared: ScheduleTable, until: float | None) -> float:
 
 
 def _compose(compared: ScheduleTable, end: float, columns: int) -> Figure:
-    grids = [_grid(row, end, compared.unit) for row in compared.rows]
+    panels = _panels(compared, end)
+    grids = [_grid(panel.timeline, end, compared.unit) for panel in panels]
     tall = grids[0].height_inches
     each, lines = tall + _TITLE + _TICKS, -(-len(grids) // columns)
     width = _LEFT + columns * _COLUMN + (columns - 1) * _GAP + _RIGHT
-    boxes = [
-        box
-        for grid, row in zip(grids, compared.rows, strict=True)
-        for box in grid.boxes(row.timeline.spans)
-    ]
+    drawn = [grid.boxes(panel.timeline.spans) for grid, panel in zip(grids, panels, strict=True)]
     deepest = max(grids, key=lambda grid: grid.chunk_count)
-    legend = legend_of(boxes, deepest, critical=False)
+    legend = legend_of([*chain.from_iterable(drawn)], deepest, critical=False)
     legend.setdefault("idle", Patch(facecolor=colours.IDLE, linewidth=0.0))
     inches = width - _LEFT - _RIGHT
     head = head_of(compared.title, {"plan": _caption(compared, end)}, legend, inches)
     figure = Figure(figsize=(width, head.height + lines * each + _BOTTOM), dpi=DPI)
     head.draw(figure, _LEFT)
-    for number, (row, grid) in enumerate(zip(compared.rows, grids, strict=True)):
+    for number, (panel, grid) in enumerate(zip(panels, grids, strict=True)):
         line, column = divmod(number, columns)
         left = _LEFT + column * (_COLUMN + _GAP)
         axes = panel_at(figure, grid, left, head.height + line * each + _TITLE, tall)
-        fill_panel(axes, grid, row.timeline, row_names(row.timeline), critical=False)
+        names = [str(rank) for rank in panel.timeline.ranks]
+        fill_panel(axes, grid, drawn[number], names)
         axes.set_ylabel("")
-        axes.axvspan(row.makespan * grid.per_second, grid.end, color="white", zorder=2)
-        _write_title(axes, row, grid, compared.unit)
+        axes.axvspan(panel.timeline.end * grid.per_second, grid.end, color="white", zorder=2)
+        _write_title(axes, panel, grid)
     return figure
 
 
-def _grid(row: ScheduleRow, end: float, unit: str) -> Grid:
+def _panels(compared: ScheduleTable, end: float) -> list[_Panel]:
+    """What each panel shows, pipelines without flush behind the others."""
+    unit, per_second = ("units", 1.0) if compared.unit == "unit" else readable_unit(end)
+    panels = []
+    for row in compared.rows:
+        name = row.name + (f"  v={row.v}" if row.v > 1 else "")
+        panels.append(_Panel(name, _figures(row, unit, per_second), row.timeline))
+    for late in compared.asynchronous:
+        figures = (
+            f"{late.steady * per_second:.4g} {unit} a micro-batch",
+            f"weights x {ends(late.versions)}",
+            f"{ends(late.delays)} updates late",
+            "numbers: versions of weights",
+        )
+        panels.append(_Panel(late.name, " · ".join(figures), late.timeline))
+    return panels
+
+
+def _grid(timeline: Timeline, end: float, unit: str) -> Grid:
     """The rows of one panel; units are drawn as they are, seconds in what suits their length."""
     grid = lay_out(
-        row.timeline,
+        timeline,
         column_inches=_COLUMN,
         end=end,
         unit_of=1.0 if unit == "unit" else end,
@@ -133,19 +158,18 @@ def _caption(compared: ScheduleTable, end: float) -> str:
     )
 
 
-def _write_title(axes: Axes, row: ScheduleRow, grid: Grid, unit: str) -> None:
+def _write_title(axes: Axes, panel: _Panel, grid: Grid) -> None:
     """The name to the left, its figures to the right, and three dots where a panel is cut."""
-    name = row.name + (f"  v={row.v}" if row.v > 1 else "")
-    axes.set_title(name, loc="left", fontsize=POINTS + 2, weight="bold", pad=4)
-    axes.set_title(_figures(row, unit, grid), loc="right", fontsize=POINTS, color="#404040", pad=4)
-    if row.makespan * grid.per_second > grid.end * (1 + 1e-9):
+    axes.set_title(panel.name, loc="left", fontsize=POINTS + 2, weight="bold", pad=4)
+    axes.set_title(panel.figures, loc="right", fontsize=POINTS, color="#404040", pad=4)
+    if panel.timeline.end * grid.per_second > grid.end * (1 + 1e-9):
         right: dict[str, Any] = {"transform": axes.transAxes, "va": "center", "clip_on": False}
         axes.text(1.004, 0.5, "…", size=POINTS + 4, **right)
 
 
-def _figures(row: ScheduleRow, unit: str, grid: Grid) -> str:
+def _figures(row: ScheduleRow, unit: str, per_second: float) -> str:
     """Time, bubble, what is held, and of a plan also the step's time and memory."""
-    length = f"{row.makespan * grid.per_second:.4g} {'units' if unit == 'unit' else grid.unit}"
+    length = f"{row.makespan * per_second:.4g} {unit}"
     parts = [length, f"bubble {100 * row.bubble_fraction:.1f} %", f"holds {ends(row.activations)}"]
     if max(row.weights) > 1:
         parts.append(f"weights x {ends(row.weights)}")

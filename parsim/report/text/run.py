@@ -14,6 +14,8 @@ from parsim.units import format_bytes, format_seconds
 
 def run_view(document: dict[str, Any], out: str) -> RenderableType:
     """Step time, memory and loss of a run; errors are (predicted - measured) / measured."""
+    if "strategy" in document:
+        return _strategy_view(document, out)
     predicted, measured, error = (document[name] for name in ("predicted", "measured", "error"))
     step = measured["step_time_s"]
     filled = table(" | predicted | measured | error", right=(1, 2, 3))
@@ -39,6 +41,37 @@ def run_view(document: dict[str, Any], out: str) -> RenderableType:
         f"memory by the prediction: {predicted['memory_fit']}",
         _verified(document["verify"]),
         f"device: {document['device']}; written to {out}, the curve of the loss as loss.png",
+    ]
+    return Group(filled, *(Text(line) for line in lines if line))
+
+
+def _strategy_view(document: dict[str, Any], out: str) -> RenderableType:
+    """Rate, loss and ages of a run whose workers have a strategy of their own."""
+    predicted, measured = document["predicted"], document["measured"]
+    step, loss, old = measured["step_time_s"], measured["loss"], document["strategy"]
+    filled = table(" | predicted | measured | error", right=(1, 2, 3))
+    seconds = step["mean"]
+    filled.add_row(
+        "global batch",
+        format_seconds(predicted["step_time_s"]),
+        "" if seconds is None else format_seconds(seconds),
+        percent(document["error"]["step_time"], signed=True),
+    )
+    filled.add_row(
+        "samples/s",
+        f"{predicted['samples_per_s']:,.1f}",
+        "" if seconds is None else f"{measured['samples_per_s']:,.1f}",
+        "",
+    )
+    ages = old["mean_staleness_updates"]
+    replayed = old.get("replay_error")
+    lines = [
+        f"strategy {old['name']}; loss {_loss(loss[0])} -> {_loss(loss[-1])} over {len(loss)} "
+        f"rounds of each worker",
+        "" if ages is None else f"staleness: {ages:.2f} updates in the mean",
+        "" if replayed is None else f"replayed in the order of arrivals: error {replayed:.1e}",
+        _verified(document["verify"]),
+        f"device: {document['device']}; written to {out}",
     ]
     return Group(filled, *(Text(line) for line in lines if line))
 

@@ -28,6 +28,7 @@ def schedules_view(compared: ScheduleTable) -> RenderableType:
         _rows(compared),
         Text(""),
         *(Text(line, style="dim") for line in (*unit, *WORDS)),
+        *_asynchronous(compared),
         *(Text(f"{name}: {why}") for name, why in compared.refused),
     )
 
@@ -42,6 +43,28 @@ def _rows(compared: ScheduleTable) -> Table:
     for row in compared.rows:
         rows.add_row(*_cells(row, compared.unit))
     return rows
+
+
+def _asynchronous(compared: ScheduleTable) -> Iterator[RenderableType]:
+    """The pipelines that never flush, where there are any."""
+    if not compared.asynchronous:
+        return
+    seconds = compared.unit == "s"
+    columns = "without flush | steady, a micro-batch | fill | drain | versions | updates late"
+    rows = table(columns + (" | peak memory" if seconds else ""), right=range(1, 7))
+    for row in compared.asynchronous:
+        times = (row.steady, row.fill, row.drain)
+        rows.add_row(
+            row.name,
+            *(format_seconds(time) if seconds else f"{time:.4g}" for time in times),
+            ends(row.versions),
+            ends(row.delays),
+            *([format_bytes(max(row.peak))] if seconds else []),
+        )
+    yield Text("")
+    yield rows
+    for row in compared.asynchronous:
+        yield Text(f"{row.name}: {row.what}", style="dim")
 
 
 def _cells(row: ScheduleRow, unit: str) -> Iterator[str]:

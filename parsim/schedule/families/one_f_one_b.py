@@ -31,9 +31,14 @@ def one_f_one_b(pp: int, num_microbatches: int) -> Schedule:
 
 
 def _row(rank: int, pp: int, m: int) -> tuple[Action, ...]:
-    warmup = min(pp - 1 - rank, m)
-    forward = [Action(rank, Kind.F, mb) for mb in range(m)]
-    backward = [Action(rank, Kind.B, mb) for mb in range(m)]
+    return one_f_one_b_row(rank, pp - 1 - rank, m)
+
+
+def one_f_one_b_row(stage: int, warmup: int, m: int) -> tuple[Action, ...]:
+    """So many forwards of a stage, then one forward and one backward in turn, then backwards."""
+    warmup = min(warmup, m)
+    forward = [Action(stage, Kind.F, mb) for mb in range(m)]
+    backward = [Action(stage, Kind.B, mb) for mb in range(m)]
     steady = zip(forward[warmup:], backward[: m - warmup], strict=True)
     return (
         *forward[:warmup],

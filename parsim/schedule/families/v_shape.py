@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from parsim.schedule.actions import Action, Kind, require_positive
-from parsim.schedule.families.repeated_block import Offsets, squeezed
-from parsim.schedule.families.stretch import stretched
-from parsim.schedule.families.weight_fill import EQUAL, ActionTimes, Rows, best_fill
+from parsim.schedule.orders.repeated_block import Offsets, squeezed
+from parsim.schedule.orders.stretch import stretched
+from parsim.schedule.orders.weight_fill import EQUAL, ActionTimes, Rows, best_fill
 from parsim.schedule.schedule import Schedule
 
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parsim.schedule.actions import Action, Kind, require_positive
-from parsim.schedule.families.stretch import stretched
-from parsim.schedule.families.weight_fill import EQUAL, ActionTimes, Filled, best_fill
+from parsim.schedule.orders.stretch import stretched
+from parsim.schedule.orders.weight_fill import EQUAL, ActionTimes, Filled, best_fill
 from parsim.schedule.schedule import Schedule
 
 LOOK = 4

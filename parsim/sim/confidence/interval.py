@@ -7,8 +7,10 @@ under this software (of this release, where one is stated), else the device unde
 the software on any device, else all runs. `scale` says how hard the plan is to predict: what the
 host paces, what collectives expose, 8-bit products, memory near its limit. What the plan at hand
 has beyond that group is added: a model, device, software, release, system or kind of plan that no
-run has, sizes outside of the measured ones, and on a calibrated machine what its calibration left
-open in the kernels and collectives of this very plan. All figures: `known_errors.py`.
+run has, sizes outside of the measured ones. On a calibrated machine q is that of its own recorded
+steps, leaning on shipped runs, without a scale; added is what its calibration left open in the
+kernels, whole layers (timed or not) and collectives of this very plan, and its clock's drift. All
+figures: `known_errors.py`.
 
 Leaves out: that errors of plans for one model and machine go together, so that the difference of
 two plans is surer than either.
@@ -23,6 +25,8 @@ from math import exp, hypot
 from parsim.cost.coverage import kernel_spread
 from parsim.cost.exchange_spread import exchange_spread
 from parsim.cost.job import Job
+from parsim.cost.layer_doubt import layer_doubt
+from parsim.cost.recorded import step_errors
 from parsim.cost.software import GENERIC
 from parsim.cost.step.stages import LayerTable
 from parsim.plan import Plan
@@ -43,6 +47,8 @@ COVERAGE = 0.8
 """Share of measured steps that is to lie inside."""
 Z80 = 1.2816
 """Half of an 80 % interval in standard deviations."""
+NAMED = 3
+"""Parts that were not timed are named, the most important ones."""
 WORTH = 0.05
 """Distances and half widths (ln) below this are not worth a word."""
 
@@ -97,6 +103,7 @@ def standing_of(
 ) -> Standing:
     """What an interval needs to know of one plan; the arguments are those of `parts_of`."""
     parts = parts_of(job, plan, layers, breakdown, peak)
+    doubt = layer_doubt(job, plan, layers, within=parts.within, after=parts.after)
     return Standing(
         device=job.device.id,
         software=job.practice,
@@ -107,8 +114,10 @@ def standing_of(
         model=trunk_of(job),
         kinds=kinds_of(job, plan),
         parts=parts,
-        kernels=(1.0 - parts.exchange) * kernel_spread(job, plan),
+        kernels=(1.0 - parts.exchange) * (1.0 - doubt.whole) * kernel_spread(job, plan),
         exchange=exchange_spread(job, plan, within=parts.within, after=parts.after),
+        doubt=doubt,
+        steps=step_errors(job.device, plan),
     )
 
 
@@ -124,8 +133,11 @@ def standing_half(standing: Standing, errors: Errors, *, slower: bool) -> float:
     """The upper (`slower`) or lower half of the interval, ln."""
     nearest = errors.nearest(standing)
     calibrated = nearest.group.device == CALIBRATED
-    scale = 1.0 if calibrated else errors.scale(standing.parts, slower=slower)
-    return hypot(nearest.group.half * scale, *_added(standing, nearest, errors).values())
+    if calibrated:
+        half = errors.recorded(nearest.group.half, standing.steps)
+    else:
+        half = nearest.group.half * errors.scale(standing.parts, slower=slower)
+    return hypot(half, *_added(standing, nearest, errors).values())
 
 
 def _added(standing: Standing, nearest: NearestGroup, errors: Errors) -> dict[str, float]:
@@ -140,6 +152,9 @@ def _added(standing: Standing, nearest: NearestGroup, errors: Errors) -> dict[st
         "release": 0.0 if nearest.release else unseen["release"],
         "system": 0.0 if links_known else Z80 * standing.exchange,
         "kernels": Z80 * standing.kernels,
+        "layers": Z80 * standing.doubt.timed,
+        "untimed": Z80 * standing.doubt.untimed,
+        "clock": Z80 * standing.doubt.clock,
         "sizes": errors.reach * distance(standing.sizes, nearest.group.ranges),
     }
 
@@ -148,7 +163,8 @@ def _basis(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterato
     """What people should know of where the interval came from."""
     group = nearest.group
     if group.device == CALIBRATED:
-        yield f"{group.n} runs on calibrated machines"
+        ours = f" and {len(standing.steps)} recorded on this one" if standing.steps else ""
+        yield f"{group.n} runs on calibrated machines{ours}"
     else:
         device = "any device" if group.device == ANY else group.device
         software = "any software" if group.software == ANY else group.software
@@ -179,9 +195,25 @@ def _distant(standing: Standing, nearest: NearestGroup, errors: Errors) -> Itera
         yield f"its collectives add {_percent(added['system'])}"
     if added["kernels"] > 0.01:
         yield f"kernels away from the calibrated ones add {_percent(added['kernels'])}"
+    yield from _calibration_left(standing, added)
     for name, factor in outside(standing.sizes, nearest.group.ranges).items():
         if factor > 1.0 + WORTH:
             yield f"{name} a factor {factor:.1f} outside of theirs"
+
+
+def _calibration_left(standing: Standing, added: Mapping[str, float]) -> Iterator[str]:
+    """What the calibration itself says that it does not know."""
+    if added["clock"] > 0.01:
+        yield f"the machine's own drift while calibrating adds {_percent(added['clock'])}"
+    if added["layers"] > 0.01:
+        yield f"scatter of the timed layers adds {_percent(added['layers'])}"
+    if added["untimed"] > 0.01:
+        missing = [part for part in standing.doubt.missing if part.share > 0.005]
+        named = ", ".join(
+            f"{part.kind} ({100.0 * part.share:.0f} % of the step, {part.reason})"
+            for part in missing[:NAMED]
+        )
+        yield f"whole layers that were not timed add {_percent(added['untimed'])}: {named}"
 
 
 def _percent(half: float) -> str:

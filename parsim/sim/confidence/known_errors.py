@@ -11,19 +11,24 @@ software are known. Computed from every shipped run (`fitting/intervals/figures.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from math import hypot, log
+from math import ceil, hypot, log
 from typing import Any
 
+from parsim.cost.layer_doubt import LayerDoubt
 from parsim.sim.confidence.step_parts import Parts
 
 ANY = "any"
 """Device or software of the figures over all of them."""
 CALIBRATED = "calibrated"
 """Device of the figures of machines that were calibrated before they were predicted."""
+COVERED = 0.8
+"""Share of measured steps that an interval is to hold."""
+SHRINK = 5.0
+"""Recorded runs that count as much as the shipped ones, as small groups of these do."""
 SLOWER = ("skew", "pressed")
 """Parts that make steps longer and never shorter: they widen the upper half alone."""
 
@@ -75,7 +80,8 @@ class Standing:
     model, `kinds` what its plan has that not every plan has; `generic` says that nobody described
     the software. `kernels` and `exchange` are standard deviations of the logarithm of the
     step by what a calibration has left open in kernels, and by how sure collectives are.
-    `release` is the software's, where it is known.
+    `release` is the software's, where it is known. `doubt` is what a calibration has left open in
+    whole layers, `steps` the log errors that runs recorded on the device leave.
     """
 
     device: str
@@ -90,6 +96,8 @@ class Standing:
     exchange: float = 0.0
     model: str = ""
     kinds: tuple[str, ...] = ()
+    doubt: LayerDoubt = field(default_factory=LayerDoubt)
+    steps: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +172,19 @@ class Errors:
             model=standing.model in self.models,
             new_kinds=tuple(kind for kind in standing.kinds if kind not in group.kinds),
         )
+
+    def recorded(self, shipped: float, steps: Sequence[float]) -> float:
+        """Half of the interval that steps leave on a calibrated machine, ln.
+
+        The quantile of the machine's own recorded steps, of few the largest, leans on the shipped
+        one where that is wider: SHRINK runs of ours count as much as all of theirs.
+        """
+        if not steps:
+            return shipped
+        sizes, count = sorted(abs(error) for error in steps), len(steps)
+        rank = min(ceil(COVERED * (count + 1)), count)
+        mine = sizes[rank - 1]
+        return max(mine, (count * mine + SHRINK * shipped) / (count + SHRINK))
 
     def software(self, knowledge: str) -> float:
         """What is added for software that was not measured; generic is never the surer one."""

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from parsim.cost.job import Job
 from parsim.errors import PlanError
 from parsim.plan import Plan
 from parsim.schedule import schedule_of
+from parsim.schedule.inflight import inflight_counts
+from parsim.sim.recurrence.evaluate import evaluate
+from parsim.sim.schedules.asynchronous import AsynchronousRow, StagePrices, asynchronous_rows
 from parsim.sim.schedules.table import (
     InSeconds,
     ScheduleRow,
@@ -19,7 +24,6 @@ from parsim.sim.schedules.table import (
     row_of,
 )
 from parsim.sim.simulate import simulate
-from parsim.sim.step.action_times import with_action_times
 from parsim.timelines.timeline import ACTIONS, Timeline
 
 
@@ -55,11 +59,33 @@ def planned_table(
         f"{plan.num_microbatches} micro-batches of {plan.microbatch_size}",
         rows=rows,
         refused=refused,
+        asynchronous=() if only else _without_flush(job, plan),
     )
 
 
+def _without_flush(job: Job, plan: Plan) -> tuple[AsynchronousRow, ...]:
+    """Pipelines without flush of the plan's stages; none where replicas would have to meet."""
+    if plan.dp * plan.cp > 1 or job.mixed:
+        return ()
+    ours = _with_schedule(plan, "1f1b", 2)
+    evaluation = evaluate(job, ours)
+    costs, memory = evaluation.step.costs, evaluation.memory_of(0)
+    counts = [max(map(sum, rank)) for rank in inflight_counts(evaluation.step.schedule(0))]
+    activations = memory.activations[:, 0] / np.array(counts)
+    prices = StagePrices(
+        forward=costs.forward[:, 0],
+        backward=costs.backward[:, 0],
+        update=costs.optimizer[:, 0],
+        message=float(costs.hop.max()),
+        weights=memory.parameters[:, 0],
+        activations=activations,
+        static=memory.peak[:, 0] - memory.activations[:, 0],
+    )
+    return asynchronous_rows(prices, plan.num_microbatches)
+
+
 def _row(job: Job, plan: Plan, name: str, v: int, memory_margin: float | None) -> ScheduleRow:
-    ours = with_action_times(job, _with_schedule(plan, name, v))
+    ours = _with_schedule(plan, name, v)
     prediction = simulate(job, ours, timeline=True, memory_margin=memory_margin)
     if prediction.timeline is None:
         raise RuntimeError("simulate returned no timeline")
@@ -80,4 +106,4 @@ def _with_schedule(plan: Plan, name: str, v: int) -> Plan:
     """The plan with another schedule; its cut stays where it is for as many stages."""
     chunks = chunks_of(name, v)
     cut = plan.stage_layers if chunks == plan.v else None
-    return replace(plan, schedule=name, v=chunks, stage_layers=cut, actions=None, action_times=None)
+    return replace(plan, schedule=name, v=chunks, stage_layers=cut, actions=None)

@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from parsim.errors import InputError, ScheduleError
 from parsim.names import alternatives
 from parsim.results import Result
 from parsim.schedule import CHUNKED, SCHEDULES, V_SHAPED, Schedule, build_schedule
 from parsim.schedule.inflight import inflight_counts
 from parsim.schedule.messages import senders
+from parsim.sim.schedules.asynchronous import AsynchronousRow, StagePrices, asynchronous_rows
 from parsim.sim.schedules.timed import UnitTimes, unit_timeline
 from parsim.timelines.timeline import Timeline
 
@@ -90,7 +93,8 @@ class ScheduleRow:
 class ScheduleTable(Result):
     """The rows of a comparison, and why other schedules have none.
 
-    `unit` says what a makespan is counted in: "unit" or "s".
+    `unit` says what a makespan is counted in: "unit" or "s". `asynchronous` are pipelines that
+    never flush.
     """
 
     pp: int
@@ -99,6 +103,7 @@ class ScheduleTable(Result):
     title: str
     rows: tuple[ScheduleRow, ...]
     refused: tuple[tuple[str, str], ...] = ()
+    asynchronous: tuple[AsynchronousRow, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -120,6 +125,7 @@ class ScheduleTable(Result):
             "num_microbatches": self.num_microbatches,
             "time_unit": self.unit,
             "schedules": self.records(),
+            "asynchronous": [row.to_json() for row in self.asynchronous],
             "refused": [{"schedule": name, "reason": why} for name, why in self.refused],
         }
 
@@ -168,6 +174,21 @@ def schedule_table(
         title=f"{pp} ranks, {num_microbatches} micro-batches",
         rows=rows,
         refused=refused,
+        asynchronous=() if only else asynchronous_rows(unit_prices(pp, taken), num_microbatches),
+    )
+
+
+def unit_prices(pp: int, times: UnitTimes) -> StagePrices:
+    """Equal stages in units; bytes in versions of a stage's weights, of which one always stays."""
+    each, none = np.ones(pp), np.zeros(pp)
+    return StagePrices(
+        forward=times.forward * each,
+        backward=times.backward * each,
+        update=none,
+        message=times.message,
+        weights=each,
+        activations=none,
+        static=each,
     )
 
 

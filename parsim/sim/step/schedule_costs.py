@@ -91,11 +91,12 @@ def on_schedule(
     job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts, schedule: Schedule
 ) -> StepCosts:
     """Make `cost`'s prices those of the schedule; of one with whole backwards they stay."""
-    if table.common.actions is None and schedule.name not in SPLIT:
+    looped = is_looped(schedule)
+    if table.common.actions is None and schedule.name not in SPLIT and looped:
         return costs
     values = {field.name: getattr(costs, field.name) for field in fields(costs)}
     values["weight"] = costs.backward * _weight_share(job, table, layers)
-    if not is_looped(schedule):
+    if not looped:
         data, by_rank = DataParallel.of(job, table), on_ranks(costs.parameters, schedule)
         values["hop"] = _hops(costs.hop, schedule)
         speed = speed_beside(job.system, data.busbw, layers.kinds)

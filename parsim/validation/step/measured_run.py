@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
-from parsim.errors import TableError, shown
+from parsim.errors import shown
 from parsim.validation.step.blank_sizes import EXPERTS, SIZES, Filled, blank_sizes
 from parsim.validation.step.blank_sizes import cells as filled_cells
 from parsim.validation.step.known_models import known_mixture, unmodelled
-from parsim.validation.tables import LEAST, MOST, RowSkipped, read_rows
-from parsim.validation.vision.measured_samples import REQUIRED as SAMPLES
-from parsim.validation.vision.measured_samples import is_samples
+from parsim.validation.tables import LEAST, MOST, RowSkipped
 
 REQUIRED = (
     "row_id", "stack", "system", "gpu_type", "gpus_per_node", "n_gpus", "model", "seq_len",
@@ -118,24 +115,6 @@ class MeasuredRun:
     bucket_parameters: int | None = None
     cuda_graphs: bool | None = None
     filled: tuple[str, ...] = ()
-
-
-def read_table(path: Path) -> list[dict[str, str]]:
-    """Read a CSV of measured runs as text cells.
-
-    Raises:
-        TableError: missing file, not text, empty, no rows, or columns missing.
-    """
-    return read_rows(path, _check_header)
-
-
-def _check_header(path: Path, header: list[str]) -> None:
-    if not header:
-        raise TableError(f"{path}: empty file; expected a header with {', '.join(REQUIRED)}")
-    required = SAMPLES if is_samples(header) else REQUIRED
-    missing = [name for name in required if name not in header]
-    if missing:
-        raise TableError(f"{path}: columns missing: {', '.join(missing)}")
 
 
 class _Cells:

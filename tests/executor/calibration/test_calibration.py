@@ -201,7 +201,14 @@ def test_the_file_is_a_catalog_that_a_scenario_uses(tmp_path: Path) -> None:
     assert collective_time(system, "all_reduce", 1e6, where) == pytest.approx(expected, rel=0.03)
     path = scenario(tmp_path, "my-cpu-node", ", catalog: [device.yaml]")
     assert load_scenario(path).job.device == system.device
-    assert set(document) == {"schema_version", "device", "system", "residuals"}
+    assert set(document) == {
+        "schema_version",
+        "device",
+        "system",
+        "residuals",
+        "unmeasured",
+        "repeated_layers",
+    }
 
 
 def test_a_measured_shape_is_reproduced_from_the_file(tmp_path: Path) -> None:
@@ -319,9 +326,13 @@ def test_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         "interval",
         "groups",
         "seconds_of",
+        "unmeasured",
+        "repeated_layers",
     }
     assert document["groups"]["sizes"] == [2]
     assert {one["ranks"] for one in document["system"]["curves"]} <= {2}
+    # this plan's own split block comes first, whatever the time
+    assert {"split_block_forward", "split_block_backward"} <= set(document["residuals"]["layers"])
     assert set(document["seconds_of"]) == {"links", "kernels", "layers", "fit"}
     assert 0 < document["interval"]["expected"] < document["interval"]["before"]
     assert document["chosen"]["gemm"]["measured"] == document["residuals"]["kernels"]["gemm"]["n"]

@@ -20,9 +20,9 @@ from tests.executor.launch import LaunchError, launch
 FOLDER = Path(__file__).parents[1]
 EXACT = 1e-6  # fp32: 2**-23 = 1.2e-7, and a few sums in another order
 
-STOCK = ("naive", "gpipe", "1f1b", "interleaved_1f1b")
+STOCK = ("naive", "gpipe", "1f1b", "eager_1f1b", "interleaved_1f1b", "looped_bfs", "hanayo")
 RANKS = {"two": 2, "three": 3, "four": 4}
-SPLIT = ("zb_h1", "zb_2p", "zb_v", "v_half", "v_min")
+SPLIT = ("zb_h1", "zb_2p", "zb_v", "v_half", "v_min", "dualpipe_v")
 TIMELINES = [("two", f"timeline of {name}", 2) for name in (*STOCK, *SPLIT, "random 11")]
 TIMELINES.append(("four", "2x2 timeline", 2))
 

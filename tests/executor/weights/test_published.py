@@ -24,7 +24,8 @@ from parsim.model.transformer import TransformerSpec
 torch = pytest.importorskip("torch")
 
 from executor.model.loss import loss  # noqa: E402
-from executor.model.module import Stage, build_model  # noqa: E402
+from executor.model.module import build_model  # noqa: E402
+from executor.model.stage import Stage  # noqa: E402
 from executor.weights.export import StageTensors, check_export  # noqa: E402
 from executor.weights.published import Published  # noqa: E402
 from executor.weights.safetensors import File, write  # noqa: E402

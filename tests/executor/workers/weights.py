@@ -41,11 +41,11 @@ def run(source: Path, plan: Plan, out: Path, changes: dict[str, Any]) -> None:
         optimizer=SGD,
         values=Published(source, spec),
     )
-    export(trainer, out / "first")
+    export(trainer, spec, out / "first")
     given = File(source / "expected.safetensors")
     rows = [given.tensor(name)[:1].repeat(4, 1) for name in ("tokens", "targets")]
     trainer.step(*rank_part(spec, plan, dist.get_rank(), rows))
-    export(trainer, out / "second")
+    export(trainer, spec, out / "second")
     dist.barrier()
 
 

@@ -189,11 +189,13 @@ def test_search_in_words(cli: Cli) -> None:
     counts = cli("search", SMALL, "--json", "--top", 3).document["counts"]
     assert done.code == 0
     # nothing was measured of this device, so that its plans cannot be told apart
-    assert [line.split()[0] for line in done.out.splitlines()[:4]] == ["#", "1=", "1=", "1="]
+    head = [line.split()[0] for line in done.out.split("\n\n")[0].splitlines()]
+    assert head[0] == "#"
+    assert set(head[1:]) <= {"1=", "also"}  # twins are folded into a line of their own
     assert "1= marks 3 plans in one another's 80 % interval" in " ".join(done.out.split())
     assert f"{counts['enumerated']} plans: {counts['illegal']} illegal, 0 do not fit" in done.out
     assert f"{counts['evaluated']} ranked" in done.out
-    assert "not looked at: stage_layers (cuts other than as even as possible)" in done.out
+    assert "stage_layers (cuts other than as even as possible)" in done.out
 
 
 def test_the_main_job_in_a_small_space(cli: Cli) -> None:

@@ -192,10 +192,9 @@ def test_files_that_are_wrong(cli: Cli, folder: Path, command: str, case: str) -
         (
             ["search.schedule=own.csv"],
             "--set search.schedule=own.csv search.schedule.0 'own.csv' "
-            "is unknown; allowed: naive, gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_h2, zb_1p, "
-            "zb_2p, "
-            "zb_auto, zb_v, v_half, v_min; a file belongs in plan.schedule, and a search without "
-            "'schedule' keeps it",
+            "is unknown; nearest of 16: naive, looped_bfs, zb_v, interleaved_1f1b, v_min (all of "
+            "them: parsim catalog schedules); a file belongs in plan.schedule, and a search "
+            "without 'schedule' keeps it",
         ),
     ],
 )

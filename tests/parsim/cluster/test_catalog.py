@@ -36,6 +36,7 @@ UNSOURCED_KINDS = (
     "cables",
     *("text", "flag", "fabric", "generation", "library", "tuner", "tiles"),
     *("residuals", "curves", "cables", "network fabric"),
+    *("spreads", "unmeasured", "recorded steps"),
 )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
+from parsim.cluster.hardware import Cluster
 from parsim.cost.job import Job
 from parsim.plan import Plan, Recompute
 from parsim.planner.nearest_miss import shortage_message
@@ -78,3 +80,13 @@ def test_only_gpipe_is_advised_another_schedule(job: Job, schedule: str) -> None
     )
     told = shortage_message(with_memory(job, need(job, plan) * 0.999), plan)
     assert ("least change that fits: schedule=1f1b" in told) == (schedule == "gpipe")
+
+
+def test_nodes_that_cannot_be_joined_are_not_advised(job: Job) -> None:
+    """A machine without a network takes no second node: nothing fits, and that is the answer."""
+    alone = replace(with_memory(job, 1e6).system, network=None)
+    small = replace(job, cluster=Cluster(system=alone, num_nodes=1))
+    told = shortage_message(small, PLAN)
+    assert told.endswith(
+        "; no single or double change of recompute, sharding, micro-batch or degrees fits"
+    )

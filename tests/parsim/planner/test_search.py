@@ -14,7 +14,7 @@ from parsim.cost.job import Job
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.planner import Ranked, SearchResult, search
-from parsim.planner.exact import ExactPlans, exact
+from parsim.planner.equal.exact import ExactPlans, exact
 from parsim.planner.search import Progress
 from parsim.planner.space import enumerate_plans
 from parsim.schedule import build_schedule
@@ -295,7 +295,7 @@ def test_an_interruption_inside_a_shape_leaves_its_plans_out(
             raise KeyboardInterrupt
         return exact(*arguments)
 
-    monkeypatch.setattr(sys.modules["parsim.planner.best_shapes"], "exact", slow)
+    monkeypatch.setattr(sys.modules["parsim.planner.equal.best_shapes"], "exact", slow)
     result = search(job, space, top=10**6, progress=lambda done, _: seen.append(done))
     assert result.counts["evaluated"] == seen[-1]
     assert result.counts["out_of_memory"] == 0
@@ -321,7 +321,7 @@ def test_a_search_stopped_before_anything_fits_does_not_say_that_nothing_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     least = min(map(peak, predicted.values()))
-    monkeypatch.setattr(sys.modules["parsim.planner.best_shapes"], "PORTION", 16)
+    monkeypatch.setattr(sys.modules["parsim.planner.equal.best_shapes"], "PORTION", 16)
     with pytest.raises(NoFeasiblePlan) as caught:
         search(with_memory(job, 0.9 * least), space, time_limit=0.0)
     assert re.fullmatch(

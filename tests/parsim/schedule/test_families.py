@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from parsim.errors import ScheduleError
-from parsim.schedule import SCHEDULES, V_SHAPED, build_schedule
+from parsim.schedule import CHUNKED, SCHEDULES, TWO_WAY, V_SHAPED, build_schedule
 from parsim.schedule.check import check_schedule
 from parsim.schedule.lowering import lower
 
@@ -22,11 +22,24 @@ GOLDEN = {
     "zb_v_p4_m8": ("zb_v", 4, 8, 2),
     "v_half_p4_m8": ("v_half", 4, 8, 2),
     "v_min_p4_m8": ("v_min", 4, 8, 2),
+    "eager_1f1b_p4_m8": ("eager_1f1b", 4, 8, 1),
+    "looped_bfs_p4_m4_v2": ("looped_bfs", 4, 4, 2),
+    "hanayo_p4_m4_v2": ("hanayo", 4, 4, 2),
+    "hanayo_p4_m4_v4": ("hanayo", 4, 4, 4),
+    "chimera_p4_m4": ("chimera", 4, 4, 1),
+    "dualpipe_p4_m8": ("dualpipe", 4, 8, 1),
+    "dualpipe_v_p4_m8": ("dualpipe_v", 4, 8, 2),
 }
 
 
 def accepts(pp: int, m: int) -> bool:
     return m % max(1, m // pp) == 0
+
+
+def allowed(name: str, pp: int, m: int) -> bool:
+    if name in TWO_WAY:
+        return pp % 2 == 0 == m % 2
+    return name != "interleaved_1f1b" or accepts(pp, m)
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -39,13 +52,13 @@ def test_golden_staircase(golden: Callable[[str], bytes], name: str) -> None:
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("pp", range(1, 7))
 def test_every_size_is_complete_and_finishes(name: str, pp: int) -> None:
-    v = 3 if name == "interleaved_1f1b" else 2 if name in V_SHAPED else 1
-    for m in (m for m in range(1, 15) if v < 3 or accepts(pp, m)):
+    v = 4 if name == "hanayo" else 3 if name in CHUNKED else 2 if name in V_SHAPED else 1
+    for m in (m for m in range(1, 15) if allowed(name, pp, m)):
         schedule = build_schedule(name, pp=pp, num_microbatches=m, v=v)
         check_schedule(schedule)
         check_schedule(lower(schedule), sends="rendezvous")
         assert (schedule.name, schedule.pp, schedule.v) == (name, pp, v)
-        assert schedule.num_stages == pp * v
+        assert schedule.num_stages == pp * v * schedule.copies
 
 
 @pytest.mark.parametrize(("name", "bubble_slots"), [("gpipe", 6), ("1f1b", 6), ("naive", 6 * 8)])
@@ -67,12 +80,12 @@ def test_interleaving_divides_the_bubble() -> None:
         (
             {"name": "1f1", "pp": 2, "num_microbatches": 2},
             "unknown schedule '1f1' (did you mean '1f1b'?); "
-            "allowed: naive, gpipe, 1f1b, interleaved_1f1b, zb_h1, zb_h2, zb_1p, zb_2p, zb_auto, "
-            "zb_v, v_half, v_min",
+            "nearest of 18: 1f1b, eager_1f1b, interleaved_1f1b, zb_h1, zb_1p",
         ),
         (
             {"name": "gpipe", "pp": 2, "num_microbatches": 2, "v": 2},
-            "schedule gpipe has one chunk per rank, but v=2; use interleaved_1f1b or v=1",
+            "schedule gpipe has one chunk per rank, but v=2; use hanayo, interleaved_1f1b, "
+            "looped_bfs or v=1",
         ),
         (
             {"name": "interleaved_1f1b", "pp": 2, "num_microbatches": 2},
@@ -83,6 +96,19 @@ def test_interleaving_divides_the_bubble() -> None:
             {"name": "interleaved_1f1b", "pp": 4, "num_microbatches": 11, "v": 2},
             "num_microbatches=11 is not a multiple of its 2 rounds (num_microbatches // pp with "
             "pp=4), which interleaved_1f1b needs; nearest allowed: 10, 12; every multiple of pp is",
+        ),
+        (
+            {"name": "chimera", "pp": 3, "num_microbatches": 4},
+            "schedule chimera runs in two directions, but pp=3 is odd; allowed: 2, 4, 6, ...",
+        ),
+        (
+            {"name": "dualpipe", "pp": 4, "num_microbatches": 7},
+            "schedule dualpipe runs in two directions, but num_microbatches=7 is odd; allowed: "
+            "2, 4, 6, ...",
+        ),
+        (
+            {"name": "hanayo", "pp": 4, "num_microbatches": 7, "v": 3},
+            "hanayo has two chunks per rank and wave, but v=3; allowed: 2, 4, 6, ...",
         ),
         (
             {"name": "naive", "pp": 0, "num_microbatches": 2},

@@ -8,9 +8,9 @@ import pytest
 
 from parsim.schedule import build_schedule
 from parsim.schedule.check import check_schedule
-from parsim.schedule.families import stretch
-from parsim.schedule.families.stretch import stretched
-from parsim.schedule.families.weight_fill import Rows
+from parsim.schedule.orders import stretch
+from parsim.schedule.orders.stretch import stretched
+from parsim.schedule.orders.weight_fill import Rows
 
 NAMES = {"zb_h1": 1, "zb_h2": 1, "zb_1p": 1, "zb_2p": 1, "zb_auto": 1}
 NAMES |= {"zb_v": 2, "v_half": 2, "v_min": 2}

@@ -135,6 +135,27 @@ def test_zb_v(pp: int, m: int) -> None:
     assert dict(enumerate(ours.stage_rank)) == made.stage_index_to_group_rank
 
 
+@pytest.mark.parametrize(("pp", "m", "v"), [(2, 3, 2), (4, 1, 2), (4, 8, 3), (3, 5, 4)])
+def test_looped_bfs(pp: int, m: int, v: int) -> None:
+    made = theirs.ScheduleLoopedBFS([stage(pp, v) for _ in range(v)], m)
+    ours = build_schedule("looped_bfs", pp=pp, num_microbatches=m, v=v)
+    assert our_text(ours) == compute_text(made.pipeline_order)
+
+
+@pytest.mark.parametrize("pp", [2, 3, 4, 5, 8])
+def test_dualpipe_v(pp: int) -> None:
+    for m in (2 * pp, 2 * pp + 1, 4 * pp):
+        made = theirs.ScheduleDualPipeV([stage(pp, 2) for _ in range(2)], m)
+        ours = build_schedule("dualpipe_v", pp=pp, num_microbatches=m, v=2)
+        assert our_text(ours) == [_unpaired(row) for row in made.pipeline_order.values()]
+        assert dict(enumerate(ours.stage_rank)) == made.stage_index_to_group_rank
+
+
+def _unpaired(row: Any) -> list[str]:
+    """Torch's list, in which a forward and a backward may be one action of two."""
+    return [str(a) for pair in row for a in (pair.sub_actions or (pair,))]
+
+
 def test_interleaved_refuses_what_torch_refuses() -> None:
     with pytest.raises(ValueError, match="multiple of the number of rounds"):
         theirs.ScheduleInterleaved1F1B([stage(4, 2), stage(4, 2)], 11)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from parsim.validation.step.measured_run import OPTIONAL, read_table
+from parsim.validation.run_table import read_table
+from parsim.validation.step.measured_run import OPTIONAL
 from parsim.validation.tables import shipped_tables
 
 Row = dict[str, str]

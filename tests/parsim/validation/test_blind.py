@@ -15,7 +15,7 @@ from parsim.fitting.reports.evidence import gather_evidence
 from parsim.report.accuracy.blind import blind_lines, first_predicted
 from parsim.validation import fitted_rows
 from parsim.validation.fitted_rows import Source, family_sources, source_rows
-from parsim.validation.step.measured_run import read_table
+from parsim.validation.run_table import read_table
 from parsim.validation.tables import blind_tables, refuse_blind, shipped_tables
 from parsim.validation.validate import validate
 

@@ -38,7 +38,7 @@ def test_rows_follow_the_ranks_and_chunks_the_stages() -> None:
 
 def test_a_box_is_cut_at_the_end_and_waits_in_its_tail() -> None:
     span = Span(0, "compute", "B", 0.1, 0.5, 0, 0, exposed=0.1)
-    whole, cut = (grid_of(one(span), end).box(span) for end in (0.5, 0.3))
+    whole, cut = (grid_of(one(span), end).box(span, 1) for end in (0.5, 0.3))
     assert (whole.left, whole.tail, whole.right) == pytest.approx((100.0, 400.0, 500.0))
     assert (cut.left, cut.tail, cut.right) == pytest.approx((100.0, 300.0, 300.0))
 
@@ -96,7 +96,7 @@ def test_the_path_crosses_each_box_low_in_its_lane() -> None:
     grid = grid_of(one(*spans))
     x, y = grid.path(spans)
     assert x == pytest.approx([0.0, 1.0, 1.0, 2.0])
-    boxes = [grid.box(span) for span in spans]
+    boxes = [grid.box(span, grid.chunk_count) for span in spans]
     for height, box in zip(y[::2], boxes, strict=True):
         assert (box.top + box.bottom) / 2 < height < box.bottom
     assert y[::2] == y[1::2]

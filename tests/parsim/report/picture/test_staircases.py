@@ -19,7 +19,8 @@ def titles(figure: Figure) -> list[str]:
 
 def test_a_panel_a_schedule_on_one_scale(compared: ScheduleTable) -> None:
     figure = draw_staircases(compared)
-    assert titles(figure) == [row.name + ("  v=2" if row.v == 2 else "") for row in compared.rows]
+    names = [row.name + ("  v=2" if row.v == 2 else "") for row in compared.rows]
+    assert titles(figure) == [*names, *(row.name for row in compared.asynchronous)]
     # naive's 96 units are cut at the longest of those that are at most half as long again as zb_v
     assert {axes.get_xlim() for axes in figure.axes} == {(0.0, 33.0)}
     cut = [

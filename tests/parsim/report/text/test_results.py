@@ -10,8 +10,8 @@ from rich.console import RenderableType
 from parsim.plan import Plan
 from parsim.planner import Ranked, SearchResult
 from parsim.report.text.measured.steps import validation_view
+from parsim.report.text.planning.search import search_view
 from parsim.report.text.prediction import prediction_view
-from parsim.report.text.search import search_view
 from parsim.report.text.tables import console, percent
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
@@ -134,9 +134,14 @@ def test_a_search(shown: Shown) -> None:
         peak_allocated=10 * GIB,
         fit=Fit.FITS,
         margin=0.0625,
+        breakdown={"forward": 0.1, "backward": 0.3, "bubble": 0.0955, "optimizer": 0.0045},
     )
     result = SearchResult(
-        plans=(entry, replace(entry, step_time=0.75, tied=False)),
+        plans=(
+            entry,
+            replace(entry, plan=Plan(pp=2, v=2, num_microbatches=4), step_time=0.6, tied=False),
+            replace(entry, plan=Plan(tp=2), step_time=0.75, tied=False),
+        ),
         counts={
             "enumerated": 12345,
             "illegal": 300,
@@ -156,17 +161,19 @@ def test_a_search(shown: Shown) -> None:
         "# plan step time 80 % interval tokens/s MFU bubble peak memory",
         "1 tp1 pp2 dp1 mb1 m4 1f1b 500.000 ms 400.000 to 600.000 ms "
         "2,000,000 45.6 % 12.5 % 10.0 GiB",
-        "2 tp1 pp2 dp1 mb1 m4 1f1b 750.000 ms 400.000 to 600.000 ms "
+        "also v2: slower, no less memory",
+        "3 tp2 pp1 dp1 mb1 m1 no-pipeline 750.000 ms 400.000 to 600.000 ms "
         "2,000,000 45.6 % 12.5 % 10.0 GiB",
         "",
         "12,345 plans: 300 illegal, 40 do not fit (more than 75.0 GiB), 5 tight, "
         "11,000 slower by a lower bound, 1,000 ranked",
+        "illegal, 299 plans: tp=3 does not divide heads=32",
+        "illegal, 1 plan: tp=5 does not",
         "margin of 1: 6.2 % of usable memory beside the allocator's reserve; plans that leave less "
         "than theirs free are tight",
         "tight, but 10.0 % faster than 1: tp1 pp2 dp1 mb1 m4 1f1b (450.000 ms, peak 70.0 GiB, "
         "margin 6.2 %); it may run out of memory or be slower than predicted",
-        "illegal, 299 plans: tp=3 does not divide heads=32",
-        "illegal, 1 plan: tp=5 does not",
+        "where the step of 1 goes: backward 60 %, forward 20 %, bubble 19 %",
         "interval of 1: 9 runs",
         "exhaustive: [all] of it",
         "not looked at: stage_layers (other cuts); all plans have tp=8 etp=1",

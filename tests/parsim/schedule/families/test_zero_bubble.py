@@ -7,13 +7,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsim.errors import ScheduleError
+from parsim.plan.rules import CHUNKED as NAMED_CHUNKED
 from parsim.plan.rules import SPLIT
 from parsim.plan.rules import V_SHAPED as NAMED_V_SHAPED
-from parsim.schedule import SCHEDULES, TIMED, V_SHAPED, ActionTimes, Times, build_schedule
+from parsim.schedule import (
+    CHUNKED,
+    SCHEDULES,
+    TIMED,
+    V_SHAPED,
+    ActionTimes,
+    Times,
+    build_schedule,
+)
 from parsim.schedule.actions import Action, Kind
 from parsim.schedule.check import check_schedule
-from parsim.schedule.families.weight_fill import EQUAL, POLICIES, fill
 from parsim.schedule.inflight import inflight_counts, split_counts
+from parsim.schedule.orders.weight_fill import EQUAL, POLICIES, fill
 from parsim.schedule.schedule import Schedule
 
 SIZES = [(2, 4), (2, 8), (3, 6), (4, 8), (4, 16), (5, 12), (8, 32)]
@@ -66,14 +75,15 @@ def most_held(schedule: Schedule, rank: int) -> int:
 
 def test_the_names_that_layers_share() -> None:
     assert V_SHAPED == NAMED_V_SHAPED
-    assert TIMED <= SPLIT <= set(SCHEDULES)
+    assert set(SCHEDULES) >= TIMED | SPLIT
+    assert NAMED_CHUNKED == CHUNKED
     for name in SCHEDULES:
         kinds = {a.kind for row in _any(name).ranks for a in row}
-        assert (Kind.W in kinds) == (name in SPLIT)
+        assert (Kind.W in kinds) == (name in SPLIT or name == "dualpipe")
 
 
 def _any(name: str) -> Schedule:
-    v = 2 if name in V_SHAPED or name == "interleaved_1f1b" else 1
+    v = 2 if name in V_SHAPED | CHUNKED else 1
     return build_schedule(name, pp=2, num_microbatches=4, v=v)
 
 
@@ -213,7 +223,7 @@ def test_what_w_needs_decides_how_long_it_can_wait() -> None:
 
 
 @given(
-    name=st.sampled_from(sorted(TIMED)),
+    name=st.sampled_from(sorted(TIMED & SPLIT)),
     pp=st.integers(2, 5),
     m=st.integers(1, 12),
     times=st.tuples(*[st.floats(0.1, 3.0)] * 3, st.floats(0.0, 1.0), st.floats(0.1, 1.0)),

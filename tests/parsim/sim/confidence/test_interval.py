@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
+from parsim.cost.layer_doubt import LayerDoubt, Missing
 from parsim.cost.software import software
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
@@ -257,3 +258,26 @@ def test_an_interval_is_of_the_step_time() -> None:
     one, two = (step_interval(BASE, seconds, ERRORS) for seconds in (1.0, 2.0))
     assert two.low == pytest.approx(2.0 * one.low)
     assert two.high == pytest.approx(2.0 * exp(0.05))
+
+
+def test_recorded_steps_widen_at_once_and_narrow_slowly() -> None:
+    found = replace(BASE, calibrated=True)
+    assert half(replace(found, steps=(0.2,))) == pytest.approx(0.2)
+    # (1 x 0.01 + 5 x 0.06) / 6: one good run among twelve shipped ones
+    assert half(replace(found, steps=(0.01,))) == pytest.approx(0.31 / 6.0)
+    many = (0.01,) * 45
+    assert half(replace(found, steps=many)) == pytest.approx((45 * 0.01 + 5 * 0.06) / 50.0)
+    # the second largest of nine: 0.8 x (9 + 1) = the eighth
+    nine = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, -0.1, 0.3)
+    assert half(replace(found, steps=nine)) == pytest.approx(0.1)
+    assert half(replace(BASE, steps=(0.5,))) == pytest.approx(0.05)
+
+
+def test_what_a_calibration_left_open_adds() -> None:
+    missing = (Missing(kind="block", share=0.8, deviation=0.25, reason="out of memory"),)
+    doubt = LayerDoubt(timed=0.03, clock=0.04, missing=missing)
+    found = replace(BASE, calibrated=True, doubt=doubt)
+    assert half(found) == pytest.approx(hypot(0.06, Z80 * 0.03, Z80 * 0.04, Z80 * 0.2))
+    basis = step_interval(found, 2.0, ERRORS).basis
+    assert "block (80 % of the step, out of memory)" in basis
+    assert "drift while calibrating" in basis

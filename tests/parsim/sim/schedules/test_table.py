@@ -88,10 +88,12 @@ def test_a_plan_in_seconds_is_what_simulate_says() -> None:
     for row in table.rows:
         predicted = simulate(job, replace(plan, schedule=row.name, v=row.v))
         assert row.in_seconds is not None
-        if row.name != "zb_v":  # whose W go where this plan's own times put them
-            assert row.in_seconds.step_time == predicted.step_time
-            assert row.makespan == pytest.approx(predicted.pipeline_time, rel=1e-12)
-            assert row.bubble_fraction == predicted.bubble_fraction
+        assert row.in_seconds.step_time == predicted.step_time
+        assert row.makespan == pytest.approx(predicted.pipeline_time, rel=1e-12)
+        assert row.bubble_fraction == predicted.bubble_fraction
         assert row.in_seconds.peak_allocated == max(predicted.peak_allocated)
+    table = planned_table(job, plan, only=("1f1b", "chimera", "hanayo"), v=4)
+    assert [row.name for row in table.rows] == ["1f1b", "hanayo"]
+    assert "two copies of the model, which plans cannot be priced" in dict(table.refused)["chimera"]
     with pytest.raises(PlanError, match="pp=1: the plan has no pipeline"):
         planned_table(job, replace(plan, pp=1, dp_replicate=2))

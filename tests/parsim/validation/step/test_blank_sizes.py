@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from parsim.validation.predict_row import predict_row
+from parsim.validation.run_table import read_table
 from parsim.validation.step.blank_sizes import EXPERTS, SIZES, blank_sizes, cells
 from parsim.validation.step.case import build_case
 from parsim.validation.step.known_models import is_named_after, known_mixture, known_model
-from parsim.validation.step.measured_run import parse_row, read_table
+from parsim.validation.step.measured_run import parse_row
 from tests.commands import Cli, runner, write_rows
 from tests.parsim.validation.conftest import MakeRow
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from parsim.errors import TableError
-from parsim.validation.step.measured_run import OPTIONAL, REQUIRED, parse_row, read_table
+from parsim.validation.run_table import read_table
+from parsim.validation.step.measured_run import OPTIONAL, REQUIRED, parse_row
 from parsim.validation.tables import RowSkipped
 from tests.parsim.validation.conftest import MakeRow, shipped
 

@@ -1,0 +1,151 @@
+"""Which whole layers are timed, and in which order: first what the predicted steps hang on.
+
+A task is one part of one workload: its chain of blocks, its embedding, its head, or what ZeRO-3
+adds to the whole. Every part has a share of the targets' predicted steps. First comes one task of
+each part that a target has, by share; then the other sizes of the targets; then the usual sizes,
+of which a line through several widths is made, so that other plans are served too.
+
+    task     part's share   first of its part   order
+    own      > 0            yes                 0, by share
+    own      > 0            no                  1, by share
+    usual    > 0            -                   2, by share, the cheapest first
+    any      0              -                   3, the cheapest first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from executor.calibration.cases.setting import Setting
+from executor.calibration.cases.targets import Target
+from executor.calibration.cases.workloads import Workload
+from parsim.cluster.hardware import Cluster, System
+from parsim.cost.job import Job
+from parsim.cost.layer.layers import LayerCoster, split_of
+from parsim.cost.step.sharding import sharding_times
+from parsim.model.layer import Layer
+from parsim.plan import PlanTable
+
+BLOCK, EMBEDDING, HEAD, SHARDED = "block", "embedding", "head", "sharded"
+"""Parts of a workload that are timed by themselves; SHARDED is what ZeRO-3 adds to all."""
+BUILD = 2e-8
+"""Seconds a parameter: a stage's weights are drawn by one thread, and split."""
+FEWEST_ROUNDS = 5
+"""Two that warm up and three that count."""
+SHARDED_ROUNDS = 3.0
+"""Times as many: with and without sharding, and once more to see its waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerTask:
+    """One part of a workload to time.
+
+    `share` is the part's share of the targets' predicted steps (mean over targets), `own` whether
+    the workload is a target's. `cost` is what timing it at least takes, seconds by the model.
+    """
+
+    workload: Workload
+    part: str
+    share: float = 0.0
+    own: bool = False
+    cost: float = 0.0
+
+    @property
+    def kind(self) -> str:
+        """What its residuals are called, without the direction."""
+        if self.part == SHARDED:
+            return SHARDED
+        name = self.workload.model.kinds[0].name if self.part == BLOCK else self.part
+        return f"{split_of(self.workload.plan)}{name}"
+
+    @property
+    def words(self) -> str:
+        """The task for people: what, and of which size."""
+        spec, plan = self.workload.spec, self.workload.plan
+        size = f"width {spec.hidden_size}, {plan.microbatch_size} x {spec.seq_len} tokens"
+        return f"{self.kind} of {size}" + (f", tp {plan.tp}" if plan.tp > 1 else "")
+
+
+def layer_tasks(setting: Setting, system: System) -> tuple[LayerTask, ...]:
+    """All tasks of a setting in the order of measuring; the links are priced as `system`'s."""
+    shares = part_shares(setting.targets)
+    several = setting.groups.world > 1 and not setting.groups.oversubscribed
+    node = Cluster(system=replace(system, device=setting.device), num_nodes=1)
+    tasks = []
+    for number, workload in enumerate(setting.workloads):
+        job = Job(model=workload.model, cluster=node, software=setting.kernels.software)
+        costs = _costs(job, PlanTable.of([workload.plan]))
+        for part in parts_of(workload, sharded=several):
+            task = LayerTask(workload=workload, part=part, own=number < len(setting.own))
+            tasks.append(replace(task, share=shares.get(task.kind, 0.0), cost=costs[part]))
+    return tuple(ordered(tasks))
+
+
+def parts_of(workload: Workload, *, sharded: bool) -> Iterable[str]:
+    """Parts of a workload; none of mixed chains' blocks, whose layers would not be told apart."""
+    if len({layer.name for layer in workload.model.blocks}) == 1:
+        yield BLOCK
+    yield from (EMBEDDING, HEAD)
+    if sharded and workload.plan.tp == 1 and not workload.spec.gated_mlp:
+        yield SHARDED
+
+
+def ordered(tasks: Sequence[LayerTask]) -> list[LayerTask]:
+    """The order above; equal ones keep theirs."""
+    seen: set[str] = set()
+    ranked: list[tuple[tuple[int, float, float], LayerTask]] = []
+    for task in sorted(tasks, key=lambda task: (not task.own, task.cost)):
+        first = task.own and task.kind not in seen
+        if task.own:
+            seen.add(task.kind)
+        group = 3 if task.share <= 0.0 else 0 if first else 1 if task.own else 2
+        ranked.append(((group, -task.share, task.cost), task))
+    return [task for _, task in sorted(ranked, key=lambda entry: entry[0])]
+
+
+def part_shares(targets: Sequence[Target]) -> dict[str, float]:
+    """Share of the layers' and sharding's seconds by kind, mean over targets; they sum to 1."""
+    shares: dict[str, float] = {}
+    for target in targets:
+        seconds = _part_seconds(target)
+        total = sum(seconds.values())
+        for kind, part in seconds.items():
+            shares[kind] = shares.get(kind, 0.0) + part / total / len(targets)
+    return shares
+
+
+def _part_seconds(target: Target) -> Mapping[str, float]:
+    """Seconds of one micro-batch by kind, forward and backward, as the catalog prices them."""
+    job, plan = target.job, target.plan
+    table = PlanTable.of([plan])
+    coster, prefix = LayerCoster(job, table), split_of(plan)
+    each = {layer.name: _both(coster, layer) for layer in (*job.model.ends, *job.model.kinds)}
+    seconds: dict[str, float] = {}
+    for layer in (*job.model.ends, *job.model.blocks):
+        kind = prefix + layer.name
+        seconds[kind] = seconds.get(kind, 0.0) + each[layer.name]
+    if plan.zero_stage == 3 and plan.dp_shard > 1:
+        seconds[SHARDED] = sum(sharding_times(job, table))
+    return seconds
+
+
+def _costs(job: Job, table: PlanTable) -> dict[str, float]:
+    """Seconds that each part takes with the fewest rounds, as the catalog's device prices it."""
+    coster, model = LayerCoster(job, table), job.model
+    blocks = sum(_both(coster, layer) for layer in model.blocks)
+    ends = {layer.name: _both(coster, layer) for layer in model.ends}
+    build = BUILD * model.parameters / float(table.tp[0])
+    once = {
+        BLOCK: blocks,
+        EMBEDDING: ends.get(EMBEDDING, 0.0),
+        HEAD: ends.get(HEAD, 0.0),
+        SHARDED: SHARDED_ROUNDS * (blocks + sum(ends.values())),
+    }
+    return {part: FEWEST_ROUNDS * seconds + build for part, seconds in once.items()}
+
+
+def _both(coster: LayerCoster, layer: Layer) -> float:
+    """Seconds of a layer's forward and backward."""
+    cost = coster.cost(layer)
+    return float((cost.forward.seconds + cost.backward.seconds)[0])

@@ -1,0 +1,85 @@
+"""Times the whole layers of a setting on every rank, and again those that kernels contradict."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+
+from executor.calibration.cases.setting import Setting
+from executor.calibration.choice.layer_tasks import LayerTask, layer_tasks
+from executor.calibration.conclude import Measured, constants_of, deviations
+from executor.calibration.gaps import Gap, is_out_of_memory
+from executor.calibration.timing.layer_session import LayerSession
+from executor.calibration.timing.layers import LayerBench, LayerSample
+from parsim.cluster.reader import load_catalog
+
+
+def time_layers(
+    chosen: Setting, device: torch.device, seconds: float, until: float, measured: Measured | None
+) -> LayerSession:
+    """Run a session; to be called on all ranks.
+
+    Args:
+        chosen: what is calibrated.
+        device: this rank's.
+        seconds: for all layers.
+        until: when the last one may begin by this process's clock, if the seconds are over.
+        measured: kernels and links, on rank 0.
+    """
+    shared = chosen.groups.oversubscribed
+    layers = LayerBench(device, alone=shared, idle=dist.get_rank() >= chosen.groups.devices)
+    tasks = layer_tasks(chosen, chosen.base or load_catalog().system("cpu"))
+    runnable = [task for task in tasks if layers.runs(task.workload)]
+    now = time.perf_counter()
+    session = LayerSession(
+        time_task=lambda task, share: _try(layers, task, share),
+        agree=lambda value: _of_rank_0(value, device),
+        clock=time.perf_counter,
+        end=max(until, now + seconds),
+    )
+    session.gaps += [_too_few(task) for task in tasks if task not in runnable]
+
+    session.first_pass(runnable, seconds)
+    fitted = constants_of(chosen, measured, "") if measured is not None else None
+
+    def deviating(samples: Sequence[LayerSample]) -> list[float]:
+        return deviations(chosen, *fitted, samples) if fitted is not None else []
+
+    session.second_pass(runnable, deviating)
+    layers.forget()
+    session.queued = max(layers.queued, default=0.0)
+    return session
+
+
+def _too_few(task: LayerTask) -> Gap:
+    need = task.workload.plan.tp
+    why = f"not representable: needs {need} ranks with a device each"
+    return Gap(kind=task.kind, words=task.words, reason=why, share=task.share, wanted=task.own)
+
+
+def _of_rank_0(value: float, device: torch.device) -> float:
+    """Rank 0's number on all ranks."""
+    shared = torch.tensor(value if math.isfinite(value) else 0.0, device=device)
+    dist.broadcast(shared, 0)
+    return float(shared)
+
+
+def _try(layers: LayerBench, task: LayerTask, seconds: float) -> list[LayerSample] | None:
+    """A task's samples; None on every rank where one of them has not enough memory.
+
+    Ranks of one split are alike, so that they run out of memory at the same call.
+    """
+    samples: list[LayerSample] | None = None
+    try:
+        samples = layers.samples(task, seconds)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        layers.forget()
+    failed = torch.tensor(float(samples is None), device=layers.device)
+    dist.all_reduce(failed, op=dist.ReduceOp.MAX)
+    return None if failed else samples

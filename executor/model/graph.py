@@ -1,0 +1,273 @@
+"""A graph of operations as a torch module, a layer of nodes at a time: the twin of its model.
+
+Built from the same record that the cost model prices, so parameters and shapes are equal by
+construction. What crosses a layer's border is handed on as a tuple, by the order of the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from executor.model.batch_norm import BatchNorm
+from executor.model.stage import Stage
+from parsim.errors import ModelError, PlanError
+from parsim.model.graph import images, texts
+from parsim.model.graph.operation import Operation, Shape
+from parsim.model.graph.operations import NAMES
+from parsim.model.graph.record import INPUT, Graph, Node
+from parsim.plan import Recompute
+
+Made = Callable[[Any, tuple[Shape, ...]], nn.Module]
+"""From an operation and the shapes of its inputs to a module."""
+
+
+class Function(nn.Module):  # type: ignore[misc]
+    """A function of tensors without parameters, as a module."""
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """What the function gives."""
+        return self.function(*inputs)
+
+
+class Patches(nn.Module):  # type: ignore[misc]
+    """Pixels as rows behind a learned one, each with a learned place added."""
+
+    def __init__(self, rows: int, width: int, *, token: bool) -> None:
+        super().__init__()
+        self.token = nn.Parameter(torch.zeros(1, 1, width)) if token else None
+        self.places = nn.Parameter(torch.zeros(1, rows, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (b, c, h, w) to (b, h w + 1, c)."""
+        y = x.flatten(2).transpose(1, 2)
+        if self.token is not None:
+            y = torch.cat((self.token.expand(len(y), -1, -1), y), dim=1)
+        return y + self.places
+
+
+class Lstm(nn.Module):  # type: ignore[misc]
+    """A recurrent layer whose states are let go."""
+
+    def __init__(self, kind: type[nn.Module], width: int, hidden: int, both: bool) -> None:
+        super().__init__()
+        self.inner = kind(width, hidden, batch_first=True, bidirectional=both)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (b, tokens, width) to (b, tokens, hidden)."""
+        y: Tensor = self.inner(x)[0]
+        return y
+
+
+class Embedding(nn.Module):  # type: ignore[misc]
+    """A row of a table for each token, and of a second one for its place."""
+
+    def __init__(self, op: texts.Embedding) -> None:
+        super().__init__()
+        self.token = nn.Embedding(op.num_embeddings, op.embedding_dim)
+        self.positions = nn.Embedding(op.positions, op.embedding_dim) if op.positions else None
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map ids (b, n) to (b, n, width)."""
+        x = self.token(tokens)
+        if self.positions is None:
+            return x
+        return x + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
+
+
+def _relu(op: images.Relu, inputs: tuple[Shape, ...]) -> nn.Module:
+    # never in place here: what enters a stage is a leaf, which nothing may overwrite
+    return nn.LeakyReLU(op.slope) if op.slope else nn.ReLU()
+
+
+def _heads(op: texts.SelfAttention, inputs: tuple[Shape, ...]) -> nn.Module:
+    def attention(x: Tensor, other: Tensor | None = None) -> Tensor:
+        parts = x.chunk(3, dim=-1) if other is None else (x, *other.chunk(2, dim=-1))
+        q, k, v = (part.unflatten(-1, (op.heads, -1)).transpose(1, 2) for part in parts)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=op.causal)
+        return y.transpose(1, 2).flatten(2)
+
+    return Function(attention)
+
+
+def _pool(kind: type[nn.Module]) -> Made:
+    def made(op: images.MaxPool2d, inputs: tuple[Shape, ...]) -> nn.Module:
+        return kind(op.kernel_size, op.stride, op.padding, ceil_mode=op.ceil_mode)
+
+    return made
+
+
+def _convolution(op: images.Conv2d, inputs: tuple[Shape, ...]) -> nn.Module:
+    sizes = (inputs[0][0], op.out_channels, op.kernel_size, op.stride, op.padding)
+    return nn.Conv2d(*sizes, groups=op.groups, bias=op.bias)
+
+
+def _summed(op: images.Add, inputs: tuple[Shape, ...]) -> nn.Module:
+    return Function(lambda first, *rest: sum(rest, first))
+
+
+def _joined(op: images.Concat, inputs: tuple[Shape, ...]) -> nn.Module:
+    dim = 1 if len(inputs[0]) == 3 else -1
+    return Function(lambda *parts: torch.cat(parts, dim=dim))
+
+
+def _recurrent(op: texts.Lstm, inputs: tuple[Shape, ...]) -> nn.Module:
+    kind = nn.LSTM if op.gates == 4 else nn.GRU
+    return Lstm(kind, inputs[0][-1], op.hidden_size, op.bidirectional)
+
+
+def _logits(op: texts.CrossEntropy, inputs: tuple[Shape, ...]) -> nn.Module:
+    # the loss takes logits (b, s, V): a sample of one answer is a sequence of one
+    return Function(lambda x: x.unsqueeze(1) if x.dim() == 2 else x)
+
+
+MODULES: Mapping[type[Operation], Made] = {
+    images.Conv2d: _convolution,
+    images.BatchNorm2d: lambda op, ins: BatchNorm(ins[0][0], affine=op.affine),
+    images.InstanceNorm2d: lambda op, ins: nn.InstanceNorm2d(ins[0][0], affine=op.affine),
+    images.Relu: _relu,
+    images.Sigmoid: lambda op, ins: nn.Sigmoid(),
+    images.MaxPool2d: _pool(nn.MaxPool2d),
+    images.AvgPool2d: _pool(nn.AvgPool2d),
+    images.AdaptiveAvgPool2d: lambda op, ins: nn.AdaptiveAvgPool2d(op.output_size),
+    images.Add: _summed,
+    images.Scale: lambda op, ins: Function(lambda x, factors: x * factors),
+    images.Concat: _joined,
+    images.Flatten: lambda op, ins: nn.Flatten(1),
+    images.Crop: lambda op, ins: Function(lambda x: x[:, :, op.rows :, op.columns :]),
+    images.Upsample: lambda op, ins: nn.Upsample(scale_factor=op.factor, mode="bilinear"),
+    images.Pad: lambda op, ins: nn.ZeroPad2d((0, op.columns, 0, op.rows)),
+    images.Dropout: lambda op, ins: nn.Dropout2d(op.p) if op.channels else nn.Dropout(op.p),
+    texts.Dense: lambda op, ins: nn.Linear(ins[0][-1], op.out_features, bias=op.bias),
+    texts.LayerNorm: lambda op, ins: nn.LayerNorm(ins[0][-1], bias=op.bias),
+    texts.Gelu: lambda op, ins: nn.GELU(),
+    texts.Embedding: lambda op, ins: Embedding(op),
+    texts.Patches: lambda op, ins: Patches(*op.shape(ins), token=op.class_token),
+    texts.FirstRow: lambda op, ins: Function(lambda x: x[:, 0]),
+    texts.SelfAttention: _heads,
+    texts.Lstm: _recurrent,
+    texts.CrossEntropy: _logits,
+}
+"""The module of each operation."""
+
+
+class GraphLayer(nn.Module):  # type: ignore[misc]
+    """The nodes between two cuts: takes the tensors named `enters` and gives those of `leaves`."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        nodes: tuple[Node, ...],
+        enters: tuple[str, ...],
+        leaves: tuple[str, ...],
+        *,
+        recompute: bool,
+    ) -> None:
+        super().__init__()
+        self.nodes, self.enters, self.leaves = nodes, enters, leaves
+        self.recompute = recompute
+        self.made = nn.ModuleDict({_key(node.name): _module(graph, node) for node in nodes})
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Run the nodes in order."""
+        if self.recompute and self.training:
+            given: tuple[Tensor, ...] = checkpoint(self._nodes, *tensors, use_reentrant=False)
+            return given
+        return self._nodes(*tensors)
+
+    def _nodes(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        known = dict(zip(self.enters, tensors, strict=True))
+        for node in self.nodes:
+            inputs = (known[name] for name in node.inputs)
+            known[node.name] = self.made[_key(node.name)](*inputs)
+        return tuple(known[name] for name in self.leaves)
+
+
+class GraphStage(Stage):
+    """The layers of a graph that a pipeline stage holds; one tensor enters and one leaves."""
+
+    def __init__(self, graph: Graph, layers: range, recompute: Recompute) -> None:
+        super().__init__()
+        crossing = ((INPUT,), *graph.crossing())
+        again = recompute is Recompute.FULL
+        self.layers = nn.ModuleDict(
+            {
+                str(i): GraphLayer(
+                    graph, graph.layers[i], crossing[i], crossing[i + 1], recompute=again
+                )
+                for i in layers
+            }
+        )
+        self.gives_logits = layers.stop == len(graph.layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images (b, c, h, w), or what the stage before handed on, to what leaves."""
+        tensors: tuple[Tensor, ...] = (x,)
+        for layer in self.layers.values():
+            tensors = layer(*tensors)
+        return tensors[0]
+
+
+def check_graph(graph: Graph) -> None:
+    """Refuse operations that have no module.
+
+    Raises:
+        ModelError: naming the node and its operation.
+    """
+    for node in graph.nodes:
+        if type(node.operation) not in MODULES:
+            kind = NAMES[type(node.operation)]
+            raise ModelError(
+                f"{graph.name}: node '{node.name}' is {kind}, which can be simulated but not run: "
+                f"only its time is known; describe it by its operations"
+            )
+
+
+def check_cut(graph: Graph, cut: tuple[int, ...]) -> None:
+    """Refuse a pipeline cut that several tensors cross.
+
+    Raises:
+        PlanError: naming the layer and the tensors.
+    """
+    end = 0
+    for size in cut[:-1]:
+        end += size
+        names = graph.crossing()[end - 1] if end else (INPUT,)
+        if len(names) != 1:
+            raise PlanError(
+                f"stage_layers={list(cut)}: {len(names)} tensors ({', '.join(names)}) cross the "
+                f"cut behind layer {end - 1} of {graph.name}, but a stage hands on one; cut "
+                f"elsewhere"
+            )
+
+
+def without_dropout(graph: Graph) -> Graph:
+    """The same graph, every dropout of it letting all through."""
+    from dataclasses import replace
+
+    nodes = tuple(
+        replace(node, operation=replace(node.operation, p=0.0))
+        if isinstance(node.operation, images.Dropout)
+        else node
+        for node in graph.nodes
+    )
+    return replace(graph, nodes=nodes)
+
+
+def _module(graph: Graph, node: Node) -> nn.Module:
+    inputs = tuple(graph.shapes[name] for name in node.inputs)
+    return MODULES[type(node.operation)](node.operation, inputs)
+
+
+def _key(name: str) -> str:
+    """A node's name as part of a parameter's name, in which dots divide."""
+    return name.replace(".", "_")

@@ -1,0 +1,129 @@
+"""Operations of torch's exported graphs that parsim knows, by their names there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from parsim.model.convolution import Pair
+from parsim.model.graph import images, texts
+from parsim.model.graph.operation import Operation, Shape
+
+Arguments = Mapping[str, Any]
+"""Arguments of an operation by its schema's names; tensors stand as shapes without the batch."""
+
+Known = Callable[[Arguments, Shape, Shape], Operation | None]
+"""From arguments, the first input's shape and the output's to an operation; None: not that one."""
+
+
+def pair(value: int | Sequence[int]) -> Pair:
+    """Rows and columns of an argument that may be one number."""
+    sizes = [value] if isinstance(value, int) else list(value)
+    return (sizes[0], sizes[-1])
+
+
+def _conv2d(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
+    padding = given["padding"]
+    if set(pair(given["dilation"])) != {1} or isinstance(padding, str):
+        return None
+    return images.Conv2d(
+        out_channels=output[0],
+        kernel_size=pair(given["weight"][2:]),
+        stride=pair(given["stride"]),
+        padding=pair(padding),
+        groups=given["groups"],
+        bias=given.get("bias") is not None,
+    )
+
+
+def _pool(kind: type[images.MaxPool2d]) -> Known:
+    def known(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
+        if set(pair(given.get("dilation", 1))) != {1}:
+            return None
+        size = pair(given["kernel_size"])
+        return kind(
+            kernel_size=size,
+            stride=pair(given["stride"]) if given["stride"] else size,
+            padding=pair(given["padding"]),
+            ceil_mode=given["ceil_mode"],
+        )
+
+    return known
+
+
+def _mean(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
+    kept = len(inputs) == 3 and output == (inputs[0], 1, 1)
+    return images.AdaptiveAvgPool2d() if kept else None
+
+
+def _flat(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
+    return images.Flatten() if len(output) == 1 else None
+
+
+def _times(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
+    other = given["other"]
+    scales = isinstance(other, tuple) and len(inputs) == 3 and other[1:] == (inputs[0], 1, 1)
+    return images.Scale() if scales else None
+
+
+def _plus(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
+    other = given["other"]
+    return images.Add() if isinstance(other, tuple) and other[1:] == inputs == output else None
+
+
+def _joined(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
+    axis = 1 if len(output) == 3 else len(output)
+    return images.Concat() if given["dim"] in (axis, axis - len(output) - 1) else None
+
+
+def _upsampled(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
+    factor, rest = divmod(output[1], inputs[1])
+    even = not rest and output[2] == factor * inputs[2]
+    return images.Upsample(factor=factor) if even else None
+
+
+def _embedded(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
+    rows, width = given["weight"]
+    return texts.Embedding(num_embeddings=rows, embedding_dim=width)
+
+
+OPERATIONS: Mapping[str, Known] = {
+    "conv2d": _conv2d,
+    "batch_norm": lambda given, ins, out: (
+        images.BatchNorm2d(affine=given.get("weight") is not None) if len(out) == 3 else None
+    ),
+    "instance_norm": lambda given, ins, out: images.InstanceNorm2d(
+        affine=given.get("weight") is not None
+    ),
+    "relu": lambda given, ins, out: images.Relu(in_place=False),
+    "relu_": lambda given, ins, out: images.Relu(in_place=True),
+    "leaky_relu": lambda given, ins, out: images.Relu(
+        in_place=False, slope=given["negative_slope"]
+    ),
+    "sigmoid": lambda given, ins, out: images.Sigmoid(),
+    "gelu": lambda given, ins, out: texts.Gelu(),
+    "max_pool2d": _pool(images.MaxPool2d),
+    "avg_pool2d": _pool(images.AvgPool2d),
+    "adaptive_avg_pool2d": lambda given, ins, out: images.AdaptiveAvgPool2d(
+        output_size=pair(given["output_size"])
+    ),
+    "mean": _mean,
+    "flatten": _flat,
+    "view": _flat,
+    "reshape": _flat,
+    "add": _plus,
+    "add_": _plus,
+    "mul": _times,
+    "cat": _joined,
+    "linear": lambda given, ins, out: texts.Dense(
+        out_features=out[-1], bias=given.get("bias") is not None
+    ),
+    "layer_norm": lambda given, ins, out: texts.LayerNorm(bias=given.get("bias") is not None),
+    "dropout": lambda given, ins, out: images.Dropout(p=given["p"]),
+    "dropout_": lambda given, ins, out: images.Dropout(p=given["p"]),
+    "feature_dropout": lambda given, ins, out: images.Dropout(p=given["p"], channels=True),
+    "upsample_bilinear2d": _upsampled,
+    "upsample_nearest2d": _upsampled,
+    "embedding": _embedded,
+}
+"""The known operations, by the name of torch's without its overload."""

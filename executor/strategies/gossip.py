@@ -1,0 +1,51 @@
+"""Gossip (D-PSGD): weights are averaged with the neighbours' of the round's start, in step."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.strategies.compute import gradient_of
+from executor.strategies.log import Trained, Work
+from executor.strategies.replica import FlatOptimizer, Recipe
+from parsim.plan.strategies import Gossip
+from parsim.strategy.gossip import neighbours
+
+
+def gossip(work: Work, recipe: Recipe) -> Trained:
+    """Send weights while computing; then average, then step with the gradient of the old ones."""
+    strategy = work.plan.strategy
+    assert isinstance(strategy, Gossip)
+    rank, world = dist.get_rank(), dist.get_world_size()
+    sources = neighbours(rank, world, strategy.topology)
+    targets = [
+        other for other in range(world) if rank in neighbours(other, world, strategy.topology)
+    ]
+    own = FlatOptimizer(work.replica.weights, recipe)
+    trained = Trained(weights=own.weights)
+    for number in range(work.rounds):
+        mine = own.weights
+        sends = [dist.isend(mine, target, tag=number) for target in targets]
+        received = [torch.empty_like(mine) for _ in sources]
+        gets = [
+            dist.irecv(values, source, tag=number)
+            for values, source in zip(received, sources, strict=True)
+        ]
+        loss, gradient = gradient_of(work, number)
+        for message in (*sends, *gets):
+            message.wait()
+        own.set(mixed(mine, received))
+        own.apply(gradient)
+        work.replica.load(own.weights)
+        trained.losses.append((work.clock(), loss))
+    trained.weights = own.weights
+    return trained
+
+
+def mixed(mine: Tensor, others: list[Tensor]) -> Tensor:
+    """The mean of a worker's weights and its neighbours'."""
+    total = mine.clone()
+    for weights in others:
+        total += weights
+    return total / (len(others) + 1)

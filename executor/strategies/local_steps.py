@@ -1,0 +1,92 @@
+"""Local SGD and DiLoCo: workers step by themselves and average their weights every n-th step."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.strategies.compute import gradient_of, mean_of_all
+from executor.strategies.log import Trained, Work
+from executor.strategies.replica import FlatOptimizer, Recipe
+from parsim.plan.strategies import DiLoCo, LocalSGD
+from parsim.strategy.program import Rounds
+
+
+def local_sgd(work: Work, recipe: Recipe) -> Trained:
+    """Average gradients at first (`after`) or always (`every` = 1), else weights now and then."""
+    strategy = work.plan.strategy
+    assert isinstance(strategy, LocalSGD)
+    own, trained = _start(work, recipe)
+    late = Rounds(every=strategy.every, since=strategy.after)
+    often = Rounds(every=strategy.node_every or strategy.every, since=strategy.after)
+    node = _node_group(work) if strategy.node_every else None
+    for number in range(work.rounds):
+        loss, gradient = gradient_of(work, number)
+        at_once = number < strategy.after or strategy.every == 1
+        own.apply(mean_of_all(gradient) if at_once else gradient)
+        if not at_once:
+            if node is not None and number in often:
+                own.set(mean_of_all(own.weights, node))
+            if number in late:
+                own.set(mean_of_all(own.weights))
+        work.replica.load(own.weights)
+        trained.losses.append((work.clock(), loss))
+    trained.weights = own.weights
+    return trained
+
+
+def diloco(work: Work, recipe: Recipe) -> Trained:
+    """Take the mean change of every so-many steps as the gradient of an outer SGD."""
+    strategy = work.plan.strategy
+    assert isinstance(strategy, DiLoCo)
+    own, trained = _start(work, recipe)
+    outer = Outer(own.weights, strategy)
+    for number in range(work.rounds):
+        loss, gradient = gradient_of(work, number)
+        own.apply(gradient)
+        if number in Rounds(every=strategy.every):
+            own.set(outer.step(mean_of_all(own.weights)))
+        work.replica.load(own.weights)
+        trained.losses.append((work.clock(), loss))
+    trained.weights = own.weights
+    return trained
+
+
+class Outer:
+    """DiLoCo's outer optimizer: SGD with Nesterov momentum on start less mean of the workers."""
+
+    def __init__(self, weights: Tensor, strategy: DiLoCo) -> None:
+        self._weights = torch.nn.Parameter(weights.clone())
+        momentum = strategy.outer_momentum
+        self._optimizer = torch.optim.SGD(
+            [self._weights],
+            lr=strategy.outer_lr,
+            momentum=momentum,
+            nesterov=momentum > 0.0,
+        )
+
+    def step(self, mean: Tensor) -> Tensor:
+        """The weights that all workers go on from."""
+        self._weights.grad = self._weights.detach() - mean
+        self._optimizer.step()
+        return self._weights.detach().clone()
+
+
+def _start(work: Work, recipe: Recipe) -> tuple[FlatOptimizer, Trained]:
+    weights = work.replica.weights
+    return FlatOptimizer(weights, recipe), Trained(weights=weights)
+
+
+def _node_group(work: Work) -> dist.ProcessGroup | None:
+    """The ranks of this rank's host, as torchrun counts them."""
+    world = dist.get_world_size()
+    size = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
+    mine = None
+    for first in range(0, world, size):
+        ranks = list(range(first, min(first + size, world)))
+        group = dist.new_group(ranks)
+        mine = group if dist.get_rank() in ranks else mine
+    return mine

@@ -1,0 +1,195 @@
+"""How sure whole layers are on a calibrated device: by what was timed, and by what was not.
+
+    s^2 = sum over parts of (share of the step x sd)^2       forward and backward of a part together
+
+    timed          sd of its points around their line and between repeats, as the calibration
+                   measured them (`spreads`), times 1 + octaves outside of the timed sizes
+    not timed      how far this device's other layers of that name are from the sum of their
+                   kernels (root mean square of ln ratios), which is what the price then lacks;
+                   WHOLE where it has none, at least SPLIT between ranks on processors
+
+Source: the calibration's own file; WHOLE and SPLIT from the hardware suite's calibration, medians
+of |predicted / measured - 1| of kernels' sums for 6 blocks and 2 split ones, 17 and 66 %
+(`reports/hardware/cpu/report.md`), ln(1 + median) / 0.6745. That a line is as much less sure an
+octave beyond its points as its points scatter is an assumption.
+Leaves out: files that do not say how sure they are, to which nothing is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import hypot, log, log2, sqrt
+
+from parsim.cluster.evidence import CLOCK
+from parsim.cluster.hardware import Device, Measured
+from parsim.cluster.residuals import WHOLE_SPAN
+from parsim.cost.job import Job
+from parsim.cost.layer.layers import SEQUENCE, SPLIT, WAITED, split_of
+from parsim.cost.layer.passes import LayerCost
+from parsim.cost.step.stages import LayerTable
+from parsim.plan import Plan
+
+WHOLE = 0.23
+"""Of a layer where none of the device was timed: ln 1.17 / 0.6745."""
+SPLIT_ALONE = 0.75
+"""Of a split layer, or a sharded pass, that was not timed between ranks on processors: ln 1.66 /
+0.6745."""
+SHARDED = "sharded"
+DIRECTIONS = ("forward", "backward")
+NEVER = "no calibration times such layers"
+NEAR = 1.0
+"""Octaves beyond the timed sizes up to which a whole layer stands for its kernels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """A part of the plan's step whose whole layers were not timed.
+
+    `share` of the step, `deviation` the standard deviation (ln) of its seconds.
+    """
+
+    kind: str
+    share: float
+    deviation: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerDoubt:
+    """Standard deviations of the logarithm of a step, by cause.
+
+    `timed` by what was timed, `clock` by what all times of the device share; `missing` was not
+    timed. `whole` is the share of the layers' kernels that timed whole layers stand for.
+    """
+
+    timed: float = 0.0
+    clock: float = 0.0
+    whole: float = 0.0
+    missing: tuple[Missing, ...] = ()
+
+    @property
+    def untimed(self) -> float:
+        """Standard deviation by all that was not timed."""
+        return hypot(*(part.share * part.deviation for part in self.missing))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a step: its name, share of the step, and seconds of one layer by direction."""
+
+    name: str
+    share: float
+    seconds: tuple[float, float]
+
+
+def layer_doubt(
+    job: Job, plan: Plan, layers: LayerTable, *, within: float, after: float
+) -> LayerDoubt:
+    """What a calibration leaves open of a plan's layers; nothing where it does not say.
+
+    Args:
+        job: model, cluster, software.
+        plan: the plan.
+        layers: its layers' costs, one column.
+        within: share of the step that collectives inside layers and stages expose.
+        after: share of the step that collectives after the last backward expose.
+    """
+    device = job.device
+    if not device.calibrated or not device.spreads:
+        return LayerDoubt()
+    sharded = plan.zero_stage == 3 and plan.dp_shard > 1
+    wire = within if sharded and plan.tp == 1 else 0.0
+    parts = list(_parts(job, layers, max(1.0 - after - wire, 0.0)))
+    if wire > 0.0:
+        parts.append(_Part(SHARDED, wire, (0.0, 0.0)))
+    timed: list[float] = []
+    missing: list[Missing] = []
+    whole = 0.0
+    for part in parts:
+        kind = part.name if part.name == SHARDED else split_of(plan) + part.name
+        lines = job.system.residuals if part.name == SHARDED else device.residuals
+        if any(f"{kind}_{way}" not in lines for way in DIRECTIONS):
+            reason = device.unmeasured.get(kind, NEVER)
+            missing.append(
+                Missing(
+                    kind=kind,
+                    share=part.share,
+                    reason=reason,
+                    deviation=_untimed(job, kind, part.name),
+                )
+            )
+            continue
+        beyond = _octaves(lines, kind, part)
+        timed.append(part.share * _around(device, kind) * (1.0 + beyond))
+        whole += part.share if beyond <= NEAR and part.name != SHARDED else 0.0
+    return LayerDoubt(
+        timed=hypot(*timed),
+        clock=device.spreads.get(CLOCK, 0.0),
+        whole=min(whole / max(1.0 - after - wire, 1e-9), 1.0),
+        missing=tuple(sorted(missing, key=lambda part: -part.share * part.deviation)),
+    )
+
+
+def _parts(job: Job, layers: LayerTable, of_step: float) -> Iterator[_Part]:
+    """Blocks by kind and the outer layers, whose shares sum to `of_step`."""
+    model = job.model
+    costs: list[tuple[str, float, LayerCost]] = [
+        (kind.name, float(sum(block is kind for block in model.blocks)), cost)
+        for kind, cost in zip(model.kinds, layers.kinds, strict=True)
+    ]
+    ends = ((model.before, layers.before), (model.behind, layers.behind))
+    costs += [(outer[0].name, 1.0, cost) for outer, cost in ends if outer]
+    total = sum(number * sum(_seconds(cost)) for _, number, cost in costs)
+    for name, number, cost in costs:
+        seconds = _seconds(cost)
+        if total > 0.0 and sum(seconds) > 0.0:
+            yield _Part(name, of_step * number * sum(seconds) / total, seconds)
+
+
+def _seconds(cost: LayerCost) -> tuple[float, float]:
+    return float(cost.forward.seconds[0]), float(cost.backward.seconds[0])
+
+
+def _around(device: Device, kind: str) -> float:
+    """Standard deviation of a timed layer: forward and backward err together."""
+    spreads = [device.spreads.get(f"{kind}_{way}", WHOLE) for way in DIRECTIONS]
+    return sum(spreads) / len(spreads)
+
+
+def _octaves(lines: Measured, kind: str, part: _Part) -> float:
+    """How far a layer is outside of the sizes that were timed; 0 inside, or where unknown."""
+    farthest = 0.0
+    for way, seconds in zip(DIRECTIONS, part.seconds, strict=True):
+        rows = lines[f"{kind}_{way}"]
+        if seconds <= 0.0 or len(rows) < 2:
+            continue
+        modelled = _modelled(rows, seconds)
+        low, high = rows[0][0] * WHOLE_SPAN, rows[-1][0] / WHOLE_SPAN
+        farthest = max(farthest, log2(low / modelled), log2(modelled / high))
+    return farthest
+
+
+def _modelled(rows: tuple[tuple[float, ...], ...], seconds: float) -> float:
+    """The modelled seconds that a line turned into these: coordinates are of the model."""
+    return min((row[0] for row in rows), key=lambda x: abs(log(x * _ratio(rows, x) / seconds)))
+
+
+def _ratio(rows: tuple[tuple[float, ...], ...], at: float) -> float:
+    return next(row[-1] for row in rows if row[0] == at)
+
+
+def _untimed(job: Job, kind: str, name: str) -> float:
+    """Standard deviation of a layer that only the sum of its kernels is known of."""
+    device = job.device
+    among_processors = job.system.intra.fabric == "shared-memory"
+    alone = kind.startswith((SPLIT, SEQUENCE, SHARDED))
+    if kind == SHARDED:
+        return SPLIT_ALONE if among_processors else 0.0
+    ratios = [
+        log(rows[len(rows) // 2][-1])
+        for each, rows in device.residuals.items()
+        if each.endswith(tuple(f"{name}_{way}" for way in DIRECTIONS)) and WAITED not in each
+    ]
+    usual = sqrt(sum(x * x for x in ratios) / len(ratios)) if ratios else WHOLE
+    return max(usual, SPLIT_ALONE) if alone and among_processors else usual

@@ -1,0 +1,21 @@
+"""Seconds of ZeRO-3's collectives in one pass through a whole model that is one stage."""
+
+from __future__ import annotations
+
+from parsim.cost.job import Job
+from parsim.cost.step.data_parallel import DataParallel
+from parsim.cost.step.sharded_stages import Wire
+from parsim.cost.step.stages import layer_counts, stage_parameters
+from parsim.plan import PlanTable
+
+
+def sharding_times(job: Job, table: PlanTable) -> list[float]:
+    """Seconds of the gathers of one forward, and of the gathers and reduce-scatters of a backward.
+
+    Of the table's one plan, as if the model were one stage; nothing of them hidden.
+    """
+    data, counts = DataParallel.of(job, table), layer_counts(job.model, (job.model.num_layers,))
+    parameters = stage_parameters(job.model, table, counts)
+    gathered = Wire.of(data, data.gather, counts, parameters).whole
+    reduced = Wire.of(data, data.scatter, counts, parameters).whole
+    return [float(gathered[0, 0]), float((gathered + reduced)[0, 0])]

@@ -1,0 +1,54 @@
+"""A scenario's plan as the launch file of a framework.
+
+Each target knows what it can say, refuses plans that break its own rules, and writes what it cannot
+say as comments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from parsim.errors import InputError, shown
+from parsim.frameworks.export.accelerate import accelerate_yaml
+from parsim.frameworks.export.bridge import bridge_overrides
+from parsim.frameworks.export.deepspeed import deepspeed_json
+from parsim.frameworks.export.megatron import megatron_arguments
+from parsim.frameworks.export.schedule_csv import schedule_csv
+from parsim.frameworks.export.scripts import sbatch_script, torchrun_script
+from parsim.frameworks.export.torchtitan import torchtitan_python
+from parsim.names import alternatives, matching
+from parsim.plan import Plan
+from parsim.scenario import Scenario
+
+TARGETS: Mapping[str, Callable[[Scenario, Plan], str]] = {
+    "megatron": megatron_arguments,
+    "megatron-bridge": bridge_overrides,
+    "torchtitan": torchtitan_python,
+    "deepspeed": deepspeed_json,
+    "accelerate": accelerate_yaml,
+    "torchrun": torchrun_script,
+    "sbatch": sbatch_script,
+    "csv": schedule_csv,
+}
+"""What writes the launch file of each framework."""
+
+
+def export_plan(scenario: Scenario, plan: Plan, target: str) -> str:
+    """The launch file of a plan for a framework.
+
+    Args:
+        scenario: model, cluster, batch.
+        plan: a legal plan of it.
+        target: a name of `TARGETS`.
+
+    Raises:
+        InputError: an unknown target.
+        PlanError: the framework cannot run the plan; says why and what it can.
+    """
+    name = matching(target, TARGETS)
+    if name is None:
+        raise InputError(f"unknown target '{shown(target)}'{alternatives(target, TARGETS)}")
+    return TARGETS[name](scenario, plan)
+
+
+__all__ = ["TARGETS", "export_plan"]

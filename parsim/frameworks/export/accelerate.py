@@ -1,0 +1,82 @@
+"""Accelerate's configuration file of a plan (names of 1.15.0, `accelerate launch --config_file`).
+
+Rules: no pipelines and experts of its own; replicas need shards beside them (dp_shard > 1), or are
+plain DDP alone; it shards parameters (FSDP2, ZeRO-3) or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import StringIO
+from typing import Any
+
+from parsim.frameworks.export.rules import Rules, check_rules, heading, no_placement
+from parsim.plan import Plan, Recompute
+from parsim.scenario import Scenario
+
+
+def accelerate_yaml(scenario: Scenario, plan: Plan) -> str:
+    """The YAML that `accelerate launch --config_file` reads.
+
+    Raises:
+        PlanError: Accelerate cannot run the plan.
+    """
+    from ruamel.yaml import YAML
+
+    check_rules("accelerate", plan, [*no_placement(plan), *_rules(plan)])
+    yaml, text = YAML(), StringIO()
+    yaml.default_flow_style = False
+    yaml.dump(_document(scenario, plan), text)
+    lines = [*heading(scenario, plan), *_unsaid(plan)]
+    return "\n".join([*lines, text.getvalue()])
+
+
+def _rules(plan: Plan) -> Rules:
+    yield (plan.pp > 1, f"pp={plan.pp}; it has no pipelines of its own: use megatron or pp=1")
+    yield (plan.ep > 1, f"ep={plan.ep}; it has no expert parallelism of its own")
+    yield (
+        plan.zero_stage in (1, 2),
+        f"zero_stage={plan.zero_stage}; it replicates (0) or shards parameters (3, FSDP2): other "
+        f"stages are DeepSpeed's",
+    )
+    model_parallel = plan.tp * plan.cp > 1
+    yield (
+        plan.dp_replicate > 1 and plan.dp_shard == 1 and model_parallel,
+        f"dp_replicate={plan.dp_replicate} beside tp or cp needs dp_shard above 1; shard instead",
+    )
+
+
+def _document(scenario: Scenario, plan: Plan) -> dict[str, Any]:
+    cluster = scenario.job.cluster
+    sharded, plain = plan.zero_stage == 3, plan.tp * plan.cp == 1 and plan.dp_shard == 1
+    document: dict[str, Any] = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": "FSDP" if sharded else "MULTI_GPU",
+        "mixed_precision": "no" if plan.precision in ("fp32", "tf32") else plan.precision[:4],
+        "num_machines": cluster.num_nodes,
+        "num_processes": plan.world_size,
+    }
+    if sharded:
+        document["fsdp_config"] = {
+            "fsdp_version": 2,
+            "fsdp_reshard_after_forward": True,
+            "fsdp_activation_checkpointing": plan.recompute is Recompute.FULL,
+            "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        }
+    if not plain:
+        document["parallelism_config"] = {
+            "parallelism_config_dp_replicate_size": plan.dp_replicate,
+            "parallelism_config_dp_shard_size": plan.dp_shard,
+            "parallelism_config_tp_size": plan.tp,
+            "parallelism_config_cp_size": plan.cp,
+        }
+    return document
+
+
+def _unsaid(plan: Plan) -> Iterator[str]:
+    yield f"# in your code: batches of {plan.microbatch_size} sequences,"
+    yield f"# gradient_accumulation_steps={plan.num_microbatches}"
+    if plan.recompute is Recompute.SELECTIVE or plan.recompute_modules:
+        yield "# selective recomputation is in your model's code"
+    if plan.sequence_parallel:
+        yield "# sequence parallelism beside tensor parallelism is in your model's tensor plan"

@@ -1,0 +1,77 @@
+"""Megatron-Bridge's overrides of a plan, as arguments of its recipes (names of 0.6.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parsim.frameworks.export.megatron import SHARDING, layout, megatron_rules, recompute_flags
+from parsim.frameworks.export.rules import (
+    check_rules,
+    equal_cut,
+    heading,
+    no_placement,
+    transformer_of,
+)
+from parsim.model.transformer import TransformerSpec
+from parsim.plan import Plan
+from parsim.scenario import Scenario
+
+
+def bridge_overrides(scenario: Scenario, plan: Plan) -> str:
+    """Lines `block.field=value`, one an override.
+
+    Raises:
+        PlanError: Megatron-Bridge cannot run the plan.
+    """
+    spec = transformer_of(scenario, "megatron-bridge")
+    check_rules("megatron-bridge", plan, [*no_placement(plan), *megatron_rules(spec, plan)])
+    values = [*_model(spec, plan), *_training(plan)]
+    return "\n".join(
+        [
+            *heading(scenario, plan),
+            "# overrides of a recipe of the model, e.g. behind `torchrun ... recipe.py`",
+            *(f"{name}={value}" for name, value in values),
+            "",
+        ]
+    )
+
+
+def _model(spec: TransformerSpec, plan: Plan) -> Iterator[tuple[str, object]]:
+    yield ("model.tensor_model_parallel_size", plan.tp)
+    yield ("model.pipeline_model_parallel_size", plan.pp)
+    if plan.pp > 1 and not equal_cut(plan, spec.num_layers):
+        yield ("model.pipeline_model_parallel_layout", layout(plan, spec.num_layers))
+    elif plan.v > 1:
+        yield ("model.virtual_pipeline_model_parallel_size", plan.v)
+    if plan.pp > 1:
+        yield ("model.pipeline_dtype", "float32" if plan.precision == "fp32" else "bfloat16")
+        yield ("model.overlap_p2p_comm", _word(plan.overlap_p2p and plan.v > 1))
+    yield ("model.context_parallel_size", plan.cp)
+    yield ("model.expert_model_parallel_size", plan.ep)
+    if plan.ep > 1 or plan.etp > 1:
+        yield ("model.expert_tensor_parallel_size", plan.etp)
+    yield ("model.sequence_parallel", _word(plan.sequence_parallel))
+    yield ("model.seq_length", spec.seq_len)
+    for flag, value in recompute_flags(plan):
+        name = flag.removeprefix("--").replace("-", "_")
+        listed = f"[{','.join(str(value).split())}]" if name.endswith("modules") else value
+        yield (f"model.{name}", listed)
+
+
+def _training(plan: Plan) -> Iterator[tuple[str, object]]:
+    yield ("train.micro_batch_size", plan.microbatch_size)
+    yield ("train.global_batch_size", plan.global_batch_size)
+    yield ("ddp.use_distributed_optimizer", _word(plan.zero_stage > 0))
+    if plan.zero_stage in SHARDING:
+        yield ("ddp.use_megatron_fsdp", "true")
+        yield ("ddp.data_parallel_sharding_strategy", SHARDING[plan.zero_stage])
+    if plan.zero_stage and plan.dp_replicate > 1:
+        yield ("ddp.num_distributed_optimizer_instances", plan.dp_replicate)
+    yield ("ddp.grad_reduce_in_fp32", _word(plan.reduce_precision == "fp32"))
+    yield ("ddp.overlap_grad_reduce", _word(plan.overlap_grad_reduce))
+    gathers = plan.overlap_param_gather and plan.overlap_grad_reduce and plan.zero_stage > 0
+    yield ("ddp.overlap_param_gather", _word(gathers))
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,92 @@
+"""DeepSpeed's JSON of a plan (names of 0.19).
+
+Rules: no ZeRO-2 and 3 with pipelines; AutoEP excludes AutoTP, and ep divides world / pp. The
+pipeline's degree is code (`PipelineModule(num_stages=...)`). JSON has no comments: what it cannot
+say stands under `_parsim`, a key that DeepSpeed does not read.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from parsim.frameworks.export.rules import Rules, check_rules, heading, no_placement
+from parsim.plan import Plan, Recompute
+from parsim.plan.record import RANK_ORDER
+from parsim.scenario import Scenario
+
+
+def deepspeed_json(scenario: Scenario, plan: Plan) -> str:
+    """The configuration file for `deepspeed.initialize`.
+
+    Raises:
+        PlanError: DeepSpeed cannot run the plan.
+    """
+    check_rules("deepspeed", plan, [*no_placement(plan), *_rules(plan)])
+    document: dict[str, Any] = {
+        "_parsim": [*heading(scenario, plan, ""), *_unsaid(plan)],
+        "train_batch_size": plan.global_batch_size,
+        "train_micro_batch_size_per_gpu": plan.microbatch_size,
+        "gradient_accumulation_steps": plan.num_microbatches,
+        "zero_optimization": _zero(plan),
+    }
+    if plan.precision == "fp16":
+        document["fp16"] = {"enabled": True}
+    elif plan.precision not in ("fp32", "tf32"):
+        document["bf16"] = {"enabled": True}
+    if plan.tp > 1:
+        document["tensor_parallel"] = {"autotp_size": plan.tp}
+    if plan.cp > 1:
+        document["sequence_parallel_size"] = plan.cp
+    if plan.ep > 1:
+        document["expert_parallel"] = {"autoep_size": plan.ep}
+    if plan.pp > 1:
+        interval = 1 if plan.recompute is Recompute.FULL else 0
+        document["pipeline"] = {"stages": plan.pp, "activation_checkpoint_interval": interval}
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _rules(plan: Plan) -> Rules:
+    named = plan.schedule if plan.actions is None else "a schedule of your own"
+    yield (plan.pp > 1 and named != "1f1b", f"schedule {named}; its pipelines have 1f1b")
+    yield (
+        plan.zero_stage >= 2 and plan.pp > 1,
+        f"zero_stage={plan.zero_stage} with pp={plan.pp}; with pipelines use zero_stage 0 or 1",
+    )
+    yield (plan.ep > 1 and plan.tp > 1, f"ep={plan.ep} with tp={plan.tp}; AutoEP excludes AutoTP")
+    stage = plan.stage_ranks
+    yield (stage % plan.ep != 0, f"ep={plan.ep} does not divide world / pp = {stage}")
+    yield (
+        plan.rank_order != RANK_ORDER,
+        f"rank_order={'-'.join(plan.rank_order)}; it has {'-'.join(RANK_ORDER)}",
+    )
+    yield (
+        plan.zero_stage in (1, 2) and plan.dp_replicate > 1,
+        f"shards over {plan.dp_shard} of {plan.dp} replicas; with zero_stage {plan.zero_stage} it "
+        f"shards over all (zero_hpz_partition_size is for zero_stage 3)",
+    )
+
+
+def _zero(plan: Plan) -> dict[str, Any]:
+    zero: dict[str, Any] = {"stage": plan.zero_stage, "overlap_comm": plan.overlap_grad_reduce}
+    if plan.bucket_bytes is not None:
+        zero["reduce_bucket_size"] = int(plan.bucket_bytes // 2)
+    if plan.zero_stage == 3 and plan.dp_replicate > 1:
+        zero["zero_hpz_partition_size"] = plan.dp_shard
+    return zero
+
+
+def _unsaid(plan: Plan) -> list[str]:
+    """What JSON cannot say."""
+    lines = []
+    if plan.pp > 1:
+        lines.append(f"code: PipelineModule(layers=..., num_stages={plan.pp})")
+    if plan.stage_layers is not None:
+        lines.append(f"code: stages of {list(plan.stage_layers)} layers (partition_method)")
+    if plan.recompute is not Recompute.NONE and plan.pp == 1:
+        lines.append(f"code: activation checkpointing, {plan.recompute.name.lower()}")
+    if plan.sequence_parallel:
+        lines.append("sequence parallelism beside tensor parallelism is not DeepSpeed's")
+    if plan.cp > 1:
+        lines.append("sequence_parallel_size is Ulysses: all-to-all where parsim predicts a ring")
+    return lines

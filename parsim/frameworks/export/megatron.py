@@ -1,0 +1,209 @@
+"""Megatron-LM's arguments of a plan (names of megatron-core 0.19.2, megatron/training).
+
+Rules: exactly one way to say virtual stages; sequences divisible by 2 x context parallelism;
+interleaving without overlapped messages needs pp > 2; ZeRO-2 and 3 are Megatron-FSDP's, which
+parsim writes without pipelines only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parsim.cost.step.stages import plan_cut
+from parsim.frameworks.export.rules import (
+    Rules,
+    check_rules,
+    equal_cut,
+    heading,
+    no_placement,
+    transformer_of,
+)
+from parsim.model.transformer import TransformerSpec
+from parsim.plan import Plan, Recompute
+from parsim.plan.record import RANK_ORDER
+from parsim.scenario import Scenario
+
+SCHEDULES = ("1f1b", "interleaved_1f1b")
+SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
+FP8 = {"fp8": "delayed", "fp8_rowwise": "tensorwise", "mxfp8": "mxfp8", "fp8_amp": "delayed"}
+"""--fp8-recipe of each precision; Megatron has no row-wise one, the nearest is a scale a tensor."""
+INSIDE_OUT = ("dp_replicate", "dp_shard", "pp", "cp", "tp")
+"""The order of --use-tp-pp-dp-mapping, outermost first."""
+
+Flag = tuple[str, object]
+"""A flag and its value; True is a flag that stands alone."""
+
+
+def megatron_arguments(scenario: Scenario, plan: Plan) -> str:
+    """A shell file that sets `MEGATRON_ARGS`.
+
+    Raises:
+        PlanError: Megatron-LM cannot run the plan.
+    """
+    spec = transformer_of(scenario, "megatron")
+    check_rules("megatron", plan, [*no_placement(plan), *megatron_rules(spec, plan)])
+    flags = [*_sizes(spec, plan), *parallel_flags(spec, plan), *_training(spec, plan)]
+    lines = [" ".join([name, *([] if value is True else [str(value)])]) for name, value in flags]
+    return "\n".join(
+        [
+            "#!/usr/bin/env bash",
+            *heading(scenario, plan),
+            "# torchrun ... pretrain_gpt.py ${MEGATRON_ARGS[@]} and data, tokenizer, learning rate",
+            *_unsaid(plan),
+            "MEGATRON_ARGS=(",
+            *(f"    {line}" for line in lines),
+            ")",
+            "",
+        ]
+    )
+
+
+def megatron_rules(spec: TransformerSpec, plan: Plan) -> Rules:
+    """Rules of Megatron-LM that parsim's plans can break."""
+    named = plan.schedule if plan.actions is None else "a schedule of your own"
+    yield (
+        plan.pp > 1 and (plan.actions is not None or plan.schedule not in SCHEDULES),
+        f"schedule {named}; it has {' and '.join(SCHEDULES)}",
+    )
+    yield (
+        plan.zero_stage >= 2 and plan.pp > 1,
+        f"zero_stage={plan.zero_stage} with pp={plan.pp}; with pipelines use zero_stage 0 or 1",
+    )
+    yield (
+        plan.cp > 1 and spec.seq_len % (2 * plan.cp) != 0,
+        f"seq_len={spec.seq_len} is not divisible by 2 x cp={2 * plan.cp}",
+    )
+    yield (
+        plan.schedule == "interleaved_1f1b" and plan.pp == 2 and not plan.overlap_p2p,
+        "interleaving with pp=2 needs overlapped messages; set overlap_p2p=true or use pp > 2",
+    )
+    yield (
+        plan.rank_order not in (RANK_ORDER, INSIDE_OUT),
+        f"rank_order={'-'.join(plan.rank_order)}; it has {'-'.join(RANK_ORDER)} and "
+        f"{'-'.join(INSIDE_OUT)}",
+    )
+    yield (
+        plan.overlap_param_gather and not plan.overlap_grad_reduce and plan.zero_stage > 0,
+        "overlap_param_gather needs overlap_grad_reduce",
+    )
+
+
+def _sizes(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
+    yield ("--num-layers", spec.num_layers)
+    yield ("--hidden-size", spec.hidden_size)
+    yield ("--num-attention-heads", spec.num_attention_heads)
+    yield ("--kv-channels", spec.head_dim)
+    yield ("--ffn-hidden-size", spec.ffn_hidden_size)
+    if spec.num_key_value_heads != spec.num_attention_heads:
+        yield ("--group-query-attention", True)
+        yield ("--num-query-groups", spec.num_key_value_heads)
+    yield ("--seq-length", spec.seq_len)
+    yield ("--vocab-size", spec.vocab_size)
+    yield ("--max-position-embeddings", max(spec.positions, spec.seq_len))
+    yield ("--position-embedding-type", "rope" if spec.rope else "learned_absolute")
+    if spec.rms_norm:
+        yield ("--normalization", "RMSNorm")
+    if spec.gated_mlp:
+        yield ("--swiglu", True)
+    if not spec.mlp_bias:
+        yield ("--disable-bias-linear", True)
+    if not spec.tied_embeddings:
+        yield ("--untie-embeddings-and-output-weights", True)
+    if spec.num_experts:
+        yield ("--num-experts", spec.num_experts)
+        yield ("--moe-router-topk", spec.experts_per_token)
+        yield ("--moe-ffn-hidden-size", spec.expert_ffn_hidden_size)
+        if spec.shared_expert_ffn_hidden_size:
+            yield ("--moe-shared-expert-intermediate-size", spec.shared_expert_ffn_hidden_size)
+
+
+def parallel_flags(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
+    """Degrees, virtual stages, sharding and overlap."""
+    yield ("--tensor-model-parallel-size", plan.tp)
+    yield ("--pipeline-model-parallel-size", plan.pp)
+    yield ("--context-parallel-size", plan.cp)
+    if plan.ep > 1:
+        yield ("--expert-model-parallel-size", plan.ep)
+    if plan.ep > 1 or plan.etp > 1:
+        yield ("--expert-tensor-parallel-size", plan.etp)
+    if plan.sequence_parallel:
+        yield ("--sequence-parallel", True)
+    yield from _stages(spec, plan)
+    if plan.rank_order == INSIDE_OUT:
+        yield ("--use-tp-pp-dp-mapping", True)
+    yield from _sharding(plan)
+    if plan.overlap_grad_reduce:
+        yield ("--overlap-grad-reduce", True)
+        if plan.overlap_param_gather and plan.zero_stage:
+            yield ("--overlap-param-gather", True)
+
+
+def _stages(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
+    """Virtual stages, and the cut where stages differ, each said in one way only."""
+    if plan.pp == 1:
+        return
+    if not equal_cut(plan, spec.num_layers):
+        yield ("--pipeline-model-parallel-layout", f'"{layout(plan, spec.num_layers)}"')
+    elif plan.v > 1:
+        yield ("--num-virtual-stages-per-pipeline-rank", plan.v)
+    if plan.v > 1 and not plan.overlap_p2p:
+        yield ("--no-overlap-p2p-communication", True)
+
+
+def layout(plan: Plan, num_layers: int) -> str:
+    """The stages in Megatron's letters: E embedding, t a layer, L head and loss; | between."""
+    stages = ["t" * count for count in plan_cut(plan, num_layers)]
+    stages[0] = f"E{stages[0]}"
+    stages[-1] = f"{stages[-1]}L"
+    return "|".join(stages)
+
+
+def _sharding(plan: Plan) -> Iterator[Flag]:
+    if plan.zero_stage == 0:
+        return
+    yield ("--use-distributed-optimizer", True)
+    if plan.zero_stage in SHARDING:
+        yield ("--use-megatron-fsdp", True)
+        yield ("--data-parallel-sharding-strategy", SHARDING[plan.zero_stage])
+    if plan.dp_replicate > 1:
+        yield ("--num-distributed-optimizer-instances", plan.dp_replicate)
+
+
+def _training(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
+    yield ("--micro-batch-size", plan.microbatch_size)
+    yield ("--global-batch-size", plan.global_batch_size)
+    if plan.precision == "fp16":
+        yield ("--fp16", True)
+    elif plan.precision not in ("fp32", "tf32"):
+        yield ("--bf16", True)
+    if plan.precision in FP8:
+        yield ("--fp8-format", "hybrid")
+        yield ("--fp8-recipe", FP8[plan.precision])
+    if plan.gradient_precision == "fp32":
+        yield ("--accumulate-allreduce-grads-in-fp32", True)
+    yield from recompute_flags(plan)
+
+
+def recompute_flags(plan: Plan) -> Iterator[Flag]:
+    """What is computed again in backward."""
+    if plan.recompute is Recompute.FULL:
+        yield ("--recompute-granularity", "full")
+        yield ("--recompute-method", "uniform")
+        yield ("--recompute-num-layers", 1)
+        return
+    modules = list(plan.recompute_modules)
+    if plan.recompute is Recompute.SELECTIVE and "core_attn" not in modules:
+        modules.insert(0, "core_attn")
+    if modules:
+        yield ("--recompute-granularity", "selective")
+        yield ("--recompute-modules", " ".join(modules))
+
+
+def _unsaid(plan: Plan) -> Iterator[str]:
+    """What the arguments cannot say, as comments."""
+    if plan.bucket_bytes is not None:
+        yield f"# buckets of {plan.bucket_bytes:.0f} bytes: --ddp-bucket-size counts parameters"
+    if plan.scatter_p2p and not plan.sequence_parallel:
+        yield "# scatter_p2p: Megatron scatters messages only with --sequence-parallel"
+    if plan.precision in ("nvfp4", "fp8_rowwise", "bf16_amp", "fp8_amp", "tf32"):
+        yield f"# precision {plan.precision}: the flags below are the nearest; set yours"

@@ -1,0 +1,64 @@
+"""What every target shares: how it refuses a plan, and what it needs of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from parsim.cost.step.stages import plan_cut
+from parsim.errors import PlanError
+from parsim.model.transformer import TransformerSpec
+from parsim.plan import Plan
+from parsim.plan.strategies import DDP
+from parsim.scenario import Scenario
+
+Rules = Iterable[tuple[bool, str]]
+"""Whether a plan breaks a rule, and the message then."""
+
+
+def check_rules(target: str, plan: Plan, rules: Rules) -> None:
+    """Refuse a plan that breaks one of a target's rules.
+
+    Raises:
+        PlanError: the first broken rule.
+    """
+    for broken, message in rules:
+        if broken:
+            raise PlanError(f"{target} cannot run {plan.label()}: {message}")
+
+
+def no_placement(plan: Plan) -> Rules:
+    """Rules of every target: one kind of node, equal batches, replicas that stay one model."""
+    yield (
+        plan.node_order is not None or plan.replica_microbatches is not None,
+        "replicas on unlike nodes with unlike batches are parsim's own; export one of equal nodes",
+    )
+    yield (
+        plan.strategy != DDP,
+        f"strategy {plan.strategy.label()} has no name there; export a plan of strategy ddp",
+    )
+
+
+def transformer_of(scenario: Scenario, target: str) -> TransformerSpec:
+    """The sizes of the scenario's transformer.
+
+    Raises:
+        PlanError: its model is another kind.
+    """
+    if not isinstance(scenario.model, TransformerSpec):
+        raise PlanError(f"{target} trains transformers; {scenario.job.model.name} is none")
+    return scenario.model
+
+
+def equal_cut(plan: Plan, layers: int) -> bool:
+    """Whether all stages have equally many layers."""
+    return len(set(plan_cut(plan, layers))) == 1
+
+
+def heading(scenario: Scenario, plan: Plan, mark: str = "#") -> list[str]:
+    """Comment lines that say what a file is of."""
+    job = scenario.job
+    return [
+        f"{mark} {job.model.name} on {job.cluster.words}: {plan.label()}",
+        f"{mark} global batch {plan.global_batch_size} sequences of {job.model.tokens} tokens; "
+        f"written by parsim export",
+    ]

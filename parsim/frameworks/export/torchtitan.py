@@ -1,0 +1,136 @@
+"""torchtitan's configuration of a plan: a Python file with one function (names of 0.3.0).
+
+Rules: it shards (FSDP, ZeRO-3) or replicates (DDP), so no ZeRO-1 and 2; sharded replicas need no
+pipeline between gathers; expert parallelism borrows from dp_shard x cp x tp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parsim.frameworks.export.rules import (
+    Rules,
+    check_rules,
+    equal_cut,
+    heading,
+    no_placement,
+    transformer_of,
+)
+from parsim.plan import Plan, Recompute
+from parsim.plan.record import RANK_ORDER
+from parsim.scenario import Scenario
+
+SCHEDULES = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved_1f1b": "Interleaved1F1B",
+    "zb_v": "ZBVZeroBubble",
+    "looped_bfs": "LoopedBFS",
+    "dualpipe_v": "DualPipeV",
+}
+"""torch.distributed.pipelining's name of each schedule."""
+
+
+def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
+    """A Python module with a function `config` that returns `Trainer.Config`.
+
+    Raises:
+        PlanError: torchtitan cannot run the plan.
+    """
+    transformer_of(scenario, "torchtitan")
+    check_rules("torchtitan", plan, [*no_placement(plan), *_rules(plan)])
+    local = plan.global_batch_size // plan.dp
+    batch = plan.microbatch_size if plan.pp == 1 else local
+    recompute = {
+        Recompute.NONE: "None",
+        Recompute.SELECTIVE: "SelectiveAC.Config()",
+        Recompute.FULL: "FullAC.Config()",
+    }[plan.recompute]
+    lines = [
+        *heading(scenario, plan),
+        "# MODULE=<this module> CONFIG=config NGPU=<devices of a node> ./run_train.sh",
+        *_unsaid(scenario, plan),
+        "from torchtitan.config import ParallelismConfig, TrainingConfig",
+        "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC",
+        "",
+        "# put your model's function here: torchtitan.models.llama3.config_registry has Llama 3's",
+        "from torchtitan.models.llama3.config_registry import llama3_8b as model_config",
+        "",
+        "",
+        "def config():",
+        "    config = model_config()",
+        "    config.training = TrainingConfig(",
+        f"        local_batch_size={batch},  # sequences of a data-parallel rank at a time",
+        f"        global_batch_size={plan.global_batch_size},",
+        f"        seq_len={scenario.job.model.tokens},",
+        f"        mixed_precision_reduce={_reduce(plan)!r},",
+        "    )",
+        "    config.parallelism = ParallelismConfig(",
+        *(f"        {name}={value!r}," for name, value in _parallelism(plan)),
+        "    )",
+        f"    config.activation_checkpoint = {recompute}",
+        "    return config",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _rules(plan: Plan) -> Rules:
+    named = plan.schedule if plan.actions is None else "a schedule of your own"
+    yield (
+        plan.pp > 1 and plan.actions is None and plan.schedule not in SCHEDULES,
+        f"schedule {named}; it has {', '.join(SCHEDULES)}, and files of actions",
+    )
+    yield (
+        plan.zero_stage in (1, 2),
+        f"zero_stage={plan.zero_stage}; it replicates (0) or shards parameters (3, FSDP)",
+    )
+    yield (plan.etp not in (1, plan.tp), f"etp={plan.etp}; it has 1, or tp={plan.tp}")
+    shards = (plan.dp_shard if plan.zero_stage else 1) * plan.cp * plan.tp
+    yield (
+        shards % plan.ep != 0,
+        f"ep={plan.ep} does not divide dp_shard x cp x tp = {shards}, from which it borrows ranks",
+    )
+    yield (
+        plan.rank_order != RANK_ORDER,
+        f"rank_order={'-'.join(plan.rank_order)}; its mesh is {'-'.join(RANK_ORDER)}",
+    )
+
+
+def _parallelism(plan: Plan) -> Iterator[tuple[str, object]]:
+    yield ("data_parallel_replicate_degree", plan.dp_replicate)
+    yield ("data_parallel_shard_degree", plan.dp_shard)
+    if plan.zero_stage == 3:
+        yield ("fsdp_reshard_after_forward", "default" if plan.pp > 1 else "always")
+    yield ("tensor_parallel_degree", plan.tp)
+    if plan.tp > 1:
+        yield ("enable_sequence_parallel", plan.sequence_parallel)
+    yield ("context_parallel_degree", plan.cp)
+    if plan.ep > 1:
+        yield ("expert_parallel_degree", plan.ep)
+    yield ("pipeline_parallel_degree", plan.pp)
+    if plan.pp > 1:
+        if plan.actions is not None:
+            yield ("pipeline_parallel_schedule", "PipelineScheduleMulti")
+            yield ("pipeline_parallel_schedule_csv", plan.schedule)
+        else:
+            yield ("pipeline_parallel_schedule", SCHEDULES[plan.schedule])
+        yield ("pipeline_parallel_microbatch_size", plan.microbatch_size)
+
+
+def _reduce(plan: Plan) -> str:
+    return "float32" if plan.reduce_precision == "fp32" else "bfloat16"
+
+
+def _unsaid(scenario: Scenario, plan: Plan) -> Iterator[str]:
+    layers = scenario.job.model.num_layers
+    if plan.pp > 1:
+        cut = "equal stages" if equal_cut(plan, layers) else f"stages of {plan.stage_layers}"
+        yield f"# {cut}, v={plan.v}: torchtitan derives its own from the schedule; to fix them set"
+        yield "# parallelism.module_fqns_per_model_part or pipeline_parallel_layers_per_stage"
+    if plan.pp == 1 and plan.num_microbatches > 1:
+        yield f"# {plan.num_microbatches} accumulated micro-batches follow from the two batch sizes"
+    if plan.recompute_modules:
+        yield f"# recompute_modules {', '.join(plan.recompute_modules)}: subclass SelectiveAC"
+    if plan.precision.startswith(("fp8", "mxfp8", "nvfp4")):
+        yield f"# precision {plan.precision}: a converter of torchtitan.components.quantization"

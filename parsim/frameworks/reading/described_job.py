@@ -1,0 +1,62 @@
+"""What is read of a launch file: the blocks of a scenario, and what had to be assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any
+
+from parsim.cluster.hardware import System
+from parsim.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedJob:
+    """Blocks of a scenario as their keys, and notes.
+
+    `devices` are those that the file names, None where it names none; dp follows from them.
+    """
+
+    model: Mapping[str, Any]
+    plan: Mapping[str, Any]
+    global_batch_size: int
+    precision: str
+    software: str
+    devices: int | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def document(self, system: System, nodes: int | None, source: str) -> dict[str, Any]:
+        """The scenario on so many nodes of a system; None: as many as the file or the plan needs.
+
+        Raises:
+            InputError: the plan does not fill the nodes.
+        """
+        ranks = 1
+        for axis in ("tp", "pp", "cp"):
+            ranks *= int(self.plan.get(axis, 1))
+        replicas = int(self.plan.get("dp_replicate", 1)) * int(self.plan.get("dp_shard", 1))
+        each = system.devices_per_node
+        asked = self.devices or ranks * replicas
+        nodes = nodes or ceil(asked / each)
+        devices = min(each, asked) if nodes == 1 and self.devices is None else each
+        if nodes * devices % ranks:
+            raise InputError(
+                f"tp x pp x cp = {ranks} does not divide the {nodes * devices} devices of "
+                f"{nodes} x {system.id}; give --nodes or another --system"
+            )
+        cluster: dict[str, Any] = {"system": system.id, "nodes": nodes}
+        if devices != each:
+            cluster["devices_per_node"] = devices
+        return {
+            "description": f"read from {source}",
+            "model": dict(self.model),
+            "cluster": cluster,
+            "software": self.software,
+            "training": {
+                "global_batch_size": self.global_batch_size,
+                "precision": self.precision,
+            },
+            "plan": dict(self.plan),
+            "search": {},
+        }

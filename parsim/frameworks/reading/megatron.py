@@ -1,0 +1,222 @@
+"""Arguments of Megatron-LM, in a launch script or alone, as a described job."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from parsim.errors import InputError, shown
+from parsim.frameworks.reading.described_job import DescribedJob
+
+Arguments = Mapping[str, list[str]]
+"""Values behind each flag; none behind a switch."""
+
+_REQUIRED = (
+    *("--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length"),
+    *("--micro-batch-size", "--global-batch-size"),
+)
+_SCHEDULED = {
+    "--train-iters",
+    "--lr",
+    "--min-lr",
+    "--weight-decay",
+    "--clip-grad",
+    "--log-interval",
+    "--save",
+    "--load",
+    "--save-interval",
+    "--eval-iters",
+    "--eval-interval",
+    "--data-path",
+    "--split",
+    "--tokenizer-type",
+    "--vocab-file",
+    "--merge-file",
+}
+"""Flags that do not change what a step takes; none of them is told as unread."""
+
+
+def arguments_of(text: str) -> Arguments:
+    """Flags with what stands behind them; comments, shell words and line ends are left out.
+
+    Raises:
+        InputError: quotes that do not close.
+    """
+    lines = [re.sub(r"(^|\s)#.*$", "", line).replace("\\", " ") for line in text.splitlines()]
+    try:
+        words = shlex.split(" ".join(lines).replace("(", " ").replace(")", " "))
+    except ValueError as error:
+        raise InputError(f"cannot read the arguments: {error}") from None
+    arguments: dict[str, list[str]] = {}
+    values: list[str] | None = None
+    for word in words:
+        name, sign, value = word.partition("=")
+        if word.startswith("--"):
+            values = arguments.setdefault(name, [])
+            values.extend([value] if sign else [])
+        elif values is not None and not (sign and name.isidentifier()):
+            values.append(word)
+        else:
+            values = None
+    return arguments
+
+
+def megatron_job(text: str) -> DescribedJob:
+    """The job of Megatron-LM's arguments.
+
+    Raises:
+        InputError: a size is missing or is no number.
+    """
+    given = arguments_of(text)
+    missing = [flag for flag in _REQUIRED if flag not in given]
+    if missing:
+        raise InputError(f"these are no arguments of a Megatron-LM training: no {missing[0]}")
+    reader = _Reader(given)
+    plan, model = _plan(reader), _model(reader)
+    precision = "fp16" if reader.has("--fp16") else "bf16" if reader.has("--bf16") else "fp32"
+    if reader.has("--fp8-format"):
+        recipe = reader.word("--fp8-recipe", "delayed")
+        precision = "mxfp8" if recipe == "mxfp8" else "fp8"
+    devices = None
+    nodes, each = reader.word("--nnodes", ""), reader.word("--nproc-per-node", "")
+    each = each or reader.word("--nproc_per_node", "")
+    if nodes.isdigit() and each.isdigit():
+        devices = int(nodes) * int(each)
+    batch = reader.number("--global-batch-size", 1)
+    unread = sorted(set(given) - reader.read - _SCHEDULED)
+    notes = [f"not read: {', '.join(unread[:12])}{' ...' if unread[12:] else ''}"] if unread else []
+    return DescribedJob(
+        model=model,
+        plan=plan,
+        global_batch_size=batch,
+        precision=precision,
+        software="megatron-lm",
+        devices=devices,
+        notes=notes,
+    )
+
+
+class _Reader:
+    """Values by flag, and which flags were looked at."""
+
+    def __init__(self, given: Arguments) -> None:
+        self.given = given
+        self.read: set[str] = set()
+
+    def has(self, flag: str) -> bool:
+        """Whether a flag is given."""
+        self.read.add(flag)
+        return flag in self.given
+
+    def word(self, flag: str, default: str) -> str:
+        """The first word behind a flag."""
+        return (self.given[flag] or [default])[0] if self.has(flag) else default
+
+    def number(self, flag: str, default: int) -> int:
+        """The number behind a flag."""
+        text = self.word(flag, str(default))
+        if not (text.isascii() and text.isdigit() and len(text) < 12):
+            raise InputError(
+                f"{flag} {shown(text)} must be a whole number; write out what the shell puts in"
+            )
+        return int(text)
+
+
+def _model(reader: _Reader) -> dict[str, Any]:
+    llama = reader.has("--swiglu")
+    rope = reader.word("--position-embedding-type", "learned_absolute") == "rope"
+    heads = reader.number("--num-attention-heads", 1)
+    hidden = reader.number("--hidden-size", 1)
+    model: dict[str, Any] = {
+        "family": "llama" if llama else "gpt2",
+        "num_layers": reader.number("--num-layers", 1),
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "head_dim": reader.number("--kv-channels", max(hidden // heads, 1)),
+        "ffn_hidden_size": reader.number("--ffn-hidden-size", 4 * hidden),
+        "vocab_size": reader.number("--vocab-size", 128256 if llama else 50257),
+        "seq_len": reader.number("--seq-length", 1),
+        "rope": rope or reader.has("--use-rotary-position-embeddings"),
+        "rms_norm": reader.word("--normalization", "LayerNorm") == "RMSNorm",
+        "tied_embeddings": not reader.has("--untie-embeddings-and-output-weights"),
+    }
+    if reader.has("--group-query-attention"):
+        model["num_key_value_heads"] = reader.number("--num-query-groups", heads)
+    if not model["rope"]:
+        model["positions"] = reader.number("--max-position-embeddings", model["seq_len"])
+    if reader.has("--num-experts"):
+        model["num_experts"] = reader.number("--num-experts", 1)
+        model["experts_per_token"] = reader.number("--moe-router-topk", 2)
+        width = model["ffn_hidden_size"]
+        model["expert_ffn_hidden_size"] = reader.number("--moe-ffn-hidden-size", width)
+        shared = reader.number("--moe-shared-expert-intermediate-size", 0)
+        model |= {"shared_expert_ffn_hidden_size": shared} if shared else {}
+    return model
+
+
+def _plan(reader: _Reader) -> dict[str, Any]:
+    pp = reader.number("--pipeline-model-parallel-size", 1)
+    plan: dict[str, Any] = {
+        "tp": reader.number("--tensor-model-parallel-size", 1),
+        "pp": pp,
+        "cp": reader.number("--context-parallel-size", 1),
+        "ep": reader.number("--expert-model-parallel-size", 1),
+        "microbatch_size": reader.number("--micro-batch-size", 1),
+        "sequence_parallel": reader.has("--sequence-parallel"),
+        "zero_stage": _zero(reader),
+        "overlap_grad_reduce": reader.has("--overlap-grad-reduce"),
+        "overlap_param_gather": reader.has("--overlap-param-gather"),
+    }
+    if reader.has("--expert-tensor-parallel-size"):
+        plan["etp"] = reader.number("--expert-tensor-parallel-size", 1)
+    chunks = _chunks(reader, pp)
+    if chunks > 1:
+        plan |= {"schedule": "interleaved_1f1b", "v": chunks}
+        plan["overlap_p2p"] = not reader.has("--no-overlap-p2p-communication")
+    plan |= _recompute(reader)
+    if plan["zero_stage"]:
+        instances = reader.number("--num-distributed-optimizer-instances", 1)
+        plan |= {"dp_replicate": instances} if instances > 1 else {}
+    return plan
+
+
+def _zero(reader: _Reader) -> int:
+    stages = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+    if reader.has("--use-megatron-fsdp"):
+        return stages.get(reader.word("--data-parallel-sharding-strategy", "no_shard"), 0)
+    if reader.has("--use-torch-fsdp2"):
+        return 3
+    return int(reader.has("--use-distributed-optimizer"))
+
+
+def _chunks(reader: _Reader, pp: int) -> int:
+    """Virtual stages of a rank, said in one of Megatron's three ways."""
+    if pp == 1:
+        return 1
+    if reader.has("--num-virtual-stages-per-pipeline-rank"):
+        return reader.number("--num-virtual-stages-per-pipeline-rank", 1)
+    if reader.has("--num-layers-per-virtual-pipeline-stage"):
+        each = reader.number("--num-layers-per-virtual-pipeline-stage", 1)
+        return max(reader.number("--num-layers", 1) // (pp * max(each, 1)), 1)
+    if reader.has("--pipeline-model-parallel-layout"):
+        layout = reader.word("--pipeline-model-parallel-layout", "")
+        return max((layout.count("|") + 1) // pp, 1)
+    return 1
+
+
+def _recompute(reader: _Reader) -> dict[str, Any]:
+    if reader.has("--recompute-activations"):
+        return {"recompute": "selective"}
+    how = reader.word("--recompute-granularity", "none")
+    if how != "selective":
+        reader.has("--recompute-method")
+        reader.has("--recompute-num-layers")
+        return {"recompute": how if how == "full" else "none"}
+    if not reader.has("--recompute-modules"):
+        return {"recompute": "selective"}
+    modules = [name for name in reader.given["--recompute-modules"] if name != "core_attn"]
+    core = "core_attn" in reader.given["--recompute-modules"]
+    plan: dict[str, Any] = {"recompute": "selective" if core else "none"}
+    return {**plan, **({"recompute_modules": modules} if modules else {})}

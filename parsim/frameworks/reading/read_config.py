@@ -1,0 +1,63 @@
+"""Find out what a launch file is, and make a scenario of it that reads without a mistake."""
+
+from __future__ import annotations
+
+import tomllib
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from parsim.cluster.reader import load_catalog
+from parsim.errors import InputError, ParsimError
+from parsim.files import read_text
+from parsim.frameworks.reading.described_job import DescribedJob
+from parsim.frameworks.reading.megatron import megatron_job
+from parsim.frameworks.reading.torchtitan import torchtitan_job
+from parsim.scenario import load_scenario
+
+
+def read_config(path: Path, system: str, nodes: int | None) -> tuple[str, tuple[str, ...]]:
+    """The YAML of a scenario, and what had to be assumed or was not read.
+
+    Args:
+        path: Megatron-LM's arguments (a shell script or the arguments alone), or torchtitan's TOML.
+        system: a name of the catalog.
+        nodes: of it; None: as many as the file, or its plan, needs.
+
+    Raises:
+        InputError: the file cannot be read, is neither, or describes a job that cannot be.
+        CatalogError: an unknown system.
+    """
+    known = load_catalog().system(system)
+    job = _job(path, read_text(path))
+    text = _yaml(job, job.document(known, nodes, path.name))
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "scenario.yaml"
+        file.write_text(text, encoding="utf-8")
+        try:
+            load_scenario(file)
+        except ParsimError as error:
+            words = str(error).replace(f"{file}:", "in the scenario made of it, ")
+            raise InputError(f"{path}: {words}") from None
+    return text, tuple(job.notes)
+
+
+def _job(path: Path, text: str) -> DescribedJob:
+    try:
+        if path.suffix.lower() != ".toml":
+            return megatron_job(text)
+        return torchtitan_job(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: {error}") from None
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _yaml(job: DescribedJob, document: dict[str, object]) -> str:
+    from ruamel.yaml import YAML
+
+    yaml, text = YAML(), StringIO()
+    yaml.width = 100
+    yaml.default_flow_style = False
+    yaml.dump(document, text)
+    return text.getvalue()

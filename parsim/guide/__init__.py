@@ -1,0 +1,1 @@
+"""Which strategy when: a scenario comes in, every family of parallel training leaves, compared."""

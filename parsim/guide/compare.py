@@ -1,0 +1,160 @@
+"""Predicts the best plan of each family and compares them: `parsim guide`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from parsim.cost.job import Job
+from parsim.cost.legal import illegal
+from parsim.errors import InputError
+from parsim.guide.families import Family, families, one_device, with_batches
+from parsim.guide.reasons import choose, reasons_for
+from parsim.guide.record import FamilyRow, Guide
+from parsim.plan import Plan, Recompute
+from parsim.scenario import Scenario
+from parsim.sim import Prediction, simulate
+from parsim.sim.confidence.memory_fit import Fit
+
+Progress = Callable[[int, int], None]
+WAITS = {
+    "exposed_communication": "exchanges inside layers",
+    "bubble": "the pipeline's bubble",
+    "gradient_reduction": "the reduction of gradients",
+    "parameter_gather": "the gather of parameters",
+    "optimizer": "the update",
+    "straggler": "stragglers",
+    "recompute": "recomputation",
+}
+"""Parts of a step that are no forward and no backward, in words."""
+WORTH_NAMING = 0.03
+"""A share of the step below which compute is what limits."""
+
+
+SLOWER = 1.02
+"""A larger micro-batch whose step is so many times as long is the last one tried."""
+
+
+def guide(scenario: Scenario, progress: Progress | None = None) -> Guide:
+    """Compare all families on a scenario's model, system, software and global batch."""
+    job = scenario.job
+    common = _bare(scenario.plan_space().common)
+    known = families(job)
+    rows: list[FamilyRow] = []
+    for number, family in enumerate(known):
+        rows.append(_row(family, job, common, scenario))
+        if progress is not None:
+            progress(number + 1, len(known))
+    rows = [_scaled(row, rows[0], job.cluster.num_devices) for row in rows]
+    chosen = choose(rows)
+    return Guide(
+        scenario=scenario.name,
+        rows=tuple(rows),
+        chosen=chosen,
+        reasons=tuple(reasons_for(job, rows, chosen)),
+    )
+
+
+def _bare(common: Plan) -> Plan:
+    """What all families share: precision, what is sent in which precision, overlaps, buckets."""
+    kept = (
+        *("precision", "gradient_precision", "reduce_precision", "bucket_bytes"),
+        *("overlap_grad_reduce", "overlap_param_gather", "overlap_p2p"),
+    )
+    return Plan(**{name: getattr(common, name) for name in kept})
+
+
+def _row(family: Family, job: Job, common: Plan, scenario: Scenario) -> FamilyRow:
+    """The fastest plan of a family that fits, else the one that lacks least."""
+    plan = family.plan(job, common)
+    if isinstance(plan, str):
+        return _without(family, plan)
+    batch = scenario.global_batch_size
+    if family.name == "one device":
+        batch, job = max(batch // job.cluster.num_devices, 1), one_device(job)
+    for recompute in (Recompute.NONE, Recompute.FULL):
+        shaped = with_batches(replace(plan, recompute=recompute), batch)
+        predictions, reason = _predicted(job, shaped, scenario)
+        if any(prediction.fit is not Fit.TOO_LARGE for prediction in predictions):
+            break
+    if not predictions:
+        unit = f"dp={plan.dp} does not divide global_batch_size={batch}"
+        return _without(family, reason or unit)
+    return _of(family, _best(predictions))
+
+
+def _predicted(job: Job, plans: Iterable[Plan], scenario: Scenario) -> tuple[list[Prediction], str]:
+    """Predictions of the legal plans, and why others are not legal."""
+    predictions, reason = [], ""
+    for plan in plans:
+        message = illegal(job, plan)
+        if message is None:
+            try:
+                predictions.append(_one(job, plan, scenario))
+            except InputError as error:
+                message = str(error)
+        reason = reason or message or ""
+        if len(predictions) > 1 and _passed_its_best(predictions):
+            break
+    return predictions, reason
+
+
+def _one(job: Job, plan: Plan, scenario: Scenario) -> Prediction:
+    margin = scenario.memory_margin
+    return simulate(job, plan, memory_margin=margin, jitter=scenario.jitter)
+
+
+def _passed_its_best(predictions: list[Prediction]) -> bool:
+    """Whether the last, larger micro-batch is no longer of use: too large, or slower."""
+    before, last = predictions[-2:]
+    return last.fit is Fit.TOO_LARGE or last.step_time > SLOWER * before.step_time
+
+
+def _best(predictions: list[Prediction]) -> Prediction:
+    """The fastest that fits; of none, the one with the lowest peak."""
+    fitting = [each for each in predictions if each.fit is not Fit.TOO_LARGE]
+    if not fitting:
+        return min(predictions, key=lambda each: max(each.peak_allocated))
+    sure = [each for each in fitting if each.fit is Fit.FITS] or fitting
+    return min(sure, key=lambda each: each.step_time)
+
+
+def _without(family: Family, reason: str) -> FamilyRow:
+    return FamilyRow(
+        name=family.name, same_training=family.same_training, prediction=None, reason=reason
+    )
+
+
+def _of(family: Family, prediction: Prediction) -> FamilyRow:
+    return FamilyRow(
+        name=family.name,
+        same_training=family.same_training,
+        prediction=prediction,
+        samples_per_second=prediction.plan.global_batch_size / prediction.step_time,
+        limits=limits_of(prediction),
+    )
+
+
+def limits_of(prediction: Prediction) -> str:
+    """What holds a plan back: memory, what its strategy says, or the largest part of waiting."""
+    if prediction.fit is Fit.TOO_LARGE:
+        return "memory"
+    if prediction.strategy is not None:
+        return prediction.strategy.limits
+    name, seconds = max(_waits(prediction), key=lambda part: part[1])
+    share = seconds / prediction.step_time
+    return f"{name}, {100 * share:.0f} % of the step" if share > WORTH_NAMING else "compute"
+
+
+def _waits(prediction: Prediction) -> Iterator[tuple[str, float]]:
+    for part, words in WAITS.items():
+        yield words, prediction.breakdown.get(part, 0.0)
+
+
+def _scaled(row: FamilyRow, alone: FamilyRow, devices: int) -> FamilyRow:
+    """The row with its speed-up over one device."""
+    if row.prediction is None or not alone.samples_per_second:
+        return row
+    used = 1 if row is alone else devices
+    speed_up = row.samples_per_second / alone.samples_per_second
+    return replace(row, speed_up=speed_up, efficiency=speed_up / used)

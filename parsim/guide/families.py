@@ -1,0 +1,142 @@
+"""The families of parallel training, each as the plans that a user would try first.
+
+    one device       the whole batch of one worker, alone
+    DataParallel     one process, the devices of one node
+    DDP              all-reduce of gradients
+    server           synchronous, a share of the weights on each host (or device)
+    async server     the same without a barrier
+    local SGD        weights averaged every 8th step
+    ZeRO / FSDP      parameters, gradients and states shared out to all devices
+    tensor           layers split over the devices of a node, data parallelism across nodes
+    pipeline         layers in stages over the devices of a node, 1F1B, data parallelism beside it
+    hybrid           tensor inside the node, a pipeline over two nodes or halves, data parallelism
+
+Each is tried with micro-batches of every power of two that divides its share of the batch, and with
+full recomputation where nothing fits without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from parsim.cluster.hardware import Cluster
+from parsim.cost.job import Job
+from parsim.plan import Plan
+from parsim.plan.strategies import (
+    DDP,
+    AsynchronousServer,
+    LocalSGD,
+    ParameterServer,
+    SingleProcess,
+    Strategy,
+)
+from parsim.plan.strategy_rules import hosts
+
+LARGEST_MICROBATCH = 1024
+LOCAL_STEPS = 8
+"""Steps between averages of the local SGD that is compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A family: its name, the same training as DDP or not, and its plan with one micro-batch size.
+
+    `plan` gives the plan of a job from the common switches, or says why there is none.
+    """
+
+    name: str
+    same_training: bool
+    plan: Callable[[Job, Plan], Plan | str]
+
+
+def one_device(job: Job) -> Job:
+    """The job on the first of its devices alone."""
+    system = job.cluster.systems[0]
+    alone = replace(system, devices_per_node=1, devices_per_host=1, topology=(), curves=())
+    return replace(job, cluster=Cluster(system=alone, num_nodes=1), global_batch_size=None)
+
+
+def families(job: Job) -> tuple[Family, ...]:
+    """The families in the order in which they are tried and printed."""
+    where = "hosts" if hosts(job.cluster) else "devices"
+    served = ParameterServer(on=where)  # type: ignore[arg-type]
+    loose = AsynchronousServer(on=where)  # type: ignore[arg-type]
+    return (
+        Family(name="one device", same_training=True, plan=_alone),
+        Family(name="DataParallel", same_training=True, plan=_replicas(SingleProcess())),
+        Family(name="DDP", same_training=True, plan=_replicas(DDP)),
+        Family(name="parameter server", same_training=True, plan=_replicas(served)),
+        Family(name="asynchronous server", same_training=False, plan=_replicas(loose)),
+        Family(name="local SGD", same_training=False, plan=_replicas(LocalSGD(every=LOCAL_STEPS))),
+        Family(name="ZeRO / FSDP", same_training=True, plan=_sharded),
+        Family(name="tensor", same_training=True, plan=_tensor),
+        Family(name="pipeline", same_training=True, plan=_pipeline),
+        Family(name="hybrid", same_training=True, plan=_hybrid),
+    )
+
+
+def _alone(job: Job, common: Plan) -> Plan | str:
+    return replace(common, dp_replicate=1)
+
+
+def _replicas(strategy: Strategy) -> Callable[[Job, Plan], Plan | str]:
+    """One replica a device."""
+
+    def plan(job: Job, common: Plan) -> Plan | str:
+        if job.cluster.num_devices == 1:
+            return "there is one device"
+        return replace(common, dp_replicate=job.cluster.num_devices, strategy=strategy)
+
+    return plan
+
+
+def _sharded(job: Job, common: Plan) -> Plan | str:
+    if job.cluster.num_devices == 1:
+        return "there is one device"
+    return replace(common, dp_shard=job.cluster.num_devices, zero_stage=3)
+
+
+def _inside(job: Job) -> int:
+    """Devices of a node, of the smallest one."""
+    return min(system.devices_per_node for system in job.cluster.systems)
+
+
+def _tensor(job: Job, common: Plan) -> Plan | str:
+    degree = _inside(job)
+    if degree == 1:
+        return "nodes have one device"
+    return _beside(job, replace(common, tp=degree))
+
+
+def _pipeline(job: Job, common: Plan) -> Plan | str:
+    devices = job.cluster.num_devices
+    if devices == 1:
+        return "there is one device"
+    return _beside(job, replace(common, pp=_inside(job) if _inside(job) > 1 else devices))
+
+
+def _hybrid(job: Job, common: Plan) -> Plan | str:
+    devices, degree = job.cluster.num_devices, _inside(job)
+    if devices < 4:
+        return f"there are {devices} devices"
+    degree = degree if devices > degree else degree // 2
+    return _beside(job, replace(common, tp=degree, pp=2))
+
+
+def _beside(job: Job, plan: Plan) -> Plan | str:
+    """The plan with data parallelism over the devices that it leaves."""
+    devices, used = job.cluster.num_devices, plan.tp * plan.pp
+    if devices % used:
+        return f"{used} devices do not divide {devices}"
+    return replace(plan, dp_replicate=devices // used)
+
+
+def with_batches(plan: Plan, batch: int) -> Iterator[Plan]:
+    """The plan with micro-batches of each size that divides a replica's share of the batch."""
+    share, rest = divmod(batch, plan.dp)
+    size = 1
+    while not rest and size <= min(share, LARGEST_MICROBATCH):
+        if share % size == 0:
+            yield replace(plan, microbatch_size=size, num_microbatches=share // size)
+        size *= 2

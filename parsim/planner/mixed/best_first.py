@@ -1,0 +1,231 @@
+"""Search on a mixed cluster: plans and their placements, best first under lower bounds.
+
+    1  every legal plan with equal parts, as on equal nodes (`space/`), with a bound that holds
+       for each of its placements
+    2  plan by plan, that with the least bound first: its placements, which are order of nodes, of
+       axes, cut by speed or memory, batch by speed (`placements.py`), their bytes, and a bound for
+       each that fits
+    3  the exact step (tier B) of the placement with the least bound, until no bound of a placement
+       or a plan is below the slowest of the best
+    4  single moves of a layer or of micro-batches from the best, as long as one is faster
+
+so that 1 to 3 give the best of all placements without pricing most of them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from parsim.cost.job import Job
+from parsim.cost.legal import illegal
+from parsim.cost.step.stages import plan_cut
+from parsim.errors import NoFeasiblePlan
+from parsim.plan import Plan, PlanSpace, PlanTable
+from parsim.planner.bounds import ROUNDING
+from parsim.planner.mixed.candidates import Candidate, Candidates
+from parsim.planner.mixed.placements import Speeds
+from parsim.planner.nearest_miss import nearest_miss_message
+from parsim.planner.result import Progress, Request, SearchResult, shown
+from parsim.planner.space import Enumeration
+from parsim.planner.space.left_out import left_out
+from parsim.sim.confidence.memory_fit import Fit
+from parsim.sim.step.replica_classes import DevicesOfRanks
+
+
+def search_mixed(
+    job: Job,
+    space: PlanSpace,
+    listed: Enumeration,
+    table: PlanTable,
+    request: Request,
+    begin: float,
+) -> SearchResult:
+    """Find the best placed plans of a space on a mixed cluster, as `search` asks.
+
+    `listed` is what the space holds, `table` its legal plans; `begin` is `time.perf_counter` when
+    the search began.
+
+    Raises:
+        NoFeasiblePlan: nothing fits; says by how much and what would.
+    """
+    work, top = Candidates(job, space, table), request.top
+    limit = np.inf if request.time_limit is None else begin + request.time_limit
+    ran = _best_first(work, top, limit, request.progress)
+    refined = _refined(work, ran.best[0]) if ran.best and not ran.stopped else []
+    ranked = sorted([*ran.best, *refined], key=_rank)[:top]
+    tight = [] if ran.stopped else _tight(work, ran, ranked, top)
+    if not ranked and not tight:
+        raise NoFeasiblePlan(_nothing_fits(work, ran))
+    plans = [candidate.evaluated for candidate in ranked or tight]
+    first = tight[0].evaluated if ranked and tight else None
+    best, faster_tight = shown(job, plans, first, request.goal)
+    so_far = f"{ran.stopped} after {ran.evaluated:,} priced placements: best so far"
+    return SearchResult(
+        plans=best,
+        faster_tight=faster_tight,
+        counts={
+            "enumerated": listed.enumerated,
+            "illegal": listed.illegal,
+            "placed": ran.placed,
+            "out_of_memory": ran.too_large,
+            "tight": len(ran.tight),
+            "evaluated": ran.evaluated,
+        },
+        illegal_reasons=listed.reasons,
+        optimality=so_far if ran.stopped else PROVEN,
+        left_out=left_out(job.software, space),
+        seconds=time.perf_counter() - begin,
+        limits=tuple(work.usable.tolist()),
+    )
+
+
+@dataclass(slots=True)
+class _Run:
+    """How far a search went: the best so far, fastest first, and what happened to the others."""
+
+    best: list[Candidate] = field(default_factory=list)
+    tight: list[Candidate] = field(default_factory=list)
+    nearest: Candidate | None = None
+    placed: int = 0
+    too_large: int = 0
+    evaluated: int = 0
+    stopped: str = ""
+
+
+PROVEN = (
+    "proven: no other placement that fits (order of nodes, pp outside or inside of dp, layers and "
+    "micro-batches in equal parts, by speed or by memory) is faster, by its bound or by its "
+    "step (tier B); then single moves of layers and micro-batches from the best"
+)
+
+CHUNK = 32
+"""Plans that are placed at once, so that their bytes are counted together."""
+
+
+def _rank(candidate: Candidate) -> tuple[float, float]:
+    return (candidate.step, candidate.peak)
+
+
+def _best_first(work: Candidates, top: int, limit: float, progress: Progress | None) -> _Run:
+    """The `top` fastest placements; plans are placed when their bound is the least of all."""
+    ran, bounds = _Run(), work.bounds()
+    queue: list[tuple[float, int, Candidate]] = []
+    waiting = np.argsort(bounds, kind="stable").tolist()[::-1]
+    number = 0
+    try:
+        while waiting or queue:
+            least = float(bounds[waiting[-1]]) if waiting else np.inf
+            worst = ran.best[-1].step if len(ran.best) == top else np.inf
+            if min(least, queue[0][0] if queue else np.inf) >= worst:
+                break
+            if not queue or least <= queue[0][0]:
+                rows = [waiting.pop() for _ in range(min(CHUNK, len(waiting)))]
+                for candidate in _noted(ran, work.placed(rows)):
+                    number += 1
+                    heapq.heappush(queue, (candidate.bound, number, candidate))
+            else:
+                candidate = heapq.heappop(queue)[2]
+                work.run(candidate)
+                ran.evaluated += 1
+                ran.best = sorted([*ran.best, candidate], key=_rank)[:top]
+            if progress:
+                progress(len(bounds) - len(waiting), len(bounds))
+            if time.perf_counter() > limit and (ran.best or not queue):
+                ran.stopped = "stopped by time limit"
+                break
+    except KeyboardInterrupt:
+        ran.stopped = "interrupted"
+    return ran
+
+
+def _noted(ran: _Run, placed: list[Candidate]) -> list[Candidate]:
+    """The candidates that fit; tight ones are kept for later, the others counted."""
+    fitting = [candidate for candidate in placed if candidate.fit is Fit.FITS]
+    tight = [candidate for candidate in placed if candidate.fit is Fit.TIGHT]
+    ran.tight += tight
+    ran.placed += len(placed)
+    ran.too_large += len(placed) - len(fitting) - len(tight)
+    known = [ran.nearest] if ran.nearest else []
+    ran.nearest = min([*known, *placed], key=lambda candidate: candidate.peak, default=None)
+    return fitting
+
+
+def _tight(work: Candidates, ran: _Run, ranked: list[Candidate], top: int) -> list[Candidate]:
+    """The fastest tight placements: one that is faster than the best, or the best where none fits.
+
+    Only placements that a better bound brought up are among them, as among those that fit.
+    """
+    below, count = (ranked[0].step, 1) if ranked else (np.inf, top)
+    best: list[Candidate] = []
+    for candidate in sorted(ran.tight, key=lambda candidate: candidate.bound):
+        if candidate.bound >= (best[-1].step if len(best) == count else below):
+            break
+        work.run(candidate)
+        if candidate.step < below:
+            best = sorted([*best, candidate], key=_rank)[:count]
+    return best
+
+
+def _nothing_fits(work: Candidates, ran: _Run) -> str:
+    if ran.stopped:
+        return (
+            f"{ran.stopped} after {ran.placed:,} placed plans, and none of those was priced; give "
+            f"it more time, or a smaller space"
+        )
+    if ran.nearest is None:
+        raise RuntimeError("no plan was placed")
+    return nearest_miss_message(work.job, ran.nearest.plan, work.space.memory_margin)
+
+
+def _refined(work: Candidates, best: Candidate) -> list[Candidate]:
+    """Plans faster than the best by single moves, the fastest last."""
+    better: list[Candidate] = []
+    speeds = Speeds.of(work.layers, best.row)
+    while True:
+        near = [
+            work.candidate(plan, best.row, speeds, DevicesOfRanks.of(work.job.cluster, plan))
+            for plan in _moves(work.job, best.plan)
+        ]
+        work.weigh(near)
+        for candidate in near:
+            if candidate.fit is Fit.FITS and candidate.bound < best.step:
+                work.run(candidate)
+        faster = min(near, key=lambda candidate: candidate.step, default=best)
+        if faster.step >= best.step * (1.0 - ROUNDING):
+            return better
+        better.append(faster)
+        best = faster
+
+
+def _moves(job: Job, plan: Plan) -> Iterator[Plan]:
+    """One layer from a stage to another, or one unit of micro-batches between two replicas."""
+    cut = list(plan_cut(plan, job.model.num_layers))
+    for moved in _shifted(cut, 1):
+        if min(moved) > 0:
+            yield replace(plan, stage_layers=tuple(moved))
+    unit = plan.pp if plan.schedule == "interleaved_1f1b" else 1
+    for moved in _shifted(list(plan.microbatches), unit):
+        other = replace(plan, replica_microbatches=tuple(moved), num_microbatches=max(moved))
+        if illegal(job, other) is None:
+            yield other
+
+
+MOST_PARTS = 16
+"""Parts among which all moves are tried: 16 x 15."""
+
+
+def _shifted(parts: list[int], unit: int) -> Iterator[list[int]]:
+    if len(parts) > MOST_PARTS:
+        return
+    for giver in range(len(parts)):
+        for taker in range(len(parts)):
+            if giver != taker:
+                moved = list(parts)
+                moved[giver] -= unit
+                moved[taker] += unit
+                yield moved

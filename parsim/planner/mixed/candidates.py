@@ -1,0 +1,148 @@
+"""Placed plans of a search on a mixed cluster: their bounds, their bytes and their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cluster.groups import rank_groups
+from parsim.cost.job import Job
+from parsim.cost.legal import illegal
+from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.step import step_costs
+from parsim.plan import Plan, PlanSpace, PlanTable
+from parsim.planner.bounds import growth, shared_bound
+from parsim.planner.mixed.placements import Speeds, lower_bound, orders, placements
+from parsim.planner.result import EvaluatedPlan
+from parsim.schedule import build_schedule
+from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_shares, worst
+from parsim.sim.memory.eager_peaks import peak_memory
+from parsim.sim.recurrence.evaluate import evaluate
+from parsim.sim.step.class_costs import groups_in
+from parsim.sim.step.replica_classes import DevicesOfRanks
+
+_Alike = tuple[str, int, int, int, tuple[int, ...] | None]
+"""Schedule, pp, micro-batches, v and cut: plans whose bytes are counted together."""
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A placed plan: which row of the table it is of, what it is known to need, its step."""
+
+    plan: Plan
+    row: int
+    devices: DevicesOfRanks
+    margin: float = 0.0
+    peak: float = 0.0
+    fit: Fit = Fit.TOO_LARGE
+    bound: float = 0.0
+    step: float = np.inf
+    bubble: float = 0.0
+
+    @property
+    def evaluated(self) -> EvaluatedPlan:
+        """The plan with the numbers of its exact step."""
+        return EvaluatedPlan(
+            plan=self.plan,
+            step_time=self.step,
+            bubble_fraction=self.bubble,
+            peak_allocated=self.peak,
+            fit=self.fit,
+            margin=self.margin,
+        )
+
+
+class Candidates:
+    """One search: candidates, and what prices them."""
+
+    def __init__(self, job: Job, space: PlanSpace, table: PlanTable) -> None:
+        self.job, self.space, self.table = job, space, table
+        systems = job.cluster.systems
+        self.layers = [LayerTable.of(job.on(system), table) for system in systems]
+        self.laid = {order: rank_groups(job.cluster, order) for order in orders(job.cluster)}
+        self.growth = growth(job.cluster)
+        cap = np.inf if space.memory_cap is None else space.memory_cap
+        self.usable = np.array([min(system.device.usable_memory, cap) for system in systems])
+        self.margin = margin_shares(job, table, space.memory_margin)
+
+    def bounds(self) -> Array:
+        """Lower bound of every plan's step, whatever its placement, seconds."""
+        groups = self.job.cluster.groups
+        devices = [group.num_nodes * group.system.devices_per_node for group in groups]
+        shared = shared_bound(self.layers, self.table, self.job.model, devices)
+        return shared * self.growth
+
+    def placed(self, rows: Sequence[int]) -> list[Candidate]:
+        """Every placement of some plans, with what it needs and its bound."""
+        candidates = []
+        for row in rows:
+            speeds, plan = Speeds.of(self.layers, row), self.table.plan(row)
+            for placed_plan, devices in placements(
+                plan, self.laid, self.job.model, speeds, self.usable
+            ):
+                uneven = placed_plan.replica_microbatches is not None
+                if uneven and illegal(self.job, placed_plan):
+                    continue
+                candidates.append(self.candidate(placed_plan, row, speeds, devices))
+        self.weigh(candidates)
+        return candidates
+
+    def candidate(self, plan: Plan, row: int, speeds: Speeds, devices: DevicesOfRanks) -> Candidate:
+        """One placement with its bound."""
+        placed = Candidate(plan=plan, row=row, devices=devices, margin=float(self.margin[row]))
+        placed.bound = lower_bound(plan, self.job.model, speeds, devices) * self.growth
+        return placed
+
+    def weigh(self, candidates: Sequence[Candidate]) -> None:
+        """Count the bytes of candidates, those of one shape and cut together."""
+        alike_rows: dict[_Alike, dict[int, list[Candidate]]] = {}
+        for candidate in candidates:
+            plan = candidate.plan
+            for count in set(plan.microbatches):
+                key = (plan.schedule, plan.pp, count, plan.v, plan.stage_layers)
+                alike_rows.setdefault(key, {}).setdefault(candidate.row, []).append(candidate)
+        for candidate in candidates:
+            candidate.fit = Fit.FITS
+        for alike, rows in alike_rows.items():
+            self._weigh(alike[2], rows)
+
+    def _weigh(self, count: int, rows: dict[int, list[Candidate]]) -> None:
+        numbers = np.array(sorted(rows))
+        plan = rows[int(numbers[0])][0].plan
+        plans = self.table.take(numbers)
+        plans = replace(plans, common=replace(plans.common, stage_layers=plan.stage_layers))
+        layers = self.layers[0].take(numbers)
+        job = self.job.on(self.job.cluster.systems[0])
+        schedule = build_schedule(
+            plan.schedule if plan.pp > 1 else "1f1b",
+            pp=plan.pp,
+            num_microbatches=count,
+            v=plan.v,
+            actions=plan.actions,
+            times=plan.action_times,
+        )
+        costs = step_costs(job, plans, layers)
+        peaks = peak_memory(job, plans, layers, costs, schedule).peak
+        for column, row in enumerate(numbers.tolist()):
+            for candidate in rows[row]:
+                self._weighed(candidate, peaks[:, column], count)
+
+    def _weighed(self, candidate: Candidate, peak: Array, count: int) -> None:
+        """How ranks of the replicas with so many micro-batches fit their devices, at the worst."""
+        kinds = candidate.devices.groups[:, candidate.devices.microbatches == count]
+        candidate.peak = max(candidate.peak, float(peak.max()))
+        for group in groups_in(candidate.devices.world):
+            on_group = (kinds >> group & 1).any(axis=1)
+            if on_group.any():
+                largest, usable = float(peak[on_group].max()), float(self.usable[group])
+                here = fit_of(self.job.software, largest, usable, candidate.margin)
+                candidate.fit = worst((candidate.fit, here))
+
+    def run(self, candidate: Candidate) -> None:
+        """The exact step of a candidate."""
+        layers = [table.take(np.array([candidate.row])) for table in self.layers]
+        evaluation = evaluate(self.job, candidate.plan, layers=layers, memory=False)
+        candidate.step, candidate.bubble = evaluation.step_time, evaluation.bubble_fraction

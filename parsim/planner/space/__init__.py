@@ -1,0 +1,13 @@
+"""Spaces of plans: a job and allowed values come in, every legal plan of them leaves as one table.
+
+Beside it, how many plans each rule refuses, and what no search of the space looks at (`left_out`).
+"""
+
+from parsim.planner.space.enumeration import (
+    Enumeration,
+    check_space,
+    enumerate_plans,
+    nothing_legal,
+)
+
+__all__ = ["Enumeration", "check_space", "enumerate_plans", "nothing_legal"]

@@ -1,0 +1,258 @@
+"""Enumerate a plan space into one table, counting what the rules refuse.
+
+Duplicates are left out by construction: without a pipeline every schedule is the same loop, only
+interleaving has any number of chunks, sequence parallelism needs tensor parallelism, ZeRO needs
+replicas.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain, product
+
+import numpy as np
+
+from parsim.arrays import Ints
+from parsim.cost.job import Job
+from parsim.errors import PlanError
+from parsim.model.model import Model
+from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
+from parsim.plan.divisors import divisors
+from parsim.plan.executor_rules import unrunnable
+from parsim.plan.rules import check_plan, violation
+from parsim.planner.space.left_out import lacking
+from parsim.planner.space.shapes import Degrees, all_degrees, chunks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enumeration:
+    """The legal plans and how many were looked at.
+
+    `twins` (B,) numbers the table's plans: equal where plans differ in schedule and chunks alone.
+    `reasons` maps the first broken rule's message to how many plans it refused.
+    """
+
+    table: PlanTable | None
+    twins: Ints
+    enumerated: int
+    illegal: int
+    reasons: dict[str, int]
+
+
+_Option = tuple[int, int, Recompute, bool]
+"""ZeRO stage, dp_shard, recomputation, sequence parallelism."""
+
+_OPTIONS = 32
+"""More than there are options of one dp_shard: 4 stages x 3 kinds of recomputation x 2."""
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Legal shapes so far, each with its options, and what was refused."""
+
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
+    schedules: list[str] = field(default_factory=list)
+    options: list[list[_Option]] = field(default_factory=list)
+    enumerated: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+
+
+def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
+    """Every legal plan of a space.
+
+    Legality depends on the shape (degrees, micro-batch, schedule, chunks); each shape is checked
+    once with the same rules as a single plan, and its options (ZeRO, recompute, sequence
+    parallelism) are those that make sense for it.
+
+    Raises:
+        PlanError: the space holds a value that no plan could ever have.
+    """
+    rows = _Rows()
+    for degrees in dict.fromkeys(all_degrees(job, space)):  # a value may be listed twice
+        _add(rows, job, space, degrees)
+    table, twins = _table(space, rows) if rows.shapes else (None, np.zeros(0, dtype=np.int64))
+    return Enumeration(
+        table=table,
+        twins=twins,
+        enumerated=rows.enumerated,
+        illegal=rows.reasons.total(),
+        reasons=dict(rows.reasons),
+    )
+
+
+def _add(rows: _Rows, job: Job, space: PlanSpace, degrees: Degrees) -> None:
+    """Add all plans of some degrees: every schedule and number of chunks, with every option."""
+    options = list(dict.fromkeys(_options(space, degrees, job.model)))
+    kinds = list(dict.fromkeys(chunks(job, space, degrees.pp)))
+    rows.enumerated += len(options) * len(kinds)
+    # what is wrong with a pipeline of one chunk is wrong with all
+    message = None
+    if space.common.actions is None:
+        message = violation(_plan(space, degrees, job.model, "1f1b", 1), job.model, job.cluster)
+    if message is not None:
+        rows.reasons[message] += len(options) * len(kinds)
+        return
+    for schedule, v in kinds:
+        plan = _plan(space, degrees, job.model, schedule, v)
+        message = violation(plan, job.model, job.cluster)
+        if message is not None:
+            rows.reasons[message] += len(options)
+            continue
+        legal = options
+        if job.software.executor:
+            legal = _runnable(rows, job, plan, degrees, options)
+        if legal:
+            rows.shapes.append(_shape_row(plan, degrees))
+            rows.schedules.append(schedule)
+            rows.options.append(legal)
+
+
+def _runnable(
+    rows: _Rows, job: Job, plan: Plan, degrees: Degrees, options: list[_Option]
+) -> list[_Option]:
+    """The options of a shape that parsim's executor runs; the others are refused."""
+    legal = []
+    for option in options:
+        stage, shard, recompute, sequence = option
+        tried = replace(
+            plan,
+            zero_stage=stage,
+            recompute=recompute,
+            sequence_parallel=sequence,
+            dp_replicate=degrees.dp // shard,
+            dp_shard=shard,
+        )
+        message = unrunnable(tried, job.model)
+        if message is None:
+            legal.append(option)
+        else:
+            rows.reasons[message] += 1
+    return legal
+
+
+def _shards(space: PlanSpace, degrees: Degrees, zero_stage: int) -> tuple[int, ...]:
+    """Replicas that share the parameters: all of them, or with HSDP also a part; 1 without ZeRO."""
+    if not zero_stage:
+        return (1,)
+    return tuple(divisors(degrees.dp)[1:]) if space.hybrid and degrees.dp > 1 else (degrees.dp,)
+
+
+def _options(space: PlanSpace, degrees: Degrees, model: Model) -> Iterator[_Option]:
+    whole = model.tokens % (degrees.cp * degrees.tp) == 0
+    routed = model.experts is not None and degrees.tp > 1  # each rank routes its own tokens
+    for stage in space.zero_stage:
+        if stage and degrees.dp * degrees.cp == 1:
+            continue
+        shards = _shards(space, degrees, stage)
+        for shard, recompute, sequence in product(shards, space.recompute, space.sequence_parallel):
+            if (sequence and (degrees.tp == 1 or not whole)) or (routed and not sequence):
+                continue
+            yield (stage, shard, recompute, sequence)
+
+
+def _plan(space: PlanSpace, degrees: Degrees, model: Model, schedule: str, v: int) -> Plan:
+    return replace(
+        space.common,
+        tp=degrees.tp,
+        pp=degrees.pp,
+        dp_replicate=degrees.dp,
+        dp_shard=1,
+        cp=degrees.cp,
+        ep=degrees.ep,
+        zero_stage=0,
+        microbatch_size=degrees.microbatch_size,
+        num_microbatches=space.global_batch_size // (degrees.dp * degrees.microbatch_size),
+        schedule=schedule,
+        v=v,
+        sequence_parallel=model.experts is not None and degrees.tp > 1,
+        stage_layers=None,
+    )
+
+
+def _shape_row(plan: Plan, degrees: Degrees) -> tuple[int, ...]:
+    """What `_table` needs of a shape."""
+    sizes = (plan.microbatch_size, plan.num_microbatches, plan.v)
+    return (degrees.tp, degrees.pp, degrees.cp, degrees.dp, degrees.ep, *sizes)
+
+
+def _table(space: PlanSpace, rows: _Rows) -> tuple[PlanTable, Ints]:
+    """All shapes with all their options as columns, and the numbers of twins."""
+    each = [len(options) for options in rows.options]
+    shapes = np.repeat(np.array(rows.shapes, dtype=np.int64), each, axis=0)
+    tp, pp, cp, dp, ep, size, count, v = shapes.T
+    flat = chain.from_iterable(chain.from_iterable(rows.options))
+    stage, shard, recompute, sequence = np.fromiter(flat, dtype=np.int64).reshape(-1, 4).T
+    table = PlanTable(
+        tp=tp,
+        pp=pp,
+        dp_replicate=dp // shard,
+        dp_shard=shard,
+        cp=cp,
+        ep=ep,
+        etp=np.full_like(tp, space.common.etp),
+        microbatch_size=size,
+        num_microbatches=count,
+        v=v,
+        zero_stage=stage,
+        sequence_parallel=sequence > 0,
+        recompute=recompute,
+        schedule=np.repeat(np.array(rows.schedules), each),
+        common=replace(space.common, stage_layers=None),
+    )
+    degrees: dict[tuple[int, ...], int] = {}
+    numbers = [degrees.setdefault(shape[:6], len(degrees)) for shape in rows.shapes]
+    option = (stage * len(Recompute) + recompute) * 2 + sequence
+    alike = np.repeat(np.array(numbers), each) * (int(shard.max()) + 1) + shard
+    return table, alike * _OPTIONS + option
+
+
+def check_space(job: Job, space: PlanSpace) -> None:
+    """Refuse a space of another batch, or whose fixed fields no plan could have (precision, ...).
+
+    Raises:
+        PlanError: what is wrong, with the allowed values.
+    """
+    if job.global_batch_size not in (None, space.global_batch_size):
+        raise PlanError(
+            f"global_batch_size={space.global_batch_size} of the space is not that of the job; "
+            f"use global_batch_size={job.global_batch_size}"
+        )
+    for stage in space.zero_stage:
+        if stage not in (0, 1, 2, 3):
+            raise PlanError(f"zero_stage={stage} is unknown; allowed: 0, 1, 2, 3")
+    probe = replace(
+        space.common,
+        tp=1,
+        pp=1,
+        cp=1,
+        dp_replicate=job.cluster.num_devices,
+        dp_shard=1,
+        zero_stage=0,
+        v=1,
+        schedule="1f1b",
+        actions=None,
+        action_times=None,
+        sequence_parallel=False,
+        stage_layers=None,
+    )
+    check_plan(probe, job.model, job.cluster)
+
+
+def nothing_legal(job: Job, space: PlanSpace, listed: Enumeration) -> str:
+    """Why a space holds no plan at all."""
+    if not listed.reasons and next(all_degrees(job, space), None) is None:
+        return (
+            "no plan is legal: no tp x pp x dp of the space multiplies to the number of devices "
+            "and divides the global batch; widen tp, pp or microbatch_size"
+        )
+    if not listed.reasons:
+        names = lacking(job.software, space)
+        hint = f"; {job.software.id} lacks {names}: search.schedule names them if wanted"
+        return (
+            "no plan is legal: with the degrees of the space none of its schedules with its v, "
+            f"ZeRO stages or sequence parallelism is possible{hint if names else ''}"
+        )
+    first = max(listed.reasons, key=listed.reasons.__getitem__)
+    return f"no plan is legal: {listed.illegal} of {listed.enumerated} refused; most often: {first}"

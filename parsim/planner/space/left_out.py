@@ -1,0 +1,96 @@
+"""What a search of a space does not look at, so that nobody takes its best for the best of all."""
+
+from __future__ import annotations
+
+from parsim.cost.software import Software
+from parsim.plan import PlanSpace, Recompute
+from parsim.plan.rules import SCHEDULE_NAMES, USUAL
+from parsim.plan.space import Between
+
+ALL_BUT = "all but "
+"""How a text begins that names the values that were looked at."""
+
+NEVER = {
+    "stage_layers": "cuts other than as even as possible",
+    "action_times": "zero-bubble schedules ordered for other ratios than F = I = W",
+    "recompute_modules": "recomputation of single modules",
+}
+"""Fields of a plan that no search varies, and what it leaves out with them."""
+
+HYBRID = {
+    "dp_shard": "shards over a part of the replicas (dp_replicate and dp_shard both above 1), but "
+    "with space: full"
+}
+"""What only a space with HSDP looks at."""
+
+ALL = {
+    "zero_stage": (0, 1, 2, 3),
+    "recompute": tuple(Recompute),
+    "sequence_parallel": (False, True),
+}
+"""Values of those axes of a space that list them."""
+
+COMMON = (
+    "etp",
+    "rank_order",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "overlap_p2p",
+    "scatter_p2p",
+    "bucket_bytes",
+    "reduce_precision",
+    "gradient_precision",
+    "precision",
+)
+"""Fields that all plans of a search share."""
+
+
+def left_out(software: Software, space: PlanSpace) -> dict[str, str]:
+    """What a search of this space for a stack does not look at, by field of a plan."""
+    asked = {}
+    for name in ("tp", "pp", "dp", "cp", "ep", "microbatch_size", "v"):
+        values = getattr(space, name)
+        if values is not None:
+            words = values if isinstance(values, Between) else ", ".join(map(str, values))
+            asked[name] = f"{ALL_BUT}{words}"
+    if space.max_bubble is not None:
+        asked["bubble"] = f"more than {100 * space.max_bubble:g} % of the pipeline phase"
+    for name, every in ALL.items():
+        missing = [value for value in every if value not in getattr(space, name)]
+        if missing:
+            asked[name] = ", ".join(_word(value) for value in missing)
+    schedules = _schedules(software, space)
+    if schedules:
+        asked["schedule"] = schedules
+    shared = {name: f"{ALL_BUT}{_word(getattr(space.common, name))}" for name in COMMON}
+    hybrid = {} if space.hybrid else HYBRID
+    return {**asked, **NEVER, **hybrid, **shared}
+
+
+def lacking(software: Software, space: PlanSpace) -> str:
+    """The schedules that a search leaves out because the stack has none of them."""
+    if space.schedule is not None or space.common.actions is not None:
+        return ""
+    return ", ".join(name for name in USUAL if name not in software.schedules)
+
+
+def _schedules(software: Software, space: PlanSpace) -> str:
+    """The schedules that are not looked at, and why."""
+    if space.common.actions is not None:
+        return f"{ALL_BUT}{space.common.schedule}"
+    if space.schedule is not None:
+        return ", ".join(name for name in SCHEDULE_NAMES if name not in space.schedule)
+    named = "search.schedule names them if wanted"
+    looked = {*USUAL, *software.schedules}
+    rare = ", ".join(name for name in SCHEDULE_NAMES if name not in looked)
+    names = lacking(software, space)
+    parts = [f"{names}: {software.id} has none of them; {named}"] if names else []
+    return "; ".join([*parts, f"{rare}: {named}"] if rare else parts)
+
+
+def _word(value: object) -> str:
+    if isinstance(value, Recompute):
+        return value.name.lower()
+    if isinstance(value, tuple):
+        return "-".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

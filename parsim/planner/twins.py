@@ -1,0 +1,49 @@
+"""Twins: plans that differ from a better one in little, and gain nothing by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from parsim.plan import Plan, Recompute
+from parsim.planner.result import Ranked
+
+
+def fold_twins(plans: Sequence[Ranked]) -> list[tuple[int, Ranked, list[Ranked]]]:
+    """Plans with their places from 0, each with the twins that it beats, in the plans' order.
+
+    A twin is slower than an earlier plan, needs at least as much memory, and has its degrees and
+    micro-batches: more virtual stages, recomputation or sharding for nothing.
+    """
+    kept: list[tuple[int, Ranked, list[Ranked]]] = []
+    for place, ranked in enumerate(plans):
+        for _, better, twins in kept:
+            if _alike(better.plan) == _alike(ranked.plan) and (
+                better.peak_allocated <= ranked.peak_allocated
+            ):
+                twins.append(ranked)
+                break
+        else:
+            kept.append((place, ranked, []))
+    return kept
+
+
+def _alike(plan: Plan) -> Plan:
+    """The plan without what twins may differ in."""
+    return replace(
+        plan,
+        v=1,
+        schedule="1f1b",
+        recompute=Recompute.NONE,
+        zero_stage=0,
+        sequence_parallel=False,
+        dp_replicate=plan.dp,
+        dp_shard=1,
+    )
+
+
+def twin_words(better: Plan, twin: Plan) -> str:
+    """What a twin has differently: v6, or zero2 recompute-full."""
+    words = [word for word in twin.label().split() if word not in better.label().split()]
+    lost = [word for word in better.label().split() if word not in twin.label().split()]
+    return " ".join(words) or f"without {' '.join(lost)}"

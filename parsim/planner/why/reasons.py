@@ -1,0 +1,143 @@
+"""Why the best plan is not another one: what a wish costs, or what forbids it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parsim.cost.job import Job
+from parsim.errors import NoFeasiblePlan
+from parsim.plan import Plan, PlanSpace
+from parsim.plan.rules import violation
+from parsim.planner.result import Progress, Ranked
+from parsim.planner.search import search
+from parsim.planner.space import enumerate_plans
+from parsim.planner.space.broken_rules import by_rule
+from parsim.planner.why.parts import differences, step_parts
+from parsim.planner.why.pins import Pins, pin_words, pinned
+from parsim.results import Result
+from parsim.units import format_seconds
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Reasons(Result):
+    """The best plan, and the best one that has what was wished.
+
+    `parts` and `wished_parts` sum to the two steps, seconds. Where no plan has what was wished,
+    `wished` is None and `refusal` says which rule or memory forbids it, `rules` how many plans each
+    rule refused. `ruled_out` is set where the wish is outside of the scenario's own search block.
+    """
+
+    best: Ranked
+    wish: str
+    wished: Ranked | None
+    parts: Mapping[str, float]
+    wished_parts: Mapping[str, float]
+    refusal: str = ""
+    rules: tuple[tuple[str, int], ...] = ()
+    ruled_out: str = ""
+
+    @property
+    def headline(self) -> str:
+        """What the wish costs."""
+        if self.wished is None:
+            return f"{self.wish}: {self.refusal}"
+        more = self.wished.step_time / self.best.step_time - 1.0
+        return (
+            f"{self.wish}: {format_seconds(self.wished.step_time)}, {100 * more:+.1f} % of "
+            f"{format_seconds(self.best.step_time)}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that `parsim why --json` prints."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "best": self.best.to_json(),
+            "wish": self.wish,
+            "wished": self.wished and self.wished.to_json(),
+            "parts_s": dict(self.parts),
+            "wished_parts_s": dict(self.wished_parts),
+            "refusal": self.refusal,
+            "broken_rules": dict(self.rules),
+            "ruled_out": self.ruled_out,
+        }
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row per part of the two steps."""
+        return [
+            {"part": name, "best_s": first, "wished_s": second}
+            for name, first, second in differences(self.parts, self.wished_parts)
+        ]
+
+
+def reasons(job: Job, space: PlanSpace, pins: Pins, *, progress: Progress | None = None) -> Reasons:
+    """Compare the best plan of a space with the best one that has what is wished.
+
+    Args:
+        job: model, cluster, software.
+        space: allowed values; what is wished is looked at even where the space leaves it out.
+        pins: fields of a plan and the value each is to have, see `read_pins`.
+        progress: called with (plans done, plans in all), for either search.
+
+    Raises:
+        PlanError: the space cannot hold a legal plan.
+        NoFeasiblePlan: no plan of the space fits.
+    """
+    best = search(job, space, top=1, progress=progress).plans[0]
+    wish, other = pin_words(pins), pinned(space, pins)
+    try:
+        wished = search(job, other, top=1, progress=progress).plans[0]
+    except NoFeasiblePlan as error:
+        return Reasons(
+            best=best,
+            wish=wish,
+            wished=None,
+            parts=step_parts(job, best.plan),
+            wished_parts={},
+            refusal=_forbidden(job, space.global_batch_size, pins) or str(error),
+            rules=_rules(job, other),
+            ruled_out=_ruled_out(space, pins),
+        )
+    return Reasons(
+        best=best,
+        wish=wish,
+        wished=wished,
+        parts=step_parts(job, best.plan),
+        wished_parts=step_parts(job, wished.plan),
+        ruled_out=_ruled_out(space, pins),
+    )
+
+
+def _forbidden(job: Job, batch: int, pins: Pins) -> str | None:
+    """The rule that forbids the pinned degrees with any others, as one plan would be told."""
+    degrees = {name: pins.get(name, 1) for name in ("tp", "pp", "cp", "ep")}
+    rest = degrees["tp"] * degrees["pp"] * degrees["cp"]
+    probe = Plan(
+        **degrees,
+        dp_replicate=pins.get("dp", max(job.cluster.num_devices // rest, 1)),
+        num_microbatches=degrees["pp"],
+        sequence_parallel=job.model.experts is not None and degrees["tp"] > 1,
+    )
+    message = violation(probe, job.model, job.cluster)
+    if message is None and batch % probe.dp:
+        return f"dp={probe.dp} (devices / (tp x pp x cp)) does not divide global_batch_size={batch}"
+    return message
+
+
+def _rules(job: Job, space: PlanSpace) -> tuple[tuple[str, int], ...]:
+    """Which rules refuse plans of a space, and how many."""
+    listed = enumerate_plans(job, space)
+    return tuple((rule.words, rule.plans) for rule in by_rule(listed.reasons))
+
+
+def _ruled_out(space: PlanSpace, pins: Pins) -> str:
+    """Which pins the space itself leaves out."""
+    outside = [
+        f"{name}={value}"
+        for name, value in pins.items()
+        if (allowed := getattr(space, name)) is not None and value not in allowed
+    ]
+    return ", ".join(outside)

@@ -1,0 +1,269 @@
+"""How the best plan changes when its surroundings do: bandwidths, batch, sequence, devices.
+
+Each change has its own search, so that the winner is that of all plans. Where the best plan is at
+hand, the network at which the second best of another shape overtakes it is found by bisection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from parsim.cluster.hardware import System
+from parsim.cost.job import Job
+from parsim.errors import InputError, ModelError, NoFeasiblePlan, PlanError
+from parsim.model.transformer import TransformerSpec, build_transformer
+from parsim.plan import Plan, PlanSpace
+from parsim.planner.result import Progress, Ranked
+from parsim.planner.search import search
+from parsim.results import Result
+from parsim.sim.recurrence.evaluate import evaluate
+from parsim.units import format_rate, format_seconds
+
+SCHEMA_VERSION = 1
+SHARE = 0.2
+FARTHEST = 16.0
+"""Times by which the network is made faster or slower in the search for a break-even."""
+AMONG = 50
+"""Of the fastest plans, so many are looked through for one of another shape."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One thing that is different, and the best plan then; None where nothing fits or is legal.
+
+    `tokens_per_second` is that of the plan, `same_shape` whether its degrees are those of the best
+    one as things are.
+    """
+
+    what: str
+    plan: Plan | None
+    step_time: float
+    tokens_per_second: float
+    same_shape: bool
+    why_not: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data with units in the names."""
+        return {
+            "change": self.what,
+            "plan": self.plan and self.plan.to_json(),
+            "step_time_s": self.step_time if self.plan else None,
+            "tokens_per_s": self.tokens_per_second if self.plan else None,
+            "same_degrees": self.same_shape,
+            "why_not": self.why_not,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakEven:
+    """The network at which another plan is as fast as the best one, bytes/s of one interface."""
+
+    other: Plan
+    other_step_time: float
+    bandwidth: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data with units in the names."""
+        return {
+            "plan": self.other.to_json(),
+            "step_time_s": self.other_step_time,
+            "nic_bandwidth_bytes_per_s": self.bandwidth,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Sensitivity(Result):
+    """The best plan as things are, after each change, and where another one overtakes it."""
+
+    best: Ranked
+    changes: tuple[Change, ...]
+    break_even: BreakEven | None
+    nic_bandwidth: float | None
+
+    @property
+    def headline(self) -> str:
+        """How many changes another plan wins."""
+        moved = sum(not change.same_shape for change in self.changes)
+        return (
+            f"{self.best.plan.label()}: other degrees after {moved} of {len(self.changes)} changes"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The block `sensitivity` of `parsim why --json`."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "best": self.best.to_json(),
+            "changes": [change.to_json() for change in self.changes],
+            "break_even": self.break_even and self.break_even.to_json(),
+            "nic_bandwidth_bytes_per_s": self.nic_bandwidth,
+        }
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row per change."""
+        return [
+            {**change.to_json(), "plan": change.plan.label() if change.plan else None}
+            for change in self.changes
+        ]
+
+
+def sensitivity(
+    job: Job, spec: TransformerSpec, space: PlanSpace, *, progress: Progress | None = None
+) -> Sensitivity:
+    """Search again after each change of 20 % (the nearest that is possible).
+
+    Args:
+        job: model, a cluster of one kind of node, software.
+        spec: what the model was built from, for other sequence lengths.
+        space: allowed values.
+        progress: called with (changes done, changes in all).
+
+    Raises:
+        InputError: nodes of several kinds.
+        PlanError: the space cannot hold a legal plan.
+        NoFeasiblePlan: nothing fits as things are.
+    """
+    if job.mixed:
+        raise InputError("what changes with the surroundings needs nodes of one kind")
+    found = search(job, space, top=AMONG)
+    best = found.plans[0]
+    worlds = list(_changes(job, spec, space))
+    changes = []
+    for done, (what, other, allowed) in enumerate(worlds, start=1):
+        changes.append(_after(what, other, allowed, best.plan))
+        if progress:
+            progress(done, len(worlds))
+    second = next((r for r in found.plans if _shape(r.plan) != _shape(best.plan)), None)
+    network = job.system.network
+    return Sensitivity(
+        best=best,
+        changes=tuple(changes),
+        break_even=None if second is None else _break_even(job, best.plan, second),
+        nic_bandwidth=None if network is None else network.nic_bandwidth,
+    )
+
+
+def _shape(plan: Plan) -> tuple[int, ...]:
+    """Degrees and what is sharded: plans that differ in less are one way to train."""
+    return (plan.tp, plan.pp, plan.dp, plan.cp, plan.ep, plan.zero_stage)
+
+
+def _changes(
+    job: Job, spec: TransformerSpec, space: PlanSpace
+) -> Iterator[tuple[str, Job, PlanSpace]]:
+    """What is different, the job then and its space."""
+    for word, factor in (("-", 1.0 - SHARE), ("+", 1.0 + SHARE)):
+        sign = f"{word}{100 * SHARE:.0f} %"
+        if job.cluster.num_nodes > 1:
+            yield (f"network {sign}", _with_system(job, partial(_network, factor)), space)
+        yield (f"links in a node {sign}", _with_system(job, partial(_intra, factor)), space)
+        length = max(round(spec.seq_len * factor / 256) * 256, 256)
+        try:
+            model = build_transformer(replace(spec, seq_len=length))
+            yield (f"sequence of {length}", replace(job, model=model), space)
+        except ModelError:
+            pass
+    for factor in (0.5, 2.0):
+        batch = int(space.global_batch_size * factor)
+        sized = replace(job, global_batch_size=batch if job.global_batch_size else None)
+        yield (f"batch of {batch}", sized, replace(space, global_batch_size=batch))
+        nodes = int(job.cluster.num_nodes * factor)
+        if nodes >= 1 and (nodes == 1 or job.system.network is not None):
+            cluster = replace(job.cluster, num_nodes=nodes, placement=None, failed=())
+            yield (f"{nodes} node{'s' if nodes > 1 else ''}", replace(job, cluster=cluster), space)
+
+
+def _with_system(job: Job, change: Callable[[System], System]) -> Job:
+    return replace(job, cluster=replace(job.cluster, system=change(job.system)))
+
+
+def _network(factor: float, system: System) -> System:
+    if system.network is None:
+        return system
+    bandwidth = system.network.nic_bandwidth * factor
+    return replace(system, network=replace(system.network, nic_bandwidth=bandwidth))
+
+
+def _intra(factor: float, system: System) -> System:
+    return replace(system, intra=replace(system.intra, bandwidth=system.intra.bandwidth * factor))
+
+
+def _after(what: str, job: Job, space: PlanSpace, before: Plan) -> Change:
+    """The best plan after a change."""
+    try:
+        ranked = search(job, space, top=1).plans[0]
+    except (NoFeasiblePlan, PlanError) as error:
+        return Change(
+            what=what,
+            plan=None,
+            step_time=0.0,
+            tokens_per_second=0.0,
+            same_shape=False,
+            why_not=str(error),
+        )
+    # dp follows from the devices
+    same = _shape(replace(ranked.plan, dp_replicate=1, dp_shard=1)) == _shape(
+        replace(before, dp_replicate=1, dp_shard=1)
+    )
+    return Change(
+        what=what,
+        plan=ranked.plan,
+        step_time=ranked.step_time,
+        tokens_per_second=ranked.tokens_per_second,
+        same_shape=same,
+    )
+
+
+def _break_even(job: Job, best: Plan, second: Ranked) -> BreakEven:
+    """The network at which the second best is as fast as the best."""
+    network = job.system.network
+    bandwidth = None
+    if network is not None and job.cluster.num_nodes > 1:
+        factor = _crossing(lambda f: _ahead(job, best, second.plan, f))
+        bandwidth = None if factor is None else network.nic_bandwidth * factor
+    return BreakEven(other=second.plan, other_step_time=second.step_time, bandwidth=bandwidth)
+
+
+def _ahead(job: Job, best: Plan, second: Plan, factor: float) -> float:
+    """Seconds by which the best plan is faster on a network of so many times the bandwidth."""
+    other = _with_system(job, partial(_network, factor))
+    steps = [evaluate(other, plan, memory=False).step_time for plan in (second, best)]
+    return steps[0] - steps[1]
+
+
+def _crossing(ahead: Callable[[float], float]) -> float | None:
+    """The factor nearest to 1 at which the sign changes, by bisection; None where there is none."""
+    for end in (1.0 / FARTHEST, FARTHEST):
+        if ahead(end) >= 0.0:
+            continue
+        inside, outside = 1.0, end
+        for _ in range(20):
+            middle = (inside * outside) ** 0.5
+            if ahead(middle) >= 0.0:
+                inside = middle
+            else:
+                outside = middle
+        return inside
+    return None
+
+
+def bandwidth_words(result: Sensitivity) -> str:
+    """Where the second best of other degrees overtakes the best."""
+    even = result.break_even
+    if even is None:
+        return f"no plan of other degrees is among the {AMONG} fastest"
+    other = f"{even.other.label()} ({format_seconds(even.other_step_time)})"
+    text = f"second best of other degrees: {other}"
+    if result.nic_bandwidth is None:
+        return text
+    if even.bandwidth is None:
+        return (
+            f"{text}; no network from 1/{FARTHEST:g} to {FARTHEST:g} times the bandwidth makes it "
+            f"the faster one"
+        )
+    return (
+        f"{text}; as fast at interfaces of {format_rate(even.bandwidth)} each (now "
+        f"{format_rate(result.nic_bandwidth)}), if nothing else changes"
+    )

@@ -1,0 +1,49 @@
+"""A picture of a guide: samples a second and memory of every family."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from parsim.guide.record import FamilyRow, Guide
+from parsim.report.picture.saving import STYLE, save_picture
+
+FITS, TOO_LARGE, CHOSEN = "#56B4E9", "#E8E8E8", "#0072B2"
+_GIB = 2.0**30
+
+
+def draw_guide(guide: Guide, path: Path) -> Figure:
+    """Bars of all families that have a plan; grey ones do not fit, the dark one is recommended."""
+    rows = [row for row in guide.rows if row.prediction is not None][::-1]
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(10.0, 0.8 + 0.36 * len(rows)), layout="constrained")
+        speed, memory = figure.subplots(1, 2, sharey=True)
+        names = [row.name if row.same_training else f"{row.name} *" for row in rows]
+        colours = [_colour(row, guide.chosen) for row in rows]
+        speed.barh(names, [row.samples_per_second for row in rows], color=colours)
+        for place, row in enumerate(rows):
+            text = f" {row.samples_per_second:,.0f}" if row.fits else " does not fit"
+            speed.text(row.samples_per_second if row.fits else 0.0, place, text, va="center")
+        speed.set_xlabel("samples/s")
+        speed.margins(x=0.16)
+        memory.barh(names, [_peak(row) / _GIB for row in rows], color=colours)
+        usable = min(row.prediction.usable for row in rows if row.prediction) / _GIB
+        memory.axvline(usable, color="#D55E00", linewidth=1.0)
+        memory.set_xlabel(f"peak memory [GiB]; line: {usable:.1f} GiB usable")
+        figure.suptitle(guide.headline, fontsize="medium", x=0.01, ha="left")
+        for axes in (speed, memory):
+            axes.spines[["top", "right"]].set_visible(False)
+    save_picture(figure, path)
+    return figure
+
+
+def _colour(row: FamilyRow, chosen: FamilyRow | None) -> str:
+    if not row.fits:
+        return TOO_LARGE
+    return CHOSEN if row is chosen else FITS
+
+
+def _peak(row: FamilyRow) -> float:
+    return max(row.prediction.peak_allocated) if row.prediction else 0.0

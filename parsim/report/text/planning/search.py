@@ -1,0 +1,156 @@
+"""A search's ranked plans as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from parsim.planner.result import Ranked, SearchResult
+from parsim.planner.space.broken_rules import by_rule
+from parsim.planner.space.left_out import ALL_BUT
+from parsim.planner.twins import fold_twins, twin_words
+from parsim.report.text.planning.training_run import amount
+from parsim.report.text.prediction import speed_unit
+from parsim.report.text.tables import between, table
+from parsim.sim.confidence.memory_fit import RISK, Fit
+from parsim.units import format_bytes, format_seconds
+
+TIED = (
+    "1= marks {} plans in one another's 80 % interval with the fastest: measure them to tell them "
+    "apart (parsim run), or choose among them by memory"
+)
+MOST_REASONS = 4
+"""Rules that plans break that are printed; `--json` has every message."""
+LONGEST_REASON = 150
+"""Characters of a rule that are printed."""
+DAY = 86400.0
+LEAST_PART = 0.02
+"""Shares of a step below this are not named as what it goes into."""
+
+
+def search_view(result: SearchResult, *, evidence: str = "") -> RenderableType:
+    """The ranked plans, what was refused and why, and how far the search went."""
+    ties = sum(ranked.tied for ranked in result.plans)
+    return Group(
+        _plans(result, ties),
+        Text(""),
+        *(Text(line) for line in _lines(result, ties, evidence)),
+        Text(result.optimality, style="dim"),
+        *([Text(_left_out(result.left_out), style="dim")] if result.left_out else []),
+    )
+
+
+def _left_out(left_out: Mapping[str, str]) -> str:
+    """One line: what all plans share, and what else was not looked at."""
+    alike = [name for name, what in left_out.items() if what.startswith(ALL_BUT)]
+    others = [f"{name} ({what})" for name, what in left_out.items() if name not in alike]
+    shared = [f"{name}={left_out[name].removeprefix(ALL_BUT)}" for name in alike]
+    return f"not looked at: {', '.join(others)}; all plans have {' '.join(shared)}"
+
+
+def _plans(result: SearchResult, ties: int) -> Table:
+    whole = bool(result.plans) and result.plans[0].run is not None
+    unit = speed_unit(result.plans[0]) if result.plans else "tokens/s"
+    how_long = "days | cost, USD" if whole else unit
+    columns = f"# | plan | step time | 80 % interval | {how_long} | MFU | bubble | peak memory"
+    rows = table(columns, right=range(2, 9) if whole else (0, 2, 3, 4, 5, 6, 7))
+    for place, ranked, twins in fold_twins(result.plans):
+        rows.add_row(
+            "1=" if ranked.tied and ties > 1 else str(place + 1),
+            ranked.plan.label(),
+            format_seconds(ranked.step_time),
+            between(ranked.interval),
+            *_how_long(ranked),
+            f"{100 * ranked.mfu:.1f} %",
+            f"{100 * ranked.bubble_fraction:.1f} %",
+            format_bytes(ranked.peak_allocated),
+        )
+        if twins:
+            names = ", ".join(twin_words(ranked.plan, twin.plan) for twin in twins)
+            rows.add_row("", f"  also {names}: slower, no less memory")
+    return rows
+
+
+def _how_long(ranked: Ranked) -> Iterator[str]:
+    """Days and dollars of the whole run, or the speed where none is asked for."""
+    if ranked.run is None:
+        yield f"{ranked.tokens_per_second:,.0f}"
+        return
+    yield amount(ranked.run.elapsed.value / DAY)
+    yield amount(ranked.run.cost.value) if ranked.run.cost else "-"
+
+
+def _lines(result: SearchResult, ties: int, evidence: str) -> Iterator[str]:
+    """What became of all plans, and what the ranks of the best rest on."""
+    counts = result.counts
+    usable = " or ".join(dict.fromkeys(format_bytes(limit) for limit in result.limits))
+    placed = f"{counts['placed']:,} placements, of these " if "placed" in counts else ""
+    slower = f"{counts['slower']:,} slower by a lower bound, " if "slower" in counts else ""
+    yield (
+        f"{counts['enumerated']:,} plans: {counts['illegal']:,} illegal, {placed}"
+        f"{counts['out_of_memory']:,} do not fit (more than {usable}), {counts['tight']:,} tight, "
+        f"{slower}{counts['evaluated']:,} ranked"
+    )
+    yield from _refusals(result)
+    yield from _tight(result)
+    if result.plans:
+        yield f"where the step of 1 goes: {dominant(result.plans[0])}"
+    if evidence:
+        yield f"evidence: {evidence}"
+    if result.plans and result.plans[0].interval.basis:
+        yield f"interval of 1: {result.plans[0].interval.basis}"
+    if ties > 1:
+        yield TIED.format(ties)
+
+
+def _tight(result: SearchResult) -> Iterator[str]:
+    """What margin the first plan has to leave, and the tight plan that would be faster."""
+    if not result.plans:
+        return
+    best, faster = result.plans[0], result.faster_tight
+    margin = (
+        f"margin of 1: {100 * best.margin:.1f} % of usable memory beside the allocator's reserve"
+    )
+    if best.fit is Fit.FITS:
+        yield f"{margin}; plans that leave less than theirs free are tight"
+    else:
+        yield f"no plan that was looked at fits; those listed are tight ({margin}) and {RISK}"
+    if faster is not None:
+        less = 100.0 * (1.0 - faster.step_time / best.step_time)
+        yield (
+            f"tight, but {less:.1f} % faster than 1: {faster.plan.label()} "
+            f"({format_seconds(faster.step_time)}, peak {format_bytes(faster.peak_allocated)}, "
+            f"margin {100 * faster.margin:.1f} %); it {RISK}"
+        )
+
+
+def dominant(ranked: Ranked) -> str:
+    """The parts of a step in words, the largest first: forward 25 %, backward 52 %, ..."""
+    parts = sorted(ranked.breakdown.items(), key=lambda part: -part[1])
+    return ", ".join(
+        f"{name.replace('_', ' ')} {100 * seconds / ranked.step_time:.0f} %"
+        for name, seconds in parts
+        if seconds >= LEAST_PART * ranked.step_time
+    )
+
+
+def _refusals(result: SearchResult) -> Iterator[str]:
+    """The rules that most plans break, each once."""
+    broken = by_rule(result.illegal_reasons)
+    for rule in broken[:MOST_REASONS]:
+        text = f"illegal, {rule.plans:,} {_plans_word(rule.plans)}: {rule.words}"
+        yield text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 3]}..."
+    rest = broken[MOST_REASONS:]
+    if rest:
+        total = sum(rule.plans for rule in rest)
+        yield (
+            f"illegal, {total:,} {_plans_word(total)}: {len(rest)} other "
+            f"{'rule' if len(rest) == 1 else 'rules'} (see --json)"
+        )
+
+
+def _plans_word(count: int) -> str:
+    return "plan" if count == 1 else "plans"

@@ -1,0 +1,79 @@
+"""A whole training run as lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from parsim.report.text.tables import pairs
+from parsim.training_run.estimate import Estimate
+from parsim.training_run.training_run import TrainingRun
+from parsim.units import format_count, format_span
+
+
+def training_run_view(run: TrainingRun) -> RenderableType:
+    """Days, device-hours, dollars and kilowatt-hours of a run, each with its interval."""
+    title = f"the whole run: {format_count(run.tokens)} tokens, {run.steps:,} steps"
+    return Group(Text(""), pairs(_rows(run), title=title))
+
+
+def _rows(run: TrainingRun) -> Iterator[tuple[str, str]]:
+    training, share = run.goodput, run.goodput.share
+    yield "days", f"{_days(run.duration)} without interruptions"
+    yield "", f"{_days(run.elapsed)} with them: goodput {_percent(share)}"
+    yield (
+        "goodput",
+        f"an interruption every {format_span(training.between_interruptions)}, restart "
+        f"{format_span(training.restart_time)}; a checkpoint of "
+        f"{format_span(training.checkpoint_stall)} every "
+        f"{format_span(training.checkpoint_interval)}",
+    )
+    yield "device-hours", f"{_between(run.device_hours)} of {run.devices:,} devices"
+    yield "cost", cost_words(run)
+    yield "energy", _energy(run.energy)
+
+
+def cost_words(run: TrainingRun) -> str:
+    """Dollars at the usual price, and at the ends of the list prices."""
+    price = run.price
+    if price is None or run.cost is None:
+        return "no list price of the device; --price 2.5 states the dollars of a device and hour"
+    words = f"{_between(run.cost)} US dollars at {price.usual:.2f} a device-hour ({price.basis})"
+    if price.low == price.high:
+        return words
+    hours = run.device_hours.value
+    return (
+        f"{words}; {amount(hours * price.low)} to {amount(hours * price.high)} at list prices of "
+        f"{price.low:.2f} to {price.high:.2f}"
+    )
+
+
+def _energy(energy: Estimate | None) -> str:
+    if energy is None:
+        return "the catalog has no power of the device"
+    return f"{_between(energy)} kWh at the site's meter"
+
+
+def _days(seconds: Estimate) -> str:
+    return _between(seconds.times(1.0 / 86400.0))
+
+
+def _percent(share: Estimate) -> str:
+    return f"{100 * share.value:.1f} % ({100 * share.low:.1f} to {100 * share.high:.1f} %)"
+
+
+def _between(estimate: Estimate) -> str:
+    return f"{amount(estimate.value)} ({amount(estimate.low)} to {amount(estimate.high)})"
+
+
+def amount(value: float) -> str:
+    """Three figures: 24.5, 613,000, 2.10 M."""
+    for factor, suffix in ((1e9, " B"), (1e6, " M"), (1.0, "")):
+        scaled = value / factor
+        if scaled >= 100.0:
+            return f"{float(f'{scaled:.3g}'):,.0f}{suffix}"
+        if scaled >= 1.0:
+            return f"{scaled:.{1 if scaled >= 10.0 else 2}f}{suffix}"
+    return f"{value:.3g}"

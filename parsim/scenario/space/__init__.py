@@ -1,0 +1,1 @@
+"""How a search block says its space: values of an axis in words, and presets."""

@@ -1,0 +1,56 @@
+"""Hanayo: the model goes up and down the ranks in waves, v = 2 x waves chunks a rank.
+
+One wave is a V: stages 0 .. pp-1 down the ranks, pp .. 2pp-1 back up; the next wave follows. Two
+ranks, one wave, two micro-batches, one slot per action:
+
+    rank 0 | 0F0 0F1 ... 3F0 3B0 3F1 3B1 0B0 ... 0B1
+    rank 1 | ... 1F0 2F0 1F1 2F1 2B0 1B0 2B1 1B1 ...
+
+A rank holds at most pp micro-batches, as in 1F1B. The bubble is (pp - 1) B/waves, B being that of a
+rank's whole share, where num_microbatches = pp: the least that any order reaches (proven for pp 4,
+6 and 8, B = F, 2F and 3F). With more micro-batches it is a little more, and the more the more waves
+there are.
+
+Source: arXiv 2308.15762; orders by list scheduling.
+"""
+
+from __future__ import annotations
+
+from parsim.errors import ScheduleError
+from parsim.schedule.actions import require_positive
+from parsim.schedule.orders.list_order import Work, best_order
+from parsim.schedule.orders.weight_fill import EQUAL, ActionTimes
+from parsim.schedule.schedule import Schedule
+
+
+def hanayo(pp: int, num_microbatches: int, v: int, times: ActionTimes = EQUAL) -> Schedule:
+    """Build Hanayo with v/2 waves: 1F1B's memory, its bubble divided by more than the waves.
+
+    Raises:
+        ScheduleError: a size is below 1, or v is odd.
+    """
+    require_positive(pp=pp, num_microbatches=num_microbatches, v=v)
+    if v % 2:
+        raise ScheduleError(
+            f"hanayo has two chunks per rank and wave, but v={v}; allowed: 2, 4, 6, ..."
+        )
+    placement = waves(pp, v)
+    work = Work(
+        stage_rank=placement,
+        num_microbatches=num_microbatches,
+        forward=[times.forward] * (pp * v),
+        backward=[times.backward] * (pp * v),
+        message=times.message,
+        limits=[pp * v] * pp,
+    )
+    return Schedule(
+        name="hanayo",
+        ranks=best_order(work).rows,
+        stage_rank=placement,
+        num_microbatches=num_microbatches,
+    )
+
+
+def waves(pp: int, v: int) -> tuple[int, ...]:
+    """The rank of each stage: down the ranks and back up, v/2 times."""
+    return (*range(pp), *reversed(range(pp))) * (v // 2)

@@ -1,0 +1,79 @@
+"""Which weights a micro-batch meets in a pipeline that never flushes, and how many a stage keeps.
+
+A stage updates its weights while other micro-batches are between its forward and its backward.
+Micro-batches M and stages s count from 0, p stages; version 0 are the first weights.
+
+    rule                      version that M uses at s           kept at s      updates late
+    pipedream                 max(0, M - (p - s) + 1)            p - s          p - 1 - s
+    pipedream_vertical_sync   max(0, M - p + 1), at all stages   p              p - 1
+    pipedream_2bw             max(0, M // m - 1), batches of m   2              1 (in batches)
+
+F and B of a micro-batch use the same version; each backward is an update, but with 2BW only the
+last of a batch. Sources: PipeDream, arXiv 1806.03377 and SOSP 2019; PipeDream-2BW, arXiv
+2006.09503.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parsim.errors import ScheduleError, shown
+from parsim.names import alternatives
+
+RULES = {
+    "pipedream": "1F1B without flush; a micro-batch's backward uses the weights of its forward",
+    "pipedream_vertical_sync": "the same, and all stages use the version that the first one used",
+    "pipedream_2bw": "two versions: updates once a batch, each with the gradient of one before",
+}
+"""Rules by name, with what they say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """A rule for `pp` stages; `batch` micro-batches make one update (1 but for pipedream_2bw)."""
+
+    rule: str
+    pp: int
+    batch: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what no pipeline can follow.
+
+        Raises:
+            ScheduleError: an unknown rule, fewer than 2 stages, or a batch that needs more than
+                two versions.
+        """
+        if self.rule not in RULES:
+            known = alternatives(self.rule, RULES)
+            raise ScheduleError(f"unknown rule of weight versions '{shown(self.rule)}'{known}")
+        if self.pp < 2:
+            raise ScheduleError(f"pp={self.pp}: a pipeline has at least 2 stages")
+        least = self.pp - 1 if self.rule == "pipedream_2bw" else 1
+        if self.batch < least or (least == 1 and self.rule != "pipedream_2bw" and self.batch > 1):
+            allowed = f"{least} and more" if self.rule == "pipedream_2bw" else "1"
+            raise ScheduleError(
+                f"{self.rule} with updates every {self.batch} micro-batches on {self.pp} stages; "
+                f"allowed: {allowed}"
+            )
+
+    def used(self, stage: int, microbatch: int) -> int:
+        """The version that a micro-batch meets at a stage, in its forward and its backward."""
+        if self.rule == "pipedream_2bw":
+            return max(0, microbatch // self.batch - 1)
+        behind = self.pp if self.rule == "pipedream_vertical_sync" else self.pp - stage
+        return max(0, microbatch - behind + 1)
+
+    def made(self, microbatch: int) -> int | None:
+        """The version that a stage makes behind a micro-batch's backward; None where none."""
+        done, rest = divmod(microbatch + 1, self.batch)
+        return None if rest else done
+
+    def kept(self, stage: int) -> int:
+        """Versions that a stage holds at once, the newest among them."""
+        if self.rule == "pipedream_2bw":
+            return 2
+        return self.pp if self.rule == "pipedream_vertical_sync" else self.pp - stage
+
+    def delay(self, stage: int) -> int:
+        """Updates between the weights of a gradient and the weights it is applied to."""
+        return 1 if self.rule == "pipedream_2bw" else self.kept(stage) - 1

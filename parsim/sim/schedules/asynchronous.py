@@ -1,0 +1,156 @@
+"""Pipelines that never flush: steady rate, fill, drain, versions and staleness per stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.schedule import Kind
+from parsim.schedule.versions import RULES, Versions
+from parsim.sim.program import PricedProgram, by_recurrence, memory_curves, program_timeline
+from parsim.sim.recurrence.walk import StepEnd
+from parsim.strategy import StepProgram
+from parsim.strategy.weight_versions import (
+    ACTIVATIONS,
+    BACKWARD,
+    FORWARD,
+    MESSAGE,
+    STATIC,
+    UPDATE,
+    WEIGHTS,
+    task_name,
+    without_flush,
+)
+from parsim.timelines.timeline import ACTIONS, Timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePrices:
+    """Seconds and bytes of each of p stages, (p,); `message` is one number of seconds.
+
+    `weights` are the bytes of one version, `activations` those of one micro-batch, and `static`
+    what a stage holds besides: its newest weights, gradients, optimizer states, buffers.
+    """
+
+    forward: Array
+    backward: Array
+    update: Array
+    message: float
+    weights: Array
+    activations: Array
+    static: Array
+
+    def on(self, program: StepProgram) -> PricedProgram:
+        """A program with these prices."""
+        return PricedProgram(
+            program=program,
+            seconds={
+                FORWARD: self.forward,
+                BACKWARD: self.backward,
+                UPDATE: self.update,
+                MESSAGE: np.array([self.message]),
+            },
+            sizes={WEIGHTS: self.weights, ACTIVATIONS: self.activations, STATIC: self.static},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsynchronousRow:
+    """One rule of weight versions; times in units or seconds, memory in versions or bytes.
+
+    `steady` is the time between micro-batches in the steady state, `fill` that until the last stage
+    begins, `drain` that between its last backward and the end. `versions`, `delays` (in updates)
+    and `peak` are by stage.
+    """
+
+    name: str
+    batch: int
+    steady: float
+    fill: float
+    drain: float
+    versions: tuple[int, ...]
+    delays: tuple[int, ...]
+    activations: tuple[int, ...]
+    peak: tuple[float, ...]
+    timeline: Timeline
+
+    @property
+    def what(self) -> str:
+        """The rule in words."""
+        return RULES[self.name]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "rule": self.name,
+            "batch": self.batch,
+            "steady_per_microbatch": self.steady,
+            "fill": self.fill,
+            "drain": self.drain,
+            "versions_by_rank": list(self.versions),
+            "delay_in_updates_by_rank": list(self.delays),
+            "activations_by_rank": list(self.activations),
+        }
+
+
+def asynchronous_rows(prices: StagePrices, num_microbatches: int) -> tuple[AsynchronousRow, ...]:
+    """A row for each rule; 2BW updates once in as many micro-batches as there are stages."""
+    pp = len(prices.forward)
+    rules = (
+        Versions(rule=rule, pp=pp, batch=pp if rule == "pipedream_2bw" else 1) for rule in RULES
+    )
+    return tuple(asynchronous_row(rule, prices, num_microbatches) for rule in rules)
+
+
+def asynchronous_row(
+    versions: Versions, prices: StagePrices, num_microbatches: int
+) -> AsynchronousRow:
+    """What a rule costs: the program of so many micro-batches, and twice as many for the rate."""
+    pp = versions.pp
+    priced = prices.on(without_flush(versions, num_microbatches))
+    end, stages = by_recurrence(priced), range(pp)
+    begins = float(end.times[task_name(pp - 1, Kind.F, 0)].start[0, 0])
+    last = float(end.times[task_name(pp - 1, Kind.B, num_microbatches - 1)].end[0, 0])
+    peaks = [max(curve.bytes) for curve in memory_curves(priced, end)]
+    return AsynchronousRow(
+        name=versions.rule,
+        batch=versions.batch,
+        steady=steady_state(versions, prices),
+        fill=begins,
+        drain=float(end.updated[0]) - last,
+        versions=tuple(versions.kept(stage) for stage in stages),
+        delays=tuple(versions.delay(stage) for stage in stages),
+        activations=tuple(min(pp - stage, num_microbatches) for stage in stages),
+        peak=tuple(float(peak) for peak in peaks),
+        timeline=_by_version(program_timeline(priced), versions),
+    )
+
+
+def steady_state(versions: Versions, prices: StagePrices) -> float:
+    """Time between two micro-batches far from both ends, mean over the batches of an update.
+
+    Without messages it is max over stages of (F + B + update / batch).
+    """
+    pp, batch = versions.pp, versions.batch
+    batches = -(-4 * pp // batch)  # by then all stages wait for the slowest
+    early, late = batches * batch, 2 * batches * batch
+    end = by_recurrence(prices.on(without_flush(versions, late + 2 * pp)))
+    return (_first_stage(end, late) - _first_stage(end, early)) / (late - early)
+
+
+def _first_stage(end: StepEnd, microbatch: int) -> float:
+    """When the first stage ends a micro-batch's backward."""
+    return float(end.times[task_name(0, Kind.B, microbatch)].end[0, 0])
+
+
+def _by_version(timeline: Timeline, versions: Versions) -> Timeline:
+    """The actions alone, numbered by the version of their weights instead of their micro-batch."""
+    spans = tuple(
+        span._replace(microbatch=versions.used(span.stage, span.microbatch))
+        for span in timeline.spans
+        if span.kind in ACTIONS
+    )
+    return Timeline(spans=spans, meta=timeline.meta)

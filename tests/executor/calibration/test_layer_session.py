@@ -1,0 +1,204 @@
+"""Whole layers: what is timed first, what is left out and why, what is timed again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from executor.calibration.cases.setting import setting
+from executor.calibration.cases.workloads import Workload
+from executor.calibration.choice.layer_tasks import LayerTask, layer_tasks, ordered
+from executor.calibration.gaps import Gap, by_share, is_out_of_memory, unmeasured_kinds
+from executor.calibration.timing.layer_session import LayerSession, quicker
+from executor.calibration.timing.layers import LayerSample, passes_of
+from executor.devices.machine import DeviceReport
+from parsim.cluster.reader import load_catalog
+
+CPU = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)
+PLANS = """
+description: GPT-2 small under several splits on two cores
+model: {name: gpt2, num_layers: 2, seq_len: 128, padded_vocab_size: 50304}
+cluster: {system: cpu, nodes: 1, devices_per_node: 2}
+software: executor-cpu
+training: {global_batch_size: 8, precision: fp32}
+"""
+
+
+def tasks_of(folder: Path, more: str = "") -> tuple[LayerTask, ...]:
+    path = folder / "plans.yaml"
+    path.write_text(PLANS + more)
+    return layer_tasks(setting(CPU, [path]), load_catalog().system("cpu"))
+
+
+def test_a_plan_s_own_layers_come_first(tmp_path: Path) -> None:
+    plan = "plan: {tp: 2, sequence_parallel: true, microbatch_size: 2}\n"
+    tasks = tasks_of(tmp_path, plan)
+    first = [(task.kind, task.own) for task in tasks[:3]]
+    assert set(first) == {
+        ("sequence_block", True),
+        ("sequence_head", True),
+        ("sequence_embedding", True),
+    }
+    shares = [task.share for task in tasks[:3]]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(1.0)
+    # usual sizes of the same kinds follow, then kinds that this plan does not have
+    needed = [task.share > 0.0 for task in tasks]
+    assert needed == sorted(needed, reverse=True)
+    assert not any(task.own for task in tasks[3:])
+
+
+def test_every_part_of_a_space_comes_before_a_second_size_of_one(tmp_path: Path) -> None:
+    tasks = tasks_of(tmp_path, "search: {}\n")
+    own = [task for task in tasks if task.own]
+    kinds = {task.kind for task in own if task.share > 0.0}
+    assert {"block", "split_block", "head", "embedding"} <= kinds
+    assert {task.kind for task in tasks[: len(kinds)]} == kinds
+    assert len({task.workload.plan.microbatch_size for task in own}) > 1
+
+
+class Machine:
+    """A machine whose clock a task moves by so many times its cost; `slow` are its first times."""
+
+    def __init__(self, pace: float = 1.0, slow: float = 1.0) -> None:
+        self.now = 0.0
+        self.pace = pace
+        self.slow = slow
+        self.timed: list[str] = []
+        self.full: frozenset[str] = frozenset()
+
+    def time(self, task: LayerTask, seconds: float) -> list[LayerSample] | None:
+        if task.kind in self.full:
+            return None
+        self.now += max(self.pace * task.cost, seconds)
+        again = task.kind in self.timed
+        self.timed.append(task.kind)
+        factor = 1.0 if again else self.slow
+        return [LayerSample(task.workload, task.part, 0.001 * factor, 0.002 * factor)]
+
+    def session(self, end: float) -> LayerSession:
+        return LayerSession(
+            time_task=self.time, agree=lambda value: value, clock=lambda: self.now, end=end
+        )
+
+
+def few_tasks() -> list[LayerTask]:
+    workload = setting(CPU).own[0]
+    parts = (("block", 0.9, 4.0), ("head", 0.08, 1.0), ("embedding", 0.02, 0.5))
+    return [
+        LayerTask(workload=workload, part=part, share=share, own=True, cost=cost)
+        for part, share, cost in parts
+    ]
+
+
+def test_one_that_is_too_long_does_not_shut_the_others_out() -> None:
+    machine, tasks = Machine(), few_tasks()
+    long_one = replace(tasks[1], cost=50.0)
+    session = machine.session(end=10.0)
+    session.first_pass([tasks[0], long_one, tasks[2]], 8.0)
+    assert machine.timed == ["block", "embedding"]
+    assert [gap.kind for gap in session.gaps] == ["head"]
+    assert session.gaps[0].reason.startswith("time over: about ")
+    assert session.gaps[0].share == 0.08
+
+
+def test_a_slow_machine_leaves_out_what_no_longer_fits() -> None:
+    machine, tasks = Machine(pace=4.0), few_tasks()
+    session = machine.session(end=18.0)
+    session.first_pass(tasks, 8.0)  # 16 s for the blocks: 2 are left, 4 and 2 are needed
+    assert machine.timed == ["block", "embedding"]
+    assert "about 4.0 s, 2.0 s left" in session.gaps[0].reason
+
+
+def test_what_runs_out_of_memory_is_a_gap() -> None:
+    machine, tasks = Machine(), few_tasks()
+    machine.full = frozenset({"block"})
+    session = machine.session(end=60.0)
+    session.first_pass(tasks, 20.0)
+    assert [(gap.kind, gap.reason) for gap in session.gaps] == [("block", "out of memory")]
+    assert machine.timed == ["head", "embedding"]
+
+
+def test_layers_that_kernels_contradict_are_timed_again() -> None:
+    machine, tasks = Machine(slow=1.5), few_tasks()
+    session = machine.session(end=60.0)
+    session.first_pass(tasks, 8.0)
+
+    def deviations(samples: Sequence[LayerSample]) -> list[float]:
+        return [0.4 if samples[0].part == "block" else 0.01]
+
+    session.second_pass(tasks, deviations)
+    assert machine.timed == ["block", "head", "embedding", "block"]
+    assert session.repeated == 1
+    block = session.samples[0]
+    assert (block.forward, block.backward) == (0.001, 0.002)  # the quicker time counts
+    assert block.scatter == pytest.approx([math.log(1.5) / 2**0.5] * 2)
+    assert session.samples[1].scatter == (0.0, 0.0)
+
+
+def test_nothing_is_timed_again_when_the_time_is_over() -> None:
+    machine, tasks = Machine(), few_tasks()
+    session = machine.session(end=8.0)
+    session.first_pass(tasks, 8.0)
+    machine.now = 7.9
+    session.second_pass(tasks, lambda _: [1.0])
+    assert session.repeated == 0
+
+
+def test_waits_stay_with_their_seconds(tmp_path: Path) -> None:
+    workload = few_tasks()[0].workload
+    slow, quick = (
+        [LayerSample(workload, "block", x, x), LayerSample(workload, "block_waited", share, share)]
+        for x, share in ((2.0, 0.8), (1.0, 0.3))
+    )
+    assert [sample.forward for sample in quicker(slow, quick)] == [1.0, 0.3]
+    assert quicker(slow, quick) == quicker(quick, slow)
+
+
+def test_a_busy_machine_s_least_round_counts() -> None:
+    rounds = [(1.0, 2.0), (1.2, 2.0), (3.0, 2.0)]
+    quiet, busy = passes_of(rounds), passes_of(rounds, busy=True)
+    assert (quiet.forward, busy.forward) == (1.2, 1.0)
+    assert busy.scatter == pytest.approx((math.log(1.2), 0.0))
+    assert quiet.scatter[1] == 0.0
+    assert quiet.scatter[0] > 0.1
+
+
+def test_errors_that_say_that_memory_is_out() -> None:
+    assert is_out_of_memory(MemoryError())
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you ..."))
+    assert not is_out_of_memory(RuntimeError("shapes cannot be multiplied"))
+    assert not is_out_of_memory(KeyError("out of memory"))
+
+
+def test_only_kinds_without_any_measurement_stay_in_the_file() -> None:
+    gaps = [
+        Gap(kind="block", words="width 640", reason="time over: 5 s", share=0.9, wanted=False),
+        Gap(kind="sharded", words="width 768", reason="out of memory", share=0.3),
+        Gap(kind="sharded", words="width 128", reason="time over: 1 s", share=0.3, wanted=False),
+    ]
+    assert unmeasured_kinds(gaps, {"block"}) == {"sharded": "out of memory"}
+    assert [(gap.words, gap.share) for gap in by_share(gaps, {"block"})] == [
+        ("width 768", 0.3),
+        ("width 128", 0.3),
+        ("width 640", 0.0),
+    ]
+
+
+def test_equal_tasks_keep_their_order() -> None:
+    one = few_tasks()[0]
+    spec = replace(one.workload.spec, name="twin")
+    twin = replace(one, workload=Workload(spec=spec, plan=one.workload.plan))
+    assert [task.workload.spec.name for task in ordered([one, twin])] == [
+        one.workload.spec.name,
+        "twin",
+    ]

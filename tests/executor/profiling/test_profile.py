@@ -1,0 +1,178 @@
+"""Any module as a model file: known operations exactly, others timed, hooks where export fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from executor.profiling.__main__ import profiled  # noqa: E402
+from parsim.errors import InputError  # noqa: E402
+from parsim.model.graph.build import build_graph  # noqa: E402
+from parsim.model.graph.document import graph_of, read_graph  # noqa: E402
+from parsim.model.graph.texts import Measured  # noqa: E402
+from parsim.scenario import load_scenario  # noqa: E402
+
+CODE = '''
+import torch
+from torch import nn
+
+
+class Residual(nn.Module):
+    """A block with a strided short cut, squeeze-and-excitation, and a branch that joins."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(8, 16, 3, stride=2, padding=1, groups=4, bias=False)
+        self.bn = nn.BatchNorm2d(16)
+        self.short = nn.Conv2d(8, 16, 1, stride=2)
+        self.squeeze = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Conv2d(16, 4, 1), nn.ReLU(), nn.Conv2d(4, 16, 1),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, x):
+        y = self.bn(self.conv(x))
+        y = y * self.squeeze(y)
+        y += self.short(x)
+        return torch.cat((torch.relu(y), y), dim=1)
+
+
+def network():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(inplace=True), Residual(), nn.MaxPool2d(2),
+        nn.Dropout(0.1), nn.Flatten(), nn.Linear(32 * 16, 10),
+    )
+
+
+class Odd(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.last(torch.cumsum(self.first(x), 1))
+
+
+def odd():
+    return Odd()
+
+
+class Choosing(Odd):
+    def forward(self, x):
+        h = self.first(x)
+        return self.last(h if h.sum() > 0 else -h)
+
+
+def choosing():
+    return Choosing()
+
+
+def words():
+    return nn.Sequential(nn.Embedding(50, 16), nn.LayerNorm(16), nn.Linear(16, 50))
+
+
+def number():
+    return 3
+
+
+def broken():
+    raise ValueError("no weights here")
+'''
+
+
+def notes_of(document: dict[str, object]) -> list[str]:
+    notes = document["notes"]
+    assert isinstance(notes, list)
+    return notes
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("code") / "nets.py"
+    file.write_text(CODE, encoding="utf-8")
+    return file
+
+
+def test_known_operations_are_written_as_such(code: Path, tmp_path: Path) -> None:
+    document = profiled(f"{code}:network", "4x3x16x16", hooks=False)
+    assert document["notes"] == []
+    file = tmp_path / "mine.yaml"
+    file.write_text(str(document["text"]), encoding="utf-8")
+    graph = read_graph(file)
+    kinds = [type(node.operation).__name__ for node in graph.nodes]
+    assert kinds.count("Conv2d") == 5
+    assert {"BatchNorm2d", "Scale", "Add", "Concat", "MaxPool2d", "Dense"} <= set(kinds)
+    assert not any(isinstance(node.operation, Measured) for node in graph.nodes)
+    # counted by hand: 3x8x9+8; 2x16x9, 32; 8x16+16; 16x4+4, 4x16+16; 512x10+10
+    by_hand = 224 + 288 + 32 + 144 + 68 + 80 + 5130
+    assert build_graph(graph).parameters == by_hand == document["parameters"]
+    assert (graph.input_shape, graph.output_shape) == ((3, 16, 16), (1,))
+
+
+def test_a_model_file_goes_into_a_scenario(code: Path, tmp_path: Path) -> None:
+    text = str(profiled(f"{code}:network", "4x3x16x16", hooks=False)["text"])
+    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text(
+        "model: {file: mine.yaml}\ncluster: {system: cpu, nodes: 1}\nsoftware: executor-cpu\n"
+        "training: {global_batch_size: 8, precision: fp32}\nplan: {dp: 2, microbatch_size: 4}\n",
+        encoding="utf-8",
+    )
+    job = load_scenario(scenario).job
+    assert job.model.parameters == 5966
+
+
+def test_an_unknown_operation_is_timed(code: Path) -> None:
+    document = profiled(f"{code}:odd", "4x8", hooks=False)
+    (note,) = notes_of(document)
+    assert note.startswith("1 of 4 operations have no formula and are timed on cpu")
+    assert note.endswith(": cumsum")
+    graph = graph_of(json.loads(str(document["text"])))
+    operations = [node.operation for node in graph.nodes]
+    (timed,) = [operation for operation in operations if isinstance(operation, Measured)]
+    assert timed.forward_s > 0.0
+    assert graph.device.startswith("cpu")
+
+
+def test_what_cannot_be_exported_is_timed_by_hooks(code: Path) -> None:
+    document = profiled(f"{code}:choosing", "4x8", hooks=False)
+    first, second = notes_of(document)
+    assert first.startswith("torch.export: ")
+    assert "modules are timed one after another instead (hooks)" in first
+    assert second.startswith("all of 2 modules are timed")
+    graph = graph_of(json.loads(str(document["text"])))
+    assert [node.name for node in graph.nodes] == ["first", "last"]
+    assert build_graph(graph).parameters == 9 * 16 + 17 * 4
+
+
+def test_an_embedding_reads_tokens(code: Path) -> None:
+    document = profiled(f"{code}:words", "2x12", hooks=False)
+    assert document["notes"] == []
+    assert document["parameters"] == 50 * 16 + 32 + 17 * 50
+
+
+@pytest.mark.parametrize(
+    ("function", "sizes", "message"),
+    [
+        ("networks", "4x3x16x16", "has no function 'networks' (did you mean 'network'?)"),
+        ("number", "4x3", "returned int; it must return a torch module"),
+        ("broken", "4x3", "failed: ValueError: no weights here"),
+        ("network", "4,3", "--input '4,3' must be BATCHxSIZES, such as 32x3x224x224"),
+        ("network", "4x5x16x16", "failed: RuntimeError"),
+    ],
+)
+def test_bad_input(code: Path, function: str, sizes: str, message: str) -> None:
+    with pytest.raises(InputError) as told:
+        profiled(f"{code}:{function}", sizes, hooks=False)
+    assert message in str(told.value)
+
+
+def test_a_place_needs_a_file_and_a_function() -> None:
+    with pytest.raises(InputError, match=r"'net' must be FILE\.py:FUNCTION"):
+        profiled("net", "4x3", hooks=False)
+    with pytest.raises(InputError, match=r"nowhere\.py: no such file"):
+        profiled("nowhere.py:net", "4x3", hooks=False)

@@ -1,0 +1,35 @@
+"""`parsim export` and `parsim import-config`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands import GPT3, Cli, runner
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return runner(capsys)
+
+
+def test_there_and_back(cli: Cli, tmp_path: Path) -> None:
+    script, again = tmp_path / "train.sh", tmp_path / "again.yaml"
+    assert cli("export", GPT3, "--to", "megatron", "-o", str(script)).code == 0
+    words = ("--system", "dgx-a100", "--nodes", "128", "-o", str(again))
+    assert cli("import-config", str(script), *words).code == 0
+    assert "tp8 pp8 dp16 mb1 m96" in cli("check", str(again)).out
+
+
+def test_a_plan_that_the_target_cannot_express(cli: Cli) -> None:
+    done = cli("export", GPT3, "--to", "accelerate")
+    assert done.code == 2
+    assert "accelerate cannot run tp8 pp8" in done.err
+    assert cli("export", GPT3, "--to", "nemo").code == 2
+
+
+def test_files_that_are_kept(cli: Cli, tmp_path: Path) -> None:
+    done = cli("export", GPT3, "--to", "csv", "-o", GPT3)
+    assert done.code == 2
+    assert "would overwrite the input" in done.err

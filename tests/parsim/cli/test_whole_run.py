@@ -1,0 +1,98 @@
+"""`simulate` and `search` of whole runs: days, dollars, cluster sizes, limits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from parsim.scenario import load_scenario
+from tests.commands import GPT3, LLAMA, SMALL, Cli, runner
+
+NARROW = ("--set", "search={tp: [1, 8], pp: 1, microbatch_size: 1, cp: 1}", "--set", "plan=null")
+RUN = ("--set", "training.tokens=1T", *NARROW)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return runner(capsys)
+
+
+def test_simulate_prints_the_whole_run(cli: Cli) -> None:
+    done = cli("simulate", GPT3, "--price", "2.5")
+    assert (done.code, done.err) == (0, "")
+    run = done.out[done.out.index("the whole run") :]
+    assert run.startswith("the whole run: 300B tokens, 95,368 steps")
+    for words in ("days ", "goodput ", "device-hours ", "2.50 a device-hour (stated)", "kWh"):
+        assert words in run
+    document = cli("simulate", GPT3, "--price", "2.5", "--json").document["training_run"]
+    assert document["usd_per_device_hour"] == 2.5
+    low, high = document["cost_interval_usd"]
+    assert low < document["cost_usd"] < high
+    assert document["cost_usd"] == pytest.approx(2.5 * document["device_hours_h"])
+
+
+def test_without_tokens_nothing_is_made_up(cli: Cli) -> None:
+    assert "whole run" not in cli("simulate", SMALL).out
+    assert "training_run" not in cli("simulate", SMALL, "--json").document
+    assert "training.tokens is not stated" in cli("simulate", SMALL, "--price", "2").err
+
+
+def test_search_has_days_and_dollars(cli: Cli) -> None:
+    done = cli("search", LLAMA, *RUN, "--top", "2")
+    assert "days  cost, USD" in done.out
+    assert "where the step of 1 goes: " in done.out
+    plan = cli("search", LLAMA, *RUN, "--json").document["plans"][0]
+    assert plan["training_run"]["cost_usd"] > 0
+    assert sum(plan["breakdown_s"].values()) == pytest.approx(plan["step_time_s"])
+
+
+def test_cluster_sizes_the_front_and_its_picture(cli: Cli, tmp_path: Path) -> None:
+    picture, best = tmp_path / "front.png", tmp_path / "best.yaml"
+    words = ("--nodes", "1,2", "--front", str(picture), "--save", str(best))
+    done = cli("search", LLAMA, *RUN, "--objective", "cost", *words)
+    assert done.code == 0
+    assert "least cost first, of " in done.out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    document = cli(
+        "search", LLAMA, *RUN, "--objective", "cost", "--nodes", "1,2", "--json"
+    ).document
+    first = document["choices"][0]
+    costs = [choice["training_run"]["cost_usd"] for choice in document["choices"]]
+    assert costs == sorted(costs)
+    saved = load_scenario(best)
+    assert saved.job.cluster.num_nodes == first["nodes"]
+    assert saved.goal.tokens == 1e12
+
+
+def test_limits(cli: Cli) -> None:
+    never = cli("search", LLAMA, *RUN, "--deadline", "1d")
+    assert never.code == 3
+    assert "more than the deadline of 24 h" in never.err
+    dear = cli("search", LLAMA, *RUN, "--budget", "10")
+    assert dear.code == 3
+    assert "US dollars, more than 10" in dear.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--nodes", "1,x"), "--nodes '1,x' must be node counts with commas between"),
+        (("--objective", "speed"), "objective 'speed' is unknown; allowed: time, cost"),
+        (("--objective", "cost"), "training.tokens is not stated"),
+        (("--objective", "devices"), "needs a deadline"),
+        (("--deadline", "3"), "bare number 3; write it with a unit, e.g. '3d'"),
+        (("--front", "x.gif"), "suffix '.gif'; allowed: .png, .svg"),
+        (("--nodes", "1", "--contention"), "--contention is for the plans of one cluster"),
+    ],
+)
+def test_what_is_refused(cli: Cli, words: tuple[str, ...], message: str) -> None:
+    done = cli("search", LLAMA, *NARROW, *words)
+    assert done.code == 2
+    assert message in done.err
+
+
+def test_a_machine_without_a_network_has_one_size(cli: Cli) -> None:
+    done = cli("search", SMALL, "--set", "plan=null", "--nodes", "1,2")
+    assert done.code == 2
+    assert "has no network" in done.err

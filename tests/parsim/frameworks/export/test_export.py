@@ -1,0 +1,236 @@
+"""Launch files: their names are the framework's, values the plan's, and its rules are kept."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from parsim.errors import InputError, PlanError
+from parsim.frameworks.export import TARGETS, export_plan
+from parsim.frameworks.export.megatron import layout
+from parsim.plan import Plan, Recompute
+from parsim.plan.record import RANK_ORDER
+from parsim.scenario import Scenario, load_scenario
+from parsim.schedule import schedule_of
+from tests.commands import GPT3, LLAMA, ROOT
+
+NAMES = Path(__file__).parent.parent / "names"
+MIXTURE = str(ROOT / "scenarios" / "qwen3-30b-a3b-dgx-h100.yaml")
+
+
+def names(file: str) -> dict[str, list[str]]:
+    """Names read from a release of the framework; `source` says which."""
+    document: dict[str, list[str]] = json.loads((NAMES / file).read_text(encoding="utf-8"))
+    return document
+
+
+@pytest.fixture(scope="module")
+def gpt3() -> Scenario:
+    return load_scenario(GPT3)
+
+
+@pytest.fixture(scope="module")
+def llama() -> Scenario:
+    return load_scenario(LLAMA)
+
+
+def planned(scenario: Scenario, **changes: Any) -> Plan:
+    return replace(scenario.fixed_plan(), **changes)
+
+
+# --------------------------------------------------------------------------- Megatron
+
+
+def flags_of(text: str) -> dict[str, list[str]]:
+    """The flags of the array, and what stands behind each."""
+    body = text[text.index("(") + 1 : text.rindex(")")]
+    flags: dict[str, list[str]] = {}
+    for line in body.strip().splitlines():
+        name, *values = shlex.split(line)
+        assert name not in flags
+        flags[name] = values
+    return flags
+
+
+PLANS: list[dict[str, Any]] = [
+    {},
+    {"zero_stage": 1, "dp_replicate": 1, "dp_shard": 16, "overlap_grad_reduce": True},
+    {"zero_stage": 1, "dp_replicate": 4, "dp_shard": 4},
+    {"recompute": Recompute.FULL, "precision": "fp16"},
+    {"recompute": Recompute.NONE, "recompute_modules": ("mlp", "layernorm")},
+    {"schedule": "1f1b", "v": 1, "stage_layers": (11, 13, 12, 12, 12, 12, 12, 12)},
+    {"overlap_p2p": True, "rank_order": ("dp_replicate", "dp_shard", "pp", "cp", "tp")},
+]
+
+
+@pytest.mark.parametrize("changes", PLANS)
+def test_megatron_names_are_megatrons(gpt3: Scenario, changes: dict[str, Any]) -> None:
+    flags = flags_of(export_plan(gpt3, planned(gpt3, **changes), "megatron"))
+    assert set(flags) <= set(names("megatron-core-0.19.2.json")["flags"])
+    virtual = [name for name in flags if "virtual" in name or "layout" in name]
+    assert len(virtual) <= 1
+
+
+def test_megatron_values_are_the_plans(gpt3: Scenario) -> None:
+    flags = flags_of(export_plan(gpt3, gpt3.fixed_plan(), "megatron"))
+    assert flags["--tensor-model-parallel-size"] == ["8"]
+    assert flags["--num-virtual-stages-per-pipeline-rank"] == ["3"]
+    assert flags["--micro-batch-size"] == ["1"]
+    assert flags["--global-batch-size"] == ["1536"]
+    assert flags["--sequence-parallel"] == []
+    assert flags["--recompute-modules"] == ["core_attn"]
+
+
+def test_megatron_runs_in_a_shell(gpt3: Scenario, tmp_path: Path) -> None:
+    file = tmp_path / "train.sh"
+    file.write_text(export_plan(gpt3, gpt3.fixed_plan(), "megatron"), encoding="utf-8")
+    words = ("bash", "-c", f'source {file} && printf "%s\\n" "${{MEGATRON_ARGS[@]}}"')
+    printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    assert printed.split()[:2] == ["--num-layers", "96"]
+
+
+def test_megatron_layout_of_unequal_stages() -> None:
+    assert layout(Plan(pp=2, stage_layers=(1, 2)), 3) == "Et|ttL"
+    assert layout(Plan(pp=2, v=2, stage_layers=(0, 2, 1, 0)), 3) == "E|tt|t|L"
+
+
+def test_megatron_bridge_names(gpt3: Scenario) -> None:
+    known = names("megatron-core-0.19.2.json")
+    known["model"] += ["seq_length"]  # of the model's provider
+    for changes in PLANS:
+        text = export_plan(gpt3, planned(gpt3, **changes), "megatron-bridge")
+        for line in (line for line in text.splitlines() if line and not line.startswith("#")):
+            block, _, field = line.partition("=")[0].partition(".")
+            assert field in known[block], line
+
+
+# --------------------------------------------------------------------------- torchtitan
+
+
+def keywords(text: str, call: str) -> dict[str, Any]:
+    """Arguments of one call of a Python text."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == call:
+            return {str(word.arg): ast.literal_eval(word.value) for word in node.keywords}
+    raise AssertionError(call)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"recompute": Recompute.FULL},
+        {"tp": 2, "pp": 2, "dp_shard": 2, "num_microbatches": 8, "schedule": "zb_v", "v": 2},
+        {"dp_replicate": 2, "dp_shard": 4},
+    ],
+)
+def test_torchtitan(llama: Scenario, changes: dict[str, Any]) -> None:
+    plan, known = planned(llama, **changes), names("torchtitan-0.3.0.json")
+    text = export_plan(llama, plan, "torchtitan")
+    parallel, training = keywords(text, "ParallelismConfig"), keywords(text, "TrainingConfig")
+    assert set(parallel) <= set(known["ParallelismConfig"])
+    assert set(training) <= set(known["TrainingConfig"])
+    degrees = [
+        parallel[f"{name}_degree"]
+        for name in (
+            *("data_parallel_replicate", "data_parallel_shard", "tensor_parallel"),
+            *("context_parallel", "pipeline_parallel"),
+        )
+    ]
+    assert degrees == [plan.dp_replicate, plan.dp_shard, plan.tp, plan.cp, plan.pp]
+    assert training["global_batch_size"] == plan.global_batch_size
+    each = training["local_batch_size"]
+    assert each == (plan.microbatch_size if plan.pp == 1 else plan.global_batch_size // plan.dp)
+
+
+# --------------------------------------------------------------------------- the others
+
+
+def test_deepspeed(llama: Scenario) -> None:
+    document = json.loads(export_plan(llama, llama.fixed_plan(), "deepspeed"))
+    plan = llama.fixed_plan()
+    product = document["train_micro_batch_size_per_gpu"] * document["gradient_accumulation_steps"]
+    assert document["train_batch_size"] == product * plan.dp == plan.global_batch_size
+    assert document["zero_optimization"]["stage"] == 3
+    # names of DeepSpeed 0.19: runtime/config.py, zero/config.py, module_inject, moe
+    assert set(document) <= {
+        *("_parsim", "train_batch_size", "train_micro_batch_size_per_gpu", "bf16", "fp16"),
+        *("gradient_accumulation_steps", "zero_optimization", "tensor_parallel", "pipeline"),
+        *("sequence_parallel_size", "expert_parallel"),
+    }
+
+
+def test_accelerate(llama: Scenario) -> None:
+    known = names("accelerate-1.15.0.json")
+    hybrid = planned(llama, tp=2, dp_shard=4)
+    for plan in (llama.fixed_plan(), hybrid):
+        document = YAML(typ="safe").load(export_plan(llama, plan, "accelerate"))
+        assert set(document) <= set(known["config"])
+        inner = {**document.get("fsdp_config", {}), **document.get("parallelism_config", {})}
+        assert set(inner) <= set(known["launch"])
+        assert document["num_processes"] == plan.world_size
+    sizes = document["parallelism_config"]
+    assert (sizes["parallelism_config_tp_size"], sizes["parallelism_config_dp_shard_size"]) == (
+        2,
+        4,
+    )
+
+
+@pytest.mark.parametrize("target", ["torchrun", "sbatch"])
+def test_scripts_start_all_ranks(gpt3: Scenario, target: str) -> None:
+    text = export_plan(gpt3, gpt3.fixed_plan(), target)
+    assert "--nnodes=128 --nproc-per-node=8" in text
+    assert subprocess.run(("bash", "-n"), input=text, text=True, check=False).returncode == 0
+
+
+def test_csv_is_the_schedule(gpt3: Scenario) -> None:
+    plan = gpt3.fixed_plan()
+    rows = export_plan(gpt3, plan, "csv").splitlines()
+    assert len(rows) == plan.pp
+    assert rows[0].split(",") == list(map(str, schedule_of(plan).ranks[0]))
+
+
+@pytest.mark.parametrize(
+    ("target", "changes", "message"),
+    [
+        ("megatron", {"schedule": "zb_v", "v": 2}, "schedule zb_v; it has 1f1b and interleaved"),
+        ("megatron", {"zero_stage": 3, "dp_shard": 16, "dp_replicate": 1}, "zero_stage=3 with pp"),
+        ("megatron", {"cp": 3}, "seq_len=2048 is not divisible by 2 x cp=6"),
+        ("megatron", {"pp": 2}, "interleaving with pp=2 needs overlapped messages"),
+        ("megatron", {"rank_order": RANK_ORDER[::-1]}, "rank_order=tp-cp"),
+        ("torchtitan", {"zero_stage": 1}, "zero_stage=1; it replicates"),
+        ("torchtitan", {"schedule": "zb_h1", "v": 1}, "schedule zb_h1; it has gpipe"),
+        ("deepspeed", {}, "schedule interleaved_1f1b; its pipelines have 1f1b"),
+        ("deepspeed", {"schedule": "1f1b", "v": 1, "ep": 8}, "AutoEP excludes AutoTP"),
+        ("accelerate", {}, "pp=8; it has no pipelines of its own"),
+        ("accelerate", {"pp": 1, "dp_replicate": 128}, "needs dp_shard above 1"),
+        ("megatron", {"replica_microbatches": (96,) * 16}, "replicas on unlike nodes"),
+    ],
+)
+def test_rules(gpt3: Scenario, target: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError, match=f"^{target} cannot run .*{message}"):
+        export_plan(gpt3, planned(gpt3, **changes), target)
+
+
+def test_experts_borrow_ranks() -> None:
+    mixture = load_scenario(MIXTURE)
+    plan = planned(mixture, tp=1, sequence_parallel=False, ep=16, dp_shard=8, zero_stage=3)
+    with pytest.raises(PlanError, match="ep=16 does not divide dp_shard x cp x tp = 8"):
+        export_plan(mixture, replace(plan, pp=1, dp_replicate=1, etp=1), "torchtitan")
+
+
+def test_an_unknown_target(gpt3: Scenario) -> None:
+    with pytest.raises(InputError, match=r"unknown target 'nemo'; allowed: megatron, "):
+        export_plan(gpt3, gpt3.fixed_plan(), "nemo")
+    assert set(TARGETS) == {
+        *("megatron", "megatron-bridge", "torchtitan", "deepspeed", "accelerate"),
+        *("torchrun", "sbatch", "csv"),
+    }

@@ -1,0 +1,125 @@
+"""Launch files read back: what export wrote, and what people write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from parsim.errors import InputError
+from parsim.frameworks.export import export_plan
+from parsim.frameworks.reading import read_config
+from parsim.frameworks.reading.megatron import arguments_of
+from parsim.plan import Plan, Recompute
+from parsim.scenario import Scenario, load_scenario
+from tests.commands import GPT3
+
+DEGREES = ("tp", "pp", "cp", "ep", "dp", "microbatch_size", "num_microbatches", "v", "zero_stage")
+
+
+def read(tmp_path: Path, text: str, name: str = "train.sh", nodes: int | None = None) -> Scenario:
+    file, made = tmp_path / name, tmp_path / "made.yaml"
+    file.write_text(text, encoding="utf-8")
+    made.write_text(read_config(file, "dgx-a100", nodes)[0], encoding="utf-8")
+    return load_scenario(made)
+
+
+def the_same(first: Plan, again: Plan) -> None:
+    for name in (*DEGREES, "schedule", "sequence_parallel", "recompute", "recompute_modules"):
+        assert getattr(again, name) == getattr(first, name), name
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"zero_stage": 1, "dp_replicate": 1, "dp_shard": 16},
+        {"recompute": Recompute.FULL, "schedule": "1f1b", "v": 1},
+        {"recompute": Recompute.NONE, "recompute_modules": ("layernorm",)},
+    ],
+)
+def test_what_megatron_is_told_is_read_back(tmp_path: Path, changes: dict[str, object]) -> None:
+    scenario = load_scenario(GPT3)
+    plan = replace(scenario.fixed_plan(), **changes)  # type: ignore[arg-type]
+    again = read(tmp_path, export_plan(scenario, plan, "megatron"), nodes=128)
+    assert again.plan is not None
+    the_same(plan, again.plan)
+    assert again.spec.num_layers == 96
+    assert again.job.model.parameters == pytest.approx(scenario.job.model.parameters, rel=1e-3)
+
+
+SCRIPT = """\
+#!/bin/bash
+export CUDA_DEVICE_MAX_CONNECTIONS=1   # a comment with --tensor-model-parallel-size 64
+torchrun --nproc_per_node 8 --nnodes=2 pretrain_gpt.py \\
+  --tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 \\
+  --num-layers-per-virtual-pipeline-stage 4 \\
+  --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size=14336 \\
+  --group-query-attention --num-query-groups 8 --swiglu --normalization RMSNorm \\
+  --position-embedding-type rope --untie-embeddings-and-output-weights --vocab-size 128256 \\
+  --seq-length 8192 --micro-batch-size 1 --global-batch-size 64 --bf16 \\
+  --use-distributed-optimizer --sequence-parallel --lr 3e-4 --moe-aux-loss-coeff 0.1
+"""
+
+
+def test_a_script_as_people_write_it(tmp_path: Path) -> None:
+    scenario = read(tmp_path, SCRIPT)
+    assert scenario.plan is not None
+    assert scenario.plan.label() == "tp2 pp4 dp2 mb1 m32 interleaved_1f1b v2 zero1 sp"
+    assert scenario.job.cluster.num_nodes == 2
+    assert scenario.job.model.parameters == pytest.approx(8.03e9, rel=1e-3)
+    notes = read_config(tmp_path / "train.sh", "dgx-h100", None)[1]
+    assert notes == ("not read: --moe-aux-loss-coeff",)
+
+
+TITAN = """\
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 2
+seq_len = 4096
+[parallelism]
+data_parallel_shard_degree = 8
+tensor_parallel_degree = 2
+[activation_checkpoint]
+mode = "full"
+"""
+
+
+def test_torchtitans_toml(tmp_path: Path) -> None:
+    scenario = read(tmp_path, TITAN, "train.toml", nodes=2)
+    assert scenario.plan is not None
+    assert scenario.plan.label() == "tp2 pp1 dp8 mb2 m1 no-pipeline zero3 sp recompute-full"
+    assert scenario.job.model.tokens == 4096
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "message"),
+    [
+        ("echo hello", "a.sh", "no arguments of a Megatron-LM training: no --num-layers"),
+        (SCRIPT.replace("layers 32", "layers $N"), "a.sh", r"--num-layers \$N must be a whole"),
+        (SCRIPT.replace("--bf16", "'--bf16"), "a.sh", "cannot read the arguments"),
+        (SCRIPT.replace("size 2 ", "size 3 "), "a.sh", "tp x pp x cp = 12 does not divide the 16"),
+        (SCRIPT.replace("size 2 ", "size 16 "), "a.sh", "does not divide"),
+        (TITAN.replace("8B", "9B"), "a.toml", "model 'llama3 9B' is unknown; allowed: llama3 8B"),
+        (TITAN.replace("degree = 8", "degree = -1"), "a.toml", "write the number"),
+        (TITAN.replace("full", "some"), "a.toml", "activation_checkpoint.mode 'some' is unknown"),
+        ("[model", "a.toml", "a.toml: "),
+        (TITAN.replace("seq_len = 4096", 'seq_len = "x"'), "a.toml", "must be a whole number"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, text: str, name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(tmp_path, text, name)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_config(tmp_path / "none.sh", "dgx-a100", None)
+
+
+def test_flags_and_values() -> None:
+    given = arguments_of("A=1 --x 1 2 --y=3 --z # --w\n--u")
+    assert given == {"--x": ["1", "2"], "--y": ["3"], "--z": [], "--u": []}

@@ -1,0 +1,121 @@
+"""The guide: a row a family, speed-ups over one device, the recommendation and its reasons."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from parsim.cli.app import main
+from parsim.guide.compare import guide
+from parsim.guide.families import families, one_device, with_batches
+from parsim.guide.reasons import choose
+from parsim.guide.record import FamilyRow, Guide
+from parsim.plan import Plan
+from parsim.scenario import load_scenario
+from parsim.sim import simulate
+from tests.commands import ROOT
+
+SCENARIOS = ROOT / "scenarios"
+RESNET = SCENARIOS / "resnet50-dgx-1v.yaml"
+NAMES = (
+    *("one device", "DataParallel", "DDP", "parameter server", "asynchronous server"),
+    *("local SGD", "ZeRO / FSDP", "tensor", "pipeline", "hybrid"),
+)
+
+
+@pytest.fixture(scope="module")
+def resnet() -> Guide:
+    return guide(load_scenario(RESNET))
+
+
+def row(found: Guide, name: str) -> FamilyRow:
+    return next(each for each in found.rows if each.name == name)
+
+
+def test_there_is_a_row_for_each_family(resnet: Guide) -> None:
+    assert tuple(each.name for each in resnet.rows) == NAMES
+    assert [each.name for each in resnet.rows if not each.same_training] == [
+        "asynchronous server",
+        "local SGD",
+    ]
+    assert "matrices" in row(resnet, "tensor").reason
+    assert "matrices" in row(resnet, "hybrid").reason
+
+
+def test_a_row_is_the_prediction_of_its_plan(resnet: Guide) -> None:
+    job = load_scenario(RESNET).job
+    for name in ("DDP", "parameter server", "pipeline"):
+        prediction = row(resnet, name).prediction
+        assert prediction is not None
+        again = simulate(job, prediction.plan)
+        assert again.step_time == prediction.step_time
+        samples = row(resnet, name).samples_per_second
+        assert samples == pytest.approx(2048 / again.step_time)
+
+
+def test_speed_ups_are_over_one_device_with_its_share_of_the_batch(resnet: Guide) -> None:
+    alone = row(resnet, "one device")
+    assert alone.prediction is not None
+    assert alone.prediction.plan.global_batch_size == 2048 / 8
+    assert (alone.speed_up, alone.efficiency) == (1.0, 1.0)
+    ddp = row(resnet, "DDP")
+    assert ddp.efficiency == pytest.approx(ddp.samples_per_second / alone.samples_per_second / 8)
+
+
+def test_ddp_is_recommended_where_it_is_within_three_percent(resnet: Guide) -> None:
+    assert resnet.chosen is not None
+    assert resnet.chosen.name == "DDP"
+    fastest = max(r.samples_per_second for r in resnet.rows if r.same_training and r.fits)
+    assert resnet.chosen.samples_per_second >= 0.97 * fastest
+    assert resnet.reasons[0].startswith("the model fits one device")
+
+
+def test_what_does_not_fit_is_not_recommended() -> None:
+    found = guide(load_scenario(SCENARIOS / "llama3-70b-dgx-h100.yaml"))
+    assert not row(found, "DDP").fits
+    assert row(found, "DDP").limits == "memory"
+    assert found.chosen is not None
+    assert found.chosen.fits
+    assert "does not fit one device" in found.reasons[0]
+    assert "DDP does not fit" in found.reasons
+
+
+def test_nothing_is_chosen_of_nothing() -> None:
+    assert (
+        choose([FamilyRow(name="DDP", same_training=True, prediction=None, reason="why")]) is None
+    )
+
+
+def test_micro_batches_are_powers_of_two_that_divide_a_replicas_share() -> None:
+    shapes = [(p.microbatch_size, p.num_microbatches) for p in with_batches(Plan(dp_shard=2), 24)]
+    assert shapes == [(1, 12), (2, 6), (4, 3)]
+    assert list(with_batches(Plan(dp_shard=5), 24)) == []
+
+
+def test_one_device_is_the_first_of_the_cluster() -> None:
+    job = load_scenario(RESNET).job
+    alone = one_device(job)
+    assert alone.cluster.num_devices == 1
+    assert alone.cluster.device == job.cluster.device
+    assert len(families(alone)) == len(NAMES)
+    assert families(alone)[2].plan(alone, Plan()) == "there is one device"
+
+
+def test_the_command_prints_draws_and_documents(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario, picture = str(SCENARIOS / "gpt2-small-cpu.yaml"), tmp_path / "guide.png"
+    assert main(["guide", scenario, "-o", str(picture)]) == 0
+    printed = capsys.readouterr().out
+    assert "recommended: gpt2-small-cpu: " in printed
+    assert all(name in printed for name in NAMES)
+    assert picture.stat().st_size > 10_000
+    assert main(["guide", scenario, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema_version"] == 1
+    assert [each["family"] for each in document["families"]] == list(NAMES)
+    tiers = {each["family"]: each.get("tier") for each in document["families"]}
+    assert tiers["asynchronous server"] == "events"
+    assert tiers["DDP"] == "recurrence"

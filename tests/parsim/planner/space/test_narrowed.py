@@ -1,0 +1,83 @@
+"""Ranges, replicas, HSDP, caps of memory and bubble: the search finds what brute force finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from parsim.cost.job import Job
+from parsim.errors import InputError, NoFeasiblePlan
+from parsim.plan import PlanSpace, Recompute
+from parsim.plan.space import Between
+from parsim.planner.search import search
+from parsim.planner.space import enumerate_plans
+from parsim.sim import simulate
+
+ALL = 10_000
+
+
+@pytest.fixture(scope="module")
+def narrow(space: PlanSpace) -> PlanSpace:
+    return replace(
+        space, schedule=("1f1b",), cp=(1,), recompute=(Recompute.NONE,), microbatch_size=(1, 2)
+    )
+
+
+def test_ranges_and_replicas(job: Job, narrow: PlanSpace) -> None:
+    every = enumerate_plans(job, narrow).table
+    some = enumerate_plans(job, replace(narrow, tp=Between(most=2), dp=(2, 4))).table
+    assert every is not None
+    assert some is not None
+    plans = [every.plan(row) for row in range(len(every))]
+    wanted = [plan for plan in plans if plan.tp <= 2 and plan.dp in (2, 4)]
+    assert [some.plan(row) for row in range(len(some))] == wanted
+    assert len(wanted) < len(plans)
+
+
+def test_hybrid_shards_are_found_and_priced_as_they_are_simulated(
+    job: Job, narrow: PlanSpace
+) -> None:
+    hybrid = search(job, replace(narrow, hybrid=True, zero_stage=(3,)), top=ALL)
+    parts = [r for r in hybrid.plans if r.plan.dp_replicate > 1 and r.plan.dp_shard > 1]
+    assert parts
+    for ranked in parts:
+        predicted = simulate(job, ranked.plan)
+        assert ranked.step_time == pytest.approx(predicted.step_time, rel=1e-12)
+        assert ranked.peak_allocated == pytest.approx(max(predicted.peak_allocated), rel=1e-12)
+        assert f"shard{ranked.plan.dp_shard}" in ranked.plan.label()
+    # bounds never put a better one behind: the first of few is the first of all
+    first = search(job, replace(narrow, hybrid=True, zero_stage=(3,)), top=1).plans[0]
+    assert first.plan == hybrid.plans[0].plan
+
+
+def test_a_memory_cap_is_a_smaller_device(job: Job, narrow: PlanSpace) -> None:
+    every = search(job, narrow, top=ALL).plans
+    cap = sorted(r.peak_allocated for r in every)[len(every) // 2] * 1.3
+    capped = search(job, replace(narrow, memory_cap=cap, memory_margin=0.0), top=ALL)
+    assert 0 < len(capped.plans) < len(every)
+    assert all(r.peak_allocated <= cap for r in capped.plans)
+    with pytest.raises(NoFeasiblePlan, match="nothing fits"):
+        search(job, replace(narrow, memory_cap=1e6))
+
+
+def test_the_largest_bubble(job: Job, narrow: PlanSpace) -> None:
+    every = search(job, replace(narrow, pp=(2, 4)), top=ALL).plans
+    most = sorted(r.bubble_fraction for r in every)[len(every) // 2]
+    calm = search(job, replace(narrow, pp=(2, 4), max_bubble=most), top=ALL)
+    wanted = [r.plan for r in every if r.bubble_fraction <= most]
+    assert [r.plan for r in calm.plans] == wanted
+    assert calm.counts["idle"] == len(every) - len(wanted)
+    assert sum(calm.counts.values()) == 2 * calm.counts["enumerated"]
+    with pytest.raises(NoFeasiblePlan, match=r"idles less than max_bubble=0\.0001"):
+        search(job, replace(narrow, pp=(4,), max_bubble=1e-4))
+
+
+def test_mixed_clusters_have_no_largest_bubble(job: Job, narrow: PlanSpace) -> None:
+    from parsim.cluster.groups import mixed_cluster
+    from parsim.cluster.hardware import NodeGroup
+
+    groups = [NodeGroup(name=name, system=job.system, num_nodes=1) for name in ("a", "b")]
+    mixed = replace(job, cluster=mixed_cluster(groups))
+    with pytest.raises(InputError, match="max_bubble needs nodes of one kind"):
+        search(mixed, replace(narrow, max_bubble=0.1))
