@@ -40,6 +40,9 @@ ContendedTrace = Annotated[
 ]
 Predicted = Annotated[Path, typer.Argument(metavar="PREDICTED", help="saved timeline")]
 Measured = Annotated[Path, typer.Argument(metavar="MEASURED", help="saved timeline")]
+MoreRuns = Annotated[
+    list[Path] | None, typer.Argument(metavar="RUN.json ...", help="further runs' losses")
+]
 Tolerance = Annotated[
     float, typer.Option(help="largest error of step time and peak memory; more is exit code 4")
 ]
@@ -118,14 +121,19 @@ def _predicted(scenario: Scenario, output: Path) -> tuple[Prediction, Timeline]:
 def compare(
     predicted: Predicted,
     measured: Measured,
+    more: MoreRuns = None,
     tolerance: Tolerance = 0.1,
     output: Overlay = None,
     as_json: AsJson = False,
 ) -> None:
-    """Lay a measured timeline over a predicted one: signed errors, and a picture."""
+    """Lay a measured timeline over a predicted one; or losses of several run.json side by side."""
     from parsim import api
+    from parsim.comparison.curves import is_run
     from parsim.timelines.reader import load_timeline
 
+    if more or is_run(predicted):
+        _compare_runs([predicted, measured, *(more or [])], output, as_json=as_json)
+        return
     both = load_timeline(predicted), load_timeline(measured)
     comparison = api.compare(*both, tolerance=tolerance)
     for remark in comparison.notes:
@@ -143,3 +151,23 @@ def compare(
         show(comparison_view(comparison))
     if not comparison.within_tolerance:
         raise ToleranceExceeded(comparison.headline)
+
+
+def _compare_runs(paths: list[Path], output: Path | None, *, as_json: bool) -> None:
+    """Losses of several runs against seconds and samples."""
+    from parsim.comparison.curves import compare_curves
+
+    comparison = compare_curves(paths)
+    if output is not None:
+        from parsim.report.picture.curves import draw_curves
+        from parsim.report.picture.saving import check_picture
+
+        check_picture(output)
+        draw_curves(comparison, output)
+        note(f"picture written to {output}")
+    if as_json:
+        print_json(comparison.to_json())
+        return
+    from parsim.report.text.curves import curves_view
+
+    show(curves_view(comparison))
