@@ -24,6 +24,7 @@ from parsim.cli.profile import profile
 from parsim.cli.schedules import schedules
 from parsim.cli.search import search
 from parsim.cli.simulate import check, simulate
+from parsim.cli.sweep import sweep
 from parsim.cli.timeline import compare, timeline
 from parsim.cli.validate import validate
 from parsim.cli.why import why
@@ -118,7 +119,7 @@ def _options(
 
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    *(check, simulate, guide, search, why, timeline, compare, schedules, partition),
+    *(check, simulate, guide, search, why, sweep, timeline, compare, schedules, partition),
     *(validate, run, calibrate, profile, collectives, export, import_config),
 )
 for _command in _COMMANDS:

@@ -87,21 +87,31 @@ def load(
     """
     from parsim.scenario import load_scenario
 
-    pairs = calibrated(device) if device else {}
+    pairs = override_pairs(overrides, device)
     if price is not None:
         pairs["training.usd_per_device_hour"] = str(float(price))
-    for text in overrides or []:
-        key, sign, value = text.partition("=")
-        if not sign or not key:
-            raise InputError(f"--set '{shown(text)}' must be KEY=VALUE, e.g. --set plan.tp=4")
-        pairs[_whole(key)] = value
     scenario = load_scenario(path, pairs)
     for assumption in scenario.notes:
         note(f"note: {assumption}")
     return scenario
 
 
-def _whole(key: str) -> str:
+def override_pairs(overrides: list[str] | None, device: Path | None = None) -> dict[str, str]:
+    """Dotted keys to their YAML text: those of a calibrated file, then those of `--set`.
+
+    Raises:
+        InputError: an override without key or sign, or a file without a device.
+    """
+    pairs = calibrated(device) if device else {}
+    for text in overrides or []:
+        key, sign, value = text.partition("=")
+        if not sign or not key:
+            raise InputError(f"--set '{shown(text)}' must be KEY=VALUE, e.g. --set plan.tp=4")
+        pairs[whole_key(key)] = value
+    return pairs
+
+
+def whole_key(key: str) -> str:
     """The key in full: network and intra stand in the cluster block, the spine in the network."""
     head, _, field = key.rpartition(".")
     if head in ("network.spine", "cluster.network.spine"):

@@ -13,8 +13,10 @@ from functools import cache, partial
 
 from parsim.errors import ModelError
 from parsim.model.graph.families.amoebanet import amoebanet_d
+from parsim.model.graph.families.inception import inception_v3
 from parsim.model.graph.families.plain import alexnet, vgg16
 from parsim.model.graph.families.residual import RESIDUALS, residual
+from parsim.model.graph.families.transformer import VISIONS, vision
 from parsim.model.graph.families.unet import unet
 from parsim.model.graph.record import Graph
 
@@ -25,6 +27,8 @@ NETWORKS: Mapping[str, tuple[Builder, int]] = {
     "alexnet": (alexnet, 224),
     "vgg16": (vgg16, 224),
     **dict.fromkeys(RESIDUALS, (residual, 224)),
+    "inception-v3": (inception_v3, 299),
+    **dict.fromkeys(VISIONS, (vision, 224)),
 }
 """Builders of networks of one size, and the image they were made for."""
 
