@@ -116,7 +116,9 @@ def _search(
     from parsim.planner.contended import contended_order
 
     with progress("evaluating plans") as step:
-        result = api.search(loaded, top=top, progress=step, time_limit=time_limit)
+        result = api.search(
+            loaded, top=top, progress=step, time_limit=time_limit, sighted=step.sighted
+        )
     order = None
     if contention or loaded.needs_links:
         with progress("simulating shared links") as step:

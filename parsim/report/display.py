@@ -16,11 +16,13 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from parsim.comparison.curves import CurveComparison
 from parsim.comparison.timelines import TimelineComparison
 from parsim.guide.record import Guide
 from parsim.planner.choice import Choices
 from parsim.planner.result import SearchResult
 from parsim.report.text.collectives import sweep_view
+from parsim.report.text.curves import curves_view
 from parsim.report.text.guide import guide_view
 from parsim.report.text.measured.steps import validation_view
 from parsim.report.text.measured.timelines import comparison_view
@@ -89,6 +91,7 @@ def figure(result: Result, options: Mapping[str, Any]) -> Figure:
 
 _VIEWS: dict[type[Result], Callable[[Any], RenderableType]] = {
     Choices: choices_view,
+    CurveComparison: curves_view,
     Guide: guide_view,
     Prediction: prediction_view,
     Scenario: resolved_text,
