@@ -184,7 +184,7 @@ def _choose(
     else:
         show(choices_view(result))
     if picture is not None:
-        from parsim.report.picture.choices import draw_choices
+        from parsim.report.picture.planning.choices import draw_choices
 
         draw_choices(result, picture)
         note(f"picture written to {picture}")
