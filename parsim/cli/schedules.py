@@ -100,7 +100,8 @@ def _auto(scenario: Path, overrides: list[str] | None, file: Path, *, as_json: b
         print_json({"schema_version": 1, "kind": "auto_schedule", **found.to_json()})
     else:
         show(auto_view(found))
-    note(f"schedule written to {file}; use it: --set plan.schedule={file}")
+    use = file if found.chosen in found.found else found.chosen
+    note(f"schedule written to {file}; use it: --set plan.v=1 --set plan.schedule={use}")
 
 
 def _print(compared: ScheduleTable, *, as_json: bool) -> None:

@@ -93,7 +93,7 @@ def ends(values: Sequence[float]) -> str:
 def auto_view(found: AutoSchedule) -> RenderableType:
     """The order that was found, beside the named ones that fit, and how far it may be off."""
     rows = table("schedule | step time", right=(1,))
-    times = {found.chosen: found.step_time, **found.named}
+    times = {**found.found, **found.named}
     for name, seconds in sorted(times.items(), key=lambda pair: pair[1]):
         rows.add_row(name, format_seconds(seconds))
     searched = found.searched

@@ -117,8 +117,10 @@ def _improved(
     shop: Shop, starts: Sequence[Turns], bound: float, budget: int
 ) -> tuple[Turns, float]:
     """Walk from the shortest starts to shorter orders, also over equal and a little longer ones."""
-    ranked = sorted(((shop.timed(turns).makespan, n) for n, turns in enumerate(starts)))
-    length, number = ranked[0]
+    timed = [shop.timed(turns).makespan for turns in starts]
+    ranked = sorted((round(end / bound, 9), n) for n, end in enumerate(timed))
+    number = ranked[0][1]
+    length = timed[number]
     best, used = starts[number], len(ranked)
     for _, start in ranked[:3]:
         here = [list(turn) for turn in starts[start]]
