@@ -19,6 +19,7 @@ from executor.calibration.choice.belief import Shape
 from executor.calibration.choice.candidates import choice
 from executor.calibration.choice.choose import Choice
 from executor.calibration.choice.known_shapes import shapes_known
+from executor.calibration.choice.link_needs import link_needs
 from executor.calibration.conclude import Measured, conclude
 from executor.calibration.fitting.earlier_file import compatible, read_calibration
 from executor.calibration.outcome import achieved, kernel_gaps, link_gaps
@@ -32,7 +33,7 @@ from parsim.cluster.reader import load_catalog
 
 LINK_MEMORY = 0.1
 """Share of a device's memory for the arrays of one collective."""
-SHARES = {"kernels": 0.33, "layers": 0.37, "links": 0.12}
+SHARES = {"kernels": 0.32, "layers": 0.35, "links": 0.15}
 """Shares of the seconds given; the rest is for starting ranks, making inputs, and the fit. Layers
 have most: one of them that is timed as a whole corrects all of its kernels, and what lies between
 them."""
@@ -59,7 +60,15 @@ def links_for(chosen: Setting, seconds: float, known: frozenset[Shape] = frozens
     memory = LINK_MEMORY * chosen.device.memory
     cpu = chosen.report.kind == "cpu"
     share = SHARES["links"] * seconds
-    return link_choice(system, chosen.groups, memory=memory, seconds=share, cpu=cpu, known=known)
+    return link_choice(
+        system,
+        chosen.groups,
+        memory=memory,
+        seconds=share,
+        cpu=cpu,
+        known=known,
+        needs=link_needs(chosen.targets, system),
+    )
 
 
 def mergeable(old: Path, chosen: Setting) -> list[str]:

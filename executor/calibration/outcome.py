@@ -86,7 +86,9 @@ def link_gaps(
 ) -> list[Gap]:
     """Collectives that were chosen and not timed, and groups that this machine does not hold."""
     done = {(sample.kind, tuple(sample.shape.values())) for sample in samples}
-    late = Counter(case.kind for case in choice.cases if case.key not in done) if samples else {}
+    if not groups.sizes:  # one device that ranks cannot share has no links
+        return []
+    late = Counter(case.kind for case in choice.cases if case.key not in done)
     gaps = [
         Gap(kind=kind, words=f"{count} sizes of {kind}", reason=TIME_OVER)
         for kind, count in late.items()

@@ -73,7 +73,10 @@ class Runtime(compat.RuntimeBase):  # type: ignore[misc]  # torch has no types h
     def _maybe_get_loss(self, stage: StageLike, mb_index: int) -> torch.Tensor | None:
         if not stage.is_last:
             return None
-        return self.by_microbatch[mb_index] / self._n_microbatches
+        # I keeps what it passes through for W: the loss must not hold it until the step ends
+        loss = self.by_microbatch[mb_index]
+        self.by_microbatch[mb_index] = loss.detach()
+        return loss / self._n_microbatches
 
     def _update_losses(self, stages: object, losses: list[torch.Tensor] | None) -> None:
         del stages

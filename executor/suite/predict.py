@@ -83,6 +83,8 @@ def _predicted(path: Path) -> Predicted:
         "model": job.model.name,
         "parameters": job.model.parameters,
         "step_time_s": prediction.step_time,
+        "step_time_interval_s": prediction.interval.to_json(),
+        "interval_basis": prediction.interval.basis,
         "peak_allocated_bytes": list(prediction.peak_allocated),
         "memory_fit": prediction.fit.value,
         "kinds_s": kinds(quantities(prediction.timeline)),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from executor.suite.predict import KINDS
-from executor.suite.results import Amount, Outcome, Pair, Result, spearman, summary
+from executor.suite.results import Amount, Outcome, Pair, Result, covered, spearman, summary
 from parsim.report.text.tables import percent
 from parsim.report.writing import write_text
 from parsim.units import format_seconds
@@ -20,6 +20,9 @@ QUIET_DRIFT = 0.03
 
 NOISY = 0.03
 """A case whose steps deviate by more than this share of their median is marked."""
+
+OUTSIDE = " (outside)"
+"""Behind an error whose step lies outside of its 80 % interval."""
 
 SUMMED = ("forward", "backward", "optimizer", "exposed_communication")
 """Parts of a step whose errors are summed up; the others are zero in most cases."""
@@ -43,6 +46,7 @@ def report_document(outcome: Outcome) -> dict[str, Any]:
         "predicted_before_running": outcome.predicted_first,
         "summary": {
             **{name: summary(outcome.counted, amount) for name, amount in amounts().items()},
+            "intervals": covered(outcome.counted),
             "spearman": spearman(outcome.counted),
             "spearman_by_model": {name: spearman(of) for name, of in by_model.items()},
         },
@@ -157,6 +161,8 @@ def _accuracy(summaries: Mapping[str, Any], counted: Sequence[Result]) -> Iterat
     known = [f"{name} {value:.2f}" for name, value in ranked.items() if value is not None]
     if known:
         yield f"Ranking of step times (Spearman): {', '.join(known)}."
+    if held := summaries["intervals"]:
+        yield f"80 % intervals hold {held['inside']} of {held['n']} measured steps."
 
 
 def _head(columns: str, left: int) -> tuple[str, str]:
@@ -187,7 +193,7 @@ def _cases(results: Sequence[Result]) -> Iterator[str]:
             f"{percent(result.mad / result.step_time.measured)}{' (noisy)' if noisy else ''}",
             format_seconds(result.least),
             result.steps,
-            percent(result.step_time.error, signed=True),
+            f"{percent(result.step_time.error, signed=True)}{OUTSIDE * (result.inside is False)}",
             _bytes(result.peak.predicted),
             _bytes(result.peak.measured),
             percent(result.peak.error, signed=True),

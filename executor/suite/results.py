@@ -43,6 +43,7 @@ STATED = ("name", "family", "model", "plan", "precision")
 class Result:
     """One case that ran. Seconds and bytes; `mad` is the median absolute deviation of the steps.
 
+    `interval` is to hold the median step in 80 % of cases; None where it was not predicted.
     `counted` says whether it takes part in the figures of accuracy; `label` why not.
     """
 
@@ -60,6 +61,7 @@ class Result:
     tokens_per_s: float
     mfu: float
     loss: tuple[float, float]
+    interval: tuple[float, float] | None = None
     label: str = ""
 
     @property
@@ -71,6 +73,14 @@ class Result:
     def error_of_least(self) -> float:
         """Against the fastest step: what other load on the machine adds is never negative."""
         return self.step_time.predicted / self.least - 1.0
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the measured step lies in its interval; None where it has none."""
+        if self.interval is None:
+            return None
+        low, high = self.interval
+        return low <= self.step_time.measured <= high
 
     def to_json(self) -> dict[str, Any]:
         """One entry of `cases` in `report.json`."""
@@ -84,6 +94,8 @@ class Result:
                 "mad": self.mad,
                 "n": self.steps,
                 "error_of_min": self.error_of_least,
+                "interval": list(self.interval) if self.interval else None,
+                "inside": self.inside,
             },
             "peak_allocated_bytes": self.peak.to_json(),
             "kinds_s": {name: pair.to_json() for name, pair in self.kinds.items()},
@@ -170,6 +182,7 @@ def _result(folder: Path, progress: Mapping[str, Any], predicted: Mapping[str, A
         tokens_per_s=measured["tokens_per_s"],
         mfu=measured["mfu"],
         loss=(loss[0], loss[-1]),
+        interval=tuple(between) if (between := predicted.get("step_time_interval_s")) else None,
         label=progress.get("label", ""),
     )
 
@@ -190,6 +203,12 @@ def summary(results: Sequence[Result], amount: Amount) -> dict[str, Any] | None:
         "max_abs": max(map(abs, errors)),
         "bias": fmean(errors),
     }
+
+
+def covered(results: Sequence[Result]) -> dict[str, int] | None:
+    """How many measured steps lie in their intervals, of how many; None where none has one."""
+    said = [result.inside for result in results if result.inside is not None]
+    return {"inside": sum(said), "n": len(said)} if said else None
 
 
 def spearman(results: Sequence[Result]) -> float | None:

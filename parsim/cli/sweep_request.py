@@ -80,7 +80,9 @@ def read_sizes(text: str, factor: int) -> tuple[int, ...]:
         return tuple(sorted({_size(text, word) for word in text.split(",")}))
     first, last = _size(text, low), _size(text, high)
     if first > last:
-        raise InputError(f"--sizes {text}: {low} is more than {high}; write the smaller one first")
+        raise InputError(
+            f"--sizes {shown(text)}: {low} is more than {high}; write the smaller one first"
+        )
     sizes = [first]
     while sizes[-1] * factor <= last:
         sizes.append(sizes[-1] * factor)
@@ -91,10 +93,11 @@ def _size(text: str, word: str) -> int:
     try:
         value = parse_quantity(word, "bytes")
     except InputError as wrong:
-        raise InputError(f"--sizes {text}: {wrong}") from None
+        raise InputError(f"--sizes {shown(text)}: {wrong}") from None
     if value < 1 or value != int(value) or value > 2**50:
         raise InputError(
-            f"--sizes {text}: {word.strip()} is not a whole number of bytes from 1 B to 1024 TiB"
+            f"--sizes {shown(text)}: {shown(word.strip())} is not a whole number of bytes from 1 B "
+            "to 1024 TiB"
         )
     return int(value)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,7 @@ from parsim.errors import InputError, printable, shown
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from parsim.cli.progress_bar import ProgressBar
     from parsim.scenario import Scenario
     from parsim.sim import Prediction
 
@@ -87,21 +88,31 @@ def load(
     """
     from parsim.scenario import load_scenario
 
-    pairs = calibrated(device) if device else {}
+    pairs = override_pairs(overrides, device)
     if price is not None:
         pairs["training.usd_per_device_hour"] = str(float(price))
-    for text in overrides or []:
-        key, sign, value = text.partition("=")
-        if not sign or not key:
-            raise InputError(f"--set '{shown(text)}' must be KEY=VALUE, e.g. --set plan.tp=4")
-        pairs[_whole(key)] = value
     scenario = load_scenario(path, pairs)
     for assumption in scenario.notes:
         note(f"note: {assumption}")
     return scenario
 
 
-def _whole(key: str) -> str:
+def override_pairs(overrides: list[str] | None, device: Path | None = None) -> dict[str, str]:
+    """Dotted keys to their YAML text: those of a calibrated file, then those of `--set`.
+
+    Raises:
+        InputError: an override without key or sign, or a file without a device.
+    """
+    pairs = calibrated(device) if device else {}
+    for text in overrides or []:
+        key, sign, value = text.partition("=")
+        if not sign or not key:
+            raise InputError(f"--set '{shown(text)}' must be KEY=VALUE, e.g. --set plan.tp=4")
+        pairs[whole_key(key)] = value
+    return pairs
+
+
+def whole_key(key: str) -> str:
     """The key in full: network and intra stand in the cluster block, the spine in the network."""
     head, _, field = key.rpartition(".")
     if head in ("network.spine", "cluster.network.spine"):
@@ -137,13 +148,9 @@ def calibrated(file: Path) -> dict[str, str]:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+def progress(what: str) -> Iterator[ProgressBar]:
     """A progress bar on stderr where that is a terminal; called with (done, total)."""
-    from rich.progress import Progress
+    from parsim.cli.progress_bar import ProgressBar, shown_bar
 
-    from parsim.report.text.tables import console
-
-    screen, quiet = console(stderr=True), not sys.stderr.isatty()
-    with Progress(console=screen, transient=True, disable=quiet) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    with shown_bar(quiet=not sys.stderr.isatty()) as bar:
+        yield ProgressBar(bar, what)

@@ -38,8 +38,12 @@ Until = Annotated[float | None, typer.Option(help="draw the first so many second
 ContendedTrace = Annotated[
     bool, typer.Option("--contention", help="on shared links, with their load (.json only)")
 ]
-Predicted = Annotated[Path, typer.Argument(metavar="PREDICTED", help="saved timeline")]
-Measured = Annotated[Path, typer.Argument(metavar="MEASURED", help="saved timeline")]
+Compared = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILES", help="a predicted and a measured timeline, plans (.yaml), runs"
+    ),
+]
 Tolerance = Annotated[
     float, typer.Option(help="largest error of step time and peak memory; more is exit code 4")
 ]
@@ -116,13 +120,70 @@ def _predicted(scenario: Scenario, output: Path) -> tuple[Prediction, Timeline]:
 
 
 def compare(
-    predicted: Predicted,
-    measured: Measured,
+    files: Compared,
     tolerance: Tolerance = 0.1,
     output: Overlay = None,
     as_json: AsJson = False,
 ) -> None:
-    """Lay a measured timeline over a predicted one: signed errors, and a picture."""
+    """Lay a measured timeline over a predicted one, or set plans or runs side by side."""
+    if len(files) > 1 and all(file.suffix in (".yaml", ".yml") for file in files):
+        _compare_plans(files, output, as_json)
+        return
+    from parsim.comparison.curves import is_run
+
+    if is_run(files[0]):
+        _compare_runs(files, output, as_json)
+        return
+    if len(files) != 2:
+        raise InputError(
+            f"compare takes two timelines (.json), or two and more plans (.yaml) or run.json; "
+            f"{len(files)} "
+            f"{'file is' if len(files) == 1 else 'files are'} given"
+        )
+    _compare_timelines(files[0], files[1], tolerance, output, as_json)
+
+
+def _compare_plans(files: list[Path], picture: Path | None, as_json: bool) -> None:
+    """One row a plan, the first as what the others are measured by."""
+    from parsim.cli.planning.sweep import run_all
+    from parsim.report.text.planning.sweep import outcomes_view
+    from parsim.sweeps import cases_of_files
+
+    result = run_all(cases_of_files(files, {}), None, picture, 1)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        show(outcomes_view(result))
+    if picture is not None:
+        from parsim.report.picture.planning.sweep import draw_outcomes
+
+        draw_outcomes(result, picture)
+        note(f"picture written to {picture}")
+
+
+def _compare_runs(files: list[Path], picture: Path | None, as_json: bool) -> None:
+    """Losses of runs against seconds and samples."""
+    from parsim.comparison.curves import compare_curves
+
+    comparison = compare_curves(files)
+    if picture is not None:
+        from parsim.report.picture.curves import draw_curves
+        from parsim.report.picture.saving import check_picture
+
+        check_picture(picture)
+        draw_curves(comparison, picture)
+        note(f"picture written to {picture}")
+    if as_json:
+        print_json(comparison.to_json())
+        return
+    from parsim.report.text.curves import curves_view
+
+    show(curves_view(comparison))
+
+
+def _compare_timelines(
+    predicted: Path, measured: Path, tolerance: float, output: Path | None, as_json: bool
+) -> None:
     from parsim import api
     from parsim.timelines.reader import load_timeline
 

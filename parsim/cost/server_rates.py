@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from parsim.cluster.hardware import System
 from parsim.cluster.topology.node_cables import node_cables
 from parsim.errors import PlanError
@@ -19,9 +21,12 @@ def host_link(system: System) -> float:
     PCI Express or NVLink-C2C, by the cables of `cluster/topology`; shared memory, where that joins
     the devices.
     """
+    # the way to the host does not hang on how NVLinks join the devices
+    meshed = system.intra.fabric == "nvlink-mesh" and not system.topology
+    like = replace(system, intra=replace(system.intra, fabric="nvswitch")) if meshed else system
     cables = [
         cable
-        for cable in node_cables(system)
+        for cable in node_cables(like)
         if "gpu:0" in (cable.source, cable.target)
         and cable.link_class in ("pcie", "c2c", "shared-memory", "cpu")
     ]

@@ -34,7 +34,8 @@ class Software:
     the vendor's best kernel there, forward and backward. `executor` says that it is parsim's
     own, which refuses more (`plan/executor_rules.py`). `selective` says what selective
     recomputation repeats: "attention" or "half-products", and `keeps_output` whether the latter
-    keeps a layer's output that nothing needs (eager PyTorch). `quantized_gather` says that
+    keeps a layer's output that nothing needs (eager PyTorch). `recomputes_last` says that the
+    last of several micro-batches is recomputed like the others. `quantized_gather` says that
     sharded parameters of 8-bit products are gathered in 8 bit. `context_exchange` is how
     context-parallel ranks exchange keys and values, "ring" or "gather"; `context_balanced` that
     each gets one piece from either end of a causal sequence, and `context_keeps_output` that a
@@ -43,7 +44,8 @@ class Software:
     what the allocator reserves above the allocated bytes, and `prints_reserved` says that the
     stack's own figure of its peak is the reserved one. `fp32_shards` says that what ZeRO-3
     shards is the fp32 copy, gathered in 16 bit. `eager` says that tensors live as eager
-    autograd has them (`parsim/sim/memory/eager_peaks.py`). `overlap` is the share of
+    autograd has them (`parsim/sim/memory/eager_peaks.py`), and `scatter_copies` how many copies
+    of a bucket its library makes to reduce and scatter it. `overlap` is the share of
     data-parallel collectives that are issued beside compute, `tp_overlap` says that GEMMs are
     cut into chunks beside which their collectives run (`cost/layer/tensor_exchanges.py`),
     `tp_overlap_backward` is the share of those in backward that are issued beside a whole GEMM;
@@ -82,6 +84,7 @@ class Software:
     fused_attention: bool
     selective: str
     keeps_output: bool
+    recomputes_last: bool
     fused_gradient_accumulation: bool
     quantized_gather: bool
     context_exchange: str
@@ -94,6 +97,7 @@ class Software:
     prints_reserved: bool
     reserved_share: float
     eager: bool
+    scatter_copies: float
     overlap: float
     tp_overlap: bool
     tp_overlap_backward: float

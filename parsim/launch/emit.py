@@ -158,8 +158,8 @@ def sbatch_script(script: Script) -> str:
     """
     if script.nodes.endpoint is not None:
         raise InputError(
-            f"--rdzv-endpoint={script.nodes.endpoint} is unknown before Slurm has chosen the "
-            "nodes; leave it out, the script meets on the first node of the job"
+            f"--rdzv-endpoint={shown(script.nodes.endpoint)} is unknown before Slurm has chosen "
+            "the nodes; leave it out, the script meets on the first node of the job"
         )
     return _SBATCH.substitute(
         title=script.title,

@@ -48,7 +48,7 @@ class Nodes:
         """
         if endpoint is not None and count is None:
             raise InputError(
-                f"--rdzv-endpoint={endpoint} is where several nodes meet; "
+                f"--rdzv-endpoint={shown(endpoint)} is where several nodes meet; "
                 "say how many with --nnodes N, or leave it out to run on one machine"
             )
         return cls(count=1 if count is None else count, endpoint=endpoint)

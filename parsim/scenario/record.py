@@ -15,6 +15,7 @@ from parsim.model.graph.record import Graph
 from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, PlanSpace
+from parsim.plan.strategies import DDP
 from parsim.results import Result
 from parsim.training_run import TrainingGoal
 
@@ -144,11 +145,14 @@ class Scenario(Result):
     def plan_space(self) -> PlanSpace:
         """The space of the file, or every legal plan with the switches of its plan.
 
-        How the plan shares out nodes and micro-batches is its own, and is searched.
+        How the plan shares out nodes and micro-batches is its own, and is searched; what is
+        searched all-reduces gradients.
         """
         if self.space is not None:
             return self.space
-        common = replace(self.plan or Plan(), node_order=None, replica_microbatches=None)
+        common = replace(
+            self.plan or Plan(), node_order=None, replica_microbatches=None, strategy=DDP
+        )
         return PlanSpace(global_batch_size=self.global_batch_size, common=common)
 
 

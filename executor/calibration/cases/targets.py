@@ -56,15 +56,15 @@ def of_workloads(
 
 
 def whole_layers(targets: Sequence[Target], device: Device) -> tuple[Workload, ...]:
-    """Workloads whose layers are timed as a whole, one for each split, micro-batch and sequence.
+    """Workloads whose layers are timed as a whole, one for each model, split and micro-batch.
 
     Chains that are too large for MEMORY_SHARE of the device are as long as fits, one layer at the
     least: whether that fits shows.
     """
-    workloads: dict[tuple[int, bool, int, int], Workload] = {}
+    workloads: dict[tuple[object, ...], Workload] = {}
     for target in targets:
         plan = target.plan
-        size = plan.tp, plan.sequence_parallel, plan.microbatch_size, target.workload.spec.seq_len
+        size = target.workload.spec, plan.tp, plan.sequence_parallel, plan.microbatch_size
         if size not in workloads:
             chains = [_trimmed(target.workload, count) for count in range(CHAIN, 0, -1)]
             fitting = (x for x in chains if _held(x) <= MEMORY_SHARE * device.memory)

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from statistics import median
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ from executor.calibration.choice.known_shapes import rows_known
 from executor.calibration.choice.spread import Candidate
 from executor.calibration.timing.bench import Bench
 from executor.collectives.groups import Team, Work, team, work_of
+from parsim.arrays import Array
 from parsim.cluster.hardware import System
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -42,6 +44,8 @@ LATE = 1.3
 BESIDE = {"cpu": (512, 16 * MIB), "cuda": (4096, 256 * MIB)}
 """Edge of the products and bytes of the all-reduce that run beside each other."""
 MOST_PRODUCTS = 200
+EVENLY = 0.2
+"""Share of the weight of collectives that is the same for all, whatever the plans send."""
 FIXED = 0.005
 """Seconds that a collective costs beside its repeats."""
 
@@ -54,18 +58,38 @@ def link_choice(
     seconds: float,
     cpu: bool,
     known: frozenset[Shape] = frozenset(),
+    needs: Mapping[Shape, Array] = MappingProxyType({}),
 ) -> Choice:
-    """Kinds, groups and sizes to time, within a time and a memory; alike on all ranks."""
+    """Kinds, groups and sizes to time, within a time and a memory; alike on all ranks.
+
+    `needs` are shapes that plans send, each with its share of every plan's link seconds (P,); what
+    no plan sends has EVENLY of the weight together, for other plans.
+    """
     candidates, kind = [], "cpu" if cpu else "cuda"
-    for case in link_cases(groups):
+    for case in (*_needed_cases(needs, groups), *link_cases(groups)):
         once = link_time(system, case.kind, case.shape)
         once *= 2.0 if case.kind == kinds.SEND_RECV else 1.0
         fits = ARRAYS * case.shape["bytes"] <= memory
         cost = FIXED + REPEATS * (once + AHEAD[kind]) if fits else math.inf
         shape = (case.kind, tuple(case.shape.values()))
         candidates.append(Candidate(shape=shape, case=case, cost=cost))
-    weights = np.full((1, len(candidates)), 1.0 / len(candidates))
+    even = np.full((1, len(candidates)), 1.0 / len(candidates))
+    nothing = np.zeros(max((len(share) for share in needs.values()), default=1))
+    own = np.stack([needs.get(x.shape, nothing) for x in candidates], axis=1)
+    sent = own.sum(axis=1, keepdims=True)
+    weights = (1.0 - EVENLY * (sent > 0.0)) * np.where(sent > 0.0, own, even) + EVENLY * even * (
+        sent > 0.0
+    )
     return choose(candidates, weights, seconds, cpu=cpu, known=rows_known(candidates, known))
+
+
+def _needed_cases(needs: Mapping[Shape, Array], groups: RankGroups) -> Iterator[Case]:
+    """What plans send in groups that this machine holds, where no usual size is the same."""
+    usual = {(case.kind, tuple(case.shape.values())) for case in link_cases(groups)}
+    for kind, where in needs:
+        timeable = kind in kinds.LINKS and (len(where) == 1 or int(where[1]) in groups.sizes)
+        if timeable and (kind, where) not in usual:
+            yield Case(kind, dict(zip(("bytes", "ranks"), where, strict=False)))
 
 
 def link_cases(groups: RankGroups) -> Iterator[Case]:
@@ -82,16 +106,19 @@ def link_cases(groups: RankGroups) -> Iterator[Case]:
 def link_samples(bench: Bench, chosen: Choice, seconds: float) -> Iterator[Sample]:
     """Median times of the chosen kinds and sizes; to be called on all ranks, at least two.
 
-    All ranks stop together where it takes LATE times the time.
+    All ranks stop together where it takes LATE times the time, but not before every kind of every
+    group has one size.
     """
-    end = time.perf_counter() + LATE * seconds
     sizes = sorted({int(case.shape.get("ranks", 2.0)) for case in chosen.cases})
     team_of_size = {size: team(range(size)) for size in sizes}  # every rank makes all of them
+    end, timed = time.perf_counter() + LATE * seconds, set[tuple[str, float]]()
     for case in chosen.cases:
+        group = case.kind, case.shape.get("ranks", 2.0)
         late = torch.tensor(float(time.perf_counter() > end), device=bench.device)
         dist.broadcast(late, 0)
-        if late:
-            return
+        if late and group in timed:
+            continue
+        timed.add(group)
         share = seconds / len(chosen.cases)
         lasted = bench.typical(_work(case, team_of_size, bench.device), share)
         halves = 2.0 if case.kind == kinds.SEND_RECV else 1.0

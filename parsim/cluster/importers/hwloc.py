@@ -85,7 +85,7 @@ class _Walk:
         """A bridge and all below it, or a device; `rate` is the slowest link since `above`."""
         rates = (rate, self._rate(element))
         rate = min((known for known in rates if known is not None), default=None)
-        if element.attributes["type"] == "PCIDev":
+        if element.text(self.tree.file, "type") == "PCIDev":
             self._device(element, above, rate)
             return
         useful = [child for child in element.all("object") if any(_used(child))]

@@ -13,8 +13,11 @@ from functools import cache, partial
 
 from parsim.errors import ModelError
 from parsim.model.graph.families.amoebanet import amoebanet_d
+from parsim.model.graph.families.inception import inception_v3
 from parsim.model.graph.families.plain import alexnet, vgg16
 from parsim.model.graph.families.residual import RESIDUALS, residual
+from parsim.model.graph.families.transformer import VISIONS, vision
+from parsim.model.graph.families.translation import GNMT_LAYERS, TRANSLATORS, gnmt, translator
 from parsim.model.graph.families.unet import unet
 from parsim.model.graph.record import Graph
 
@@ -25,6 +28,10 @@ NETWORKS: Mapping[str, tuple[Builder, int]] = {
     "alexnet": (alexnet, 224),
     "vgg16": (vgg16, 224),
     **dict.fromkeys(RESIDUALS, (residual, 224)),
+    "inception-v3": (inception_v3, 299),
+    **dict.fromkeys(VISIONS, (vision, 224)),
+    **dict.fromkeys(GNMT_LAYERS, (gnmt, 50)),
+    **dict.fromkeys(TRANSLATORS, (translator, 128)),
 }
 """Builders of networks of one size, and the image they were made for."""
 
@@ -44,6 +51,11 @@ def is_network(name: str) -> bool:
     return _builder(name.lower()) is not None
 
 
+def reads_text(name: str) -> bool:
+    """Whether a network reads tokens; its builder takes their number in place of rows."""
+    return name.lower() in (*GNMT_LAYERS, *TRANSLATORS)
+
+
 @cache
 def network(name: str, image_size: int | None = None, classes: int | None = None) -> Graph:
     """The graph of a network, for its usual image and classes unless told others.
@@ -56,7 +68,8 @@ def network(name: str, image_size: int | None = None, classes: int | None = None
     if built is None:
         raise KeyError(name)
     builder, usual = built
-    size, count = image_size or usual, classes or CLASSES
+    size = image_size or usual
+    count = classes or (0 if reads_text(name) else CLASSES)
     try:
         return builder(name.lower(), size, count)
     except ModelError as reason:

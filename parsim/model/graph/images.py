@@ -174,11 +174,14 @@ class AvgPool2d(MaxPool2d):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveAvgPool2d(Operation):
-    """The mean of each of so many equal windows."""
+    """The mean of each of so many equal windows; of all the image it keeps nothing."""
 
     output_size: Pair = (1, 1)
 
-    keeps: ClassVar[tuple[Kept, ...]] = ("input",)
+    @property
+    def kept(self) -> tuple[Kept, ...]:
+        """The input, but for the mean of all, which PyTorch takes as a plain sum."""
+        return () if self.output_size == (1, 1) else ("input",)
 
     def shape(self, inputs: tuple[Shape, ...]) -> Shape:
         """Channels as they are, rows and columns of the operation."""

@@ -23,9 +23,9 @@ def first_kept(graph: Graph) -> dict[str, int]:
         shares = node.operation.view or _in_place(node.operation)
         memory[node.name] = memory[source] if shares else node.name
         wanted = []
-        if "input" in node.operation.keeps:
+        if "input" in node.operation.kept:
             wanted += list(node.inputs)
-        if "output" in node.operation.keeps:
+        if "output" in node.operation.kept:
             wanted.append(node.name)
         new = [name for name in dict.fromkeys(wanted) if memory[name] not in kept]
         kept.update(memory[name] for name in new)

@@ -52,6 +52,11 @@ class Operation:
     view: ClassVar[bool] = False
     """Whether the output is the input's memory, read as another shape or overwritten."""
 
+    @property
+    def kept(self) -> tuple[Kept, ...]:
+        """Which of its tensors it keeps for backward."""
+        return self.keeps
+
     def shape(self, inputs: tuple[Shape, ...]) -> Shape:
         """The output's shape.
 

@@ -8,9 +8,13 @@ do better: what lives at each moment follows from the schedule.
                on the last stage also those of the output projection, before they are added
     embedding  at the end of the first stage's backward: a dense gradient of the token table; tied
                to the output projection on one stage, that one's from the head on, and their sum
-
+    inputs     at the end of an I: beside what forward kept, which stays until W, the gradients of
+               what each product and norm gave (`waiting_bytes`), and of the logits
+    weights    at the end of a W: two matrices' gradients, before they are added
+    reduce     after a chunk's last backward: what its gradients are scattered into (ZeRO-1), or
+               sent in where that is narrower, and the library's copies of them
 Gradients exist from a stage's first backward on, so GPipe's last forwards do not meet them; where
-they lie in buckets of the executor's own (`in_buckets`) they are there for the whole run.
+they lie in buckets, DDP's or the executor's own (`in_buckets`), they are there for the whole run.
 
 Source: allocations of the executor's steps, recorded operator by operator (torch 2.13, CPU).
 Leaves out: an allocator's rounding and fragmentation, library workspaces, and a ring's blocks of
@@ -19,16 +23,16 @@ keys and values: they are gone when an MLP of four times the layer's width needs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from parsim.arrays import Array, Flags
+from parsim.arrays import Array, Flags, Index
 from parsim.cost.job import Job
 from parsim.cost.layer.activations import border_bytes
-from parsim.cost.step.buckets import reduced_bytes
+from parsim.cost.step.buckets import bucket_parameters, reduced_bytes
 from parsim.cost.step.stages import (
     LayerTable,
     largest_layer_parameters,
@@ -37,9 +41,9 @@ from parsim.cost.step.stages import (
 )
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.model.layer import Layer
-from parsim.model.operators import Elementwise, Linear, Split
+from parsim.model.operators import Elementwise, Experts, Linear, Region, Split
 from parsim.plan import PlanTable, Recompute
-from parsim.schedule import Kind, Schedule
+from parsim.schedule import Schedule
 from parsim.sim.memory.buffers import embedding_moment, logit_values
 from parsim.sim.memory.categories import (
     MemoryUse,
@@ -47,65 +51,20 @@ from parsim.sim.memory.categories import (
     stage_kept,
     static_bytes,
 )
+from parsim.sim.memory.moments import Moment, moments
 from parsim.sim.step.schedule_costs import on_ranks
 
 
 class StageBytes(NamedTuple):
-    """Bytes of a micro-batch that each stage keeps and sends on, (S, B), and which hold blocks."""
+    """Bytes of a micro-batch on each stage, (S, B), and which stages hold blocks.
+
+    What it keeps until its backward, what it keeps beside that from I to W, what it sends on.
+    """
 
     kept: Array
+    waiting: Array
     sent: Array
     with_blocks: Flags
-
-
-class Moment(NamedTuple):
-    """What lives on a rank at one moment, as counts.
-
-    Micro-batches `in_flight` per chunk, `softmax` of them with their softmax on the last stage,
-    chunks `with_gradients` that exist, and what the moment is: its buffers.
-    """
-
-    in_flight: tuple[int, ...]
-    softmax: int
-    with_gradients: tuple[bool, ...]
-    what: str
-
-
-def moments(schedule: Schedule, rank: int, with_blocks: Flags) -> set[Moment]:
-    """The distinct moments of a rank that can be its highest.
-
-    `with_blocks` (S,) are the stages with layers between embedding and head.
-    """
-    return set(_walk(schedule, rank, with_blocks))
-
-
-def _walk(schedule: Schedule, rank: int, with_blocks: Flags) -> Iterator[Moment]:
-    stages = list(schedule.stages_on(rank))
-    last = schedule.num_stages - 1
-    in_flight, with_gradients, softmax = [0] * len(stages), [False] * len(stages), 0
-    for action in schedule.ranks[rank]:
-        if action.kind not in (Kind.F, Kind.B, Kind.I, Kind.W):
-            continue
-        chunk, ends = stages.index(action.stage), action.stage == last
-        if action.kind == Kind.F:
-            in_flight[chunk] += 1
-            what = "loss" if ends else "forward"
-            yield Moment(tuple(in_flight), softmax, tuple(with_gradients), what)
-            softmax += ends
-            continue
-        if action.kind != Kind.W:
-            if ends:
-                yield Moment(tuple(in_flight), softmax, tuple(with_gradients), "head")
-                softmax -= 1
-            if with_blocks[action.stage]:
-                yield Moment(tuple(in_flight), softmax, tuple(with_gradients), "layer")
-        with_gradients[chunk] = with_gradients[chunk] or action.kind != Kind.I
-        if action.kind == Kind.I:
-            continue
-        in_flight[chunk] -= 1
-        if action.stage == 0:
-            yield Moment(tuple(in_flight), softmax, tuple(with_gradients), "embedding")
-    yield Moment(tuple(in_flight), softmax, tuple(with_gradients), "update")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +75,8 @@ class Buffers:
     logits: Array
     head: Array
     layer: Array
+    inputs: Array
+    weights: Array
     embedding: Array
     gathered: Array
     gathered_at_loss: Array
@@ -131,6 +92,8 @@ class Buffers:
             logits=logits * job.software.loss_kept,
             head=rows + border_bytes(table, job.model.layers[-1].inputs),
             layer=layer_bytes(job, table, layers) + alone * rows,
+            inputs=2.0 * border_bytes(table, job.model.border),
+            weights=2.0 * _widest_weight(job, table),
             embedding=rows + alone * 2.0 * rows,
             gathered=backward,
             gathered_at_loss=at_loss,
@@ -140,7 +103,13 @@ class Buffers:
         """Bytes of logits, of temporary buffers, and of gathered parameters."""
         nothing = np.zeros_like(self.softmax)
         logits = moment.softmax * self.softmax + (self.logits if moment.what == "loss" else 0.0)
-        buffers = {"head": self.head, "layer": self.layer, "embedding": self.embedding}
+        buffers = {
+            "head": self.head,
+            "layer": self.layer,
+            "inputs": self.inputs,
+            "weights": self.weights,
+            "embedding": self.embedding,
+        }
         gathered = nothing if moment.what == "update" else self.gathered
         if moment.what in ("loss", "forward"):
             gathered = self.gathered_at_loss
@@ -170,6 +139,48 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     gradients = (table.on_rank(tokens) * inputs + inputs * outputs) / table.tp
     around = 2.0 * border_bytes(table, job.model.border)
     return np.asarray(again + gradients * table.precision.activation + around)
+
+
+def _widest_weight(job: Job, table: PlanTable) -> Array:
+    """Bytes of the largest gradient of a weight inside a layer, (B,)."""
+    sizes = [
+        op.inputs * op.outputs
+        for layer in job.model.kinds
+        for op in layer.operators
+        if isinstance(op, Linear) and op.split is not Split.NONE
+    ]
+    return np.asarray(max(sizes, default=0) / table.tp * table.precision.activation)
+
+
+def waiting_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
+    """Kept from I to W beside what forward kept, one micro-batch on each stage, (S, B).
+
+    The gradient of what each operator with parameters gave: PyTorch's I notes it and runs W from
+    there (`torch.distributed.pipelining._backward`). None on the first stage, where I does nothing.
+    """
+    kinds = [_output_gradients(layer, table) for layer in job.model.kinds]
+    rows: Array = counts @ np.stack(kinds)
+    for layer in job.model.behind:
+        rows[-1] += _output_gradients(layer, table)
+    rows[0] = 0.0
+    return rows
+
+
+def _output_gradients(layer: Layer, table: PlanTable) -> Array:
+    """Bytes of the gradients of what products, norms and experts gave, but for the logits."""
+    value, total = table.precision.activation, np.zeros(len(table))
+    for op in layer.operators:
+        tokens = table.on_rank(op.tokens) * value
+        if isinstance(op, Linear) and op.name != "logits":
+            split = table.tp if op.split is Split.COLUMN else table.sequence_split
+            total = total + tokens * op.outputs / split
+        elif isinstance(op, Elementwise) and op.kind == "norm":
+            split = table.tp if op.region is Region.TENSOR else table.sequence_split
+            total = total + tokens * op.width / split
+        elif isinstance(op, Experts):
+            rows = tokens / table.sequence_split * op.top_k
+            total = total + rows * (op.halves * op.ffn_hidden_size + op.width * table.etp)
+    return total
 
 
 def gathered_bytes(job: Job, table: PlanTable) -> tuple[Array, Array]:
@@ -219,17 +230,33 @@ def _composed(layer: Layer, table: PlanTable) -> Array:
 
 
 def in_buckets(job: Job, table: PlanTable) -> Flags:
-    """Whether gradients lie in flat buffers that stay, (B,): what torch's own have no answer to.
+    """Whether gradients lie in flat buffers that stay, (B,).
 
-    ZeRO-1, 16-bit parameters, replicas under a pipeline, tensor parallelism, or without overlap,
-    and experts that other ranks reduce. Source: `executor/parallel/data.py`.
+    Those of replicas (DDP's buckets, or the executor's), of ZeRO-1, of 16-bit parameters, and of
+    experts that other ranks reduce. Source: `executor/parallel/data.py`.
     """
-    used, common = table.precision, table.common
-    narrow = common.reduce_precision != "fp32" and used.gathered == 2
-    apart = (table.pp > 1) | (table.tp > 1) | (not common.overlap_grad_reduce) | narrow
     routed = (table.expert_ranks * table.tp > 1) & (job.model.experts is not None)
-    kept = (table.zero_stage == 1) | (used.parameter == 2) | ((table.dp > 1) & apart) | routed
+    narrow = table.precision.parameter == 2
+    kept = (table.zero_stage == 1) | narrow | (table.dp * table.cp > 1) | routed
     return np.asarray(kept & (table.zero_stage < 2))
+
+
+def reduce_bytes(job: Job, table: PlanTable, gradients: Array, shards: Index) -> Array:
+    """What gradients of so many bytes need beside them while they are reduced, (B,).
+
+    Under ZeRO-1 a share for each rank, and the library's copies: of the last bucket, or under a
+    pipeline, which sends them all at once, of all. What is sent narrower is a copy of its own.
+    Source: `GradientBuckets._launch` of `executor/parallel/buckets.py`.
+    """
+    kept = 4.0 if table.common.gradient_precision == "fp32" else float(table.precision.parameter)
+    sent = gradients * reduced_bytes(table) / kept
+    narrower = sent if reduced_bytes(table) < kept else np.zeros_like(sent)
+    bucket = bucket_parameters(job.software, table) * reduced_bytes(table)
+    copied = np.where(table.pp > 1, sent, np.minimum(sent, bucket)) * job.software.scatter_copies
+    scattered = np.where(shards > 1, sent / shards + copied, 0.0)
+    extra = narrower + np.where(table.zero_stage == 1, scattered, 0.0)
+    replicas = table.dp * table.cp > 1
+    return np.asarray(np.where(replicas & (table.zero_stage < 2), extra, 0.0))
 
 
 def message_bytes(schedule: Schedule, sent: Array, rank: int) -> Array:
@@ -263,6 +290,7 @@ def peak_memory(
     counts, sent = _layers_and_sent(job, table)
     stages = StageBytes(
         kept=stage_kept(layers, counts) + composed_bytes(job, table, counts),
+        waiting=waiting_bytes(job, table, counts),
         sent=sent,
         with_blocks=counts.sum(axis=1) > 0,
     )
@@ -332,19 +360,24 @@ def _highest(
     received = received_bytes(schedule, all_stages.sent, stages)
     if not all_stages.with_blocks[stages].any():
         buffers = replace(buffers, gathered=buffers.gathered_at_loss)
+    share = 0.0 if routed is None else routed / np.maximum(costs.parameters[stages], 1.0)
+    shared = reduce_bytes(job, table, gradients * (1.0 - share), table.shards)
+    expert = reduce_bytes(job, table, gradients * share, table.expert_shards)
+    on_their_way = [*(shared + expert), np.zeros(len(table))]  # the last: of no chunk, number -1
     best: dict[str, Array] = {}
     highest = np.full(len(table), -np.inf)
     for moment in sorted(moments(schedule, rank, all_stages.with_blocks)):
         in_flight = np.array(moment.in_flight, dtype=np.float64)
         existing = np.array(moment.with_gradients, dtype=np.float64)
         logits, temporary, gathered = buffers.at(moment)
+        waiting = np.array(moment.waiting, dtype=np.float64) @ all_stages.waiting[stages]
         twice = in_flight @ received
         now = {
             "gradients": np.where(bucketed, gradients.sum(axis=0), existing @ gradients),
             "activations": in_flight @ all_stages.kept[stages] - twice,
             "logits": logits,
-            "temporary": temporary + job.software.workspace,
-            "communication": messages,
+            "temporary": temporary + waiting + job.software.workspace,
+            "communication": messages + on_their_way[moment.reduced],
             "gathered": gathered,
         }
         total = np.sum(list(now.values()), axis=0)

@@ -24,6 +24,7 @@ from executor.calibration.choice.belief import NOISE, Shape, after, covariance, 
 from executor.calibration.choice.candidates import rounded, shape_of
 from executor.calibration.choice.choose import Choice, choose
 from executor.calibration.choice.known_shapes import as_written, shapes_known
+from executor.calibration.choice.link_needs import link_needs
 from executor.calibration.choice.spread import Candidate
 from executor.calibration.fitting.earlier_file import Calibration
 from executor.calibration.learning import Record, read, replay
@@ -266,3 +267,50 @@ def test_where_all_is_held_all_is_measured_again() -> None:
     some = frozenset(one for one in every if one[0] == "all_reduce")
     kinds = {one.kind for one in chosen(some).cases}
     assert kinds == set(LINKS) - {"all_reduce"}
+
+
+LINKED = """
+description: one plan on two ranks
+model: {name: gpt2, num_layers: 2, seq_len: 128, padded_vocab_size: 50304}
+cluster: {system: cpu, nodes: 1, devices_per_node: 2}
+software: executor-cpu
+training: {global_batch_size: 8, precision: fp32}
+plan: {microbatch_size: 2, PLAN}
+"""
+
+
+@pytest.mark.parametrize(
+    ("plan", "sent"),
+    [
+        ("dp: 2", {"all_reduce"}),
+        ("dp: 2, zero_stage: 3", {"all_gather", "reduce_scatter"}),
+        ("tp: 2", {"all_reduce"}),
+        ("tp: 2, sequence_parallel: true", {"all_gather"}),
+        ("pp: 2, schedule: 1f1b", {"send_recv"}),
+    ],
+)
+def test_collectives_that_the_plan_sends_come_first(
+    tmp_path: Path, plan: str, sent: set[str]
+) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(LINKED.replace("PLAN", plan))
+    chosen = setting(CPU, [path])
+    system = load_catalog().system("cpu")
+    needs = link_needs(chosen.targets, system)
+    assert sent <= {kind for kind, _ in needs}
+    assert sum(share[0] for share in needs.values()) == pytest.approx(1.0)
+    picked = link_choice(system, chosen.groups, memory=1e9, seconds=6.0, cpu=True, needs=needs)
+    order = [picked.candidates[i].shape for i in picked.measured]
+    largest = max(needs, key=lambda shape: float(needs[shape][0]))
+    assert largest[0] in sent
+    assert order[0][0] == largest[0]
+    assert largest in order
+    assert {kind for kind, _ in order} >= sent
+
+
+def test_plans_without_links_leave_all_alike() -> None:
+    groups = RankGroups(sizes=(2,), devices=2)
+    picked = link_choice(
+        load_catalog().system("cpu"), groups, memory=1e9, seconds=4.0, cpu=True, needs={}
+    )
+    assert picked.weights == pytest.approx(1.0 / len(picked.candidates))

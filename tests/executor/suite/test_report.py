@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from executor.suite.machine import Machine
 from executor.suite.pictures import draw_all
 from executor.suite.report import report_document, write_report
-from executor.suite.results import Pair, Result, read, spearman, summary
+from executor.suite.results import Pair, Result, covered, read, spearman, summary
 from parsim.errors import InputError
 from parsim.timelines.timeline import Span, Timeline
 
@@ -212,3 +212,24 @@ def test_spearman_by_hand() -> None:
 def test_a_monotone_prediction_ranks_right(seconds: list[float]) -> None:
     assert spearman([result(3.0 * s, s) for s in seconds]) == pytest.approx(1.0)
     assert spearman([result(11.0 - s, s) for s in seconds]) == pytest.approx(-1.0)
+
+
+def test_intervals_that_hold_their_steps() -> None:
+    inside, outside = (result(1.0, measured, interval=(0.9, 1.1)) for measured in (1.05, 1.2))
+    unsaid = result(1.0, 3.0)
+    assert (inside.inside, outside.inside, unsaid.inside) == (True, False, None)
+    assert covered([inside, outside, unsaid]) == {"inside": 1, "n": 2}
+    assert covered([unsaid]) is None
+
+
+def test_the_report_counts_its_intervals(out: Path) -> None:
+    predictions = json.loads((out / "predictions.json").read_text())
+    for case in predictions["cases"].values():
+        case["step_time_interval_s"] = [0.75, 1.1]
+    (out / "predictions.json").write_text(json.dumps(predictions))
+    outcome = read(out)
+    write_report(out, outcome)
+    text = (out / "report.md").read_text()
+    assert "80 % intervals hold 1 of 2 measured steps." in text
+    assert "-20.0 % (outside)" in text
+    assert report_document(outcome)["cases"][0]["step_time_s"]["interval"] == [0.75, 1.1]

@@ -354,6 +354,12 @@ BAD = {
         LSTOPO.replace('<object type="NUMANode" ', "<object "),
         ":9:7 <object> lacks the attribute type",
     ),
+    "hwloc bridge with two names for its type": (
+        LSTOPO.replace(
+            '<object type="Bridge" gp_index="12"', '<object typ="Bridge" gp_index="12"', 1
+        ),
+        ":13:9 <object> lacks the attribute type",
+    ),
     "lstopo with a speed in words": (
         LSTOPO.replace('pci_link_speed="63.015385"', 'pci_link_speed="fast"', 1),
         ":13:9 <object> pci_link_speed='fast' must be a number of at least 0",

@@ -143,7 +143,7 @@ def test_the_bound_without_a_schedule_is_below_the_peak(stack: str, plan: Plan) 
     ("changes", "bucketed"),
     [
         ({}, False),
-        ({"dp_replicate": 2}, False),
+        ({"dp_replicate": 2}, True),
         ({"pp": 2}, False),
         ({"dp_replicate": 2, "overlap_grad_reduce": False}, True),
         ({"dp_replicate": 2, "pp": 2}, True),

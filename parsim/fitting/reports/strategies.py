@@ -1,0 +1,260 @@
+"""Writes reports/guide.md: what the simulator says to the usual claims on data parallelism.
+
+    python -m parsim.fitting.reports.strategies REPORT
+
+Machines of one V100 each, joined by one interface of 1, 10 or 100 Gb/s, with a batch of one
+micro-batch a machine; all else is that of the shipped scenarios, of which each table names the
+changes. No number on the page is typed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from parsim.cluster.hardware import Cluster
+from parsim.cost.jitter import Jitter
+from parsim.fitting.reports.network import table
+from parsim.guide.compare import guide
+from parsim.guide.record import FamilyRow
+from parsim.scenario import Scenario, load_scenario
+from parsim.sim import Prediction, simulate
+
+MODELS: Mapping[str, tuple[str, int]] = {
+    "resnet50": ("scenarios/resnet50-dgx-1v.yaml", 64),
+    "vgg16": ("scenarios/resnet50-dgx-1v.yaml", 64),
+    "bert-large": ("scenarios/bert-large-dgx-1v.yaml", 8),
+}
+"""Models with the scenario that they are taken from and their micro-batch."""
+NETWORKS = ("1Gb/s", "10Gb/s", "100Gb/s")
+MACHINES = (1, 2, 4, 8, 16, 32, 64)
+HALF_SPEED = Jitter(slow_ranks=((0, 2.0),), stated=frozenset({"slow_ranks"}))
+"""Worker 0 takes twice as long as the others."""
+GROWING = ("gpt2", "gpt2-xl", "gpt-3.6b", "gpt-7.5b", "gpt-18.4b", "gpt-39.1b", "gpt-76.1b")
+"""Models of one family that grow."""
+
+DDP = "ddp"
+ONE_SERVER = "{name: parameter_server, servers: 1}"
+SERVERS = "parameter_server"
+ASYNCHRONOUS = "asynchronous_server"
+ONE_ASYNCHRONOUS = "{name: asynchronous_server, servers: 1}"
+LOCAL = "{name: local_sgd, every: 8}"
+
+Row = Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """So many machines with one device each, on a network of a rate, that train a model."""
+
+    model: str
+    count: int
+    network: str
+
+    def scenario(self, strategy: str) -> Scenario:
+        """The shipped scenario with these changes."""
+        path, microbatch = MODELS[self.model]
+        changes = {
+            "model.name": self.model,
+            "cluster.nodes": str(self.count),
+            "cluster.devices_per_node": "1",
+            "cluster.network.nics_per_node": "1",
+            "cluster.network.nic_bandwidth": self.network,
+            "training.global_batch_size": str(self.count * microbatch),
+            "plan.dp": str(self.count),
+            "plan.microbatch_size": str(microbatch),
+            "plan.strategy": strategy,
+        }
+        return load_scenario(Path(path), changes)
+
+    def prediction(self, strategy: str, jitter: Jitter | None = None) -> Prediction:
+        """What is predicted of a strategy."""
+        loaded = self.scenario(strategy)
+        return simulate(loaded.job, loaded.fixed_plan(), jitter=jitter)
+
+    def rate(self, strategy: str, jitter: Jitter | None = None) -> float:
+        """Samples a second."""
+        prediction = self.prediction(strategy, jitter)
+        return prediction.plan.global_batch_size / prediction.step_time
+
+    def rate_with_slow_worker(self) -> float:
+        """Samples a second of DDP where one worker computes twice as long."""
+        prediction = self.prediction(DDP)
+        compute = prediction.breakdown["forward"] + prediction.breakdown["backward"]
+        return prediction.plan.global_batch_size / (prediction.step_time + compute)
+
+
+def speed_ups() -> Iterator[Row]:
+    """DDP's speed-up over one machine, by model, network and number of machines."""
+    for model in MODELS:
+        for network in NETWORKS:
+            alone = Machines(model, 1, network).rate(DDP)
+            rates = [Machines(model, count, network).rate(DDP) for count in MACHINES[1:]]
+            yield model, network, *(f"{rate / alone:.1f}" for rate in rates)
+
+
+def servers(model: str, network: str) -> Iterator[Row]:
+    """Samples a second of all-reduce and of servers, by number of machines."""
+    for count in MACHINES[1:]:
+        here = Machines(model, count, network)
+        one = here.prediction(ONE_SERVER)
+        figures = one.strategy
+        moved = (figures.server_received + figures.server_sent) / 1e9 if figures else 0.0
+        yield (
+            str(count),
+            f"{here.rate(DDP):,.0f}",
+            f"{here.rate(ONE_SERVER):,.0f}",
+            f"{here.rate(SERVERS):,.0f}",
+            f"{here.rate(ONE_ASYNCHRONOUS):,.0f}",
+            f"{moved:,.1f}",
+            figures.limits if figures else "",
+        )
+
+
+def crossovers() -> Iterator[Row]:
+    """From how many machines on asynchronous servers take more samples a second than DDP."""
+    for model in MODELS:
+        for network in NETWORKS:
+            equal = _first(model, network, slow=False)
+            mixed = _first(model, network, slow=True)
+            local = _first_local(model, network)
+            yield model, network, equal, mixed, local
+
+
+def _first(model: str, network: str, *, slow: bool) -> str:
+    for count in MACHINES[1:]:
+        here = Machines(model, count, network)
+        loose = here.rate(ASYNCHRONOUS, HALF_SPEED if slow else None)
+        bound = here.rate_with_slow_worker() if slow else here.rate(DDP)
+        if loose > bound:
+            return f"{count} ({loose / bound:.2f} times)"
+    return f"not up to {MACHINES[-1]}"
+
+
+def _first_local(model: str, network: str) -> str:
+    here = Machines(model, MACHINES[-1], network)
+    return f"{here.rate(LOCAL) / here.rate(DDP):.2f} times"
+
+
+def cores() -> Iterator[Row]:
+    """VGG-16 on processor cores and on one GPU, samples a second."""
+    changes = {
+        "model.name": "vgg16",
+        "cluster.system": "cpu",
+        "cluster.device": "cpu",
+        "software": "executor-cpu",
+        "training.precision": "fp32",
+        "training.global_batch_size": "16",
+        "plan.dp": "2",
+        "plan.microbatch_size": "8",
+    }
+    loaded = load_scenario(Path(MODELS["vgg16"][0]), changes)
+    for count in (1, 2, 4, 8, 16):
+        system = replace(loaded.job.system, devices_per_node=count)
+        cluster = Cluster(system=system, num_nodes=1)
+        job = replace(loaded.job, cluster=cluster, global_batch_size=8 * count)
+        plan = replace(loaded.fixed_plan(), dp_replicate=count)
+        rate = plan.global_batch_size / simulate(job, plan).step_time
+        yield f"{count} core{'s' * (count > 1)}", f"{rate:,.2f}"
+    yield "one V100", f"{Machines('vgg16', 1, '10Gb/s').rate(DDP):,.1f}"
+
+
+def growing() -> Iterator[Row]:
+    """The recommended family on four nodes of eight A100, by the size of the model."""
+    for model in GROWING:
+        changes = {
+            "model.name": model,
+            "model.seq_len": "1024",
+            "cluster.nodes": "4",
+            "training.global_batch_size": "64",
+        }
+        loaded = load_scenario(Path("scenarios/gpt3-175b-dgx-a100.yaml"), {**changes, **BARE})
+        found = guide(loaded)
+        rows = {row.name: row for row in found.rows}
+        size = f"{loaded.job.model.parameters / 1e9:.1f}e9"
+        fits = ["yes" if rows[name].fits else "no" for name in ("one device", "DDP")]
+        chosen = found.chosen.name if found.chosen else "none fits"
+        yield model, size, *fits, f"{chosen}, {_rates(rows)}"
+
+
+def _rates(rows: Mapping[str, FamilyRow]) -> str:
+    """Samples a second of sharding and of cutting layers, where they fit."""
+    named = (rows[name] for name in ("DDP", "ZeRO / FSDP", "tensor", "pipeline", "hybrid"))
+    return "; ".join(f"{row.name} {row.samples_per_second:,.1f}" for row in named if row.fits)
+
+
+BARE = {
+    "software": "generic",
+    "plan.tp": "1",
+    "plan.pp": "1",
+    "plan.dp": "32",
+    "plan.v": "1",
+    "plan.schedule": "1f1b",
+    "plan.sequence_parallel": "false",
+    "plan.recompute": "none",
+}
+"""The shipped scenario without its plan, on today's software."""
+
+
+def page() -> str:
+    """The whole page."""
+    heads = [f"{count}" for count in MACHINES[1:]]
+    right = range(2, 2 + len(heads))
+    parts = [HEAD]
+    parts.append("## Near-linear speed-up to 8 to 16 devices?\n\n" + SPEED_UPS)
+    parts.append(table(("model", "network", *heads), speed_ups(), right))
+    for model, network in (("resnet50", "10Gb/s"), ("vgg16", "100Gb/s")):
+        parts.append(f"## Servers and all-reduce: {model} on {network}\n\n{SERVER_WORDS}")
+        parts.append(table(SERVER_HEAD, servers(model, network), range(6)))
+    parts.append("## From where on asynchronous?\n\n" + CROSSOVERS)
+    parts.append(table(CROSSOVER_HEAD, crossovers(), ()))
+    parts.append("## VGG-16 on cores and on a GPU\n\n" + CORES)
+    parts.append(table(("on", "samples/s"), cores(), (1,)))
+    parts.append(
+        "## Data parallelism for small models, model parallelism for large ones\n\n" + GROW
+    )
+    parts.append(table(GROW_HEAD, growing(), (1,)))
+    return "\n\n".join(parts) + "\n"
+
+
+HEAD = """# Claims on data parallelism, simulated
+
+Written by `python -m parsim.fitting.reports.strategies reports/guide.md`. Machines of one V100
+each with one interface; ResNet-50 and VGG-16 with 64 images a machine, BERT-large with 8
+sequences of 512. Everything is predicted, nothing on this page was measured: V100 machines of
+one device are among no published rows, and what a sample is worth in asynchronous training is
+not known to the simulator."""
+SPEED_UPS = "Speed-up of DDP over one machine, by number of machines."
+SERVER_WORDS = """Samples a second; the last but one column is what one synchronous server
+receives and sends in a step, GB: it grows with the machines (2 n P), where a
+ring's share stays below 2 P."""
+SERVER_HEAD = (
+    *("machines", "all-reduce", "one server", "a server a host", "one asynchronous"),
+    *("one server moves, GB", "one server is limited by"),
+)
+CROSSOVERS = """The fewest machines (2, 4, 8 ... 64) on which asynchronous servers, one a host,
+take more samples a second than DDP: with equal machines (but for a spread of
+1.5 % in speed), and with one that computes half as fast. The last column is
+local SGD with 8 steps between averages over DDP on 64 machines."""
+CROSSOVER_HEAD = (
+    "model",
+    "network",
+    "equal machines",
+    "one at half speed",
+    "local SGD, 64 machines",
+)
+CORES = (
+    "Eight images a core; cores are those of the catalog's `cpu`, DDP over gloo in shared memory."
+)
+GROW = """`parsim guide` on four nodes of eight A100 80GB, 64 sequences of 1,024 a step:
+the family that it recommends, and whether the whole model fits one device."""
+GROW_HEAD = (
+    *("model", "parameters", "fits one device", "DDP fits"),
+    "recommended; samples/s of those that fit",
+)
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page(), encoding="utf-8")

@@ -1,0 +1,100 @@
+"""The picture of a sweep: step time and speed over its first field, a line for each of the rest.
+
+s  │ ┬        tokens/s │        ┬  ·       bars are 80 % intervals; dotted: the first point in
+   │ ┴─┬               │    ┬──┴  ·        proportion to the devices, where these differ
+   │   ┴──┬            │ ┬─┴ ·
+   └────── field       └────────── field
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from parsim.errors import InputError
+from parsim.report.picture.saving import STYLE, check_picture, save_picture
+from parsim.report.picture.scatter import COLOURS, MARKS
+from parsim.sweeps import Outcome, Outcomes
+
+SIZE: Final = (11.0, 4.8)
+Curves = dict[str, list[tuple[float, Outcome]]]
+
+
+def draw_outcomes(result: Outcomes, path: Path | None = None) -> Figure:
+    """Draw all cases that can be; save the picture where a path is given.
+
+    Raises:
+        InputError: no case can be drawn, or the file cannot be written.
+    """
+    check_picture(path)
+    curves, ticks = _curves(result)
+    if not curves:
+        raise InputError("no case can be drawn: none of them has a step time")
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=SIZE, layout="constrained")
+        seconds, speed = figure.subplots(1, 2)
+        for number, (label, points) in enumerate(curves.items()):
+            look = {"color": COLOURS[number % len(COLOURS)], "fmt": f"{MARKS[number % 12]}-"}
+            _step_times(seconds, points, {**look, "label": label})
+            _speeds(speed, points, look)
+        for axes, words in ((seconds, "step time, s"), (speed, "tokens/s")):
+            axes.set(xlabel=result.keys[0], ylabel=words)
+            axes.set_ylim(bottom=0.0)
+            axes.set_xticks([place for place, _ in ticks], [text for _, text in ticks])
+            if len("".join(text for _, text in ticks)) > 40:
+                for label in axes.get_xticklabels():
+                    label.set(rotation=15, ha="right")
+            axes.grid(visible=True, color="#EEEEEE", linewidth=0.6)
+            axes.set_axisbelow(True)
+        if len(curves) > 1:
+            style: dict[str, Any] = {"ncols": 3, "frameon": False, "fontsize": 8}
+            figure.legend(*seconds.get_legend_handles_labels(), loc="outside lower center", **style)
+    save_picture(figure, path)
+    return figure
+
+
+def _curves(result: Outcomes) -> tuple[Curves, list[tuple[float, str]]]:
+    """Points by what the other fields say, and where the first field's values stand."""
+    key, rest = result.keys[0], result.keys[1:]
+    texts = list(dict.fromkeys(row.values[key] for row in result.rows))
+    numbers = [_number(text) for text in texts]
+    units = {re.sub(r"[\d.eE+-]", "", text) for text in texts}
+    places = dict(zip(texts, numbers, strict=True))
+    if None in numbers or len(units) > 1:  # names, or numbers in several units
+        places = {text: float(place) for place, text in enumerate(texts)}
+    curves: Curves = {}
+    for row in result.rows:
+        if not row.error:
+            label = ", ".join(f"{name}={row.values[name]}" for name in rest)
+            curves.setdefault(label, []).append((places[row.values[key]] or 0.0, row))
+    return curves, [(place or 0.0, Path(text).name) for text, place in places.items()]
+
+
+def _number(text: str) -> float | None:
+    match = re.match(r"\d+(\.\d+)?", text)
+    return float(match[0]) if match else None
+
+
+def _step_times(axes: Axes, points: list[tuple[float, Outcome]], look: dict[str, Any]) -> None:
+    below = [row.step_time_s - row.step_time_low_s for _, row in points]
+    above = [row.step_time_high_s - row.step_time_s for _, row in points]
+    across = [place for place, _ in points]
+    up = [row.step_time_s for _, row in points]
+    axes.errorbar(across, up, yerr=[below, above], capsize=3, linewidth=1.2, **look)
+
+
+def _speeds(axes: Axes, points: list[tuple[float, Outcome]], look: dict[str, Any]) -> None:
+    """Tokens a second with their interval, and the line of perfect scaling."""
+    across, up = [place for place, _ in points], [row.tokens_per_s for _, row in points]
+    below = [row.tokens_per_s * (1 - row.step_time_s / row.step_time_high_s) for _, row in points]
+    above = [row.tokens_per_s * (row.step_time_s / row.step_time_low_s - 1) for _, row in points]
+    axes.errorbar(across, up, yerr=[below, above], capsize=3, linewidth=1.2, **look)
+    first = points[0][1]
+    if len({row.devices for _, row in points}) > 1:
+        ideal = [first.tokens_per_s * row.devices / first.devices for _, row in points]
+        axes.plot(across, ideal, ":", color=look["color"], linewidth=0.9)

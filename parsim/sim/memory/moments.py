@@ -1,0 +1,116 @@
+"""Moments of a rank's step that can be its highest in eager PyTorch, as counts of what lives then.
+
+    loss forward head layer inputs weights embedding reduce update       see `.eager_peaks`
+
+I of the first stage does nothing, as nobody needs the gradient of tokens: its W is a whole
+backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from parsim.arrays import Flags
+from parsim.schedule import Kind, Schedule
+
+
+class Moment(NamedTuple):
+    """What lives on a rank at one moment, as counts.
+
+    Micro-batches `in_flight` per chunk, those of them that are `waiting` for their W, `softmax` of
+    them with their softmax on the last stage, chunks `with_gradients` that exist, and what the
+    moment is: its buffers. `reduced` is the chunk whose gradients are on their way then, -1 none.
+    """
+
+    in_flight: tuple[int, ...]
+    waiting: tuple[int, ...]
+    softmax: int
+    with_gradients: tuple[bool, ...]
+    what: str
+    reduced: int = -1
+
+
+def moments(schedule: Schedule, rank: int, with_blocks: Flags) -> set[Moment]:
+    """The distinct moments of a rank that can be its highest.
+
+    `with_blocks` (S,) are the stages with layers between embedding and head.
+    """
+    return set(_walk(schedule, rank, with_blocks))
+
+
+def _walk(schedule: Schedule, rank: int, with_blocks: Flags) -> Iterator[Moment]:
+    walk = _Walk(schedule, rank, with_blocks)
+    for action in schedule.ranks[rank]:
+        if action.kind == Kind.F:
+            yield from walk.forward(action.stage)
+        elif action.kind == Kind.B or (action.kind == Kind.W and action.stage == 0):
+            yield from walk.backward(action.stage)
+        elif action.kind == Kind.I and action.stage > 0:
+            yield from walk.inputs(action.stage)
+        elif action.kind == Kind.W:
+            yield from walk.weights(action.stage)
+    yield walk.moment("update")
+
+
+class _Walk:
+    """Counts along a rank's actions; each of them yields its moments."""
+
+    def __init__(self, schedule: Schedule, rank: int, with_blocks: Flags) -> None:
+        self._stages = list(schedule.stages_on(rank))
+        self._last = schedule.num_stages - 1
+        self._with_blocks = with_blocks
+        self._in_flight = [0] * len(self._stages)
+        self._waiting = [0] * len(self._stages)
+        self._with_gradients = [False] * len(self._stages)
+        self._left = [schedule.num_microbatches] * len(self._stages)
+        self._softmax = 0
+
+    def moment(self, what: str) -> Moment:
+        counts = tuple(self._in_flight), tuple(self._waiting)
+        return Moment(*counts, self._softmax, tuple(self._with_gradients), what)
+
+    def forward(self, stage: int) -> Iterator[Moment]:
+        self._in_flight[self._stages.index(stage)] += 1
+        yield self.moment("loss" if stage == self._last else "forward")
+        self._softmax += stage == self._last
+
+    def backward(self, stage: int) -> Iterator[Moment]:
+        yield from self._top(stage)
+        self._softmax -= stage == self._last
+        yield from self._layer(stage)
+        chunk = self._stages.index(stage)
+        self._with_gradients[chunk] = True
+        self._in_flight[chunk] -= 1
+        if stage == 0:
+            yield self.moment("embedding")
+        yield from self._done(chunk)
+
+    def inputs(self, stage: int) -> Iterator[Moment]:
+        yield from self._top(stage)
+        yield from self._layer(stage)
+        self._waiting[self._stages.index(stage)] += 1
+        yield self.moment("inputs")
+
+    def weights(self, stage: int) -> Iterator[Moment]:
+        chunk = self._stages.index(stage)
+        added = self._with_gradients[chunk]  # the first ones are not: they stay as they are
+        self._with_gradients[chunk] = True
+        yield self.moment("weights" if added else "forward")
+        self._softmax -= stage == self._last
+        self._in_flight[chunk] -= 1
+        self._waiting[chunk] -= 1
+        yield from self._done(chunk)
+
+    def _done(self, chunk: int) -> Iterator[Moment]:
+        self._left[chunk] -= 1
+        if not self._left[chunk]:
+            yield self.moment("reduce")._replace(reduced=chunk)
+
+    def _top(self, stage: int) -> Iterator[Moment]:
+        if stage == self._last:
+            yield self.moment("head")
+
+    def _layer(self, stage: int) -> Iterator[Moment]:
+        if self._with_blocks[stage]:
+            yield self.moment("layer")

@@ -1,0 +1,19 @@
+"""What-ifs: scenario files and values of their fields come in, one row a case leaves.
+
+A sweep is every combination of some values, a comparison of plans one case a file; both are the
+same table, picture and CSV.
+"""
+
+from parsim.sweeps.case import Case, cases_of_files, cases_over, read_over
+from parsim.sweeps.outcome import Outcome, Outcomes
+from parsim.sweeps.run import run_cases
+
+__all__ = [
+    "Case",
+    "Outcome",
+    "Outcomes",
+    "cases_of_files",
+    "cases_over",
+    "read_over",
+    "run_cases",
+]

@@ -1,0 +1,67 @@
+"""Peak memory of steps on CPU ranks beside its prediction: bytes do not hang on the machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.executor.launch import launch
+
+pytest.importorskip("torch")
+
+WORKER = Path(__file__).parents[1] / "workers" / "memory.py"
+SCENARIO = """
+description: a small Llama on two CPU ranks
+model: {name: llama3-8b, num_layers: 4, hidden_size: 256, num_attention_heads: 4,
+        num_key_value_heads: 2, head_dim: 64, ffn_hidden_size: 512, vocab_size: 512, seq_len: 64}
+cluster: {system: cpu, nodes: 1, devices_per_node: 2}
+software: executor-cpu
+training: {global_batch_size: 8, precision: fp32}
+plan: {pp: 2, microbatch_size: 1, schedule: 1f1b}
+"""
+GPT = {
+    "model.gated_mlp": "false",
+    "model.rms_norm": "false",
+    "model.mlp_bias": "true",
+    "model.ffn_hidden_size": "1024",
+}
+MIXTURE = {
+    "model.num_experts": "4",
+    "model.experts_per_token": "2",
+    "model.expert_ffn_hidden_size": "256",
+}
+DATA = {"plan.pp": "1"}
+CASES: dict[str, dict[str, str]] = {
+    "1f1b": {},
+    "zero-bubble": {"plan.schedule": "zb_1p"},
+    "zero-bubble, layer norms": {"plan.schedule": "zb_1p", **GPT},
+    "zero-bubble V": {"plan.schedule": "zb_v", "plan.microbatch_size": "2"},
+    "recomputed": {"plan.recompute": "full", "plan.microbatch_size": "2"},
+    "recomputed, one micro-batch": {**DATA, "plan.recompute": "full", "plan.microbatch_size": "4"},
+    "replicas": DATA,
+    "ZeRO-1": {**DATA, "plan.zero_stage": "1"},
+    "ZeRO-1 of a mixture": {**DATA, **MIXTURE, "plan.zero_stage": "1"},
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("memory")
+    scenario, cases = folder / "scenario.yaml", folder / "cases.json"
+    scenario.write_text(SCENARIO)
+    cases.write_text(json.dumps(CASES))
+    by_rank = launch(WORKER, str(scenario), str(cases), ranks=2, folder=folder, timeout=240.0)
+    first: dict[str, Any] = by_rank[0]
+    return first
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("name", CASES)
+def test_the_highest_peak_is_predicted_within_three_per_cent(
+    found: dict[str, Any], name: str
+) -> None:
+    highest = max(found[name]["predicted"])
+    assert highest == pytest.approx(max(found[name]["measured"]), rel=0.03)

@@ -1,0 +1,143 @@
+"""Sweeps: the cases, their numbers, what is kept of an earlier run, several processes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from parsim.errors import InputError
+from parsim.report.picture.planning.sweep import draw_outcomes
+from parsim.report.writing import csv_text
+from parsim.scenario import load_scenario
+from parsim.sim import simulate
+from parsim.sweeps import Outcomes, cases_of_files, cases_over, read_over, run_cases
+from parsim.sweeps.case import part_of
+from parsim.sweeps.outcome import csv_rows, read_outcomes
+from tests.commands import GPT3, LLAMA, SMALL
+
+BATCHES = ("training.global_batch_size", ("8", "16"))
+RECOMPUTED = ("plan.recompute", ("none", "full"))
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("cluster.nodes=1,2,4", ("1", "2", "4")),
+        ("plan.stage_layers=[1,2],[2,1]", ("[1,2]", "[2,1]")),
+        ("a.b= x , y ", ("x", "y")),
+    ],
+)
+def test_values_of_a_field(text: str, values: tuple[str, ...]) -> None:
+    assert read_over(text)[1] == values
+
+
+@pytest.mark.parametrize("text", ["a", "a=", "=1", "a=1,,2", "a=1,1"])
+def test_what_is_no_field(text: str) -> None:
+    with pytest.raises(InputError, match="--over"):
+        read_over(text)
+
+
+def test_every_combination_has_the_numbers_of_simulate() -> None:
+    cases = cases_over(Path(LLAMA), (BATCHES, RECOMPUTED), {})
+    rows = list(run_cases(cases))
+    assert [tuple(row.values.values()) for row in rows] == [
+        *(("8", "none"), ("8", "full"), ("16", "none"), ("16", "full"))
+    ]
+    for case, row in zip(cases, rows, strict=True):
+        scenario = load_scenario(case.path, case.overrides)
+        predicted = simulate(scenario.job, scenario.fixed_plan())
+        assert row.step_time_s == predicted.step_time
+        assert (row.step_time_low_s, row.step_time_high_s) == (
+            predicted.interval.low,
+            predicted.interval.high,
+        )
+
+
+def test_what_cannot_be_is_a_row_with_the_reason() -> None:
+    cases = cases_over(Path(LLAMA), (("plan.tp", ("1", "3")),), {"plan.dp": "null"})
+    first, second = run_cases(cases)
+    assert first.error == ""
+    assert "tp=3 does not divide" in second.error
+    assert second.step_time_s != second.step_time_s
+
+
+def test_rows_of_an_earlier_run_are_kept(tmp_path: Path) -> None:
+    table = tmp_path / "s.csv"
+    cases = cases_over(Path(LLAMA), (BATCHES,), {})
+    keys = tuple(cases[0].values)
+    rows = list(run_cases(cases[:1]))
+    marked = [replace(rows[0], step_time_s=123.0)]
+    table.write_text(csv_text(csv_rows(marked, keys)), encoding="utf-8")
+    known = read_outcomes(table, keys)
+    again = list(run_cases(cases, known=known))
+    assert again[0].record() == marked[0].record()  # not run again
+    assert again[1].step_time_s < 123.0
+    # another question of the same file is another case
+    changed = cases_over(Path(LLAMA), (BATCHES,), {"plan.recompute": "full"})
+    assert next(run_cases(changed, known=known)).step_time_s < 123.0
+
+
+def test_csv_reads_as_the_same(tmp_path: Path) -> None:
+    cases = cases_over(Path(GPT3), (("plan.pp", ("8", "7")),), {})
+    rows = list(run_cases(cases))
+    file = tmp_path / "s.csv"
+    file.write_text(csv_text(csv_rows(rows, ("plan.pp",))), encoding="utf-8")
+    again = read_outcomes(file, ("plan.pp",))
+    assert again[rows[0].digest] == rows[0]
+    assert again[rows[1].digest].error == rows[1].error != ""
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "plan.tp,digest\nx\n"])
+def test_another_table_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "s.csv"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match="is no table of this sweep"):
+        read_outcomes(file, ("plan.tp",))
+
+
+def test_several_processes_give_the_same_rows() -> None:
+    cases = cases_over(Path(SMALL), (BATCHES,), {})
+    both = [[row.record() for row in run_cases(cases, jobs=jobs)] for jobs in (1, 2)]
+    assert both[0] == both[1]
+
+
+def test_weak_scaling() -> None:
+    nodes = ("cluster.nodes", ("2", "4"))
+    cases = cases_over(Path(GPT3), (nodes,), {}, best=True, weak=True)
+    assert [case.values["training.global_batch_size"] for case in cases] == ["1536", "3072"]
+    with pytest.raises(InputError, match="needs node counts"):
+        cases_over(Path(GPT3), (RECOMPUTED,), {}, weak=True)
+    with pytest.raises(InputError, match="is not divisible by"):
+        cases_over(Path(GPT3), (("cluster.nodes", ("5", "10")),), {}, weak=True)
+
+
+def test_parts_make_the_whole() -> None:
+    cases = cases_over(Path(LLAMA), (BATCHES, RECOMPUTED), {})
+    parts = [part_of(cases, f"{number}/3") for number in (1, 2, 3)]
+    assert sorted(case.digest for part in parts for case in part) == sorted(
+        case.digest for case in cases
+    )
+    for text in ("0/3", "4/3", "x"):
+        with pytest.raises(InputError, match="--part"):
+            part_of(cases, text)
+
+
+def test_too_many_cases() -> None:
+    many = ("plan.tp", tuple(str(n) for n in range(101)))
+    with pytest.raises(InputError, match="10,201 cases are more than 10,000"):
+        cases_over(Path(LLAMA), (many, ("plan.pp", many[1])), {})
+    with pytest.raises(InputError, match="names a field twice"):
+        cases_over(Path(LLAMA), (many, many), {})
+
+
+def test_plans_side_by_side_and_their_picture(tmp_path: Path) -> None:
+    cases = cases_of_files([Path(LLAMA), Path(GPT3)], {})
+    result = Outcomes(rows=tuple(run_cases(cases)), keys=("file",), total=2)
+    assert [row.values["file"] for row in result.rows] == [LLAMA, GPT3]
+    assert result.fastest is not None
+    assert len(draw_outcomes(result, tmp_path / "x.png").axes) == 2
+    none = Outcomes(rows=(), keys=("file",), total=2)
+    with pytest.raises(InputError, match="no case can be drawn"):
+        draw_outcomes(none)
