@@ -81,6 +81,8 @@ def case_of(run: MeasuredSamples) -> tuple[Job, Plan, tuple[str, ...]]:
     notes: tuple[str, ...] = ()
     if word not in FRAMEWORKS:
         notes = (f"framework '{shown(run.framework)}': predicted as {ASSUMED}, unmeasured",)
+    if run.assumed_batch:
+        notes += (f"{run.model}: {run.global_batch_size} images, as torchgpipe's memory benchmark",)
     cluster, told = case_cluster(run, load_catalog())
     try:
         graph = _pieces(network(run.model), run.partition)
@@ -97,7 +99,7 @@ def case_of(run: MeasuredSamples) -> tuple[Job, Plan, tuple[str, ...]]:
 def _plan(run: MeasuredSamples, graph: Graph) -> Plan:
     pipelined = run.strategy == "gpipe"
     dp = run.n_gpus if run.strategy == "data_parallel" else 1
-    count = run.n_micro_batches if pipelined else 1
+    count = min(run.n_micro_batches, run.global_batch_size) if pipelined else 1
     size, rest = divmod(run.global_batch_size, dp * count)
     if not pipelined and run.batch_per_gpu and run.batch_per_gpu < size:
         count, rest = divmod(size, run.batch_per_gpu)  # gradients added up over several
