@@ -58,7 +58,7 @@ def run(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
     plan = scenario.fixed_plan()
     device = rank_device(report)
     rank = int(os.environ["RANK"])
-    with process_group(report.backend, options.timeout), fatal(options.out, rank):
+    with process_group(report.backend, options.timeout, device), fatal(options.out, rank):
         spec, corpus = scenario.model, feed_of(scenario, options)
         HERE.enter("verify" if options.verify else "build")
         values = Published(options.init_from, scenario.spec) if options.init_from else None
