@@ -68,22 +68,6 @@ class Lstm(nn.Module):  # type: ignore[misc]
         return y
 
 
-class Embedding(nn.Module):  # type: ignore[misc]
-    """A row of a table for each token, and of a second one for its place."""
-
-    def __init__(self, op: texts.Embedding) -> None:
-        super().__init__()
-        self.token = nn.Embedding(op.num_embeddings, op.embedding_dim)
-        self.positions = nn.Embedding(op.positions, op.embedding_dim) if op.positions else None
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Map ids (b, n) to (b, n, width)."""
-        x = self.token(tokens)
-        if self.positions is None:
-            return x
-        return x + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
-
-
 def _relu(op: images.Relu, inputs: tuple[Shape, ...]) -> nn.Module:
     # never in place here: what enters a stage is a leaf, which nothing may overwrite
     return nn.LeakyReLU(op.slope) if op.slope else nn.ReLU()
@@ -150,7 +134,6 @@ MODULES: Mapping[type[Operation], Made] = {
     texts.Dense: lambda op, ins: nn.Linear(ins[0][-1], op.out_features, bias=op.bias),
     texts.LayerNorm: lambda op, ins: nn.LayerNorm(ins[0][-1], bias=op.bias),
     texts.Gelu: lambda op, ins: nn.GELU(),
-    texts.Embedding: lambda op, ins: Embedding(op),
     texts.Patches: lambda op, ins: Patches(*op.shape(ins), token=op.class_token),
     texts.FirstRow: lambda op, ins: Function(lambda x: x[:, 0]),
     texts.SelfAttention: _heads,
@@ -224,6 +207,11 @@ def check_graph(graph: Graph) -> None:
         ModelError: naming the node and its operation.
     """
     for node in graph.nodes:
+        if isinstance(node.operation, texts.Embedding):
+            raise ModelError(
+                f"{graph.name}: node '{node.name}' reads tokens; graphs train on images alone, "
+                f"so it can be simulated but not run yet"
+            )
         if type(node.operation) not in MODULES:
             kind = NAMES[type(node.operation)]
             raise ModelError(

@@ -40,7 +40,9 @@ ContendedTrace = Annotated[
 ]
 Compared = Annotated[
     list[Path],
-    typer.Argument(metavar="FILES", help="a predicted and a measured timeline, or plans (.yaml)"),
+    typer.Argument(
+        metavar="FILES", help="a predicted and a measured timeline, plans (.yaml), runs"
+    ),
 ]
 Tolerance = Annotated[
     float, typer.Option(help="largest error of step time and peak memory; more is exit code 4")
@@ -123,13 +125,19 @@ def compare(
     output: Overlay = None,
     as_json: AsJson = False,
 ) -> None:
-    """Lay a measured timeline over a predicted one, or set plans side by side."""
+    """Lay a measured timeline over a predicted one, or set plans or runs side by side."""
     if len(files) > 1 and all(file.suffix in (".yaml", ".yml") for file in files):
         _compare_plans(files, output, as_json)
         return
+    from parsim.comparison.curves import is_run
+
+    if is_run(files[0]):
+        _compare_runs(files, output, as_json)
+        return
     if len(files) != 2:
         raise InputError(
-            f"compare takes two timelines (.json), or two and more plans (.yaml); {len(files)} "
+            f"compare takes two timelines (.json), or two and more plans (.yaml) or run.json; "
+            f"{len(files)} "
             f"{'file is' if len(files) == 1 else 'files are'} given"
         )
     _compare_timelines(files[0], files[1], tolerance, output, as_json)
@@ -137,7 +145,7 @@ def compare(
 
 def _compare_plans(files: list[Path], picture: Path | None, as_json: bool) -> None:
     """One row a plan, the first as what the others are measured by."""
-    from parsim.cli.sweep import run_all
+    from parsim.cli.planning.sweep import run_all
     from parsim.report.text.planning.sweep import outcomes_view
     from parsim.sweeps import cases_of_files
 
@@ -147,10 +155,30 @@ def _compare_plans(files: list[Path], picture: Path | None, as_json: bool) -> No
     else:
         show(outcomes_view(result))
     if picture is not None:
-        from parsim.report.picture.sweep import draw_outcomes
+        from parsim.report.picture.planning.sweep import draw_outcomes
 
         draw_outcomes(result, picture)
         note(f"picture written to {picture}")
+
+
+def _compare_runs(files: list[Path], picture: Path | None, as_json: bool) -> None:
+    """Losses of runs against seconds and samples."""
+    from parsim.comparison.curves import compare_curves
+
+    comparison = compare_curves(files)
+    if picture is not None:
+        from parsim.report.picture.curves import draw_curves
+        from parsim.report.picture.saving import check_picture
+
+        check_picture(picture)
+        draw_curves(comparison, picture)
+        note(f"picture written to {picture}")
+    if as_json:
+        print_json(comparison.to_json())
+        return
+    from parsim.report.text.curves import curves_view
+
+    show(curves_view(comparison))
 
 
 def _compare_timelines(

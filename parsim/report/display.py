@@ -16,15 +16,17 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from parsim.comparison.curves import CurveComparison
 from parsim.comparison.timelines import TimelineComparison
 from parsim.guide.record import Guide
 from parsim.planner.choice import Choices
 from parsim.planner.result import SearchResult
 from parsim.report.text.collectives import sweep_view
-from parsim.report.text.guide import guide_view
+from parsim.report.text.curves import curves_view
 from parsim.report.text.measured.steps import validation_view
 from parsim.report.text.measured.timelines import comparison_view
 from parsim.report.text.planning.choices import choices_view
+from parsim.report.text.planning.guide import guide_view
 from parsim.report.text.planning.search import search_view
 from parsim.report.text.planning.training_run import training_run_view
 from parsim.report.text.prediction import prediction_view
@@ -77,7 +79,7 @@ def figure(result: Result, options: Mapping[str, Any]) -> Figure:
 
         return draw_collectives(result, **options)
     if isinstance(result, Choices):
-        from parsim.report.picture.choices import draw_choices
+        from parsim.report.picture.planning.choices import draw_choices
 
         return draw_choices(result, **options)
     if isinstance(result, Timeline):
@@ -89,6 +91,7 @@ def figure(result: Result, options: Mapping[str, Any]) -> Figure:
 
 _VIEWS: dict[type[Result], Callable[[Any], RenderableType]] = {
     Choices: choices_view,
+    CurveComparison: curves_view,
     Guide: guide_view,
     Prediction: prediction_view,
     Scenario: resolved_text,

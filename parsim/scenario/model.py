@@ -10,7 +10,7 @@ from parsim.cost.software import Software
 from parsim.errors import ModelError
 from parsim.model.config.families import FAMILY_FLAGS
 from parsim.model.config.file import read_config
-from parsim.model.graph.catalog import is_network, network
+from parsim.model.graph.catalog import is_network, network, reads_text
 from parsim.model.graph.document import read_graph
 from parsim.model.graph.record import Graph
 from parsim.model.huggingface import notes_from_config, spec_from_config
@@ -65,6 +65,8 @@ def _graph(tree: Tree, block: ModelBlock) -> Graph:
     """A network of the catalog, or the graph of a model file."""
     given = block.given()
     allowed = {"file", "name"} if "file" in given else {"name", *IMAGES}
+    if "file" not in given and reads_text(block.name):
+        allowed = {"name", "seq_len"}
     for key in given.keys() - allowed:
         message = (
             f"cannot stand here: a graph of operations takes {', '.join(sorted(allowed))} only"
@@ -74,7 +76,8 @@ def _graph(tree: Tree, block: ModelBlock) -> Graph:
         with tree.located("model", "file"):
             return read_graph(tree.folder(("model", "file")) / block.file)
     with tree.located("model"):
-        return network(block.name, given.get("image_size"), given.get("num_classes"))
+        size = given.get("seq_len", given.get("image_size"))
+        return network(block.name, size, given.get("num_classes"))
 
 
 def _is_config(tree: Tree, name: str) -> bool:

@@ -12,7 +12,7 @@ from parsim.cluster.background import Background, Stream
 from parsim.cluster.hardware import IntraNode, Network, System
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.cost.jitter import Jitter
-from parsim.model.graph.catalog import network
+from parsim.model.graph.catalog import network, reads_text
 from parsim.model.graph.record import Graph
 from parsim.model.reader import load_model_catalog
 from parsim.model.transformer import TransformerSpec
@@ -105,6 +105,8 @@ def _graph(graph: Graph) -> dict[str, Any]:
     """A network by its name and what differs from it, or the file that it was read from."""
     if graph.path:
         return {"file": graph.path}
+    if reads_text(graph.name):
+        return {"name": graph.name, "seq_len": graph.input_shape[0]}
     _, size, _ = graph.input_shape
     classes = graph.shapes[graph.nodes[-1].inputs[0]][-1]
     usual = network(graph.name)

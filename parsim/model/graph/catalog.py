@@ -17,6 +17,7 @@ from parsim.model.graph.families.inception import inception_v3
 from parsim.model.graph.families.plain import alexnet, vgg16
 from parsim.model.graph.families.residual import RESIDUALS, residual
 from parsim.model.graph.families.transformer import VISIONS, vision
+from parsim.model.graph.families.translation import GNMT_LAYERS, TRANSLATORS, gnmt, translator
 from parsim.model.graph.families.unet import unet
 from parsim.model.graph.record import Graph
 
@@ -29,6 +30,8 @@ NETWORKS: Mapping[str, tuple[Builder, int]] = {
     **dict.fromkeys(RESIDUALS, (residual, 224)),
     "inception-v3": (inception_v3, 299),
     **dict.fromkeys(VISIONS, (vision, 224)),
+    **dict.fromkeys(GNMT_LAYERS, (gnmt, 50)),
+    **dict.fromkeys(TRANSLATORS, (translator, 128)),
 }
 """Builders of networks of one size, and the image they were made for."""
 
@@ -48,6 +51,11 @@ def is_network(name: str) -> bool:
     return _builder(name.lower()) is not None
 
 
+def reads_text(name: str) -> bool:
+    """Whether a network reads tokens; its builder takes their number in place of rows."""
+    return name.lower() in (*GNMT_LAYERS, *TRANSLATORS)
+
+
 @cache
 def network(name: str, image_size: int | None = None, classes: int | None = None) -> Graph:
     """The graph of a network, for its usual image and classes unless told others.
@@ -60,7 +68,8 @@ def network(name: str, image_size: int | None = None, classes: int | None = None
     if built is None:
         raise KeyError(name)
     builder, usual = built
-    size, count = image_size or usual, classes or CLASSES
+    size = image_size or usual
+    count = classes or (0 if reads_text(name) else CLASSES)
     try:
         return builder(name.lower(), size, count)
     except ModelError as reason:

@@ -24,6 +24,7 @@ from parsim.model.graph.images import (
 )
 from parsim.model.graph.operation import Operation
 from parsim.model.graph.texts import (
+    AdditiveAttention,
     CrossEntropy,
     Dense,
     Embedding,
@@ -60,6 +61,7 @@ OPERATIONS: Mapping[str, type[Operation]] = {
     "patches": Patches,
     "first_row": FirstRow,
     "attention": SelfAttention,
+    "additive_attention": AdditiveAttention,
     "lstm": Lstm,
     "measured": Measured,
     "cross_entropy": CrossEntropy,

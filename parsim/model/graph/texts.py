@@ -26,6 +26,7 @@ class Dense(Operation):
 
     out_features: int
     bias: bool = True
+    owns_weight: bool = True
 
     keeps: ClassVar[tuple[Kept, ...]] = ("input",)
 
@@ -43,6 +44,7 @@ class Dense(Operation):
                 outputs=self.out_features,
                 split=Split.NONE,
                 bias=self.bias,
+                owns_weight=self.owns_weight,
                 keeps_input=at.kept > 0,
             ),
         )
@@ -82,6 +84,7 @@ class Embedding(Operation):
     num_embeddings: int
     embedding_dim: int
     positions: int = 0
+    owns_weight: bool = True
 
     def shape(self, inputs: tuple[Shape, ...]) -> Shape:
         """Tokens become rows."""
@@ -97,6 +100,7 @@ class Embedding(Operation):
                 vocab_size=self.num_embeddings,
                 width=self.embedding_dim,
                 positions=self.positions,
+                owns_weight=self.owns_weight,
             ),
         )
 
@@ -134,10 +138,12 @@ class SelfAttention(Operation):
     """Attention over rows that hold queries, keys and values side by side.
 
     With a second input the first holds queries, and the second keys and values of another text.
+    `buckets` of relative positions add a learned number for each head to the scores.
     """
 
     heads: int
     causal: bool = False
+    buckets: int = 0
 
     arity: ClassVar[int | None] = None
 
@@ -154,17 +160,41 @@ class SelfAttention(Operation):
     def operators(self, at: Setting) -> tuple[Operator, ...]:
         """The fused core, over as many keys as there are rows."""
         tokens, width = at.output
-        return (
-            Attention(
-                tokens=tokens,
-                heads=self.heads,
-                kv_heads=self.heads,
-                head_dim=width // self.heads,
-                causal=self.causal,
-                fused=True,
-                dropout=False,
-            ),
+        core = Attention(
+            tokens=tokens,
+            heads=self.heads,
+            kv_heads=self.heads,
+            head_dim=width // self.heads,
+            causal=self.causal,
+            fused=True,
+            dropout=False,
         )
+        if not self.buckets:
+            return (core,)
+        scores, held = tokens * tokens * self.heads, self.buckets * self.heads
+        return moving("bias", scores, 1, 1, parameters=held), core
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdditiveAttention(Operation):
+    """softmax(v tanh(q + k)) of queries, keys and values (Bahdanau et al. 2014).
+
+    A value for each pair of tokens and each of the width is written and read, and kept.
+    """
+
+    arity: ClassVar[int | None] = 3
+
+    def shape(self, inputs: tuple[Shape, ...]) -> Shape:
+        """As many rows as queries, as wide as values."""
+        if any(len(shape) != TEXT for shape in inputs) or inputs[0][-1] != inputs[1][-1]:
+            raise ModelError(f"attention needs queries and keys of one width, got {inputs}")
+        return inputs[0][0], inputs[2][-1]
+
+    def operators(self, at: Setting) -> tuple[Operator, ...]:
+        """Three passes forward (sum, tanh, product with v), five backward."""
+        (queries, width), (keys, _) = at.inputs[:2]
+        pairs = queries * keys * width
+        return (moving("attention", pairs, 5, 8, kept=pairs, parameters=width, launches=(5, 8)),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

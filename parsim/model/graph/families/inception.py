@@ -43,7 +43,13 @@ def inception_v3(name: str, image_size: int = 299, classes: int = 1000) -> Graph
         ("Mixed_6e", 192),
     ):
         seven: list[Step] = [(width, 1), (width, ROW), (192, COLUMN)]
-        double: list[Step] = [(width, 1), (width, COLUMN), (width, ROW), (width, COLUMN), (192, ROW)]
+        double: list[Step] = [
+            (width, 1),
+            (width, COLUMN),
+            (width, ROW),
+            (width, COLUMN),
+            (192, ROW),
+        ]
         x = _block(draw, x, place, [[(192, 1)], seven, double], 192)
     auxiliary = _auxiliary(draw, x, classes)
     last: list[Step] = [(192, 1), (192, ROW), (192, COLUMN), (192, 3)]

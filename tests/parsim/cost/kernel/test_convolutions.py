@@ -78,3 +78,40 @@ def test_winograd_beats_the_peak_in_direct_flops() -> None:
     device = load_catalog().device("v100-sxm-16gb")
     seconds = float(convolution_time(device, "fp32", SAME, "forward", 256, 4.0))
     assert SAME.flops(256) / seconds > device.peak("fp32")
+
+
+MEASURED = [
+    # precision, images, channels, rows, columns, outputs, window, milliseconds of each direction
+    ("fp32", 8, 64, 112, 112, 128, 3, (0.624, 0.602, 0.997)),
+    ("fp32", 16, 128, 56, 56, 256, 3, (0.900, 0.901, 0.936)),
+    ("fp32", 16, 256, 28, 28, 512, 3, (0.801, 0.859, 0.766)),
+    ("fp32", 16, 512, 14, 14, 512, 3, (0.506, 0.499, 0.477)),
+    ("fp32", 16, 256, 20, 84, 256, 3, (0.887, 0.883, 0.857)),
+    ("fp16", 16, 64, 112, 112, 128, 3, (0.355, 0.374, 0.423)),
+    ("fp16", 16, 128, 56, 56, 256, 3, (0.318, 0.352, 0.353)),
+    ("fp16", 16, 256, 28, 28, 512, 3, (0.310, 0.378, 0.330)),
+    ("fp16", 16, 128, 40, 175, 128, 3, (0.379, 0.369, 0.396)),
+    ("fp16", 16, 256, 20, 84, 256, 3, (0.354, 0.357, 0.347)),
+]
+"""V100 SXM2, padded by one, stride 1: DeepBench (baidu-research, commit da81ba7, Apache-2.0)."""
+
+
+def test_long_layers_of_a_v100() -> None:
+    device = load_catalog().device("v100-sxm-16gb")
+    errors = []
+    for precision, images, channels, rows, columns, outputs, window, measured in MEASURED:
+        op = Convolution(
+            name="conv",
+            channels=channels,
+            outputs=outputs,
+            window=(window, window),
+            stride=(1, 1),
+            image_in=(rows, columns),
+            image_out=(rows, columns),
+        )
+        value = 4.0 if precision == "fp32" else 2.0
+        for direction, milliseconds in zip(("forward", "data", "weight"), measured, strict=True):
+            seconds = float(convolution_time(device, precision, op, direction, images, value))  # type: ignore[arg-type]
+            errors.append(abs(1e3 * seconds / milliseconds - 1.0))
+    assert float(np.median(errors)) < 0.20
+    assert max(errors) < 0.60

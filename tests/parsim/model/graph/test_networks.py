@@ -29,6 +29,13 @@ COUNTED = {
     "vit-b-16": (86_567_656, None, None),
     "vit-l-16": (304_326_632, 61_554_712_576, None),
     "vit-h-14": (632_045_800, None, None),
+    "gnmt-8": (193_765_952, None, None),
+    "gnmt-16": (277_717_568, None, None),
+    "t5-small": (60_506_624, None, None),
+    "t5-base": (222_903_552, None, None),
+    "t5-large": (737_668_096, None, None),
+    "t5-3b": (2_851_598_336, None, None),
+    "transformer-big": (210_878_464, None, None),
     "u-net-5-64": (232_687_328, 48_987_242_496, None),
     "u-net-6-72": (362_157_516, None, None),
     "u-net-11-128": (2_213_834_176, None, None),
@@ -73,6 +80,14 @@ def test_every_network_is_known_in_any_case_and_takes_another_image() -> None:
     small = network("resnet18", 64, 10)
     assert small.input_shape == (3, 64, 64)
     assert build_graph(small).parameters == 11_689_512 - 990 * 513
+
+
+def test_transformer_big_by_hand() -> None:
+    """6 blocks of 4 (d^2 + d) + 2 x 4 d^2 + 5 d + norms, 6 with a second attention, one table."""
+    d = 1024
+    attention, mlp, norm = 4 * (d * d + d), 8 * d * d + 5 * d, 2 * d
+    blocks = 6 * (attention + mlp + 2 * norm) + 6 * (2 * attention + mlp + 3 * norm)
+    assert build_graph(network("transformer-big")).parameters == blocks + 33_712 * d
 
 
 def test_image_that_is_too_small_is_refused() -> None:

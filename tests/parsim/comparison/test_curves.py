@@ -1,0 +1,85 @@
+"""Losses of several runs against seconds and samples: who was first at what all reached."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parsim.cli.app import main
+from parsim.comparison.curves import compare_curves, curve_of
+from parsim.errors import InputError
+
+PLAN = {"dp": 2, "microbatch_size": 2, "num_microbatches": 1}
+
+
+def ddp(losses: list[float | None], median: float | None = 0.5) -> dict[str, Any]:
+    measured = {"loss": losses, "step_time_s": {"median": median}}
+    return {"plan": PLAN, "measured": measured, "verify": None}
+
+
+def server(losses: list[float]) -> dict[str, Any]:
+    curve = [
+        {"seconds": 0.1 * (i + 1), "samples": 2.0 * (i + 1), "loss": loss}
+        for i, loss in enumerate(losses)
+    ]
+    plan = {**PLAN, "strategy": {"name": "asynchronous_server"}}
+    return {**ddp([], None), "plan": plan, "strategy": {"curve": curve}}
+
+
+def saved(folder: Path, name: str, document: object) -> Path:
+    path = folder / name / "run.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_a_step_of_ddp_takes_its_median_and_the_whole_batch() -> None:
+    curve = curve_of(ddp([3.0, 2.0, None, 1.0]), "ddp")
+    assert curve.seconds == (0.5, 1.0, 2.0)
+    assert curve.samples == (4.0, 8.0, 16.0)
+    assert curve.loss == (3.0, 2.0, 1.0)
+    assert curve.rate == 8.0
+
+
+def test_rounds_of_a_strategy_are_averaged_over_the_workers() -> None:
+    curve = curve_of(server([4.0, 2.0, 3.0, 1.0]), "server")
+    assert curve.loss == (4.0, 3.0, 2.5, 2.0)
+    assert curve.samples_to(2.5) == 6.0
+    assert curve.seconds_to(1.0) is None
+
+
+def test_who_is_first_at_the_loss_that_all_reached(tmp_path: Path) -> None:
+    paths = [saved(tmp_path, "a", ddp([3.0, 2.0, 1.5])), saved(tmp_path, "b", server([3, 1]))]
+    compared = compare_curves(paths)
+    assert compared.reached == 2.0
+    assert [row["seconds_to_it_s"] for row in compared.records()] == [1.0, 0.2]
+    assert compared.headline.startswith("asynchronous_server is first at a loss of 2.0000")
+    assert "asynchronous_server" in str(compared)
+
+
+def test_runs_of_one_strategy_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    paths = [saved(tmp_path, name, ddp([3.0, 2.0])) for name in ("a", "b")]
+    assert [curve.name for curve in compare_curves(paths).curves] == ["ddp (a)", "ddp (b)"]
+
+
+def test_what_has_no_losses_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no loss that is a number"):
+        curve_of(ddp([1.0], None), "ddp")
+    other = tmp_path / "timeline.json"
+    other.write_text("{}")
+    with pytest.raises(InputError, match=r"is no run\.json"):
+        compare_curves([saved(tmp_path, "a", ddp([1.0])), other])
+
+
+def test_the_command_prints_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [str(saved(tmp_path, n, ddp([3.0, 2.0, 1.0]))) for n in ("a", "b", "c")]
+    picture = tmp_path / "curves.png"
+    assert main(["compare", *paths, "-o", str(picture)]) == 0
+    assert "is first at a loss of 1.0000" in capsys.readouterr().out
+    assert picture.stat().st_size > 5_000
+    assert main(["compare", *paths, "--json"]) == 0
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [run["run"] for run in runs] == ["ddp (a)", "ddp (b)", "ddp (c)"]
