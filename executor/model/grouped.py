@@ -67,8 +67,12 @@ def in_one_launch(rows: Tensor) -> bool:
     """
     if not rows.is_cuda or rows.dtype != torch.bfloat16 or rows.shape[1] % ALIGNED:
         return False
-    return torch.cuda.get_device_capability(rows.device)[0] >= 8
+    major: int = torch.cuda.get_device_capability(rows.device)[0]
+    return major >= AMPERE
 
+
+AMPERE = 8
+"""Major compute capability of the first GPUs with bf16 matrix products."""
 
 ALIGNED = 8
 """bf16 values in 16 bytes, to which the kernel wants rows aligned."""
