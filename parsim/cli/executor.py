@@ -19,6 +19,7 @@ from parsim.cli.terminal import (
     load,
     note,
     note_memory,
+    note_recorded,
     print_json,
     progress,
     show,
@@ -76,6 +77,7 @@ def run(
         sys.stdout.write(emit(options.emit, loaded, options))
         return
     note_memory(api.simulate(loaded, timeline=False))
+    note_recorded(loaded)
     with progress("running"):
         document = run_plan(scenario, loaded.fixed_plan().world_size, options)
     if document is None:
@@ -187,7 +189,9 @@ def _correct(
         print_json(document)
         return
     show(recorded_view(document))
-    note(f"{len(document['runs'])} runs correct {document['device']} in {file}")
+    count = len(document["runs"])
+    runs_correct = "1 run corrects" if count == 1 else f"{count} runs correct"
+    note(f"{runs_correct} {document['device']} in {file}")
 
 
 def _took(document: dict[str, Any]) -> str:
