@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 File = str | PathLike[str]
 Progress = Callable[[int, int], None]
 """Called with what is done, and with all that is to be done."""
+Sighted = Callable[[float, float], None]
+"""Called with the best so far, and the share by which the best of all may be better."""
 
 SIZES = tuple(8 * 2**doublings for doublings in range(31))
 """8 bytes to 8 GiB, each twice the one before."""
@@ -102,6 +104,7 @@ def search(
     top: int = 10,
     time_limit: float | None = None,
     progress: Progress | None = None,
+    sighted: Sighted | None = None,
 ) -> SearchResult:
     """Find the best of all legal plans, the fastest first.
 
@@ -111,6 +114,8 @@ def search(
         top: how many plans to return.
         time_limit: stop after so many seconds and return the best so far.
         progress: called with (plans done, plans in all).
+        sighted: called with the best step so far, seconds, and the share by which the best of all
+            may be faster.
 
     Raises:
         InputError: a job without a space, or `top` below 1.
@@ -130,7 +135,15 @@ def search(
         raise InputError("search(job) needs a space; allowed: a scenario, or a job and a space")
     if top < 1:
         raise InputError(f"top={top}: allowed are 1 and more plans")
-    return find(job, space, top=top, progress=progress, time_limit=time_limit, goal=goal)
+    return find(
+        job,
+        space,
+        top=top,
+        progress=progress,
+        time_limit=time_limit,
+        goal=goal,
+        sighted=sighted,
+    )
 
 
 def timeline(source: Scenario | File, plan: Plan | None = None) -> Timeline:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from executor.calibration.cases.setting import Setting
-from executor.calibration.choice.layer_tasks import LayerTask, layer_tasks
+from executor.calibration.choice.layer_tasks import LayerTask, layer_tasks, untold_blocks
 from executor.calibration.conclude import Measured, constants_of, deviations
 from executor.calibration.gaps import Gap, is_out_of_memory
 from executor.calibration.timing.layer_session import LayerSession
@@ -41,6 +41,7 @@ def time_layers(
         clock=time.perf_counter,
         end=max(until, now + seconds),
     )
+    session.gaps += untold_blocks(chosen)
     session.gaps += [_too_few(task) for task in tasks if task not in runnable]
 
     session.first_pass(runnable, seconds)

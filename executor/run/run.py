@@ -276,6 +276,7 @@ def run_document(
             "bubble_fraction": bubble_fraction(timeline),
             "recording_cost": timeline.meta["recording_cost"],
             "tokens_per_s": known(plan.global_batch_size * job.model.tokens / spread.median),
+            **({"tokens_of_sample": 1} if job.model.tokens == 1 else {}),
             "mfu": known(flops / capable),
             "loss": [known(loss) for loss in steps.losses],
             "lost_on_ranks": list(steps.lost_on),

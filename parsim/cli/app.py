@@ -17,17 +17,17 @@ import typer
 from parsim.cli.catalog import app as catalog
 from parsim.cli.collectives import collectives
 from parsim.cli.executor import calibrate, run
-from parsim.cli.export import export, import_config
 from parsim.cli.guide import guide
 from parsim.cli.partition import partition
+from parsim.cli.planning.export import export, import_config
+from parsim.cli.planning.search import search
+from parsim.cli.planning.sweep import sweep
+from parsim.cli.planning.why import why
 from parsim.cli.profile import profile
 from parsim.cli.schedules import schedules
-from parsim.cli.search import search
 from parsim.cli.simulate import check, simulate
-from parsim.cli.sweep import sweep
 from parsim.cli.timeline import compare, timeline
 from parsim.cli.validate import validate
-from parsim.cli.why import why
 from parsim.errors import ParsimError, printable, shown
 
 INTERRUPTED = 130

@@ -43,11 +43,11 @@ def guide(
     if as_json:
         print_json(result.to_json())
     else:
-        from parsim.report.text.guide import guide_view
+        from parsim.report.text.planning.guide import guide_view
 
         show(guide_view(result))
     if output is not None:
-        from parsim.report.picture.guide import draw_guide
+        from parsim.report.picture.planning.guide import draw_guide
 
         draw_guide(result, output)
         note(f"picture written to {output}")

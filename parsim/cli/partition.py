@@ -44,7 +44,7 @@ def partition(
     """Cut a measured graph of layers into replicated stages, proven optimal for its cost model."""
     from parsim.partition.hierarchy import Options
     from parsim.partition.result import partition_file
-    from parsim.report.text.partition import partition_view
+    from parsim.report.text.planning.partition import partition_view
     from parsim.units import parse_quantity
 
     if compression < 1.0:

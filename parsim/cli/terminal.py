@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,7 @@ from parsim.errors import InputError, printable, shown
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from parsim.cli.progress_bar import ProgressBar
     from parsim.scenario import Scenario
     from parsim.sim import Prediction
 
@@ -147,13 +148,9 @@ def calibrated(file: Path) -> dict[str, str]:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+def progress(what: str) -> Iterator[ProgressBar]:
     """A progress bar on stderr where that is a terminal; called with (done, total)."""
-    from rich.progress import Progress
+    from parsim.cli.progress_bar import ProgressBar, shown_bar
 
-    from parsim.report.text.tables import console
-
-    screen, quiet = console(stderr=True), not sys.stderr.isatty()
-    with Progress(console=screen, transient=True, disable=quiet) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    with shown_bar(quiet=not sys.stderr.isatty()) as bar:
+        yield ProgressBar(bar, what)

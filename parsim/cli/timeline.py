@@ -145,7 +145,7 @@ def compare(
 
 def _compare_plans(files: list[Path], picture: Path | None, as_json: bool) -> None:
     """One row a plan, the first as what the others are measured by."""
-    from parsim.cli.sweep import run_all
+    from parsim.cli.planning.sweep import run_all
     from parsim.report.text.planning.sweep import outcomes_view
     from parsim.sweeps import cases_of_files
 
@@ -155,7 +155,7 @@ def _compare_plans(files: list[Path], picture: Path | None, as_json: bool) -> No
     else:
         show(outcomes_view(result))
     if picture is not None:
-        from parsim.report.picture.sweep import draw_outcomes
+        from parsim.report.picture.planning.sweep import draw_outcomes
 
         draw_outcomes(result, picture)
         note(f"picture written to {picture}")

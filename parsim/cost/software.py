@@ -34,7 +34,8 @@ class Software:
     the vendor's best kernel there, forward and backward. `executor` says that it is parsim's
     own, which refuses more (`plan/executor_rules.py`). `selective` says what selective
     recomputation repeats: "attention" or "half-products", and `keeps_output` whether the latter
-    keeps a layer's output that nothing needs (eager PyTorch). `quantized_gather` says that
+    keeps a layer's output that nothing needs (eager PyTorch). `recomputes_last` says that the
+    last of several micro-batches is recomputed like the others. `quantized_gather` says that
     sharded parameters of 8-bit products are gathered in 8 bit. `context_exchange` is how
     context-parallel ranks exchange keys and values, "ring" or "gather"; `context_balanced` that
     each gets one piece from either end of a causal sequence, and `context_keeps_output` that a
@@ -83,6 +84,7 @@ class Software:
     fused_attention: bool
     selective: str
     keeps_output: bool
+    recomputes_last: bool
     fused_gradient_accumulation: bool
     quantized_gather: bool
     context_exchange: str

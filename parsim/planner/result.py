@@ -22,6 +22,9 @@ from parsim.training_run.training_run import TrainingRun, training_run
 from parsim.units import format_bytes, format_seconds
 
 Progress = Callable[[int, int], None]
+Sighted = Callable[[float, float], None]
+"""Called with the best step so far, seconds, and the share by which the best of all may be faster.
+"""
 
 SCHEMA_VERSION = 1
 

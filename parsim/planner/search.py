@@ -19,6 +19,7 @@ from parsim.planner.result import (
     Request,
     SearchResult,
     Shown,
+    Sighted,
     ranked_plans,
     shown,
 )
@@ -52,6 +53,7 @@ def search(
     progress: Progress | None = None,
     time_limit: float | None = None,
     goal: TrainingGoal = WHATEVER,
+    sighted: Sighted | None = None,
 ) -> SearchResult:
     """Find the plans of a space that are the fastest by tier B and fit.
 
@@ -62,6 +64,8 @@ def search(
         progress: called with (plans done, plans in all).
         time_limit: stop after so many seconds and return the best so far.
         goal: how long one trains at what price, for the whole run of each plan.
+        sighted: called with the best step so far and its gap to the best possible; on nodes of one
+            kind.
 
     Raises:
         InputError: a largest bubble on nodes of several kinds.
@@ -76,7 +80,7 @@ def search(
         request = Request(top=top, progress=progress, time_limit=time_limit, goal=goal)
         return search_mixed(job, space, listed, table, request, begin)
     work = BestShapes(job, listed, table, space, top)
-    work.run(progress, np.inf if time_limit is None else begin + time_limit)
+    work.run(progress, np.inf if time_limit is None else begin + time_limit, sighted)
     known, stopped = work.known, _how_far(work)
     fits, tight = known.fits, known.tight
     if not (fits | tight).any():
@@ -84,7 +88,7 @@ def search(
     best = known.fastest(table, fits if fits.any() else tight, top)
     fastest_tight = known.fastest(table, tight, 1) if fits.any() else []
     plans = shown(job, best, fastest_tight[0] if fastest_tight else None, goal)
-    optimality = f"{stopped}: best so far" if stopped else PROVEN
+    optimality = f"{stopped}: best so far{_gap_words(work)}" if stopped else PROVEN
     return _result(job, space, listed, work, plans, optimality, begin)
 
 
@@ -179,6 +183,13 @@ def _result(
         seconds=time.perf_counter() - begin,
         limits=(known.usable,),
     )
+
+
+def _gap_words(work: BestShapes) -> str:
+    """By how much the best of all may be faster, where a plan is known to fit."""
+    if not np.isfinite(work.gap):
+        return ""
+    return f", at most {100.0 * work.gap:.1f} % slower than the best of all"
 
 
 def _how_far(work: BestShapes) -> str:

@@ -23,10 +23,10 @@ from parsim.planner.choice import Choices
 from parsim.planner.result import SearchResult
 from parsim.report.text.collectives import sweep_view
 from parsim.report.text.curves import curves_view
-from parsim.report.text.guide import guide_view
 from parsim.report.text.measured.steps import validation_view
 from parsim.report.text.measured.timelines import comparison_view
 from parsim.report.text.planning.choices import choices_view
+from parsim.report.text.planning.guide import guide_view
 from parsim.report.text.planning.search import search_view
 from parsim.report.text.planning.training_run import training_run_view
 from parsim.report.text.prediction import prediction_view
@@ -79,7 +79,7 @@ def figure(result: Result, options: Mapping[str, Any]) -> Figure:
 
         return draw_collectives(result, **options)
     if isinstance(result, Choices):
-        from parsim.report.picture.choices import draw_choices
+        from parsim.report.picture.planning.choices import draw_choices
 
         return draw_choices(result, **options)
     if isinstance(result, Timeline):

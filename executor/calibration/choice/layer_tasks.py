@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from executor.calibration.cases.setting import Setting
 from executor.calibration.cases.targets import Target
 from executor.calibration.cases.workloads import Workload
+from executor.calibration.gaps import NOT_REPRESENTABLE, Gap
 from parsim.cluster.hardware import Cluster, System
 from parsim.cost.job import Job
 from parsim.cost.layer.layers import LayerCoster, split_of
@@ -89,6 +90,21 @@ def parts_of(workload: Workload, *, sharded: bool) -> Iterable[str]:
     yield from (EMBEDDING, HEAD)
     if sharded and workload.plan.tp == 1 and not workload.spec.gated_mlp:
         yield SHARDED
+
+
+def untold_blocks(setting: Setting) -> list[Gap]:
+    """Blocks of the targets' that no task times: chains of several kinds, dense and mixtures."""
+    shares, gaps = part_shares(setting.targets), dict[str, Gap]()
+    for workload in setting.own:
+        names = dict.fromkeys(layer.name for layer in workload.model.blocks)
+        if len(names) == 1:
+            continue
+        why = f"{NOT_REPRESENTABLE}: chains of {' and '.join(names)} are not told apart"
+        for kind in (split_of(workload.plan) + name for name in names):
+            words = f"{kind} of width {workload.spec.hidden_size}"
+            gap = Gap(kind=kind, words=words, reason=why, share=shares.get(kind, 0.0))
+            gaps.setdefault(kind, gap)
+    return list(gaps.values())
 
 
 def ordered(tasks: Sequence[LayerTask]) -> list[LayerTask]:

@@ -26,6 +26,8 @@ AGAIN = 0.05
 FIRST = 0.7
 """Share of the seconds for the first pass."""
 OVER = 1.2
+OTHERS, LEAST = 0.05, 1e-3
+"""Weight of a usual size over a target's own, and of a part that no target has."""
 PACES = (0.1, 30.0)
 """Limits of how much slower than the catalog's device tasks were so far."""
 
@@ -72,9 +74,8 @@ class LayerSession:
                 why = f"{TIME_OVER}: about {needed:.1f} s, {max(left, 0.0):.1f} s left"
                 self.gaps.append(_gap(task, why))
                 continue
-            open_ones = sum(max(other.share, other.cost * 1e-9) for other in tasks[i:])
             rest = max(FIRST * seconds - (self.clock() - begin), 0.0)
-            share = max(task.share, task.cost * 1e-9) / open_ones if open_ones > 0.0 else 1.0
+            share = _weight(task) / sum(map(_weight, tasks[i:]))
             self._time(i, task, self.agree(rest * share))
 
     def second_pass(self, tasks: Sequence[LayerTask], deviations: Deviations) -> None:
@@ -116,6 +117,11 @@ class LayerSession:
         # a task repeats until its seconds are over: only beyond them it took its fewest rounds
         least = task.cost if lasted > OVER * seconds else max(task.cost, seconds)
         self.ratios.append(lasted / max(least, 1e-9))
+
+
+def _weight(task: LayerTask) -> float:
+    """How much of the time a task may have, to other tasks: a target's own sizes repeat longer."""
+    return max(task.share * (1.0 if task.own else OTHERS), LEAST)
 
 
 def quicker(first: Sequence[LayerSample], second: Sequence[LayerSample]) -> list[LayerSample]:

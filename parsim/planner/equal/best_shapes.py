@@ -27,7 +27,7 @@ from parsim.plan import PlanSpace, PlanTable
 from parsim.planner.bounds import growth, plan_bounds, shared_bound
 from parsim.planner.equal.exact import exact
 from parsim.planner.equal.known import Known
-from parsim.planner.result import Progress
+from parsim.planner.result import Progress, Sighted
 from parsim.planner.space import Enumeration
 from parsim.sim.confidence.memory_fit import margin_shares
 from parsim.sim.recurrence.shapes import shapes
@@ -79,28 +79,44 @@ class BestShapes:
         self.pending: dict[Shape, list[Index]] = {}
         self.fitting, self.tight = np.zeros(0), np.zeros(0)
         self.stopped = ""
+        self.in_hand = np.inf
 
-    def run(self, progress: Progress | None, limit: float) -> None:
+    def run(self, progress: Progress | None, limit: float, sighted: Sighted | None = None) -> None:
         """Search to the end, or until `time.perf_counter` is past the limit, or Ctrl-C."""
         portion, number, told = PORTION, 0, 0
         try:
             while self.least <= self.worst and self.least < np.inf:
+                self.in_hand = self.least
                 if self.queue and self.queue[0][0] <= self._next_waiting:
                     self._simulate(heapq.heappop(self.queue)[2])
                     number += 1
                 else:
                     self._bound(portion)
                     portion *= 2
+                self.in_hand = np.inf
                 done = self.decided
                 if progress and done > told:
                     progress(done, len(self.table))
                     told = done
+                if sighted and len(self.fitting):
+                    sighted(float(self.fitting[0]), self.gap)
                 late = time.perf_counter() > limit and (number or not self.queue)
                 if late and done < len(self.table):
                     self.stopped = "stopped by time limit"
                     break
         except KeyboardInterrupt:
             self.stopped = "interrupted"
+
+    @property
+    def gap(self) -> float:
+        """The share by which the fastest plan known to fit may be slower than the best of all.
+
+        Infinite where none is known to fit; nothing where no bound of another is below it.
+        """
+        if not len(self.fitting):
+            return np.inf
+        best = float(self.fitting[0])
+        return best / min(self.least, self.in_hand, best) - 1.0
 
     @property
     def least(self) -> float:

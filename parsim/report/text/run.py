@@ -109,7 +109,8 @@ def _timed(measured: dict[str, Any]) -> Iterator[str]:
         f"step time: least {format_seconds(step['min'])}, deviation {format_seconds(step['mad'])} "
         f"over {step['n']} steps"
     )
-    yield f"{measured['tokens_per_s']:,.0f} tokens/s, MFU {percent(measured['mfu'])}"
+    unit = "samples/s" if measured.get("tokens_of_sample") == 1 else "tokens/s"
+    yield f"{measured['tokens_per_s']:,.0f} {unit}, MFU {percent(measured['mfu'])}"
 
 
 def _load(load: dict[str, float] | None) -> str:

@@ -15,7 +15,7 @@ import torch
 
 from executor.calibration.cases.setting import setting
 from executor.calibration.cases.workloads import Workload
-from executor.calibration.choice.layer_tasks import LayerTask, layer_tasks, ordered
+from executor.calibration.choice.layer_tasks import LayerTask, layer_tasks, ordered, untold_blocks
 from executor.calibration.gaps import Gap, by_share, is_out_of_memory, unmeasured_kinds
 from executor.calibration.timing.layer_session import LayerSession, quicker
 from executor.calibration.timing.layers import LayerSample, passes_of
@@ -23,6 +23,7 @@ from executor.devices.machine import DeviceReport
 from parsim.cluster.reader import load_catalog
 
 CPU = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)
+SCENARIOS = Path(__file__).parents[3] / "scenarios"
 PLANS = """
 description: GPT-2 small under several splits on two cores
 model: {name: gpt2, num_layers: 2, seq_len: 128, padded_vocab_size: 50304}
@@ -202,3 +203,34 @@ def test_equal_tasks_keep_their_order() -> None:
         one.workload.spec.name,
         "twin",
     ]
+
+
+def test_own_sizes_repeat_longer_than_usual_ones() -> None:
+    machine = Machine()
+    own = replace(few_tasks()[0], cost=0.1)
+    usual = [replace(own, own=False) for _ in range(4)]
+    session = machine.session(end=100.0)
+    session.first_pass([own, *usual], 10.0)
+    assert machine.now == pytest.approx(7.0)  # FIRST of the seconds
+    budgets: list[float] = []
+
+    def noted(_: LayerTask, seconds: float) -> list[LayerSample]:
+        budgets.append(seconds)
+        return []
+
+    session.time_task = noted
+    session.first_pass([own, *usual], 10.0)
+    assert budgets[0] > 3.0 * budgets[1]  # of 7 s: 1 / (1 + 4 / 20)
+
+
+def test_mixed_chains_are_not_told_apart(tmp_path: Path) -> None:
+    text = (SCENARIOS / "mixture-small-cpu.yaml").read_text()
+    path = tmp_path / "mixture.yaml"
+    path.write_text(text.replace("num_experts: 16", "num_experts: 16\n  expert_every: 2"))
+    chosen = setting(CPU, [path])
+    gaps = untold_blocks(chosen)
+    assert len(gaps) == 2
+    assert all(gap.reason.startswith("not representable: chains of ") for gap in gaps)
+    assert sum(gap.share for gap in gaps) > 0.3
+    tasks = layer_tasks(chosen, load_catalog().system("cpu"))
+    assert not {gap.kind for gap in gaps} & {task.kind for task in tasks if task.own}

@@ -158,7 +158,7 @@ def test_a_plan_as_a_document() -> None:
                 sequence_parallel=True,
                 recompute=Recompute.FULL,
             ),
-            "tp8 pp8 dp6 mb1 m16 interleaved_1f1b v2 zero1 sp recompute-full",
+            "tp8 pp8 dp6 mb1 m16 interleaved_1f1b v2 zero1 shard2 sp recompute-full",
         ),
     ],
 )

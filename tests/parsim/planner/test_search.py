@@ -279,7 +279,11 @@ def test_an_interrupted_search_has_the_best_so_far(
     seen, progress = stop_after(calls)
     result = search(job, space, top=10**6, progress=progress)
     share = 100 * seen[-1] / len(predicted)
-    assert result.optimality == f"interrupted after {share:.0f} % of the legal plans: best so far"
+    words = f"interrupted after {share:.0f} % of the legal plans: best so far, at most "
+    assert result.optimality.startswith(words)
+    gap = float(result.optimality.removeprefix(words).partition(" %")[0]) / 100
+    best = min(prediction.step_time for prediction in predicted.values())
+    assert result.plans[0].step_time <= best * (1.0 + gap + 1e-3)
     assert len(result.plans) == result.counts["evaluated"] == seen[-1] < len(predicted)
     assert result.counts["out_of_memory"] == 0
     assert all(agree(entry, predicted[entry.plan]) for entry in result.plans)
@@ -304,7 +308,9 @@ def test_an_interruption_inside_a_shape_leaves_its_plans_out(
 def test_a_time_limit_has_the_best_so_far(job: Job, space: PlanSpace) -> None:
     result = search(job, space, top=10**6, time_limit=0.0)
     assert re.fullmatch(
-        r"stopped by time limit after \d+ % of the legal plans: best so far", result.optimality
+        r"stopped by time limit after \d+ % of the legal plans: best so far, at most \d+\.\d % "
+        r"slower than the best of all",
+        result.optimality,
     )
     assert result.plans
 
@@ -364,3 +370,14 @@ def test_the_compact_graph_of_naive_parallelism_is_exact(
 def test_the_same_space_gives_the_same_result(job: Job, space: PlanSpace) -> None:
     one, two = search(job, space), search(job, replace(space))
     assert one.to_json() == two.to_json()
+
+
+def test_what_is_sighted_on_the_way_is_proven(job: Job, space: PlanSpace) -> None:
+    """The gap never promises more than the best of all keeps, and closes at the end."""
+    seen: list[tuple[float, float]] = []
+    result = search(job, space, top=3, sighted=lambda best, gap: seen.append((best, gap)))
+    least = result.plans[0].step_time
+    assert seen
+    for best, gap in seen:
+        assert best / (1.0 + gap) <= least * (1.0 + 1e-9) <= best * (1.0 + 2e-9)
+    assert [best for best, _ in seen] == sorted((best for best, _ in seen), reverse=True)

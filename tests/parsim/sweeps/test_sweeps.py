@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from parsim.errors import InputError
-from parsim.report.picture.sweep import draw_outcomes
+from parsim.report.picture.planning.sweep import draw_outcomes
 from parsim.report.writing import csv_text
 from parsim.scenario import load_scenario
 from parsim.sim import simulate

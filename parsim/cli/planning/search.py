@@ -116,7 +116,9 @@ def _search(
     from parsim.planner.contended import contended_order
 
     with progress("evaluating plans") as step:
-        result = api.search(loaded, top=top, progress=step, time_limit=time_limit)
+        result = api.search(
+            loaded, top=top, progress=step, time_limit=time_limit, sighted=step.sighted
+        )
     order = None
     if contention or loaded.needs_links:
         with progress("simulating shared links") as step:
@@ -182,7 +184,7 @@ def _choose(
     else:
         show(choices_view(result))
     if picture is not None:
-        from parsim.report.picture.choices import draw_choices
+        from parsim.report.picture.planning.choices import draw_choices
 
         draw_choices(result, picture)
         note(f"picture written to {picture}")

@@ -79,7 +79,7 @@ def sweep(  # noqa: PLR0913  one parameter an option
 
         show(outcomes_view(result))
     if picture is not None:
-        from parsim.report.picture.sweep import draw_outcomes
+        from parsim.report.picture.planning.sweep import draw_outcomes
 
         draw_outcomes(result, picture)
         note(f"picture written to {picture}")

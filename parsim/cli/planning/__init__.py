@@ -1,0 +1,1 @@
+"""Commands that choose: search, why, sweep, and what carries a plan to other frameworks."""

@@ -1,0 +1,1 @@
+"""Pictures of choices among plans, of sweeps, and of which strategy when."""
