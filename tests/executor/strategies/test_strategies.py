@@ -76,7 +76,7 @@ def test_the_mean_age_is_the_law_of_the_order(found: list[dict[str, Any]]) -> No
         last = {worker: place for place, (worker, _, _) in enumerate(order)}
         if bound is None:
             assert sum(ages) == sum(place + 1 for place in last.values()) - len(order)
-        assert all(0 <= age for age in ages)
+        assert all(age >= 0 for age in ages)
 
 
 def test_the_outer_optimizer_by_hand() -> None:
