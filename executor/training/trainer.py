@@ -83,6 +83,7 @@ class Trainer:
     def step(self, tokens: Tensor, targets: Tensor) -> list[float]:
         """One training step of this replica's batch; losses where the last stage is."""
         losses = self.gradients(tokens, targets)
+        self.optimizer.clip()
         self.optimizer.step()
         return losses
 

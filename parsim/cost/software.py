@@ -34,7 +34,8 @@ class Software:
     the vendor's best kernel there, forward and backward. `executor` says that it is parsim's
     own, which refuses more (`plan/executor_rules.py`). `selective` says what selective
     recomputation repeats: "attention" or "half-products", and `keeps_output` whether the latter
-    keeps a layer's output that nothing needs (eager PyTorch). `quantized_gather` says that
+    keeps a layer's output that nothing needs (eager PyTorch). `recomputes_last` says that the
+    last of several micro-batches is recomputed like the others. `quantized_gather` says that
     sharded parameters of 8-bit products are gathered in 8 bit. `context_exchange` is how
     context-parallel ranks exchange keys and values, "ring" or "gather"; `context_balanced` that
     each gets one piece from either end of a causal sequence, and `context_keeps_output` that a
@@ -53,9 +54,11 @@ class Software:
     is moved per byte that a sharded collective carries, between its flat buffer and the
     tensors; `channels_last` are the precisions in which images are stored as kernels want them,
     channels innermost; `lookup_gradient` bytes per value of the token table by each backward.
-    `optimizer_bytes` is moved per local parameter by a step. `expert_overlap` maps the start of
-    a device id (or "default") to the share of dispatching tokens to experts and back that hides
-    beside compute there, `expert_imbalance` is the tokens of the busiest rank's experts over
+    `optimizer_bytes` is moved per local parameter by a step, `norm_bytes` by the norm of its
+    gradients before, `clip_bytes` where they are clipped; `norm_sums` are scalar all-reduces.
+    `expert_overlap` maps the start of a device id (or "default") to the share of dispatching
+    tokens to experts and back that hides beside compute there, `expert_imbalance` is the tokens
+    of the busiest rank's experts over
     the mean. `expert_launch` is host seconds per kernel launch around experts. `row_rate` is
     what kernels that gather rows or compute much for each value move a second and
     multiprocessor: those around experts' products, and Mamba-2's scan (0: as much as the
@@ -83,6 +86,7 @@ class Software:
     fused_attention: bool
     selective: str
     keeps_output: bool
+    recomputes_last: bool
     fused_gradient_accumulation: bool
     quantized_gather: bool
     context_exchange: str
@@ -105,6 +109,9 @@ class Software:
     channels_last: tuple[str, ...]
     optimizer_bytes: float
     optimizer_fixed: float
+    norm_sums: float
+    norm_bytes: float
+    clip_bytes: float
     workspace: float
     gradient_precision: str
     reduce_precision: str

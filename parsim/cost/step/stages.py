@@ -97,7 +97,9 @@ class LayerTable(Columns):
         half, ring = policy["half_products"], policy["ring_output"]
         return cls(
             kinds=costs,
-            recomputed=tuple(cost.recomputed(table, half) for cost in costs),
+            recomputed=tuple(
+                cost.recomputed(table, half).scaled(repeated_share(job, table)) for cost in costs
+            ),
             kept=tuple(kept_bytes(layer, table, **policy) for layer in model.kinds),
             whole=tuple(whole_bytes(layer, table, ring_output=ring) for layer in model.kinds),
             before=_together(coster, model.before),
@@ -106,6 +108,18 @@ class LayerTable(Columns):
             behind_kept=_kept_together(table, model.behind),
             slowest_host=slowest_host(job, table),
         )
+
+
+def repeated_share(job: Job, table: PlanTable) -> Array | float:
+    """Share of micro-batches that are recomputed: all, or all but the last one of several, (B,).
+
+    Source: torchgpipe's `checkpoint='except_last'`, whose last micro-batch goes back at once.
+    Leaves out: that it is the last one's backward which is shorter, not every one's a little.
+    """
+    if job.software.recomputes_last:
+        return 1.0
+    count = np.asarray(table.num_microbatches, dtype=np.float64)
+    return np.where(count > 1.0, (count - 1.0) / count, 1.0)
 
 
 def _together(coster: LayerCoster, layers: Sequence[Layer]) -> LayerCost:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
@@ -82,7 +83,7 @@ def case_of(run: MeasuredSamples) -> tuple[Job, Plan, tuple[str, ...]]:
         notes = (f"framework '{shown(run.framework)}': predicted as {ASSUMED}, unmeasured",)
     cluster, told = case_cluster(run, load_catalog())
     try:
-        graph = network(run.model)
+        graph = _pieces(network(run.model), run.partition)
     except ModelError as reason:
         raise RowSkipped(str(reason)) from None
     job = Job(
@@ -118,6 +119,13 @@ def _plan(run: MeasuredSamples, graph: Graph) -> Plan:
         overlap_p2p=stages > 1,
         stage_layers=_cut(run.partition, graph, stages) if stages > 1 else None,
     )
+
+
+def _pieces(graph: Graph, partition: tuple[int, ...]) -> Graph:
+    """The graph in as fine pieces as a partition counts: its layers, or else its single nodes."""
+    if not partition or sum(partition) == len(graph.layers):
+        return graph
+    return replace(graph, ends=tuple(node.name for node in graph.nodes))
 
 
 def _cut(partition: tuple[int, ...], graph: Graph, stages: int) -> tuple[int, ...] | None:

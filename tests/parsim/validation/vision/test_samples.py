@@ -47,12 +47,12 @@ def test_a_pipeline_is_cut_near_its_finer_pieces() -> None:
     row = ROW | {"framework": "torchgpipe 0.0.5", "model": "resnet101", "system": "p40-node"}
     row |= {"gpu_type": "p40", "n_gpus": "4", "strategy": "gpipe", "recompute": "full"}
     row |= {"global_batch_size": "5632", "batch_per_gpu": "", "note": note}
-    _, plan, _ = case_of(parse_samples(row))
+    job, plan, _ = case_of(parse_samples(row))
     assert (plan.pp, plan.microbatch_size, plan.num_microbatches) == (4, 22, 256)
     assert plan.stage_layers is not None
-    assert sum(plan.stage_layers) == 35
-    # 44 of 370 pieces: the stem and three of 33 blocks are nearer than the stem and four
-    assert plan.stage_layers[0] == 4
+    # 44 of 370 pieces, in single nodes of the graph
+    assert sum(plan.stage_layers) == job.model.num_layers == 346
+    assert plan.stage_layers[0] == round(346 * 44 / 370)
 
 
 WRONG = {
@@ -75,12 +75,32 @@ def test_what_cannot_be_predicted_says_why(message: str) -> None:
 
 
 def test_public_rows(public: Validation) -> None:
-    """On one V100 or A100 10 % on the mean, and all rows of the table within 20 %."""
+    """On one V100 or A100 7 % on the mean, of all rows 8 %, and the largest below 30 %."""
     rows = [row for row in public.rows if row.error is not None]
-    assert len(rows) >= 46
+    assert len(rows) == 55
     single = [abs(row.error or 0.0) for row in rows if " dp1 " in row.plan and "100" in row.device]
     assert mean(single) < 0.07
-    assert max(abs(row.error or 0.0) for row in rows) < 0.20
+    assert mean(abs(row.error or 0.0) for row in rows) < 0.08
+    assert max(abs(row.error or 0.0) for row in rows) < 0.30
+
+
+def test_speed_ups_of_pipelines(public: Validation) -> None:
+    """torchgpipe on 2, 4 and 8 P40 beside one device (AmoebaNet: beside two, one micro-batch)."""
+    speeds: dict[str, list[tuple[float, float]]] = {}
+    for row in public.rows:
+        if row.software == "torchgpipe" and row.predicted_step and row.measured_step:
+            pair = (1.0 / row.predicted_step, 1.0 / row.measured_step)
+            speeds.setdefault(row.model, []).append(pair)
+    ratios = {
+        model: [(p / pairs[0][0]) / (m / pairs[0][1]) - 1.0 for p, m in pairs[1:]]
+        for model, pairs in speeds.items()
+    }
+    assert {model: len(errors) for model, errors in ratios.items()} == {
+        "u-net-5-64": 4,
+        "resnet101": 4,
+        "amoebanet-d-18-256": 8,
+    }
+    assert mean(abs(error) for errors in ratios.values() for error in errors) < 0.12
 
 
 def test_scaling_from_one_device_to_eight(public: Validation) -> None:
