@@ -32,6 +32,10 @@ Only = Annotated[str | None, typer.Option(metavar="A,B,..", help="these schedule
 Picture = Annotated[
     Path | None, typer.Option("-o", "--output", help="picture of all staircases: .png or .svg")
 ]
+Auto = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.csv", help="with --scenario: search the best order that fits"),
+]
 Until = Annotated[float | None, typer.Option(help="end of the picture, in units or seconds")]
 
 
@@ -45,6 +49,7 @@ def schedules(  # noqa: PLR0913  one parameter an option
     only: Only = None,
     output: Picture = None,
     until: Until = None,
+    auto: Auto = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare all pipeline schedules: time, bubble, memory, messages, and all their staircases."""
@@ -55,6 +60,11 @@ def schedules(  # noqa: PLR0913  one parameter an option
         check_picture(output)
     elif until is not None:
         raise InputError(f"--until {until:g} ends a picture; give its file with -o x.png")
+    if auto is not None:
+        if scenario is None:
+            raise InputError("--auto orders the stages of a plan; give one with --scenario")
+        _auto(scenario, overrides, auto, as_json=as_json)
+        return
     if scenario is None:
         compared = _in_units(pp, num_microbatches, v, times, names, overrides)
     else:
@@ -70,6 +80,28 @@ def schedules(  # noqa: PLR0913  one parameter an option
         draw_staircases(compared, path=output, until=until)
         note(f"picture written to {output}")
     _print(compared, as_json=as_json)
+
+
+def _auto(scenario: Path, overrides: list[str] | None, file: Path, *, as_json: bool) -> None:
+    """Search the best order, write it, and say how good it is."""
+    from parsim.report.text.schedules import auto_view
+    from parsim.report.writing import check_other, check_writable, write_text
+    from parsim.sim.schedules.auto import auto_schedule
+
+    if file.suffix != ".csv":
+        raise InputError(f"--auto {file}: a schedule's file ends with .csv, e.g. --auto mine.csv")
+    loaded = load(scenario, overrides)
+    check_other(file, *loaded.files)
+    check_writable(file)
+    with progress("searching orders"):
+        found = auto_schedule(loaded.job, loaded.fixed_plan())
+    write_text(file, found.schedule.to_csv())
+    if as_json:
+        print_json({"schema_version": 1, "kind": "auto_schedule", **found.to_json()})
+    else:
+        show(auto_view(found))
+    use = file if found.chosen in found.found else found.chosen
+    note(f"schedule written to {file}; use it: --set plan.v=1 --set plan.schedule={use}")
 
 
 def _print(compared: ScheduleTable, *, as_json: bool) -> None:

@@ -36,8 +36,7 @@ class Software:
     recomputation repeats: "attention" or "half-products", and `keeps_output` whether the latter
     keeps a layer's output that nothing needs (eager PyTorch). `recomputes_last` says that the
     last of several micro-batches is recomputed like the others, `checkpoints_stages` that full
-    recomputation keeps what enters a stage, not a layer. `moments` are the bytes of an
-    optimizer's states for a parameter, None for those of Adam in the precision.
+    recomputation keeps what enters a stage, not a layer.
     `quantized_gather` says that sharded parameters of 8-bit products are gathered in 8 bit.
     `context_exchange` is how
     context-parallel ranks exchange keys and values, "ring" or "gather"; `context_balanced` that
@@ -57,9 +56,11 @@ class Software:
     is moved per byte that a sharded collective carries, between its flat buffer and the
     tensors; `channels_last` are the precisions in which images are stored as kernels want them,
     channels innermost; `lookup_gradient` bytes per value of the token table by each backward.
-    `optimizer_bytes` is moved per local parameter by a step. `expert_overlap` maps the start of
-    a device id (or "default") to the share of dispatching tokens to experts and back that hides
-    beside compute there, `expert_imbalance` is the tokens of the busiest rank's experts over
+    `optimizer_bytes` is moved per local parameter by a step, `norm_bytes` by the norm of its
+    gradients before, `clip_bytes` where they are clipped; `norm_sums` are scalar all-reduces.
+    `expert_overlap` maps the start of a device id (or "default") to the share of dispatching
+    tokens to experts and back that hides beside compute there, `expert_imbalance` is the tokens
+    of the busiest rank's experts over
     the mean. `expert_launch` is host seconds per kernel launch around experts. `row_rate` is
     what kernels that gather rows or compute much for each value move a second and
     multiprocessor: those around experts' products, and Mamba-2's scan (0: as much as the
@@ -89,7 +90,6 @@ class Software:
     keeps_output: bool
     recomputes_last: bool
     checkpoints_stages: bool
-    moments: float | None
     fused_gradient_accumulation: bool
     quantized_gather: bool
     context_exchange: str
@@ -112,6 +112,9 @@ class Software:
     channels_last: tuple[str, ...]
     optimizer_bytes: float
     optimizer_fixed: float
+    norm_sums: float
+    norm_bytes: float
+    clip_bytes: float
     workspace: float
     gradient_precision: str
     reduce_precision: str

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parsim.report.text.tables import table
+from parsim.sim.schedules.auto import AutoSchedule
 from parsim.sim.schedules.table import ScheduleRow, ScheduleTable
 from parsim.units import format_bytes, format_seconds
 
@@ -87,3 +88,24 @@ def ends(values: Sequence[float]) -> str:
     """The most and the least of some numbers, once where they are equal."""
     most, least = f"{max(values):.3g}", f"{min(values):.3g}"
     return most if most == least else f"{most} / {least}"
+
+
+def auto_view(found: AutoSchedule) -> RenderableType:
+    """The order that was found, beside the named ones that fit, and how far it may be off."""
+    rows = table("schedule | step time", right=(1,))
+    times = {**found.found, **found.named}
+    for name, seconds in sorted(times.items(), key=lambda pair: pair[1]):
+        rows.add_row(name, format_seconds(seconds))
+    searched = found.searched
+    how = (
+        "proven: no order of whole backwards, one stage a rank, is shorter under these limits"
+        if searched.proven
+        else f"no order of whole backwards is more than {100 * searched.gap:.2f} % shorter"
+    )
+    limits = ", ".join(map(str, found.limits))
+    return Group(
+        rows,
+        Text(""),
+        Text(f"micro-batches in flight that fit, by rank: {limits}", style="dim"),
+        Text(how, style="dim"),
+    )

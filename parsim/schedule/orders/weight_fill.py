@@ -78,9 +78,9 @@ class _Rank:
 def fill(
     order: Rows,
     stage_rank: Sequence[int],
-    times: ActionTimes,
+    times: ActionTimes | Sequence[ActionTimes],
     *,
-    limit: int,
+    limit: int | Sequence[int],
     policy: Policy = "eager",
 ) -> Filled:
     """Run F and I in their order and put each W where it costs least.
@@ -88,15 +88,17 @@ def fill(
     Args:
         order: F and I of each rank.
         stage_rank: the rank that holds each stage.
-        times: of all stages alike.
-        limit: chunks of micro-batches in flight on a rank, which hold 1 from F to I and `kept`
-            from I to W; an F waits for as many W as make room for it.
+        times: of all stages alike, or of each; the message and what W keeps are the first one's.
+        limit: chunks of micro-batches in flight on every rank, or on each, which hold 1 from F to I
+            and `kept` from I to W; an F waits for as many W as make room for it.
         policy: what happens in a gap shorter than a W.
 
     Raises:
         ScheduleError: the order needs more than the limit, or deadlocks.
     """
-    return _Filling(order, stage_rank, times, limit, policy).run()
+    stages = [times] * len(stage_rank) if isinstance(times, ActionTimes) else list(times)
+    limits = [limit] * len(order) if isinstance(limit, int) else list(limit)
+    return _Filling(order, stage_rank, stages, limits, policy).run()
 
 
 def best_fill(order: Rows, stage_rank: Sequence[int], times: ActionTimes, *, limit: int) -> Filled:
@@ -114,14 +116,14 @@ class _Filling:
         self,
         order: Rows,
         stage_rank: Sequence[int],
-        times: ActionTimes,
-        limit: int,
+        times: Sequence[ActionTimes],
+        limits: Sequence[int],
         policy: Policy,
     ) -> None:
         self.ranks = [_Rank(deque(row)) for row in order]
-        self.stage_rank, self.times = stage_rank, times
-        self.limit, self.policy = limit, policy
-        self.seconds = (times.forward, 0.0, times.backward_input, times.backward_weight)
+        self.stage_rank, self.times = stage_rank, times[0]
+        self.limits, self.policy = limits, policy
+        self.seconds = [(t.forward, 0.0, t.backward_input, t.backward_weight) for t in times]
         self.end: dict[Action, float] = {}
         self.waiting: dict[Action, int] = {}
         self.worst = 0.0
@@ -153,9 +155,11 @@ class _Filling:
         if not rank.todo:
             return rank.weights[0]
         action = rank.todo[0]
-        if action.kind == Kind.F and rank.kept + 1.0 > self.limit + _ROUNDING:
+        if action.kind == Kind.F and rank.kept + 1.0 > self.limits[number] + _ROUNDING:
             if not rank.weights:
-                raise ScheduleError(f"{action} needs more than {self.limit} chunks in flight")
+                raise ScheduleError(
+                    f"{action} needs more than {self.limits[number]} chunks in flight"
+                )
             return rank.weights[0]
         arrival = self._arrival(action)
         if arrival is None:
@@ -169,7 +173,8 @@ class _Filling:
     def _takes(self, gap: float, rank: _Rank) -> bool:
         if gap <= 0.0:
             return False
-        if gap >= self.times.backward_weight or self.policy == "eager":
+        length = self.seconds[rank.weights[0].stage][Kind.W]
+        if gap >= length or self.policy == "eager":
             return True
         return self.policy == "even" and rank.idle + gap > self.worst
 
@@ -203,7 +208,7 @@ class _Filling:
             rank.kept -= 1.0 - self.times.kept
             rank.weights.append(Action(action.stage, Kind.W, action.microbatch))
         rank.row.append(action)
-        rank.clock = self.end[action] = start + self.seconds[action.kind]
+        rank.clock = self.end[action] = start + self.seconds[action.stage][action.kind]
 
 
 def _source(action: Action, stages: int) -> Action:

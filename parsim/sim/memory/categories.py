@@ -142,7 +142,6 @@ def static_bytes(
 def _states(job: Job, table: PlanTable, by_rank: Array, over: Index) -> tuple[Array, Array, Array]:
     """Parameters, gradients and optimizer states, each shared out as its ZeRO stage says."""
     p, stage = table.precision, table.zero_stage
-    moments = p.optimizer if job.software.moments is None else job.software.moments
     shards = over.astype(np.float64)
     grad = 4.0 if table.common.gradient_precision == "fp32" else float(p.parameter)
     # FSDP's shards are the fp32 copy itself: 16-bit parameters exist only while gathered
@@ -150,7 +149,9 @@ def _states(job: Job, table: PlanTable, by_rank: Array, over: Index) -> tuple[Ar
     return (
         by_rank * np.where(alone, p.master, p.parameter) / np.where(stage >= 3, shards, 1.0),
         by_rank * np.where(alone, 4.0, grad) / np.where(stage >= 2, shards, 1.0),
-        by_rank * (np.where(alone, 0.0, p.master) + moments) / np.where(stage >= 1, shards, 1.0),
+        by_rank
+        * (np.where(alone, 0.0, p.master) + job.optimizer.states)
+        / np.where(stage >= 1, shards, 1.0),
     )
 
 

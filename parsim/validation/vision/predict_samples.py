@@ -10,6 +10,7 @@ import numpy as np
 
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
+from parsim.cost.optimizer import OPTIMIZERS
 from parsim.cost.software import software
 from parsim.errors import InputError, ModelError, shown
 from parsim.model.graph.build import build_graph
@@ -92,6 +93,7 @@ def case_of(run: MeasuredSamples) -> tuple[Job, Plan, tuple[str, ...]]:
         model=build_graph(graph),
         cluster=cluster,
         software=software(name),
+        optimizer=OPTIMIZERS["sgd" if name == "torchgpipe" else "sgd_momentum"],
     )
     return job, _plan(run, graph), (*notes, *told)
 

@@ -73,3 +73,37 @@ def test_bad_input(cli: Cli, words: list[object], message: str) -> None:
     assert done.code == 2
     assert message in done.err
     assert done.out == ""
+
+
+def test_auto_writes_an_order_no_worse_than_the_named(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "auto.csv"
+    document = cli("schedules", "--scenario", SMALL, "--auto", file, "--json").document
+    assert document["schema_version"] == 1
+    times = {**document["named_step_time_s"], **document["found_step_time_s"]}
+    assert document["step_time_s"] == min(times.values())
+    assert document["found_step_time_s"]["auto"] <= document["named_step_time_s"]["1f1b"] * (
+        1 + 1e-9
+    )
+    chosen = file if document["chosen"] in document["found_step_time_s"] else document["chosen"]
+    simulated = cli("simulate", SMALL, "--set", f"plan.schedule={chosen}", "--json").document
+    assert simulated["step_time_s"] == pytest.approx(document["step_time_s"], rel=1e-12)
+    shown = cli("schedules", "--scenario", SMALL, "--auto", file)
+    assert "micro-batches in flight that fit, by rank: " in shown.out
+    assert "use it: --set plan.v=1 --set plan.schedule=" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--auto", "x.csv"], "--auto orders the stages of a plan; give one with --scenario"),
+        (["--auto", "x.txt", "--scenario", SMALL], "a schedule's file ends with .csv"),
+        (
+            ["--auto", "x.csv", "--scenario", SMALL, "--set", "plan.pp=1"],
+            "pp=1: the plan has no pipeline to order",
+        ),
+    ],
+)
+def test_bad_input_of_auto(cli: Cli, words: list[object], message: str) -> None:
+    done = cli("schedules", *words)
+    assert done.code == 2
+    assert message in done.err
