@@ -18,7 +18,8 @@ from executor.calibration.cases.setting import Setting, setting
 from executor.calibration.outcome import announced
 from executor.devices.machine import probe
 from executor.faults.exit_code import exit_code
-from executor.faults.reports import end_with_parent, finish
+from executor.faults.parent import end_with_parent
+from executor.faults.reports import finish
 
 
 def _split(chosen: Setting, seconds: float) -> str:
@@ -40,8 +41,7 @@ def main() -> int:
     parser.add_argument("--oversubscribe", action="store_true")
     parser.add_argument("--merge", type=Path, help="a calibration that must fit to this one")
     options = parser.parse_args()
-    if "RANK" in os.environ:
-        end_with_parent()
+    end_with_parent()
     return exit_code(lambda: _work(options))
 
 

@@ -15,7 +15,7 @@ in the data is the step (see `executor.training.text`).
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +52,7 @@ class Checkpoints:
     """The checkpoints of a run, on every rank; `every` 0 writes none.
 
     `trained` is `what_is_trained`. `attempt` counts how often the ranks were started again; it
-    is the same on all ranks. `last_step` is where the training ends.
+    is the same on all ranks. `last_step` is where the training ends. `tell` gets notes, on rank 0.
     """
 
     root: Path
@@ -61,6 +61,7 @@ class Checkpoints:
     attempt: int
     trained: Mapping[str, Any]
     last_step: int
+    tell: Callable[[str], None] = lambda _: None
 
     def restore(self, trainer: Trainer) -> tuple[float, ...]:
         """Load what there is to go on from; the losses of the steps before, none at the start.
@@ -70,15 +71,9 @@ class Checkpoints:
         Raises:
             InputError: there is nothing to go on from, it is of something else, or damaged.
         """
-        chosen: list[Path | None] = [None]
-        if dist.get_rank() == 0:
-            clean(self.root)
-            chosen = [self.start()]
-        dist.broadcast_object_list(chosen, src=0)
-        resumed = chosen[0]
+        resumed = self._sound()
         if resumed is None:
             return ()
-        _check_sums(resumed)
         losses = torch.zeros(step_of(resumed), dtype=torch.float64)
         state = {**training_state(trainer), "losses": losses}
         with _one_rank_speaks():
@@ -120,8 +115,22 @@ class Checkpoints:
             raise
         dist.barrier()  # a rank that goes on may rely on it
 
-    def start(self) -> Path | None:
-        """The checkpoint to go on from; None to begin at step 0.
+    def _sound(self) -> Path | None:
+        """The checkpoint to go on from, every file of it read; the same on every rank."""
+        if dist.get_rank() == 0:
+            clean(self.root)
+        damages: dict[Path, str] = {}
+        while True:
+            chosen = [self.start(damages) if dist.get_rank() == 0 else None]
+            dist.broadcast_object_list(chosen, src=0)
+            folder = chosen[0]
+            damage = _read_damage(folder) if folder else ""
+            if not (folder and damage):
+                return folder
+            damages[folder] = damage
+
+    def start(self, damages: Mapping[Path, str] | None = None) -> Path | None:
+        """The checkpoint to go on from but for those with `damages`; None to begin at step 0.
 
         Raises:
             InputError: see `start_from`.
@@ -133,6 +142,8 @@ class Checkpoints:
             restarted=self.attempt > 0,
             every=self.every,
             last_step=self.last_step,
+            damages=damages,
+            tell=self.tell,
         )
 
 
@@ -178,14 +189,13 @@ def _checksums(part: Path) -> dict[str, list[int]]:
     return {name: sums for of_rank in every for name, sums in of_rank.items()}
 
 
-def _check_sums(folder: Path) -> None:
-    """Have the ranks read the files of a checkpoint in turn, and refuse a damaged one."""
+def _read_damage(folder: Path) -> str:
+    """What ranks that read the files of a checkpoint in turn found wrong; empty if nothing."""
     files = read_record(folder)["files"]
     mine = sorted(files)[dist.get_rank() :: dist.get_world_size()]
     damages = (check_sum(folder, name, files[name]) for name in mine)
     damaged = gathered([damage for damage in damages if damage])
-    for damage in (damage for rows in damaged for damage in rows):
-        raise InputError(damage)
+    return next((damage for rows in damaged for damage in rows), "")
 
 
 @contextmanager

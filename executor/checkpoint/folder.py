@@ -11,11 +11,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from executor.checkpoint.record import PLAN, check_same, check_sizes, read_record
+from executor.checkpoint.record import (
+    PLAN,
+    DamagedCheckpoint,
+    check_same,
+    check_sizes,
+    read_record,
+)
 from parsim.errors import InputError
 
 KEEP = 2
@@ -58,16 +64,19 @@ def start_from(
     restarted: bool,
     every: int,
     last_step: int,
+    damages: Mapping[Path, str] | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Path | None:
     """The checkpoint to go on from; None to begin at step 0.
 
     `trained` is what is trained now, see `what_is_trained`. The user wants to go on (`resume`), or
     torchrun has started the ranks again after a fault (`restarted`). Checkpoints are written
-    `every` so many steps, 0 is never; training ends at `last_step`.
+    `every` so many steps, 0 is never; training ends at `last_step`. A damaged one is stepped over,
+    and `tell` called with a note; `damages` are those known already.
 
     Raises:
-        InputError: there is none to resume from, or it is of something else, incomplete or past
-            the end; or a new run would write between the checkpoints of an earlier one.
+        InputError: there is none to resume from, or it is of something else or past the end; or a
+            new run would write between the checkpoints of an earlier one.
     """
     saved = whole(root)
     if resume and not saved:
@@ -82,20 +91,51 @@ def start_from(
         )
     if not saved or not (resume or (restarted and every)):
         return None
-    record = read_record(saved[-1])
-    check_same(saved[-1], record, trained)
-    check_sizes(saved[-1], record)
-    if step_of(saved[-1]) > last_step:
+    newest = _newest_sound(saved, damages or {}, tell, resume=resume)
+    if newest is None:
+        return None
+    check_same(newest, read_record(newest), trained)
+    if step_of(newest) > last_step:
         raise InputError(
-            f"checkpoint {saved[-1]} is past the {last_step} steps asked for with --warmup and "
+            f"checkpoint {newest} is past the {last_step} steps asked for with --warmup and "
             f"--steps together; ask for more --steps"
         )
-    return saved[-1]
+    return newest
+
+
+def _newest_sound(
+    saved: Sequence[Path], damages: Mapping[Path, str], tell: Callable[[str], None], *, resume: bool
+) -> Path | None:
+    """The newest checkpoint that is not damaged; None where a restart finds none."""
+    passed: list[str] = []
+    for folder in reversed(saved):
+        damage = damages.get(folder) or _damage(folder)
+        if not damage:
+            for text in passed:
+                tell(f"{text}; training goes on from {folder.name} instead")
+            return folder
+        passed.append(damage)
+    if resume:
+        raise InputError(
+            f"{passed[0]}; no checkpoint before it is whole: name another folder with "
+            f"--checkpoints, or leave --resume out to begin at step 0"
+        )
+    tell(f"{passed[0]}; no checkpoint before it is whole: training begins again at step 0")
+    return None
+
+
+def _damage(folder: Path) -> str:
+    """What is wrong with a checkpoint's record or the sizes of its files; empty if nothing is."""
+    try:
+        check_sizes(folder, read_record(folder))
+    except DamagedCheckpoint as damage:
+        return str(damage)
+    return ""
 
 
 def publish(part: Path, final: Path) -> None:
     """Give a written checkpoint its name, on disk too."""
-    if final.exists():  # not whole, or it would have been gone on from
+    if final.exists():  # not whole or damaged, or it would have been gone on from
         shutil.rmtree(final)
     part.rename(final)
     folder = os.open(final.parent, os.O_RDONLY)

@@ -19,6 +19,11 @@ from parsim.files import read_json
 FORMAT = 1
 """Version of the layout; another one is refused."""
 
+
+class DamagedCheckpoint(InputError):
+    """A file of a checkpoint is not as it was written; the checkpoint before it may be."""
+
+
 PLAN = "plan.json"
 _BLOCK = 1 << 20  # bytes read at a time for a checksum
 
@@ -51,7 +56,8 @@ def read_record(folder: Path) -> dict[str, Any]:
     """Read `plan.json`.
 
     Raises:
-        InputError: it is damaged, or of another version.
+        DamagedCheckpoint: it cannot be read.
+        InputError: it is of another version.
     """
     path = folder / PLAN
     try:
@@ -125,7 +131,7 @@ def check_sizes(folder: Path, record: Mapping[str, Any]) -> None:
     """Refuse a checkpoint of which a file is missing or cut short.
 
     Raises:
-        InputError: naming the first such file.
+        DamagedCheckpoint: naming the first such file.
     """
     for name, (size, _) in record["files"].items():
         path = folder / name
@@ -145,12 +151,9 @@ def check_sum(folder: Path, name: str, expected: list[int]) -> str | None:
         return str(damaged(folder / name, str(error.strerror)))
 
 
-def damaged(path: Path, what: str) -> InputError:
-    """The error that names a damaged file of a checkpoint, and how to go on."""
-    return InputError(
-        f"checkpoint file {path} is damaged: {what}; "
-        f"delete the folder {path.parent.name} to go on from the checkpoint before it"
-    )
+def damaged(path: Path, what: str) -> DamagedCheckpoint:
+    """The error that names a damaged file of a checkpoint."""
+    return DamagedCheckpoint(f"checkpoint file {path} is damaged: {what}")
 
 
 def checksum(path: Path) -> list[int]:

@@ -31,7 +31,8 @@ from executor.devices.machine import (
 )
 from executor.devices.process_group import process_group
 from executor.faults.exit_code import exit_code
-from executor.faults.reports import end_with_parent, finish
+from executor.faults.parent import end_with_parent
+from executor.faults.reports import finish
 from parsim.cluster.reader import load_catalog
 from parsim.errors import InputError
 
@@ -127,8 +128,7 @@ def main() -> int:
     parser.add_argument("--load", type=float)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    if "RANK" in os.environ:
-        end_with_parent()
+    end_with_parent()
     return exit_code(lambda: _work(options))
 
 

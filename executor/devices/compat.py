@@ -81,6 +81,9 @@ WAIT = "_wait_batch_p2p"
 
 SPAN_PREFIX = "PP:"
 
+GROUPED_MM: Any = getattr(torch.nn.functional, "grouped_mm", torch._grouped_mm)
+"""Products of rows sorted by group with each group's matrix; public from 2.10 on."""
+
 STAGE_BACKWARD: Any = getattr(stage_module, "stage_backward", None)
 """Runs the backward of one microbatch from a stage's outputs, or the loss, to its inputs."""
 
@@ -105,6 +108,12 @@ _KERNELS = {
 }
 """Attention that also gives the log-sum-exp of each row of scores, and its backward; the public
 function keeps that to itself, and without it blocks of keys cannot be put together."""
+
+FOREACH_NORM: Any = torch._foreach_norm
+"""Norms of a list of tensors in few kernels; the public `get_total_norm` sums bf16 in bf16."""
+
+FOREACH_MUL: Any = torch._foreach_mul_
+"""Multiplies a list of tensors in place by a number that is on their device."""
 
 _PROFILER: Any = getattr(torch._C, "_autograd", None)
 _SCOPES: Any = getattr(getattr(torch._C, "_profiler", None), "RecordScope", None)

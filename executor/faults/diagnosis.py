@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from executor.faults.reports import Report, attempt_folder, write_whole, writing
+from executor.faults.reports import Report, attempt_folder, tell, writing
 from parsim.errors import InputError
 
 OUT_OF_MEMORY = (
@@ -161,13 +161,11 @@ def _where(step: int, action: str) -> str:
 def tell_restart(out: Path, ranks: int, timeout: float, *, attempt: int, step: int) -> None:
     """Say what ended the attempt before this one, and at which step training goes on.
 
-    On stderr, and in a file from where the launcher passes it on to the user.
+    On this rank of the new attempt.
     """
     evidence = Evidence.read(out, ranks, timeout, attempt=attempt - 1)
     where = f"goes on from step {step}" if step else "begins again at step 0"
-    message = f"{explain(evidence)[0]}; training {where} (restart {attempt})"
-    sys.stderr.write(f"{message}\n")
-    write_whole(attempt_folder(out, attempt) / "restart.txt", message)
+    tell(out, "restart", f"{explain(evidence)[0]}; training {where} (restart {attempt})")
 
 
 def main() -> int:

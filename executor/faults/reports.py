@@ -7,14 +7,13 @@ ranks again. `executor.faults.diagnosis` reads these files. Needs no torch.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import re
-import signal
 import sys
 import time
 import traceback
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -26,7 +25,6 @@ from parsim.errors import InputError
 LINGER = 1.0
 """Seconds that a victim waits before it dies: torchrun then ends all ranks, told or not."""
 
-_PR_SET_PDEATHSIG = 1  # Linux, prctl(2): a signal for this process when its parent dies
 _WIDTH = 32  # bytes of a place: always as many, so that it is overwritten in one go
 
 _KINDS = {
@@ -105,6 +103,13 @@ def attempt() -> int:
 def attempt_folder(out: Path, number: int) -> Path:
     """Where the ranks of one attempt leave their places and reports."""
     return out / "errors" / f"attempt{number}"
+
+
+def tell(out: Path, what: str, text: str) -> None:
+    """Leave a note about something, which the launcher passes on to the user once."""
+    sys.stderr.write(f"{text}\n")
+    name = f"{what}-{zlib.crc32(text.encode()):08x}.note"
+    write_whole(attempt_folder(out, attempt()) / name, text)
 
 
 @contextmanager
@@ -188,12 +193,6 @@ def writing(path: Path, option: str = "--out") -> Iterator[Path]:
             f"cannot write {path}: {error.strerror or error}; "
             f"choose another folder with {option}, or free space there"
         ) from error
-
-
-def end_with_parent() -> None:
-    """Let the system kill this rank when torchrun dies, even if it is stopped or hangs."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def finish(code: int) -> NoReturn:

@@ -6,7 +6,7 @@
     ep      ALL_TO_ALL    tokens to their experts and back, and gradients   inside F B
     dp      UNSHARD       sharded parameters gathered for use               inside F B, before them
     dp      REDUCE_GRAD   a bucket of gradients, or those of one block      beside B, behind it
-    dp      REDUCE_TIED   gradients of the two copies of a tied table       before OPTIMIZER
+    dp      REDUCE_TIED   gradients of the two copies of a tied table       before GRAD_NORM
     dp      GATHER_PARAM  shares of updated parameters                      inside OPTIMIZER
 
 A span on these streams is one collective, from its real start to its end. `Span.exposed` of it is
@@ -23,6 +23,9 @@ from dataclasses import dataclass, field
 from executor.measure.exposed import Transfer, exposed_of, overlap
 from parsim.timelines.kinds import SpanKind, Stream
 from parsim.timelines.timeline import Span
+
+_BEHIND = (SpanKind.GRAD_NORM, SpanKind.OPTIMIZER)
+"""What a rank does when all gradients are reduced, the first of them first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +73,7 @@ class _Rank:
         stages = {span.stage for span in spans if span.stage >= 0}
         self._only = stages.pop() if len(stages) == 1 else -1
         self._launches = [span for span in self._actions if span.kind == SpanKind.REDUCE_GRAD]
-        self._update = next(
-            (s.start for s in self._compute if s.kind == SpanKind.OPTIMIZER), math.inf
-        )
+        self._update = next((s.start for s in self._compute if s.kind in _BEHIND), math.inf)
 
     def named(self, transfers: Sequence[Transfer]) -> Iterator[Span]:
         """One span for each transfer."""
@@ -81,6 +82,8 @@ class _Rank:
         for transfer in transfers:
             around = self._around(transfer)
             stage, microbatch = (around.stage, around.microbatch) if around else (self._only, -1)
+            if around is not None and around.kind == SpanKind.GRAD_NORM:
+                continue  # the sum over ranks is part of that span
             if transfer is tied:
                 yield self._span(transfer._replace(stream=Stream.DP), SpanKind.REDUCE_TIED)
             elif transfer.stream == Stream.EP:

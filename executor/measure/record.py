@@ -17,7 +17,7 @@ from executor.devices.mesh import coordinates
 from executor.measure.communication import Expected
 from executor.measure.gather import RankPlace
 from executor.measure.spans import Mark, SpanRecorder
-from executor.measure.steps import Batch, slowest, timed
+from executor.measure.steps import Batch, run_timed, slowest
 from executor.measure.traffic import Traffic
 from executor.parallel.buckets import axis_group
 from executor.training.trainer import Trainer
@@ -51,7 +51,7 @@ def record_steps(
     traffic.learn()
     plain, recorded, recorders = [], [], []
     for _ in range(pairs):
-        lasted, _ = timed(partial(trainer.step, *next(batches)), device)
+        lasted, _ = run_timed(partial(trainer.step, *next(batches)), device)
         plain.append(slowest(lasted, device))
         recorder = _recorder(trainer, device, traffic)
         recorded.append(slowest(_recorded(trainer, recorder, next(batches), device), device))
@@ -60,7 +60,11 @@ def record_steps(
     best = min(range(pairs), key=lambda i: abs(recorded[i] - wanted))
     timeline = recorders[best].gather()
     cost = min(recorded) / min(plain) - 1.0
-    lengths = {"recorded_step_s": recorded[best], "recording_cost": cost}
+    lengths = {
+        "recorded_step_s": recorded[best],
+        "recorded_steps": pairs,
+        "recording_cost": cost,
+    }
     return timeline and replace(timeline, meta={**timeline.meta, **lengths})
 
 
@@ -113,18 +117,20 @@ def _recorded(
         if trainer.runner is None:
             _loop(trainer, recorder, batch)
         else:
-            trainer.gradients(*batch)
+            trainer.backward(*batch)
+        with recorder.measure(SpanKind.GRAD_NORM):
+            trainer.optimizer.clip()
         with recorder.measure(SpanKind.OPTIMIZER):
             trainer.optimizer.step()
 
     with recorder:
-        return timed(step, device)[0]
+        return run_timed(step, device)[0]
 
 
 def _loop(trainer: Trainer, recorder: SpanRecorder, batch: Batch) -> None:
     """A step without pipeline, split into F and B of each micro-batch."""
     with _split(trainer, recorder.mark) as marks:
-        trainer.gradients(*batch)
+        trainer.backward(*batch)
     for number, (start, middle, end) in enumerate(zip(*marks, strict=True)):
         recorder.add(SpanKind.F, start, middle, stage=0, microbatch=number)
         recorder.add(SpanKind.B, middle, end, stage=0, microbatch=number)

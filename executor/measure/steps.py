@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.faults.reports import HERE
+from executor.measure.device_state import DeviceMonitor, DeviceState
 from executor.training.trainer import Trainer
 
 Batch = tuple[Tensor, Tensor]
@@ -57,18 +58,37 @@ def known(value: float) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one step of all ranks gave; `number` counts from 0 over the whole training.
+
+    `seconds` are those of the slowest rank, `loss` is the mean, `device` the highest of all ranks
+    (of clocks the lowest), `lost_on` the ranks whose own loss is infinite or undefined.
+    """
+
+    number: int
+    seconds: float
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+    timed: bool
+    device: DeviceState
+    lost_on: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
     """What the steps of one rank gave: seconds after the warm-up, mean loss of every step.
 
-    The losses are those of the whole training, the seconds those since its last start;
-    `restarts` says how often the ranks were started again. `lost_on` are the ranks whose own loss
-    was infinite or undefined when the mean first was.
+    The losses are those of the whole training, the seconds those since its last start, `taken`
+    also those of the warm-up; `restarts` says how often the ranks were started again. `lost_on`
+    are the ranks whose own loss was infinite or undefined when the mean first was.
     """
 
     seconds: tuple[float, ...]
     losses: tuple[float, ...]
     restarts: int = 0
     lost_on: tuple[int, ...] = ()
+    taken: tuple[float, ...] = ()
 
 
 def take_steps(
@@ -79,28 +99,63 @@ def take_steps(
     warmup: int,
     device: torch.device,
     before: Sequence[float],
-    after_step: Callable[[Trainer, Sequence[float]], None],
+    after_step: Callable[[Step, Sequence[float]], None],
 ) -> Steps:
     """Take warm-up and measured steps; a step lasts until the slowest rank is done.
 
     Training that goes on begins behind the steps with the losses `before`, with another warm-up.
-    `after_step` is called, outside of what is timed, with the losses of all steps so far.
+    `after_step` is called, outside of what is timed, with the step and the losses of all so far.
     """
-    seconds, losses = [], list(before)
-    lost_on: tuple[int, ...] = ()
+    monitor, losses = DeviceMonitor(device), list(before)
+    taken: list[Step] = []
     for number in range(len(before), warmup + steps):
         HERE.enter("step", number)
-        lasted, step_losses = timed(partial(trainer.step, *next(batches)), device)
-        losses.append(mean_over_ranks(step_losses, device))
-        if [i for i, loss in enumerate(losses) if not math.isfinite(loss)] == [number]:
-            lost_on = ranks_without_loss(step_losses, device)
-        if number >= len(before) + warmup:
-            seconds.append(slowest(lasted, device))
-        after_step(trainer, losses)
-    return Steps(seconds=tuple(seconds), losses=tuple(losses), lost_on=lost_on)
+        step = _take(trainer, next(batches), number, monitor, timed=number >= len(before) + warmup)
+        losses.append(step.loss)
+        taken.append(step)
+        after_step(step, losses)
+    first_lost = next((step for step in taken if not math.isfinite(step.loss)), None)
+    finite_before = all(map(math.isfinite, before))
+    return Steps(
+        seconds=tuple(step.seconds for step in taken if step.timed),
+        losses=tuple(losses),
+        lost_on=first_lost.lost_on if first_lost is not None and finite_before else (),
+        taken=tuple(step.seconds for step in taken),
+    )
 
 
-def timed(step: Callable[[], T], device: torch.device) -> tuple[float, T]:
+def _take(
+    trainer: Trainer, batch: Batch, number: int, monitor: DeviceMonitor, *, timed: bool
+) -> Step:
+    device, rate = monitor.device, trainer.optimizer.set_rate(number)
+    lasted, step_losses = run_timed(partial(trainer.step, *batch), device)
+    loss = mean_over_ranks(step_losses, device)
+    return Step(
+        number=number,
+        seconds=slowest(lasted, device),
+        loss=loss,
+        gradient_norm=float(trainer.optimizer.norm),
+        learning_rate=rate,
+        timed=timed,
+        device=_highest(monitor.look(), device),
+        lost_on=() if math.isfinite(loss) else ranks_without_loss(step_losses, device),
+    )
+
+
+def _highest(state: DeviceState, device: torch.device) -> DeviceState:
+    """The highest of all ranks' states, of their clocks the lowest."""
+    clock = None if state.clock is None else -state.clock
+    values = {**asdict(state), "clock": clock}
+    known_here = [-math.inf if value is None else value for value in values.values()]
+    every = torch.tensor(known_here, dtype=torch.float64, device=device)
+    dist.all_reduce(every, op=dist.ReduceOp.MAX)
+    pairs = zip(values, every.tolist(), strict=True)
+    highest = {name: value if math.isfinite(value) else None for name, value in pairs}
+    lowest = None if highest["clock"] is None else -highest["clock"]
+    return DeviceState(**{**highest, "clock": lowest})
+
+
+def run_timed(step: Callable[[], T], device: torch.device) -> tuple[float, T]:
     """Seconds that a step takes on this rank, when all begin together; and what it returns."""
     dist.barrier()
     begin = time.perf_counter()

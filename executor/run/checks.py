@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from executor.devices.capacity import check_world
 from executor.devices.machine import DeviceReport
 from executor.model.graph import check_cut
@@ -16,7 +18,8 @@ from executor.parallel.refused import (
 )
 from executor.parallel.tensor import check_splits
 from executor.pipeline.runnable import check_plan_runnable
-from executor.run.run import checkpoints_of, feed_of
+from executor.run.part import feeds
+from executor.run.run import checkpoints_of
 from executor.strategies.train import check_strategy
 from executor.weights.export import check_export
 from executor.weights.published import Published
@@ -45,6 +48,11 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
         )
     check_options(plan, options)
     check_strategy(plan)
+    if plan.strategy.own_program and isinstance(spec, Graph):
+        raise PlanError(
+            f"strategy.name={plan.strategy.name} runs with transformers alone so far; run "
+            f"{scenario.job.model.name} with name=ddp, or simulate it"
+        )
     check_parallel(plan)
     check_context(plan, spec, report.kind)
     check_experts(plan, scenario.job.model)
@@ -63,7 +71,10 @@ def check_options(plan: Plan, options: RunOptions) -> None:
     Raises:
         InputError: naming them.
     """
-    names = ("checkpoint_every", "resume", "max_restarts", "init_from", "export")
+    names = ["checkpoint_every", "resume", "max_restarts", "init_from", "export"]
+    names += ["lr_warmup", "eval_every"]
+    if options.lr_decay != "constant":
+        names.append("lr_decay")
     asked = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
     if plan.strategy.own_program and asked:
         raise InputError(
@@ -78,8 +89,13 @@ def check_files(scenario: Scenario, options: RunOptions) -> None:
     Raises:
         InputError: naming the file.
     """
-    checkpoints_of(scenario, feed_of(scenario, options), options, restarts=0).start()
+    feed, _ = feeds(scenario, options)
+    checkpoints_of(scenario, feed, options, restarts=0, tell=_note).start()
     if options.init_from is not None:
         Published(options.init_from, scenario.spec).check()
     if options.export is not None:
         check_export(options.export, scenario.spec)
+
+
+def _note(text: str) -> None:
+    sys.stderr.write(f"note: {text}\n")

@@ -10,19 +10,20 @@ import sys
 from pathlib import Path
 
 from executor.faults.exit_code import exit_code
-from executor.faults.reports import HERE, end_with_parent, fatal
+from executor.faults.parent import end_with_parent
+from executor.faults.reports import HERE, fatal
 from parsim.launch.options import RunOptions, read_words
 
 
 def main() -> int:
     """Check (outside torchrun) or run (inside it) a scenario's plan; the exit code."""
+    end_with_parent()
     return exit_code(lambda: (as_rank if "RANK" in os.environ else _work)(*read_words()))
 
 
 def as_rank(scenario: Path, options: RunOptions) -> int:
     """One rank's part; a failure ends this process at once, with its report."""
     rank = int(os.environ["RANK"])
-    end_with_parent()
     HERE.keep(options.out, rank)
     with fatal(options.out, rank):
         return _work(scenario, options)

@@ -16,14 +16,11 @@ WROTE = "PARSIM_WROTE"
 """Names the file by which a launcher learns that rank 0 was among its ranks, of several nodes."""
 
 
-def present(
-    scenario: Scenario, document: dict[str, Any], losses: Sequence[float], warmup: int, out: Path
+def draw(
+    scenario: Scenario, document: dict[str, Any], losses: Sequence[float], warmup: int, path: Path
 ) -> None:
-    """Draw the losses; tell the launcher, or print the summary where there is none."""
-    from rich.console import Console
-
+    """Draw the losses."""
     from parsim.report.picture.loss import draw_loss
-    from parsim.report.text.run import run_view
 
     draw_loss(
         losses,
@@ -31,8 +28,16 @@ def present(
         vocab_rows=_classes(scenario),
         title=f"{scenario.job.model.name} on {document['device']}",
         plan=scenario.fixed_plan().label(),
-        path=out / "loss.png",
+        path=path,
     )
+
+
+def present(document: dict[str, Any], out: Path) -> None:
+    """Tell the launcher, or print the summary where there is none."""
+    from rich.console import Console
+
+    from parsim.report.text.run import run_view
+
     if path := os.environ.get(WROTE):
         Path(path).touch()
     else:

@@ -16,6 +16,7 @@ from executor.suite.budget import WARMUP
 from executor.suite.cases import CPU, CUDA, QUICK, Case, choose
 from executor.suite.machine import Machine, look
 from executor.suite.suite import LONGEST_CALIBRATION, Suite, redraw
+from parsim.launch.lock import locked
 
 SECONDS = {"cpu": 240.0, "cuda": 480.0, "quick": 180.0}
 """Never more; `quick` needs about 40 on a machine that does nothing else."""
@@ -40,7 +41,8 @@ def _work(options: argparse.Namespace) -> int:
     if options.report:
         return redraw(options.out)
     machine = look(options.device or ("cpu" if options.quick else None))
-    return _suite(options, machine).run()
+    with locked(options.out):
+        return _suite(options, machine).run()
 
 
 def _suite(options: argparse.Namespace, machine: Machine) -> Suite:
@@ -55,6 +57,7 @@ def _suite(options: argparse.Namespace, machine: Machine) -> Suite:
         calibration=min(CALIBRATION[size] * seconds, LONGEST_CALIBRATION),
         steps=options.steps or STEPS[size],
         warmup=1 if options.quick else WARMUP,
+        resume=options.resume,
     )
 
 
@@ -77,6 +80,7 @@ def _options() -> argparse.Namespace:
         action="store_true",
         help="three tiny cases, by default on the CPU: does it all work?",
     )
+    add("--resume", action="store_true", help="keep the calibration and the cases that are done")
     add("--report", action="store_true", help="write the report of OUT again")
     return parser.parse_args()
 

@@ -48,12 +48,16 @@ def scenario_of(out: Path, case: Case) -> Path:
     return out / case.name / "scenario.yaml"
 
 
-def predict(out: Path, cases: Sequence[Case], platform: Platform) -> dict[str, Predicted]:
-    """Write a scenario for each case, and `predictions.json`."""
+def predict(
+    out: Path, cases: Sequence[Case], platform: Platform, *, written: bool = False
+) -> dict[str, Predicted]:
+    """Write a scenario for each case, and `predictions.json` where they are not `written` yet."""
     predictions = {}
     for case in cases:
         write_text(scenario_of(out, case), scenario_text(case, platform))
         predictions[case.name] = _predicted(scenario_of(out, case))
+    if written:
+        return predictions
     document = {
         "schema_version": SCHEMA_VERSION,
         "written_at": now(),

@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from executor.faults.reports import HERE, end_with_parent, fatal, finish
+from executor.faults.parent import end_with_parent
+from executor.faults.reports import HERE, fatal, finish
 from parsim.launch.options import RunOptions, read_words
 
 

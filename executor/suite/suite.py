@@ -20,7 +20,9 @@ from executor.suite.report import write_report
 from executor.suite.results import read
 from executor.suite.session import CaseError, CaseStopped, Session
 from parsim.cluster.reader import load_catalog
+from parsim.files import read_json
 from parsim.launch import measuring
+from parsim.launch.news import STEPS
 from parsim.report.writing import write_text
 from parsim.scenario import load_scenario
 
@@ -36,7 +38,8 @@ class Suite:
     """One run of the suite into a folder.
 
     `seconds` are for all of it, `calibration` for measuring kernels and links, `steps` are timed in
-    each case after `warmup`.
+    each case after `warmup`. To `resume` is to keep what the folder has of an earlier run on such a
+    machine: its calibration, its predictions, and the cases that are done.
     """
 
     out: Path
@@ -46,6 +49,7 @@ class Suite:
     calibration: float
     steps: int
     warmup: int
+    resume: bool = False
     budget: Budget = field(init=False)
     progress: dict[str, Any] = field(default_factory=dict)
 
@@ -53,20 +57,23 @@ class Suite:
         """Do all stages; 1 if a case failed, else 0."""
         kept = REPORT_SHARE * self.seconds
         self.budget = Budget(total=self.seconds, kept=kept, warmup=self.warmup)
+        earlier = self._earlier() if self.resume else {}
         self.progress = {
             "began_at": now(),
             "machine": asdict(self.machine),
             "warmup": self.warmup,
             "seconds_given": self.seconds,
-            "cases": {},
+            "cases": earlier.get("cases", {}),
         }
         self._save()
-        platform = self._calibrate()
-        predicted = predict(self.out, self.cases, platform)
+        platform = self._measured() if earlier else self._calibrate()
+        predicted = predict(self.out, self.cases, platform, written=bool(earlier))
         _say(f"{len(predicted)} cases predicted: {self.out / 'predictions.json'}")
         with ExitStack() as stack:
             sessions: dict[int, Session] = {}
             for number, case in enumerate(self.cases):
+                if case.name in earlier.get("cases", {}):
+                    continue
                 waiting = (predicted[other.name] for other in self.cases[number + 1 :])
                 later = [prediction.cost for prediction in waiting if not prediction.refused]
                 ranks = case.world_size
@@ -75,6 +82,26 @@ class Suite:
                     sessions[ranks] = stack.enter_context(Session(ranks, extra))
                 self._case(case, predicted[case.name], later, sessions[ranks])
         return self._conclude()
+
+    def _earlier(self) -> dict[str, Any]:
+        """The record of an earlier run on such a machine with the cases that are done, if any."""
+        needed = ("progress.json", "predictions.json", "calibration.json", "device.yaml")
+        if not all((self.out / name).is_file() for name in needed):
+            return {}
+        record: dict[str, Any] = read_json(self.out / "progress.json")
+        known = json.loads(json.dumps({**asdict(self.machine), "load": None}))
+        names = read_json(self.out / "predictions.json")["cases"].keys()
+        if {**record["machine"], "load": None} != known or names != {c.name for c in self.cases}:
+            return {}
+        done = {name: case for name, case in record["cases"].items() if case["status"] == "done"}
+        _say(f"goes on: {len(done)} of {len(self.cases)} cases are done")
+        return {**record, "cases": done}
+
+    def _measured(self) -> Platform:
+        """The platform that the folder's calibration wrote."""
+        document = read_json(self.out / "calibration.json")
+        catalog = load_catalog([self.out / "device.yaml"])
+        return calibrated(self.machine.kind, document, catalog)
 
     def _save(self) -> None:
         write_text(self.out / "progress.json", json.dumps(self.progress, indent=2) + "\n")
@@ -132,7 +159,8 @@ class Suite:
             f"--timeout={HANG:.0f}",
             "--oversubscribe",
         ]
-        (folder / "run.json").unlink(missing_ok=True)
+        for name in ("run.json", STEPS):
+            (folder / name).unlink(missing_ok=True)
         try:
             session.run(words, folder, limit=self.budget.limit(cost, steps), backend=backend)
         except CaseStopped as error:

@@ -1,4 +1,4 @@
-"""SGD and AdamW over what a rank updates, and the norm of all gradients.
+"""SGD and AdamW over what a rank updates, at a rate that follows a schedule.
 
 Parameters in fp32 that this rank updates alone or as shards go to torch's optimizer as they are.
 bf16 parameters are updated in fp32 copies ("masters") and written back. With ZeRO-1 a rank updates
@@ -21,13 +21,10 @@ shards, 4 (fp32) or 2 bytes each, and stage 3 those of the layer at work and the
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
@@ -39,19 +36,26 @@ from executor.parallel.buckets import (
     trainable,
 )
 from executor.parallel.data import Replica, like_parameter
+from executor.training.norm import clip_gradients
+from executor.training.rate import Rate
 from parsim.errors import InputError
-from parsim.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerConfig:
-    """Which optimizer and its settings; the defaults are those of GPT-3's training."""
+    """Which optimizer and its settings; the defaults are those of GPT-3's training.
 
-    name: Literal["adamw", "sgd"] = "adamw"
-    learning_rate: float = 6e-4
+    `clip` is the norm that gradients are clipped to, 0 if they are not. The `momentum` is that of
+    sgd_momentum.
+    """
+
+    name: str = "adamw"
+    rate: Rate = field(default_factory=Rate)
     weight_decay: float = 0.1
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-8
+    momentum: float = 0.9
+    clip: float = 0.0
 
 
 class StageOptimizer:
@@ -59,6 +63,8 @@ class StageOptimizer:
 
     def __init__(self, replicas: Sequence[Replica], config: OptimizerConfig) -> None:
         self.replicas = tuple(replicas)
+        self.norm = torch.zeros(())
+        self._config = config
         self.masters = {
             f"{bucket.names[0]}.{bucket.groups.place}": Masters(bucket)
             for replica in replicas
@@ -78,6 +84,17 @@ class StageOptimizer:
         # a rank may hold empty stages only, but torch wants something to update
         lists = [list(group.values()) for group in groups] or [[nn.Parameter(torch.empty(0))]]
         self.inner = _build(lists, config)
+
+    def set_rate(self, step: int) -> float:
+        """Set the learning rate of a step, counted from 0 over the whole training; return it."""
+        rate = self._config.rate.at(step)
+        for group in self.inner.param_groups:
+            group["lr"] = rate
+        return rate
+
+    def clip(self) -> None:
+        """Take the norm of all gradients, and scale them down to the one asked for."""
+        self.norm = clip_gradients(self.replicas, self._config.clip)
 
     def step(self) -> None:
         """Update the parameters from the gradients."""
@@ -197,55 +214,24 @@ def needs_masters(replica: Replica) -> bool:
     return replica.buckets.sharded or dtypes != {torch.float32}
 
 
-def gradient_norm(replicas: Sequence[Replica], plan: Plan) -> float:
-    """Euclidean norm of the gradient of the whole model, the same on every rank.
-
-    Each rank adds the squares of what it holds, divided by the number of ranks that hold the
-    same values; one all-reduce of a scalar over all ranks.
-    """
-    device = replicas[0].mesh.device_type
-    total = torch.zeros((), dtype=torch.float32, device=device)
-    for replica in replicas:
-        copied = replica.stage.tied_parameters() if replica.stage.embedding is None else ()
-        for parameter, piece, shared in _gradients_here(replica, plan):
-            if not any(parameter is other for other in copied):
-                total += piece.float().square().sum() / shared
-    dist.all_reduce(total)
-    return float(total.sqrt())
-
-
-def _gradients_here(replica: Replica, plan: Plan) -> Iterator[tuple[nn.Parameter, Tensor, int]]:
-    """(parameter, values of its gradient here, ranks of this stage that hold the same values)."""
-    ranks = plan.dp * plan.cp * plan.tp
-    if replica.buckets is None:
-        for parameter in replica.stage.parameters():
-            if parameter.grad is not None:
-                yield parameter, local_tensor(parameter.grad), ranks // _parts(parameter)
-        return
-    for bucket in replica.buckets.buckets:
-        for parameter, piece in bucket.pieces():
-            yield parameter, piece, ranks // _parts(parameter) // bucket.groups.shards
-
-
-def _parts(parameter: nn.Parameter) -> int:
-    """Into how many parts a parameter is split over ranks."""
-    if not isinstance(parameter, DTensor):
-        return 1
-    mesh, placements = parameter.device_mesh, enumerate(parameter.placements)
-    return math.prod(mesh.size(dim) for dim, place in placements if not place.is_replicate())
-
-
 def _build(groups: list[list[nn.Parameter]], config: OptimizerConfig) -> torch.optim.Optimizer:
     given = [{"params": parameters} for parameters in groups]
-    if config.name == "sgd":
-        return torch.optim.SGD(given, lr=config.learning_rate, weight_decay=config.weight_decay)
+    # fused: a quarter of the time of one kernel per operation, on CPU too
+    if config.name in ("sgd", "sgd_momentum"):
+        return torch.optim.SGD(
+            given,
+            lr=config.rate.peak,
+            momentum=config.momentum if config.name == "sgd_momentum" else 0.0,
+            weight_decay=config.weight_decay,
+            fused=True,
+        )
     if config.name == "adamw":
         return torch.optim.AdamW(
             given,
-            lr=config.learning_rate,
+            lr=config.rate.peak,
             betas=config.betas,
             eps=config.eps,
             weight_decay=config.weight_decay,
-            fused=True,  # a quarter of the time of one kernel per operation, on CPU too
+            fused=True,
         )
-    raise InputError(f"optimizer={config.name!r} is unknown; allowed: adamw, sgd")
+    raise InputError(f"optimizer={config.name!r} is unknown; allowed: adamw, sgd, sgd_momentum")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,9 @@ BYTES = 256
 
 NUL = 0
 """The byte that stands for a masked token: it does not occur in text."""
+
+HELD_OUT = 20
+"""One token of so many is kept for evaluations, where there are any."""
 
 MASKED_SHARE = 0.15
 """Share of tokens hidden from a masked language model (Devlin et al. 2019, section 3.1)."""
@@ -64,6 +67,14 @@ class Corpus:
             return _tokenised(text, source, tokenizer)
         ids = np.frombuffer(text.encode("utf-8"), dtype=np.uint8).astype(np.int32)
         return cls(source=source, tokens=ids)
+
+    def halves(self) -> tuple[Corpus, Corpus]:
+        """The text to train on, and its end, a twentieth, to evaluate with."""
+        cut = len(self.tokens) - len(self.tokens) // HELD_OUT
+        last = f"the last 1/{HELD_OUT} of {self.source}"
+        return replace(self, tokens=self.tokens[:cut]), replace(
+            self, tokens=self.tokens[cut:], source=last
+        )
 
     def check(self, spec: TransformerSpec) -> None:
         """Refuse a model that this text cannot feed.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,12 +19,16 @@ from parsim.cli.terminal import (
     load,
     note,
     note_memory,
+    note_recorded,
     print_json,
     progress,
     show,
 )
-from parsim.errors import InputError, ToleranceExceeded
+from parsim.errors import InputError, PlanError, ToleranceExceeded
 from parsim.launch.options import Declared, RunOptions, declared
+
+if TYPE_CHECKING:
+    from parsim.scenario import Scenario
 
 
 def _with_run_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -68,21 +72,52 @@ def run(
         pairs = calibrated(Path(device))
         overrides = [*(f"{key}={value}" for key, value in pairs.items()), *(overrides or ())]
         given["device"] = None
-    loaded = load(scenario, overrides)
-    options = RunOptions(overrides=tuple(overrides or ()), **given)
+    overrides = [*(overrides or ()), *RunOptions(**given).of_scenario]
+    loaded, overrides = _loaded(scenario, overrides, oversubscribe=given["oversubscribe"])
+    options = RunOptions(overrides=tuple(overrides), **given)
     if options.emit is not None:
         if as_json:
             raise InputError("--emit prints a script and --json a document; use one of them")
         sys.stdout.write(emit(options.emit, loaded, options))
         return
     note_memory(api.simulate(loaded, timeline=False))
-    with progress("running"):
-        document = run_plan(scenario, loaded.fixed_plan().world_size, options)
+    note_recorded(loaded)
+    with progress("running") as advance:
+        document = run_plan(scenario, loaded.fixed_plan().world_size, options, _steps_told(advance))
     if document is None:
         place = f"rank 0 ran on another node and wrote {options.out} there"
         note(f"this node's ranks are done; {place}")
         return
     _tell(document, options.out, as_json=as_json)
+
+
+def _loaded(path: Path, overrides: list[str], *, oversubscribe: bool) -> tuple[Scenario, list[str]]:
+    """The scenario and its overrides; cores of a CPU's system may be shared by several ranks."""
+    from parsim.scenario import stated_ranks
+
+    try:
+        return load(path, overrides), overrides
+    except PlanError as wrong:
+        pairs = {key: value for key, _, value in (text.partition("=") for text in overrides)}
+        ranks = stated_ranks(path, pairs)
+        if not (oversubscribe and ranks and "world size mismatch" in str(wrong)):
+            raise
+        wider = [*overrides, f"cluster.devices_per_node={ranks}"]
+        try:
+            return load(path, wider), wider
+        except InputError:
+            raise wrong from None
+
+
+def _steps_told(advance: Callable[[int, int], None]) -> Callable[[Mapping[str, Any]], None] | None:
+    """What tells of each step on a terminal; elsewhere `steps.jsonl` alone does."""
+    from parsim.report.text.run import step_line
+
+    def tell(record: Mapping[str, Any]) -> None:
+        note(step_line(record))
+        advance(record["step"] + 1, record["steps"])
+
+    return tell if sys.stderr.isatty() else None
 
 
 def _tell(document: dict[str, Any], out: Path, *, as_json: bool) -> None:
@@ -187,7 +222,9 @@ def _correct(
         print_json(document)
         return
     show(recorded_view(document))
-    note(f"{len(document['runs'])} runs correct {document['device']} in {file}")
+    count = len(document["runs"])
+    runs_correct = "1 run corrects" if count == 1 else f"{count} runs correct"
+    note(f"{runs_correct} {document['device']} in {file}")
 
 
 def _took(document: dict[str, Any]) -> str:

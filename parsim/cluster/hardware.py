@@ -278,6 +278,17 @@ class System:
     sources: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def on_cpu(self) -> bool:
+        """Whether its devices are cores of a processor, which ranks may share."""
+        return self.intra.fabric == "shared-memory"
+
+    @property
+    def uncalibrated(self) -> tuple[str, ...]:
+        """Device and system, as far as their constants are the catalog's and not measured."""
+        pairs = (("device", self.device), ("system", self))
+        return tuple(f"{what} {entry.id}" for what, entry in pairs if not entry.calibrated)
+
+    @property
     def launched_together(self) -> int:
         """Devices of the machine that one launcher starts ranks on."""
         return min(self.devices_per_host or self.devices_per_node, self.devices_per_node)

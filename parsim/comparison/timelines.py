@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from parsim.comparison.likeness import drawn_step, error_title, uncalibrated, unlike
 from parsim.comparison.quantities import PEAK, STEP, Groups, Quantities, quantities_of
 from parsim.errors import InputError
 from parsim.results import Result
@@ -28,12 +29,16 @@ _BYTES = ((2.0**30, "GiB", 3), (2.0**20, "MiB", 3), (1.0, "B", 0))
 
 
 class Compared(NamedTuple):
-    """One quantity of the step (`rank` None) or of a rank; None where a timeline lacks it."""
+    """One quantity of the step (`rank` None) or of a rank; None where a timeline lacks it.
+
+    Seconds of other hardware are not `comparable`.
+    """
 
     quantity: str
     rank: int | None
     predicted: float | None
     measured: float | None
+    comparable: bool = True
 
     @property
     def unit(self) -> str:
@@ -50,8 +55,8 @@ class Compared(NamedTuple):
 
     @property
     def error(self) -> float | None:
-        """(predicted - measured) / measured; None where nothing, or 0, is measured."""
-        if self.predicted is None or not self.measured:
+        """(predicted - measured) / measured; None where nothing, or 0, or another thing is."""
+        if self.predicted is None or not self.measured or not self.comparable:
             return None
         return (self.predicted - self.measured) / self.measured
 
@@ -104,7 +109,9 @@ class TimelineComparison(Result):
 
     `spread` says by quantity how the measurement scattered (median, min, mad, n), where known.
     `names` are what texts call the two timelines: predicted and measured, or first and second
-    where both are predictions or both measurements; the rows' fields are the same then.
+    where both are predictions or both measurements; the rows' fields are the same then. `unlike`
+    says why times cannot be compared, if so; `uncalibrated` are the device and the system of the
+    prediction that nobody measured.
     """
 
     rows: tuple[Compared, ...]
@@ -113,11 +120,15 @@ class TimelineComparison(Result):
     notes: tuple[str, ...]
     tolerance: float
     names: Names = PREDICTED_MEASURED
+    unlike: str = ""
+    uncalibrated: tuple[str, ...] = ()
 
     @property
     def judges(self) -> str:
         """What the last column is: a prediction's error, or the difference of two alike."""
-        return "error" if self.names == PREDICTED_MEASURED else "relative difference"
+        if self.names != PREDICTED_MEASURED:
+            return "relative difference"
+        return error_title(self.uncalibrated)
 
     def row(self, quantity: str, rank: int | None = None) -> Compared:
         """The row of one quantity."""
@@ -133,11 +144,13 @@ class TimelineComparison(Result):
     def within_tolerance(self) -> bool:
         """Whether the errors of step time and of every rank's peak are small enough."""
         worst = self.worst
-        return worst is None or abs(worst.error or 0.0) <= self.tolerance
+        return not self.unlike and (worst is None or abs(worst.error or 0.0) <= self.tolerance)
 
     @property
     def headline(self) -> str:
         """The worst judged error, and the tolerance."""
+        if self.unlike:
+            return f"step times cannot be judged: {self.unlike}"
         worst = self.worst
         if worst is None:
             return f"neither step time nor peak memory can be judged: nothing is {self.names[1]}"
@@ -158,6 +171,8 @@ class TimelineComparison(Result):
         return {
             "schema_version": SCHEMA_VERSION,
             "names": list(self.names),
+            "unlike": self.unlike or None,
+            "uncalibrated": list(self.uncalibrated),
             "rows": self.records(),
             "within_tolerance": self.within_tolerance,
         }
@@ -187,13 +202,17 @@ def compare_timelines(
         )
     ours_quantities = quantities_of(predicted, {rank: ours[rank] for rank in common})
     theirs_quantities = quantities_of(measured, {rank: theirs[rank] for rank in common})
+    different = unlike(predicted.meta, measured.meta) if names == PREDICTED_MEASURED else ""
+    rows = _rows(ours_quantities, theirs_quantities)
     return TimelineComparison(
-        rows=tuple(_rows(ours_quantities, theirs_quantities)),
+        rows=tuple(row._replace(comparable=not different or row.unit == "bytes") for row in rows),
         pairs=tuple(Pair(rank, ours[rank], theirs[rank]) for rank in common),
         spread=dict(measured.meta.get("spread", {})),
         notes=tuple(_notes(predicted, measured, ours, theirs, names)),
         tolerance=tolerance,
         names=names,
+        unlike=different,
+        uncalibrated=uncalibrated(predicted.meta) if names == PREDICTED_MEASURED else (),
     )
 
 
@@ -257,6 +276,8 @@ def _notes(
     plans = [timeline.meta.get("plan") for timeline in (predicted, measured)]
     if all(plans) and plans[0] != plans[1]:
         yield f"the plans differ: {names[0]} {plans[0]}, {names[1]} {plans[1]}"
+    if drawn := drawn_step(measured.meta):
+        yield f"the step time is the median of all measured steps; {drawn}"
     if load := measured.meta.get("expert_load"):
         yield (
             f"the busiest of the ranks that share a layer's experts got {load['mean']:.2f} times "

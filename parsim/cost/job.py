@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from parsim.cluster.hardware import Cluster, Device, System
+from parsim.cost.optimizer import ADAMW, CLIP, Optimizer
 from parsim.cost.software import Software
 from parsim.errors import InputError
 from parsim.model.model import Model
@@ -31,6 +32,7 @@ class Job:
 
     `global_batch_size` is the sequences of one step, which every legal plan must add up to; None
     leaves it to the plan. `reach` is given only for one kind of node of a mixed cluster (`on`).
+    `clip` is the norm that gradients are clipped to, 0 if they are not.
     """
 
     model: Model
@@ -38,6 +40,8 @@ class Job:
     software: Software
     global_batch_size: int | None = None
     reach: Reach | None = None
+    optimizer: Optimizer = ADAMW
+    clip: float = CLIP
 
     @property
     def system(self) -> System:

@@ -54,9 +54,11 @@ class Software:
     is moved per byte that a sharded collective carries, between its flat buffer and the
     tensors; `channels_last` are the precisions in which images are stored as kernels want them,
     channels innermost; `lookup_gradient` bytes per value of the token table by each backward.
-    `optimizer_bytes` is moved per local parameter by a step. `expert_overlap` maps the start of
-    a device id (or "default") to the share of dispatching tokens to experts and back that hides
-    beside compute there, `expert_imbalance` is the tokens of the busiest rank's experts over
+    `optimizer_bytes` is moved per local parameter by a step, `norm_bytes` by the norm of its
+    gradients before, `clip_bytes` where they are clipped; `norm_sums` are scalar all-reduces.
+    `expert_overlap` maps the start of a device id (or "default") to the share of dispatching
+    tokens to experts and back that hides beside compute there, `expert_imbalance` is the tokens
+    of the busiest rank's experts over
     the mean. `expert_launch` is host seconds per kernel launch around experts. `row_rate` is
     what kernels that gather rows or compute much for each value move a second and
     multiprocessor: those around experts' products, and Mamba-2's scan (0: as much as the
@@ -107,6 +109,9 @@ class Software:
     channels_last: tuple[str, ...]
     optimizer_bytes: float
     optimizer_fixed: float
+    norm_sums: float
+    norm_bytes: float
+    clip_bytes: float
     workspace: float
     gradient_precision: str
     reduce_precision: str

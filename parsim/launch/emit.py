@@ -104,7 +104,7 @@ def emit(form: str, scenario: Scenario, options: RunOptions) -> str:
         world_size=plan.world_size,
         nodes=nodes,
         devices_per_host=system.launched_together,
-        on_cpu=options.device == "cpu" or system.intra.fabric == "shared-memory",
+        on_cpu=options.device == "cpu" or system.on_cpu,
         out=options.out,
         words=words,
         restarts=options.restarts,

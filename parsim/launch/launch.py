@@ -5,20 +5,33 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from parsim.errors import InputError, ParsimError
+from parsim.launch.lock import locked
+from parsim.launch.news import STEPS, News
 from parsim.launch.nodes import meeting_name
 from parsim.launch.options import RunOptions
 from parsim.launch.ranks import RunError, ask, environment_of, python, require_torch, torchrun
 from parsim.launch.watch import ended_by_signals, wait_for_end
 
+RESULTS = ("run.json", "timeline.json", "predicted.json", "loss.png")
+"""What a run writes beside its log, its steps and its checkpoints."""
+
 
 @ended_by_signals()
-def run_plan(scenario: Path, world_size: int, options: RunOptions) -> dict[str, Any] | None:
+def run_plan(
+    scenario: Path,
+    world_size: int,
+    options: RunOptions,
+    step: Callable[[Mapping[str, Any]], None] | None = None,
+) -> dict[str, Any] | None:
     """Run a scenario's plan and return the document that rank 0 wrote; None if it was elsewhere.
+
+    `step` gets the record of each step while the plan runs (executor/run/step_log.py).
 
     Raises:
         InputError: torch is missing, or the executor refuses the plan or the machine.
@@ -28,22 +41,25 @@ def run_plan(scenario: Path, world_size: int, options: RunOptions) -> dict[str, 
     options.nodes.share(world_size)
     require_torch("running a plan")
     words = options.words(scenario)
-    sys.stderr.write(ask("executor", words).stderr)
+    asked = ask("executor", words).stderr
+    sys.stderr.write(asked)
     document = options.out / "run.json"
-    _fresh(options.out)
-    if not _run_ranks(words, world_size, options):
-        return None
+    with locked(options.out, meeting_of(words, options) if options.nodes.count > 1 else "") as lock:
+        _fresh(options.out, resumed=options.resume)
+        news = News(out=options.out, said=set(asked.splitlines()), step=step)
+        if not _run_ranks(words, world_size, options, lock, news):
+            return None
     if not document.exists():
         raise RunError(f"the ranks ended, but wrote no {document}; see {options.out}/log.txt")
     written: dict[str, Any] = json.loads(document.read_text(encoding="utf-8"))
     return written
 
 
-def _fresh(out: Path) -> None:
-    """Make the folder, without what an earlier run left there."""
+def _fresh(out: Path, *, resumed: bool) -> None:
+    """Forget what an earlier run left in the folder, but for the steps of one that goes on."""
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "run.json").unlink(missing_ok=True)
+        for name in RESULTS if resumed else (*RESULTS, STEPS):
+            (out / name).unlink(missing_ok=True)
         (out / "log.txt").write_bytes(b"")
         _clear(out / "errors")
     except OSError as error:
@@ -53,7 +69,9 @@ def _fresh(out: Path) -> None:
         ) from None
 
 
-def _run_ranks(words: list[str], world_size: int, options: RunOptions) -> bool:
+def _run_ranks(
+    words: list[str], world_size: int, options: RunOptions, lock: int, news: News
+) -> bool:
     """Run this node's ranks; whether rank 0, which writes the results, was among them."""
     errors, log = options.out / "errors", options.out / "log.txt"
     name, timeout = meeting_of(words, options), options.timeout
@@ -65,8 +83,9 @@ def _run_ranks(words: list[str], world_size: int, options: RunOptions) -> bool:
             [*layout, *options.restarts],
             ["executor", *words],
             log,
-            lambda process: wait_for_end(process, errors, options.max_restarts),
+            lambda process: wait_for_end(process, errors, options.max_restarts, news.tell),
             environment,
+            keeps=[lock],
         )
         if code:
             raise _reason(world_size, options)
@@ -85,7 +104,7 @@ def meeting_of(words: list[str], options: RunOptions) -> str:
 
 def _clear(errors: Path) -> None:
     """Delete what ranks left in a folder, and the folder if nothing else is in it."""
-    for name in ("rank*.json", "rank*.step", "restart.txt"):
+    for name in ("rank*.json", "rank*.step", "*.note"):
         for left in errors.glob(f"attempt*/{name}"):
             left.unlink(missing_ok=True)  # another node may be here first
     for folder in [*errors.glob("attempt*"), errors]:

@@ -7,12 +7,16 @@ RunOptions --signature--> parsim run      (parsim/cli/executor.py)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
+from parsim.errors import InputError, did_you_mean, shown
 from parsim.launch.nodes import Nodes
+
+DECAYS = ("constant", "cosine")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +54,8 @@ class RunOptions:
     """What `parsim run` was asked for, beside the scenario, in the order of its help.
 
     Raises:
-        InputError: an endpoint without a number of nodes, or no node at all.
+        InputError: an endpoint without a number of nodes, or no node at all; an unknown decay, or a
+            learning rate that is none.
     """
 
     overrides: Sequence[str] = ()
@@ -77,6 +82,24 @@ class RunOptions:
         ),
     ] = None
     seed: Annotated[int, Flag(help="of weights and batches", always=True)] = 0
+    clip: Annotated[
+        float | None,
+        Flag(help="largest norm of gradients, 0: any; default: training.clip", for_ranks=False),
+    ] = None
+    optimizer: Annotated[
+        str | None,
+        Flag(metavar="adamw|sgd|sgd_momentum", help="default: training.optimizer", for_ranks=False),
+    ] = None
+    learning_rate: Annotated[float, Flag(help="the highest of the training")] = 6e-4
+    lr_warmup: Annotated[
+        int, Flag(metavar="STEPS", help="steps in which the learning rate rises", least=0)
+    ] = 0
+    lr_decay: Annotated[
+        str, Flag(metavar="constant|cosine", help="learning rate behind its warm-up")
+    ] = "constant"
+    eval_every: Annotated[
+        int, Flag(metavar="STEPS", help="loss of text that is not trained on; 0: never", least=0)
+    ] = 0
     timeout: Annotated[float, Flag(help="seconds before a hung rank ends the run", always=True)] = (
         300.0
     )
@@ -105,11 +128,29 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         Nodes.asked(self.nnodes, self.rdzv_endpoint)
+        if self.lr_decay not in DECAYS:
+            raise InputError(
+                f"--lr-decay={shown(self.lr_decay)} is unknown"
+                f"{did_you_mean(self.lr_decay, DECAYS)}; allowed: {', '.join(DECAYS)}"
+            )
+        if not 0.0 < self.learning_rate < math.inf:
+            raise InputError(f"--learning-rate={self.learning_rate:g} must be above 0 and finite")
+
+    @property
+    def of_scenario(self) -> list[str]:
+        """The overrides of the scenario that options stand for: what costs time or memory."""
+        given = {"training.clip": self.clip, "training.optimizer": self.optimizer}
+        return [f"{key}={value}" for key, value in given.items() if value is not None]
 
     @property
     def nodes(self) -> Nodes:
         """The nodes of the run."""
         return Nodes.asked(self.nnodes, self.rdzv_endpoint)
+
+    @property
+    def last_step(self) -> int:
+        """Steps that are taken, the warm-up included."""
+        return self.warmup + self.steps
 
     @property
     def restarts(self) -> list[str]:

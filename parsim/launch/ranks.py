@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +29,10 @@ back at once, and a step that takes them anew pays for every page: 4 GB/s instea
 STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """A store of its own for each start of the ranks: in torchrun's they find the addresses of those
 that were killed, and connect to nobody."""
+
+
+PARENT = "PARSIM_PARENT"
+"""Names the process that started this one; without it this one must not live on."""
 
 
 class RunError(ParsimError):
@@ -64,7 +68,7 @@ def python(module: str, words: list[str]) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        env=environment_of(),
+        env=_bound(environment_of()),
     )
 
 
@@ -74,21 +78,23 @@ def torchrun(
     log: Path,
     wait: Callable[[subprocess.Popen[bytes]], object],
     environment: Mapping[str, str] | None = None,
+    keeps: Sequence[int] = (),
 ) -> int:
     """Start a module on every rank of this node, wait, end what is left; the exit code.
 
     Torchrun gets the arguments `layout`, the ranks `words`: the module and its arguments. Output
     is added to the log, for several nodes may share it. Without an environment all ranks are taken
-    to be on this machine.
+    to be on this machine. Torchrun `keeps` open files of this process, the lock of a folder.
     """
-    command = [sys.executable, "-m", "torch.distributed.run", *layout, "-m", *words]
+    command = [sys.executable, "-m", "executor.faults.torchrun", *layout, "-m", *words]
     with log.open("a", encoding="utf-8") as out:
         process = subprocess.Popen(
             command,
             stdout=out,
             stderr=subprocess.STDOUT,
-            env=environment or environment_of(),
+            env=_bound(environment or environment_of()),
             start_new_session=True,
+            pass_fds=tuple(keeps),
         )
         try:
             wait(process)
@@ -124,3 +130,8 @@ def settings(nodes: Nodes, *, linux: bool) -> dict[str, str]:
 def environment_of(nodes: Nodes = ONE_NODE) -> dict[str, str]:
     """This process's environment with those settings."""
     return {**settings(nodes, linux=sys.platform == "linux"), **os.environ}
+
+
+def _bound(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment whose process ends with this one (see `executor.faults.parent`)."""
+    return {**environment, PARENT: str(os.getpid())}

@@ -1,9 +1,8 @@
 """Waits for torchrun and sees to it that faults end in time.
 
-Ranks leave files in `OUT/errors/attempt<A>/`: reports (executor/faults/reports.py) and notes on a
-restart (executor/faults/diagnosis.py). While torchrun may start them again it is left alone, but
-for ranks that are stopped: they do not follow its signal to end, and it would wait half a minute
-for each before it kills them.
+Ranks leave reports in `OUT/errors/attempt<A>/` (executor/faults/reports.py). While torchrun may
+start them again it is left alone, but for ranks that are stopped: they do not follow its signal to
+end, and it would wait half a minute for each before it kills them.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -58,20 +56,24 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def wait_for_end(process: subprocess.Popen[bytes], errors: Path, restarts: int) -> None:
-    """Wait for the end; once a rank fails in the last attempt, the others get GRACE seconds."""
-    announced: set[Path] = set()
+def wait_for_end(
+    process: subprocess.Popen[bytes], errors: Path, restarts: int, tell: Callable[[], None]
+) -> None:
+    """Wait for the end; once a rank fails in the last attempt, the others get GRACE seconds.
+
+    Meanwhile `tell` is called over and over, to pass on what is new.
+    """
     first_seen: dict[Path, float] = {}
     while process.poll() is None and not any(errors.glob(f"attempt{restarts}/rank*.json")):
         time.sleep(_POLL)
-        _tell_restarts(errors, announced)
+        tell()
         _end_stopped(process, errors, first_seen)
         if restarts and _no_restart_helps(errors):
             process.terminate()
             break
     with suppress(subprocess.TimeoutExpired):
         process.wait(timeout=GRACE)
-        _tell_restarts(errors, announced)
+        tell()
         return
     process.kill()
 
@@ -83,15 +85,6 @@ def _no_restart_helps(errors: Path) -> bool:
             if json.loads(report.read_text("utf-8"))["kind"] == "input":
                 return True
     return False
-
-
-def _tell_restarts(errors: Path, announced: set[Path]) -> None:
-    """Pass on, once each, what the ranks say about a restart."""
-    for path in sorted(errors.glob("attempt*/restart.txt")):
-        if path not in announced:
-            announced.add(path)
-            with suppress(OSError):
-                sys.stderr.write(f"note: {path.read_text('utf-8').strip()}\n")
 
 
 def _end_stopped(process: subprocess.Popen[bytes], errors: Path, seen: dict[Path, float]) -> None:

@@ -81,7 +81,6 @@ class Precision:
     parameter: int
     gathered: int
     master: int
-    optimizer: int
     quantization: Quantization | None = None
 
     @property
@@ -110,15 +109,10 @@ NVFP4 = Quantization(
 tensor's maximum (2), one that reads 2 and writes both orientations. The rate is fitted to the
 Megatron-Bridge rows, whose recipe may also keep some layers in 16 bit."""
 
-MOMENTS = 8
-"""Bytes of Adam's two fp32 moments."""
-
 
 def _whole(name: str) -> Precision:
     """Everything in 4 bytes."""
-    return Precision(
-        name=name, compute=name, activation=4, parameter=4, gathered=4, master=0, optimizer=MOMENTS
-    )
+    return Precision(name=name, compute=name, activation=4, parameter=4, gathered=4, master=0)
 
 
 def _mixed(name: str, compute: str = "bf16", how: Quantization | None = None) -> Precision:
@@ -130,7 +124,6 @@ def _mixed(name: str, compute: str = "bf16", how: Quantization | None = None) ->
         parameter=2,
         gathered=2,
         master=4,
-        optimizer=MOMENTS,
         quantization=how,
     )
 

@@ -14,8 +14,8 @@ What is wrong is told as `file:line:column field message`.
 pydantic and ruamel.yaml are imported when a scenario is read, not before.
 """
 
-from parsim.scenario.load import load_scenario
+from parsim.scenario.load import load_scenario, stated_ranks
 from parsim.scenario.record import Scenario
 from parsim.scenario.write import scenario_text
 
-__all__ = ["Scenario", "load_scenario", "scenario_text"]
+__all__ = ["Scenario", "load_scenario", "scenario_text", "stated_ranks"]

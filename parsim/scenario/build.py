@@ -6,6 +6,7 @@ from parsim.cluster.background import Background, Stream, check_network
 from parsim.cluster.hardware import Cluster
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
+from parsim.cost.optimizer import OPTIMIZERS
 from parsim.cost.software import GENERIC, Software, software
 from parsim.model.graph.record import Graph
 from parsim.model.reader import build_model
@@ -44,6 +45,8 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
         cluster=cluster,
         software=stack,
         global_batch_size=file.training.global_batch_size,
+        optimizer=OPTIMIZERS[file.training.optimizer],
+        clip=file.training.clip,
     )
     if file.plan is None and file.search is None:
         neither = "has no plan block and no search block"

@@ -88,7 +88,12 @@ def _system(
         with tree.located(*where, "device"):
             system = replace(system, device=catalog.device(block.device))
     used = block.given().get("devices_per_node", system.devices_per_node)
-    if used > system.devices_per_node:
+    if used > system.devices_per_node and system.on_cpu:
+        notes.append(
+            f"devices_per_node={used} is more than the {system.devices_per_node} of {system.id}: "
+            f"each rank is predicted with a core of its own"
+        )
+    elif used > system.devices_per_node:
         raise tree.error(
             (*where, "devices_per_node"),
             f"is {used}, more than the {system.devices_per_node} of a "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,3 +29,22 @@ def load_scenario(path: str | Path, overrides: Mapping[str, object] = {}) -> Sce
 
     tree = read_tree(Path(path), overrides)
     return build_scenario(tree, validated(tree))
+
+
+def stated_ranks(path: Path, overrides: Mapping[str, object] = {}) -> int:
+    """Ranks on each node that the plan block of a file spells out, however many devices there are.
+
+    0 where it has none, or they do not fill the nodes evenly. Its degrees are not checked.
+    """
+    from parsim.scenario.positions import read_tree
+
+    data = read_tree(path, overrides).data
+    plan, cluster = data.get("plan"), data.get("cluster")
+    if not isinstance(plan, dict) or not isinstance(cluster, dict):
+        return 0
+    names = ("tp", "pp", "cp", "dp", "dp_replicate", "dp_shard")
+    degrees = [plan[name] for name in names if name in plan] + [cluster.get("nodes", 1)]
+    if not all(isinstance(degree, int) and degree > 0 for degree in degrees):
+        return 0
+    ranks, nodes = math.prod(degrees[:-1]), degrees[-1]
+    return 0 if ranks % nodes else ranks // nodes

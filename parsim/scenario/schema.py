@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 from parsim.cluster.background import Place
 from parsim.cluster.hardware import Fabric, Generation, NetworkFabric
 from parsim.cluster.plausible import MOST_OVERSUBSCRIBED
+from parsim.cost.optimizer import CLIP, OPTIMIZERS
 from parsim.errors import UnitError, shown
 from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
@@ -101,6 +102,7 @@ def _in_any_case(*known: str) -> BeforeValidator:
 
 
 PrecisionName = Annotated[Text, _in_any_case(*PRECISIONS)]
+OptimizerName = Annotated[Literal["adamw", "sgd", "sgd_momentum"], _in_any_case(*OPTIMIZERS)]
 SumsName = Annotated[Text, _in_any_case("fp32", "same")]
 ScheduleName = Annotated[Text, _in_any_case(*SCHEDULE_NAMES)]
 Recomputed = Literal["none", "selective", "full"]
@@ -278,10 +280,15 @@ class MixedBlock(Block):
 
 
 class TrainingBlock(Block):
-    """What every plan shares, and how long one trains at what price (`TrainingGoal`)."""
+    """What every plan shares, and how long one trains at what price (`TrainingGoal`).
+
+    `clip` is the norm that gradients are clipped to, 0 is none.
+    """
 
     global_batch_size: Count
     precision: PrecisionName = "bf16"
+    optimizer: OptimizerName = "adamw"
+    clip: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] = CLIP
     tokens: Tokens = UNSET
     usd_per_device_hour: Dollars = UNSET
     pue: Usage = UNSET

@@ -12,6 +12,8 @@ from parsim.cluster.background import Background, Stream
 from parsim.cluster.hardware import IntraNode, Network, System
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.cost.jitter import Jitter
+from parsim.cost.job import Job
+from parsim.cost.optimizer import ADAMW, CLIP
 from parsim.model.graph.catalog import network, reads_text
 from parsim.model.graph.record import Graph
 from parsim.model.reader import load_model_catalog
@@ -69,6 +71,7 @@ def scenario_text(scenario: Scenario, plan: Plan) -> str:
         "training": {
             "global_batch_size": plan.global_batch_size,
             "precision": plan.precision,
+            **_update(scenario.job),
             **_goal(scenario.goal),
         },
         "plan": _plan(plan),
@@ -82,6 +85,14 @@ def scenario_text(scenario: Scenario, plan: Plan) -> str:
     yaml.default_flow_style = False
     yaml.dump(document, text)
     return text.getvalue()
+
+
+def _update(job: Job) -> dict[str, Any]:
+    """What is not usual about the update of the parameters."""
+    return {
+        **({"optimizer": job.optimizer.name} if job.optimizer != ADAMW else {}),
+        **({"clip": job.clip} if job.clip != CLIP else {}),
+    }
 
 
 def _model(scenario: Scenario) -> dict[str, Any]:

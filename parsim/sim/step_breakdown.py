@@ -58,10 +58,9 @@ def _busy(evaluation: Evaluation) -> float:
 def source_notes(systems: Sequence[System], software: Software) -> tuple[str, ...]:
     """Where the constants came from, each once."""
     notes = [
-        f"{what} {entry.id}: catalog constants, not measured on this machine"
+        f"{entry}: catalog constants, not measured on this machine"
         for system in systems
-        for what, entry in (("device", system.device), ("system", system))
-        if not entry.calibrated
+        for entry in system.uncalibrated
     ]
     notes.append(f"software {software.id}: {software.description}")
     return tuple(dict.fromkeys(notes))

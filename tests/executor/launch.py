@@ -56,11 +56,8 @@ def launch(worker: Path, *args: str, ranks: int, folder: Path, timeout: float) -
     return [json.loads(file.read_text()) for file in files]
 
 
-def fork_runs(monkeypatch: pytest.MonkeyPatch, folder: Path, worker: Path | None = None) -> None:
-    """Let `parsim run` in this process fork its ranks, and the check before, without torchrun.
-
-    The ranks run the executor, or a worker that changes something in it first.
-    """
+def fork_runs(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let `parsim run` in this process fork its ranks, and the check before, without torchrun."""
     environment = settings(ONE_NODE, linux=True)
 
     def ask(module: str, words: list[str]) -> subprocess.CompletedProcess[str]:
@@ -83,11 +80,11 @@ def fork_runs(monkeypatch: pytest.MonkeyPatch, folder: Path, worker: Path | None
         log: Path,
         _wait: object,
         also: Mapping[str, str] | None = None,
+        keeps: object = (),
     ) -> int:
         ranks = int(layout[-1].removeprefix("--nproc-per-node="))
-        started = ["-m", *words] if worker is None else [str(worker), *words[1:]]
         ended = server().run(
-            started,
+            ["-m", *words],
             ranks=ranks,
             output=log,
             timeout=240.0,

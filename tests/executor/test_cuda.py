@@ -88,7 +88,7 @@ def test_spans_of_events_fill_the_step(scenario: Path, capsys: pytest.CaptureFix
     found = run(scenario, capsys, "model.seq_len=1024", "plan.microbatch_size=4")
     timeline = load_timeline(scenario.parent / "out" / "timeline.json")
     kinds = [span.kind for span in timeline.on(0, "compute")]
-    assert kinds == ["F", "B", "F", "B", "OPTIMIZER"]
+    assert kinds == ["F", "B", "F", "B", "GRAD_NORM", "OPTIMIZER"]
     spans = sorted(timeline.on(0, "compute"), key=lambda span: span.start)
     assert all(span.duration > 0.0 for span in spans)
     assert all(a.end <= b.start + 1e-4 for a, b in pairwise(spans))

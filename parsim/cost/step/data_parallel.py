@@ -25,6 +25,7 @@ from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.kernel.quantized import gathered_size
+from parsim.cost.optimizer import ADAMW
 from parsim.cost.recorded import step_factor
 from parsim.cost.step.buckets import (
     bucket_count,
@@ -275,16 +276,37 @@ class DataParallel:
         return np.asarray((seconds + self.job.software.optimizer_fixed) * factor)
 
     def updated_bytes(self, parameters: Array, experts: Array | None = None) -> Array:
-        """Bytes that the optimizer moves on a rank, which updates its share of the parameters."""
-        local = self._both(lambda data, mine: mine / data.shards, parameters, experts)
-        return local * self.job.software.optimizer_bytes
+        """Bytes that the optimizer moves on a rank, which updates its share of the parameters.
 
-    def gradient_norm(self) -> Array:
-        """Two scalar all-reduces over all ranks (norm, and overflow or NaN check), (B,)."""
+        A stack's bytes are those with AdamW, another update moves so much less.
+        """
+        saved = ADAMW.moved - self.job.optimizer.moved
+        return self._updated(parameters, experts) * max(
+            self.job.software.optimizer_bytes - saved, 0.0
+        )
+
+    def gradient_norm(self, parameters: Array, experts: Array | None = None) -> Array:
+        """The norm of all gradients on the rank that has the most of them, (B,).
+
+        A scalar all-reduce over all ranks, and another one for overflow or NaN where the stack
+        checks that; before it every gradient is read, and behind it read and written to be
+        clipped, where these bytes are not among those of the update.
+        Leaves out: the launch of kernels for many small tensors.
+        """
         (_, where), *_ = self.reached["world"]
         size = np.full(len(self.table), 4.0)
         scalar = Message(kind="all_reduce", axis="world", size=size, where=where)
-        return 2.0 * self._time(scalar)
+        stack = self.job.software
+        each = stack.norm_bytes + (stack.clip_bytes if self.job.clip else 0.0)
+        summed = stack.norm_sums * self._time(scalar)
+        if not each:
+            return summed
+        moved = each * self._updated(parameters, experts).max(axis=0)
+        return summed + memory_time(self.job.device, moved)
+
+    def _updated(self, parameters: Array, experts: Array | None) -> Array:
+        """Parameters that each rank updates, of those that it holds."""
+        return self._both(lambda data, mine: mine / data.shards, parameters, experts)
 
 
 def _joined(table: PlanTable, axis: str, joined: Flags) -> Ranks:

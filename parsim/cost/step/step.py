@@ -118,7 +118,7 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         buckets=buckets,
         bucket_time=bucket_time,
         tied=_tied(job, table),
-        norm=data.gradient_norm(),
+        norm=data.gradient_norm(by_rank, routed),
         optimizer=data.optimizer(by_rank, routed),
         gather=data.final_gather(
             by_rank, per_rank(ahead.time, pp), speed, routed, filling(ahead.time, pp)

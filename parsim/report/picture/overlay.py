@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from parsim.comparison.likeness import drawn_step
 from parsim.comparison.quantities import STEP
 from parsim.comparison.timelines import Names, Pair, TimelineComparison
 from parsim.report.picture.gantt import draw_timeline
@@ -86,7 +87,10 @@ def caption(predicted: Timeline, measured: Timeline, comparison: TimelineCompari
     error = "" if step.error is None else f", {comparison.judges} {step.error_text}"
     first, second = comparison.names
     words = f"{step.text(step.predicted)} {first}, {step.text(step.measured)} {second}"
-    times = f"step time {words}{error}"
+    drawn = drawn_step(measured.meta)
+    times = f"step time {words}{error}{f'; {drawn}' if drawn else ''}"
+    if comparison.unlike:
+        times = f"{times}; {comparison.unlike}"
     plan = measured.meta.get("plan") or predicted.meta.get("plan")
     return f"{plan} · {times}" if plan else times
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from parsim.report.text.tables import percent, table
+from parsim.comparison.likeness import error_title
+from parsim.report.text.tables import head_lines, percent, table
 from parsim.units import format_bytes, format_seconds
 
 
@@ -18,12 +19,14 @@ def run_view(document: dict[str, Any], out: str) -> RenderableType:
         return _strategy_view(document, out)
     predicted, measured, error = (document[name] for name in ("predicted", "measured", "error"))
     step = measured["step_time_s"]
-    filled = table(" | predicted | measured | error", right=(1, 2, 3))
+    unlike, uncalibrated = error.get("unlike"), error.get("uncalibrated", ())
+    title = error_title(tuple(uncalibrated))
+    filled = table(f" | predicted | measured | {head_lines(title)}", right=(1, 2, 3))
     filled.add_row(
         "step time (median)",
         format_seconds(predicted["step_time_s"]),
         format_seconds(step["median"]) if step["n"] else "",
-        percent(error["step_time"], signed=True) if step["n"] else "",
+        _error_of_step(error["step_time"], step["n"], unlike),
     )
     filled.add_row(
         "peak allocated",
@@ -33,6 +36,7 @@ def run_view(document: dict[str, Any], out: str) -> RenderableType:
     )
     loss = measured["loss"]
     lines = [
+        Text(unlike, style="bold red") if unlike else "",
         *_timed(measured),
         f"bubble {percent(measured['bubble_fraction'])}; loss {_loss(loss[0])} -> "
         f"{_loss(loss[-1])} over {len(loss)} steps",
@@ -42,7 +46,15 @@ def run_view(document: dict[str, Any], out: str) -> RenderableType:
         _verified(document["verify"]),
         f"device: {document['device']}; written to {out}, the curve of the loss as loss.png",
     ]
-    return Group(filled, *(Text(line) for line in lines if line))
+    texts = (line if isinstance(line, Text) else Text(line) for line in lines if line)
+    return Group(filled, *texts)
+
+
+def _error_of_step(error: float | None, count: int, unlike: str | None) -> Text:
+    """The error of the step time; nothing where no step was timed or it is of other hardware."""
+    if unlike:
+        return Text("not comparable", style="bold red")
+    return Text(percent(error, signed=True) if count else "")
 
 
 def _strategy_view(document: dict[str, Any], out: str) -> RenderableType:
@@ -155,3 +167,29 @@ def residuals_view(document: dict[str, Any]) -> RenderableType:
         shares = (percent(errors[key]) for key in ("median", "p90", "max"))
         filled.add_row(name, str(errors["n"]), *shares)
     return filled
+
+
+def step_line(record: Mapping[str, Any]) -> str:
+    """Step, loss, gradient norm, seconds, tokens/s and memory; see `executor.run.step_log`.
+
+    Memory is the highest of all ranks: reserved on a GPU, else what the process has in RAM.
+    """
+    width = len(str(record["steps"]))
+    memory = record["peak_reserved_bytes"] or record["resident_bytes"]
+    parts = [
+        f"step {record['step'] + 1:>{width}}/{record['steps']}",
+        f"loss {_in_form(record['loss'], '.4f')}",
+        f"norm {_in_form(record['gradient_norm'], '.3g')}",
+        format_seconds(record["seconds"]),
+        f"{record['tokens_per_s']:,.0f} tokens/s",
+    ]
+    parts += [format_bytes(memory)] if memory else []
+    parts += [f"{record['power_w']:.0f} W"] if record["power_w"] else []
+    if "evaluation_loss" in record:
+        parts.append(f"evaluation loss {_in_form(record['evaluation_loss'], '.4f')}")
+    parts += [] if record["timed"] else ["warm-up"]
+    return "  ".join(parts)
+
+
+def _in_form(value: float | None, form: str) -> str:
+    return "undefined" if value is None else format(value, form)

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from parsim.comparison.likeness import drawn_step
 from parsim.report.text.tables import pairs
 from parsim.timelines.timeline import Timeline
 from parsim.units import format_bytes, format_seconds
@@ -44,7 +45,9 @@ def _summary(meta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if meta.get(key):
             yield name, str(meta[key])
     if meta.get("step_time_s") is not None:
-        yield "step time", format_seconds(meta["step_time_s"])
+        drawn = drawn_step(meta)
+        median = f", the median; {drawn}" if drawn else ""
+        yield "step time", f"{format_seconds(meta['step_time_s'])}{median}"
     if meta.get("bubble_fraction") is not None:
         yield "bubble", f"{100 * meta['bubble_fraction']:.1f} % of the pipeline phase"
     if peak := meta.get("peak_allocated_bytes"):

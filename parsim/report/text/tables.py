@@ -22,6 +22,11 @@ def table(columns: str, *, title: str | None = None, right: Iterable[int] = ()) 
     return empty
 
 
+def head_lines(title: str) -> str:
+    """The head of a narrow column in several lines: what stands in brackets below the rest."""
+    return title.replace(" (", "\n(").replace(", ", ",\n").replace(": ", ":\n")
+
+
 def pairs(rows: Iterable[tuple[str, str]], *, title: str | None = None) -> Table:
     """Names and values, without a head."""
     filled = table(" | ", title=title)

@@ -54,7 +54,7 @@ def _servers(workers: Workers, priced: Priced, ddp: Categories) -> Holdings:
     assert wires is not None
     worker = {**ddp, "optimizer": 0.0}
     held = precision(workers.plan.precision)
-    each = float(held.parameter + held.master + held.optimizer)
+    each = float(held.parameter + held.master + workers.job.optimizer.states)
     each += MASTER_BYTES if priced.synchronises else 0.0
     server = workers.parameters / len(wires.node) * each
     if strategy.on == "hosts":

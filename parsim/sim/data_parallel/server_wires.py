@@ -188,7 +188,7 @@ class _Layout:
     def update(self, copied: float) -> Array:
         """Seconds in which each server updates its shard, and copies so many bytes, (k,)."""
         held = precision(self.workers.plan.precision)
-        each = GRADIENT_BYTES + 2.0 * (MASTER_BYTES + held.optimizer)
+        each = GRADIENT_BYTES + 2.0 * (MASTER_BYTES + self.workers.job.optimizer.states)
         each += held.parameter if held.master else 0.0
         moved = self.workers.parameters / self.servers * each + copied
         rates = np.array([self._memory(number) for number in range(self.servers)])

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from parsim.cost.job import Job
 from parsim.schedule import Kind
 from parsim.sim.drawing.critical_path import critical_path
 from parsim.sim.drawing.exchange_spans import exchange_spans
@@ -147,6 +148,20 @@ def _flows(step: PricedStep, spans: tuple[Span, ...], index: dict[_Key, int]) ->
                 yield Flow(i, index[lane, received, stage, span.microbatch])
 
 
+def hardware_meta(job: Job) -> dict[str, object]:
+    """What a prediction is for, as `parsim.comparison.likeness` reads it."""
+    named: dict[str, object] = {"system": job.cluster.words}
+    if job.mixed:
+        return named
+    system = job.system
+    return {
+        **named,
+        "device": system.device.id,
+        "device_kind": "cpu" if system.on_cpu else "cuda",
+        "uncalibrated": list(system.uncalibrated),
+    }
+
+
 def _meta(evaluation: Evaluation) -> dict[str, object]:
     step = evaluation.step
     job, plan = step.job, step.plan
@@ -154,7 +169,7 @@ def _meta(evaluation: Evaluation) -> dict[str, object]:
         "source": "predicted",
         "model": job.model.name,
         "parameters": job.model.parameters,
-        "system": job.cluster.words,
+        **hardware_meta(job),
         "plan": plan.label(),
         "ranks": lanes_in_words(step),
         "step_time_s": evaluation.step_time,

@@ -148,7 +148,7 @@ def _states(job: Job, table: PlanTable, by_rank: Array, over: Index) -> tuple[Ar
         by_rank * np.where(alone, p.master, p.parameter) / np.where(stage >= 3, shards, 1.0),
         by_rank * np.where(alone, 4.0, grad) / np.where(stage >= 2, shards, 1.0),
         by_rank
-        * (np.where(alone, 0.0, p.master) + p.optimizer)
+        * (np.where(alone, 0.0, p.master) + job.optimizer.states)
         / np.where(stage >= 1, shards, 1.0),
     )
 

@@ -102,6 +102,7 @@ def on_schedule(
         speed = speed_beside(job.system, data.busbw, layers.kinds)
         first = on_ranks(costs.forward, schedule)
         routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
+        values["norm"] = data.gradient_norm(by_rank, routed)
         values["optimizer"] = data.optimizer(by_rank, routed)
         in_order = schedule.stage_rank[: schedule.pp] == tuple(range(schedule.pp))
         idle = filling(costs.forward, schedule.pp) if in_order else 0.0

@@ -127,19 +127,35 @@ def test_another_name_of_the_model_is_the_same_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("__0_0.distcp", "value", "is damaged: 5 of 6 bytes; delete the folder step-00000005 to"),
-        ("__0_0.distcp", None, "is damaged: it is missing; delete the folder"),
-        ("plan.json", '{"format": 1', "is damaged: it cannot be read (InputError); delete"),
-        ("plan.json", "[]", "is damaged: it cannot be read (TypeError); delete"),
+        ("__0_0.distcp", "value", "is damaged: 5 of 6 bytes; "),
+        ("__0_0.distcp", None, "is damaged: it is missing; "),
+        ("plan.json", '{"format": 1', "is damaged: it cannot be read (InputError); "),
+        ("plan.json", "[]", "is damaged: it cannot be read (TypeError); "),
     ],
 )
-def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str | None, told: str) -> None:
+def test_a_damaged_checkpoint_is_stepped_over(
+    tmp_path: Path, name: str, content: str | None, told: str
+) -> None:
     path = save(tmp_path, 5) / name
     path.unlink()
     if content is not None:
         path.write_text(content)
-    with pytest.raises(InputError, match=re.escape(f"checkpoint file {path} {told}")):
-        start(tmp_path)
+    notes: list[str] = []
+    told = f"checkpoint file {path} {told}"
+    with pytest.raises(InputError, match=re.escape(f"{told}no checkpoint before it is whole: ")):
+        start(tmp_path, tell=notes.append)
+    assert start(tmp_path, tell=notes.append, resume=False, restarted=True) is None
+    assert notes == [f"{told}no checkpoint before it is whole: training begins again at step 0"]
+    before = save(tmp_path, 4)
+    assert start(tmp_path, tell=notes.append) == before
+    assert notes[1:] == [f"{told}training goes on from step-00000004 instead"]
+
+
+def test_a_checkpoint_whose_damage_only_its_readers_saw(tmp_path: Path) -> None:
+    before, newest = save(tmp_path, 4), save(tmp_path, 5)
+    notes: list[str] = []
+    assert start(tmp_path, damages={newest: "spoilt"}, tell=notes.append) == before
+    assert notes == ["spoilt; training goes on from step-00000004 instead"]
 
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
@@ -227,11 +243,19 @@ def _check_failures(found: list[Any], folder: Path) -> None:
     assert waits["said"] == ["PeerError", "rank 1 failed at the checkpoint"]
     assert writes["left"] == ["step-00000001"]
     path = folder / "full" / "step-00000001" / "__1_0.distcp"
-    told = (
-        f"checkpoint file {path} is damaged: its checksum is wrong; delete the folder "
-        f"step-00000001 to go on from the checkpoint before it"
+    told = f"checkpoint file {path} is damaged: its checksum is wrong; "
+    none_left = (
+        f"{told}no checkpoint before it is whole: name another folder with --checkpoints, or leave "
+        f"--resume out to begin at step 0"
     )
-    assert [rank["damaged"]["said"] for rank in found] == [["InputError", told]] * 2
+    assert found[0]["damaged"]["said"] == ["InputError", none_left]
+    # that of the newest is stepped over, and both ranks go on from the other one
+    assert [rank["stepped over"]["before"] for rank in found] == [1, 1]
+    newest = told.replace("step-00000001", "step-00000002")
+    assert found[0]["stepped over"]["told"] == [
+        f"{newest}training goes on from step-00000001 instead"
+    ]
+    assert found[1]["stepped over"]["told"] == []
     assert found[0]["pruned"] == ["step-00000006", "step-00000008"]
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from executor.checkpoint.folder import whole
 from parsim.cli.app import main
+from parsim.timelines.reader import load_timeline
 from tests.executor.launch import fork_runs
 from tests.executor.running import SCENARIO, Start
 
@@ -40,12 +42,24 @@ def test_a_disk_that_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")
-    out = tmp_path / "out"
+    out, kept = tmp_path / "out", tmp_path / "kept"
     out.mkdir()
-    (out / "timeline.json").symlink_to("/dev/full")
+    kept.mkdir()
+    monkeypatch.setenv("TMPDIR", str(kept))
+    for name in ("run.json", "timeline.json", "steps.jsonl"):
+        (out / name).symlink_to("/dev/full")
+    monkeypatch.setattr("parsim.launch.launch._fresh", lambda *_, **__: None)  # it would unlink
     assert run_forked(tmp_path, monkeypatch, "--steps", "1", "--warmup", "0") == 2
     told = capsys.readouterr().err.splitlines()[-1]
-    assert f"cannot write {out / 'timeline.json'}: No space left on device" in told
+    assert f"cannot write {out / 'run.json'}: No space left on device; what was meas" in told
+    [folder] = kept.glob("parsim-run-*")
+    assert f"{folder / 'run.json'}, {folder / 'timeline.json'}; choose another" in told
+    document = json.loads((folder / "run.json").read_text())
+    assert len(document["measured"]["step_seconds"]) == 1
+    assert load_timeline(folder / "timeline.json").ranks == (0, 1)
+    assert (out / "loss.png").exists()
+    log = (out / "log.txt").read_text()
+    assert f"note: cannot write {out / 'steps.jsonl'}: No space left on device; the train" in log
 
 
 @pytest.mark.distributed

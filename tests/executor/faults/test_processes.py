@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -14,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from parsim.errors import InputError
+from parsim.launch.lock import locked
+from parsim.timelines.reader import load_timeline
 from tests.executor.running import ROOT, SCENARIO, Run, Start, pids, read
 
 LARGE = (
@@ -68,6 +72,41 @@ def test_a_signal_to_end(endless: Run) -> None:
     os.kill(endless.process.pid, signal.SIGTERM)
     code, told = endless.end(timeout=180.0)
     assert (code, told[-1]) == (143, "error: ended by SIGTERM")
+
+
+@pytest.mark.distributed
+def test_a_second_run_is_refused_and_a_killed_one_leaves_nothing(endless: Run) -> None:
+    endless.rank(1)
+    scenario = endless.out.parent / "tiny.yaml"
+    words = ["-m", "parsim", "run", str(scenario), "--out", str(endless.out)]
+    second = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert second.returncode == 2
+    told = f"error: --out={endless.out} is in use: process {endless.process.pid} on "
+    assert second.stderr.splitlines()[-1].startswith(told)
+    before = endless.step(1)
+    endless.until(lambda: endless.step(1) > before)  # undisturbed
+    os.kill(endless.process.pid, signal.SIGKILL)
+    endless.process.wait(30)
+    deadline = time.monotonic() + 5.0
+    while (endless.left() or not _free(endless.out)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not endless.left()
+    assert _free(endless.out)
+    assert load_timeline(endless.out / "predicted.json").ranks == (0, 1)
+    steps = [json.loads(line) for line in (endless.out / "steps.jsonl").read_text().splitlines()]
+    assert [step["step"] for step in steps] == list(range(len(steps)))
+    assert len(steps) > before
+
+
+def _free(folder: Path) -> bool:
+    """Whether a run could begin in a folder."""
+    try:
+        with locked(folder):
+            return True
+    except InputError:
+        return False
 
 
 @pytest.mark.distributed

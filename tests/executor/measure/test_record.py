@@ -90,7 +90,8 @@ def test_every_collective_is_recorded(suite: Suite, ranks: int, name: str) -> No
     assert timeline.ranks == tuple(range(ranks))
     for rank in timeline.ranks:
         spans = collectives(timeline, rank)
-        assert len(spans) == found[rank]["collectives"] > 0
+        # the sum of the gradients' norm over all ranks is part of GRAD_NORM
+        assert len(spans) == found[rank]["collectives"] - 1 > 0
         assert {span.kind for span in spans} == KINDS[name]
         assert all((span.stream == "tp") == (span.kind == "EXCHANGE") for span in spans)
         assert all((span.stream == "ep") == (span.kind == "ALL_TO_ALL") for span in spans)
@@ -115,7 +116,8 @@ def test_actions_wait_for_what_is_inside_them(suite: Suite, ranks: int, name: st
     timeline = recorded(suite(ranks, name))
     for rank in timeline.ranks:
         compute = list(timeline.on(rank, "compute"))
-        inside = sum(span.exposed for span in compute)
+        # that of GRAD_NORM is for the sum over ranks, which has no span of its own
+        inside = sum(span.exposed for span in compute if span.kind != "GRAD_NORM")
         waited = sum(span.exposed for span in collectives(timeline, rank))
         assert inside <= waited + 1e-9
         if name in ("tp", "zero 3"):  # nothing is exchanged between actions

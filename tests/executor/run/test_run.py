@@ -16,7 +16,7 @@ from rich.console import Console
 
 from executor.devices.machine import DeviceReport
 from executor.measure.steps import Spread, Steps
-from executor.run.run import bubble_fraction, run_document
+from executor.run.document import Measured, bubble_fraction, run_document
 from parsim.cli.app import main
 from parsim.report.text.run import diverged, run_view
 from parsim.scenario import load_scenario
@@ -24,8 +24,6 @@ from parsim.sim import simulate
 from parsim.timelines.timeline import Span, Timeline
 from tests.executor.launch import fork_runs
 from tests.executor.running import SCENARIO
-
-WORKERS = Path(__file__).parents[1] / "workers"
 
 
 @pytest.fixture
@@ -61,6 +59,7 @@ def test_the_document_of_a_run(
         fork_runs(monkeypatch, tmp_path)
     words = ["run", str(scenario), "--out", str(out), "--steps", "3"]
     words += [word for one in change.split() for word in ("--set", one)]
+    words += ["--eval-every", "2", "--lr-warmup", "2", "--lr-decay", "cosine", "--clip", "0.5"]
     assert main([*words, "--warmup", "1", "--verify", "--json"]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert document == json.loads((out / "run.json").read_text())
@@ -73,7 +72,9 @@ def test_the_document_of_a_run(
         "measured",
         "error",
         "verify",
+        "meta",
     }
+    _check_steps(out, document)
     measured = document["measured"]
     assert measured["step_time_s"]["n"] == 3
     assert len(measured["peak_allocated_bytes"]) == 2
@@ -90,6 +91,28 @@ def test_the_document_of_a_run(
     assert len(rings) == ("cp" in change) * 4 * 4 * 3 * 2
     assert -1.0 < measured["recording_cost"] == timeline["meta"]["recording_cost"]
     assert main(["compare", str(out / "predicted.json"), str(out / "timeline.json")]) in (0, 4)
+
+
+def _check_steps(out: Path, document: dict[str, Any]) -> None:
+    """The steps as they were told one by one are those of the document."""
+    steps = [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]
+    measured, meta = document["measured"], document["meta"]
+    assert [step["seconds"] for step in steps] == measured["step_seconds"]
+    assert [step["loss"] for step in steps] == measured["loss"]
+    assert [step["timed"] for step in steps] == [False, True, True, True]
+    assert [step["tokens"] for step in steps] == [8 * 32] * 4
+    assert all(step["gradient_norm"] > 0.1 and step["resident_bytes"] > 1e7 for step in steps)
+    rates = [step["learning_rate"] for step in steps]
+    assert rates == pytest.approx([3e-4, 6e-4, 6e-4, 6e-5])  # x = 0 at step 2, 1 at step 3
+    held_out = {i: step["evaluation_loss"] for i, step in enumerate(steps) if len(step) == 17}
+    assert list(held_out) == [1, 3]
+    assert [{"steps": i + 1, "loss": x} for i, x in held_out.items()] == measured["evaluations"]
+    assert held_out[3] < held_out[1]
+    assert meta["scenario"]["set"][-1] == "training.clip=0.5"
+    assert meta["scenario"]["text"] == SCENARIO
+    assert meta["command"].startswith("parsim run ")
+    assert {"python", "torch", "numpy"} <= set(meta["versions"])
+    assert {"began_at", "ended_at", "seed", "calibration", "host", "threads", "load"} <= set(meta)
 
 
 MIXTURE = {
@@ -137,7 +160,7 @@ def test_a_loss_that_is_no_number_is_null_and_told(scenario: Path) -> None:
     timeline = Timeline(
         spans=(Span(0, "compute", "F", 0.0, 1.0, 0, 0),), meta={"recording_cost": 0.0}
     )
-    document = run_document(found, report, predicted, steps, timeline, [1e6], None)
+    document = run_document(found, report, predicted, Measured(steps, timeline, [1e6]), {})
     assert document["measured"]["loss"] == [5.5, None, None]
     json.dumps(document, allow_nan=False)
     told = "the training failed: the loss is infinite or undefined at 2 of 3 steps, first at step 1"
@@ -169,9 +192,10 @@ def test_a_training_that_runs_away_is_told_with_rank_and_step(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fork_runs(monkeypatch, tmp_path, worker=WORKERS / "runaway.py")
+    fork_runs(monkeypatch, tmp_path)
     out = tmp_path / "out"
     words = ["run", str(scenario), "--set", change, "--out", str(out), "--steps", "3"]
+    words += ["--learning-rate", "1e30"]
     assert main([*words, "--warmup", "1", "--json"]) == 4
     printed = capsys.readouterr()
     losses = json.loads((out / "run.json").read_text())["measured"]["loss"]

@@ -20,7 +20,9 @@ from executor.model.loss import loss  # noqa: E402
 from executor.model.module import build_model  # noqa: E402
 from executor.parallel.data import Replica, apply_data_parallel  # noqa: E402
 from executor.parallel.precision import storage_dtype  # noqa: E402
-from executor.training.optimizer import OptimizerConfig, StageOptimizer, gradient_norm  # noqa: E402
+from executor.training.norm import gradient_norm  # noqa: E402
+from executor.training.optimizer import OptimizerConfig, StageOptimizer  # noqa: E402
+from executor.training.rate import Rate  # noqa: E402
 from tests.executor.workers.parallel import batch  # noqa: E402
 from tests.executor.workers.specs import GPT  # noqa: E402
 
@@ -53,7 +55,7 @@ def weights(replica: Replica) -> list[Any]:
 
 def test_updates_below_the_resolution_of_bf16_add_up() -> None:
     # weights of norms are 1, where bf16 steps by 2^-8: one update of 1e-3 is lost, 16 are not
-    config = OptimizerConfig(learning_rate=1e-3, weight_decay=0.0)
+    config = OptimizerConfig(rate=Rate(peak=1e-3), weight_decay=0.0)
     replica, optimizer = build(PURE, config)
     norm = dict(replica.stage.named_parameters())["head.norm.weight"].detach()
     train(replica, optimizer, 1)
@@ -116,7 +118,7 @@ def test_norm_is_that_of_all_gradients(precision: str) -> None:
     replica.accumulate(*batch(plan, GPT), loss)
     gradients = [gradient.norm() for _, _, gradient in replica.gradients()]
     expected = float(torch.stack(gradients).norm())
-    assert gradient_norm([replica], plan) == pytest.approx(expected, rel=1e-6)
+    assert gradient_norm([replica]) == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_replica_that_nobody_needs_is_freed() -> None:

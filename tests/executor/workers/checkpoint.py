@@ -6,6 +6,7 @@ Argument: folder for the results. On 2 ranks it also lets saves and loads go wro
 from __future__ import annotations
 
 import resource
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from executor.checkpoint.checkpoints import Checkpoints
 from executor.checkpoint.folder import whole
-from executor.checkpoint.record import what_is_trained
+from executor.checkpoint.record import check_sum, read_record, what_is_trained
 from executor.devices.mesh import replica_index
 from executor.devices.process_group import process_group
 from executor.faults.reports import PeerError
@@ -166,16 +167,40 @@ def failing_save(plan: Plan, root: Path) -> dict[str, Any]:
     return {"said": found, "left": sorted(path.name for path in root.iterdir())}
 
 
-def damaged(plan: Plan, root: Path) -> dict[str, Any]:
-    """One byte in the middle of rank 1's file is another one."""
-    [folder] = whole(root)
+def spoil(folder: Path) -> None:
+    """Make one byte in the middle of rank 1's file another one."""
     if dist.get_rank() == 0:
         path = folder / "__1_0.distcp"
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
     dist.barrier()
-    return {"said": said(lambda: checkpoints(plan, root, resume=True).restore(build(plan)))}
+
+
+def stepped_over(plan: Plan, root: Path) -> dict[str, Any]:
+    """The newest of two checkpoints is damaged where only its checksum tells."""
+    trainer, told = build(plan), list[str]()
+    kept = replace(checkpoints(plan, root, resume=True), tell=told.append)
+    losses = list(kept.restore(trainer))
+    kept.save(trainer, train(trainer, losses, 2))
+    spoil(whole(root)[-1])
+    return {"before": len(kept.restore(build(plan))), "told": told}
+
+
+def damaged(plan: Plan, root: Path) -> dict[str, Any]:
+    """No checkpoint is whole: rank 0 says so, and the others wait for it in vain."""
+    spoil(whole(root)[0])
+    if dist.get_rank() != 0:
+        return {}
+    kept = checkpoints(plan, root, resume=True)
+    damages = {folder: str(check_sum_of(folder)) for folder in whole(root)}
+    return {"said": said(lambda: kept.start(damages))}
+
+
+def check_sum_of(folder: Path) -> str | None:
+    """What is wrong with rank 1's file."""
+    name = "__1_0.distcp"
+    return check_sum(folder, name, read_record(folder)["files"][name])
 
 
 def pruned(plan: Plan, root: Path) -> list[str]:
@@ -199,6 +224,10 @@ def main(folder: str) -> None:
         found: dict[str, Any] = {name: case(plan, root / name) for name, plan in plans.items()}
         if dist.get_world_size() == 2:
             found["failing save"] = failing_save(plans["zero1"], root / "full")
+            found["stepped over"] = stepped_over(plans["zero1"], root / "full")
+            if dist.get_rank() == 0:
+                shutil.rmtree(whole(root / "full")[-1])
+            dist.barrier()
             found["damaged"] = damaged(plans["zero1"], root / "full")
             found["pruned"] = pruned(plans["ddp"], root / "pruned")
         results(folder, dist.get_rank(), found)

@@ -26,14 +26,16 @@ from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE
 from executor.parallel.buckets import local_tensor
 from executor.parallel.context import rank_part
 from executor.parallel.data import whole_tensor
-from executor.training.optimizer import OptimizerConfig, StageOptimizer, gradient_norm
+from executor.training.norm import clip_gradients, gradient_norm
+from executor.training.optimizer import OptimizerConfig, StageOptimizer
+from executor.training.rate import Rate
 from executor.training.trainer import Trainer, build_trainer
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, Recompute
 from tests.executor.workers.specs import SPECS
 
 SEED = 3
-SGD = OptimizerConfig(name="sgd", learning_rate=0.5, weight_decay=0.0)
+SGD = OptimizerConfig(name="sgd", rate=Rate(peak=0.5), weight_decay=0.0)
 
 
 def batch(plan: Plan, spec: TransformerSpec) -> tuple[torch.Tensor, torch.Tensor]:
@@ -93,7 +95,7 @@ def check(described: dict[str, Any]) -> dict[str, Any]:
     case.step()
     found_loss = case.step()
     found = gather_gradients(trainer.replicas, trainer.mesh, plan)
-    norm = gradient_norm(trainer.replicas, plan)
+    norm = gradient_norm(trainer.replicas)
     expected_loss, expected = reference(case.spec, plan, case.batch(plan, case.spec), SEED)
     result: dict[str, Any] = {"kind": trainer.replicas[0].kind}
     if dist.get_rank() == 0:
@@ -106,7 +108,8 @@ def check(described: dict[str, Any]) -> dict[str, Any]:
     if found_loss is not None:
         result["loss"] = abs(found_loss - expected_loss) / expected_loss
         result["value"] = found_loss
-    result["update"] = update_error(case, expected)
+    clip_gradients(trainer.replicas, norm / 2.0)
+    result["update"] = update_error(case, expected, 0.5)
     return result
 
 
@@ -239,9 +242,12 @@ def against_same_precision(case: Case) -> dict[str, Any]:
     }
 
 
-def update_error(case: Case, expected: dict[str, torch.Tensor]) -> float:
-    """Largest error of the parameters after one SGD update, relative to the largest update."""
-    rate = SGD.learning_rate
+def update_error(case: Case, expected: dict[str, torch.Tensor], clipped: float) -> float:
+    """Largest error of the parameters after one SGD update, relative to the largest update.
+
+    With gradients that were clipped to a part of their norm.
+    """
+    rate = clipped * SGD.rate.peak
     named = [item for replica in case.trainer.replicas for item in replica.stage.named_parameters()]
     before = {name: whole_tensor(p.detach()).clone() for name, p in named}
     case.trainer.optimizer.step()

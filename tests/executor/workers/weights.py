@@ -17,6 +17,7 @@ import torch.distributed as dist
 from executor.devices.process_group import process_group
 from executor.parallel.context import rank_part
 from executor.training.optimizer import OptimizerConfig
+from executor.training.rate import Rate
 from executor.training.trainer import build_trainer
 from executor.weights.export import export
 from executor.weights.published import Published
@@ -26,7 +27,7 @@ from parsim.model.huggingface import spec_from_config
 from parsim.plan import Plan
 from tests.executor.launch import die_with_parent, results
 
-SGD = OptimizerConfig(name="sgd", learning_rate=0.5, weight_decay=0.0)
+SGD = OptimizerConfig(name="sgd", rate=Rate(peak=0.5), weight_decay=0.0)
 
 
 def run(source: Path, plan: Plan, out: Path, changes: dict[str, Any]) -> None:

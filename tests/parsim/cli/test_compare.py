@@ -27,11 +27,11 @@ def predicted(cli: Cli, tmp_path: Path) -> Path:
     return path
 
 
-def measured(predicted: Path, factor: float) -> Path:
-    """A run that took so many times as long."""
+def measured(predicted: Path, factor: float, **meta: object) -> Path:
+    """A run that took so many times as long, and what else its timeline says."""
     path = predicted.with_name("measured.json")
     run = scaled(load_timeline(predicted), factor)
-    replace(run, meta={**run.meta, "source": "measured"}).save(path)
+    replace(run, meta={**run.meta, "source": "measured", **meta}).save(path)
     return path
 
 
@@ -165,7 +165,9 @@ def test_two_predictions_are_not_called_measured(cli: Cli, predicted: Path) -> N
 
 def test_the_document_of_compare_is_the_contract(cli: Cli, predicted: Path) -> None:
     document = cli("compare", predicted, measured(predicted, 1.05), "--json").document
-    assert set(document) == {"schema_version", "names", "rows", "within_tolerance"}
+    judged = {"unlike", "uncalibrated", "within_tolerance"}
+    assert set(document) == {"schema_version", "names", "rows"} | judged
+    assert (document["unlike"], document["uncalibrated"]) == (None, ["device cpu", "system cpu"])
     assert document["names"] == ["predicted", "measured"]
     assert type(document["schema_version"]) is int
     assert document["within_tolerance"] is True
@@ -193,7 +195,7 @@ def test_outside_the_tolerance(cli: Cli, predicted: Path) -> None:
     assert done.document["rows"][0]["error"] == pytest.approx(1 / 1.2 - 1, rel=1e-12)
     assert done.err == (
         f"error: step_time_s: predicted {step:.3f} s, measured {1.2 * step:.3f} s, "
-        f"error -16.7 %, is outside the tolerance of 10 %\n"
+        "error (device cpu, system cpu: not calibrated) -16.7 %, is outside the tolerance of 10 %\n"
     )
     assert cli("compare", predicted, slow, "--tolerance", 0.17).code == 0
 
@@ -207,8 +209,42 @@ def test_the_other_way_round(cli: Cli, predicted: Path) -> None:
 def test_compare_in_words(cli: Cli, predicted: Path) -> None:
     done = cli("compare", predicted, measured(predicted, 1.05))
     assert (done.code, done.err) == (0, "")
-    assert done.out.startswith("whole step ")
-    assert done.out.splitlines()[-1].endswith("error -4.8 %, is within the tolerance of 10 %")
+    assert "\nwhole step " in done.out
+    assert done.out.splitlines()[-1].endswith(
+        "error (device cpu, system cpu: not calibrated) -4.8 %, is within the tolerance of 10 %"
+    )
+
+
+def test_a_prediction_for_other_hardware_is_not_judged(cli: Cli, predicted: Path) -> None:
+    slow = measured(predicted, 100.0, device_kind="cuda", device_names=["NVIDIA H100"])
+    done = cli("compare", predicted, slow, "--json")
+    assert done.code == 4
+    assert done.err.startswith(
+        "error: step times cannot be judged: predicted for other hardware: CPU cores (1 x cpu), "
+        "run on GPUs; "
+    )
+    errors = {row["unit"]: row["error"] for row in done.document["rows"]}
+    assert errors["s"] is errors["fraction"] is None
+    assert errors["bytes"] == 0.0
+    assert "-99" not in cli("compare", predicted, slow).out
+
+
+def test_ranks_that_shared_cores_are_not_judged(cli: Cli, predicted: Path) -> None:
+    shared = measured(predicted, 2.0, device_kind="cpu", shared_devices="4 ranks shared 2 cores")
+    done = cli("compare", predicted, shared)
+    assert done.code == 4
+    assert "4 ranks shared 2 cores; the prediction gives each rank a device of its own" in done.err
+
+
+def test_another_step_than_the_median_is_told(cli: Cli, predicted: Path) -> None:
+    step = load_timeline(predicted).meta["step_time_s"]
+    near = measured(predicted, 1.05, recorded_step_s=1.05 * 1.005 * step, recorded_steps=3)
+    assert cli("compare", predicted, near).err == ""
+    far = measured(predicted, 1.05, recorded_step_s=1.05 * 1.2 * step, recorded_steps=3)
+    assert cli("compare", predicted, far).err == (
+        "note: the step time is the median of all measured steps; drawn is a step +20.0 % off it, "
+        "of 3 recorded ones the nearest to the median\n"
+    )
 
 
 @pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG\r\n"), ("svg", b"<?xml")])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from parsim.launch.options import RunOptions
 from tests.commands import GPT3, SMALL, Cli, process, runner, settings
 
 
@@ -178,3 +179,26 @@ def test_the_same_command_prints_the_same_script(cli: Cli) -> None:
     other = cli(*words, "--seed", "1").out
     name = re.compile(r"--rdzv-id=(parsim-[0-9a-f]{12})")
     assert name.findall(other) != name.findall(cli(*words).out)
+
+
+def test_ranks_of_a_cpu_may_share_its_cores(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    started: list[tuple[int, RunOptions]] = []
+    monkeypatch.setattr(
+        "parsim.launch.launch.run_plan",
+        lambda _path, ranks, options, _step: started.append((ranks, options)),
+    )
+    words = ("run", SMALL, "--set", "plan.pp=4", "--set", "training.global_batch_size=16")
+    refused = cli(*words)
+    assert refused.code == 2
+    assert "world size mismatch: pp=4 x dp=1 x cp=1 x tp=1 = 4, but the clu" in refused.err
+    done = cli(*words, "--oversubscribe")
+    assert done.code == 0
+    assert "devices_per_node=4 is more than the 2 of cpu: each rank is predicted with" in done.err
+    [(ranks, options)] = started
+    assert (ranks, options.overrides[-1]) == (4, "cluster.devices_per_node=4")
+
+
+def test_more_devices_than_a_gpu_node_has_are_refused_with_oversubscribe_too(cli: Cli) -> None:
+    done = cli("run", GPT3, "--set", "plan.tp=16", "--set", "plan.dp=4096", "--oversubscribe")
+    assert done.code == 2
+    assert "world size mismatch" in done.err

@@ -22,6 +22,9 @@ AMOUNTS = (
     "loss_kept",
     "optimizer_bytes",
     "optimizer_fixed",
+    "norm_sums",
+    "norm_bytes",
+    "clip_bytes",
     "workspace",
 )
 FLAGS = (

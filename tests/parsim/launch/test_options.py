@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,12 @@ EVERY = RunOptions(
     rdzv_endpoint="node0:29400",
     emit="sbatch",
     seed=7,
+    clip=0.5,
+    optimizer="sgd",
+    learning_rate=1e-3,
+    lr_warmup=5,
+    lr_decay="cosine",
+    eval_every=2,
     timeout=12.5,
     verify=True,
     oversubscribe=True,
@@ -29,6 +36,8 @@ EVERY = RunOptions(
     checkpoints=Path("saved"),
     resume=True,
     max_restarts=2,
+    init_from=Path("published"),
+    export=Path("trained"),
 )
 
 
@@ -48,6 +57,27 @@ def test_defaults_are_not_spelt_out_but_for_what_a_script_should_show() -> None:
     words = RunOptions().words(Path("plan.yaml"))
     shown = ["--out=build/run", "--steps=10", "--warmup=3", "--seed=0", "--timeout=300.0"]
     assert words == ["plan.yaml", *shown]
+
+
+def test_what_costs_time_or_memory_is_the_scenarios() -> None:
+    assert EVERY.of_scenario == ["training.clip=0.5", "training.optimizer=sgd"]
+    assert not RunOptions().of_scenario
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            {"lr_decay": "cosin"},
+            r"--lr-decay=cosin is unknown \(did you mean 'cosine'\?\); all",
+        ),
+        ({"learning_rate": 0.0}, "--learning-rate=0 must be above 0 and finite"),
+        ({"learning_rate": float("nan")}, "--learning-rate=nan must be above 0"),
+    ],
+)
+def test_rates_that_are_none(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        RunOptions(**options)
 
 
 def test_an_endpoint_needs_a_number_of_nodes() -> None:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parsim.comparison.timelines import PREDICTED_MEASURED, Compared, TimelineComparison
-from parsim.report.text.tables import table
+from parsim.report.text.tables import head_lines, table
 
 _SCATTER = (("median", "median"), ("min", "min"), ("mad", "MAD"))
 
@@ -32,13 +32,13 @@ def comparison_view(comparison: TimelineComparison) -> RenderableType:
         Text(""),
         _rank_table(comparison, [row for row in shown if row.rank is not None]),
         Text(""),
-        Text(comparison.headline),
+        Text(comparison.headline, style="bold red" if comparison.unlike else ""),
     )
 
 
 def _columns(comparison: TimelineComparison) -> str:
     """Names of the four columns of numbers."""
-    return " | ".join([*comparison.names, "difference", comparison.judges])
+    return " | ".join([*comparison.names, "difference", head_lines(comparison.judges)])
 
 
 def _step_table(comparison: TimelineComparison, rows: Iterable[Compared]) -> Table:

@@ -1,0 +1,55 @@
+"""Lets a process end with the one that started it, even if that one is killed.
+
+    parsim run -> torchrun (executor.faults.torchrun) -> ranks
+
+Each is bound to its parent, so a killed parsim leaves nothing running. On Linux the system sends
+the signal (prctl(2)), even to a process that is stopped; elsewhere a thread looks who the parent
+is. Needs no torch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+from parsim.launch.ranks import PARENT
+
+LOOK = 0.5
+"""Seconds between two looks at the parent, where the system does not tell of its end."""
+
+_PR_SET_PDEATHSIG = 1  # Linux, prctl(2): a signal for this process when its parent dies
+
+
+def end_with_parent() -> None:
+    """Have this process killed when its parent dies: a rank always, others if parsim asks for it.
+
+    The environment names the parent where that one might die before this is called.
+    """
+    expected = os.environ.get(PARENT)
+    if expected is None and "RANK" not in os.environ:
+        return
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    else:
+        watch(os.getppid())
+    if expected is not None and os.getppid() != int(expected):
+        _end()
+
+
+def watch(parent: int) -> None:
+    """Kill this process, from a thread of its own, once another process has become its parent."""
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(LOOK)
+        _end()
+
+    threading.Thread(target=look, name="end-with-parent", daemon=True).start()
+
+
+def _end() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

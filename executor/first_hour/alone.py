@@ -1,0 +1,93 @@
+"""One rank in this process, and what a trainer without parallelism is held against."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from executor.devices.machine import probe, rank_device
+from executor.measure.steps import Batch
+from executor.training.optimizer import OptimizerConfig
+from executor.training.text import Corpus, batches
+from executor.training.trainer import Trainer, build_trainer
+from parsim.model.transformer import TransformerSpec
+from parsim.scenario import Scenario, load_scenario
+
+CLIP = 1.0
+BATCHES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alone:
+    """A model of one rank, a few batches of it on its device, and its trainer."""
+
+    scenario: Scenario
+    device: torch.device
+    batches: tuple[Batch, ...]
+    trainer: Trainer
+
+    @property
+    def spec(self) -> TransformerSpec:
+        """The model."""
+        return self.scenario.spec
+
+    def endless(self) -> Iterator[Batch]:
+        """The batches, over and over: nothing is made or copied while a step is timed."""
+        return cycle(self.batches)
+
+
+def scenario_of(model: str, kind: str, folder: Path) -> Scenario:
+    """A scenario of one device from the JSON of its model block; its micro-batch is the batch."""
+    block: dict[str, Any] = json.loads(model)
+    large = kind == "cuda"
+    document = {
+        "description": "one rank",
+        "model": block,
+        "cluster": {"system": "dgx-h100" if large else "cpu", "nodes": 1, "devices_per_node": 1},
+        "software": f"executor-{kind}",
+        "training": {"global_batch_size": 4, "precision": "bf16_amp" if large else "fp32"},
+        "plan": {"microbatch_size": 4},
+    }
+    path = folder / f"{block['name']}.yaml"
+    path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML
+    return load_scenario(path)
+
+
+@contextmanager
+def alone(scenario: Scenario, kind: str) -> Iterator[Alone]:
+    """Be the one rank of a scenario's plan, with AdamW and clipped gradients."""
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+    report = probe(kind)
+    device = rank_device(report)
+    dist.init_process_group(report.backend, rank=0, world_size=1, store=dist.HashStore())
+    try:
+        spec, plan = scenario.spec, scenario.fixed_plan()
+        source = batches(
+            Corpus.load(),
+            seed=0,
+            global_batch_size=plan.global_batch_size,
+            seq_len=spec.seq_len,
+            masked=not spec.causal,
+        )
+        here = tuple((x.to(device), y.to(device)) for x, y in islice(source, BATCHES))
+        trainer = build_trainer(
+            spec, plan, device=device, seed=0, optimizer=OptimizerConfig(clip=CLIP)
+        )
+        yield Alone(scenario=scenario, device=device, batches=here, trainer=trainer)
+    finally:
+        dist.destroy_process_group()
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for the device, where it has a queue."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

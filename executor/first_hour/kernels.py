@@ -1,0 +1,120 @@
+"""Which kernels a step runs, and where the device idles between them.
+
+    python -m executor.first_hour.kernels OUT.json --model '{"name": "gpt2"}'
+
+One step of one rank under torch's profiler, behind a warm-up. On a CPU operators stand for kernels:
+one rank has one thread, so they follow each other too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch.profiler import ProfilerActivity
+
+from executor.faults.parent import end_with_parent
+from executor.first_hour.alone import Alone, alone, scenario_of, synchronize
+from executor.measure.exposed import gaps, merged
+from parsim.report.writing import write_text
+
+LISTED = 40
+"""Kernels that are listed, the longest in all first."""
+
+LONG = 20e-6
+"""A gap that is told alone, seconds: some launches long."""
+
+
+class Kernel(NamedTuple):
+    """One kernel: name, begin and end in seconds."""
+
+    name: str
+    start: float
+    end: float
+
+
+def profiled(here: Alone) -> list[Kernel]:
+    """The kernels of one step, by begin."""
+    source = here.endless()
+    for _ in range(3):
+        here.trainer.step(*next(source))
+    synchronize(here.device)
+    cuda = here.device.type == "cuda"
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    with torch.profiler.profile(activities=activities) as profiler:
+        here.trainer.step(*next(source))
+        synchronize(here.device)
+    wanted = torch.autograd.DeviceType.CUDA if cuda else torch.autograd.DeviceType.CPU
+    kernels = [
+        Kernel(event.name, 1e-6 * event.time_range.start, 1e-6 * event.time_range.end)
+        for event in profiler.events() or ()
+        if event.device_type == wanted and (cuda or event.cpu_parent is None)
+    ]
+    return sorted(kernels, key=lambda kernel: kernel.start)
+
+
+def described(kernels: Sequence[Kernel]) -> dict[str, Any]:
+    """Seconds by name, how long nothing ran, and between which kernels that was for long."""
+    if not kernels:
+        return {"kernels": 0}
+    whole = (kernels[0].start, max(kernel.end for kernel in kernels))
+    busy = merged((kernel.start, kernel.end) for kernel in kernels)
+    idle = sum(end - start for start, end in gaps(busy, whole))
+    return {
+        "kernels": len(kernels),
+        "span_s": whole[1] - whole[0],
+        "idle_s": idle,
+        "idle_share": idle / (whole[1] - whole[0]),
+        "by_name": _by_name(kernels),
+        "long_gaps": _long_gaps(kernels),
+    }
+
+
+def _by_name(kernels: Iterable[Kernel]) -> list[dict[str, Any]]:
+    totals: dict[str, tuple[int, float]] = {}
+    for kernel in kernels:
+        count, seconds = totals.get(kernel.name, (0, 0.0))
+        totals[kernel.name] = (count + 1, seconds + kernel.end - kernel.start)
+    longest = sorted(totals.items(), key=lambda item: -item[1][1])[:LISTED]
+    return [{"name": name, "count": n, "seconds": total} for name, (n, total) in longest]
+
+
+def _long_gaps(kernels: Sequence[Kernel]) -> list[dict[str, Any]]:
+    """The longest moments in which nothing ran, with what ran before and behind."""
+    found, until, last = [], kernels[0].end, kernels[0].name
+    for kernel in kernels[1:]:
+        if kernel.start - until > LONG:
+            found.append({"seconds": kernel.start - until, "after": last, "before": kernel.name})
+        if kernel.end > until:
+            until, last = kernel.end, kernel.name
+    return sorted(found, key=lambda gap: -float(str(gap["seconds"])))[:LISTED]
+
+
+def main() -> int:
+    """Profile each model and write what was found."""
+    end_with_parent()
+    parser = argparse.ArgumentParser(
+        prog="python -m executor.first_hour.kernels", description=__doc__
+    )
+    parser.add_argument("out", type=Path, metavar="OUT.json")
+    parser.add_argument("--model", action="append", required=True, help="model block, as JSON")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    options = parser.parse_args()
+    found: list[dict[str, Any]] = []
+    for model in options.model:
+        with alone(scenario_of(model, options.device, options.out.parent), options.device) as here:
+            found.append({"model": here.spec.name, **described(profiled(here))})
+        write_text(options.out, json.dumps(found, indent=2) + "\n")
+        share = found[-1].get("idle_share")
+        told = "no kernel was recorded" if share is None else f"the device idles {share:.1%}"
+        sys.stdout.write(f"{found[-1]['model']}: {found[-1]['kernels']} kernels, {told}\n")
+    return int(any(case["kernels"] == 0 for case in found))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

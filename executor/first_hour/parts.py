@@ -1,0 +1,135 @@
+"""Runs parts one after another, each a process with a time limit, and keeps what they said.
+
+The folder's `parts.json` is written before and behind every part, so that work that was cut short
+goes on where it was: a part that is done is not run again, one that failed or was cut is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from executor.suite.predict import now
+from parsim.errors import InputError
+from parsim.files import read_json
+from parsim.launch.ranks import PARENT
+from parsim.report.writing import write_text
+
+LEAST = 5.0
+"""Seconds below which a part is not begun."""
+
+GRACE = 10.0
+"""Seconds that a part gets to end when its time is over, before it is killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One part: Python's arguments, and the most seconds that it may take.
+
+    `answers` is the question that it answers, `writes` what it leaves in the folder.
+    """
+
+    name: str
+    answers: str
+    words: Sequence[str]
+    seconds: float
+    writes: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """Parts in a folder, with so many `seconds` for those that are not done yet."""
+
+    out: Path
+    parts: Sequence[Part]
+    seconds: float
+    done: dict[str, dict[str, Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find what is done.
+
+        Raises:
+            InputError: the folder's record cannot be read.
+        """
+        path = self.out / "parts.json"
+        record = read_json(path) if path.exists() else {}
+        if not isinstance(record, dict):
+            raise InputError(f"{path}: not a record of parts; choose another folder")
+        self.done = record
+
+    def run(self) -> int:
+        """Run what is left in its order; 1 if a part failed or there was no time for it, else 0."""
+        until = time.monotonic() + self.seconds
+        for part in self.parts:
+            if self.done.get(part.name, {}).get("status") == "done":
+                _say(f"{part.name}: done before")
+                continue
+            left = until - time.monotonic()
+            if left < LEAST:
+                self._note(part, "left out", f"no time: {max(left, 0.0):.0f} s are left")
+                continue
+            self._run(part, min(part.seconds, left))
+        return int(any(entry["status"] != "done" for entry in self.done.values()))
+
+    def _run(self, part: Part, limit: float) -> None:
+        _say(f"{part.name}: {part.answers} (at most {limit:.0f} s)")
+        self._note(part, "cut short", "", began_at=now())
+        began = time.monotonic()
+        code = self._process(part, limit)
+        took = time.monotonic() - began
+        status, reason = "done", ""
+        if code is None:
+            status, reason = "cut short", f"its {limit:.0f} s were over"
+        elif code:
+            status, reason = "failed", f"exit code {code}; see {part.name}.log"
+        self._note(part, status, reason, seconds=took)
+        _say(f"{part.name}: {status} after {took:.0f} s{f': {reason}' if reason else ''}")
+
+    def _process(self, part: Part, limit: float) -> int | None:
+        """The exit code of a part; None if it took longer than it may."""
+        environment = {**os.environ, **part.variables, PARENT: str(os.getpid())}
+        with (self.out / f"{part.name}.log").open("w", encoding="utf-8") as log:
+            process = subprocess.Popen(
+                [sys.executable, *part.words],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+            try:
+                return process.wait(limit)
+            except subprocess.TimeoutExpired:
+                return None
+            finally:
+                _end(process)
+
+    def _note(self, part: Part, status: str, reason: str, **more: object) -> None:
+        before = self.done.get(part.name, {})
+        entry = {"answers": part.answers, "writes": part.writes, **before, **more}
+        self.done[part.name] = {**entry, "status": status, "reason": reason}
+        write_text(self.out / "parts.json", json.dumps(self.done, indent=2) + "\n")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a part that still runs as Ctrl-C does, then whatever is left of its session."""
+    with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait(GRACE)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")

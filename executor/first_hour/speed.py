@@ -1,0 +1,109 @@
+"""Is a step of the executor as fast as the same step in plain torch?
+
+    python -m executor.first_hour.speed OUT.json --model '{"name": "gpt2"}'
+
+Both train the same module with AdamW and clipped gradients, in one process, in turn. Plain torch
+is what anybody would write: forward, loss, backward, `clip_grad_norm_`, the optimizer's step. The
+ratio is that of the fastest steps: what a shared machine adds is never negative.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from executor.faults.parent import end_with_parent
+from executor.first_hour.alone import CLIP, Alone, alone, scenario_of, synchronize
+from executor.measure.steps import Batch
+from parsim.report.writing import write_text
+
+TrainStep = Callable[[torch.Tensor, torch.Tensor], object]
+
+BOUND = 1.02
+"""Largest ratio that counts as equal."""
+
+
+def compared(here: Alone, steps: int) -> dict[str, Any]:
+    """The fastest and the median step of both, seconds, and the ratio of the fastest."""
+    steps_of: dict[str, TrainStep] = {"executor": here.trainer.step, "plain": plain_step(here)}
+    source = here.endless()
+    seconds: dict[str, list[float]] = {"executor": [], "plain": []}
+    for number in range(steps + 3):
+        for name, step in steps_of.items():
+            lasted = _timed(here, step, next(source))
+            if number >= 3:  # warm-up
+                seconds[name].append(lasted)
+    least = {name: min(values) for name, values in seconds.items()}
+    return {
+        "model": here.spec.name,
+        "device": str(here.device),
+        "precision": here.scenario.fixed_plan().precision,
+        "steps": steps,
+        "least_step_s": least,
+        "median_step_s": {name: sorted(v)[len(v) // 2] for name, v in seconds.items()},
+        "ratio": least["executor"] / least["plain"],
+        "bound": BOUND,
+    }
+
+
+def plain_step(here: Alone) -> TrainStep:
+    """A step of a copy of the model in plain torch."""
+    [replica] = here.trainer.replicas
+    model = copy.deepcopy(replica.stage)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True
+    )
+    autocast = here.scenario.fixed_plan().precision == "bf16_amp"
+    loss_fn = here.trainer.loss_fn
+
+    def step(tokens: torch.Tensor, targets: torch.Tensor) -> object:
+        optimizer.zero_grad()
+        with torch.autocast(here.device.type, torch.bfloat16, enabled=autocast):
+            outputs = model(tokens)
+        loss = loss_fn(outputs, targets)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def _timed(here: Alone, step: TrainStep, batch: Batch) -> float:
+    synchronize(here.device)
+    begin = time.perf_counter()
+    step(*batch)
+    synchronize(here.device)
+    return time.perf_counter() - begin
+
+
+def main() -> int:
+    """Compare each model and write what was found; 1 if the executor was slower than allowed."""
+    end_with_parent()
+    parser = argparse.ArgumentParser(
+        prog="python -m executor.first_hour.speed", description=__doc__
+    )
+    parser.add_argument("out", type=Path, metavar="OUT.json")
+    parser.add_argument("--model", action="append", required=True, help="model block, as JSON")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--steps", type=int, default=20)
+    options = parser.parse_args()
+    found = []
+    for model in options.model:
+        with alone(scenario_of(model, options.device, options.out.parent), options.device) as here:
+            found.append(compared(here, options.steps))
+        write_text(options.out, json.dumps(found, indent=2) + "\n")
+        sys.stdout.write(f"{found[-1]['model']}: executor / plain {found[-1]['ratio']:.3f}\n")
+    return int(any(case["ratio"] > BOUND for case in found))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

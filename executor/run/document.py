@@ -1,0 +1,107 @@
+"""The document of a run, `run.json`: what was predicted, what was measured, and how far apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from executor.devices.machine import DeviceReport
+from executor.measure.steps import Spread, Steps, known
+from parsim.comparison.likeness import uncalibrated, unlike
+from parsim.comparison.quantities import quantities_of
+from parsim.scenario import Scenario
+from parsim.sim import Prediction
+from parsim.sim.drawing.timeline import hardware_meta as hardware_of
+from parsim.timelines.timeline import Timeline
+
+SCHEMA_VERSION = 1
+
+
+class Measured(NamedTuple):
+    """What rank 0 measured: steps, one recorded step, bytes of each rank's peak, what was verified.
+
+    `evaluations` are losses of text that is not trained on, by the number of steps before.
+    """
+
+    steps: Steps
+    timeline: Timeline
+    peaks: list[float]
+    checked: dict[str, Any] | None = None
+    evaluations: Mapping[int, float] = {}
+
+
+def run_document(
+    scenario: Scenario,
+    report: DeviceReport,
+    predicted: Prediction,
+    measured: Measured,
+    meta: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The document of `parsim run --json`; null where too few steps were left to time.
+
+    `meta` says what the run was, see `executor.run.provenance`.
+    """
+    plan, job = predicted.plan, scenario.job
+    steps, timeline, peaks = measured.steps, measured.timeline, measured.peaks
+    spread, load = Spread.of(steps.seconds), timeline.meta.get("expert_load")
+    evaluations = [
+        {"steps": taken, "loss": known(loss)} for taken, loss in measured.evaluations.items()
+    ]
+    highest = max(predicted.peak_allocated)
+    ours = hardware_of(job)
+    different = unlike(ours, hardware_meta(report, plan.world_size))
+    flops = job.model.step_flops(plan.global_batch_size)
+    capable = spread.median * predicted.peak_flops * plan.world_size
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "meta": dict(meta),
+        "plan": plan.to_json(),
+        "device": str(report),
+        "backend": report.backend,
+        "predicted": {
+            "step_time_s": predicted.step_time,
+            "peak_allocated_bytes": list(predicted.peak_allocated),
+            "memory_fit": predicted.fit.value,
+            **predicted.margin.to_json(),
+        },
+        "measured": {
+            "step_time_s": spread.to_json(),
+            "step_seconds": list(steps.taken),
+            "peak_allocated_bytes": peaks,
+            "bubble_fraction": bubble_fraction(timeline),
+            "recording_cost": timeline.meta["recording_cost"],
+            "tokens_per_s": known(plan.global_batch_size * job.model.tokens / spread.median),
+            **({"tokens_of_sample": 1} if job.model.tokens == 1 else {}),
+            "mfu": known(flops / capable),
+            "loss": [known(loss) for loss in steps.losses],
+            "lost_on_ranks": list(steps.lost_on),
+            "restarts": steps.restarts,
+            **({"evaluations": evaluations} if evaluations else {}),
+            **({} if load is None else {"expert_load": load}),
+        },
+        "error": {
+            "step_time": None if different else known(predicted.step_time / spread.median - 1.0),
+            "peak_memory": highest / max(peaks) - 1.0,
+            "unlike": different or None,
+            "uncalibrated": list(uncalibrated(ours)),
+        },
+        "verify": measured.checked,
+    }
+
+
+def hardware_meta(report: DeviceReport, world_size: int) -> dict[str, Any]:
+    """What a measured timeline says of its hardware (`parsim.comparison.likeness`)."""
+    here = world_size // report.nodes
+    what = "cores" if report.kind == "cpu" else "GPUs"
+    shared = f"{here} ranks shared {report.count} {what}" if here > report.count else ""
+    return {
+        "device_kind": report.kind,
+        "device_names": sorted(set(report.names)),
+        "shared_devices": shared,
+    }
+
+
+def bubble_fraction(timeline: Timeline) -> float:
+    """Idle share of the compute streams between the first and the last action, mean over ranks."""
+    measured = quantities_of(timeline, {rank: (rank,) for rank in timeline.ranks})
+    return measured.step["bubble_fraction"]

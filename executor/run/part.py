@@ -1,0 +1,130 @@
+"""What one rank trains on: its parts of the global batches of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from executor.measure.gradients import gather_gradients
+from executor.measure.steps import Batch, known, mean_over_ranks
+from executor.measure.tolerance import judge
+from executor.model.graph import without_dropout
+from executor.model.module import Values
+from executor.parallel.context import rank_part
+from executor.training.images import Images
+from executor.training.text import Corpus, batches
+from executor.training.trainer import build_trainer
+from executor.weights.published import Published
+from parsim.errors import InputError
+from parsim.launch.options import RunOptions
+from parsim.model.graph.record import Graph
+from parsim.scenario import Scenario
+
+Feed = Corpus | Images
+"""What a model is trained on."""
+
+FRESH = 10**9
+"""A step that no training reaches: images from there on are none that were trained on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one rank trains: a feed, another to evaluate with, and first weights.
+
+    The `held_out` one and the `values` are None where they are not asked for.
+    """
+
+    scenario: Scenario
+    options: RunOptions
+    device: torch.device
+    feed: Feed = field(init=False)
+    held_out: Feed | None = field(init=False)
+    values: Values | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        train, held_out = feeds(self.scenario, self.options)
+        object.__setattr__(self, "feed", train)
+        object.__setattr__(self, "held_out", held_out)
+        published = self.options.init_from
+        values = Published(published, self.scenario.spec) if published else None
+        object.__setattr__(self, "values", values)
+
+    def batches(self, *, first_step: int = 0) -> Iterator[Batch]:
+        """This rank's rows and places of the global batches to train on, on its device."""
+        return map(self._mine, self._whole(self.feed, first_step))
+
+    def evaluation(self) -> Iterator[Batch]:
+        """The same of what is evaluated with; nothing where that is not asked for."""
+        if self.held_out is not None:
+            first = FRESH if isinstance(self.held_out, Images) else 0
+            yield from map(self._mine, self._whole(self.held_out, first))
+
+    def _mine(self, batch: Batch) -> Batch:
+        plan = self.scenario.fixed_plan()
+        tokens, targets = rank_part(self.scenario.model, plan, dist.get_rank(), batch)
+        return tokens.to(self.device), targets.to(self.device)
+
+    def _whole(self, feed: Feed, first_step: int = 0) -> Iterator[Batch]:
+        """Global batches."""
+        seed, size = self.options.seed, self.scenario.fixed_plan().global_batch_size
+        if isinstance(feed, Images):
+            return feed.batches(seed=seed, global_batch_size=size, first_step=first_step)
+        spec = self.scenario.spec
+        return batches(
+            feed,
+            seed=seed,
+            global_batch_size=size,
+            seq_len=spec.seq_len,
+            masked=not spec.causal,
+            first_step=first_step,
+        )
+
+    def verify(self) -> dict[str, Any] | None:
+        """Loss and gradients of the first batch against one process with the same weights.
+
+        Without dropout, whose masks depend on the placement. On rank 0; None elsewhere.
+        """
+        spec, plan = self.scenario.model, self.scenario.fixed_plan()
+        spec = without_dropout(spec) if isinstance(spec, Graph) else replace(spec, dropout=False)
+        seed, device = self.options.seed, self.device
+        trainer = build_trainer(spec, plan, device=device, seed=seed, values=self.values)
+        loss = mean_over_ranks(trainer.gradients(*next(self.batches())), device)
+        gradients = gather_gradients(trainer.replicas, trainer.mesh, plan)
+        if dist.get_rank() != 0:
+            return None
+        tokens, targets = next(self._whole(self.feed))
+        on_device = (tokens.to(device), targets.to(device))
+        verdict = judge(spec, plan, on_device, seed, loss, gradients, self.values)
+        numbers = {
+            name: known(value) if isinstance(value, float) else value
+            for name, value in asdict(verdict).items()
+        }
+        return {**numbers, "within": verdict.within}
+
+
+def feeds(scenario: Scenario, options: RunOptions) -> tuple[Feed, Feed | None]:
+    """The text that a transformer reads, or images for a graph; another to evaluate with, if asked.
+
+    Raises:
+        InputError: the text cannot feed the model, or a text is given to a graph.
+    """
+    if isinstance(scenario.model, Graph):
+        if options.data is not None or options.tokenizer is not None:
+            raise InputError(
+                f"{scenario.model.name} takes images, which are made here; leave --data and "
+                f"--tokenizer out"
+            )
+        images = Images.of(scenario.model)
+        return images, images if options.eval_every else None
+    corpus = Corpus.load(options.data, tokenizer=options.tokenizer)
+    if not options.eval_every:
+        corpus.check(scenario.model)
+        return corpus, None
+    train, held_out = corpus.halves()
+    for text in (train, held_out):
+        text.check(scenario.model)
+    return train, held_out

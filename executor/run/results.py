@@ -1,0 +1,119 @@
+"""What rank 0 writes: the prediction before the run, and all that was measured at its end."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from executor.faults.reports import writing
+from executor.measure.steps import Spread, Steps
+from executor.run.summary import draw, present
+from parsim.errors import InputError
+from parsim.scenario import Scenario
+from parsim.sim import Prediction, simulate
+from parsim.timelines.timeline import Timeline
+
+
+def predict(scenario: Scenario, folder: Path) -> Prediction:
+    """Predict the run, and have that on disk before anything is measured.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    margin = scenario.memory_margin
+    predicted = simulate(scenario.job, scenario.fixed_plan(), timeline=True, memory_margin=margin)
+    if predicted.timeline is not None:
+        with writing(folder / "predicted.json") as path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            predicted.timeline.save(path)
+    return predicted
+
+
+def save_results(
+    scenario: Scenario,
+    folder: Path,
+    document: dict[str, Any],
+    steps: Steps,
+    timeline: Timeline,
+    warmup: int,
+    hardware: Mapping[str, Any],
+) -> None:
+    """Write `run.json`, the measured timeline and the picture of the losses; tell of the end.
+
+    Raises:
+        InputError: the disk refused a file. What was measured is kept elsewhere, if possible.
+    """
+    results = _Results(folder)
+    text = json.dumps(document, indent=2, allow_nan=False) + "\n"
+    results.save("run.json", lambda path: path.write_text(text, encoding="utf-8"))
+    meta = {**timeline.meta, **_named(scenario, document, steps, hardware)}
+    named = replace(timeline, meta=meta)
+    results.save("timeline.json", named.save)
+    results.save("loss.png", lambda path: draw(scenario, document, steps.losses, warmup, path))
+    results.check()
+    present(document, folder)
+
+
+def _named(
+    scenario: Scenario, document: dict[str, Any], steps: Steps, hardware: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the measured timeline says of the whole run."""
+    measured, spread = document["measured"], Spread.of(steps.seconds)
+    typical = {"step_time_s": spread.median, "spread": {"step_time_s": spread.to_json()}}
+    return {
+        "model": scenario.job.model.name,
+        "parameters": scenario.job.model.parameters,
+        "system": document["device"],
+        **hardware,
+        "plan": scenario.fixed_plan().label(),
+        **(typical if spread.n else {}),
+        "bubble_fraction": measured["bubble_fraction"],
+        "peak_allocated_bytes": measured["peak_allocated_bytes"],
+    }
+
+
+@dataclass(slots=True)
+class _Results:
+    """The files of a run; where its folder refuses one, another folder keeps it."""
+
+    folder: Path
+    _elsewhere: Path | None = None
+    _refused: list[str] = field(default_factory=list)
+
+    def save(self, name: str, write: Callable[[Path], object]) -> None:
+        """Write one file, here or elsewhere."""
+        path = self.folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(path)
+        except OSError as error:
+            self._refused.append(f"cannot write {path}: {error.strerror or error}")
+            with suppress(OSError):
+                path.unlink(missing_ok=True)  # half of a file is worse than none
+                write(self._other() / name)
+
+    def check(self) -> None:
+        """Name the first file that was refused.
+
+        Raises:
+            InputError: there is one.
+        """
+        for refused in self._refused[:1]:
+            kept: Sequence[Path] = sorted(self._elsewhere.iterdir()) if self._elsewhere else ()
+            where = (
+                f"what was measured is kept in {', '.join(map(str, kept))}"
+                if kept
+                else "nothing else could be kept; each step is in steps.jsonl"
+            )
+            raise InputError(
+                f"{refused}; {where}; choose another folder with --out, or free space there"
+            )
+
+    def _other(self) -> Path:
+        self._elsewhere = self._elsewhere or Path(tempfile.mkdtemp(prefix="parsim-run-"))
+        return self._elsewhere

@@ -1,0 +1,79 @@
+"""What a training says of each step while it runs: a line of `steps.jsonl`, and a line of text.
+
+A line is on disk before the next step begins, so a run that is killed leaves all its steps. Those
+that are taken again after a restart are there again, with another `restart`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from executor.measure.steps import Step, known
+from parsim.launch.news import STEPS
+from parsim.report.text.run import step_line
+
+
+@dataclass(slots=True, kw_only=True)
+class StepLog:
+    """The log of rank 0 in a run's folder; `tokens` are those of a step, `steps` are to be taken.
+
+    A disk that refuses a line gets no more of them, and `refused` says why; training goes on.
+    """
+
+    folder: Path
+    tokens: int
+    steps: int
+    restart: int
+    refused: str = ""
+    _file: IO[str] | None = field(default=None, repr=False)
+
+    def add(self, step: Step, evaluation: float | None = None) -> None:
+        """Write a step; the loss of an evaluation behind it, if there was one."""
+        record = {**self._record(step), **({} if evaluation is None else evaluated(evaluation))}
+        self._write(json.dumps(record, allow_nan=False))
+        sys.stdout.write(f"{step_line(record)}\n")
+        sys.stdout.flush()
+
+    def _record(self, step: Step) -> dict[str, Any]:
+        device = step.device
+        return {
+            "step": step.number,
+            "steps": self.steps,
+            "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+            "restart": self.restart,
+            "timed": step.timed,
+            "loss": known(step.loss),
+            "gradient_norm": known(step.gradient_norm),
+            "learning_rate": step.learning_rate,
+            "seconds": step.seconds,
+            "tokens": self.tokens,
+            "tokens_per_s": self.tokens / step.seconds,
+            "peak_allocated_bytes": device.peak_allocated,
+            "peak_reserved_bytes": device.peak_reserved,
+            "resident_bytes": device.resident,
+            "clock_hz": device.clock,
+            "power_w": device.power,
+        }
+
+    def _write(self, line: str) -> None:
+        if self.refused:
+            return
+        path = self.folder / STEPS
+        try:
+            if self._file is None:
+                self._file = path.open("a", encoding="utf-8")
+            self._file.write(f"{line}\n")
+            self._file.flush()
+        except OSError as error:
+            self.refused = f"cannot write {path}: {error.strerror or error}"
+            sys.stderr.write(f"note: {self.refused}; the training goes on without it\n")
+
+
+def evaluated(loss: float) -> dict[str, Any]:
+    """What an evaluation adds to the record of its step."""
+    return {"evaluation_loss": known(loss)}

@@ -1,0 +1,92 @@
+"""The norm of the whole model's gradient, and clipping to it.
+
+Each rank adds the squares of what it holds, divided by the number of ranks that hold the same
+values; one all-reduce of a scalar over all ranks follows. Nothing waits for the device: the factor
+is a tensor, and gradients are multiplied by it even where it is 1 (Pascanu et al. 2013; the formula
+is that of torch.nn.utils.clip_grad_norm_).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from executor.devices import compat
+from executor.model.module import TransformerStage
+from executor.parallel.buckets import local_tensor
+from executor.parallel.data import Replica
+
+_SMALL = 1e-6
+"""Added to the norm, so that nothing is divided by 0."""
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def clip_gradients(replicas: Sequence[Replica], largest: float) -> Tensor:
+    """Scale the gradient of the whole model down to a norm of `largest`; 0 leaves it as it is.
+
+    Returns the norm before, a scalar in fp32 that is the same on every rank. Every rank must call
+    it, after the gradients were reduced.
+    """
+    here = [held for replica in replicas for held in _held(replica)]
+    norm = _norm(here, torch.device(replicas[0].mesh.device_type))
+    pieces = [piece for _, piece, _ in here]
+    if largest and pieces:
+        factor = (largest / (norm + _SMALL)).clamp(max=1.0)
+        compat.FOREACH_MUL(pieces, factor)
+    return norm
+
+
+def gradient_norm(replicas: Sequence[Replica]) -> float:
+    """Euclidean norm of the gradient of the whole model, the same on every rank."""
+    return float(clip_gradients(replicas, 0.0))
+
+
+def _norm(here: Sequence[tuple[bool, Tensor, int]], device: torch.device) -> Tensor:
+    """The norm over all ranks of those pieces that count, each held by so many ranks."""
+    total = torch.zeros((), dtype=torch.float32, device=device)
+    for copies in sorted({shared for counts, _, shared in here if counts}):
+        pieces = [piece for counts, piece, shared in here if counts and shared == copies]
+        norms = torch.stack(compat.FOREACH_NORM(pieces, 2, torch.float32))
+        total += norms.square().sum() / copies
+    if dist.get_world_size() > 1:
+        dist.all_reduce(total)
+    return total.sqrt()
+
+
+def _held(replica: Replica) -> Iterator[tuple[bool, Tensor, int]]:
+    """Whether it counts, values of a gradient here, ranks of this stage that hold the same ones.
+
+    The copy of a tied table does not count: its stage sums it with the table's own.
+    """
+    stage = replica.stage
+    last = isinstance(stage, TransformerStage) and stage.embedding is None
+    copied = stage.tied_parameters() if last else ()
+    for parameter, piece, shared in _gradients_here(replica):
+        yield not any(parameter is other for other in copied), piece, shared
+
+
+def _gradients_here(replica: Replica) -> Iterator[tuple[nn.Parameter, Tensor, int]]:
+    """(parameter, values of its gradient here, ranks of this stage that hold the same values)."""
+    plan = replica.plan
+    ranks = plan.dp * plan.cp * plan.tp
+    if replica.buckets is None:
+        for parameter in replica.stage.parameters():
+            if parameter.grad is not None:
+                yield parameter, local_tensor(parameter.grad), ranks // _parts(parameter)
+        return
+    for bucket in replica.buckets.buckets:
+        for parameter, piece in bucket.pieces():
+            yield parameter, piece, ranks // _parts(parameter) // bucket.groups.shards
+
+
+def _parts(parameter: nn.Parameter) -> int:
+    """Into how many parts a parameter is split over ranks."""
+    if not isinstance(parameter, DTensor):
+        return 1
+    mesh, placements = parameter.device_mesh, enumerate(parameter.placements)
+    return math.prod(mesh.size(dim) for dim, place in placements if not place.is_replicate())

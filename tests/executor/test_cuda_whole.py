@@ -1,0 +1,159 @@
+"""One GPU, whole runs: every model family verified, checkpoints, faults, the suite.
+
+Run with `pytest -m gpu tests/executor/test_cuda_whole.py`. With PARSIM_GPU_TESTS=cpu the same tests
+run on a machine without a GPU: a rehearsal, so that a slip in them costs no time on one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from executor.devices.machine import probe  # noqa: E402
+from executor.suite.__main__ import main as suite  # noqa: E402
+from parsim.cli.app import main  # noqa: E402
+from parsim.timelines.reader import load_timeline  # noqa: E402
+from tests.executor.running import Run  # noqa: E402
+
+DEVICE = os.environ.get("PARSIM_GPU_TESTS") or "cuda"
+SYSTEM = "cpu" if DEVICE == "cpu" else "dgx-h100"
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        DEVICE != "cpu" and not torch.cuda.is_available(), reason="torch sees no GPU"
+    ),
+]
+
+SIZES = "num_layers: 2, hidden_size: 64, num_attention_heads: 4, vocab_size: 256, seq_len: 64"
+KEYS = "num_key_value_heads: 2, ffn_hidden_size: 128"
+EXPERTS = "num_experts: 4, experts_per_token: 2, expert_ffn_hidden_size: 64"
+FAMILIES = {
+    "gpt2": "",
+    "bert": "",
+    "llama": KEYS,
+    "mistral": KEYS,
+    "qwen2": KEYS,
+    "mixtral": f"{KEYS}, {EXPERTS}",
+    "qwen3_moe": f"{KEYS}, {EXPERTS}, head_dim: 16",
+}
+
+
+def scenario(
+    folder: Path, family: str = "gpt2", *, ranks: int = 1, precision: str = "fp32"
+) -> Path:
+    more = FAMILIES[family]
+    model = f"{{family: {family}, name: tiny, {SIZES}{', ' if more else ''}{more}}}"
+    path = folder / f"{family}.yaml"
+    path.write_text(
+        f"description: a tiny {family}\n"
+        f"model: {model}\n"
+        f"cluster: {{system: {SYSTEM}, nodes: 1, devices_per_node: {ranks}}}\n"
+        f"software: executor-{DEVICE}\n"
+        f"training: {{global_batch_size: 4, precision: {precision}}}\n"
+        f"plan: {{dp: {ranks}, microbatch_size: 2}}\n"
+    )
+    return path
+
+
+Runner = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Runner:
+    """Runs a scenario; its document."""
+
+    def take(path: Path, *words: str) -> dict[str, Any]:
+        out = ["--out", str(tmp_path / "out"), "--device", DEVICE, "--json"]
+        assert main(["run", str(path), *out, *words]) == 0
+        document: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return document
+
+    return take
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16_amp"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_verified(run: Runner, tmp_path: Path, family: str, precision: str) -> None:
+    path = scenario(tmp_path, family, precision=precision)
+    document = run(path, "--verify", "--steps", "2", "--warmup", "1")
+    assert document["verify"]["within"]
+    assert document["verify"]["bound"] <= (1e-5 if precision == "fp32" else 1.0)
+
+
+def test_each_step_tells_of_the_device(run: Runner, tmp_path: Path) -> None:
+    run(scenario(tmp_path), "--steps", "3", "--warmup", "1")
+    steps = [json.loads(line) for line in (tmp_path / "out" / "steps.jsonl").open()]
+    assert len(steps) == 4
+    for step in steps:
+        known = step["peak_allocated_bytes"], step["peak_reserved_bytes"]
+        assert known == (None, None) if DEVICE == "cpu" else 0 < known[0] <= known[1]
+
+
+def test_training_goes_on_from_a_checkpoint(run: Runner, tmp_path: Path) -> None:
+    path = scenario(tmp_path)
+    whole = run(path, "--steps", "6", "--warmup", "0")["measured"]["loss"]
+    words = ("--warmup", "0", "--checkpoint-every", "2")
+    run(path, "--steps", "2", *words)
+    resumed = run(path, "--steps", "6", *words, "--resume")["measured"]["loss"]
+    assert resumed == pytest.approx(whole, rel=1e-5)
+
+
+def test_a_killed_rank_is_named(tmp_path: Path) -> None:
+    endless = Run(
+        tmp_path / "run",
+        *("--steps", "1000000", "--device", DEVICE),
+        scenario=scenario(tmp_path).read_text(),
+    )
+    try:
+        os.kill(endless.rank(0), signal.SIGKILL)
+        code, told = endless.end(timeout=120.0)
+    finally:
+        endless.kill()
+    assert code == 1
+    assert told[-1].startswith("error: rank 0 was killed by SIGKILL at step ")
+
+
+def test_a_model_too_large_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if DEVICE == "cpu":
+        pytest.skip("the system would kill whatever it likes")
+    path = scenario(tmp_path)
+    words = ["run", str(path), "--device", DEVICE, "--out", str(tmp_path / "out")]
+    changes = ("model.vocab_size=128000", "model.seq_len=8192", "training.global_batch_size=512")
+    words += [word for change in changes for word in ("--set", change)]
+    assert main([*words, "--set", "plan.microbatch_size=512"]) == 1
+    assert "out of memory" in capsys.readouterr().err
+
+
+def test_ranks_on_all_devices_have_communication_in_their_timeline(
+    run: Runner, tmp_path: Path
+) -> None:
+    report = probe(DEVICE)
+    if report.count < 2 and not report.shareable:
+        pytest.skip("one GPU, which NCCL does not share")
+    document = run(scenario(tmp_path, ranks=2), "--steps", "3", "--oversubscribe", "--verify")
+    assert document["verify"]["within"]
+    timeline = load_timeline(tmp_path / "out" / "timeline.json")
+    for rank in (0, 1):
+        reduced = [span for span in timeline.on(rank, "dp") if span.kind == "REDUCE_GRAD"]
+        assert reduced
+        assert all(span.duration > 0.0 for span in reduced)
+
+
+def test_the_quick_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "suite"
+    words = ["executor.suite", str(out), "--quick", "--device", DEVICE, "--seconds", "240"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert suite() == 0
+    report = json.loads((out / "report.json").read_text())
+    assert report["failed"] == {}
+    assert report["cases"]

@@ -1,0 +1,64 @@
+"""Two runs into one folder: the second is refused, unless it is a node of the first."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from parsim.errors import InputError
+from parsim.launch.lock import NAME, locked
+
+HOLD = """
+import sys
+from pathlib import Path
+from parsim.launch.lock import locked
+with locked(Path(sys.argv[1]), sys.argv[2]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def holder(folder: Path, run: str = "") -> subprocess.Popen[str]:
+    """A process that holds a folder until it is killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder), run],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_lock_dies_with_its_owner(tmp_path: Path) -> None:
+    with holder(tmp_path) as process:
+        told = f"--out={tmp_path} is in use: process {process.pid} on "
+        with pytest.raises(InputError, match=re.escape(told)), locked(tmp_path):
+            pass
+        process.kill()
+        process.wait(30)
+    with locked(tmp_path):
+        pass
+    with locked(tmp_path):
+        pass
+
+
+def test_nodes_of_one_run_share_a_folder(tmp_path: Path) -> None:
+    with holder(tmp_path, "run-1") as process:
+        with locked(tmp_path, "run-1"):
+            pass
+        for other in ("run-2", ""):
+            with pytest.raises(InputError, match="is in use"), locked(tmp_path, other):
+                pass
+        process.kill()
+
+
+def test_a_folder_that_refuses_files(tmp_path: Path) -> None:
+    (tmp_path / NAME).mkdir()
+    with pytest.raises(InputError, match="choose another folder with --out"), locked(tmp_path):
+        pass
