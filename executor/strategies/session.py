@@ -40,7 +40,7 @@ def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) 
     """Train for warm-up and measured rounds, verify where asked for, and write what came out."""
     plan, device = scenario.fixed_plan(), rank_device(report)
     rank = int(os.environ["RANK"])
-    with process_group(report.backend, options.timeout), fatal(options.out, rank):
+    with process_group(report.backend, options.timeout, device), fatal(options.out, rank):
         HERE.enter("build")
         shares = Shares(scenario, Corpus.load(options.data, tokenizer=options.tokenizer), options)
         replica = Replica(scenario.spec, seed=options.seed, device=device)
