@@ -81,6 +81,9 @@ WAIT = "_wait_batch_p2p"
 
 SPAN_PREFIX = "PP:"
 
+GROUPED_MM: Any = getattr(torch.nn.functional, "grouped_mm", torch._grouped_mm)
+"""Products of rows sorted by group with each group's matrix; public from 2.10 on."""
+
 STAGE_BACKWARD: Any = getattr(stage_module, "stage_backward", None)
 """Runs the backward of one microbatch from a stage's outputs, or the loss, to its inputs."""
 

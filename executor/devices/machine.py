@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import re
@@ -70,7 +71,7 @@ def probe(kind: str | None = None, *, nodes: int = 1) -> DeviceReport:
             nodes=nodes,
         )
     # NCCL before 2.30 ends with "Duplicate GPU detected" when two ranks use one GPU
-    able = tuple(torch.cuda.nccl.version())[:2] >= SHARING_NCCL
+    able = nccl_version()[:2] >= SHARING_NCCL
     names = tuple(torch.cuda.get_device_name(i) for i in range(gpus))
     return DeviceReport(
         kind="cuda",
@@ -80,6 +81,25 @@ def probe(kind: str | None = None, *, nodes: int = 1) -> DeviceReport:
         shareable=able and os.environ.get(SHARING_VARIABLE) == "1",
         nodes=nodes,
     )
+
+
+def nccl_version() -> tuple[int, ...]:
+    """The version of the NCCL that is loaded; torch's own figure is that of its build.
+
+    Another library may be loaded before torch's (LD_PRELOAD), so this process is asked first and
+    then the library that goes by NCCL's name. `ncclGetVersion` gives 22809 for 2.28.9; where
+    nobody has it, torch's figure counts.
+    """
+    import torch
+
+    number = ctypes.c_int()
+    for library in (None, "libnccl.so.2"):
+        try:
+            ctypes.CDLL(library).ncclGetVersion(ctypes.byref(number))
+        except (OSError, AttributeError):
+            continue
+        return number.value // 10_000, number.value // 100 % 100, number.value % 100
+    return tuple(torch.cuda.nccl.version())
 
 
 def rank_device(report: DeviceReport) -> torch.device:

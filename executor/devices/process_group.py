@@ -7,15 +7,23 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import torch
 import torch.distributed as dist
 
 T = TypeVar("T")
 
 
 @contextmanager
-def process_group(backend: str, timeout_seconds: float) -> Iterator[None]:
-    """Join the group that torchrun describes, and leave it."""
-    dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
+def process_group(
+    backend: str, timeout_seconds: float, device: torch.device | None = None
+) -> Iterator[None]:
+    """Join the group that torchrun describes, and leave it.
+
+    A GPU's rank names its `device`: NCCL then connects at once, a mesh's groups are split off
+    instead of connected anew, and a barrier does not guess where to run.
+    """
+    gpu = device if device is not None and device.type == "cuda" else None
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds), device_id=gpu)
     try:
         yield
     finally:

@@ -26,6 +26,8 @@ class Offset(NamedTuple):
 def clock_offsets(group: dist.ProcessGroup, device: torch.device) -> list[Offset] | None:
     """The offset of each rank of the group; None but on rank 0. Every rank must call it."""
     rank, size = dist.get_rank(group), dist.get_world_size(group)
+    if dist.get_backend(group) == "gloo":
+        device = torch.device("cpu")  # its messages are of the host's memory
     dist.barrier(group)
     if rank == 0:
         return [Offset(0.0, 0.0), *(_ask(peer, group, device) for peer in range(1, size))]

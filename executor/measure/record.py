@@ -117,7 +117,7 @@ def _recorded(
         if trainer.runner is None:
             _loop(trainer, recorder, batch)
         else:
-            trainer.gradients(*batch)
+            trainer.backward(*batch)
         with recorder.measure(SpanKind.GRAD_NORM):
             trainer.optimizer.clip()
         with recorder.measure(SpanKind.OPTIMIZER):
@@ -130,7 +130,7 @@ def _recorded(
 def _loop(trainer: Trainer, recorder: SpanRecorder, batch: Batch) -> None:
     """A step without pipeline, split into F and B of each micro-batch."""
     with _split(trainer, recorder.mark) as marks:
-        trainer.gradients(*batch)
+        trainer.backward(*batch)
     for number, (start, middle, end) in enumerate(zip(*marks, strict=True)):
         recorder.add(SpanKind.F, start, middle, stage=0, microbatch=number)
         recorder.add(SpanKind.B, middle, end, stage=0, microbatch=number)

@@ -53,6 +53,9 @@ class Core(nn.Module):  # type: ignore[misc]
         return self._fused(q, k, v) if self.fused else self._unfused(q, k, v)
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if q.is_cuda and q.dtype == torch.float32:
+            # no fused kernel of CUDA shares keys in fp32: torch would write all scores out
+            k, v = _for_each_query_head(q, k, v)
         return F.scaled_dot_product_attention(
             q,
             k,
@@ -63,8 +66,7 @@ class Core(nn.Module):  # type: ignore[misc]
         )
 
     def _unfused(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        if (group := q.shape[1] // k.shape[1]) > 1:
-            k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+        k, v = _for_each_query_head(q, k, v)
         # q is scaled, not the scores: s x d values instead of s x s
         scores = (q * (1 / math.sqrt(q.shape[-1]))) @ k.transpose(-2, -1)
         if self.causal:
@@ -72,6 +74,14 @@ class Core(nn.Module):  # type: ignore[misc]
             scores = scores.masked_fill_(square.triu(1), -math.inf)
         weights = F.dropout(scores.softmax(dim=-1), self.dropout, self.training)
         return weights @ v
+
+
+def _for_each_query_head(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values (b, kv_heads, s, d) repeated for the neighbouring heads that they serve."""
+    group = q.shape[1] // k.shape[1]
+    if group == 1:
+        return k, v
+    return k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
 
 
 class HeadNorm(nn.Module):  # type: ignore[misc]

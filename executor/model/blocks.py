@@ -37,14 +37,20 @@ class Embedding(nn.Module):  # type: ignore[misc]
         """Map token ids (b, s) to hidden states (b, s, h)."""
         x = self.token(tokens)
         if self.positions is not None:
-            places = torch.arange(tokens.shape[1]) if self.places is None else self.places
-            x = x + self.positions(places.to(tokens.device))
+            x = x + self.positions(self._places(tokens))
         if self.token_types is not None:
             # a text of one part is of type 0 throughout: one row, added to every token
             x = x + self.token_types(torch.zeros(1, dtype=torch.long, device=tokens.device))
         if self.norm is not None:
             x = self.norm(x)
         return self.dropout(x)
+
+    def _places(self, tokens: Tensor) -> Tensor:
+        """The tokens' places, made on their device: a copy from the host would wait for it."""
+        if self.places is None:
+            return torch.arange(tokens.shape[1], device=tokens.device)
+        self.places = self.places.to(tokens.device)  # copied once
+        return self.places
 
 
 class Mlp(nn.Module):  # type: ignore[misc]

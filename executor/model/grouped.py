@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from executor.devices.compat import GROUPED_MM
+
 
 def grouped(rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
     """Y_e = X_e W_e^T for each expert e: rows (R, k), weights (E, n, k), R_e = sizes[e]."""
@@ -24,25 +26,62 @@ class _Grouped(torch.autograd.Function):  # type: ignore[misc]  # torch has no t
     def forward(ctx: Any, rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:  # noqa: ANN401
         ctx.sizes = sizes
         ctx.save_for_backward(rows, weights)
-        out = rows.new_empty(rows.shape[0], weights.shape[1])
-        for x, w, y in zip(rows.split(sizes), weights, out.split(sizes), strict=True):
-            torch.mm(x, w.t(), out=y)
-        return out
+        return _by_inputs(rows, weights.transpose(1, 2), sizes)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:  # noqa: ANN401
         rows, weights = ctx.saved_tensors
-        grads = grad.split(ctx.sizes)
-        inward = outward = None
-        if ctx.needs_input_grad[0]:
-            inward = torch.empty_like(rows)
-            for dy, w, dx in zip(grads, weights, inward.split(ctx.sizes), strict=True):
-                torch.mm(dy, w, out=dx)
-        if ctx.needs_input_grad[1]:
-            outward = torch.empty_like(weights)
-            for dy, x, dw in zip(grads, rows.split(ctx.sizes), outward, strict=True):
-                torch.mm(dy.t(), x, out=dw)  # of no rows: zeros
+        inward = _by_inputs(grad, weights, ctx.sizes) if ctx.needs_input_grad[0] else None
+        outward = _by_weights(grad, rows, ctx.sizes) if ctx.needs_input_grad[1] else None
         return inward, outward, None
+
+
+def _by_inputs(rows: Tensor, matrices: Tensor, sizes: list[int]) -> Tensor:
+    """X_e M_e for each expert e: rows (R, k), matrices (E, k, n)."""
+    if in_one_launch(rows):
+        return _grouped_mm(rows, matrices, sizes)
+    out = rows.new_empty(rows.shape[0], matrices.shape[2])
+    for x, m, y in zip(rows.split(sizes), matrices, out.split(sizes), strict=True):
+        torch.mm(x, m, out=y)
+    return out
+
+
+def _by_weights(grad: Tensor, rows: Tensor, sizes: list[int]) -> Tensor:
+    """dY_e^T X_e for each expert e, (E, n, k): of no rows zeros."""
+    if in_one_launch(rows):
+        out = _grouped_mm(grad.t(), rows, sizes)
+        for number, size in enumerate(sizes):
+            if not size:  # the kernel's sum over nothing may be left unwritten
+                out[number].zero_()
+        return out
+    out = rows.new_empty(len(sizes), grad.shape[1], rows.shape[1])
+    for dy, x, dw in zip(grad.split(sizes), rows.split(sizes), out, strict=True):
+        torch.mm(dy.t(), x, out=dw)
+    return out
+
+
+def in_one_launch(rows: Tensor) -> bool:
+    """Whether torch has one kernel for all experts: bf16 on GPUs of compute capability 8 and more.
+
+    Elsewhere its fallback is the loop over experts that is written here.
+    """
+    if not rows.is_cuda or rows.dtype != torch.bfloat16 or rows.shape[1] % ALIGNED:
+        return False
+    major: int = torch.cuda.get_device_capability(rows.device)[0]
+    return major >= AMPERE
+
+
+AMPERE = 8
+"""Major compute capability of the first GPUs with bf16 matrix products."""
+
+ALIGNED = 8
+"""bf16 values in 16 bytes, to which the kernel wants rows aligned."""
+
+
+def _grouped_mm(left: Tensor, right: Tensor, sizes: list[int]) -> Tensor:
+    ends = torch.tensor(sizes, device=left.device).cumsum(0).to(torch.int32)
+    out: Tensor = GROUPED_MM(left, right, offs=ends)
+    return out
 
 
 def activated(inner: Tensor, weights: Tensor, *, gated: bool) -> Tensor:

@@ -79,7 +79,7 @@ class PipelineRunner:
 
     def step(
         self, tokens: torch.Tensor | None = None, targets: torch.Tensor | None = None
-    ) -> list[float]:
+    ) -> list[torch.Tensor]:
         """Forward and backward of one whole batch; losses by micro-batch on the last stage's rank.
 
         `tokens` is used where stage 0 is, `targets` where the last stage is; both hold all
@@ -100,7 +100,7 @@ class PipelineRunner:
         losses: list[torch.Tensor] = []
         self._runtime.by_microbatch.clear()
         self._runtime.step(*args, target=target, losses=losses, return_outputs=False)
-        return [] if not losses else [float(x) for x in torch.stack(losses).tolist()]
+        return losses
 
 
 def _dp_kind(stages: Mapping[int, nn.Module], reduced: bool) -> DpKind:

@@ -23,7 +23,6 @@ from executor.run.run import checkpoints_of
 from executor.strategies.train import check_strategy
 from executor.weights.export import check_export
 from executor.weights.published import Published
-from parsim.cost.optimizer import ADAMW
 from parsim.cost.step.stages import plan_cut
 from parsim.errors import InputError, PlanError
 from parsim.launch.options import RunOptions
@@ -49,10 +48,10 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
         )
     check_options(plan, options)
     check_strategy(plan)
-    if plan.strategy.own_program and scenario.job.optimizer != ADAMW:
+    if plan.strategy.own_program and isinstance(spec, Graph):
         raise PlanError(
-            f"training.optimizer={scenario.job.optimizer.name} cannot go with strategy "
-            f"{plan.strategy.name} yet, whose workers update with AdamW; leave it out"
+            f"strategy.name={plan.strategy.name} runs with transformers alone so far; run "
+            f"{scenario.job.model.name} with name=ddp, or simulate it"
         )
     check_parallel(plan)
     check_context(plan, spec, report.kind)
@@ -74,6 +73,8 @@ def check_options(plan: Plan, options: RunOptions) -> None:
     """
     names = ["checkpoint_every", "resume", "max_restarts", "init_from", "export"]
     names += ["lr_warmup", "eval_every"]
+    if options.lr_decay != "constant":
+        names.append("lr_decay")
     asked = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
     if plan.strategy.own_program and asked:
         raise InputError(

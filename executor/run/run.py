@@ -48,7 +48,7 @@ def run(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
     """One rank's part of `parsim run`."""
     device, rank = rank_device(report), int(os.environ["RANK"])
     began = datetime.datetime.now(datetime.UTC)
-    with process_group(report.backend, options.timeout), fatal(options.out, rank):
+    with process_group(report.backend, options.timeout, device), fatal(options.out, rank):
         HERE.enter("predict")
         predicted = predict(scenario, options.out) if rank == 0 else None
         part = Part(scenario, options, device)

@@ -14,20 +14,28 @@ from executor.model.stage import Stage
 from parsim.model.transformer import TransformerSpec
 
 Batch = tuple[Tensor, Tensor]
+MOMENTUM = 0.9
+"""Of sgd_momentum, as DDP's trainer has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """The optimizer of a worker or a server; AdamW's defaults are those of GPT-3's training."""
 
-    name: Literal["adamw", "sgd"] = "adamw"
+    name: Literal["adamw", "sgd", "sgd_momentum"] = "adamw"
     learning_rate: float = 6e-4
     weight_decay: float = 0.1
 
     def build(self, values: nn.Parameter) -> torch.optim.Optimizer:
         """The optimizer of a flat vector: both treat each value apart from all others."""
-        if self.name == "sgd":
-            return torch.optim.SGD([values], lr=self.learning_rate)
+        if self.name != "adamw":
+            momentum = MOMENTUM if self.name == "sgd_momentum" else 0.0
+            return torch.optim.SGD(
+                [values],
+                lr=self.learning_rate,
+                momentum=momentum,
+                weight_decay=self.weight_decay,
+            )
         return torch.optim.AdamW(
             [values],
             lr=self.learning_rate,

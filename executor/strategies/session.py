@@ -40,7 +40,7 @@ def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) 
     """Train for warm-up and measured rounds, verify where asked for, and write what came out."""
     plan, device = scenario.fixed_plan(), rank_device(report)
     rank = int(os.environ["RANK"])
-    with process_group(report.backend, options.timeout), fatal(options.out, rank):
+    with process_group(report.backend, options.timeout, device), fatal(options.out, rank):
         HERE.enter("build")
         shares = Shares(scenario, Corpus.load(options.data, tokenizer=options.tokenizer), options)
         replica = Replica(scenario.spec, seed=options.seed, device=device)
@@ -55,11 +55,17 @@ def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) 
             slow=dict(scenario.jitter.slow_ranks).get(rank, 1.0),
         )
         HERE.enter("step", 0)
-        done = train(work, Recipe())
+        recipe = Recipe(
+            name=scenario.job.optimizer.name,  # type: ignore[arg-type]
+            learning_rate=options.learning_rate,
+        )
+        done = train(work, recipe)
         HERE.enter("write")
         rounds, applied = gathered(done.losses), gathered(done.applied)[0]
         checked = verify(scenario, shares.batch, device, options) if options.verify else None
-        replayed = _replayed(work, scenario, done, applied, options) if options.verify else None
+        replayed = (
+            _replayed(work, scenario, done, applied, recipe, options) if options.verify else None
+        )
         if rank == 0:
             predicted = simulate(
                 scenario.job,
@@ -110,7 +116,12 @@ class Shares:
 
 
 def _replayed(
-    work: Work, scenario: Scenario, done: Trained, applied: list[Applied], options: RunOptions
+    work: Work,
+    scenario: Scenario,
+    done: Trained,
+    applied: list[Applied],
+    recipe: Recipe,
+    options: RunOptions,
 ) -> float | None:
     """Largest error of the final weights against a replay of the log, where there is one.
 
@@ -119,7 +130,7 @@ def _replayed(
     if not applied or scenario.spec.dropout:
         return None
     fresh = Replica(scenario.spec, seed=options.seed, device=done.weights.device)
-    again = replay(fresh, applied, work.batches, Recipe(), work.plan.num_microbatches)
+    again = replay(fresh, applied, work.batches, recipe, work.plan.num_microbatches)
     return float((again - done.weights).abs().max() / again.abs().max())
 
 

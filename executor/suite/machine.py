@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
-from executor.devices.machine import SHARING_NCCL, SHARING_VARIABLE
+from executor.devices.machine import SHARING_NCCL, SHARING_VARIABLE, nccl_version
 from executor.faults.exit_code import exit_code
 from parsim.errors import InputError
 from parsim.launch.nodes import Nodes
@@ -87,7 +87,7 @@ def _probe(device: str | None) -> Machine:
         names=tuple(sorted(set(report.names))),
         torch=version,
         cuda=str(torch.version.cuda) if cuda else "",
-        nccl=tuple(torch.cuda.nccl.version()) if cuda else (),
+        nccl=nccl_version() if cuda else (),
         python=".".join(map(str, sys.version_info[:3])),
         load=load,
     )

@@ -6,7 +6,7 @@ pipeline's runner around all stages of the rank. Without a pipeline the step is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -64,16 +64,15 @@ class Trainer:
     context: dist.ProcessGroup | None = None
     experts: ExpertPlace | None = None
 
-    def gradients(self, tokens: Tensor, targets: Tensor) -> list[float]:
+    def backward(self, tokens: Tensor, targets: Tensor) -> list[Tensor]:
         """Forward and backward of this replica's batch; losses where the last stage is.
 
-        Gradients are averaged over micro-batches and replicas, and summed over the two copies of
-        a tied table.
+        The host does not wait for them: they stay on the device. Gradients are averaged over
+        micro-batches and replicas, and summed over the two copies of a tied table.
         """
         self.optimizer.zero_grad()
         if self.runner is None:
-            losses = self.replicas[0].accumulate(tokens, targets, self.loss_fn)
-            return [float(loss) for loss in losses]
+            return self.replicas[0].accumulate(tokens, targets, self.loss_fn)
         losses_here = self.runner.step(tokens, targets)
         for replica in self.replicas:
             replica.finish()
@@ -82,16 +81,25 @@ class Trainer:
 
     def step(self, tokens: Tensor, targets: Tensor) -> list[float]:
         """One training step of this replica's batch; losses where the last stage is."""
-        losses = self.gradients(tokens, targets)
+        losses = self.backward(tokens, targets)
         self.optimizer.clip()
         self.optimizer.step()
-        return losses
+        return _known(losses)
+
+    def gradients(self, tokens: Tensor, targets: Tensor) -> list[float]:
+        """As `backward`; the losses as numbers, for which the host waits."""
+        return _known(self.backward(tokens, targets))
 
     def groups(self) -> list[dist.ProcessGroup]:
         """All groups of ranks that exchange something."""
         routed = [] if self.experts is None else self.experts.groups()
         present = [group for group in (self.context, self.tied) if group is not None]
         return [*self.mesh.get_all_groups(), *present, *routed]
+
+
+def _known(losses: Sequence[Tensor]) -> list[float]:
+    """Losses as numbers: one copy from the device for all of them."""
+    return [] if not losses else [float(loss) for loss in torch.stack(list(losses)).tolist()]
 
 
 def build_trainer(

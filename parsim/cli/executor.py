@@ -19,6 +19,7 @@ from parsim.cli.terminal import (
     load,
     note,
     note_memory,
+    note_recorded,
     print_json,
     progress,
     show,
@@ -80,6 +81,7 @@ def run(
         sys.stdout.write(emit(options.emit, loaded, options))
         return
     note_memory(api.simulate(loaded, timeline=False))
+    note_recorded(loaded)
     with progress("running") as advance:
         document = run_plan(scenario, loaded.fixed_plan().world_size, options, _steps_told(advance))
     if document is None:
@@ -220,7 +222,9 @@ def _correct(
         print_json(document)
         return
     show(recorded_view(document))
-    note(f"{len(document['runs'])} runs correct {document['device']} in {file}")
+    count = len(document["runs"])
+    runs_correct = "1 run corrects" if count == 1 else f"{count} runs correct"
+    note(f"{runs_correct} {document['device']} in {file}")
 
 
 def _took(document: dict[str, Any]) -> str:

@@ -54,6 +54,16 @@ def note_memory(prediction: Prediction) -> None:
         note(f"note: memory: {fit_words(prediction)}; see parsim simulate")
 
 
+def note_recorded(scenario: Scenario) -> None:
+    """Say which recorded runs corrected the device, and whether one was of this very plan."""
+    from parsim.cost.recorded import recorded_notes
+
+    plan, model = scenario.fixed_plan(), scenario.job.model.name
+    for system in scenario.job.cluster.systems:
+        for text in recorded_notes(system.device, model, plan):
+            note(f"note: {text}")
+
+
 def note_price(price: float | None, scenario: Scenario) -> None:
     """Say that a price is left aside where no whole run is asked for."""
     if price is not None and scenario.goal.tokens is None:

@@ -75,7 +75,8 @@ def recorded_notes(device: Device, model: str, plan: Plan) -> tuple[str, ...]:
         f"{part} x {_mean(runs, part):.3f}" for part in ("forward", "backward", "optimizer")
     )
     listed = "; ".join(run.words for run in runs)
-    notes = [f"corrected by what {len(runs)} recorded runs showed ({factors}): {listed}"]
+    count = "a recorded run" if len(runs) == 1 else f"{len(runs)} recorded runs"
+    notes = [f"corrected by what {count} showed ({factors}): {listed}"]
     if any((run.model, run.plan) == (model, plan.label()) for run in runs):
         notes.append(
             "calibrated from a run of this very plan: its step time is no independent prediction"

@@ -38,7 +38,8 @@ class TrainingRun(Result):
 
     `duration` is without interruptions, as papers quote it, `elapsed` with them; the rest is of the
     elapsed time. `price` is that of the cluster's mean device. `cost` and `energy` are None where
-    no price, or no power, of a device is known.
+    no price, or no power, of a device is known. `unit` is what is counted: tokens, or the samples
+    of a model that takes no tokens.
     """
 
     tokens: float
@@ -51,13 +52,14 @@ class TrainingRun(Result):
     price: PriceBand | None
     cost: Estimate | None
     energy: Estimate | None
+    unit: str = "tokens"
 
     @property
     def headline(self) -> str:
         """Tokens, days with their interval, and dollars."""
         low, days, high = (part / 86400.0 for part in self.elapsed)
         cost = f", {self.cost.value:,.0f} US dollars" if self.cost else ""
-        words = f"{format_count(self.tokens)} tokens on {self.devices:,} devices"
+        words = f"{format_count(self.tokens)} {self.unit} on {self.devices:,} devices"
         return f"{words}: {days:.3g} days ({low:.3g} to {high:.3g}){cost}"
 
     def records(self) -> list[dict[str, Any]]:
@@ -70,6 +72,7 @@ class TrainingRun(Result):
         return {
             "schema_version": SCHEMA_VERSION,
             "tokens": self.tokens,
+            "counted": self.unit,
             "steps": self.steps,
             "devices": self.devices,
             **_with_interval("duration", "s", self.duration),
@@ -132,6 +135,7 @@ def training_run(
         device_hours=hours,
         price=price,
         cost=None if price is None else hours.times(price.usual),
+        unit="tokens" if job.model.tokens > 1 else "samples",
         energy=None if watts is None else elapsed.times(watts / JOULES_PER_KWH).spread(SPREAD),
     )
 

@@ -17,10 +17,13 @@ from parsim.sim.recurrence.evaluate import pipeline
 from parsim.sim.recurrence.maxplus import ClassTimes
 from parsim.sim.recurrence.maxplus import run as run_plans
 from parsim.sim.recurrence.step_end import step_end
+from parsim.sim.rounds.run import run_rounds
+from parsim.sim.rounds.staleness import staleness
 from parsim.sim.step.compiled_schedule import compiled_schedule
 from parsim.sim.step.folding import fold
 from tests.benchmarks.measure import Benchmark, cpu_seconds
 from tests.parsim.sim.mesh import mesh_links
+from tests.parsim.sim.rounds.servers import prices, server
 
 PP8 = ("1f1b", 8, 32, 1)
 PP16 = ("interleaved_1f1b", 16, 128, 4)
@@ -108,6 +111,13 @@ def folding() -> float:
     return cpu_seconds(lambda: fold(colours, *links), runs=3)
 
 
+def asynchronous(workers: int) -> float:
+    """1,000 updates of each worker at one server that none saturates, and their ages."""
+    slow = np.random.default_rng(0).normal(1.0, 0.02, size=(1000, workers))
+    program, seconds = server(workers, 1000), prices([1.0] * workers, 0.5 / workers)
+    return cpu_seconds(lambda: staleness(run_rounds(program, seconds, slow=slow)), runs=1)
+
+
 def engines() -> Iterator[Benchmark]:
     """All rows of this file."""
     yield Benchmark(
@@ -147,3 +157,10 @@ def engines() -> Iterator[Benchmark]:
             measure=lambda shape=shape: late_steps(shape),  # type: ignore[misc]
         )
     yield Benchmark(name="folding, 16,384 ranks", demand=2.0, unit="s", measure=folding)
+    for workers, demand in ((64, 2.0), (1024, 60.0)):
+        yield Benchmark(
+            name=f"asynchronous server, {workers:,} workers x 1,000 updates",
+            demand=demand,
+            unit="s",
+            measure=lambda workers=workers: asynchronous(workers),  # type: ignore[misc]
+        )

@@ -184,7 +184,9 @@ class Case:
             module.zero_grad()
         for buckets in self.buckets.values():
             buckets.zero()
-        losses = self.runner.step(*batch(self.schedule.num_microbatches, self.replica))
+        losses = [
+            float(x) for x in self.runner.step(*batch(self.schedule.num_microbatches, self.replica))
+        ]
         for stage, buckets in self.buckets.items():
             buckets.finish()
             for parameter in self.stages[stage].parameters():
@@ -245,7 +247,7 @@ def accumulated(schedule: Schedule, group: dist.ProcessGroup) -> Found:
     """Two steps without zeroing between them give twice the gradient."""
     case = Case(schedule, group)
     case.step()
-    losses = case.runner.step(*batch(schedule.num_microbatches, 0))
+    losses = [float(x) for x in case.runner.step(*batch(schedule.num_microbatches, 0))]
     for module in case.stages.values():
         for parameter in module.parameters():
             if parameter.grad is not None:

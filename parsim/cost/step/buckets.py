@@ -14,7 +14,8 @@ Leaves out: padding, and that a shared embedding has a bucket of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 import numpy as np
 
@@ -61,27 +62,42 @@ def mean_bucket(job: Job, table: PlanTable) -> Array:
     if job.software.ddp_buckets != "megatron":
         return least
     cases, back = np.unique(np.stack([table.tp, least]), axis=1, return_inverse=True)
-    filled = [_filled(job.model, float(tp), float(size)) for tp, size in cases.T]
+    filling = _filling(job.model)
+    filled = [filling(float(tp), float(size)) for tp, size in cases.T]
     return np.asarray(np.array(filled)[back.reshape(-1)])
 
 
-def _filled(model: Model, tp: float, least: float) -> float:
-    """Mean parameters of the buckets that all of a model's tensors fill on one rank."""
-    whole = held = 0.0
-    count = 0
-    for size in _tensors(model, tp):
-        whole, held = whole + size, held + size
-        if held >= least:
-            count, held = count + 1, 0.0
-    return max(whole / max(count + (held > 0.0), 1), least)
+@lru_cache(maxsize=8)
+def _filling(model: Model) -> Callable[[float, float], float]:
+    """What fills a model's buckets, by tp and by what closes one; a search asks it again and again.
+
+    Mean parameters of the buckets that all of its tensors fill on one rank.
+    """
+    tensors = tuple(_tensors(model))
+
+    @lru_cache(maxsize=4096)
+    def filled(tp: float, least: float) -> float:
+        whole = held = 0.0
+        count = 0
+        for split, repeated in tensors:
+            size = split / tp + repeated
+            whole, held = whole + size, held + size
+            if held >= least:
+                count, held = count + 1, 0.0
+        return max(whole / max(count + (held > 0.0), 1), least)
+
+    return filled
 
 
-def _tensors(model: Model, tp: float) -> Iterator[float]:
-    """Parameters of each operator on a rank in the order of backward, without experts'."""
+def _tensors(model: Model) -> Iterator[tuple[float, float]]:
+    """Parameters of each operator that tp shares out, and that each rank has, without experts'.
+
+    In the order of backward.
+    """
     for layer in reversed(model.layers):
         for op in reversed(layer.operators):
             if not isinstance(op, Experts):
-                yield op.split_parameters / tp + op.repeated_parameters
+                yield op.split_parameters, op.repeated_parameters
 
 
 def bucket_count(software: Software, table: PlanTable, parameters: Array, mean: Array) -> Array:

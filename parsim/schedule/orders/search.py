@@ -24,11 +24,11 @@ from parsim.schedule.orders.job_shop import ROUNDING, Shop, Turns
 from parsim.schedule.orders.list_order import RATIOS, Work, list_order
 from parsim.schedule.orders.weight_fill import Rows
 
-EVALUATIONS = 300_000
+EVALUATIONS = 200_000
 """Actions that are timed in a search, by default: less than two seconds."""
 
-NODES = 30_000
-"""Partial schedules that branch and bound looks at, by default."""
+BRANCHED = 800_000
+"""Actions of all partial schedules that branch and bound looks at, by default: about a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def search_order(
     starts: Iterable[Rows] = (),
     *,
     evaluations: int = EVALUATIONS,
-    nodes: int = NODES,
+    branched: int = BRANCHED,
 ) -> Searched:
     """Search for the shortest order within the limits; equal input gives equal output.
 
@@ -62,7 +62,7 @@ def search_order(
         work: one stage a rank, one copy; lengths may differ from stage to stage.
         starts: orders to begin with, of whole backwards; those that exceed a limit are left out.
         evaluations: actions to time in all.
-        nodes: partial schedules that branch and bound may look at.
+        branched: actions of all partial schedules that branch and bound may look at.
 
     Raises:
         ScheduleError: several stages a rank, or a limit below 1.
@@ -76,11 +76,12 @@ def search_order(
     ]
     legal = [turns for turns in found if shop.within_limits(turns)]
     bound = lower_bound(work)
-    budget = max(1, evaluations // (2 * work.num_microbatches * shop.p))
+    actions = 2 * work.num_microbatches * shop.p
+    budget = max(1, evaluations // actions)
     best, length = _improved(shop, legal, bound, budget)
     proven = length <= bound * (1.0 + ROUNDING)
     if not proven:
-        search = BranchAndBound(shop, length, nodes)
+        search = BranchAndBound(shop, length, branched // actions)
         proven = search.run()
         if search.best is not None:
             best, length = search.best, search.upper

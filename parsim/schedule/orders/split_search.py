@@ -15,8 +15,8 @@ from math import inf
 from parsim.schedule.actions import Action, Kind
 from parsim.schedule.orders.weight_fill import POLICIES, ActionTimes, Filled, Rows, fill
 
-FILLS = 240
-"""Orders that are filled in a search, by default: about a second for 8 ranks, 32 micro-batches."""
+FILLED = 70_000
+"""Actions of all orders that are filled in a search, by default: about a second."""
 
 STARTS = 3
 """The best so many of the given orders are improved."""
@@ -36,16 +36,18 @@ class SplitWork:
     limits: Sequence[int]
 
 
-def search_split(work: SplitWork, starts: Iterable[Rows], fills: int = FILLS) -> Filled:
+def search_split(work: SplitWork, starts: Iterable[Rows], filled: int = FILLED) -> Filled:
     """The order whose last action ends first, from the warm-ups of given orders on.
 
     Args:
         work: what has to be ordered.
         starts: orders of which the warm-ups are taken.
-        fills: how many orders may be tried.
+        filled: actions of all orders that may be tried.
     """
+    rows = list(starts)
+    fills = max(len(rows), filled // (3 * work.num_microbatches * len(work.times)))
     search = _Search(work, fills)
-    ranked = sorted({search.tried(_warmups(rows)) for rows in starts})
+    ranked = sorted({search.tried(_warmups(each)) for each in rows})
     bound, best = split_bound(work) * (1.0 + _ROUNDING), ranked[0]
     for start in ranked[:STARTS]:
         here, better = start, True

@@ -47,6 +47,8 @@ COVERAGE = 0.8
 """Share of measured steps that is to lie inside."""
 Z80 = 1.2816
 """Half of an 80 % interval in standard deviations."""
+FACTOR = 0.4
+"""From this half width (ln) on it is told as a factor: 40 % below is not 40 % above."""
 NAMED = 3
 """Parts that were not timed are named, the most important ones."""
 WORTH = 0.05
@@ -217,4 +219,5 @@ def _calibration_left(standing: Standing, added: Mapping[str, float]) -> Iterato
 
 
 def _percent(half: float) -> str:
-    return f"{100.0 * half:.1f} %"
+    """Half of an interval for people; where a percentage would mislead, as a factor."""
+    return f"{100.0 * half:.1f} %" if half < FACTOR else f"a factor of {exp(half):.1f}"

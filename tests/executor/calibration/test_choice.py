@@ -17,6 +17,7 @@ pytest.importorskip("torch")
 
 from executor.calibration.calibrate import choice_for, links_for
 from executor.calibration.cases.rank_groups import RankGroups
+from executor.calibration.cases.samples import Sample
 from executor.calibration.cases.setting import setting
 from executor.calibration.cases.targets import of_scenario
 from executor.calibration.cases.workloads import Case, kernel_cases
@@ -28,7 +29,7 @@ from executor.calibration.choice.link_needs import link_needs
 from executor.calibration.choice.spread import Candidate
 from executor.calibration.fitting.earlier_file import Calibration
 from executor.calibration.learning import Record, read, replay
-from executor.calibration.outcome import announced
+from executor.calibration.outcome import announced, kernel_gaps, link_gaps
 from executor.calibration.timing.links import SIZES, link_cases, link_choice
 from executor.devices.machine import DeviceReport
 from parsim.cluster.reader import load_catalog
@@ -314,3 +315,32 @@ def test_plans_without_links_leave_all_alike() -> None:
         load_catalog().system("cpu"), groups, memory=1e9, seconds=4.0, cpu=True, needs={}
     )
     assert picked.weights == pytest.approx(1.0 / len(picked.candidates))
+
+
+def test_kernels_that_were_not_measured_are_gaps_by_kind_and_reason() -> None:
+    picked = choice_for(setting(CPU), 20.0)
+    late = picked.cases[:2]
+    shapes = [shape_of(case) for case in late]
+    gaps = kernel_gaps(picked, [(late[0], "out of memory"), (late[1], "time over")])
+    said = {(gap.kind, gap.reason) for gap in gaps}
+    shares = dict(
+        zip((x.shape for x in picked.candidates), picked.weights.mean(axis=0), strict=True)
+    )
+    for shape, reason in zip(shapes, ("out of memory", "time over"), strict=True):
+        assert ((shape[0], reason) in said) == (shares[shape] > 0.0)
+    refused = [x for x in picked.candidates if x.refused and shares[x.shape] > 0.0]
+    assert {(x.shape[0], x.refused) for x in refused} <= said
+    assert all(x.cost == float("inf") for x in refused)
+
+
+def test_links_that_were_not_measured_are_gaps() -> None:
+    groups = RankGroups(sizes=(2,), left_out=(4,), devices=2)
+    picked = link_choice(load_catalog().system("cpu"), groups, memory=1e9, seconds=4.0, cpu=True)
+    done = [Sample(kind=x.kind, shape=x.shape, seconds=1.0) for x in picked.cases[1:]]
+    first, four = link_gaps(picked, done, groups, CPU)
+    assert (first.kind, first.reason) == (picked.cases[0].kind, "time over")
+    assert first.words.startswith("1 sizes of ")
+    assert four.reason.startswith("not representable: this machine has 2 devices")
+    assert "--oversubscribe" in four.reason
+    alone = RankGroups(sizes=(), devices=1)
+    assert link_gaps(picked, (), alone, CPU) == []

@@ -25,6 +25,7 @@ from executor.calibration.merge import merge
 from executor.calibration.timing.layers import LayerSample
 from executor.devices.machine import DeviceReport
 from parsim.cli.app import main
+from parsim.cluster.evidence import RecordedStep
 from parsim.cluster.hardware import Device, System
 from parsim.cluster.reader import load_catalog
 from parsim.errors import InputError
@@ -265,3 +266,24 @@ def test_on_the_command_line(
     both, old, new = (read_calibration(file) for file in files)
     assert_same(both, merged(old, new, tmp_path / "again.yaml"))
     assert (tmp_path / "old.yaml").read_text() != (tmp_path / "both.yaml").read_text()
+
+
+def test_a_merged_file_is_as_sure_as_the_less_sure_one(tmp_path: Path) -> None:
+    old = write(tmp_path / "old.yaml", slice(0, None, 2), 1.0)
+    new = write(tmp_path / "new.yaml", slice(1, None, 2), 1.0, "2026-11-02")
+    run = RecordedStep(
+        date=DAY, model="x", plan="y", split="none", sharded=False, ranks=2, n=5,
+        forward=1.1, backward=1.1, optimizer=1.1, step=1.1, left=1.0,
+    )  # fmt: skip
+    missing = {"block": "time over", "sharded": "out of memory"}
+    unsure = replace(
+        old.device, spreads={"clock": 0.2, "block_forward": 0.01}, unmeasured=missing, steps=(run,)
+    )
+    surer = replace(new.device, spreads={"clock": 0.1, "block_forward": 0.05})
+    text, document = merge(replace(old, device=unsure), replace(new, device=surer))
+    (tmp_path / "both.yaml").write_text(text)
+    both = read_calibration(tmp_path / "both.yaml").device
+    assert both.spreads == {"clock": 0.2, "block_forward": 0.05}
+    assert both.unmeasured == {"sharded": "out of memory"}  # blocks are measured, in the new one
+    assert both.steps == ()
+    assert any("give them again with --from" in note for note in document["notes"])

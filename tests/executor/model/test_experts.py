@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -9,6 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import Tensor  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
+from executor.model import grouped  # noqa: E402
 from executor.model.blocks import make_mixture  # noqa: E402
 from executor.model.experts import Mixture, Share  # noqa: E402
 from executor.model.module import build_model, build_stage  # noqa: E402
@@ -130,3 +133,27 @@ def test_no_more_is_kept_than_the_record_says(spec: TransformerSpec) -> None:
     expected = float(expert_bytes(record, table, torch.tensor(tokens).numpy(), 4.0)[0])
     biased = 2 * tokens * 4 * spec.hidden_size if record.bias else 0
     assert 0.85 * expected <= sum(kept.values()) <= 1.05 * expected + biased
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_one_launch_for_all_experts_is_the_loop_over_them(
+    dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [3, 0, 5, 8]
+    generator = torch.Generator().manual_seed(3)
+    rows = torch.randn(16, 32, generator=generator).to(dtype).requires_grad_()
+    weights = torch.randn(4, 24, 32, generator=generator).to(dtype).requires_grad_()
+
+    def found() -> list[Tensor]:
+        out = grouped.grouped(rows, weights, sizes)
+        return [out, *torch.autograd.grad(out.square().sum(), (rows, weights))]
+
+    looped = found()
+    monkeypatch.setattr(grouped, "in_one_launch", lambda _: True)
+    launched = found()
+    assert all(torch.equal(a, b) for a, b in zip(looped, launched, strict=True))
+    assert not launched[2][1].any()
+
+
+def test_one_launch_is_for_gpus() -> None:
+    assert not grouped.in_one_launch(torch.ones(2, 8, dtype=torch.bfloat16))

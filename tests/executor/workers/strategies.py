@@ -33,7 +33,7 @@ from tests.executor.launch import results
 from tests.executor.tiny import FAMILIES
 
 SPEC = FAMILIES["gpt2"]
-SGD = Recipe(name="sgd", learning_rate=0.5)
+SGD = Recipe(name="sgd", learning_rate=0.5, weight_decay=0.0)
 ADAMW = Recipe(learning_rate=1e-3)
 ROUNDS = 6
 CPU = torch.device("cpu")

@@ -105,7 +105,7 @@ def test_a_run_of_known_factors_is_found(
     assert found.left == pytest.approx(1.0, abs=0.02)
     said = capsys.readouterr()
     assert "2026-11-22 " in said.out
-    assert "1 runs correct my-cpu" in said.err
+    assert "1 run corrects my-cpu" in said.err
     assert (tmp_path / "device.yaml").read_text().startswith("# Measured by parsim calibrate.")
     # what the machine does is now what is predicted of it, and the prediction says so
     scenario = load_scenario(

@@ -15,7 +15,7 @@ from parsim.units import format_count, format_span
 
 def training_run_view(run: TrainingRun) -> RenderableType:
     """Days, device-hours, dollars and kilowatt-hours of a run, each with its interval."""
-    title = f"the whole run: {format_count(run.tokens)} tokens, {run.steps:,} steps"
+    title = f"the whole run: {format_count(run.tokens)} {run.unit}, {run.steps:,} steps"
     return Group(Text(""), pairs(_rows(run), title=title))
 
 

@@ -90,8 +90,8 @@ def test_large_cases_are_legal_no_worse_than_their_starts_and_the_same_again(see
     limits = tuple(rng.randint(p - rank, 2 * p) for rank in range(p))
     ours = work(forward, backward, m, limits)
     one = build_schedule("1f1b", pp=p, num_microbatches=m).ranks
-    found = search_order(ours, [one], evaluations=40_000, nodes=2_000)
-    again = search_order(ours, [one], evaluations=40_000, nodes=2_000)
+    found = search_order(ours, [one], evaluations=40_000, branched=400_000)
+    again = search_order(ours, [one], evaluations=40_000, branched=400_000)
     assert found == again
     assert lower_bound(ours) * (1 - 1e-12) <= found.makespan <= makespan(ours, one)
     assert 0.0 <= found.gap < 1.0

@@ -1,0 +1,44 @@
+"""What a machine says of itself: the NCCL that is loaded, not the one torch was built with."""
+
+from __future__ import annotations
+
+import ctypes
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from executor.devices.machine import nccl_version  # noqa: E402
+
+
+def answers(number: int) -> Any:
+    def ask(pointer: Any) -> int:
+        pointer._obj.value = number
+        return 0
+
+    return SimpleNamespace(ncclGetVersion=ask)
+
+
+@pytest.mark.parametrize(
+    ("preloaded", "named", "expected"),
+    [(23107, 22809, (2, 31, 7)), (None, 22809, (2, 28, 9)), (None, None, (2, 27, 5))],
+)
+def test_the_loaded_library_is_asked_before_torch(
+    monkeypatch: pytest.MonkeyPatch,
+    preloaded: int | None,
+    named: int | None,
+    expected: tuple[int, ...],
+) -> None:
+    def library(name: str | None) -> Any:
+        number = preloaded if name is None else named
+        if number is None:
+            if name is None:
+                return SimpleNamespace()  # this process, without NCCL
+            raise OSError(f"{name}: cannot open shared object file")
+        return answers(number)
+
+    monkeypatch.setattr(ctypes, "CDLL", library)
+    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 27, 5))
+    assert nccl_version() == expected
