@@ -52,8 +52,15 @@ def unmeasured_kinds(gaps: Iterable[Gap], measured: Container[str]) -> dict[str,
 
 
 def by_share(gaps: Iterable[Gap], measured: Container[str]) -> list[Gap]:
-    """Those that matter most come first; a size that no target has matters where no other was."""
-    needed = (
-        gap if gap.wanted or gap.kind not in measured else replace(gap, share=0.0) for gap in gaps
-    )
-    return sorted(needed, key=lambda gap: -gap.share)
+    """Those that matter most come first.
+
+    A size that no target has matters only where it is the first of its kind and nothing of the
+    kind was measured: the share is the kind's, and told once.
+    """
+    told: set[str] = set()
+    ranked = []
+    for gap in sorted(gaps, key=lambda gap: not gap.wanted):
+        matters = gap.wanted or (gap.kind not in measured and gap.kind not in told)
+        told.add(gap.kind)
+        ranked.append(gap if matters else replace(gap, share=0.0))
+    return sorted(ranked, key=lambda gap: -gap.share)

@@ -35,8 +35,10 @@ class Software:
     own, which refuses more (`plan/executor_rules.py`). `selective` says what selective
     recomputation repeats: "attention" or "half-products", and `keeps_output` whether the latter
     keeps a layer's output that nothing needs (eager PyTorch). `recomputes_last` says that the
-    last of several micro-batches is recomputed like the others. `quantized_gather` says that
-    sharded parameters of 8-bit products are gathered in 8 bit. `context_exchange` is how
+    last of several micro-batches is recomputed like the others, `checkpoints_stages` that full
+    recomputation keeps what enters a stage, not a layer.
+    `quantized_gather` says that sharded parameters of 8-bit products are gathered in 8 bit.
+    `context_exchange` is how
     context-parallel ranks exchange keys and values, "ring" or "gather"; `context_balanced` that
     each gets one piece from either end of a causal sequence, and `context_keeps_output` that a
     layer keeps one more tensor of its attention's output. `loss_bytes` is moved, `loss_kept`
@@ -87,6 +89,7 @@ class Software:
     selective: str
     keeps_output: bool
     recomputes_last: bool
+    checkpoints_stages: bool
     fused_gradient_accumulation: bool
     quantized_gather: bool
     context_exchange: str

@@ -24,7 +24,7 @@ from executor.calibration.timing.layers import LayerSample
 AGAIN = 0.05
 """Deviation from the kernels (ln) above which a layer is timed again: a few per cent."""
 FIRST = 0.7
-"""Share of the seconds for the first pass."""
+"""Share of the seconds for the first pass; a target's own sizes may take all of them."""
 OVER = 1.2
 OTHERS, LEAST = 0.05, 1e-3
 """Weight of a usual size over a target's own, and of a part that no target has."""
@@ -69,7 +69,9 @@ class LayerSession:
         """Time the tasks in their order, each for its share of what is left of the seconds."""
         begin = self.clock()
         for i, task in enumerate(tasks):
-            left, needed = self.end - self.clock(), self.pace * task.cost
+            # usual sizes leave time for timing again what deviates
+            until = self.end if task.own else begin + FIRST * (self.end - begin)
+            left, needed = until - self.clock(), self.pace * task.cost
             if not self.agree(float(i == 0 or needed <= left)):
                 why = f"{TIME_OVER}: about {needed:.1f} s, {max(left, 0.0):.1f} s left"
                 self.gaps.append(_gap(task, why))

@@ -17,9 +17,10 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index, ratio
 from parsim.cost.job import Job
-from parsim.cost.step.stages import LayerTable, layer_counts
+from parsim.cost.layer.activations import border_bytes
+from parsim.cost.step.stages import LayerTable, layer_counts, sent_bytes
 from parsim.cost.step.step import StepCosts, stage_cut
-from parsim.plan import PlanTable
+from parsim.plan import PlanTable, Recompute
 from parsim.schedule import Schedule
 from parsim.schedule.inflight import inflight_counts, split_counts
 from parsim.sim.memory.buffers import (
@@ -96,12 +97,13 @@ def memory_use(
     routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
     parameters, gradients, optimizer = static_bytes(job, table, by_rank, routed)
     counts = layer_counts(job.model, stage_cut(job, table))
-    kept, with_blocks = stage_kept(layers, counts), ranks_with_blocks(counts, schedule)
+    kept, with_blocks = stage_kept(job, table, layers, counts), ranks_with_blocks(counts, schedule)
     in_flight, whole = least, least
     if in_flight is None or whole is None:
         in_flight, whole = _in_flight(job, table, layers, kept, schedule)
     ends_kept = kept[0], whole[-1]
     logits, temporary = buffer_bytes(job, table, layers, schedule, ends_kept, with_blocks)
+    temporary = temporary + stage_again(job, table, layers, counts, schedule)
     ends = (schedule.stage_rank[0], schedule.stage_rank[-1])
     return MemoryUse(
         parameters=parameters,
@@ -153,12 +155,38 @@ def _states(job: Job, table: PlanTable, by_rank: Array, over: Index) -> tuple[Ar
     )
 
 
-def stage_kept(layers: LayerTable, counts: Array) -> Array:
-    """Bytes one micro-batch keeps on each stage between forward and backward, (S, B)."""
+def stage_kept(job: Job, table: PlanTable, layers: LayerTable, counts: Array) -> Array:
+    """Bytes one micro-batch keeps on each stage between forward and backward, (S, B).
+
+    A stack that checkpoints whole stages keeps what enters them alone, where it recomputes.
+    """
     rows: Array = counts @ np.stack(layers.kept)
     rows[0] += layers.before_kept
     rows[-1] += layers.behind_kept
-    return rows
+    if not job.software.checkpoints_stages:
+        return rows
+    return np.where(table.recompute == Recompute.FULL, entering_bytes(job, table), rows)
+
+
+def entering_bytes(job: Job, table: PlanTable) -> Array:
+    """Bytes of a micro-batch that enter each stage, (S, B)."""
+    first = border_bytes(table, job.model.layers[0].inputs)
+    sent = sent_bytes(job.model, table, stage_cut(job, table))
+    return np.concatenate([np.asarray(first)[None, :], sent[:-1]])
+
+
+def stage_again(
+    job: Job, table: PlanTable, layers: LayerTable, counts: Array, schedule: Schedule
+) -> Array:
+    """What recomputing a whole stage makes beyond its most costly layer, (p, B)."""
+    if not job.software.checkpoints_stages:
+        return np.zeros((schedule.pp, len(table)))
+    whole = counts @ np.stack(layers.whole)
+    most = np.max(np.stack(layers.whole) - np.stack(layers.kept), axis=0)
+    beyond = np.maximum(whole - entering_bytes(job, table) - most, 0.0)
+    again = np.where(table.recompute == Recompute.FULL, beyond, 0.0)
+    ranks = [again[list(schedule.stages_on(rank))].max(axis=0) for rank in range(schedule.pp)]
+    return np.stack(ranks)
 
 
 def _in_flight(

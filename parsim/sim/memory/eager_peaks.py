@@ -289,7 +289,7 @@ def peak_memory(
     by_rank = on_ranks(costs.parameters, schedule)
     counts, sent = _layers_and_sent(job, table)
     stages = StageBytes(
-        kept=stage_kept(layers, counts) + composed_bytes(job, table, counts),
+        kept=stage_kept(job, table, layers, counts) + composed_bytes(job, table, counts),
         waiting=waiting_bytes(job, table, counts),
         sent=sent,
         with_blocks=counts.sum(axis=1) > 0,
@@ -335,7 +335,7 @@ def least_peak(
     by_rank = on_ranks(costs.parameters, schedule)
     parameters, gradients, optimizer = static_bytes(job, table, by_rank, routed)
     counts, sent = _layers_and_sent(job, table)
-    kept = stage_kept(layers, counts) + composed_bytes(job, table, counts)
+    kept = stage_kept(job, table, layers, counts) + composed_bytes(job, table, counts)
     kept = kept - received_bytes(schedule, sent, range(len(kept)))
     activations = on_ranks(in_flight * kept, schedule)
     before = np.where(in_buckets(job, table), gradients, 0.0) + activations

@@ -26,6 +26,9 @@ REQUIRED = (
 STRATEGIES = ("single", "data_parallel", "gpipe")
 """What is predicted from a row."""
 
+MEMORY_BATCHES = {"u-net": 32, "amoebanet-d": 128}
+"""Images of a batch in torchgpipe's memory benchmarks (main.py of each, commit a1b4ee2)."""
+
 LARGEST = 10**9
 GIB = 2.0**30
 
@@ -51,6 +54,7 @@ class MeasuredSamples:
     step_time: float | None
     peak_memory: float | None
     internode_gbit: float | None = None
+    assumed_batch: bool = False
 
 
 def is_samples(columns: object) -> bool:
@@ -70,6 +74,8 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
         raise RowSkipped(f"strategy '{shown(strategy)}' is not predicted; predicted are {listed}")
     devices, note = _need(row, "n_gpus"), row.get("note", "")
     batch = _integer(row, "global_batch_size") or (_integer(row, "batch_per_gpu") or 0) * devices
+    assumed = "" if batch else _assumed_batch(row)
+    batch = batch or (int(assumed) if assumed else 0)
     if not batch:
         raise RowSkipped("neither global_batch_size nor batch_per_gpu is stated")
     speed = _number(row, "samples_per_s")
@@ -95,7 +101,15 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
         step_time=step,
         peak_memory=None if memory is None else memory * GIB,
         internode_gbit=_number(row, "internode_gbit_per_s_per_node"),
+        assumed_batch=bool(assumed),
     )
+
+
+def _assumed_batch(row: Mapping[str, str]) -> str:
+    """The batch of torchgpipe's memory benchmarks, whose tables print it nowhere."""
+    known = row["framework"].startswith("torchgpipe") and row.get("peak_memory_gib_sum", "")
+    starts = (start for start in MEMORY_BATCHES if known and row["model"].startswith(start))
+    return next((str(MEMORY_BATCHES[start]) for start in starts), "")
 
 
 def _told(note: str, pattern: str) -> int:

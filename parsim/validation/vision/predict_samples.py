@@ -10,6 +10,7 @@ import numpy as np
 
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
+from parsim.cost.optimizer import OPTIMIZERS
 from parsim.cost.software import software
 from parsim.errors import InputError, ModelError, shown
 from parsim.model.graph.build import build_graph
@@ -81,6 +82,8 @@ def case_of(run: MeasuredSamples) -> tuple[Job, Plan, tuple[str, ...]]:
     notes: tuple[str, ...] = ()
     if word not in FRAMEWORKS:
         notes = (f"framework '{shown(run.framework)}': predicted as {ASSUMED}, unmeasured",)
+    if run.assumed_batch:
+        notes += (f"{run.model}: {run.global_batch_size} images, as torchgpipe's memory benchmark",)
     cluster, told = case_cluster(run, load_catalog())
     try:
         graph = _pieces(network(run.model), run.partition)
@@ -90,6 +93,7 @@ def case_of(run: MeasuredSamples) -> tuple[Job, Plan, tuple[str, ...]]:
         model=build_graph(graph),
         cluster=cluster,
         software=software(name),
+        optimizer=OPTIMIZERS["sgd" if name == "torchgpipe" else "sgd_momentum"],
     )
     return job, _plan(run, graph), (*notes, *told)
 
@@ -97,7 +101,7 @@ def case_of(run: MeasuredSamples) -> tuple[Job, Plan, tuple[str, ...]]:
 def _plan(run: MeasuredSamples, graph: Graph) -> Plan:
     pipelined = run.strategy == "gpipe"
     dp = run.n_gpus if run.strategy == "data_parallel" else 1
-    count = run.n_micro_batches if pipelined else 1
+    count = min(run.n_micro_batches, run.global_batch_size) if pipelined else 1
     size, rest = divmod(run.global_batch_size, dp * count)
     if not pipelined and run.batch_per_gpu and run.batch_per_gpu < size:
         count, rest = divmod(size, run.batch_per_gpu)  # gradients added up over several

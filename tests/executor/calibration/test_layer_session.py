@@ -190,8 +190,8 @@ def test_only_kinds_without_any_measurement_stay_in_the_file() -> None:
     assert unmeasured_kinds(gaps, {"block"}) == {"sharded": "out of memory"}
     assert [(gap.words, gap.share) for gap in by_share(gaps, {"block"})] == [
         ("width 768", 0.3),
-        ("width 128", 0.3),
         ("width 640", 0.0),
+        ("width 128", 0.0),
     ]
 
 
@@ -234,3 +234,15 @@ def test_mixed_chains_are_not_told_apart(tmp_path: Path) -> None:
     assert sum(gap.share for gap in gaps) > 0.3
     tasks = layer_tasks(chosen, load_catalog().system("cpu"))
     assert not {gap.kind for gap in gaps} & {task.kind for task in tasks if task.own}
+
+
+def test_usual_sizes_leave_time_to_time_again() -> None:
+    machine = Machine()
+    own = replace(few_tasks()[0], cost=2.0)
+    usual = [replace(own, own=False) for _ in range(4)]
+    session = machine.session(end=10.0)
+    session.first_pass([own, *usual], 5.0)
+    assert len(machine.timed) == 3  # of 10 s 7; each takes 2 at least, the own one more
+    session.second_pass([own, *usual], lambda _: [0.2])
+    assert session.repeated >= 1
+    assert machine.now <= 10.0

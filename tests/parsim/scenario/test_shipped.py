@@ -54,7 +54,7 @@ SHIPPED = {
     "mixture-small-cpu": (2, 0.0589, "tp1 pp1 dp2 ep2 mb2 m2 no-pipeline"),
     "resnet50-dgx-1v": (8, 0.0256, "tp1 pp1 dp8 mb256 m1 no-pipeline"),
     "resnet18-small-cpu": (2, 0.0112, "tp1 pp1 dp2 mb8 m1 no-pipeline sync-bn"),
-    "resnet101-gpipe-p40": (4, 0.0445, "tp1 pp4 dp1 mb22 m64 gpipe recompute-full"),
+    "resnet101-gpipe-p40": (4, 0.0445, "tp1 pp4 dp1 mb22 m256 gpipe recompute-full"),
     "qwen3-30b-a3b-dgx-h100": (16, 30.5, "tp1 pp1 dp16 ep16 mb1 m64 no-pipeline zero1"),
     "megatron-1t-dgx-a100": (3072, 1010, "tp8 pp64 dp6 mb1 m512 1f1b recompute-full"),
 }

@@ -100,7 +100,7 @@ def test_context_parallel_runs(
     plan = Plan(tp=tp, cp=cp, zero_stage=1, num_microbatches=4, sequence_parallel=tp > 1)
     table = PlanTable.of([plan])
     counts = layer_counts(job.model, stage_cut(job, table))
-    kept = stage_kept(LayerTable.of(job, table), counts)
+    kept = stage_kept(job, table, LayerTable.of(job, table), counts)
     static = sum(static_bytes(job, table, stage_parameters(job.model, table, counts)))
     assert job.model.loss is not None
     logits = seq_len / cp * job.model.loss.vocab_size / tp * job.software.loss_kept
@@ -134,7 +134,8 @@ def test_the_token_table_s_gradient_is_highest_on_a_thin_stage() -> None:
     plan = Plan(pp=2, dp_replicate=4, num_microbatches=4, recompute=Recompute.FULL)
     table = PlanTable.of([plan])
     layers = LayerTable.of(job, table)
-    kept = stage_kept(layers, layer_counts(job.model, stage_cut(job, table)))[0]
+    counts = layer_counts(job.model, stage_cut(job, table))
+    kept = stage_kept(job, table, layers, counts)[0]
     actual = simulate(job, plan).memory_by_rank[0]["temporary"]
     lasting = placeholder_bytes(job, table) + job.software.workspace
     assert actual == pytest.approx(float((embedding_moment(job, table) - kept + lasting)[0]))
