@@ -20,8 +20,10 @@ from parsim.sim.confidence.known_errors import Sizes
 from parsim.sim.confidence.memory_fit import fit_of, margin_of, worst
 from parsim.sim.confidence.memory_spread import MemorySpread, UnstatedBytes, memory_spread, unstated
 from parsim.sim.data_parallel.drawn import strategy_timeline
+from parsim.sim.data_parallel.pace import tier_times
 from parsim.sim.data_parallel.predict import prediction_of
-from parsim.sim.data_parallel.workers import runs_own_program
+from parsim.sim.data_parallel.programs import PROGRAMS
+from parsim.sim.data_parallel.workers import Workers, runs_own_program
 from parsim.sim.drawing.spans import device_span
 from parsim.sim.drawing.timeline import build_timeline
 from parsim.sim.events.step_run import events_step_time
@@ -74,6 +76,8 @@ def simulate(
     """
     check_legal(job, plan)
     if runs_own_program(plan):
+        if tier == "events":
+            _check_strategy_tiers(job, plan)
         return _of_strategy(job, plan, timeline, memory_margin, jitter)
     evaluation = evaluate(job, plan, keep=True)
     guard(evaluation)
@@ -81,6 +85,13 @@ def simulate(
         _check_tiers(evaluation)
     drawn = build_timeline(evaluation) if timeline else None
     return replace(_prediction(evaluation, memory_margin), timeline=drawn)
+
+
+def _check_strategy_tiers(job: Job, plan: Plan) -> None:
+    workers = Workers.of(evaluate(job, replace(plan, strategy=DDP)), plan)
+    priced, step = tier_times(PROGRAMS[plan.strategy.name](workers))
+    if abs(step / priced - 1.0) > 1e-9:
+        raise SimulatorError(f"tiers disagree: events {step!r} s, recurrence {priced!r} s")
 
 
 def _of_strategy(

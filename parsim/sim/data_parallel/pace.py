@@ -49,6 +49,16 @@ def pace(workers: Workers, priced: Priced, jitter: Jitter, seed: int = 0) -> Pac
     return Pace(tier="recurrence", step_time=seconds, busy=_busy(priced, seconds))
 
 
+def tier_times(priced: Priced) -> tuple[float, float]:
+    """Seconds of a step by the recurrence and by events; equal where events alone know."""
+    program = priced.program
+    if program.depends_on_arrival:
+        return 1.0, 1.0
+    walked = by_recurrence(PricedProgram(program=program, seconds=priced.seconds))
+    run = run_rounds(program, columns(priced))
+    return float(walked.step_time[0]), run.end / program.steps
+
+
 def columns(priced: Priced) -> Mapping[str, Array]:
     """Prices of a single class."""
     return {name: np.atleast_1d(value)[:, None] for name, value in priced.seconds.items()}

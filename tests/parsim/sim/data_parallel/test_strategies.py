@@ -211,6 +211,13 @@ def test_an_algorithm_can_be_forced(algorithm: str) -> None:
     assert float((costs.buckets * costs.bucket_time)[0, 0]) > least
 
 
+@pytest.mark.parametrize(("strategy", "nodes"), STATIC, ids=lambda case: str(case))
+def test_both_tiers_are_asked_where_events_are(strategy: Strategy, nodes: int) -> None:
+    chosen = plan(strategy, 8 * nodes)
+    asked = simulate(job(nodes), chosen, tier="events")
+    assert asked.step_time == predicted(strategy, nodes).step_time
+
+
 def test_the_same_input_gives_the_same_answer() -> None:
     first, second = (predicted(AsynchronousServer()).to_json() for _ in range(2))
     assert first == second
