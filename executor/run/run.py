@@ -148,6 +148,7 @@ def _train(
         tokens=plan.global_batch_size * part.scenario.job.model.tokens,
         steps=options.last_step,
         restart=checkpoints.attempt,
+        samples=part.scenario.job.model.tokens == 1,
     )
 
     def after_step(step: Step, losses: Sequence[float]) -> None:

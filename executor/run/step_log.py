@@ -9,9 +9,9 @@ from __future__ import annotations
 import datetime
 import json
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from executor.measure.steps import Step, known
 from parsim.launch.news import STEPS
@@ -22,6 +22,7 @@ from parsim.report.text.run import step_line
 class StepLog:
     """The log of rank 0 in a run's folder; `tokens` are those of a step, `steps` are to be taken.
 
+    Of images a sample is one token (`samples`).
     A disk that refuses a line gets no more of them, and `refused` says why; training goes on.
     """
 
@@ -29,8 +30,8 @@ class StepLog:
     tokens: int
     steps: int
     restart: int
+    samples: bool = False
     refused: str = ""
-    _file: IO[str] | None = field(default=None, repr=False)
 
     def add(self, step: Step, evaluation: float | None = None) -> None:
         """Write a step; the loss of an evaluation behind it, if there was one."""
@@ -52,6 +53,7 @@ class StepLog:
             "learning_rate": step.learning_rate,
             "seconds": step.seconds,
             "tokens": self.tokens,
+            **({"tokens_of_sample": 1} if self.samples else {}),
             "tokens_per_s": self.tokens / step.seconds,
             "peak_allocated_bytes": device.peak_allocated,
             "peak_reserved_bytes": device.peak_reserved,
@@ -65,10 +67,8 @@ class StepLog:
             return
         path = self.folder / STEPS
         try:
-            if self._file is None:
-                self._file = path.open("a", encoding="utf-8")
-            self._file.write(f"{line}\n")
-            self._file.flush()
+            with path.open("a", encoding="utf-8") as file:
+                file.write(f"{line}\n")
         except OSError as error:
             self.refused = f"cannot write {path}: {error.strerror or error}"
             sys.stderr.write(f"note: {self.refused}; the training goes on without it\n")

@@ -22,6 +22,7 @@ from executor.devices.machine import probe  # noqa: E402
 from executor.suite.__main__ import main as suite  # noqa: E402
 from parsim.cli.app import main  # noqa: E402
 from parsim.timelines.reader import load_timeline  # noqa: E402
+from tests.executor.launch import fork_runs  # noqa: E402
 from tests.executor.running import Run  # noqa: E402
 
 DEVICE = os.environ.get("PARSIM_GPU_TESTS") or "cuda"
@@ -39,7 +40,7 @@ KEYS = "num_key_value_heads: 2, ffn_hidden_size: 128"
 EXPERTS = "num_experts: 4, experts_per_token: 2, expert_ffn_hidden_size: 64"
 FAMILIES = {
     "gpt2": "",
-    "bert": "",
+    "bert": "head: mlm",
     "llama": KEYS,
     "mistral": KEYS,
     "qwen2": KEYS,
@@ -69,8 +70,11 @@ Runner = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Runner:
-    """Runs a scenario; its document."""
+def run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Runner:
+    """Runs a scenario in forked ranks, which begin in no time; its document."""
+    fork_runs(monkeypatch, tmp_path)
 
     def take(path: Path, *words: str) -> dict[str, Any]:
         out = ["--out", str(tmp_path / "out"), "--device", DEVICE, "--json"]
@@ -92,7 +96,8 @@ def test_every_family_is_verified(run: Runner, tmp_path: Path, family: str, prec
 
 def test_each_step_tells_of_the_device(run: Runner, tmp_path: Path) -> None:
     run(scenario(tmp_path), "--steps", "3", "--warmup", "1")
-    steps = [json.loads(line) for line in (tmp_path / "out" / "steps.jsonl").open()]
+    lines = (tmp_path / "out" / "steps.jsonl").read_text().splitlines()
+    steps = [json.loads(line) for line in lines]
     assert len(steps) == 4
     for step in steps:
         known = step["peak_allocated_bytes"], step["peak_reserved_bytes"]

@@ -169,6 +169,10 @@ def residuals_view(document: dict[str, Any]) -> RenderableType:
     return filled
 
 
+def _counted(record: Mapping[str, Any]) -> str:
+    return "samples" if record.get("tokens_of_sample") == 1 else "tokens"
+
+
 def step_line(record: Mapping[str, Any]) -> str:
     """Step, loss, gradient norm, seconds, tokens/s and memory; see `executor.run.step_log`.
 
@@ -181,7 +185,7 @@ def step_line(record: Mapping[str, Any]) -> str:
         f"loss {_in_form(record['loss'], '.4f')}",
         f"norm {_in_form(record['gradient_norm'], '.3g')}",
         format_seconds(record["seconds"]),
-        f"{record['tokens_per_s']:,.0f} tokens/s",
+        f"{record['tokens_per_s']:,.0f} {_counted(record)}/s",
     ]
     parts += [format_bytes(memory)] if memory else []
     parts += [f"{record['power_w']:.0f} W"] if record["power_w"] else []
