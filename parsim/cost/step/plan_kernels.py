@@ -17,7 +17,13 @@ from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import Exchange, Kernel, Kernels, PassPart
 from parsim.cost.step.data_parallel import DataParallel
-from parsim.cost.step.stages import layer_counts, per_rank, stage_experts, stage_parameters
+from parsim.cost.step.stages import (
+    layer_counts,
+    per_rank,
+    repeated_share,
+    stage_experts,
+    stage_parameters,
+)
 from parsim.cost.step.step import stage_cut
 from parsim.plan import Plan, PlanTable, Recompute
 
@@ -71,7 +77,8 @@ def _all(job: Job, plan: Plan) -> Iterator[PlanKernel]:
         runs = _runs(job, plan, number * once)
         yield from _counted(coster.kernels(layer, layer.operators), runs)
         if plan.recompute is not Recompute.FULL:
-            again = dict.fromkeys(runs, number * once) | {PassPart.BACKWARD: 0.0}
+            share = _number(repeated_share(job, coster.table))
+            again = dict.fromkeys(runs, number * once * share) | {PassPart.BACKWARD: 0.0}
             yield from _counted(coster.repeated(layer), again)
     for layer in model.ends:
         runs = dict.fromkeys(PassPart, once)
@@ -81,12 +88,13 @@ def _all(job: Job, plan: Plan) -> Iterator[PlanKernel]:
 
 def _runs(job: Job, plan: Plan, once: float) -> Mapping[PassPart, float]:
     """How often a step runs each part of a layer: `LayerCost.recomputed` in numbers of runs."""
-    full = plan.recompute is Recompute.FULL
-    selective = plan.recompute is Recompute.SELECTIVE
-    half = selective and job.software.selective == "half-products"
+    share = _number(repeated_share(job, PlanTable.of([plan])))
+    full = share * (plan.recompute is Recompute.FULL)
+    selective = share * (plan.recompute is Recompute.SELECTIVE)
+    half = selective * (job.software.selective == "half-products")
     return {
         PassPart.PRODUCT: once * (1.0 + full + 0.5 * half),
-        PassPart.CORE: once * (1.0 + full + (selective and not half)),
+        PassPart.CORE: once * (1.0 + full + selective - half),
         PassPart.FORWARD: once * (1.0 + full + half),
         PassPart.BACKWARD: once,
     }

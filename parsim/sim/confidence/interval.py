@@ -38,8 +38,8 @@ from parsim.sim.confidence.known_errors import (
     NearestGroup,
     Standing,
     distance,
-    outside,
     shipped_errors,
+    told_outside,
 )
 from parsim.sim.confidence.step_parts import parts_of
 
@@ -73,7 +73,9 @@ class Interval:
 
 
 def trunk_of(job: Job) -> str:
-    """What makes a model another one to the figures: how many layers, how wide."""
+    """What makes a model another one to the figures: how many layers, how wide; an image's name."""
+    if job.model.tokens == 1:
+        return job.model.name
     return f"{job.model.num_layers} layers of {job.model.border // job.model.tokens}"
 
 
@@ -86,6 +88,7 @@ def kinds_of(job: Job, plan: Plan) -> tuple[str, ...]:
         "4-bit products": bits is not None and bits.operand < 1.0,
         "8-bit products": bits is not None and bits.operand >= 1.0,
         "ZeRO-3": plan.zero_stage == 3,
+        "images": job.model.tokens == 1,
     }
     return tuple(kind for kind, has in present.items() if has)
 
@@ -198,9 +201,7 @@ def _distant(standing: Standing, nearest: NearestGroup, errors: Errors) -> Itera
     if added["kernels"] > 0.01:
         yield f"kernels away from the calibrated ones add {_percent(added['kernels'])}"
     yield from _calibration_left(standing, added)
-    for name, factor in outside(standing.sizes, nearest.group.ranges).items():
-        if factor > 1.0 + WORTH:
-            yield f"{name} a factor {factor:.1f} outside of theirs"
+    yield from told_outside(standing.sizes, nearest.group.ranges, least=WORTH)
 
 
 def _calibration_left(standing: Standing, added: Mapping[str, float]) -> Iterator[str]:

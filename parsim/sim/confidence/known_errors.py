@@ -11,7 +11,7 @@ software are known. Computed from every shipped run (`fitting/intervals/figures.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -209,6 +209,16 @@ def outside(sizes: Sizes, ranges: Mapping[str, Range]) -> dict[str, float]:
         name: max(low / sizes[name], sizes[name] / high) for name, (low, high) in ranges.items()
     }
     return {name: factor for name, factor in factors.items() if factor > 1.0}
+
+
+def told_outside(sizes: Sizes, ranges: Mapping[str, Range], least: float) -> Iterator[str]:
+    """Words for the sizes that lie outside of their ranges by more than the share `least`."""
+    if sizes.get("seq_len") == 1.0:  # an image: its width and length compare with no sentence
+        yield "images are no sentences: their sizes are far from all measured ones"
+        return
+    for name, factor in outside(sizes, ranges).items():
+        if factor > 1.0 + least:
+            yield f"{name} a factor {factor:.1f} outside of theirs"
 
 
 @cache

@@ -32,8 +32,8 @@ from parsim.sim.confidence.known_errors import (
     MemoryGroup,
     Sizes,
     distance,
-    outside,
     shipped_errors,
+    told_outside,
 )
 
 Evidence = Literal["measured", "known", "unknown"]
@@ -155,5 +155,4 @@ def _measured(group: MemoryGroup, sizes: Sizes, errors: Errors) -> float:
 def _basis(group: MemoryGroup, sizes: Sizes) -> Iterator[str]:
     """What a spread by measured peaks rests on, in words."""
     yield f"{group.n} measured peaks of {group.software}, recompute {group.recompute}"
-    for name, factor in outside(sizes, group.ranges).items():
-        yield f"{name} a factor {factor:.1f} outside of theirs"
+    yield from told_outside(sizes, group.ranges, least=0.0)

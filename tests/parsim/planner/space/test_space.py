@@ -59,9 +59,11 @@ def pipelines(pp: int, v: int, microbatches: int) -> list[str]:
     if pp == 1:
         return ["1f1b"] if v == 1 else []
     if v == 1:
-        return ["naive", "gpipe", "1f1b", "zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto"]
-    looped = ["interleaved_1f1b"] if microbatches % pp == 0 else []
-    return looped + (["zb_v", "v_half", "v_min"] if v == 2 else [])
+        whole = ["naive", "gpipe", "1f1b", "eager_1f1b"]
+        return [*whole, "zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto"]
+    looped = ["looped_bfs"] + (["interleaved_1f1b"] if microbatches % pp == 0 else [])
+    waves = ["hanayo"] if v % 2 == 0 else []
+    return looped + waves + (["zb_v", "v_half", "v_min", "dualpipe_v"] if v == 2 else [])
 
 
 def test_every_legal_plan_is_there_once(job: Job, space: PlanSpace) -> None:

@@ -18,10 +18,12 @@ from parsim.cost.software import software
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan
+from parsim.scenario import load_scenario
 from parsim.sim import simulate
 from parsim.sim.confidence.interval import Z80, Interval, step_interval
 from parsim.sim.confidence.known_errors import ANY, CALIBRATED, Errors, Group, Standing, distance
 from parsim.sim.confidence.step_parts import Parts
+from tests.commands import ROOT
 
 MODEL = build_transformer(model_spec("megatron-22b"))
 PLAN = Plan(tp=8, num_microbatches=4)
@@ -281,3 +283,12 @@ def test_what_a_calibration_left_open_adds() -> None:
     basis = step_interval(found, 2.0, ERRORS).basis
     assert "block (80 % of the step, out of memory)" in basis
     assert "drift while calibrating" in basis
+
+
+def test_an_image_is_not_compared_with_sentences_in_words() -> None:
+    scenario = load_scenario(ROOT / "scenarios/resnet50-dgx-1v.yaml")
+    basis = simulate(scenario.job, scenario.fixed_plan()).interval.basis
+    assert "none of a model of resnet50" in basis
+    assert "none with images" in basis
+    assert "images are no sentences" in basis
+    assert "hidden_size" not in basis
