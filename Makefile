@@ -31,11 +31,10 @@ run: $(CORE) ## search plans for GPT-3 175B on 1,024 A100s, draw the best, compa
 	@echo
 	$(BIN)/parsim timeline $(BEST) -o $(PICTURE)
 
-# Real ranks: gradients of every kind of plan, checkpoints and faults; the rest is in test-all.
+# Real ranks: gradients of every kind of plan, checkpoints and faults; the rest is in test-slow.
 RANKS := $(patsubst %,tests/executor/%.py,parallel/test_gradients pipeline/test_runner \
-           training/test_trainer training/test_random_plans run/test_run run/test_user_schedule \
-           checkpoint/test_checkpoints checkpoint/test_full_disk faults/test_processes \
-           faults/test_restarts)
+           training/test_trainer run/test_run run/test_user_schedule \
+           checkpoint/test_checkpoints faults/test_processes)
 
 test: $(DEV) $(TORCH) ## run the tests
 	$(BIN)/python -m pytest -n 2
