@@ -20,7 +20,7 @@ from torch import Tensor
 from executor.strategies.compute import gradient_of
 from executor.strategies.log import Applied, Trained, Work
 from executor.strategies.replica import FlatOptimizer, Recipe
-from parsim.plan.strategies import AsynchronousServer
+from parsim.plan.strategies import AsynchronousServer, of_kind
 
 SERVER = 0
 """The rank whose process holds the weights."""
@@ -59,8 +59,7 @@ class Server:
 
 def asynchronous_server(work: Work, recipe: Recipe) -> Trained:
     """Train until every worker has done its rounds; the server's rank has a worker too."""
-    strategy = work.plan.strategy
-    assert isinstance(strategy, AsynchronousServer)
+    strategy = of_kind(work.plan.strategy, AsynchronousServer)
     rank, world = dist.get_rank(), dist.get_world_size()
     start = work.replica.weights
     server = Server(FlatOptimizer(start, recipe), world, strategy.staleness)

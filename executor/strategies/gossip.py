@@ -9,14 +9,13 @@ from torch import Tensor
 from executor.strategies.compute import gradient_of
 from executor.strategies.log import Trained, Work
 from executor.strategies.replica import FlatOptimizer, Recipe
-from parsim.plan.strategies import Gossip
+from parsim.plan.strategies import Gossip, of_kind
 from parsim.strategy.gossip import neighbours
 
 
 def gossip(work: Work, recipe: Recipe) -> Trained:
     """Send weights while computing; then average, then step with the gradient of the old ones."""
-    strategy = work.plan.strategy
-    assert isinstance(strategy, Gossip)
+    strategy = of_kind(work.plan.strategy, Gossip)
     rank, world = dist.get_rank(), dist.get_world_size()
     sources = neighbours(rank, world, strategy.topology)
     targets = [

@@ -11,14 +11,13 @@ from torch import Tensor
 from executor.strategies.compute import gradient_of, mean_of_all
 from executor.strategies.log import Trained, Work
 from executor.strategies.replica import FlatOptimizer, Recipe
-from parsim.plan.strategies import DiLoCo, LocalSGD
+from parsim.plan.strategies import DiLoCo, LocalSGD, of_kind
 from parsim.strategy.program import Rounds
 
 
 def local_sgd(work: Work, recipe: Recipe) -> Trained:
     """Average gradients at first (`after`) or always (`every` = 1), else weights now and then."""
-    strategy = work.plan.strategy
-    assert isinstance(strategy, LocalSGD)
+    strategy = of_kind(work.plan.strategy, LocalSGD)
     own, trained = _start(work, recipe)
     late = Rounds(every=strategy.every, since=strategy.after)
     often = Rounds(every=strategy.node_every or strategy.every, since=strategy.after)
@@ -40,8 +39,7 @@ def local_sgd(work: Work, recipe: Recipe) -> Trained:
 
 def diloco(work: Work, recipe: Recipe) -> Trained:
     """Take the mean change of every so-many steps as the gradient of an outer SGD."""
-    strategy = work.plan.strategy
-    assert isinstance(strategy, DiLoCo)
+    strategy = of_kind(work.plan.strategy, DiLoCo)
     own, trained = _start(work, recipe)
     outer = Outer(own.weights, strategy)
     for number in range(work.rounds):

@@ -13,13 +13,12 @@ from torch import Tensor
 from executor.strategies.compute import gradient_of
 from executor.strategies.log import Trained, Work
 from executor.strategies.replica import FlatOptimizer, Recipe
-from parsim.plan.strategies import ParameterServer
+from parsim.plan.strategies import ParameterServer, of_kind
 
 
 def parameter_server(work: Work, recipe: Recipe) -> Trained:
     """Push the gradient's shares, update one's own share, pull all shares."""
-    strategy = work.plan.strategy
-    assert isinstance(strategy, ParameterServer)
+    strategy = of_kind(work.plan.strategy, ParameterServer)
     weights = work.replica.weights
     shares = server_shares(weights, strategy.servers)
     rank = dist.get_rank()

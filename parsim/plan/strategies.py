@@ -8,7 +8,7 @@ for replicas that hold the whole model. `parsim/strategy/` has what each makes t
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar, overload
 
 Algorithm = Literal["ring", "tree", "hierarchical"]
 Where = Literal["hosts", "devices"]
@@ -130,6 +130,26 @@ class DiLoCo(Strategy):
     every: int = 500
     outer_lr: float = 0.7
     outer_momentum: float = 0.9
+
+
+S = TypeVar("S", bound="Strategy")
+T = TypeVar("T", bound="Strategy")
+
+
+@overload
+def of_kind(strategy: Strategy, kind: type[S], /) -> S: ...
+@overload
+def of_kind(strategy: Strategy, kind: type[S], other: type[T], /) -> S | T: ...
+def of_kind(strategy: Strategy, /, *kinds: type[Strategy]) -> Strategy:
+    """The strategy as one of these kinds, whose options the caller reads.
+
+    Raises:
+        TypeError: it is another one, which is a mistake in a table of functions by strategy.
+    """
+    if isinstance(strategy, kinds):
+        return strategy
+    names = " or ".join(kind.__name__ for kind in kinds)
+    raise TypeError(f"strategy {strategy.name} is not {names}")
 
 
 STRATEGY_KINDS: dict[str, type[Strategy]] = {

@@ -17,6 +17,7 @@ from parsim.plan.strategies import (
     ParameterServer,
     SingleProcess,
     Strategy,
+    of_kind,
 )
 
 
@@ -59,8 +60,7 @@ def _counts(strategy: Strategy, **least: int) -> Iterator[str]:
 
 
 def _all_reduce(plan: Plan, cluster: Cluster) -> Iterator[str]:
-    strategy = plan.strategy
-    assert isinstance(strategy, AllReduce)
+    strategy = of_kind(plan.strategy, AllReduce)
     if strategy.algorithm is None:
         return
     if cluster.groups:
@@ -85,8 +85,7 @@ def hosts(cluster: Cluster) -> int:
 
 
 def _servers(plan: Plan, cluster: Cluster) -> Iterator[str]:
-    strategy = plan.strategy
-    assert isinstance(strategy, ParameterServer | AsynchronousServer)
+    strategy = of_kind(plan.strategy, ParameterServer, AsynchronousServer)
     yield from _counts(strategy, servers=1)
     if not 0.0 < strategy.compression <= 1.0:
         yield f"compression={strategy.compression} is the share of bytes sent; allowed: 0 to 1"
@@ -106,8 +105,7 @@ def _servers(plan: Plan, cluster: Cluster) -> Iterator[str]:
 
 
 def _synchronous_server(plan: Plan, cluster: Cluster) -> Iterator[str]:
-    strategy = plan.strategy
-    assert isinstance(strategy, ParameterServer)
+    strategy = of_kind(plan.strategy, ParameterServer)
     yield from _servers(plan, cluster)
     if not 0 <= strategy.backup_workers < plan.dp:
         yield (
@@ -122,8 +120,7 @@ def _asynchronous_server(plan: Plan, cluster: Cluster) -> Iterator[str]:
 
 
 def _gossip(plan: Plan, cluster: Cluster) -> Iterator[str]:
-    strategy = plan.strategy
-    assert isinstance(strategy, Gossip | AsynchronousGossip)
+    strategy = of_kind(plan.strategy, Gossip, AsynchronousGossip)
     if plan.dp < 2:
         yield f"name={strategy.name} needs peers, but dp={plan.dp}; use dp >= 2"
     if isinstance(strategy, AsynchronousGossip):
@@ -133,8 +130,7 @@ def _gossip(plan: Plan, cluster: Cluster) -> Iterator[str]:
 
 
 def _local(plan: Plan, cluster: Cluster) -> Iterator[str]:
-    strategy = plan.strategy
-    assert isinstance(strategy, LocalSGD | DiLoCo)
+    strategy = of_kind(plan.strategy, LocalSGD, DiLoCo)
     yield from _counts(strategy, every=1)
     if isinstance(strategy, DiLoCo):
         return

@@ -14,6 +14,7 @@ from parsim.plan.strategies import (
     Gossip,
     ParameterServer,
     SingleProcess,
+    of_kind,
 )
 from parsim.sim.data_parallel.programs import MASTER_BYTES, Priced
 from parsim.sim.data_parallel.workers import Workers
@@ -49,9 +50,10 @@ def _single_process(workers: Workers, priced: Priced, ddp: Categories) -> Holdin
 
 def _servers(workers: Workers, priced: Priced, ddp: Categories) -> Holdings:
     """Optimizer states are the servers': shares of weights, states and, in step, sums."""
-    strategy, wires = workers.plan.strategy, priced.wires
-    assert isinstance(strategy, ParameterServer | AsynchronousServer)
-    assert wires is not None
+    strategy = of_kind(workers.plan.strategy, ParameterServer, AsynchronousServer)
+    wires = priced.wires
+    if wires is None:
+        raise TypeError(f"strategy {strategy.name} is priced without the wires of its servers")
     worker = {**ddp, "optimizer": 0.0}
     held = precision(workers.plan.precision)
     each = float(held.parameter + held.master + workers.job.optimizer.states)

@@ -22,6 +22,7 @@ from parsim.plan.strategies import (
     LocalSGD,
     ParameterServer,
     SingleProcess,
+    of_kind,
 )
 from parsim.sim.data_parallel.averages import neighbour_exchange, node_average, pair_exchange
 from parsim.sim.data_parallel.server_wires import ServerWires, server_wires
@@ -118,8 +119,7 @@ def _outputs(workers: Workers) -> float:
 
 
 def _parameter_server(workers: Workers) -> Priced:
-    strategy = workers.plan.strategy
-    assert isinstance(strategy, ParameterServer)
+    strategy = of_kind(workers.plan.strategy, ParameterServer)
     wires = server_wires(workers, strategy, sums=True)
     program = STRATEGIES[strategy.name].program(
         workers.count,
@@ -141,8 +141,7 @@ def _parameter_server(workers: Workers) -> Priced:
 
 
 def _asynchronous_server(workers: Workers) -> Priced:
-    strategy = workers.plan.strategy
-    assert isinstance(strategy, AsynchronousServer)
+    strategy = of_kind(workers.plan.strategy, AsynchronousServer)
     wires = server_wires(workers, strategy, sums=False)
     program = STRATEGIES[strategy.name].program(
         workers.count,
@@ -164,8 +163,7 @@ def _asynchronous_server(workers: Workers) -> Priced:
 
 
 def _gossip(workers: Workers) -> Priced:
-    strategy = workers.plan.strategy
-    assert isinstance(strategy, Gossip)
+    strategy = of_kind(workers.plan.strategy, Gossip)
     program = STRATEGIES[strategy.name].program(
         workers.count, workers.passes, strategy.topology, rounds=4
     )
@@ -180,8 +178,7 @@ def _gossip(workers: Workers) -> Priced:
 
 
 def _asynchronous_gossip(workers: Workers) -> Priced:
-    strategy = workers.plan.strategy
-    assert isinstance(strategy, AsynchronousGossip)
+    strategy = of_kind(workers.plan.strategy, AsynchronousGossip)
     program = STRATEGIES[strategy.name].program(
         workers.count, workers.passes, rounds=strategy.updates
     )
@@ -193,8 +190,7 @@ def _asynchronous_gossip(workers: Workers) -> Priced:
 
 
 def _local_steps(workers: Workers) -> Priced:
-    strategy = workers.plan.strategy
-    assert isinstance(strategy, LocalSGD | DiLoCo)
+    strategy = of_kind(workers.plan.strategy, LocalSGD, DiLoCo)
     outer = isinstance(strategy, DiLoCo)
     local = strategy if isinstance(strategy, LocalSGD) else None
     node_every = (local.node_every or 0) if local else 0
