@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE
 from parsim.model.config.writer import family_of
@@ -67,30 +67,25 @@ _LLAMA = Family(
     | {"head.logits": "lm_head"},
     inside={**_ATTENTION, **_MLP},
 )
-_MIXTRAL = Family(
-    base=_LLAMA.base,
-    layer=_LLAMA.layer,
-    ends=_LLAMA.ends,
-    inside={
-        **_ATTENTION,
-        "mlp.router": "block_sparse_moe.gate",
-        "mlp.experts.{}.up.0": "block_sparse_moe.experts.{}.w1.weight",
-        "mlp.experts.{}.up.1": "block_sparse_moe.experts.{}.w3.weight",
-        "mlp.experts.{}.down": "block_sparse_moe.experts.{}.w2.weight",
-    },
-)
-_QWEN3_MOE = Family(
-    base=_LLAMA.base,
-    layer=_LLAMA.layer,
-    ends=_LLAMA.ends,
-    inside={
-        **_LLAMA.inside,
-        "mlp.router": "mlp.gate",
-        "mlp.experts.{}.up.0": "mlp.experts.{}.gate_proj.weight",
-        "mlp.experts.{}.up.1": "mlp.experts.{}.up_proj.weight",
-        "mlp.experts.{}.down": "mlp.experts.{}.down_proj.weight",
-    },
-)
+
+
+def _mixture(inside: Mapping[str, str], block: str, gate: str, up: str, down: str) -> Family:
+    """A Llama whose layers have experts: their block, and its names of an expert's products."""
+    experts = f"{block}.experts.{{}}"
+    return replace(
+        _LLAMA,
+        inside={
+            **inside,
+            "mlp.router": f"{block}.gate",
+            "mlp.experts.{}.up.0": f"{experts}.{gate}.weight",
+            "mlp.experts.{}.up.1": f"{experts}.{up}.weight",
+            "mlp.experts.{}.down": f"{experts}.{down}.weight",
+        },
+    )
+
+
+_MIXTRAL = _mixture(_ATTENTION, "block_sparse_moe", "w1", "w3", "w2")
+_QWEN3_MOE = _mixture(_LLAMA.inside, "mlp", "gate_proj", "up_proj", "down_proj")
 _GPT2 = Family(
     base="transformer.",
     layer="transformer.h.{}.",

@@ -186,7 +186,12 @@ def calibrate(
         )
     if as_json:
         print_json(document)
-        return
+    else:
+        _show_calibration(document, out, merged=merge is not None)
+
+
+def _show_calibration(document: dict[str, Any], out: Path, *, merged: bool) -> None:
+    """Print what a calibration measured, what it could not, and what its file says now."""
     from parsim.report.text.calibration import gaps_view
     from parsim.report.text.run import residuals_view
 
@@ -196,7 +201,7 @@ def calibrate(
         note(f"note: {text}")
     note(f"note: {_interval(document)}")
     note(f"note: {_took(document)}")
-    if merge is not None:
+    if merged:
         points = document["merged"]["points"]
         note(
             f"note: {points['older']} and {points['newer']} points were merged to "

@@ -145,20 +145,11 @@ def compare(
 
 def _compare_plans(files: list[Path], picture: Path | None, as_json: bool) -> None:
     """One row a plan, the first as what the others are measured by."""
-    from parsim.cli.planning.sweep import run_all
-    from parsim.report.text.planning.sweep import outcomes_view
+    from parsim.cli.planning.sweep import present, run_all
     from parsim.sweeps import cases_of_files
 
     result = run_all(cases_of_files(files, {}), None, picture, 1)
-    if as_json:
-        print_json(result.to_json())
-    else:
-        show(outcomes_view(result))
-    if picture is not None:
-        from parsim.report.picture.planning.sweep import draw_outcomes
-
-        draw_outcomes(result, picture)
-        note(f"picture written to {picture}")
+    present(result, picture, as_json=as_json)
 
 
 def _compare_runs(files: list[Path], picture: Path | None, as_json: bool) -> None:

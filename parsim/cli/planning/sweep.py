@@ -72,6 +72,11 @@ def sweep(  # noqa: PLR0913  one parameter an option
     if part is not None:
         cases = part_of(cases, part)
     result = run_all(cases, output, picture, jobs)
+    present(result, picture, as_json=as_json)
+
+
+def present(result: Outcomes, picture: Path | None, *, as_json: bool) -> None:
+    """Print the rows of all cases as a table or as JSON, and draw them where a picture is asked."""
     if as_json:
         print_json(result.to_json())
     else:
