@@ -54,7 +54,7 @@ class Balance:
         return passed
 
     def gradient(self, logits: Tensor, experts: Tensor) -> Tensor:
-        """Of the loss by the logits (T, E)."""
+        """The gradient of the loss by the logits (T, E)."""
         part, sizes = self._parts(logits)
         busy = torch.zeros(len(sizes), logits.shape[1], dtype=logits.dtype, device=logits.device)
         ones = torch.ones_like(experts, dtype=logits.dtype)

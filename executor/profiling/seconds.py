@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 REPEATS = 3
-"""Of which the fastest counts."""
+"""So often an operation is timed; the fastest counts."""
 
 
 def timed(

@@ -58,7 +58,7 @@ class Part:
         return map(self._mine, self._whole(self.feed, first_step))
 
     def evaluation(self) -> Iterator[Batch]:
-        """The same of what is evaluated with; nothing where that is not asked for."""
+        """Batches to evaluate with; nothing where no evaluation is asked for."""
         if self.held_out is not None:
             first = FRESH if isinstance(self.held_out, Images) else 0
             yield from map(self._mine, self._whole(self.held_out, first))

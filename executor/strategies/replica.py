@@ -15,7 +15,7 @@ from parsim.model.transformer import TransformerSpec
 
 Batch = tuple[Tensor, Tensor]
 MOMENTUM = 0.9
-"""Of sgd_momentum, as DDP's trainer has it."""
+"""The momentum of sgd_momentum is that of DDP's trainer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,11 +16,11 @@ from typing import Final
 from parsim.cluster.hardware import Cluster, Device
 
 LOAD: Final = 0.76
-"""Of a rated 10.2 kW, drawn by 8 H100 in heavy training (arXiv:2506.14551)."""
+"""The share of a rated 10.2 kW that 8 H100 drew in heavy training (arXiv:2506.14551)."""
 BUSY: Final = 0.85
-"""Of a device's power, the most an H100 drew in a training run (arXiv:2503.05804)."""
+"""The largest share of its rated power that an H100 drew in training (arXiv:2503.05804)."""
 IDLE: Final = 0.11
-"""Of a device's power, drawn by an idle H200: 74 to 80 W of 700 W."""
+"""The share of its rated power that an idle H200 draws: 74 to 80 W of 700 W."""
 SPREAD: Final = 0.2
 """Error of the whole, 80 %: a model by FLOPs was off by 11 %, one by power alone by 27 to 37 %
 (arXiv:2506.14551)."""

@@ -18,7 +18,7 @@ from parsim.training_run import TrainingGoal
 from parsim.units import format_span
 
 ENERGY_AMONG = 50
-"""Of each cluster size, so many of the fastest plans are compared by energy."""
+"""So many of the fastest plans of each cluster size are compared by energy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

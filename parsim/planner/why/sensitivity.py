@@ -27,7 +27,7 @@ SHARE = 0.2
 FARTHEST = 16.0
 """Times by which the network is made faster or slower in the search for a break-even."""
 AMONG = 50
-"""Of the fastest plans, so many are looked through for one of another shape."""
+"""So many of the fastest plans are looked through for one of another shape."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from parsim.schedule.orders.job_shop import ROUNDING, Key, Shop, Turns
 
 Counts = tuple[tuple[int, int], ...]
-"""Of each rank the backwards and forwards that it has run (B, F)."""
+"""How many backwards and forwards each rank has run, (B, F)."""
 
 
 class _Partial(NamedTuple):

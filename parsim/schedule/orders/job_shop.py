@@ -18,7 +18,7 @@ from parsim.schedule.orders.weight_fill import Rows
 ROUNDING = 1e-9
 
 Turns = list[list[bool]]
-"""Of each rank, whether its next action is a forward."""
+"""Whether the next action of each rank is a forward."""
 
 Key = tuple[int, bool, int]
 """Rank, whether forward, micro-batch."""
