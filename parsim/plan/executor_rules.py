@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from parsim.model.layer import Branches, Layer
 from parsim.model.model import Model
-from parsim.model.operators import Attention, Linear
+from parsim.model.operators import Attention, Experts, Linear
 from parsim.plan.record import Plan, precision
 from parsim.plan.rules import SPLIT
 
@@ -47,6 +47,8 @@ def _simulated(layer: Layer) -> Iterator[str]:
             yield f"kv_lora_rank={op.inputs}: latent attention"
         if isinstance(op, Attention) and op.window is not None:
             yield f"window={op.window}: windowed attention"
+        if isinstance(op, Experts) and op.top_groups < op.groups:
+            yield f"groups_per_token={op.top_groups}: routing to some groups of experts"
 
 
 def wrong_experts(plan: Plan, model: Model) -> str | None:

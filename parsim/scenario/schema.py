@@ -18,6 +18,7 @@ from parsim.cluster.background import Place
 from parsim.cluster.hardware import Fabric, Generation, NetworkFabric
 from parsim.cluster.plausible import MOST_OVERSUBSCRIBED
 from parsim.cost.optimizer import CLIP, OPTIMIZERS
+from parsim.cost.software import DISPATCHERS
 from parsim.errors import UnitError, shown
 from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
@@ -95,6 +96,11 @@ if TYPE_CHECKING:
 else:  # a union would name its branches in the keys of messages
     AxisValues = Annotated[tuple[Count, ...], WrapValidator(range_or_numbers)]
 Several = Annotated[tuple[T, ...], BeforeValidator(_listed), Field(min_length=1)]
+
+
+def _named(value: object) -> object:
+    """A name alone stands for a block with it."""
+    return {"name": value} if isinstance(value, str) else value
 
 
 def _in_any_case(*known: str) -> BeforeValidator:
@@ -193,6 +199,8 @@ class ModelBlock(Block):
     window_every: Count = UNSET
     num_experts: Amount = UNSET
     experts_per_token: Amount = UNSET
+    expert_groups: Count = UNSET
+    groups_per_token: Count = UNSET
     expert_ffn_hidden_size: Amount = UNSET
     shared_expert_ffn_hidden_size: Amount = UNSET
     dense_layers: Amount = UNSET
@@ -294,6 +302,24 @@ class TrainingBlock(Block):
     pue: Usage = UNSET
 
 
+class SoftwareBlock(Block):
+    """A stack of the catalog, and what of it this job switches (`parsim.cost.software.SWITCHES`).
+
+    `expert_overlap` is the share of moving tokens to experts and back that runs beside compute.
+    """
+
+    name: Text
+    tp_overlap: Flag = UNSET
+    cuda_graphs: Flag = UNSET
+    fused_experts: Flag = UNSET
+    expert_dispatcher: Annotated[
+        Literal["alltoall", "deepep", "hybridep"], _in_any_case(*DISPATCHERS)
+    ] = UNSET
+    expert_overlap: Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)] = UNSET
+    expert_imbalance: Ratio = UNSET
+    quantized_dispatch: Flag = UNSET
+
+
 class FailuresBlock(Block):
     """What interrupts a run: the fields of `parsim.training_run.Failures`."""
 
@@ -315,11 +341,6 @@ class SharedBlock(Block):
     overlap_p2p: Flag = UNSET
     scatter_p2p: Flag = UNSET
     rank_order: tuple[Text, ...] = UNSET
-
-
-def _named(value: object) -> object:
-    """A name alone stands for a block with it."""
-    return {"name": value} if isinstance(value, str) else value
 
 
 class StrategyBlock(Block):
@@ -445,7 +466,7 @@ class ScenarioFile(Block):
     description: Annotated[str, Field(strict=True)] = ""
     model: ModelBlock
     cluster: ClusterBlock
-    software: Text = UNSET
+    software: Annotated[SoftwareBlock, BeforeValidator(_named)] = UNSET
     training: TrainingBlock
     plan: PlanBlock | None = None
     search: SearchBlock | None = None
@@ -466,6 +487,7 @@ BLOCKS: dict[tuple[str, ...], type[Block]] = {
     ("cluster",): ClusterBlock,
     ("cluster", "intra"): IntraBlock,
     ("cluster", "network"): NetworkBlock,
+    ("software",): SoftwareBlock,
     ("training",): TrainingBlock,
     ("plan",): PlanBlock,
     ("plan", "strategy"): StrategyBlock,
