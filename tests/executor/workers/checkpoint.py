@@ -91,7 +91,9 @@ def checkpoints(plan: Plan, root: Path, *, resume: bool) -> Checkpoints:
 def train(trainer: Trainer, losses: list[float], upto: int) -> list[float]:
     """Take steps behind those whose losses are given."""
     plan = trainer.plan
-    rows = replica_rows(plan.global_batch_size, replica_index(plan, dist.get_rank()), plan.dp)
+    rows = replica_rows(
+        plan.global_batch_size, replica_index(plan, dist.get_rank()), plan.microbatches
+    )
     source = batches(
         CORPUS,
         seed=0,
