@@ -111,6 +111,9 @@ def _axes(plan: Plan) -> str | None:
             f"replica_microbatches={list(plan.replica_microbatches)} cannot be run yet: every "
             f"replica gets equally many micro-batches; leave it out"
         )
+    if plan.runs_as_tasks:
+        what = f"schedule={plan.schedule!r}" if plan.stages is None else "stages of their own"
+        return f"{what} can be simulated but not run yet; use schedule='1f1b' without stages"
     if plan.zero_stage == 0 and plan.dp_shard > 1:
         return (
             f"zero_stage=0 with dp_shard={plan.dp_shard}: nothing would average the gradients "

@@ -22,7 +22,7 @@ from parsim.cost.software import DISPATCHERS
 from parsim.errors import UnitError, shown
 from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
-from parsim.plan.record import PRECISIONS
+from parsim.plan.record import PRECISIONS, WITHOUT_FLUSH
 from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.plan.space import Between
 from parsim.plan.strategies import STRATEGY_KINDS, Algorithm, Topology, Where
@@ -110,7 +110,7 @@ def _in_any_case(*known: str) -> BeforeValidator:
 PrecisionName = Annotated[Text, _in_any_case(*PRECISIONS)]
 OptimizerName = Annotated[Literal["adamw", "sgd", "sgd_momentum"], _in_any_case(*OPTIMIZERS)]
 SumsName = Annotated[Text, _in_any_case("fp32", "same")]
-ScheduleName = Annotated[Text, _in_any_case(*SCHEDULE_NAMES)]
+ScheduleName = Annotated[Text, _in_any_case(*SCHEDULE_NAMES, *WITHOUT_FLUSH)]
 Recomputed = Literal["none", "selective", "full"]
 Preset = Literal["quick", "standard", "full"]
 PresetName = Annotated[Preset, _in_any_case(*get_args(Preset))]
@@ -363,6 +363,15 @@ class StrategyBlock(Block):
     outer_momentum: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
 
 
+class StageBlock(Block):
+    """A stage with replicas of its own: the fields of `parsim.plan.stages.Stage`."""
+
+    layers: Amount
+    replicas: Count = UNSET
+    recompute_layers: Amount = UNSET
+    warmup: Amount = UNSET
+
+
 class PlanBlock(SharedBlock):
     """One plan. `dp` is short for dp_replicate, or for dp_shard where zero_stage is above 0.
 
@@ -392,6 +401,7 @@ class PlanBlock(SharedBlock):
     node_order: Names = UNSET
     replica_microbatches: Annotated[tuple[Count, ...], Field(min_length=1)] = UNSET
     strategy: Annotated[StrategyBlock, BeforeValidator(_named)] = UNSET
+    stages: Annotated[tuple[StageBlock, ...], Field(min_length=1)] = UNSET
 
 
 class SearchBlock(Block):
