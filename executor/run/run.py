@@ -196,7 +196,7 @@ def checkpoints_of(
         every=options.checkpoint_every,
         resume=options.resume,
         attempt=restarts,
-        trained=what_is_trained(plan.to_json(), plan.label(), model, options.seed, tokens),
+        trained=what_is_trained(plan, model, options.seed, tokens),
         last_step=options.last_step,
         tell=tell,
     )
