@@ -88,6 +88,11 @@ class DataParallel:
             experts=None if job.model.experts is None else cls.of_experts(job, table),
         )
 
+    def with_replicas(self, where: Groups) -> DataParallel:
+        """The same with replicas that lie somewhere else, on nodes of one kind."""
+        reached = {**self.reached, "replicate": ((self.job.system, where),)}
+        return replace(self, replicate=where, reached=reached)
+
     @classmethod
     def of_experts(cls, job: Job, table: PlanTable) -> DataParallel:
         """Place the groups of ranks that hold the same experts, ep x etp ranks apart."""
