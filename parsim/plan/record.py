@@ -256,6 +256,11 @@ class Plan:
         return self.pp * self.dp * self.cp * self.tp
 
     @property
+    def processes(self) -> int:
+        """Processes that run it: one a rank, unless one process has all devices."""
+        return 1 if self.strategy.one_process else self.world_size
+
+    @property
     def num_stages(self) -> int:
         """Pp * v."""
         return self.pp * self.v

@@ -25,7 +25,7 @@ from parsim.names import alternatives, matching
 from parsim.plan.record import PRECISIONS, WITHOUT_FLUSH
 from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.plan.space import Between
-from parsim.plan.strategies import STRATEGY_KINDS, Algorithm, Topology, Where
+from parsim.plan.strategies import STRATEGY_KINDS, Algorithm, Compressing, Topology, Where
 from parsim.scenario.space.axis import range_or_numbers
 from parsim.units import parse_count, parse_quantity
 
@@ -351,6 +351,7 @@ class StrategyBlock(Block):
     servers: Count = UNSET
     on: Annotated[Where, _in_any_case(*get_args(Where))] = UNSET
     compression: Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)] = UNSET
+    compressor: Annotated[Compressing, _in_any_case(*get_args(Compressing))] = UNSET
     backup_workers: Amount = UNSET
     staleness: Amount = UNSET
     updates: Annotated[int, Field(strict=True, ge=10, le=100_000)] = UNSET
