@@ -119,12 +119,11 @@ class StageRank:
         self.newest = 0
         self.outputs: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.sent: list[tuple[dist.Work, torch.Tensor]] = []
-        self.gradient: Weights | None = None
 
     @property
     def last(self) -> bool:
         """Whether this is the last stage, which has the loss."""
-        return self.stage == self.order.replicas.stages - 1
+        return bool(self.stage == self.order.replicas.stages - 1)
 
     def run(
         self,
@@ -159,12 +158,17 @@ class StageRank:
         for work, _ in self.sent:
             work.wait()
         self.sent.clear()
-        ran.weights, ran.gradient, self.gradient = self.held[self.newest], self.gradient, None
+        ran.weights, ran.gradient = self.weights, self._taken() or None
         return ran
 
-    def set_weights(self, weights: Weights) -> None:
-        """Bind the parameters to other weights, which become the newest."""
-        self.held[self.newest] = weights
+    @property
+    def weights(self) -> Weights:
+        """The newest weights."""
+        return self.held[self.newest]
+
+    def move(self) -> None:
+        """Put the newest weights somewhere else in memory."""
+        self.held[self.newest] = [weight.clone() for weight in self.weights]
         self._bind(self.newest)
 
     def _forward(
@@ -194,14 +198,7 @@ class StageRank:
             self._send(given.grad, self.stage - 1, mb, Kind.B)
 
     def _update(self, mb: int, count: int, update: Update) -> None:
-        """Add up the gradient, and make a version where the rule makes one behind this backward."""
-        fresh = [p.grad for p in self.parameters if p.grad is not None]
-        for parameter in self.parameters:
-            parameter.grad = None
-        before = self.gradient
-        self.gradient = (
-            fresh if before is None else [a + b for a, b in zip(before, fresh, strict=True)]
-        )
+        """Make a version where the rule makes one behind this backward; else gradients add up."""
         made = self.order.made(self.stage, mb)
         if made is None:
             return
@@ -209,9 +206,16 @@ class StageRank:
         self.held = {v: w for v, w in self.held.items() if v in later or v == self.newest}
         base = self.held[self.newest] if self.newest in later else self.held.pop(self.newest)
         weights = [w.clone() for w in base] if self.newest in later else base
-        update(weights, self.averaged(self.gradient))
-        self.held[made], self.newest, self.gradient = weights, made, None
+        update(weights, self.averaged(self._taken()))
+        self.held[made], self.newest = weights, made
         self._bind(made)
+
+    def _taken(self) -> Weights:
+        """The gradient that backwards have added up, and nothing of it left."""
+        gradient = [p.grad for p in self.parameters if p.grad is not None]
+        for parameter in self.parameters:
+            parameter.grad = None
+        return gradient
 
     def averaged(self, gradient: Weights) -> Weights:
         """The mean of a gradient over the replicas of the stage, in place."""
@@ -273,7 +277,6 @@ def replay(
     Returns the newest weights of each stage. The stages have one replica each.
     """
     held: list[list[Weights]] = [[[p.data for p in stage.parameters()]] for stage in stages]
-    gradients: list[Weights | None] = [None] * len(stages)
     for mb in range(count):
         value, target = batches(mb)
         inputs, outputs = [], []
@@ -288,17 +291,11 @@ def replay(
         for number in reversed(range(len(stages))):
             outputs[number].backward(gradient)
             gradient = inputs[number].grad
-            fresh = [p.grad for p in stages[number].parameters() if p.grad is not None]
-            stages[number].zero_grad(set_to_none=True)
-            before = gradients[number]
-            summed = (
-                fresh if before is None else [a + b for a, b in zip(before, fresh, strict=True)]
-            )
-            gradients[number] = summed
             if order.made(number, mb) is not None:
                 held[number].append([w.clone() for w in held[number][-1]])
+                summed = [p.grad for p in stages[number].parameters() if p.grad is not None]
                 updates[number](held[number][-1], summed)
-                gradients[number] = None
+                stages[number].zero_grad(set_to_none=True)
     return [weights[-1] for weights in held]
 
 
