@@ -33,6 +33,12 @@ SHIPPED = {
         175,
         "tp8 pp8 dp16 mb1 m96 interleaved_1f1b v3 sp recompute-selective",
     ),
+    "deepseek-v3-hgx-h800": (
+        2048,
+        671,
+        "tp1 pp16 dp128 ep64 mb1 m120 dualpipe_v v2 zero1 "
+        "recompute-layernorm recompute-mla_up_proj recompute-moe_act",
+    ),
     "llama2-7b-shared-fabric": (32, 6.74, "tp8 pp1 dp4 mb2 m4 no-pipeline recompute-selective"),
     "llama3-70b-dgx-h100": (
         64,
