@@ -86,7 +86,7 @@ class StageOptimizer:
         self._updated = {**shares, **direct}
         # a rank may hold empty stages only, but torch wants something to update
         lists = [list(group.values()) for group in groups] or [[nn.Parameter(torch.empty(0))]]
-        self.inner = _build(lists, config)
+        self.inner = build_optimizer(lists, config)
 
     def set_rate(self, step: int) -> float:
         """Set the learning rate of a step, counted from 0 over the whole training; return it."""
@@ -240,7 +240,14 @@ def needs_masters(replica: Replica) -> bool:
     return replica.buckets.sharded or dtypes != {torch.float32}
 
 
-def _build(groups: list[list[nn.Parameter]], config: OptimizerConfig) -> torch.optim.Optimizer:
+def build_optimizer(
+    groups: list[list[nn.Parameter]], config: OptimizerConfig
+) -> torch.optim.Optimizer:
+    """Torch's optimizer of that name over groups of parameters, at the highest of the rates.
+
+    Raises:
+        InputError: a name that is none.
+    """
     given = [{"params": parameters} for parameters in groups]
     # fused: a quarter of the time of one kernel per operation, on CPU too
     if config.name in ("sgd", "sgd_momentum"):

@@ -22,10 +22,10 @@ from parsim.cost.software import DISPATCHERS
 from parsim.errors import UnitError, shown
 from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
-from parsim.plan.record import PRECISIONS
+from parsim.plan.record import PRECISIONS, WITHOUT_FLUSH
 from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.plan.space import Between
-from parsim.plan.strategies import STRATEGY_KINDS, Algorithm, Topology, Where
+from parsim.plan.strategies import STRATEGY_KINDS, Algorithm, Compressing, Topology, Where
 from parsim.scenario.space.axis import range_or_numbers
 from parsim.units import parse_count, parse_quantity
 
@@ -93,8 +93,11 @@ Names = Annotated[tuple[Text, ...], Field(min_length=1)]
 T = TypeVar("T")
 if TYPE_CHECKING:
     AxisValues = Between | tuple[int, ...]
+    StageValues = Between | tuple[int, ...]
 else:  # a union would name its branches in the keys of messages
     AxisValues = Annotated[tuple[Count, ...], WrapValidator(range_or_numbers)]
+    Stage = Annotated[int, Field(strict=True, ge=0, le=3)]
+    StageValues = Annotated[tuple[Stage, ...], WrapValidator(range_or_numbers)]
 Several = Annotated[tuple[T, ...], BeforeValidator(_listed), Field(min_length=1)]
 
 
@@ -110,7 +113,7 @@ def _in_any_case(*known: str) -> BeforeValidator:
 PrecisionName = Annotated[Text, _in_any_case(*PRECISIONS)]
 OptimizerName = Annotated[Literal["adamw", "sgd", "sgd_momentum"], _in_any_case(*OPTIMIZERS)]
 SumsName = Annotated[Text, _in_any_case("fp32", "same")]
-ScheduleName = Annotated[Text, _in_any_case(*SCHEDULE_NAMES)]
+ScheduleName = Annotated[Text, _in_any_case(*SCHEDULE_NAMES, *WITHOUT_FLUSH)]
 Recomputed = Literal["none", "selective", "full"]
 Preset = Literal["quick", "standard", "full"]
 PresetName = Annotated[Preset, _in_any_case(*get_args(Preset))]
@@ -351,6 +354,7 @@ class StrategyBlock(Block):
     servers: Count = UNSET
     on: Annotated[Where, _in_any_case(*get_args(Where))] = UNSET
     compression: Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)] = UNSET
+    compressor: Annotated[Compressing, _in_any_case(*get_args(Compressing))] = UNSET
     backup_workers: Amount = UNSET
     staleness: Amount = UNSET
     updates: Annotated[int, Field(strict=True, ge=10, le=100_000)] = UNSET
@@ -361,6 +365,15 @@ class StrategyBlock(Block):
     steps: Annotated[int, Field(strict=True, ge=1, le=100_000)] = UNSET
     outer_lr: Annotated[float, Field(strict=True, gt=0, le=10, allow_inf_nan=False)] = UNSET
     outer_momentum: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
+
+
+class StageBlock(Block):
+    """A stage with replicas of its own: the fields of `parsim.plan.stages.Stage`."""
+
+    layers: Amount
+    replicas: Count = UNSET
+    recompute_layers: Amount = UNSET
+    warmup: Amount = UNSET
 
 
 class PlanBlock(SharedBlock):
@@ -392,6 +405,7 @@ class PlanBlock(SharedBlock):
     node_order: Names = UNSET
     replica_microbatches: Annotated[tuple[Count, ...], Field(min_length=1)] = UNSET
     strategy: Annotated[StrategyBlock, BeforeValidator(_named)] = UNSET
+    stages: Annotated[tuple[StageBlock, ...], Field(min_length=1)] = UNSET
 
 
 class SearchBlock(Block):
@@ -409,7 +423,7 @@ class SearchBlock(Block):
     microbatch_size: AxisValues = UNSET
     v: AxisValues = UNSET
     schedule: Several[Annotated[Text, BeforeValidator(_schedule)]] = UNSET
-    zero_stage: Several[Annotated[int, Field(strict=True, ge=0, le=3)]] = UNSET
+    zero_stage: StageValues = UNSET
     recompute: Several[RecomputeName] = UNSET
     sequence_parallel: Several[Flag] = UNSET
     memory_margin: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET

@@ -181,6 +181,7 @@ def _plan(plan: Plan) -> dict[str, Any]:
     values["bucket_size"] = values.pop("bucket_bytes")
     values["recompute"] = plan.recompute.name.lower()
     values["strategy"] = None if plan.strategy == DDP else plan.strategy.to_json()
+    values["stages"] = plan.stages and [stage.to_json() for stage in plan.stages]
     if not plan.recompute_modules:
         del values["recompute_modules"]
     if not plan.sync_batch_norm:

@@ -80,7 +80,9 @@ def error_of(spec: TransformerSpec, which: Plan) -> float:
             Corpus.load(), seed=0, global_batch_size=which.global_batch_size, seq_len=spec.seq_len
         )
     )
-    rows = replica_rows(which.global_batch_size, replica_index(which, dist.get_rank()), which.dp)
+    rows = replica_rows(
+        which.global_batch_size, replica_index(which, dist.get_rank()), which.microbatches
+    )
     mine = (tokens[rows], targets[rows])
     # an evaluation finds a step's losses, whether before or behind it, and changes no gradient
     evaluated = trainer.evaluate([mine, mine])
