@@ -18,7 +18,7 @@ from tests.parsim.frameworks.reading.test_reading import SCRIPT, TITAN
 from tests.parsim.launch.test_recorded_runs import run_of
 
 GRAPHS = sorted((ROOT / "tests/parsim/partition/profiles").glob("*.graph.txt"))
-IMAGES = ROOT / "scenarios" / "resnet18-small-cpu.yaml"
+IMAGES = ROOT / "scenarios" / "resnet50-dgx-1v.yaml"
 
 
 @cache

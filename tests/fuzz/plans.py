@@ -89,10 +89,11 @@ def strategy(random: Random) -> Input:
     path = random.choice(REPLICATED)
     name = random.choice([*STRATEGY_KINDS, value(random)])
     kind = STRATEGY_KINDS.get(name)
-    options = [*(option.name for option in fields(kind)), "x"] if kind else ["x"]
+    options = [option.name for option in fields(kind)] if kind else []
+    options = options if options and random.random() < 0.9 else ["x"]
+    chosen = random.sample(options, random.randint(0, min(2, len(options))))
     given = ", ".join(
-        f"{random.choice(options)}: {random.choice(('1', '2', '0.5', value(random)))}"
-        for _ in range(random.randint(0, 2))
+        f"{option}: {random.choice(('1', '2', '0.5', value(random)))}" for option in chosen
     )
     block = f"{{name: {name}{', ' if given else ''}{given}}}"
     words = random.choice(
@@ -106,15 +107,22 @@ def strategy(random: Random) -> Input:
     return Input(words=(*read, *sets))
 
 
+_SHAPES = (
+    *(("--pp", "3"), ("-m", "8"), ("--v", "3"), ("--times", "1,2,1,0.1")),
+    ("--only", "1f1b,zb_v,interleaved_1f1b"),
+)
+"""Options of `parsim schedules`, each with a value that it takes."""
+
+
 def schedules(random: Random) -> Input:
     """All pipeline schedules side by side, with hostile sizes and times."""
     words: list[str] = []
-    for option in random.sample(("--pp", "-m", "--v", "--times", "--only", "--until"), 2):
-        words += [option, random.choice(("2", "4", "8", value(random)))]
     if random.random() < 0.3:
         words += ["--scenario", str(random.choice(PLANNED)), *_sets(pairs(random))]
-    if random.random() < 0.1:
-        words += ["--auto", "auto.csv"]
+        words += ["--auto", "auto.csv"] if random.random() < 0.3 else []
+    else:
+        for option, usual in random.sample(_SHAPES, 2):
+            words += [option, usual if random.random() < 0.6 else value(random)]
     return Input(words=("schedules", *words, *_json(random)))
 
 
