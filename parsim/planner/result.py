@@ -171,8 +171,8 @@ def _described(
 ) -> tuple[Ranked, ...]:
     """Plans in their order, the fastest first, each with its interval and its whole run.
 
-    Describing a plan takes tens of milliseconds, so that those behind the first ten are left out once `time.perf_counter`
-    is past `until`.
+    Describing a plan takes tens of milliseconds, so that those behind the first ten are left out
+    once `time.perf_counter` is past `until`.
     """
     in_time = takewhile(
         lambda entry: entry[0] < DESCRIBED or time.perf_counter() <= until, enumerate(best)

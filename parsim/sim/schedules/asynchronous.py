@@ -26,6 +26,9 @@ from parsim.strategy.weight_versions import (
 )
 from parsim.timelines.timeline import ACTIONS, Timeline
 
+SETTLED = 4
+"""Micro-batches for each stage after which all stages wait for the slowest."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePrices:
@@ -96,6 +99,11 @@ class AsynchronousRow:
         }
 
 
+def simulated(pp: int, num_microbatches: int) -> int:
+    """How many micro-batches on stages `asynchronous_rows` simulates."""
+    return len(RULES) * pp * (num_microbatches + SETTLED * 2 * pp + 2 * pp)
+
+
 def asynchronous_rows(prices: StagePrices, num_microbatches: int) -> tuple[AsynchronousRow, ...]:
     """A row for each rule; 2BW updates once in as many micro-batches as there are stages."""
     pp = len(prices.forward)
@@ -135,7 +143,7 @@ def steady_state(versions: Versions, prices: StagePrices) -> float:
     Without messages it is max over stages of (F + B + update / batch).
     """
     pp, batch = versions.pp, versions.batch
-    batches = -(-4 * pp // batch)  # by then all stages wait for the slowest
+    batches = -(-SETTLED * pp // batch)
     early, late = batches * batch, 2 * batches * batch
     end = by_recurrence(prices.on(without_flush(versions, late + 2 * pp)))
     return (_first_stage(end, late) - _first_stage(end, early)) / (late - early)
