@@ -22,12 +22,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from executor.devices.mesh import replica_index
 from executor.model.stage import Stage
 from executor.parallel.buckets import (
     GradientBuckets,
@@ -101,15 +103,18 @@ class Replica:
     def accumulate(self, tokens: Tensor, targets: Tensor, loss_fn: LossFn) -> list[Tensor]:
         """Forward and backward of all micro-batches of a plan without pipeline; their losses.
 
-        Gradients are means over micro-batches.
+        Gradients are means over the micro-batches of all replicas, be there equally many or not:
+        each weighs one over their number, and replicas are averaged.
         """
-        count = self.plan.num_microbatches
+        counts = self.plan.microbatches
+        count = counts[replica_index(self.plan, dist.get_rank())]
+        mean = sum(counts) / len(counts)
         losses = []
         pairs = zip(tokens.chunk(count), targets.chunk(count), strict=True)
         for index, (inputs, wanted) in enumerate(pairs):
             with self.microbatch(last=index == count - 1):
                 loss = loss_fn(self.module(inputs), wanted)
-                (loss / count).backward()
+                (loss / mean).backward()
             losses.append(loss.detach())
         self.finish()
         return losses

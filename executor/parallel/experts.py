@@ -107,7 +107,7 @@ def apply_balance(stage: Stage, plan: Plan) -> None:
     """
     slices = plan.tp if plan.sequence_parallel else 1
     for mixture in stage.mixtures().values():
-        mixture.balance.weight /= slices * plan.num_microbatches
+        mixture.balance.weight /= slices * sum(plan.microbatches) / plan.dp
 
 
 def _as_parts(mixture: Mixture, mesh: DeviceMesh) -> None:

@@ -101,7 +101,7 @@ def emit(form: str, scenario: Scenario, options: RunOptions) -> str:
     words = options.words(scenario.path or Path())
     script = Script(
         label=plan.label(),
-        world_size=plan.world_size,
+        world_size=plan.processes,
         nodes=nodes,
         devices_per_host=system.launched_together,
         on_cpu=options.device == "cpu" or system.on_cpu,

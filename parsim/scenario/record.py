@@ -151,7 +151,11 @@ class Scenario(Result):
         if self.space is not None:
             return self.space
         common = replace(
-            self.plan or Plan(), node_order=None, replica_microbatches=None, strategy=DDP
+            self.plan or Plan(),
+            node_order=None,
+            replica_microbatches=None,
+            strategy=DDP,
+            stages=None,
         )
         return PlanSpace(global_batch_size=self.global_batch_size, common=common)
 

@@ -103,6 +103,22 @@ def one_group(system: System, ranks: int, stride: int = 1) -> Groups:
     return groups(system, size=size, stride=step, world=size * step)
 
 
+def neighbours(system: System, first: int, ranks: int, stride: int = 1) -> Groups:
+    """The placement of one group of ranks `first` + i `stride`, where it really lies; one column.
+
+    The `stride` groups that lie within one another leave a node together.
+    """
+    nodes = {(first + number * stride) // system.devices_per_node for number in range(ranks)}
+    leaf = system.network.nodes_per_leaf if system.network else 1
+    return Groups(
+        size=np.array([float(ranks)]),
+        per_node=np.array([ranks / len(nodes)]),
+        nodes=np.array([float(len(nodes))]),
+        sharing=np.array([float(min(stride, system.devices_per_node))]),
+        leaves=np.array([len({node // leaf for node in nodes}) > 1]),
+    )
+
+
 def inter_bandwidth(system: System, where: Groups) -> Array:
     """Bandwidth that one group gets out of each node, bytes/s; endless without a network.
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, ratio
 from parsim.cluster.hardware import System
-from parsim.cost.collective.collectives import Groups, Ranks, groups, placed_groups
+from parsim.cost.collective.group_bandwidth import Groups, Ranks, groups, placed_groups
 from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
@@ -87,6 +87,11 @@ class DataParallel:
             bucket=mean_bucket(job, table),
             experts=None if job.model.experts is None else cls.of_experts(job, table),
         )
+
+    def with_replicas(self, where: Groups) -> DataParallel:
+        """The same with replicas that lie somewhere else, on nodes of one kind."""
+        reached = {**self.reached, "replicate": ((self.job.system, where),)}
+        return replace(self, replicate=where, reached=reached)
 
     @classmethod
     def of_experts(cls, job: Job, table: PlanTable) -> DataParallel:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsim.arrays import Array, Columns, Flags
+from parsim.arrays import Array, Columns, Flags, Ints
 from parsim.cluster.placement import hop_crosses
-from parsim.cost.collective.collectives import Groups, collective_time, groups, p2p_time
-from parsim.cost.collective.group_bandwidth import crossing_share, spine_divisor
+from parsim.cost.collective.collectives import collective_time, p2p_time
+from parsim.cost.collective.group_bandwidth import Groups, crossing_share, groups, spine_divisor
 from parsim.cost.job import Job
 from parsim.cost.layer.activations import border_bytes
 from parsim.cost.layer.interference import speed_beside
@@ -232,6 +232,13 @@ def _tied(job: Job, table: PlanTable) -> Array:
 
 
 def _straggler(job: Job, table: PlanTable) -> Array:
+    """Growth of the step of each plan, (B,)."""
+    return straggler_growth(
+        job, world=table.world_size, dp=table.dp, compute=table.precision.compute
+    )
+
+
+def straggler_growth(job: Job, *, world: Ints, dp: Ints, compute: str) -> Array:
     """Growth of the step with devices: sigma log2(n / 8) beyond 8, and with replicas, (B,).
 
     Data-parallel replicas also wait for the slowest: the stack's spread times E[max of dp normals].
@@ -239,7 +246,7 @@ def _straggler(job: Job, table: PlanTable) -> Array:
     Source: system file, fitted to public multi-node runs; 1.3 to 1.9 % per doubling on A100
     clusters of 2021, 0.5 % on H100.
     """
-    doublings = np.log2(np.maximum(table.world_size / 8.0, 1.0))
-    spread = job.software.spread_of_replicas(table.precision.compute)
-    waited = spread * expected_maximum(table.dp) if spread else 0.0
+    doublings = np.log2(np.maximum(world / 8.0, 1.0))
+    spread = job.software.spread_of_replicas(compute)
+    waited = spread * expected_maximum(dp) if spread else 0.0
     return np.asarray(job.system.straggler * doublings + waited)

@@ -21,13 +21,9 @@ from parsim.results import Result
 from parsim.schedule import CHUNKED, SCHEDULES, V_SHAPED, Schedule, build_schedule
 from parsim.schedule.inflight import inflight_counts
 from parsim.schedule.messages import senders
-from parsim.sim.schedules.asynchronous import (
-    AsynchronousRow,
-    StagePrices,
-    asynchronous_rows,
-    simulated,
-)
+from parsim.sim.schedules.asynchronous import AsynchronousRow, asynchronous_rows, simulated
 from parsim.sim.schedules.timed import UnitTimes, unit_timeline
+from parsim.sim.stages.prices import StagePrices
 from parsim.timelines.timeline import Timeline
 
 SCHEMA_VERSION = 1

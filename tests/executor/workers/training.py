@@ -79,7 +79,9 @@ def error_of(spec: TransformerSpec, which: Plan) -> float:
             Corpus.load(), seed=0, global_batch_size=which.global_batch_size, seq_len=spec.seq_len
         )
     )
-    rows = replica_rows(which.global_batch_size, replica_index(which, dist.get_rank()), which.dp)
+    rows = replica_rows(
+        which.global_batch_size, replica_index(which, dist.get_rank()), which.microbatches
+    )
     trainer.gradients(tokens[rows], targets[rows])
     found = gather_gradients(trainer.replicas, trainer.mesh, which)
     if dist.get_rank() != 0:
