@@ -14,6 +14,7 @@ from parsim.strategy.stage_tasks import task_name
 from parsim.strategy.weight_versions import without_flush
 from parsim.timelines.timeline import ACTIONS, Timeline
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsynchronousRow:
     """One rule of weight versions; times in units or seconds, memory in versions or bytes.
