@@ -166,7 +166,7 @@ DESCRIBED = 10
 """Plans that are described however late it is."""
 
 
-def _described(
+def ranked_plans(
     job: Job, best: Sequence[EvaluatedPlan], goal: TrainingGoal, until: float = inf
 ) -> tuple[Ranked, ...]:
     """Plans in their order, the fastest first, each with its interval and its whole run.
@@ -200,7 +200,7 @@ def shown(
     until: float = inf,
 ) -> Shown:
     """Rank plans, and beside them the fastest tight one if the first of them is slower."""
-    plans, cut, faster = _described(job, best, goal, until), "", None
+    plans, cut, faster = ranked_plans(job, best, goal, until), "", None
     if tight is not None and tight.step_time < best[0].step_time:
         faster = _beside(plans[0], _ranked(job, tight, goal))
     if len(plans) < len(best):
