@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from executor.devices.machine import DeviceReport, hardware_name
+from executor.devices.machine import DeviceReport, hardware_name, nccl_version
 from parsim.launch.options import RunOptions
 from parsim.scenario import Scenario
 
@@ -51,7 +51,7 @@ def versions(kind: str) -> dict[str, str]:
             found[name] = importlib.metadata.version(name)
     if kind == "cuda":
         found["cuda"] = str(torch.version.cuda)
-        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        found["nccl"] = ".".join(map(str, nccl_version()))
     return found
 
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from parsim.arrays import Array, Num
 from parsim.cluster.hardware import Device
-from parsim.cost.collective.collectives import Groups, collective_time, groups
+from parsim.cost.collective.collectives import collective_time
+from parsim.cost.collective.group_bandwidth import Groups, groups
 from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import gemm_time, grouped_gemm_time, memory_excess, memory_time

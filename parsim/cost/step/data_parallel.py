@@ -20,7 +20,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, ratio
 from parsim.cluster.hardware import System
-from parsim.cost.collective.collectives import Groups, Ranks, groups, placed_groups
+from parsim.cost.collective.group_bandwidth import Groups, Ranks, groups, placed_groups
 from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time

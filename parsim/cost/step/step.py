@@ -13,8 +13,8 @@ import numpy as np
 
 from parsim.arrays import Array, Columns, Flags, Ints
 from parsim.cluster.placement import hop_crosses
-from parsim.cost.collective.collectives import Groups, collective_time, groups, p2p_time
-from parsim.cost.collective.group_bandwidth import crossing_share, spine_divisor
+from parsim.cost.collective.collectives import collective_time, p2p_time
+from parsim.cost.collective.group_bandwidth import Groups, crossing_share, groups, spine_divisor
 from parsim.cost.job import Job
 from parsim.cost.layer.activations import border_bytes
 from parsim.cost.layer.interference import speed_beside

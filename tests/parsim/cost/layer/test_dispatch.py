@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsim.cluster.reader import load_catalog
-from parsim.cost.collective.collectives import groups
-from parsim.cost.collective.group_bandwidth import Groups
+from parsim.cost.collective.group_bandwidth import Groups, groups
 from parsim.cost.collective.message import Message
 from parsim.cost.layer.dispatch import ONCE, Routing, dispatch_time, held_share
 
