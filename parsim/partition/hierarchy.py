@@ -202,10 +202,11 @@ def _try_split(
     stage = _within_memory(work, stage, work.kept[1:] + work.weights[1:], m, last)
     stage = np.maximum(stage, _transfers(work, last)[:-1]) if work.options.transfers else stage
     first = solved.seconds[m - last][:, : count - 1]  # (rows, k); a cut behind state k >= row
+    stage = np.ascontiguousarray(stage.T)  # (j, k): the least of a row is found in one pass
     for row in range(min(work.rows, count - 1)):
-        slowest = np.maximum(first[row, row:, None], stage[row:, row:])  # (k, j)
-        at = slowest.argmin(axis=0)
-        found = slowest[at, np.arange(count - row)]
+        slowest = np.maximum(first[row, row:], stage[row:, row:])
+        at = slowest.argmin(axis=1)
+        found = slowest[np.arange(count - row), at]
         better = np.flatnonzero(found < best[row, row:])
         best[row, row + better] = found[better]
         split[row, row + better], units[row, row + better] = row + at[better], last
