@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.profiler import ProfilerActivity
 
+from executor.devices.accelerator import accelerator
 from executor.faults.parent import end_with_parent
-from executor.first_hour.alone import Alone, alone, scenario_of, synchronize
+from executor.first_hour.alone import Alone, alone, scenario_of
 from executor.measure.exposed import gaps, merged
 from parsim.report.writing import write_text
 
@@ -43,12 +44,12 @@ def profiled(here: Alone) -> list[Kernel]:
     source = here.endless()
     for _ in range(3):
         here.trainer.step(*next(source))
-    synchronize(here.device)
+    accelerator(here.device).synchronize()
     cuda = here.device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     with torch.profiler.profile(activities=activities) as profiler:
         here.trainer.step(*next(source))
-        synchronize(here.device)
+        accelerator(here.device).synchronize()
     wanted = torch.autograd.DeviceType.CUDA if cuda else torch.autograd.DeviceType.CPU
     kernels = [
         Kernel(event.name, 1e-6 * event.time_range.start, 1e-6 * event.time_range.end)

@@ -20,8 +20,9 @@ from typing import Any
 
 import torch
 
+from executor.devices.accelerator import accelerator
 from executor.faults.parent import end_with_parent
-from executor.first_hour.alone import CLIP, Alone, alone, scenario_of, synchronize
+from executor.first_hour.alone import CLIP, Alone, alone, scenario_of
 from executor.measure.steps import Batch
 from parsim.report.writing import write_text
 
@@ -78,10 +79,10 @@ def plain_step(here: Alone) -> TrainStep:
 
 
 def _timed(here: Alone, step: TrainStep, batch: Batch) -> float:
-    synchronize(here.device)
+    accelerator(here.device).synchronize()
     begin = time.perf_counter()
     step(*batch)
-    synchronize(here.device)
+    accelerator(here.device).synchronize()
     return time.perf_counter() - begin
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from executor.devices.machine import DeviceReport, hardware_name
+from executor.devices.machine import DeviceReport, hardware_name, nccl_version
 from parsim.launch.options import RunOptions
 from parsim.scenario import Scenario
 
@@ -50,9 +50,15 @@ def versions(kind: str) -> dict[str, str]:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     if kind == "cuda":
+<<<<<<< HEAD
         versions["cuda"] = str(torch.version.cuda)
         versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     return versions
+=======
+        found["cuda"] = str(torch.version.cuda)
+        found["nccl"] = ".".join(map(str, nccl_version()))
+    return found
+>>>>>>> main
 
 
 def host(report: DeviceReport) -> dict[str, Any]:

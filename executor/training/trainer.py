@@ -6,7 +6,7 @@ pipeline's runner around all stages of the rank. Without a pipeline the step is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -78,6 +78,23 @@ class Trainer:
             replica.finish()
         sum_tied_gradients(self.replicas, self.tied)
         return losses_here
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def evaluate(self, batches: Iterable[tuple[Tensor, Tensor]]) -> list[list[float]]:
+        """Losses of this replica's parts of batches, as `step`, by forwards without dropout."""
+        modules = [replica.module for replica in self.replicas]
+        for module in modules:
+            module.eval()
+        only = self.replicas[0]
+        forwards = None if self.runner is None else self.runner.evaluation()
+        losses = [
+            _known(forwards(*batch) if forwards else only.losses(*batch, self.loss_fn))
+            for batch in batches
+        ]
+        for replica, module in zip(self.replicas, modules, strict=True):
+            module.train()
+            replica.reshard()
+        return losses
 
     def step(self, tokens: Tensor, targets: Tensor) -> list[float]:
         """One training step of this replica's batch; losses where the last stage is."""

@@ -28,6 +28,7 @@ from executor.calibration.choice.known_shapes import rows_known
 from executor.calibration.choice.spread import Candidate
 from executor.calibration.timing.bench import Bench
 from executor.collectives.groups import Team, Work, team, work_of
+from executor.devices.accelerator import accelerator
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
 
@@ -190,8 +191,7 @@ def _slowest(bench: Bench, work: Work) -> float:
         dist.barrier()
         began = time.perf_counter()
         work()
-        if bench.device.type == "cuda":
-            torch.cuda.synchronize(bench.device)
+        accelerator(bench.device).synchronize()
         lasted = torch.tensor(time.perf_counter() - began, device=bench.device)
         dist.all_reduce(lasted, op=dist.ReduceOp.MAX)
         rounds.append(float(lasted))

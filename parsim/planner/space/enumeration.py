@@ -21,7 +21,8 @@ from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.divisors import divisors
 from parsim.plan.executor_rules import unrunnable
-from parsim.plan.rules import check_plan, violation
+from parsim.plan.rules import ZERO_STAGES, check_plan, violation
+from parsim.plan.space import chosen
 from parsim.planner.space.left_out import lacking
 from parsim.planner.space.shapes import Degrees, all_degrees, chunks
 
@@ -84,7 +85,7 @@ def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
 
 def _add(rows: _Rows, job: Job, space: PlanSpace, degrees: Degrees) -> None:
     """Add all plans of some degrees: every schedule and number of chunks, with every option."""
-    options = list(dict.fromkeys(_options(space, degrees, job.model)))
+    options = list(dict.fromkeys(_options(job, space, degrees)))
     kinds = list(dict.fromkeys(chunks(job, space, degrees.pp)))
     rows.enumerated += len(options) * len(kinds)
     # what is wrong with a pipeline of one chunk is wrong with all
@@ -139,10 +140,11 @@ def _shards(space: PlanSpace, degrees: Degrees, zero_stage: int) -> tuple[int, .
     return tuple(divisors(degrees.dp)[1:]) if space.hybrid and degrees.dp > 1 else (degrees.dp,)
 
 
-def _options(space: PlanSpace, degrees: Degrees, model: Model) -> Iterator[_Option]:
+def _options(job: Job, space: PlanSpace, degrees: Degrees) -> Iterator[_Option]:
+    model, stages = job.model, job.software.zero_stages_with(degrees.pp)
     whole = model.tokens % (degrees.cp * degrees.tp) == 0
     routed = model.experts is not None and degrees.tp > 1  # each rank routes its own tokens
-    for stage in space.zero_stage:
+    for stage in chosen(space.zero_stage, stages):
         if stage and degrees.dp * degrees.cp == 1:
             continue
         shards = _shards(space, degrees, stage)
@@ -219,9 +221,12 @@ def check_space(job: Job, space: PlanSpace) -> None:
             f"global_batch_size={space.global_batch_size} of the space is not that of the job; "
             f"use global_batch_size={job.global_batch_size}"
         )
-    for stage in space.zero_stage:
-        if stage not in (0, 1, 2, 3):
-            raise PlanError(f"zero_stage={stage} is unknown; allowed: 0, 1, 2, 3")
+    listed = space.zero_stage if isinstance(space.zero_stage, tuple) else ()
+    for stage in listed:
+        if stage not in ZERO_STAGES:
+            raise PlanError(
+                f"zero_stage={stage} is unknown; allowed: {', '.join(map(str, ZERO_STAGES))}"
+            )
     probe = replace(
         space.common,
         tp=1,
