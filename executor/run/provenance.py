@@ -50,15 +50,9 @@ def versions(kind: str) -> dict[str, str]:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     if kind == "cuda":
-<<<<<<< HEAD
         versions["cuda"] = str(torch.version.cuda)
-        versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        versions["nccl"] = ".".join(map(str, nccl_version()))
     return versions
-=======
-        found["cuda"] = str(torch.version.cuda)
-        found["nccl"] = ".".join(map(str, nccl_version()))
-    return found
->>>>>>> main
 
 
 def host(report: DeviceReport) -> dict[str, Any]:
