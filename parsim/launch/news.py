@@ -21,7 +21,8 @@ STEPS = "steps.jsonl"
 class News:
     """Reads what is new in a run's folder; each call of `tell` passes it on once.
 
-    `told` are the lines told before. `step` gets the record of each step from now on; None tells no steps.
+    `told` are the lines told before. `step` gets the record of each step from now on; None tells no
+    steps.
     """
 
     out: Path
