@@ -78,14 +78,14 @@ def _filling(model: Model) -> Callable[[float, float], float]:
 
     @lru_cache(maxsize=4096)
     def filled(tp: float, least: float) -> float:
-        whole = held = 0.0
+        whole = filled = 0.0
         count = 0
         for split, repeated in tensors:
             size = split / tp + repeated
-            whole, held = whole + size, held + size
-            if held >= least:
-                count, held = count + 1, 0.0
-        return max(whole / max(count + (held > 0.0), 1), least)
+            whole, filled = whole + size, filled + size
+            if filled >= least:
+                count, filled = count + 1, 0.0
+        return max(whole / max(count + (filled > 0.0), 1), least)
 
     return filled
 
