@@ -20,6 +20,7 @@ from functools import lru_cache
 import numpy as np
 
 from parsim.arrays import Array
+from parsim.cost.distinct_cases import distinct
 from parsim.cost.job import Job
 from parsim.cost.software import Software
 from parsim.model.model import Model
@@ -61,10 +62,10 @@ def mean_bucket(job: Job, table: PlanTable) -> Array:
     least = bucket_parameters(job.software, table)
     if job.software.ddp_buckets != "megatron":
         return least
-    cases, back = np.unique(np.stack([table.tp, least]), axis=1, return_inverse=True)
+    cases, back, _ = distinct(table.tp, least)
     filling = _filling(job.model)
-    filled = [filling(float(tp), float(size)) for tp, size in cases.T]
-    return np.asarray(np.array(filled)[back.reshape(-1)])
+    filled = np.array([filling(float(tp), float(size)) for tp, size in zip(*cases, strict=True)])
+    return filled if back is None else np.asarray(filled[back])
 
 
 @lru_cache(maxsize=8)
