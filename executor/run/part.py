@@ -14,6 +14,7 @@ from executor.measure.steps import Batch, known, mean_over_ranks
 from executor.measure.tolerance import judge
 from executor.model.graph import without_dropout
 from executor.model.module import Values
+from executor.model.sizes import hides_words, reads_text, text_length
 from executor.parallel.context import rank_part
 from executor.training.images import Images
 from executor.training.text import Corpus, batches
@@ -83,13 +84,12 @@ class Part:
         seed, size = self.options.seed, self.scenario.fixed_plan().global_batch_size
         if isinstance(feed, Images):
             return feed.batches(seed=seed, global_batch_size=size, first_step=first_step)
-        spec = self.scenario.spec
         return batches(
             feed,
             seed=seed,
             global_batch_size=size,
-            seq_len=spec.seq_len,
-            masked=not spec.causal,
+            seq_len=text_length(self.scenario.model),
+            masked=hides_words(self.scenario.model),
             first_step=first_step,
         )
 
@@ -121,12 +121,12 @@ class Part:
 
 
 def feeds(scenario: Scenario, options: RunOptions) -> tuple[Feed, Feed | None]:
-    """The text that a transformer reads, or images for a graph; another to evaluate with, if asked.
+    """The text that a model reads, or images that it sees; another to evaluate with, if asked.
 
     Raises:
-        InputError: the text cannot feed the model, or a text is given to a graph.
+        InputError: the text cannot feed the model, or a text is given to one that takes images.
     """
-    if isinstance(scenario.model, Graph):
+    if isinstance(scenario.model, Graph) and not reads_text(scenario.model):
         if options.data is not None or options.tokenizer is not None:
             raise InputError(
                 f"{scenario.model.name} takes images, which are made here; leave --data and "

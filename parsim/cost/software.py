@@ -82,7 +82,8 @@ class Software:
     `ddp_buckets` is whose rule cuts gradients into buckets, "torch" or "megatron", and
     `ddp_bucket_parameters` a size that replaces the rule's (`cost/step/buckets.py`). `schedules`
     are the pipeline schedules that the stack has, by parsim's names, none where it has no
-    pipelines: a search that names none looks at these.
+    pipelines: a search that names none looks at these. `zero_stages` are the ZeRO stages that it
+    has without a pipeline, and `pipeline_zero_stages` those that it has with one.
     """
 
     id: str
@@ -144,6 +145,8 @@ class Software:
     ddp_buckets: str
     ddp_bucket_parameters: float | None
     schedules: tuple[str, ...]
+    zero_stages: tuple[int, ...]
+    pipeline_zero_stages: tuple[int, ...]
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -164,6 +167,10 @@ class Software:
         """(forward, backward) factor on the device's attention efficiency."""
         forward, backward = self.attention_factor[_longest(self.attention_factor, device_id)]
         return float(forward), float(backward)
+
+    def zero_stages_with(self, pp: int) -> tuple[int, ...]:
+        """The ZeRO stages that the stack has with so many pipeline ranks."""
+        return self.zero_stages if pp == 1 else self.pipeline_zero_stages
 
     @property
     def switches(self) -> dict[str, Any]:
@@ -208,8 +215,8 @@ def software_catalog() -> Mapping[str, Software]:
 def _build(name: str, description: str, **entry: tuple[Any, str]) -> Software:
     """A stack of (value, reason) by field."""
     values = {key: value for key, (value, _) in entry.items()}
-    values["graphs"] = tuple(values["graphs"])
-    values["channels_last"] = tuple(values["channels_last"])
+    for key in ("graphs", "channels_last", "zero_stages", "pipeline_zero_stages"):
+        values[key] = tuple(values[key])
     schedules = values["schedules"]
     values["schedules"] = USUAL if schedules == "all" else tuple(schedules)
     reasons = {key: reason for key, (_, reason) in entry.items()}

@@ -35,6 +35,9 @@ _RARE = ("eager_1f1b", "looped_bfs", "hanayo", "dualpipe_v")
 USUAL = tuple(name for name in SCHEDULE_NAMES if name not in _RARE)
 """Schedules that a search looks at where it is not told which."""
 
+ZERO_STAGES = (0, 1, 2, 3)
+"""What ZeRO shards: nothing, optimizer states, gradients too, parameters too."""
+
 TWO_WAY = ("chimera", "dualpipe")
 """Schedules with two copies of the model, which no plan may name."""
 
@@ -302,8 +305,9 @@ def _own_schedule(plan: Plan) -> str | None:
 
 
 def _sharding(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    if plan.zero_stage not in (0, 1, 2, 3):
-        return f"zero_stage={plan.zero_stage} is unknown; allowed: 0, 1, 2, 3"
+    if plan.zero_stage not in ZERO_STAGES:
+        stages = ", ".join(map(str, ZERO_STAGES))
+        return f"zero_stage={plan.zero_stage} is unknown; allowed: {stages}"
     if plan.zero_stage == 0 and plan.dp_shard > 1:
         return (
             f"zero_stage=0 shards nothing, but dp_shard={plan.dp_shard}; use "

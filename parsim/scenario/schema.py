@@ -93,8 +93,11 @@ Names = Annotated[tuple[Text, ...], Field(min_length=1)]
 T = TypeVar("T")
 if TYPE_CHECKING:
     AxisValues = Between | tuple[int, ...]
+    StageValues = Between | tuple[int, ...]
 else:  # a union would name its branches in the keys of messages
     AxisValues = Annotated[tuple[Count, ...], WrapValidator(range_or_numbers)]
+    Stage = Annotated[int, Field(strict=True, ge=0, le=3)]
+    StageValues = Annotated[tuple[Stage, ...], WrapValidator(range_or_numbers)]
 Several = Annotated[tuple[T, ...], BeforeValidator(_listed), Field(min_length=1)]
 
 
@@ -420,7 +423,7 @@ class SearchBlock(Block):
     microbatch_size: AxisValues = UNSET
     v: AxisValues = UNSET
     schedule: Several[Annotated[Text, BeforeValidator(_schedule)]] = UNSET
-    zero_stage: Several[Annotated[int, Field(strict=True, ge=0, le=3)]] = UNSET
+    zero_stage: StageValues = UNSET
     recompute: Several[RecomputeName] = UNSET
     sequence_parallel: Several[Flag] = UNSET
     memory_margin: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
