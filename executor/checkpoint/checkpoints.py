@@ -86,14 +86,14 @@ class Checkpoints:
         return _together(lambda: self._read(resumed, trainer, losses))
 
     def _read(self, folder: Path, trainer: Trainer, losses: Piece) -> tuple[float, ...]:
-        stored, drawn = Pieces(folder), generator_states(trainer.mesh.device_type)
+        stored, drawn = Pieces(folder), generator_states(torch.device(trainer.mesh.device_type))
         for piece in (*read_pieces(trainer), losses):
             stored.read(piece)
         trainer.optimizer.updates = int(stored.numbers["updates"])
         if read_record(folder)["plan"] == self.trained["plan"]:
             for piece in drawn:
                 stored.read(piece)
-            set_generators(drawn)
+            set_generators(torch.device(trainer.mesh.device_type), drawn)
         else:  # masks of another placement, and none that were drawn before
             seed_dropout(torch.initial_seed(), step_of(folder))
         return tuple(losses.values.tolist())
@@ -115,7 +115,7 @@ class Checkpoints:
         part = part_folder(self.root, step, self.attempt)
         pieces = [
             *written_pieces(trainer),
-            *generator_states(trainer.mesh.device_type),
+            *generator_states(torch.device(trainer.mesh.device_type)),
             flat_piece("losses", torch.tensor(losses, dtype=torch.float64)),
         ]
         writers = shared_out(pieces)

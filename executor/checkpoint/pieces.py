@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import starmap
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from executor.devices.accelerator import accelerator
 from executor.devices.compat import stored_tensor
 from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE
 from executor.parallel.data import Replica
@@ -145,17 +145,20 @@ def flat_piece(name: str, values: Tensor) -> Piece:
     )
 
 
-def generator_states(device_type: str) -> list[Piece]:
+def generator_states(device: torch.device) -> list[Piece]:
     """What this rank's generators of random numbers draw next, copied."""
-    states = {"cpu": torch.get_rng_state()}
-    if device_type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state()
-    named = ((f"rng/{dist.get_rank()}/{kind}", state) for kind, state in states.items())
-    return list(starmap(flat_piece, named))
+    states = {"cpu": torch.get_rng_state(), "device": accelerator(device).generator_state()}
+    return [
+        flat_piece(f"rng/{dist.get_rank()}/{kind}", state)
+        for kind, state in states.items()
+        if state is not None
+    ]
 
 
-def set_generators(states: list[Piece]) -> None:
+def set_generators(device: torch.device, states: list[Piece]) -> None:
     """Let this rank's generators go on from what was read."""
     for piece in states:
-        set_state = torch.cuda.set_rng_state if piece.name.endswith("cuda") else torch.set_rng_state
-        set_state(piece.values)
+        if piece.name.endswith("cpu"):
+            torch.set_rng_state(piece.values)
+        else:
+            accelerator(device).set_generator_state(piece.values)
