@@ -115,9 +115,6 @@ def _axes(plan: Plan) -> str | None:
             f"parallelism alone, where replicas meet once a step: use tp=1, pp=1, cp=1, ep=1, "
             f"zero_stage 0 or 1 and sync_batch_norm=false, or leave it out"
         )
-    if plan.runs_as_tasks:
-        what = f"schedule={plan.schedule!r}" if plan.stages is None else "stages of their own"
-        return f"{what} can be simulated but not run yet; use schedule='1f1b' without stages"
     if plan.zero_stage == 0 and plan.dp_shard > 1:
         return (
             f"zero_stage=0 with dp_shard={plan.dp_shard}: nothing would average the gradients "

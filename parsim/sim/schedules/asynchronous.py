@@ -54,6 +54,14 @@ class AsynchronousRow:
         }
 
 
+def simulated(pp: int, num_microbatches: int) -> int:
+    """About how many micro-batches on stages `asynchronous_rows` simulates.
+
+    A rule has those asked for, and ten times as many as stages for its steady state.
+    """
+    return len(RULES) * pp * (num_microbatches + 10 * pp)
+
+
 def asynchronous_rows(prices: StagePrices, num_microbatches: int) -> tuple[AsynchronousRow, ...]:
     """A row for each rule; 2BW updates once in as many micro-batches as there are stages."""
     pp = len(prices.forward)

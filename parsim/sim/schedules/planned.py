@@ -14,6 +14,7 @@ from parsim.sim.schedules.table import (
     InSeconds,
     ScheduleRow,
     ScheduleTable,
+    check_work,
     chosen,
     chunks_of,
     collected,
@@ -43,11 +44,14 @@ def planned_table(
 
     Raises:
         PlanError: the plan has no pipeline.
-        InputError: a name is none, or the plan may have no schedule of them.
+        InputError: a name is none, the plan may have no schedule of them, or there is too much to
+            simulate.
     """
     if plan.pp < 2:
         raise PlanError(f"pp={plan.pp}: the plan has no pipeline to schedule; use pp >= 2")
-    rows, refused = collected(chosen(only), lambda name: _row(job, plan, name, v, memory_margin))
+    names = chosen(only)
+    check_work(names, plan.pp, plan.num_microbatches, v, without_flush=not only)
+    rows, refused = collected(names, lambda name: _row(job, plan, name, v, memory_margin))
     return ScheduleTable(
         pp=plan.pp,
         num_microbatches=plan.num_microbatches,
