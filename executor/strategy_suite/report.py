@@ -24,8 +24,8 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield "Written by `python -m executor.strategy_suite OUT --report FILE --runs RUN.json ...` on"
     yield f"{machine['count']} cores (torch {machine['torch']}), which {machine['load']:.0f} "
-    yield "processes wanted behind the turns: where these are more than the cores, all that is measured is"
-    yield "slow, and turns differ by more than strategies do."
+    yield "processes wanted behind the turns: where these are more than the cores, all that is"
+    yield "measured is slow, and turns differ by more than strategies do."
     yield "Everything is predicted before it runs; no constant is fitted to these runs."
     yield ""
     yield from _ages(document["ages"])

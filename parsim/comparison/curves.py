@@ -175,7 +175,8 @@ def evaluations_of(document: Mapping[str, Any], name: str) -> Curve:
         name=name,
         workers=int(document["plan"]["dp"]),
         seconds=tuple(
-            one.get("seconds", ends[step - 1]) for one, step in zip(known, taken, strict=True)
+            one["seconds"] if "seconds" in one else ends[step - 1]
+            for one, step in zip(known, taken, strict=True)
         ),
         samples=tuple(
             one.get("samples", float(step * batch)) for one, step in zip(known, taken, strict=True)
