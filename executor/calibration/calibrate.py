@@ -84,7 +84,7 @@ def mergeable(old: Path, chosen: Setting) -> list[str]:
 def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape]) -> None:
     """One rank's part; rank 0 writes `device.yaml` and `calibration.json` into `out`."""
     device, groups, began = rank_device(chosen.report), chosen.groups, time.perf_counter()
-    with process_group(chosen.report.backend, max(300.0, 10.0 * seconds)):
+    with process_group(chosen.report.backend, max(300.0, 10.0 * seconds), device):
         bench, laps = Bench(device, chosen.kernels.precision), [time.perf_counter()]
         several = dist.get_world_size() > 1
         wired = links_for(chosen, seconds, known)

@@ -1,34 +1,24 @@
-"""Saves the training state of all ranks and goes on from it, with torch's distributed checkpoint.
+"""Saves the training state of all ranks and goes on from it, under the same plan or another one.
 
-What is saved, by names that mean the same on every rank:
-
-    model/<parameter>                    each stage's, under its name in the whole model
-    master/<share>                       fp32 copies: of bf16 weights, or of a share of ZeRO-1
-    exp_avg/.. exp_avg_sq/.. step/..     what AdamW keeps of each of those that it updates
-    rng/<rank>/<device>                  what dropout draws from next
-    losses                               of every step so far; their number is the step
-
-A tensor that several ranks hold is written by one of them, a split one in its parts. The position
-in the data is the step (see `executor.training.text`).
+What is saved says `executor.checkpoint.pieces`, how it lies on disk `executor.checkpoint.tensors`.
+The position in the data is the step (see `executor.training.text`). Under another plan weights,
+states of the optimizer and losses are the same; dropout, whose masks hang on the placement, draws
+others.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
-from torch.distributed import checkpoint as dcp
-from torch.distributed.checkpoint import CheckpointException
 
 from executor.checkpoint.folder import (
-    METADATA,
+    TENSORS,
     clean,
     final_folder,
     part_folder,
@@ -37,14 +27,32 @@ from executor.checkpoint.folder import (
     start_from,
     step_of,
 )
-from executor.checkpoint.reader import Reader
+from executor.checkpoint.pieces import (
+    Piece,
+    flat_piece,
+    generator_states,
+    read_pieces,
+    set_generators,
+    written_pieces,
+)
 from executor.checkpoint.record import check_sum, checksum, read_record, write_record
+from executor.checkpoint.tensors import (
+    Key,
+    Pieces,
+    file_of,
+    shared_out,
+    write_pieces,
+    write_table,
+)
 from executor.devices.process_group import gathered
 from executor.faults.reports import HERE, PeerError, writing
+from executor.model.module import seed_dropout
 from executor.training.trainer import Trainer
 from parsim.errors import InputError
 
 OPTION = "--checkpoints"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,15 +82,21 @@ class Checkpoints:
         resumed = self._sound()
         if resumed is None:
             return ()
-        losses = torch.zeros(step_of(resumed), dtype=torch.float64)
-        state = {**training_state(trainer), "losses": losses}
-        with _one_rank_speaks():
-            dcp.load(state, storage_reader=Reader(resumed))
-        torch.set_rng_state(state[f"rng/{dist.get_rank()}/cpu"])
-        drawn = state.get(f"rng/{dist.get_rank()}/cuda")
-        if drawn is not None:
-            torch.cuda.set_rng_state(drawn)
-        return tuple(losses.tolist())
+        losses = flat_piece("losses", torch.zeros(step_of(resumed), dtype=torch.float64))
+        return _together(lambda: self._read(resumed, trainer, losses))
+
+    def _read(self, folder: Path, trainer: Trainer, losses: Piece) -> tuple[float, ...]:
+        stored, drawn = Pieces(folder), generator_states(torch.device(trainer.mesh.device_type))
+        for piece in (*read_pieces(trainer), losses):
+            stored.read(piece)
+        trainer.optimizer.updates = int(stored.numbers["updates"])
+        if read_record(folder)["plan"] == self.trained["plan"]:
+            for piece in drawn:
+                stored.read(piece)
+            set_generators(torch.device(trainer.mesh.device_type), drawn)
+        else:  # masks of another placement, and none that were drawn before
+            seed_dropout(torch.initial_seed(), step_of(folder))
+        return tuple(losses.values.tolist())
 
     def after_step(self, trainer: Trainer, losses: Sequence[float]) -> None:
         """Write a checkpoint if it is time to, `losses` being those of all steps so far."""
@@ -99,10 +113,19 @@ class Checkpoints:
         """
         step = len(losses)
         part = part_folder(self.root, step, self.attempt)
-        state = {**training_state(trainer), "losses": torch.tensor(losses, dtype=torch.float64)}
+        pieces = [
+            *written_pieces(trainer),
+            *generator_states(torch.device(trainer.mesh.device_type)),
+            flat_piece("losses", torch.tensor(losses, dtype=torch.float64)),
+        ]
+        writers = shared_out(pieces)
         try:
-            with writing(part, OPTION), _one_rank_speaks():
-                dcp.save(state, storage_writer=_Writer(part))
+            with writing(part, OPTION):
+                _together(lambda: _write(part, pieces, writers))
+            if dist.get_rank() == 0:
+                with writing(part, OPTION):
+                    numbers = {"step": step, "updates": trainer.optimizer.updates}
+                    write_table(part, writers, numbers)
             files = _checksums(part)
             if dist.get_rank() == 0:
                 with writing(part, OPTION):
@@ -147,45 +170,16 @@ class Checkpoints:
         )
 
 
-def training_state(trainer: Trainer) -> dict[str, Tensor]:
-    """The tensors that a rank's next steps depend on, to be read or to be written in place."""
-    state = {
-        f"model/{name}": parameter.detach()
-        for replica in trainer.replicas
-        for name, parameter in replica.stage.named_parameters()
-    }
-    state.update(trainer.optimizer.named_state())
-    state[f"rng/{dist.get_rank()}/cpu"] = torch.get_rng_state()
-    if trainer.mesh.device_type == "cuda":
-        state[f"rng/{dist.get_rank()}/cuda"] = torch.cuda.get_rng_state()
-    return state
-
-
-class _Writer(dcp.FileSystemWriter):  # type: ignore[misc]  # torch has no types here
-    """Torch's writer of files, which raises what the disk said; torch names a broken archive."""
-
-    def write_data(self, *args: object) -> object:
-        """Write this rank's file."""
-        try:
-            return super().write_data(*args)
-        except Exception as error:
-            raise _first_cause(error) from None
-
-
-def _first_cause(error: BaseException) -> BaseException:
-    """The error of the operating system that another one came from, or the error itself."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, OSError):
-        cause = cause.__cause__ or cause.__context__
-    return cause or error
+def _write(part: Path, pieces: Sequence[Piece], writers: Mapping[Key, int]) -> None:
+    part.mkdir(parents=True, exist_ok=True)
+    write_pieces(part, pieces, writers)
 
 
 def _checksums(part: Path) -> dict[str, list[int]]:
     """Size and checksum of every file of a checkpoint, each read by the rank that wrote it."""
     rank = dist.get_rank()
-    mine = sorted(path.name for path in part.glob(f"__{rank}_*"))
-    mine += [METADATA] if rank == 0 else []
-    every = gathered({name: checksum(part / name) for name in mine})
+    mine = [file_of(rank), *([TENSORS] if rank == 0 else [])]
+    every = gathered({name: checksum(part / name) for name in mine if (part / name).exists()})
     return {name: sums for of_rank in every for name, sums in of_rank.items()}
 
 
@@ -198,18 +192,21 @@ def _read_damage(folder: Path) -> str:
     return next((damage for rows in damaged for damage in rows), "")
 
 
-@contextmanager
-def _one_rank_speaks() -> Iterator[None]:
-    """Torch raises the failure of one rank on all of them: here only on that one.
+def _together(act: Callable[[], T]) -> T:
+    """What an act of every rank gives; a failure is raised where it happened.
 
     Raises:
         PeerError: it was another rank's.
     """
+    error: Exception | None = None
     try:
-        yield
-    except CheckpointException as error:
-        rank, failures = dist.get_rank(), error.failures
-        if rank not in failures:
-            ranks = ", ".join(map(str, sorted(failures)))
-            raise PeerError(f"rank {ranks} failed at the checkpoint") from None
-        raise failures[rank][0] from None
+        result = act()
+    except (InputError, OSError) as failure:
+        error = failure
+    failed = [rank for rank, fails in enumerate(gathered(error is not None)) if fails]
+    if error is not None:
+        raise error
+    if failed:
+        ranks = ", ".join(map(str, failed))
+        raise PeerError(f"rank {ranks} failed at the checkpoint")
+    return result

@@ -1,6 +1,6 @@
 """The folder of a run's checkpoints: what is whole, what may be gone on from, what is deleted.
 
-    DIR/step-00000010/           plan.json  .metadata  __0_0.distcp  __1_0.distcp
+    DIR/step-00000010/           plan.json  tensors.json  rank-00000.safetensors  ..
     DIR/.step-00000020.part0/    being written, or left by a run that was killed meanwhile
 
 A checkpoint is written under a hidden name and renamed when every file is on disk, so a folder
@@ -27,8 +27,8 @@ from parsim.errors import InputError
 KEEP = 2
 """Checkpoints kept: the newest, and the one before it for when a disk has damaged the newest."""
 
-METADATA = ".metadata"
-"""Torch's own table of contents; it is written after all other files."""
+TENSORS = "tensors.json"
+"""Which part of which tensor is in which file (see `executor.checkpoint.tensors`)."""
 
 
 def final_folder(root: Path, step: int) -> Path:
@@ -51,7 +51,7 @@ def whole(root: Path) -> list[Path]:
     steps = [
         path
         for path in root.glob("step-*")
-        if path.name[5:].isdigit() and all((path / name).is_file() for name in (PLAN, METADATA))
+        if path.name[5:].isdigit() and all((path / name).is_file() for name in (PLAN, TENSORS))
     ]
     return sorted(steps, key=step_of)
 

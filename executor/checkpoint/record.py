@@ -1,7 +1,7 @@
 """What a checkpoint says of itself in `plan.json`: what was trained, and what its files hold.
 
-Torch reads values back without looking whether they are sound, so each file has a checksum here.
-Needs no torch.
+Each file has a checksum here. Training may go on under another plan, but with the same global
+batch. Needs no torch.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 
 from parsim.errors import InputError, shown
 from parsim.files import read_json
+from parsim.plan import Plan
 
-FORMAT = 1
+FORMAT = 2
 """Version of the layout; another one is refused."""
 
 
@@ -29,12 +30,13 @@ _BLOCK = 1 << 20  # bytes read at a time for a checksum
 
 
 def what_is_trained(
-    plan: Mapping[str, Any], label: str, model: Mapping[str, Any], seed: int, tokens: bytes
+    plan: Plan, model: Mapping[str, Any], seed: int, tokens: bytes
 ) -> dict[str, Any]:
-    """What a checkpoint belongs to, as plain data: plan, model, seed and the text's tokens."""
+    """What a checkpoint belongs to, as plain data: plan, batch, model, seed, the text's tokens."""
     record = {
-        "label": label,
-        "plan": plan,
+        "label": plan.label(),
+        "plan": plan.to_json(),
+        "batch": plan.global_batch_size,
         "model": model,
         "seed": seed,
         "data": f"{len(tokens)} bytes of tokens, crc32 {zlib.crc32(tokens):08x}",
@@ -82,17 +84,18 @@ def _check_files(files: Mapping[str, Any]) -> None:
 
 
 def check_same(folder: Path, record: Mapping[str, Any], trained: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint of another plan, model, seed or text.
+    """Refuse a checkpoint of another global batch, model, seed or text.
 
     Raises:
         InputError: naming what differs.
     """
-    for what, way in (("plan", "plan"), ("model", "model"), ("seed", "--seed"), ("data", "--data")):
+    ways = {"batch": "training.global_batch_size", "model": "model"}
+    for what in ("batch", "model", "seed", "data"):
         theirs, ours = record.get(what), trained[what]
         if what == "model":
             theirs, ours = _unnamed(theirs), _unnamed(ours)
         if theirs != ours:
-            pair = _difference(what, record, trained)
+            pair, way = _difference(what, record, trained), ways.get(what, f"--{what}")
             raise InputError(
                 f"checkpoint {folder} was written by {what} {pair[0]}, this is {pair[1]}; "
                 f"resume with the same {way}, or choose another --checkpoints folder"
@@ -107,9 +110,7 @@ def _unnamed(model: Any) -> Any:  # noqa: ANN401 - a part of a JSON document
 def _difference(
     what: str, record: Mapping[str, Any], trained: Mapping[str, Any]
 ) -> tuple[str, str]:
-    """Both sides of a difference: their labels, or the fields that differ."""
-    if what == "plan" and record.get("label") != trained["label"]:
-        return f"'{record.get('label')}'", f"'{trained['label']}'"
+    """Both sides of a difference, or the fields of a model that differ."""
     theirs, ours = record.get(what), trained[what]
     if not isinstance(theirs, dict):
         return str(theirs), str(ours)
@@ -118,8 +119,7 @@ def _difference(
     first, second = (
         ", ".join(f"{name}={_short(side.get(name))}" for name in names) for side in (theirs, ours)
     )
-    title = str(theirs.get("name", trained["label"])) if what == "model" else trained["label"]
-    return f"'{title}' with {first}", f"with {second}"
+    return f"'{theirs.get('name', trained['label'])}' with {first}", f"with {second}"
 
 
 def _short(value: object) -> str:

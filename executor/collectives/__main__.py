@@ -66,7 +66,7 @@ def measure(options: argparse.Namespace, report: DeviceReport) -> None:
     """One rank's part; rank 0 writes the document."""
     device = rank_device(report)
     left = max(options.until - time.time(), 1.0)
-    with process_group(report.backend, left + 60.0):
+    with process_group(report.backend, left + 60.0, device):
         every = teams(options.ranks, options.groups)
         end = options.until - RESERVE
         phases = [every[:1], every] if options.groups > 1 else [every]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -14,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.collectives.groups import Team, Work, work_of
+from executor.devices.accelerator import accelerator
 
 WARMUP = 2
 REPEATS = (5, 40)
@@ -28,19 +28,14 @@ def ran(work: Work, calls: int, device: torch.device) -> tuple[float, float]:
     Processors share one clock, which tells when the last rank of all ends. A GPU's clock is its
     own: it begins at 0.
     """
-    if device.type == "cpu":
-        began = time.perf_counter()
-        for _ in range(calls):
-            work()
-        return began, time.perf_counter()
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize(device)
-    start.record()
+    asked = accelerator(device)
+    asked.synchronize()
+    start = asked.mark()
     for _ in range(calls):
         work()
-    end.record()
-    torch.cuda.synchronize(device)
-    return 0.0, float(start.elapsed_time(end)) * 1e-3
+    end = asked.mark()
+    asked.synchronize()
+    return (0.0, asked.seconds(start, end)) if asked.queued else (start, end)
 
 
 def slowest(seconds: float, device: torch.device) -> float:

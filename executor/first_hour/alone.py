@@ -68,7 +68,13 @@ def alone(scenario: Scenario, kind: str) -> Iterator[Alone]:
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
     report = probe(kind)
     device = rank_device(report)
-    dist.init_process_group(report.backend, rank=0, world_size=1, store=dist.HashStore())
+    dist.init_process_group(
+        report.backend,
+        rank=0,
+        world_size=1,
+        store=dist.HashStore(),
+        device_id=device if device.type == "cuda" else None,
+    )
     try:
         spec, plan = scenario.spec, scenario.fixed_plan()
         source = batches(
@@ -85,9 +91,3 @@ def alone(scenario: Scenario, kind: str) -> Iterator[Alone]:
         yield Alone(scenario=scenario, device=device, batches=here, trainer=trainer)
     finally:
         dist.destroy_process_group()
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait for the device, where it has a queue."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

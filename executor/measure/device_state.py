@@ -6,12 +6,13 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+
+from executor.devices.accelerator import Accelerator, accelerator
 
 EVERY = 1.0
 """Seconds between two looks at clock and power: asking takes some milliseconds."""
@@ -41,37 +42,24 @@ class DeviceMonitor:
 
     def look(self) -> DeviceState:
         """The state now; begins a new peak."""
-        if self.device.type != "cuda":
-            return DeviceState(resident=resident_bytes())
+        asked = accelerator(self.device)
+        clock, power = self._slow(asked)
         state = DeviceState(
-            peak_allocated=float(torch.cuda.max_memory_allocated(self.device)),
-            peak_reserved=float(torch.cuda.max_memory_reserved(self.device)),
+            peak_allocated=asked.peak_allocated(),
+            peak_reserved=asked.peak_reserved(),
             resident=resident_bytes(),
-            clock=self._slow()[0],
-            power=self._slow()[1],
+            clock=clock,
+            power=power,
         )
-        torch.cuda.reset_peak_memory_stats(self.device)
+        asked.reset_peak()
         return state
 
-    def _slow(self) -> tuple[float | None, float | None]:
+    def _slow(self, asked: Accelerator) -> tuple[float | None, float | None]:
         """Clock and power, asked again when the last answer is old."""
         if time.monotonic() - self._looked > EVERY:
             self._looked = time.monotonic()
-            megahertz = _told(lambda: torch.cuda.clock_rate(self.device))
-            milliwatts = _told(lambda: torch.cuda.power_draw(self.device))
-            self._last = (
-                None if megahertz is None else 1e6 * megahertz,
-                None if milliwatts is None else 1e-3 * milliwatts,
-            )
+            self._last = (asked.clock(), asked.power())
         return self._last
-
-
-def _told(ask: Callable[[], int]) -> float | None:
-    """What the driver answers; None without its Python package, or where it refuses."""
-    try:
-        return float(ask())
-    except Exception:  # the package raises errors of its own, and may be missing
-        return None
 
 
 def resident_bytes() -> float | None:

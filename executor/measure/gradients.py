@@ -85,7 +85,7 @@ def reference(
 
 def _pieces(batch: Tensor, plan: Plan) -> Sequence[Tensor]:
     """What is computed at a time: a micro-batch, or where statistics are shared all replicas'."""
-    parts: Sequence[Tensor] = batch.chunk(plan.dp * plan.num_microbatches)
+    parts: Sequence[Tensor] = batch.chunk(sum(plan.microbatches))
     if not plan.sync_batch_norm:
         return parts
     count = plan.num_microbatches

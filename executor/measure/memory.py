@@ -13,17 +13,19 @@ import torch
 from torch import Tensor
 
 from executor.devices import compat
+from executor.devices.accelerator import accelerator
 from executor.parallel.buckets import local_tensor
 from executor.training.trainer import Trainer
 
 
 def peak_bytes(trainer: Trainer, device: torch.device, step: Callable[[], object]) -> float:
     """Highest number of tensor bytes alive during one step, what was alive before included."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+    asked = accelerator(device)
+    asked.reset_peak()
+    if asked.peak_allocated() is not None:
         step()
-        torch.cuda.synchronize(device)
-        return float(torch.cuda.max_memory_allocated(device))
+        asked.synchronize()
+        return float(asked.peak_allocated() or 0.0)
     trainer.optimizer.zero_grad()  # the profiler does not see memory freed that it saw nobody take
     gc.collect()
     return float(sum(_storages(device).values())) + step_bytes(device, step)

@@ -13,10 +13,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.devices import compat
+from executor.devices.accelerator import Mark
 from executor.devices.mesh import coordinates
 from executor.measure.communication import Expected
 from executor.measure.gather import RankPlace
-from executor.measure.spans import Mark, SpanRecorder
+from executor.measure.spans import SpanRecorder
 from executor.measure.steps import Batch, run_timed, slowest
 from executor.measure.traffic import Traffic
 from executor.parallel.buckets import axis_group
@@ -27,6 +28,11 @@ from parsim.timelines.timeline import Timeline
 
 PAIRS = 3
 """Recorded steps; before each there is a plain one."""
+
+BLIND = (
+    "communication is not recorded: the profiler saw no kernel of the device (CUPTI is missing, or "
+    "another profiler has it); exposed communication is unknown, not 0"
+)
 
 _AXES = {"pp": "pp", "dp_replicate": "dp", "dp_shard": "shard", "cp": "cp", "tp": "tp"}
 """What a rank's name says of its place, by axis."""
@@ -65,7 +71,8 @@ def record_steps(
         "recorded_steps": pairs,
         "recording_cost": cost,
     }
-    return timeline and replace(timeline, meta={**timeline.meta, **lengths})
+    notes = {"communication_note": BLIND} if traffic.blind else {}
+    return timeline and replace(timeline, meta={**timeline.meta, **lengths, **notes})
 
 
 def _groups(trainer: Trainer) -> dict[str, list[dist.ProcessGroup]]:

@@ -16,16 +16,16 @@ nothing costs anything, outside the `with` block.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from executor.devices import compat
+from executor.devices.accelerator import Mark, accelerator
 from executor.measure.communication import Expected, with_communication
 from executor.measure.exposed import Transfer
 from executor.measure.gather import RankPlace, gather_timeline
@@ -33,9 +33,6 @@ from executor.measure.traffic import Traffic
 from parsim.schedule import Action, Kind
 from parsim.timelines.kinds import SpanKind, Stream
 from parsim.timelines.timeline import Span, Timeline, ordered
-
-Mark: TypeAlias = float | torch.cuda.Event
-"""A moment: host seconds on CPU, an event in the device's queue on CUDA."""
 
 _MESSAGE = {Kind.F: SpanKind.RECV_F, Kind.B: SpanKind.RECV_B, Kind.I: SpanKind.RECV_B}
 """The message that a compute action may wait for."""
@@ -76,11 +73,12 @@ class SpanRecorder:
         compat.require_compatible()
         self._group = group
         self._device = device
+        self._asked = accelerator(device)
         self._traffic = traffic
         self._rank = dist.get_rank(group)
         self._place = place or RankPlace(pipeline_rank=self._rank)
         self._expected = expected or Expected()
-        self.mark: Callable[[], Mark] = _event if device.type == "cuda" else time.perf_counter
+        self.mark: Callable[[], Mark] = self._asked.mark
         self._originals: dict[str, Any] = {}
         self._current: _Record | None = None
         self._records: list[_Record] = []
@@ -92,7 +90,7 @@ class SpanRecorder:
         self._records.clear()
         self._extra.clear()
         self._drains.clear()
-        self._origin, self._reference = self._now()
+        self._origin, self._reference = self._asked.origin()
         for name, stand_in in ((compat.ACTION_SPAN, self._block), (compat.WAIT, self._wait)):
             self._originals[name] = getattr(compat.SCHEDULES, name)
             setattr(compat.SCHEDULES, name, stand_in)
@@ -104,8 +102,7 @@ class SpanRecorder:
             setattr(compat.SCHEDULES, name, original)
         self._originals.clear()
         self._current = None
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        self._asked.synchronize()
         self._transfers = self._traffic.stop()
 
     @contextmanager
@@ -150,19 +147,8 @@ class SpanRecorder:
             self.spans(), notes, self._place, group=self._group, device=self._device
         )
 
-    def _now(self) -> tuple[float, torch.cuda.Event | None]:
-        """The host's clock and, on CUDA, an event at the same moment."""
-        if self._device.type != "cuda":
-            return 0.0, None
-        torch.cuda.synchronize(self._device)
-        event = _event()
-        event.synchronize()
-        return time.perf_counter(), event
-
     def _seconds(self, mark: Mark) -> float:
-        if self._reference is None:
-            return float(mark)
-        return self._origin + float(self._reference.elapsed_time(mark)) * 1e-3
+        return self._origin + self._asked.seconds(self._reference, mark)
 
     def _sum(self, intervals: Iterable[tuple[Mark, Mark]]) -> float:
         return sum(self._seconds(end) - self._seconds(start) for start, end in intervals)
@@ -203,9 +189,3 @@ class SpanRecorder:
         stream = Stream.COMPUTE if kind.is_compute else _STREAMS.get(kind, Stream.DP)
         exposed = end - start if stream == Stream.SEND else 0.0
         yield Span(self._rank, stream, kind.name, start, end, stage, microbatch, exposed)
-
-
-def _event() -> torch.cuda.Event:
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    return event

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from executor.devices.accelerator import accelerator
 from executor.faults.reports import HERE
 from executor.measure.device_state import DeviceMonitor, DeviceState
 from executor.training.trainer import Trainer
@@ -160,8 +161,7 @@ def run_timed(step: Callable[[], T], device: torch.device) -> tuple[float, T]:
     dist.barrier()
     begin = time.perf_counter()
     result = step()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    accelerator(device).synchronize()
     return time.perf_counter() - begin, result
 
 

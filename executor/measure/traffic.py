@@ -34,6 +34,7 @@ import torch
 import torch.distributed as dist
 
 from executor.devices import compat
+from executor.devices.accelerator import accelerator
 from executor.measure.exposed import Interval, Transfer, attribute, gaps
 from executor.parallel.ring import CONTEXT_RANGE
 from parsim.timelines.kinds import Stream
@@ -79,7 +80,10 @@ class Traffic:
         self._groups = dict(groups)
         self._device = device
         self._alone = dist.get_world_size() == 1
-        self._kernels = device.type == "cuda" and dist.get_backend() == "nccl"
+        self._asked = accelerator(device)
+        self._kernels = self._asked.queued and dist.get_backend() == "nccl"
+        self.blind = False
+        """Whether the profiler sees none of the device's kernels, and so no communication."""
         self._channels: dict[int, str] = {}
         self._originals: list[tuple[Any, str, Any]] = []
 
@@ -91,7 +95,9 @@ class Traffic:
             compat.start_ranges(kernels=self._kernels)
             if len(self._groups) > 1:
                 self._practise(groups)
-            self._channels.update(dict.fromkeys(self._practised(), stream))
+            practised = self._practised()
+            self.blind = self._kernels and not practised
+            self._channels.update(dict.fromkeys(practised, stream))
         if self._kernels and self._routed_groups:
             compat.start_ranges(kernels=True)
             self._practise(self._routed_groups)
@@ -107,15 +113,14 @@ class Traffic:
                 works = [dist.all_reduce(value, group=group, async_op=True) for value in values]
                 for work in works:
                     work.wait()
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        self._asked.synchronize()
 
     def start(self) -> None:
         """Watch from now on."""
         self.waits.clear()
         if self._alone:
             return
-        if self._device.type == "cpu":
+        if not self._asked.queued:
             for owner, name in compat.WAITS:
                 original = getattr(owner, name)
                 self._originals.append((owner, name, original))

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from executor.model.attention import itself
 from executor.model.balance import Balance
-from executor.model.grouped import activated, grouped, summed
+from executor.model.grouped import Counts, activated, grouped, summed
 from parsim.model.transformer import TransformerSpec
 
 
@@ -54,7 +54,7 @@ class Exchange(Protocol):
     def counts(self, sent: Tensor) -> Tensor:
         """Rows that each rank sends here, `sent` being those sent there: (ranks, local experts)."""
 
-    def rows(self, x: Tensor, sent: list[int], received: list[int]) -> Tensor:
+    def rows(self, x: Tensor, sent: Counts, received: Counts) -> Tensor:
         """Send so many rows to each rank and receive so many from each, in order of rank."""
 
 
@@ -65,7 +65,7 @@ class Nowhere:
         """What is sent is received."""
         return sent
 
-    def rows(self, x: Tensor, sent: list[int], received: list[int]) -> Tensor:
+    def rows(self, x: Tensor, sent: Counts, received: Counts) -> Tensor:
         """The rows stay."""
         del sent, received
         return x
@@ -112,24 +112,24 @@ class Experts(nn.Module):  # type: ignore[misc]
             "down_bias", nn.Parameter(torch.empty(count, h // share.etp)) if biased else None
         )
 
-    def forward(self, rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
+    def forward(self, rows: Tensor, weights: Tensor, counts: Counts) -> Tensor:
         """Map rows (R, h) sorted by expert, with a weight (R,) each, to (R, h)."""
         dtype = product_dtype(rows)
         up, down = local(self.up).to(dtype), local(self.down).to(dtype)
-        inner = grouped(rows.to(dtype), up.flatten(1, 2), sizes)
+        inner = grouped(rows.to(dtype), up.flatten(1, 2), counts)
         if self.up_bias is not None:
-            inner = inner + _of_rows(local(self.up_bias).to(dtype).flatten(1), sizes)
-        outer = grouped(activated(inner, weights, gated=up.shape[1] == 2), down, sizes)
+            inner = inner + counts.repeat(local(self.up_bias).to(dtype).flatten(1))
+        outer = grouped(activated(inner, weights, gated=up.shape[1] == 2), down, counts)
         if self.down_bias is None:
             return outer
-        return outer + weights.to(dtype).unsqueeze(1) * self._last_bias(dtype, sizes)
+        return outer + weights.to(dtype).unsqueeze(1) * self._last_bias(dtype, counts)
 
-    def _last_bias(self, dtype: torch.dtype, sizes: list[int]) -> Tensor:
+    def _last_bias(self, dtype: torch.dtype, counts: Counts) -> Tensor:
         """Each row's bias, zero but for the part of the width that this rank adds."""
         bias, share = local(self.down_bias).to(dtype), self.share
         width = bias.shape[1]
         spread = F.pad(bias, (share.slice * width, (share.etp - 1 - share.slice) * width))
-        return _of_rows(spread, sizes)
+        return counts.repeat(spread)
 
 
 class Mixture(nn.Module):  # type: ignore[misc]
@@ -190,47 +190,34 @@ class Mixture(nn.Module):  # type: ignore[misc]
 
     def _there_and_back(self, rows: Tensor, weights: Tensor, sent: Tensor) -> Tensor:
         """What the experts make of each row, weighted."""
-        total, move = len(rows), self.exchange
+        move = self.exchange
         received = move.counts(sent)
-        out, into = _sizes(sent.sum(1), total), _sizes(received.sum(1), total)
+        out, into = Counts(sent.sum(1), len(rows)), Counts(received.sum(1), len(rows))
         rows, weights = move.rows(rows, out, into), move.rows(weights, out, into)
         if self.received is not None:
             self.received.append(len(rows))
-        sizes, order = _sizes(received.sum(0), len(rows)), _by_expert(received)
+        counts, order = Counts(received.sum(0), len(rows)), _by_expert(received, len(rows))
         if order is None:
-            return move.rows(self.experts(rows, weights, sizes), into, out)
+            return move.rows(self.experts(rows, weights, counts), into, out)
         rows, weights = rows.index_select(0, order), weights.index_select(0, order)
-        results = self.experts(rows, weights, sizes).index_select(0, _inverse(order))
+        results = self.experts(rows, weights, counts).index_select(0, _inverse(order))
         return move.rows(results, into, out)
 
 
-def _by_expert(received: Tensor) -> Tensor | None:
+def _by_expert(received: Tensor, total: int) -> Tensor | None:
     """The order that sorts rows (from rank, for expert) by expert; None where they are sorted."""
     ranks, count = received.shape
     if ranks == 1 or count == 1:
         return None
     experts = torch.arange(count, device=received.device).repeat(ranks)
-    return experts.repeat_interleave(received.flatten()).argsort(stable=True)
+    flat = received.flatten()
+    return experts.repeat_interleave(flat, output_size=total).argsort(stable=True)
 
 
 def _inverse(order: Tensor) -> Tensor:
     places = torch.empty_like(order)
     places[order] = torch.arange(len(order), device=order.device)
     return places
-
-
-def _sizes(counts: Tensor, total: int) -> list[int]:
-    """Numbers of rows; where tensors have no values (meta), they are spread evenly."""
-    if counts.is_meta:
-        each, more = divmod(total, len(counts))
-        return [each + (index < more) for index in range(len(counts))]
-    sizes: list[int] = counts.tolist()
-    return sizes
-
-
-def _of_rows(values: Tensor, sizes: list[int]) -> Tensor:
-    """Each expert's values (E, n) for each of its rows, (R, n)."""
-    return torch.cat([value.expand(size, -1) for value, size in zip(values, sizes, strict=True)])
 
 
 def product_dtype(x: Tensor) -> torch.dtype:

@@ -12,48 +12,81 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from executor.devices.accelerator import accelerator
 from executor.devices.compat import GROUPED_MM
 
 
-def grouped(rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:
-    """Y_e = X_e W_e^T for each expert e: rows (R, k), weights (E, n, k), R_e = sizes[e]."""
-    result: Tensor = _Grouped.apply(rows, weights, sizes)
+class Counts:
+    """How many rows each expert has, (E,), of `total`; the host asks the device only if it must.
+
+    Where tensors have no values (meta), the rows are spread evenly.
+    """
+
+    def __init__(self, values: Tensor, total: int) -> None:
+        self.values, self.total = values, total
+        self._listed: list[int] | None = None
+
+    def listed(self) -> list[int]:
+        """As numbers of the host, which waits for the device."""
+        if self._listed is None:
+            meta = self.values.is_meta
+            self._listed = _even(self.total, len(self.values)) if meta else self.values.tolist()
+        return self._listed
+
+    def ends(self) -> Tensor:
+        """Where each expert's rows end, on the device."""
+        return self.values.cumsum(0).to(torch.int32)
+
+    def repeat(self, values: Tensor) -> Tensor:
+        """Each expert's values (E, n) for each of its rows, (R, n)."""
+        if values.is_meta:
+            return values.new_empty(self.total, values.shape[1])
+        return values.repeat_interleave(self.values, 0, output_size=self.total)
+
+
+def _even(total: int, parts: int) -> list[int]:
+    each, more = divmod(total, parts)
+    return [each + (index < more) for index in range(parts)]
+
+
+def grouped(rows: Tensor, weights: Tensor, counts: Counts) -> Tensor:
+    """Y_e = X_e W_e^T for each expert e: rows (R, k), weights (E, n, k), R_e its count."""
+    result: Tensor = _Grouped.apply(rows, weights, counts)
     return result
 
 
 class _Grouped(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, weights: Tensor, sizes: list[int]) -> Tensor:  # noqa: ANN401
-        ctx.sizes = sizes
+    def forward(ctx: Any, rows: Tensor, weights: Tensor, counts: Counts) -> Tensor:  # noqa: ANN401
+        ctx.counts = counts
         ctx.save_for_backward(rows, weights)
-        return _by_inputs(rows, weights.transpose(1, 2), sizes)
+        return _by_inputs(rows, weights.transpose(1, 2), counts)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:  # noqa: ANN401
         rows, weights = ctx.saved_tensors
-        inward = _by_inputs(grad, weights, ctx.sizes) if ctx.needs_input_grad[0] else None
-        outward = _by_weights(grad, rows, ctx.sizes) if ctx.needs_input_grad[1] else None
+        inward = _by_inputs(grad, weights, ctx.counts) if ctx.needs_input_grad[0] else None
+        outward = _by_weights(grad, rows, ctx.counts) if ctx.needs_input_grad[1] else None
         return inward, outward, None
 
 
-def _by_inputs(rows: Tensor, matrices: Tensor, sizes: list[int]) -> Tensor:
+def _by_inputs(rows: Tensor, matrices: Tensor, counts: Counts) -> Tensor:
     """X_e M_e for each expert e: rows (R, k), matrices (E, k, n)."""
     if in_one_launch(rows):
-        return _grouped_mm(rows, matrices, sizes)
-    out = rows.new_empty(rows.shape[0], matrices.shape[2])
+        return _grouped_mm(rows, matrices, counts)
+    out, sizes = rows.new_empty(rows.shape[0], matrices.shape[2]), counts.listed()
     for x, m, y in zip(rows.split(sizes), matrices, out.split(sizes), strict=True):
         torch.mm(x, m, out=y)
     return out
 
 
-def _by_weights(grad: Tensor, rows: Tensor, sizes: list[int]) -> Tensor:
+def _by_weights(grad: Tensor, rows: Tensor, counts: Counts) -> Tensor:
     """dY_e^T X_e for each expert e, (E, n, k): of no rows zeros."""
     if in_one_launch(rows):
-        out = _grouped_mm(grad.t(), rows, sizes)
-        for number, size in enumerate(sizes):
-            if not size:  # the kernel's sum over nothing may be left unwritten
-                out[number].zero_()
-        return out
+        out = _grouped_mm(grad.t(), rows, counts)
+        # the kernel's sum over nothing may be left unwritten
+        return out.masked_fill_((counts.values == 0).view(-1, 1, 1), 0.0)
+    sizes = counts.listed()
     out = rows.new_empty(len(sizes), grad.shape[1], rows.shape[1])
     for dy, x, dw in zip(grad.split(sizes), rows.split(sizes), out, strict=True):
         torch.mm(dy.t(), x, out=dw)
@@ -65,22 +98,17 @@ def in_one_launch(rows: Tensor) -> bool:
 
     Elsewhere its fallback is the loop over experts that is written here.
     """
-    if not rows.is_cuda or rows.dtype != torch.bfloat16 or rows.shape[1] % ALIGNED:
+    if rows.is_meta or rows.dtype != torch.bfloat16 or rows.shape[1] % ALIGNED:
         return False
-    major: int = torch.cuda.get_device_capability(rows.device)[0]
-    return major >= AMPERE
+    return accelerator(rows.device).grouped_products()
 
-
-AMPERE = 8
-"""Major compute capability of the first GPUs with bf16 matrix products."""
 
 ALIGNED = 8
 """bf16 values in 16 bytes, to which the kernel wants rows aligned."""
 
 
-def _grouped_mm(left: Tensor, right: Tensor, sizes: list[int]) -> Tensor:
-    ends = torch.tensor(sizes, device=left.device).cumsum(0).to(torch.int32)
-    out: Tensor = GROUPED_MM(left, right, offs=ends)
+def _grouped_mm(left: Tensor, right: Tensor, counts: Counts) -> Tensor:
+    out: Tensor = GROUPED_MM(left, right, offs=counts.ends())
     return out
 
 

@@ -46,7 +46,7 @@ def rank_part(
     if not isinstance(spec, Graph) and plan.cp > 1:
         places = token_places(spec, plan.cp, coordinates(plan, rank)["cp"])
     share = replica_index(plan, rank)
-    rows = (whole[replica_rows(len(whole), share, plan.dp)] for whole in batch)
+    rows = (whole[replica_rows(len(whole), share, plan.microbatches)] for whole in batch)
     return tuple(row if places is None else row[:, places] for row in rows)
 
 
@@ -78,16 +78,19 @@ def apply_context_parallel(
             layer.attention.rotary.places = places
 
 
-def replica_rows(global_batch_size: int, replica: int, replicas: int) -> slice:
-    """Return the rows of a batch that one of `replicas` data-parallel replicas trains on.
+def replica_rows(rows: int, replica: int, counts: Sequence[int]) -> slice:
+    """Return the rows of a batch that a data-parallel replica trains on.
+
+    `counts` are the micro-batches of each replica, `Plan.microbatches`.
 
     Raises:
-        PlanError: the rows cannot be shared out equally.
+        PlanError: the rows cannot be shared out so.
     """
-    if global_batch_size % replicas:
+    each, left = divmod(rows, sum(counts))
+    if left:
         raise PlanError(
-            f"{replicas} replicas do not divide global_batch_size={global_batch_size}; "
-            f"use a multiple of {replicas}"
+            f"{sum(counts)} micro-batches of {len(counts)} replicas do not divide "
+            f"global_batch_size={rows}; use a multiple of {sum(counts)}"
         )
-    share = global_batch_size // replicas
-    return slice(replica * share, (replica + 1) * share)
+    first = each * sum(counts[:replica])
+    return slice(first, first + each * counts[replica])

@@ -16,18 +16,21 @@ Context-parallel ranks are data ranks here: the mesh has them in a data axis.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from executor.devices.mesh import replica_index
 from executor.model.stage import Stage
 from executor.parallel.buckets import (
     GradientBuckets,
@@ -101,18 +104,35 @@ class Replica:
     def accumulate(self, tokens: Tensor, targets: Tensor, loss_fn: LossFn) -> list[Tensor]:
         """Forward and backward of all micro-batches of a plan without pipeline; their losses.
 
-        Gradients are means over micro-batches.
+        Gradients are means over the micro-batches of all replicas, be there equally many or not:
+        each weighs one over their number, and replicas are averaged.
         """
-        count = self.plan.num_microbatches
+        counts = self.plan.microbatches
+        count = counts[replica_index(self.plan, dist.get_rank())]
+        mean = sum(counts) / len(counts)
         losses = []
         pairs = zip(tokens.chunk(count), targets.chunk(count), strict=True)
         for index, (inputs, wanted) in enumerate(pairs):
             with self.microbatch(last=index == count - 1):
                 loss = loss_fn(self.module(inputs), wanted)
-                (loss / count).backward()
+                (loss / mean).backward()
             losses.append(loss.detach())
         self.finish()
         return losses
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def losses(self, tokens: Tensor, targets: Tensor, loss_fn: LossFn) -> list[Tensor]:
+        """Losses of the micro-batches of a plan without pipeline, by forwards alone."""
+        count = self.plan.microbatches[replica_index(self.plan, dist.get_rank())]
+        pairs = zip(tokens.chunk(count), targets.chunk(count), strict=True)
+        return [loss_fn(self.stage(inputs), wanted) for inputs, wanted in pairs]
+
+    def reshard(self) -> None:
+        """Let gathered parameters go that no backward will."""
+        if self.kind == "fully_shard":
+            for module in self.stage.modules():
+                if isinstance(module, FSDPModule):
+                    module.reshard()
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def finish(self) -> None:
@@ -230,6 +250,20 @@ def _fully_shard(stage: Stage, plan: Plan, mesh: DeviceMesh) -> None:
         fully_shard(block, **options)
     # the root holds embedding and head together: a tied table must be in one group
     fully_shard(stage, **options)
+    if plan.zero_stage == 3 and mesh.device_type != "cpu":
+        prefetch(list(stage.layers.values()))
+
+
+def prefetch(blocks: Sequence[Any]) -> None:
+    """Let each sharded block gather its neighbour's parameters too, before it computes.
+
+    The next one's in forward, the one before in backward: said explicitly, a host that is behind
+    its device (small blocks) does not gather late. It is what the plan's memory counts: the block
+    at work and one more. Nothing is gained on a CPU, whose collectives have no stream of their own.
+    """
+    for before, behind in pairwise(blocks):
+        before.set_modules_to_forward_prefetch([behind])
+        behind.set_modules_to_backward_prefetch([before])
 
 
 def _buckets(stage: Stage, plan: Plan, mesh: DeviceMesh, experts: Groups | None) -> GradientBuckets:

@@ -27,6 +27,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from executor.devices.mesh import ranks_by_place
 from executor.model.experts import Mixture, Share
+from executor.model.grouped import Counts
 from executor.model.stage import Stage
 from executor.parallel.buckets import Groups, axis_group
 from parsim.model.transformer import TransformerSpec
@@ -107,7 +108,7 @@ def apply_balance(stage: Stage, plan: Plan) -> None:
     """
     slices = plan.tp if plan.sequence_parallel else 1
     for mixture in stage.mixtures().values():
-        mixture.balance.weight /= slices * plan.num_microbatches
+        mixture.balance.weight /= slices * sum(plan.microbatches) / plan.dp
 
 
 def _as_parts(mixture: Mixture, mesh: DeviceMesh) -> None:
@@ -131,9 +132,9 @@ class RankExchange:
         dist.all_to_all_single(received, sent.contiguous(), group=self.group)
         return received
 
-    def rows(self, x: Tensor, sent: list[int], received: list[int]) -> Tensor:
+    def rows(self, x: Tensor, sent: Counts, received: Counts) -> Tensor:
         """So many rows to each rank, so many from each."""
-        moved: Tensor = _Moved.apply(x, sent, received, self.group)
+        moved: Tensor = _Moved.apply(x, sent.listed(), received.listed(), self.group)
         return moved
 
 

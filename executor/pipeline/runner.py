@@ -6,7 +6,8 @@ lists (`executor.pipeline.runtime`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -16,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from executor.devices import compat
 from executor.parallel.buckets import GradientBuckets
 from executor.pipeline.runnable import DpKind, check_runnable, with_communication
-from executor.pipeline.runtime import LossFn, TensorSpec, build_runtime
+from executor.pipeline.runtime import LossFn, Runtime, TensorSpec, build_runtime, keep_forwards
 from parsim.errors import InputError, PlanError, ScheduleError
 from parsim.schedule import Schedule
 
@@ -69,6 +70,8 @@ class PipelineRunner:
         self._edges = tuple(edges)
         self._holds_first = 0 in stages
         self._holds_last = schedule.num_stages - 1 in stages
+        self._stages, self._loss_fn = dict(stages), loss_fn
+        self._group, self._device = group, device
         self._runtime = build_runtime(
             self.schedule, stages, self._edges, loss_fn, group, device, buckets, zero_stage
         )
@@ -89,6 +92,34 @@ class PipelineRunner:
             InputError: what this rank needs is missing or of the wrong batch size.
             PlanError: a stage returns something else than its edge promises.
         """
+        return self._taken(self._runtime, self._runtime.step, tokens, targets)
+
+    def evaluation(self) -> Step:
+        """The forwards alone of the same schedule, as a function of a batch that gives its losses.
+
+        It has buffers of its own for messages, which go when the function does.
+        """
+        runtime = build_runtime(
+            self.schedule,
+            self._stages,
+            self._edges,
+            self._loss_fn,
+            self._group,
+            self._device,
+            {},
+            0,
+        )
+        keep_forwards(runtime)
+        return partial(self._taken, runtime, runtime.eval)
+
+    def _taken(
+        self,
+        runtime: Runtime,
+        run: Callable[..., object],
+        tokens: torch.Tensor | None,
+        targets: torch.Tensor | None,
+    ) -> list[torch.Tensor]:
+        """Let a runtime take a whole batch."""
         count = self.schedule.num_microbatches
         args: tuple[torch.Tensor, ...] = ()
         if self._holds_first:
@@ -98,9 +129,13 @@ class PipelineRunner:
         if self._holds_last:
             target = _whole_batch("targets", targets, count)
         losses: list[torch.Tensor] = []
-        self._runtime.by_microbatch.clear()
-        self._runtime.step(*args, target=target, losses=losses, return_outputs=False)
+        runtime.by_microbatch.clear()
+        run(*args, target=target, losses=losses, return_outputs=False)
         return losses
+
+
+Step = Callable[[torch.Tensor | None, torch.Tensor | None], list[torch.Tensor]]
+"""Takes a whole batch and its targets; losses by micro-batch on the last stage's rank."""
 
 
 def _dp_kind(stages: Mapping[int, nn.Module], reduced: bool) -> DpKind:

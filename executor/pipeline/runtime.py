@@ -9,7 +9,7 @@ gradients in every full backward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -19,7 +19,7 @@ from torch import nn
 from executor.devices import compat
 from executor.parallel.buckets import GradientBuckets
 from parsim.errors import PlanError
-from parsim.schedule import Kind, Schedule
+from parsim.schedule import Action, Kind, Schedule
 
 LossFn = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -167,6 +167,31 @@ def build_runtime(
     rows = {rank: compat.to_torch(row) for rank, row in enumerate(schedule.ranks)}
     runtime._prepare_schedule_with_comms(rows, format="compute_comms")
     return runtime
+
+
+_FORWARD = (Kind.F, Kind.SEND_F, Kind.RECV_F, Kind.UNSHARD)
+
+
+def keep_forwards(runtime: Runtime) -> None:
+    """Leave backwards and what belongs to them out of a loaded schedule.
+
+    What is left keeps its order on every rank, so it ends too. Torch takes only whole schedules.
+    """
+    rows = runtime.pipeline_order_with_comms
+    runtime.pipeline_order_with_comms = {rank: list(_forwards(row)) for rank, row in rows.items()}
+
+
+def _forwards(row: Sequence[Any]) -> Iterator[Any]:
+    """The forwards of a rank; a stage that is sharded is gathered once and let go at the end."""
+    kinds = {compat.TorchKind(kind.name) for kind in _FORWARD}
+    unshard, gathered = compat.TorchKind(Kind.UNSHARD.name), dict[int, None]()
+    for action in row:
+        again = action.computation_type == unshard and action.stage_index in gathered
+        if action.computation_type in kinds and not again:
+            yield action
+        if action.computation_type == unshard:
+            gathered[action.stage_index] = None
+    yield from compat.to_torch(Action(stage, Kind.RESHARD, -1) for stage in gathered)
 
 
 def check_output(stage: int, output: object, edge: TensorSpec) -> None:

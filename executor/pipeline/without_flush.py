@@ -136,7 +136,7 @@ class FlushlessStage:
         self.gradient = (
             fresh if before is None else [a + b for a, b in zip(before, fresh, strict=True)]
         )
-        made = self.versions.made(mb)
+        made = self.versions.made(self.stage, mb)
         if made is None:
             return
         self.held[made] = update(self.held[self.newest], self.gradient)

@@ -48,11 +48,13 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
         )
     check_options(plan, options)
     check_strategy(plan)
-    if plan.strategy.own_program and isinstance(spec, Graph):
+    if plan.strategy.one_process and report.kind != "cpu":
         raise PlanError(
-            f"strategy.name={plan.strategy.name} runs with transformers alone so far; run "
-            f"{scenario.job.model.name} with name=ddp, or simulate it"
+            f"strategy.name={plan.strategy.name} runs its copies as threads on a CPU here; use "
+            f"--device cpu, or name=ddp"
         )
+    if plan.strategy.one_process and report.nodes > 1:
+        raise PlanError(f"strategy.name={plan.strategy.name} is one process; leave --nnodes out")
     check_parallel(plan)
     check_context(plan, spec, report.kind)
     check_experts(plan, scenario.job.model)
@@ -71,10 +73,7 @@ def check_options(plan: Plan, options: RunOptions) -> None:
     Raises:
         InputError: naming them.
     """
-    names = ["checkpoint_every", "resume", "max_restarts", "init_from", "export"]
-    names += ["lr_warmup", "eval_every"]
-    if options.lr_decay != "constant":
-        names.append("lr_decay")
+    names = ["checkpoint_every", "resume", "max_restarts", "export"]
     asked = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
     if plan.strategy.own_program and asked:
         raise InputError(

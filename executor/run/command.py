@@ -34,7 +34,7 @@ def _work(path: Path, options: RunOptions) -> int:
     from executor.devices.machine import probe
     from executor.run.checks import check_files, check_plan
     from executor.run.run import run
-    from executor.strategies.session import run_strategy
+    from executor.run.strategy_run import run_strategy
     from parsim.scenario import load_scenario
 
     compat.require_compatible()

@@ -53,11 +53,7 @@ def run_document(
     flops = job.model.step_flops(plan.global_batch_size)
     capable = spread.median * predicted.peak_flops * plan.world_size
     return {
-        "schema_version": SCHEMA_VERSION,
-        "meta": dict(meta),
-        "plan": plan.to_json(),
-        "device": str(report),
-        "backend": report.backend,
+        **head(report, predicted, meta),
         "predicted": {
             "step_time_s": predicted.step_time,
             "peak_allocated_bytes": list(predicted.peak_allocated),
@@ -86,6 +82,17 @@ def run_document(
             "uncalibrated": list(uncalibrated(ours)),
         },
         "verify": measured.checked,
+    }
+
+
+def head(report: DeviceReport, predicted: Prediction, meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What the document of any run begins with."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "meta": dict(meta),
+        "plan": predicted.plan.to_json(),
+        "device": str(report),
+        "backend": report.backend,
     }
 
 

@@ -1,7 +1,7 @@
 """The loss of text that is not trained on, every so many steps.
 
-The same batches each time, without dropout. A batch runs as in training, its backward too, so that
-every plan and schedule can do it; gradients are forgotten, and no weight or generator changes.
+The same batches each time, forwards alone and without dropout: under a pipeline those of the plan's
+own schedule. No weight or generator changes; gradients of the last step may be forgotten.
 """
 
 from __future__ import annotations
@@ -38,15 +38,7 @@ class Evaluation:
         if not self.every or taken % self.every:
             return None
         HERE.enter("evaluate", taken)
-        stages = [replica.module for replica in self.trainer.replicas]
-        for stage in stages:
-            stage.eval()
-        means = [self._loss(batch) for batch in self.batches]
-        for stage in stages:
-            stage.train()
-        self.trainer.optimizer.zero_grad()
+        every = self.trainer.evaluate(self.batches)
+        means = [mean_over_ranks(losses, self.device) for losses in every]
         self.losses[taken] = fmean(means)
         return self.losses[taken]
-
-    def _loss(self, batch: Batch) -> float:
-        return mean_over_ranks(self.trainer.gradients(*batch), self.device)

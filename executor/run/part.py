@@ -14,6 +14,7 @@ from executor.measure.steps import Batch, known, mean_over_ranks
 from executor.measure.tolerance import judge
 from executor.model.graph import without_dropout
 from executor.model.module import Values
+from executor.model.sizes import hides_words, reads_text, text_length
 from executor.parallel.context import rank_part
 from executor.training.images import Images
 from executor.training.text import Corpus, batches
@@ -22,6 +23,7 @@ from executor.weights.published import Published
 from parsim.errors import InputError
 from parsim.launch.options import RunOptions
 from parsim.model.graph.record import Graph
+from parsim.model.reader import Description
 from parsim.scenario import Scenario
 
 Feed = Corpus | Images
@@ -57,15 +59,19 @@ class Part:
         """This rank's rows and places of the global batches to train on, on its device."""
         return map(self._mine, self._whole(self.feed, first_step))
 
-    def evaluation(self) -> Iterator[Batch]:
-        """Batches to evaluate with; nothing where no evaluation is asked for."""
+    def evaluation(self, rank: int | None = None) -> Iterator[Batch]:
+        """Batches to evaluate with, of another rank too; nothing where that is not asked for."""
         if self.held_out is not None:
             first = FRESH if isinstance(self.held_out, Images) else 0
-            yield from map(self._mine, self._whole(self.held_out, first))
+            yield from (self._mine(whole, rank) for whole in self._whole(self.held_out, first))
 
-    def _mine(self, batch: Batch) -> Batch:
-        plan = self.scenario.fixed_plan()
-        tokens, targets = rank_part(self.scenario.model, plan, dist.get_rank(), batch)
+    def of_rank(self, rank: int, step: int) -> Batch:
+        """The part of any rank of one step's global batch, on this rank's device."""
+        return self._mine(next(self._whole(self.feed, step)), rank)
+
+    def _mine(self, batch: Batch, rank: int | None = None) -> Batch:
+        plan, rank = self.scenario.fixed_plan(), dist.get_rank() if rank is None else rank
+        tokens, targets = rank_part(self.scenario.model, plan, rank, batch)
         return tokens.to(self.device), targets.to(self.device)
 
     def _whole(self, feed: Feed, first_step: int = 0) -> Iterator[Batch]:
@@ -73,23 +79,27 @@ class Part:
         seed, size = self.options.seed, self.scenario.fixed_plan().global_batch_size
         if isinstance(feed, Images):
             return feed.batches(seed=seed, global_batch_size=size, first_step=first_step)
-        spec = self.scenario.spec
         return batches(
             feed,
             seed=seed,
             global_batch_size=size,
-            seq_len=spec.seq_len,
-            masked=not spec.causal,
+            seq_len=text_length(self.scenario.model),
+            masked=hides_words(self.scenario.model),
             first_step=first_step,
         )
+
+    @property
+    def still(self) -> Description:
+        """The model without dropout, whose masks depend on the placement."""
+        spec = self.scenario.model
+        return without_dropout(spec) if isinstance(spec, Graph) else replace(spec, dropout=False)
 
     def verify(self) -> dict[str, Any] | None:
         """Loss and gradients of the first batch against one process with the same weights.
 
-        Without dropout, whose masks depend on the placement. On rank 0; None elsewhere.
+        Without dropout. On rank 0; None elsewhere.
         """
-        spec, plan = self.scenario.model, self.scenario.fixed_plan()
-        spec = without_dropout(spec) if isinstance(spec, Graph) else replace(spec, dropout=False)
+        spec, plan = self.still, self.scenario.fixed_plan()
         seed, device = self.options.seed, self.device
         trainer = build_trainer(spec, plan, device=device, seed=seed, values=self.values)
         loss = mean_over_ranks(trainer.gradients(*next(self.batches())), device)
@@ -107,12 +117,12 @@ class Part:
 
 
 def feeds(scenario: Scenario, options: RunOptions) -> tuple[Feed, Feed | None]:
-    """The text that a transformer reads, or images for a graph; another to evaluate with, if asked.
+    """The text that a model reads, or images that it sees; another to evaluate with, if asked.
 
     Raises:
-        InputError: the text cannot feed the model, or a text is given to a graph.
+        InputError: the text cannot feed the model, or a text is given to one that takes images.
     """
-    if isinstance(scenario.model, Graph):
+    if isinstance(scenario.model, Graph) and not reads_text(scenario.model):
         if options.data is not None or options.tokenizer is not None:
             raise InputError(
                 f"{scenario.model.name} takes images, which are made here; leave --data and "

@@ -26,7 +26,13 @@ def predict(scenario: Scenario, folder: Path) -> Prediction:
         InputError: it cannot be written.
     """
     margin = scenario.memory_margin
-    predicted = simulate(scenario.job, scenario.fixed_plan(), timeline=True, memory_margin=margin)
+    predicted = simulate(
+        scenario.job,
+        scenario.fixed_plan(),
+        timeline=True,
+        memory_margin=margin,
+        jitter=scenario.jitter,
+    )
     if predicted.timeline is not None:
         with writing(folder / "predicted.json") as path:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,10 +44,9 @@ def save_results(
     scenario: Scenario,
     folder: Path,
     document: dict[str, Any],
-    steps: Steps,
-    timeline: Timeline,
+    losses: Sequence[float],
     warmup: int,
-    hardware: Mapping[str, Any],
+    timeline: Timeline | None = None,
 ) -> None:
     """Write `run.json`, the measured timeline and the picture of the losses; tell of the end.
 
@@ -51,21 +56,25 @@ def save_results(
     results = _Results(folder)
     text = json.dumps(document, indent=2, allow_nan=False) + "\n"
     results.save("run.json", lambda path: path.write_text(text, encoding="utf-8"))
-    meta = {**timeline.meta, **_named(scenario, document, steps, hardware)}
-    named = replace(timeline, meta=meta)
-    results.save("timeline.json", named.save)
-    results.save("loss.png", lambda path: draw(scenario, document, steps.losses, warmup, path))
+    if timeline is not None:
+        results.save("timeline.json", timeline.save)
+    results.save("loss.png", lambda path: draw(scenario, document, losses, warmup, path))
     results.check()
     present(document, folder)
 
 
-def _named(
-    scenario: Scenario, document: dict[str, Any], steps: Steps, hardware: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What the measured timeline says of the whole run."""
+def named(
+    timeline: Timeline,
+    scenario: Scenario,
+    document: dict[str, Any],
+    steps: Steps,
+    hardware: Mapping[str, Any],
+) -> Timeline:
+    """The measured timeline with what it says of the whole run."""
     measured, spread = document["measured"], Spread.of(steps.seconds)
     typical = {"step_time_s": spread.median, "spread": {"step_time_s": spread.to_json()}}
-    return {
+    meta = {
+        **timeline.meta,
         "model": scenario.job.model.name,
         "parameters": scenario.job.model.parameters,
         "system": document["device"],
@@ -75,6 +84,7 @@ def _named(
         "bubble_fraction": measured["bubble_fraction"],
         "peak_allocated_bytes": measured["peak_allocated_bytes"],
     }
+    return replace(timeline, meta=meta)
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ from executor.run.document import Measured, hardware_meta, run_document
 from executor.run.evaluation import BATCHES, Evaluation
 from executor.run.part import Feed, Part
 from executor.run.provenance import provenance
-from executor.run.results import predict, save_results
+from executor.run.results import named, predict, save_results
 from executor.run.step_log import StepLog
 from executor.training.optimizer import OptimizerConfig
 from executor.training.rate import Rate
@@ -74,7 +74,8 @@ def run(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
             measured = Measured(steps, timeline, peaks, checked, evaluations)
             document = run_document(scenario, report, predicted, measured, meta)
             hardware = hardware_meta(report, scenario.fixed_plan().world_size)
-            save_results(scenario, options.out, document, steps, timeline, options.warmup, hardware)
+            timeline = named(timeline, scenario, document, steps, hardware)
+            save_results(scenario, options.out, document, steps.losses, options.warmup, timeline)
 
 
 def _built(part: Part) -> Trainer:
@@ -195,7 +196,7 @@ def checkpoints_of(
         every=options.checkpoint_every,
         resume=options.resume,
         attempt=restarts,
-        trained=what_is_trained(plan.to_json(), plan.label(), model, options.seed, tokens),
+        trained=what_is_trained(plan, model, options.seed, tokens),
         last_step=options.last_step,
         tell=tell,
     )

@@ -22,7 +22,8 @@ from parsim.report.text.run import step_line
 class StepLog:
     """The log of rank 0 in a run's folder; `tokens` are those of a step, `steps` are to be taken.
 
-    Of images a sample is one token (`samples`).
+    Of images a sample is one token (`samples`). Where workers have weights of their own the loss,
+    the norm and the seconds are those of one `worker`.
     A disk that refuses a line gets no more of them, and `refused` says why; training goes on.
     """
 
@@ -31,6 +32,7 @@ class StepLog:
     steps: int
     restart: int
     samples: bool = False
+    worker: int | None = None
     refused: str = ""
 
     def add(self, step: Step, evaluation: float | None = None) -> None:
@@ -48,6 +50,7 @@ class StepLog:
             "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
             "restart": self.restart,
             "timed": step.timed,
+            **({} if self.worker is None else {"worker": self.worker}),
             "loss": known(step.loss),
             "gradient_norm": known(step.gradient_norm),
             "learning_rate": step.learning_rate,

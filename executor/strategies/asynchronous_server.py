@@ -1,35 +1,38 @@
-"""Asynchronous parameter server: a thread for each worker applies its gradients as they come.
+"""Asynchronous parameter servers: threads for the workers apply gradients as they come.
 
-    worker i    | F B | send gradient, receive weights | F B | ...
-    thread i         | receive | lock: apply, copy | send |          on the server's rank
+    worker i    | F B | send shares, receive weights | F B | ...
+    thread i         | receive | lock: apply, copy | send |          on each server's rank
 
 The lock is the server: whoever has it applies one gradient alone and copies the weights of that
 moment. With a bound on staleness a thread keeps its answer back until the slowest worker is near
-enough. The order of arrivals is logged; `replay.py` repeats it step by step.
+enough. With several servers each applies its share of a gradient when that comes: their orders may
+differ. The arrivals are logged; `replay.py` repeats them step by step. Workers clip: a server sees
+a share of a gradient only.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.strategies.compute import gradient_of
+from executor.strategies.compression import Compressor, empty_message, unpacked
+from executor.strategies.compute import gradient_of, norm_of
 from executor.strategies.log import Applied, Trained, Work
-from executor.strategies.replica import FlatOptimizer, Recipe
+from executor.strategies.replica import FlatOptimizer, clipped
+from executor.strategies.shares import Share, pulled, shares
 from parsim.plan.strategies import AsynchronousServer, of_kind
-
-SERVER = 0
-"""The rank whose process holds the weights."""
 
 
 @dataclass(slots=True)
 class Server:
-    """The weights, who applied what, and how many rounds each worker has done."""
+    """A share of the weights, who applied what, and how many rounds each worker has done."""
 
+    number: int
     weights: FlatOptimizer
     workers: int
     bound: int | None
@@ -45,9 +48,9 @@ class Server:
     def exchange(self, worker: int, gradient: Tensor) -> Tensor:
         """Apply one gradient and copy the weights, when the worker may go on."""
         with self.changed:
-            self.weights.apply(gradient)
+            self.weights.apply(gradient, len(self.applied) // self.workers)
             number = self.done[worker]
-            self.applied.append(Applied(worker, number, self.pulled[worker]))
+            self.applied.append(Applied(worker, number, self.pulled[worker], self.number))
             self.done[worker] = number + 1
             self.changed.notify_all()
             if self.bound is not None:
@@ -57,43 +60,74 @@ class Server:
             return self.weights.weights
 
 
-def asynchronous_server(work: Work, recipe: Recipe) -> Trained:
-    """Train until every worker has done its rounds; the server's rank has a worker too."""
+def asynchronous_server(work: Work) -> Trained:
+    """Train until every worker has done its rounds; the servers' ranks have workers too."""
     strategy = of_kind(work.plan.strategy, AsynchronousServer)
     rank, world = dist.get_rank(), dist.get_world_size()
     start = work.replica.weights
-    server = Server(FlatOptimizer(start, recipe), world, strategy.staleness)
-    threads = []
-    if rank == SERVER:
-        threads = [
-            threading.Thread(target=_serve, args=(server, worker, work.rounds, start))
-            for worker in range(world)
-            if worker != SERVER
-        ]
+    held = shares(strategy, len(start), world)
+    servers = {
+        number: Server(
+            number, FlatOptimizer(start[share.part], work.servers_config), world, strategy.staleness
+        )
+        for number, share in enumerate(held)
+        if share.rank == rank
+    }
+    threads = [
+        threading.Thread(target=_serve, args=(server, worker, work.rounds, strategy))
+        for server in servers.values()
+        for worker in range(world)
+        if worker != rank
+    ]
     for thread in threads:
         thread.start()
-    trained = Trained(weights=start)
+    compressor, trained = Compressor(strategy), Trained(weights=start)
     for number in range(work.rounds):
         loss, gradient = gradient_of(work, number)
-        if rank == SERVER:
-            weights = server.exchange(rank, gradient)
-        else:
-            weights = torch.empty_like(gradient)
-            dist.send(gradient, SERVER, tag=2 * rank)
-            dist.recv(weights, SERVER, tag=2 * rank + 1)
-        work.replica.load(weights)
-        trained.losses.append((work.clock(), loss))
+        norm = norm_of(gradient)
+        gradient = clipped(gradient, work.config.clip, norm)
+        weights = _exchanged(compressor, held, servers, gradient)
+        work.end(trained, number, loss, float(norm), weights)
     for thread in threads:
         thread.join()
-    final = server.weights.weights
-    dist.broadcast(final, src=SERVER)
-    trained.weights, trained.applied = final, server.applied
+    mine = {number: server.weights.weights for number, server in servers.items()}
+    trained.weights = pulled(held, mine)
+    trained.applied = [entry for server in servers.values() for entry in server.applied]
     return trained
 
 
-def _serve(server: Server, worker: int, rounds: int, like: Tensor) -> None:
+def _exchanged(
+    compressor: Compressor, held: Sequence[Share], servers: dict[int, Server], gradient: Tensor
+) -> Tensor:
+    """Send every share to its server at once; the weights that come back."""
+    rank, strategy = dist.get_rank(), compressor.strategy
+    parts = [torch.empty(share.size) for share in held]
+    packed = [compressor.pack(place, gradient[share.part]) for place, share in enumerate(held)]
+    messages = []
+    for place, share in enumerate(held):
+        if share.rank != rank:
+            push, pull = tags(place, rank)
+            messages.append(dist.isend(packed[place], share.rank, tag=push))
+            messages.append(dist.irecv(parts[place], share.rank, tag=pull))
+    for place, server in servers.items():
+        mine = unpacked(strategy, packed[place], held[place].size)
+        parts[place] = server.exchange(rank, mine)
+    for message in messages:
+        message.wait()
+    return torch.cat(parts)
+
+
+def tags(server: int, worker: int) -> tuple[int, int]:
+    """What a worker's gradient and its answer are told apart by."""
+    first = 2 * (server * dist.get_world_size() + worker)
+    return first, first + 1
+
+
+def _serve(server: Server, worker: int, rounds: int, strategy: AsynchronousServer) -> None:
     """Answer one worker."""
+    values, (push, pull) = len(server.weights.values), tags(server.number, worker)
     for _ in range(rounds):
-        gradient = torch.empty_like(like)
-        dist.recv(gradient, worker, tag=2 * worker)
-        dist.send(server.exchange(worker, gradient), worker, tag=2 * worker + 1)
+        message = empty_message(strategy, values)
+        dist.recv(message, worker, tag=push)
+        answer = server.exchange(worker, unpacked(strategy, message, values))
+        dist.send(answer, worker, tag=pull)

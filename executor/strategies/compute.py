@@ -4,20 +4,38 @@ from __future__ import annotations
 
 import time
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from executor.strategies.log import Work
+from parsim.plan import Plan
 
 
 def gradient_of(work: Work, number: int) -> tuple[float, Tensor]:
     """Loss and gradient of this rank's batch of a round."""
-    begin = time.perf_counter()
-    batch = work.batches(dist.get_rank(), number)
-    loss, gradient = work.replica.gradient(batch, work.plan.num_microbatches)
-    if work.slow > 1.0:
-        time.sleep((work.slow - 1.0) * (time.perf_counter() - begin))
+    begin, rank = time.perf_counter(), dist.get_rank()
+    batch = work.batches(rank, number)
+    loss, gradient = work.replica.gradient(batch, work.plan.microbatches[rank])
+    wait(work, rank, number, time.perf_counter() - begin)
     return loss, gradient
+
+
+def wait(work: Work, worker: int, number: int, lasted: float) -> None:
+    """Sleep for what a worker that is slow, or delayed, needs beside the seconds it `lasted`."""
+    delayed = work.delay(worker, number) if work.delay is not None else 0.0
+    slow = work.slow.get(worker, 1.0)
+    if slow > 1.0 or delayed:
+        time.sleep(max(slow - 1.0, 0.0) * lasted + delayed)
+
+
+def weight(plan: Plan, worker: int) -> float:
+    """By what a worker's mean gradient is multiplied, so that the mean is that over all samples.
+
+    n b_i / sum(b) with b_i samples of n workers: 1 where all have as many.
+    """
+    counts = plan.microbatches
+    return len(counts) * counts[worker] / sum(counts)
 
 
 def mean_of_all(values: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
@@ -25,3 +43,8 @@ def mean_of_all(values: Tensor, group: dist.ProcessGroup | None = None) -> Tenso
     total = values.clone()
     dist.all_reduce(total, group=group)
     return total / dist.get_world_size(group)
+
+
+def norm_of(gradient: Tensor) -> Tensor:
+    """Euclidean norm of a flat gradient."""
+    return torch.linalg.vector_norm(gradient)

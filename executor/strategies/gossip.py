@@ -8,12 +8,12 @@ from torch import Tensor
 
 from executor.strategies.compute import gradient_of
 from executor.strategies.log import Trained, Work
-from executor.strategies.replica import FlatOptimizer, Recipe
+from executor.strategies.replica import FlatOptimizer
 from parsim.plan.strategies import Gossip, of_kind
 from parsim.strategy.gossip import neighbours
 
 
-def gossip(work: Work, recipe: Recipe) -> Trained:
+def gossip(work: Work) -> Trained:
     """Send weights while computing; then average, then step with the gradient of the old ones."""
     strategy = of_kind(work.plan.strategy, Gossip)
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -21,7 +21,7 @@ def gossip(work: Work, recipe: Recipe) -> Trained:
     targets = [
         other for other in range(world) if rank in neighbours(other, world, strategy.topology)
     ]
-    own = FlatOptimizer(work.replica.weights, recipe)
+    own = FlatOptimizer(work.replica.weights, work.config)
     trained = Trained(weights=own.weights)
     for number in range(work.rounds):
         mine = own.weights
@@ -35,9 +35,8 @@ def gossip(work: Work, recipe: Recipe) -> Trained:
         for message in (*sends, *gets):
             message.wait()
         own.set(mixed(mine, received))
-        own.apply(gradient)
-        work.replica.load(own.weights)
-        trained.losses.append((work.clock(), loss))
+        norm = own.apply(gradient, number)
+        work.end(trained, number, loss, norm, own.weights)
     trained.weights = own.weights
     return trained
 

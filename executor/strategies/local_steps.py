@@ -10,45 +10,43 @@ from torch import Tensor
 
 from executor.strategies.compute import gradient_of, mean_of_all
 from executor.strategies.log import Trained, Work
-from executor.strategies.replica import FlatOptimizer, Recipe
+from executor.strategies.replica import FlatOptimizer
 from parsim.plan.strategies import DiLoCo, LocalSGD, of_kind
 from parsim.strategy.program import Rounds
 
 
-def local_sgd(work: Work, recipe: Recipe) -> Trained:
+def local_sgd(work: Work) -> Trained:
     """Average gradients at first (`after`) or always (`every` = 1), else weights now and then."""
     strategy = of_kind(work.plan.strategy, LocalSGD)
-    own, trained = _start(work, recipe)
+    own, trained = _start(work)
     late = Rounds(every=strategy.every, since=strategy.after)
     often = Rounds(every=strategy.node_every or strategy.every, since=strategy.after)
     node = _node_group(work) if strategy.node_every else None
     for number in range(work.rounds):
         loss, gradient = gradient_of(work, number)
         at_once = number < strategy.after or strategy.every == 1
-        own.apply(mean_of_all(gradient) if at_once else gradient)
+        norm = own.apply(mean_of_all(gradient) if at_once else gradient, number)
         if not at_once:
             if node is not None and number in often:
                 own.set(mean_of_all(own.weights, node))
             if number in late:
                 own.set(mean_of_all(own.weights))
-        work.replica.load(own.weights)
-        trained.losses.append((work.clock(), loss))
+        work.end(trained, number, loss, norm, own.weights)
     trained.weights = own.weights
     return trained
 
 
-def diloco(work: Work, recipe: Recipe) -> Trained:
+def diloco(work: Work) -> Trained:
     """Take the mean change of every so-many steps as the gradient of an outer SGD."""
     strategy = of_kind(work.plan.strategy, DiLoCo)
-    own, trained = _start(work, recipe)
+    own, trained = _start(work)
     outer = Outer(own.weights, strategy)
     for number in range(work.rounds):
         loss, gradient = gradient_of(work, number)
-        own.apply(gradient)
+        norm = own.apply(gradient, number)
         if number in Rounds(every=strategy.every):
             own.set(outer.step(mean_of_all(own.weights)))
-        work.replica.load(own.weights)
-        trained.losses.append((work.clock(), loss))
+        work.end(trained, number, loss, norm, own.weights)
     trained.weights = own.weights
     return trained
 
@@ -73,9 +71,9 @@ class Outer:
         return self._weights.detach().clone()
 
 
-def _start(work: Work, recipe: Recipe) -> tuple[FlatOptimizer, Trained]:
+def _start(work: Work) -> tuple[FlatOptimizer, Trained]:
     weights = work.replica.weights
-    return FlatOptimizer(weights, recipe), Trained(weights=weights)
+    return FlatOptimizer(weights, work.config), Trained(weights=weights)
 
 
 def _node_group(work: Work) -> dist.ProcessGroup | None:

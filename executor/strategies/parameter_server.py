@@ -6,70 +6,69 @@ gradients are gathered and added in order of rank, so that the sum is the same i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.strategies.compute import gradient_of
+from executor.strategies.backup_workers import backup_workers
+from executor.strategies.compression import Compressor, empty_message, unpacked
+from executor.strategies.compute import gradient_of, weight
 from executor.strategies.log import Trained, Work
-from executor.strategies.replica import FlatOptimizer, Recipe
+from executor.strategies.replica import FlatOptimizer
+from executor.strategies.shares import Share, pulled, shares
 from parsim.plan.strategies import ParameterServer, of_kind
 
 
-def parameter_server(work: Work, recipe: Recipe) -> Trained:
+def parameter_server(work: Work) -> Trained:
     """Push the gradient's shares, update one's own share, pull all shares."""
     strategy = of_kind(work.plan.strategy, ParameterServer)
-    weights = work.replica.weights
-    shares = server_shares(weights, strategy.servers)
-    rank = dist.get_rank()
+    if strategy.backup_workers:
+        return backup_workers(work, strategy)
+    weights, rank = work.replica.weights, dist.get_rank()
+    held = shares(strategy, len(weights), dist.get_world_size())
     served = {
-        number: FlatOptimizer(share, recipe)
-        for number, (server, share) in enumerate(shares)
-        if server == rank
+        number: FlatOptimizer(weights[share.part], work.config)
+        for number, share in enumerate(held)
+        if share.rank == rank
     }
-    trained = Trained(weights=weights)
+    compressor, trained = Compressor(strategy), Trained(weights=weights)
     for number in range(work.rounds):
         loss, gradient = gradient_of(work, number)
-        sizes = [share.numel() for _, share in shares]
-        for place, part in enumerate(gradient.split(sizes)):
-            _push(part, shares[place][0], served.get(place))
-        weights = torch.cat([_pull(share, *place) for share, place in _places(shares, served)])
-        work.replica.load(weights)
-        trained.losses.append((work.clock(), loss))
+        gradient *= weight(work.plan, rank)
+        sums = {}
+        for place, share in enumerate(held):
+            total = _pushed(compressor, place, share, gradient[share.part])
+            if total is not None:
+                sums[place] = total
+        norm = _norm(sums)
+        for place, server in served.items():
+            server.apply(sums[place], number, norm)
+        weights = pulled(held, {place: server.weights for place, server in served.items()})
+        work.end(trained, number, loss, float(norm), weights)
     trained.weights = weights
     return trained
 
 
-def server_shares(weights: Tensor, servers: int | None) -> list[tuple[int, Tensor]]:
-    """Each server's rank and its share of the weights, spread evenly over the ranks."""
-    world = dist.get_world_size()
-    count = servers or world
-    return [
-        (number * world // count, share) for number, share in enumerate(weights.tensor_split(count))
-    ]
+def _pushed(compressor: Compressor, place: int, share: Share, part: Tensor) -> Tensor | None:
+    """Gather a share's gradients at its server: their mean there, None elsewhere."""
+    strategy, world = compressor.strategy, dist.get_world_size()
+    message = compressor.pack(place, part)
+    if dist.get_rank() != share.rank:
+        dist.gather(message, None, dst=share.rank)
+        return None
+    messages = [empty_message(strategy, share.size) for _ in range(world)]
+    dist.gather(message, messages, dst=share.rank)
+    total = torch.zeros(share.size)
+    for one in messages:
+        total += unpacked(strategy, one, share.size)
+    return total / world
 
 
-def _push(part: Tensor, server: int, share: FlatOptimizer | None) -> None:
-    """Gather a share's gradients at its server, which updates with their mean."""
-    world = dist.get_world_size()
-    parts = [torch.empty_like(part) for _ in range(world)] if share is not None else None
-    dist.gather(part.contiguous(), parts, dst=server)
-    if share is None or parts is None:
-        return
-    total = torch.zeros_like(part)
-    for gradient in parts:
-        total += gradient
-    share.apply(total / world)
-
-
-def _places(
-    shares: list[tuple[int, Tensor]], served: dict[int, FlatOptimizer]
-) -> list[tuple[Tensor, tuple[int, FlatOptimizer | None]]]:
-    return [(share, (server, served.get(number))) for number, (server, share) in enumerate(shares)]
-
-
-def _pull(share: Tensor, server: int, held: FlatOptimizer | None) -> Tensor:
-    """A server's share, at every worker."""
-    values = torch.empty_like(share) if held is None else held.weights
-    dist.broadcast(values, src=server)
-    return values
+def _norm(sums: Mapping[int, Tensor]) -> Tensor:
+    """The norm of the mean gradient, of which each server has a share; on every rank."""
+    squares = torch.stack([torch.zeros(()), *(total.square().sum() for total in sums.values())])
+    total = squares.sum()
+    dist.all_reduce(total)
+    return total.sqrt()

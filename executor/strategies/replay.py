@@ -1,36 +1,241 @@
-"""Repeats an asynchronous training in one process, step by step, in the order that was logged."""
+"""Repeats a training in one process, step by step, in the order of arrivals that was logged."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
-from executor.strategies.log import Applied, Batches
-from executor.strategies.replica import FlatOptimizer, Recipe, Replica
+from executor.strategies.backup_workers import mean_in_order
+from executor.strategies.compression import Compressor, unpacked
+from executor.strategies.compute import norm_of
+from executor.strategies.log import Applied, Batches, Event
+from executor.strategies.replica import FlatOptimizer, Replica, clipped
+from executor.strategies.shares import Share, shares
+from executor.training.optimizer import OptimizerConfig
+from parsim.errors import ParsimError
+from parsim.plan import Plan
+from parsim.plan.strategies import AsynchronousServer, ParameterServer, Servers
 
 
-def replay(
-    replica: Replica,
-    applied: Sequence[Applied],
-    batches: Batches,
-    recipe: Recipe,
-    microbatches: int = 1,
-) -> Tensor:
-    """The weights after applying each gradient, of the version that its worker had, in order."""
-    server = FlatOptimizer(replica.weights, recipe)
-    versions = {0: server.weights}
-    last_use = {entry.version: number for number, entry in enumerate(applied)}
-    for number, entry in enumerate(applied):
-        replica.load(versions[entry.version])
-        batch = batches(entry.worker, entry.round)
-        server.apply(replica.gradient(batch, microbatches)[1])
-        versions[number + 1] = server.weights
-        for version in [v for v in versions if last_use.get(v, number) <= number and v <= number]:
-            del versions[version]
+class ReplayError(ParsimError):
+    """A log that no order of events can have left."""
+
+
+@dataclass(slots=True)
+class Replay:
+    """What repeats a plan's training: a fresh replica, the batches, the optimizer's settings.
+
+    `server_config` is the optimizer of a server whose gradients are clipped already.
+    """
+
+    plan: Plan
+    replica: Replica
+    batches: Batches
+    config: OptimizerConfig
+    server_config: OptimizerConfig
+
+    def gradient(self, weights: Tensor, worker: int, number: int) -> Tensor:
+        """A worker's gradient of a round at these weights."""
+        self.replica.load(weights)
+        batch, count = self.batches(worker, number), self.plan.microbatches[worker]
+        return self.replica.gradient(batch, count)[1].clone()
+
+
+def replay(run: Replay, applied: Sequence[Applied]) -> Tensor:
+    """The final weights of a server's log."""
+    strategy = run.plan.strategy
+    if isinstance(strategy, ParameterServer):
+        return _in_step(run, strategy, applied)
+    if isinstance(strategy, AsynchronousServer):
+        return _Arrivals(run, strategy, applied).weights()
+    raise TypeError(f"strategy {strategy.name} leaves no order of arrivals")
+
+
+def _in_step(run: Replay, strategy: ParameterServer, applied: Sequence[Applied]) -> Tensor:
+    """Every step with the mean of the gradients that counted."""
+    server = FlatOptimizer(run.replica.weights, run.config)
+    senders = _Senders(run, strategy)
+    counted: dict[int, list[int]] = defaultdict(list)
+    for entry in applied:
+        counted[entry.round].append(entry.worker)
+    for number in sorted(counted):
+        weights = server.weights
+        gradients = {
+            worker: unpacked(strategy, message, len(weights))
+            for worker in counted[number]
+            for message in senders.sent(weights, worker, number, [slice(None)])
+        }
+        server.apply(mean_in_order(gradients), number)
     return server.weights
 
 
+@dataclass(slots=True)
+class _Senders:
+    """The workers, each with what compression kept back of its gradients."""
+
+    run: Replay
+    strategy: Servers
+    compressors: dict[int, Compressor] = field(default_factory=dict)
+
+    def sent(
+        self, weights: Tensor, worker: int, number: int, parts: Sequence[slice]
+    ) -> list[Tensor]:
+        """The messages of a worker's gradient, one for each part."""
+        gradient = self.run.gradient(weights, worker, number)
+        if isinstance(self.strategy, AsynchronousServer):
+            gradient = clipped(gradient, self.run.config.clip, norm_of(gradient))
+        compressor = self.compressors.setdefault(worker, Compressor(self.strategy))
+        return [compressor.pack(place, gradient[part]) for place, part in enumerate(parts)]
+
+
+class _Arrivals:
+    """Servers that take arrivals in the order of their logs, as far as gradients are known.
+
+    A gradient is known when every server has made the version that its worker had copied there.
+    """
+
+    def __init__(
+        self, run: Replay, strategy: AsynchronousServer, applied: Sequence[Applied]
+    ) -> None:
+        start, self.workers = run.replica.weights, run.plan.dp
+        self.strategy = strategy
+        self.held: list[Share] = shares(strategy, len(start), self.workers)
+        self.servers = [FlatOptimizer(start[s.part], run.server_config) for s in self.held]
+        self.logs = [[e for e in applied if e.server == n] for n in range(len(self.held))]
+        self.versions = [{0: server.weights} for server in self.servers]
+        self.last_use = [{e.version: i for i, e in enumerate(log)} for log in self.logs]
+        self.copied = {(e.worker, e.round): [0] * len(self.held) for log in self.logs for e in log}
+        for entry in applied:
+            self.copied[entry.worker, entry.round][entry.server] = entry.version
+        self.senders = _Senders(run, strategy)
+        self.known: dict[tuple[int, int], list[Tensor]] = {}
+        self.done = [0] * len(self.held)
+
+    def weights(self) -> Tensor:
+        """The final weights of all servers.
+
+        Raises:
+            ReplayError: an arrival needs weights that only later ones make.
+        """
+        while any(done < len(log) for done, log in zip(self.done, self.logs, strict=True)):
+            if not sum(self._advance(server) for server in range(len(self.held))):
+                raise ReplayError("the log has an arrival before the weights that it was made of")
+        return torch.cat([server.weights for server in self.servers])
+
+    def _advance(self, server: int) -> int:
+        """Apply arrivals of one server until one is not known yet; how many."""
+        begin, log = self.done[server], self.logs[server]
+        while self.done[server] < len(log) and self._compute(log[self.done[server]]):
+            self._apply(server, log[self.done[server]])
+        return self.done[server] - begin
+
+    def _compute(self, entry: Applied) -> bool:
+        """Whether an arrival's gradient is known, or can be now."""
+        key = (entry.worker, entry.round)
+        if key in self.known:
+            return True
+        wanted = self.copied[key]
+        if any(version > done for version, done in zip(wanted, self.done, strict=True)):
+            return False
+        weights = torch.cat([self.versions[n][version] for n, version in enumerate(wanted)])
+        parts = [share.part for share in self.held]
+        self.known[key] = self.senders.sent(weights, entry.worker, entry.round, parts)
+        return True
+
+    def _apply(self, server: int, entry: Applied) -> None:
+        """One arrival; versions that nobody needs any more are forgotten."""
+        message = self.known[entry.worker, entry.round][server]
+        number = self.done[server]
+        gradient = unpacked(self.strategy, message, self.held[server].size)
+        self.servers[server].apply(gradient, number // self.workers)
+        self.done[server] = number + 1
+        versions, last = self.versions[server], self.last_use[server]
+        versions[number + 1] = self.servers[server].weights
+        for version in [v for v in versions if last.get(v, number) <= number and v <= number]:
+            del versions[version]
+
+
+def replay_peers(run: Replay, logs: Sequence[Sequence[Event]]) -> list[Tensor]:
+    """The final weights of every peer, from what each did to its own, in any order that fits.
+
+    Raises:
+        ReplayError: two peers disagree on the order of their averages.
+    """
+    start = run.replica.weights
+    own = [FlatOptimizer(start, run.config) for _ in logs]
+    copies: dict[int, Tensor] = {}
+    at = [0] * len(logs)
+
+    def take(worker: int) -> bool:
+        """Repeat a worker's next event, if its peer has come to it too."""
+        event = logs[worker][at[worker]]
+        partners = [worker]
+        if event.kind == "average":
+            partners = [event.initiator, event.peer]
+            if any(not _same(logs[other], at[other], event) for other in partners):
+                return False
+            mean = (own[partners[0]].weights + own[partners[1]].weights) / 2
+            for other in partners:
+                own[other].set(mean)
+        elif event.kind == "copy":
+            copies[worker] = own[worker].weights
+        else:
+            gradient = run.gradient(copies[worker], worker, event.round)
+            own[worker].apply(gradient, event.round)
+        for other in partners:
+            at[other] += 1
+        return True
+
+    _until_all_are_taken(logs, at, take)
+    return [peer.weights for peer in own]
+
+
+def _until_all_are_taken(
+    logs: Sequence[Sequence[Event]], at: list[int], take: Callable[[int], bool]
+) -> None:
+    while any(position < len(log) for position, log in zip(at, logs, strict=True)):
+        moved = False
+        for worker, log in enumerate(logs):
+            while at[worker] < len(log) and take(worker):
+                moved = True
+        if not moved:
+            raise ReplayError("peers disagree on the order of their averages")
+
+
+def _same(log: Sequence[Event], position: int, event: Event) -> bool:
+    """Whether a peer's next event is this average."""
+    if position >= len(log):
+        return False
+    return log[position][1:] == event[1:]
+
+
 def ages(applied: Sequence[Applied]) -> list[int]:
-    """Updates between each worker's copy of the weights and its own update."""
-    return [number - entry.version for number, entry in enumerate(applied)]
+    """Updates between each worker's copy of the weights and its own update, server by server."""
+    count: dict[int, int] = defaultdict(int)
+    old = []
+    for entry in applied:
+        old.append(count[entry.server] - entry.version)
+        count[entry.server] += 1
+    return old
+
+
+def ages_of_peers(logs: Sequence[Sequence[Event]]) -> list[int]:
+    """Updates of all peers between each one's copy of its weights and its own update."""
+    merged = sorted(
+        (event.seconds, worker, event.kind)
+        for worker, log in enumerate(logs)
+        for event in log
+        if event.kind != "average"
+    )
+    updates, copied, old = 0, [0] * len(logs), []
+    for _, worker, kind in merged:
+        if kind == "copy":
+            copied[worker] = updates
+        else:
+            old.append(updates - copied[worker])
+            updates += 1
+    return old

@@ -2,60 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
 from executor.model.loss import loss as cross_entropy
-from executor.model.module import build_model
+from executor.model.module import Values, build_model
+from executor.model.sizes import answers
 from executor.model.stage import Stage
-from parsim.model.transformer import TransformerSpec
+from executor.training.norm import clip_factor
+from executor.training.optimizer import OptimizerConfig, build_optimizer
+from parsim.model.reader import Description
 
 Batch = tuple[Tensor, Tensor]
-MOMENTUM = 0.9
-"""The momentum of sgd_momentum is that of DDP's trainer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """The optimizer of a worker or a server; AdamW's defaults are those of GPT-3's training."""
-
-    name: Literal["adamw", "sgd", "sgd_momentum"] = "adamw"
-    learning_rate: float = 6e-4
-    weight_decay: float = 0.1
-
-    def build(self, values: nn.Parameter) -> torch.optim.Optimizer:
-        """The optimizer of a flat vector: both treat each value apart from all others."""
-        if self.name != "adamw":
-            momentum = MOMENTUM if self.name == "sgd_momentum" else 0.0
-            return torch.optim.SGD(
-                [values],
-                lr=self.learning_rate,
-                momentum=momentum,
-                weight_decay=self.weight_decay,
-            )
-        return torch.optim.AdamW(
-            [values],
-            lr=self.learning_rate,
-            betas=(0.9, 0.95),
-            weight_decay=self.weight_decay,
-        )
 
 
 class FlatOptimizer:
-    """Weights as one vector that an optimizer updates; a server's share, or a worker's whole."""
+    """Weights as one vector that an optimizer updates; a server's share, or a worker's whole.
 
-    def __init__(self, weights: Tensor, recipe: Recipe) -> None:
+    Its optimizer and rates are those of the trainer; every optimizer treats each value apart from
+    all others, so that a share needs no others but for the norm that gradients are clipped to.
+    """
+
+    def __init__(self, weights: Tensor, config: OptimizerConfig) -> None:
         self.values = nn.Parameter(weights.detach().clone())
-        self._optimizer = recipe.build(self.values)
+        self._config = config
+        self._optimizer = build_optimizer([[self.values]], config)
 
-    def apply(self, gradient: Tensor) -> None:
-        """Take a step with a gradient."""
-        self.values.grad = gradient
+    def apply(self, gradient: Tensor, step: int, norm: Tensor | None = None) -> float:
+        """Take the step of that number with a gradient; the norm before clipping.
+
+        The `norm` is that of the whole gradient, where this is a share of it.
+        """
+        norm = torch.linalg.vector_norm(gradient) if norm is None else norm
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._config.rate.at(step)
+        self.values.grad = clipped(gradient, self._config.clip, norm)
         self._optimizer.step()
         self.values.grad = None
+        return float(norm)
 
     def set(self, weights: Tensor) -> None:
         """Replace the weights and keep the optimizer's states."""
@@ -68,38 +52,85 @@ class FlatOptimizer:
         return self.values.detach().clone()
 
 
-class Replica:
-    """A model in fp32 on this process; tied tables count once."""
+def clipped(gradient: Tensor, largest: float, norm: Tensor) -> Tensor:
+    """A gradient of that norm, scaled down to the largest norm; 0 leaves it as it is."""
+    return gradient * clip_factor(norm, largest) if largest else gradient
 
-    def __init__(self, spec: TransformerSpec, *, seed: int, device: torch.device) -> None:
-        self.model: Stage = build_model(spec, device=device, seed=seed)
-        self._parameters = list(self.model.parameters())
+
+class Replica:
+    """A model in fp32 on this process; tied tables count once.
+
+    Its parameters are views of one vector and its gradients of another, so that neither is put
+    together anew to be sent.
+    """
+
+    def __init__(
+        self,
+        spec: Description,
+        *,
+        seed: int,
+        device: torch.device,
+        values: Values | None = None,
+    ) -> None:
+        self.spec = spec
+        self.model: Stage = build_model(spec, device=device, seed=seed, values=values)
+        parameters = list(self.model.parameters())
+        self._flat = nn.utils.parameters_to_vector(parameters).detach().clone()
+        self._gradient = torch.zeros_like(self._flat)
+        sizes = [parameter.numel() for parameter in parameters]
+        parts = zip(parameters, self._flat.split(sizes), self._gradient.split(sizes), strict=True)
+        for parameter, first, gradient in parts:
+            parameter.data = first.view(parameter.shape)
+            parameter.grad = gradient.view(parameter.shape)
 
     @property
     def weights(self) -> Tensor:
         """A copy of all weights in one vector."""
-        flat: Tensor = nn.utils.parameters_to_vector(self._parameters)
-        return flat.detach().clone()
+        return self._flat.clone()
 
     def load(self, weights: Tensor) -> None:
         """Set all weights."""
-        with torch.no_grad():
-            nn.utils.vector_to_parameters(weights, self._parameters)
+        self._flat.copy_(weights)
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Mean loss of logits."""
+        return cross_entropy(logits, targets, words=answers(self.spec))
 
     def gradient(self, batch: Batch, microbatches: int = 1) -> tuple[float, Tensor]:
-        """Mean loss of a batch, and its gradient in one vector; micro-batches weigh alike."""
-        for parameter in self._parameters:
-            parameter.grad = None
+        """Mean loss of a batch, and its gradient in one vector; micro-batches weigh alike.
+
+        The vector is this replica's own, which the next gradient overwrites.
+        """
+        self.forget()
         total = 0.0
         tokens, targets = batch
         pairs = zip(tokens.chunk(microbatches), targets.chunk(microbatches), strict=True)
         for inputs, wanted in pairs:
-            loss = cross_entropy(self.model(inputs), wanted) / microbatches
+            loss = self.loss(self.model(inputs), wanted) / microbatches
             loss.backward()
             total += float(loss.detach())
-        return total, torch.cat(
-            [
-                torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten()
-                for p in self._parameters
-            ]
-        )
+        return total, self.summed
+
+    def forget(self) -> None:
+        """Forget the gradients of the last step."""
+        self._gradient.zero_()
+
+    @property
+    def summed(self) -> Tensor:
+        """The gradients that backwards have summed so far, in one vector of this replica."""
+        return self._gradient
+
+    def named(self, flat: Tensor) -> dict[str, Tensor]:
+        """A flat vector as parts by the names of the parameters, on the CPU."""
+        names = dict(self.model.named_parameters())
+        parts = flat.split([parameter.numel() for parameter in names.values()])
+        pairs = zip(names.items(), parts, strict=True)
+        return {name: part.view(parameter.shape).cpu() for (name, parameter), part in pairs}
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def evaluate(self, batch: Batch) -> float:
+        """Mean loss of a batch, without dropout."""
+        self.model.eval()
+        value = float(self.loss(self.model(batch[0]), batch[1]))
+        self.model.train()
+        return value

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from executor.strategies.asynchronous_gossip import asynchronous_gossip
 from executor.strategies.asynchronous_server import asynchronous_server
 from executor.strategies.gossip import gossip
 from executor.strategies.local_steps import diloco, local_sgd
 from executor.strategies.log import Trained, Work
 from executor.strategies.parameter_server import parameter_server
-from executor.strategies.replica import Recipe
+from executor.strategies.single_process import single_process
 from parsim.errors import PlanError
 from parsim.plan import Plan
 from parsim.plan.strategies import (
     AllReduce,
+    AsynchronousGossip,
     AsynchronousServer,
     DiLoCo,
     Gossip,
     LocalSGD,
     ParameterServer,
+    SingleProcess,
 )
 
-RUNNERS: dict[str, Callable[[Work, Recipe], Trained]] = {
+RUNNERS: dict[str, Callable[[Work], Trained]] = {
+    SingleProcess.name: single_process,
     ParameterServer.name: parameter_server,
     AsynchronousServer.name: asynchronous_server,
     Gossip.name: gossip,
+    AsynchronousGossip.name: asynchronous_gossip,
     LocalSGD.name: local_sgd,
     DiLoCo.name: diloco,
 }
@@ -35,7 +40,7 @@ def check_strategy(plan: Plan) -> None:
     """Refuse what would not be what the plan says.
 
     Raises:
-        PlanError: a strategy or an option that only the simulator has.
+        PlanError: an option that only the simulator has.
     """
     strategy = plan.strategy
     if isinstance(strategy, AllReduce):
@@ -45,30 +50,35 @@ def check_strategy(plan: Plan) -> None:
                 f"set NCCL_ALGO where NCCL reduces"
             )
         return
-    if strategy.name not in RUNNERS:
-        raise PlanError(
-            f"strategy.name={strategy.name} can be simulated but not run yet; allowed: ddp, "
-            f"{', '.join(RUNNERS)}"
-        )
-    usual = {"backup_workers": 0, "compression": 1.0}
-    for name, value in usual.items():
-        given = getattr(strategy, name, value)
-        if given != value:
-            raise PlanError(
-                f"strategy.{name}={given} can be simulated but not run yet; use {name}={value}"
-            )
-    if isinstance(strategy, AsynchronousServer) and (strategy.servers or 1) > 1:
-        raise PlanError(
-            f"strategy.servers={strategy.servers}: one asynchronous server runs here, on rank 0; "
-            f"use servers=1"
-        )
+    if isinstance(strategy, ParameterServer) and strategy.backup_workers:
+        _check_backup(plan, strategy)
     if plan.precision != "fp32":
         raise PlanError(
             f"precision={plan.precision!r} with strategy {strategy.name}: workers run in fp32 "
             f"here; use precision='fp32'"
         )
+    if plan.sync_batch_norm:
+        raise PlanError(
+            f"sync_batch_norm with strategy {strategy.name}: workers do not wait for one another "
+            f"within a pass here; use strategy ddp, or sync_batch_norm=false"
+        )
 
 
-def train(work: Work, recipe: Recipe) -> Trained:
+def _check_backup(plan: Plan, strategy: ParameterServer) -> None:
+    """Servers that each wait for the first few must agree on whose gradients count."""
+    if (strategy.servers or 1) > 1 or (strategy.on == "devices" and strategy.servers != 1):
+        raise PlanError(
+            f"strategy.backup_workers={strategy.backup_workers} with several servers: each would "
+            f"count other workers' gradients; use servers=1"
+        )
+    if plan.replica_microbatches is not None:
+        raise PlanError(
+            f"strategy.backup_workers={strategy.backup_workers} with replica_microbatches="
+            f"{list(plan.replica_microbatches)}: the samples of a step would hang on who comes "
+            f"first; leave one of them out"
+        )
+
+
+def train(work: Work) -> Trained:
     """Train this rank's part; all ranks of the group call it."""
-    return RUNNERS[work.plan.strategy.name](work, recipe)
+    return RUNNERS[work.plan.strategy.name](work)

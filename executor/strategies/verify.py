@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -11,39 +10,33 @@ import torch.distributed as dist
 
 from executor.measure.steps import known
 from executor.measure.tolerance import judge
-from executor.strategies.compute import mean_of_all
-from executor.strategies.replica import Batch, Replica
-from parsim.launch.options import RunOptions
-from parsim.scenario import Scenario
+from executor.strategies.compute import gradient_of, mean_of_all, weight
+from executor.strategies.log import Work
+from executor.strategies.single_process import Copies
+from parsim.plan.strategies import SingleProcess
 
 
-def verify(
-    scenario: Scenario,
-    batches: Callable[[int, int], Batch],
-    device: torch.device,
-    options: RunOptions,
-) -> dict[str, Any] | None:
+def verify(work: Work, seed: int) -> dict[str, Any] | None:
     """Loss and gradient of the first global batch; on rank 0, None elsewhere.
 
-    Without dropout. That weights follow from such gradients as the strategy says is for the tests,
-    and for the replay of an asynchronous run.
+    The model must have no dropout. That weights follow from such gradients as the strategy says is
+    for the tests, and for the replay of an asynchronous run.
     """
-    plan, still = scenario.fixed_plan(), replace(scenario.spec, dropout=False)
-    replica = Replica(still, seed=options.seed, device=device)
-    loss, gradient = replica.gradient(batches(dist.get_rank(), 0), plan.num_microbatches)
-    mean = mean_of_all(gradient)
-    average = mean_of_all(torch.tensor([loss], dtype=torch.float64, device=device))
+    plan, replica = work.plan, work.replica
+    if isinstance(plan.strategy, SingleProcess):
+        copies = Copies.of(replica, plan.dp)
+        with copies.threads:
+            loss, mean = copies.gradient(work, 0)
+    else:
+        loss, gradient = gradient_of(work, 0)
+        share = weight(plan, dist.get_rank())
+        mean = mean_of_all(share * gradient)
+        loss = float(mean_of_all(torch.tensor([share * loss], dtype=torch.float64)))
     if dist.get_rank() != 0:
         return None
-    parts = [batches(worker, 0) for worker in range(plan.dp)]
+    parts = [work.batches(worker, 0) for worker in range(plan.dp)]
     whole = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
-    named = dict(replica.model.named_parameters())
-    flat = mean.split([parameter.numel() for parameter in named.values()])
-    gradients = {
-        name: values.view(parameter.shape).cpu()
-        for (name, parameter), values in zip(named.items(), flat, strict=True)
-    }
-    verdict = judge(still, plan, whole, options.seed, float(average), gradients)
+    verdict = judge(replica.spec, plan, whole, seed, loss, replica.named(mean))
     numbers = {
         name: known(value) if isinstance(value, float) else value
         for name, value in asdict(verdict).items()

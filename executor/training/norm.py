@@ -36,9 +36,13 @@ def clip_gradients(replicas: Sequence[Replica], largest: float) -> Tensor:
     norm = _norm(here, torch.device(replicas[0].mesh.device_type))
     pieces = [piece for _, piece, _ in here]
     if largest and pieces:
-        factor = (largest / (norm + _SMALL)).clamp(max=1.0)
-        compat.FOREACH_MUL(pieces, factor)
+        compat.FOREACH_MUL(pieces, clip_factor(norm, largest))
     return norm
+
+
+def clip_factor(norm: Tensor, largest: float) -> Tensor:
+    """What a gradient of that norm is multiplied by so that it is no longer than `largest`."""
+    return (largest / (norm + _SMALL)).clamp(max=1.0)
 
 
 def gradient_norm(replicas: Sequence[Replica]) -> float:

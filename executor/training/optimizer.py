@@ -21,7 +21,7 @@ shards, 4 (fp32) or 2 bytes each, and stage 3 those of the layer at work and the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -39,6 +39,9 @@ from executor.parallel.data import Replica, like_parameter
 from executor.training.norm import clip_gradients
 from executor.training.rate import Rate
 from parsim.errors import InputError
+
+Held = tuple[str, str, nn.Parameter, int, Tensor]
+"""A state's kind, its parameter's name, the parameter, and values from the local part's n-th on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +86,7 @@ class StageOptimizer:
         self._updated = {**shares, **direct}
         # a rank may hold empty stages only, but torch wants something to update
         lists = [list(group.values()) for group in groups] or [[nn.Parameter(torch.empty(0))]]
-        self.inner = _build(lists, config)
+        self.inner = build_optimizer(lists, config)
 
     def set_rate(self, step: int) -> float:
         """Set the learning rate of a step, counted from 0 over the whole training; return it."""
@@ -117,21 +120,38 @@ class StageOptimizer:
         for replica in self.replicas:
             replica.zero_grad()
 
-    def named_state(self) -> dict[str, Tensor]:
+    def held(self) -> Iterator[Held]:
         """What updates depend on beside the parameters; to be read, or to be written in place.
 
-        Two ranks that have the same name have the same values or parts of one tensor. It fits the
-        same plan only: a share of a bucket is named by the place of the ranks that hold it.
+        Ranks that hold the same values of the same parameter have equal ones.
         """
         if not self.inner.state:
             self._begin()
-        state = {f"master/{name}": master.values.detach() for name, master in self.masters.items()}
-        for name, parameter in self._updated.items():
-            for key, value in self.inner.state.get(parameter, {}).items():
-                if isinstance(value, Tensor):
-                    direct = self._direct.get(name)
-                    state[f"{key}/{name}"] = value if direct is None else direct.like(value)
-        return state
+        for name, part in self._direct.items():
+            for kind, state in self._states(part.values):
+                yield kind, name, part.parameter, 0, state
+        for master in self.masters.values():
+            yield from master.held(("weight", master.values.detach()))
+            for state in self._states(master.values):
+                yield from master.held(state)
+
+    @property
+    def updates(self) -> int:
+        """How many updates were taken, which AdamW corrects its means by."""
+        counts = (state["step"] for state in self.inner.state.values() if "step" in state)
+        return int(next(counts, torch.zeros(())))
+
+    @updates.setter
+    def updates(self, count: int) -> None:
+        for state in self.inner.state.values():
+            if "step" in state:
+                state["step"].fill_(count)
+
+    def _states(self, values: nn.Parameter) -> Iterator[tuple[str, Tensor]]:
+        """What torch keeps of values that it updates, with a name."""
+        for kind, state in self.inner.state.get(values, {}).items():
+            if isinstance(state, Tensor) and kind != "step":
+                yield kind, state
 
     def _begin(self) -> None:
         """Have torch make its states, with an update of rate 0 from gradients of 0."""
@@ -151,25 +171,21 @@ class _Local:
     """What torch updates of one parameter: it itself, or the local part of a split one."""
 
     def __init__(self, parameter: nn.Parameter) -> None:
-        self._parameter = parameter
+        self.parameter = parameter
         split = isinstance(parameter, DTensor)
         self.values = nn.Parameter(stored_tensor(parameter).detach()) if split else parameter
 
     def load_gradient(self) -> None:
         """Point at the parameter's local values, which FSDP may have moved, and their gradient."""
-        if self.values is not self._parameter:
-            grad = self._parameter.grad
-            self.values.data = stored_tensor(self._parameter).detach()
+        if self.values is not self.parameter:
+            grad = self.parameter.grad
+            self.values.data = stored_tensor(self.parameter).detach()
             self.values.grad = None if grad is None else stored_tensor(grad)
 
     def forget_gradient(self) -> None:
         """Let the gradient go when the parameter does."""
-        if self.values is not self._parameter:
+        if self.values is not self.parameter:
             self.values.grad = None
-
-    def like(self, state: Tensor) -> Tensor:
-        """A state of the local part as one of the parameter, in the same memory."""
-        return like_parameter(self._parameter, state) if state.dim() else state
 
 
 class Masters:
@@ -188,6 +204,16 @@ class Masters:
                 local = stored_tensor(parameter)
                 local.data = self._weights[part].view(local.shape).copy_(local)
         self.values = nn.Parameter(self._weights[bucket.share].to(torch.float32))
+
+    def held(self, state: tuple[str, Tensor]) -> Iterator[Held]:
+        """A state of the values, parameter by parameter."""
+        kind, values = state
+        share = self._bucket.share
+        for name, (parameter, part) in zip(self._bucket.names, self._bucket.slices(), strict=True):
+            low, high = max(part.start, share.start), min(part.stop, share.stop)
+            if low < high:
+                mine = values[low - share.start : high - share.start]
+                yield kind, name, parameter, low - part.start, mine
 
     def load_gradient(self) -> None:
         """Point the values' gradient at the bucket; a bf16 gradient is widened."""
@@ -214,7 +240,14 @@ def needs_masters(replica: Replica) -> bool:
     return replica.buckets.sharded or dtypes != {torch.float32}
 
 
-def _build(groups: list[list[nn.Parameter]], config: OptimizerConfig) -> torch.optim.Optimizer:
+def build_optimizer(
+    groups: list[list[nn.Parameter]], config: OptimizerConfig
+) -> torch.optim.Optimizer:
+    """Torch's optimizer of that name over groups of parameters, at the highest of the rates.
+
+    Raises:
+        InputError: a name that is none.
+    """
     given = [{"params": parameters} for parameters in groups]
     # fused: a quarter of the time of one kernel per operation, on CPU too
     if config.name in ("sgd", "sgd_momentum"):

@@ -6,7 +6,7 @@ pipeline's runner around all stages of the rank. Without a pipeline the step is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +20,7 @@ from executor.model.experts import WHOLE
 from executor.model.graph import check_cut
 from executor.model.loss import check_trainable
 from executor.model.module import TransformerStage, Values, build_stage, seed_dropout, seeded
-from executor.model.sizes import has_experts, layer_count
+from executor.model.sizes import has_experts, layer_count, reads_text
 from executor.parallel.context import apply_context_parallel, context_group
 from executor.parallel.data import LossFn, Replica, apply_data_parallel
 from executor.parallel.experts import (
@@ -78,6 +78,23 @@ class Trainer:
             replica.finish()
         sum_tied_gradients(self.replicas, self.tied)
         return losses_here
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def evaluate(self, batches: Iterable[tuple[Tensor, Tensor]]) -> list[list[float]]:
+        """Losses of this replica's parts of batches, as `step`, by forwards without dropout."""
+        modules = [replica.module for replica in self.replicas]
+        for module in modules:
+            module.eval()
+        only = self.replicas[0]
+        forwards = None if self.runner is None else self.runner.evaluation()
+        losses = [
+            _known(forwards(*batch) if forwards else only.losses(*batch, self.loss_fn))
+            for batch in batches
+        ]
+        for replica, module in zip(self.replicas, modules, strict=True):
+            module.train()
+            replica.reshard()
+        return losses
 
     def step(self, tokens: Tensor, targets: Tensor) -> list[float]:
         """One training step of this replica's batch; losses where the last stage is."""
@@ -217,7 +234,8 @@ def _edges(spec: Description, plan: Plan) -> Iterator[TensorSpec]:
 def _of_images(graph: Graph, plan: Plan) -> Iterator[TensorSpec]:
     """One tensor crosses each cut (`check_cut`)."""
     size, end, hidden = plan.microbatch_size, 0, edge_dtype(plan)
-    yield TensorSpec((size, *graph.input_shape), torch.float32)
+    first = torch.int64 if reads_text(graph) else torch.float32
+    yield TensorSpec((size, *graph.input_shape), first)
     for count in plan_cut(plan, layer_count(graph))[:-1]:
         end += count
         (name,) = graph.crossing()[end - 1] if end else (INPUT,)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -98,7 +99,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 def write(path: Path, contents: Contents, tensors: Iterable[Tensor]) -> None:
-    """Write tensors in the order of `contents`, of which they have dtypes and shapes.
+    """Write tensors in the order of `contents`, with its dtypes and shapes, and have them on disk.
 
     One tensor is asked for at a time, so that no more than one need be in memory.
     """
@@ -115,4 +116,6 @@ def write(path: Path, contents: Contents, tensors: Iterable[Tensor]) -> None:
             if (tensor.dtype, tuple(tensor.shape)) != (dtype, shape):
                 raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}")
             values = tensor.detach().cpu().contiguous()
-            file.write(values.view(-1).view(torch.uint8).numpy().tobytes())
+            file.write(values.view(-1).view(torch.uint8).numpy())
+        file.flush()
+        os.fsync(file.fileno())

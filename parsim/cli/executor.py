@@ -83,10 +83,10 @@ def run(
     note_memory(api.simulate(loaded, timeline=False))
     note_recorded(loaded)
     with progress("running") as advance:
-        document = run_plan(scenario, loaded.fixed_plan().world_size, options, _steps_told(advance))
+        document = run_plan(scenario, loaded.fixed_plan().processes, options, _steps_told(advance))
     if document is None:
-        place = f"rank 0 ran on another node and wrote {options.out} there"
-        note(f"this node's ranks are done; {place}")
+        elsewhere = f"rank 0 ran on another node and wrote {options.out} there"
+        note(f"this node's ranks are done; {elsewhere}")
         return
     _tell(document, options.out, as_json=as_json)
 

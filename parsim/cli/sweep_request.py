@@ -11,7 +11,8 @@ from parsim.names import alternatives, matching
 from parsim.units import parse_quantity
 
 if TYPE_CHECKING:
-    from parsim.cost.collective.collectives import Algorithm, Protocol
+    from parsim.cost.collective.measured_curve import Algorithm
+    from parsim.cost.collective.nccl import Protocol
     from parsim.sim.benchmark.collective_sweep import Collective
 
 PREDICTED_SIZES, MEASURED_SIZES = "8B..8GiB", "4KiB..64MiB"
@@ -42,7 +43,8 @@ def read_request(
     Raises:
         InputError: an unknown kind, algorithm or protocol, or sizes that are none.
     """
-    from parsim.cost.collective.collectives import Algorithm, Protocol
+    from parsim.cost.collective.measured_curve import Algorithm
+    from parsim.cost.collective.nccl import Protocol
     from parsim.sim.benchmark.collective_sweep import COLLECTIVES
 
     kinds = None

@@ -140,7 +140,7 @@ def curve_of(document: Mapping[str, Any], name: str) -> Curve:
     known = [point for point in points if point[2] is not None]
     if not known:
         raise InputError(f"{name}: the run has no loss that is a number, or no timed step")
-    window = workers if "strategy" in document else 1
+    window = document["strategy"].get("workers", workers) if "strategy" in document else 1
     losses = [loss for _, _, loss in known]
     means = [fmean(losses[max(0, i + 1 - window) : i + 1]) for i in range(len(losses))]
     return Curve(

@@ -7,7 +7,7 @@ They live with their reasons in `software.yaml` and are printed by `parsim valid
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -18,6 +18,15 @@ from parsim.plan.rules import USUAL
 
 GENERIC = "generic"
 """Name of the software assumed where none is named."""
+
+SWITCHES = (
+    *("tp_overlap", "cuda_graphs", "fused_experts"),
+    *("expert_dispatcher", "expert_overlap", "expert_imbalance", "quantized_dispatch"),
+)
+"""Fields that a job of a stack may set for itself, because its users do."""
+
+DISPATCHERS = ("alltoall", "deepep", "hybridep")
+"""What moves tokens to experts (`cost/layer/dispatch.py`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +76,14 @@ class Software:
     memory). `fused_experts` says that products, activation, bias and casts of experts are fused
     kernels. `expert_dispatcher` is what moves them: "alltoall" sends a copy for each expert,
     "deepep" and "hybridep" one for each rank that holds any of a token's experts
-    (`cost/layer/dispatch.py`). `graphs` are the parts of layers that CUDA graphs launch, as
+    (`cost/layer/dispatch.py`), and `quantized_dispatch` says that 8-bit training sends them in 8
+    bit. `graphs` are the parts of layers that CUDA graphs launch, as
     Megatron-Core names them, and `cuda_graphs` says that one graph launches a whole iteration.
     `ddp_buckets` is whose rule cuts gradients into buckets, "torch" or "megatron", and
     `ddp_bucket_parameters` a size that replaces the rule's (`cost/step/buckets.py`). `schedules`
     are the pipeline schedules that the stack has, by parsim's names, none where it has no
-    pipelines: a search that names none looks at these.
+    pipelines: a search that names none looks at these. `zero_stages` are the ZeRO stages that it
+    has without a pipeline, and `pipeline_zero_stages` those that it has with one.
     """
 
     id: str
@@ -128,11 +139,14 @@ class Software:
     fused_experts: bool
     expert_launch: float
     expert_dispatcher: str
+    quantized_dispatch: bool
     graphs: tuple[str, ...]
     cuda_graphs: bool
     ddp_buckets: str
     ddp_bucket_parameters: float | None
     schedules: tuple[str, ...]
+    zero_stages: tuple[int, ...]
+    pipeline_zero_stages: tuple[int, ...]
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -153,6 +167,27 @@ class Software:
         """(forward, backward) factor on the device's attention efficiency."""
         forward, backward = self.attention_factor[_longest(self.attention_factor, device_id)]
         return float(forward), float(backward)
+
+    def zero_stages_with(self, pp: int) -> tuple[int, ...]:
+        """The ZeRO stages that the stack has with so many pipeline ranks."""
+        return self.zero_stages if pp == 1 else self.pipeline_zero_stages
+
+    @property
+    def switches(self) -> dict[str, Any]:
+        """What a scenario changed of the catalog's stack, by field."""
+        usual = software_catalog().get(self.id, self)
+        values = {name: getattr(self, name) for name in SWITCHES}
+        changed = {name: now for name, now in values.items() if now != getattr(usual, name)}
+        if "expert_overlap" in changed:
+            changed["expert_overlap"] = self.expert_overlap["default"]
+        return changed
+
+    def switched(self, values: Mapping[str, Any]) -> Software:
+        """The stack with some of `SWITCHES` set; `expert_overlap` is one share for all devices."""
+        given = dict(values)
+        if "expert_overlap" in given:
+            given["expert_overlap"] = {"default": given["expert_overlap"]}
+        return replace(self, **given)
 
     def expert_hidden(self, device_id: str) -> float:
         """Share of moving tokens to experts and back that hides beside compute."""
@@ -180,8 +215,8 @@ def software_catalog() -> Mapping[str, Software]:
 def _build(name: str, description: str, **entry: tuple[Any, str]) -> Software:
     """A stack of (value, reason) by field."""
     values = {key: value for key, (value, _) in entry.items()}
-    values["graphs"] = tuple(values["graphs"])
-    values["channels_last"] = tuple(values["channels_last"])
+    for key in ("graphs", "channels_last", "zero_stages", "pipeline_zero_stages"):
+        values[key] = tuple(values[key])
     schedules = values["schedules"]
     values["schedules"] = USUAL if schedules == "all" else tuple(schedules)
     reasons = {key: reason for key, (_, reason) in entry.items()}

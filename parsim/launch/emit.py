@@ -5,7 +5,8 @@ The script starts the same ranks with the same arguments as `parsim run`:
     torchrun    the same script on every node     the caller says where they meet
     sbatch      one job; srun starts each node    the job's first node is where they meet
 
-Both take the interpreter from `PYTHON`, in which parsim and torch must be installed.
+Both lock the folder of the results as `parsim run` does, and take the interpreter from `PYTHON`, in
+which parsim and torch must be installed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _TORCHRUN: Final = Template("""\
 # Start it$where, in the folder that its paths are relative to.
 set -euo pipefail
 $settings
-exec "$${PYTHON:-python3}" -m torch.distributed.run \\
+exec "$${PYTHON:-python3}" -m parsim.launch.lock $lock \\
+    "$${PYTHON:-python3}" -m torch.distributed.run \\
 $words
 """)
 
@@ -45,7 +47,9 @@ $resources
 # Start it with sbatch; add what your site asks for: --partition, --account, --time.
 set -euo pipefail
 $settings
-srun --kill-on-bad-exit=1 --cpus-per-task=$ranks "$${PYTHON:-python3}" -m torch.distributed.run \\
+srun --kill-on-bad-exit=1 --cpus-per-task=$ranks \\
+    "$${PYTHON:-python3}" -m parsim.launch.lock $lock \\
+    "$${PYTHON:-python3}" -m torch.distributed.run \\
 $words
 """)
 
@@ -101,7 +105,7 @@ def emit(form: str, scenario: Scenario, options: RunOptions) -> str:
     words = options.words(scenario.path or Path())
     script = Script(
         label=plan.label(),
-        world_size=plan.world_size,
+        world_size=plan.processes,
         nodes=nodes,
         devices_per_host=system.launched_together,
         on_cpu=options.device == "cpu" or system.on_cpu,
@@ -147,6 +151,7 @@ def torchrun_script(script: Script) -> str:
         where=" on every node" if several else "",
         settings=_settings(script, _meeting(script) if several else ()),
         words=_torchrun_lines(script, script.name),
+        lock=_lock(script, script.name),
     )
 
 
@@ -168,6 +173,7 @@ def sbatch_script(script: Script) -> str:
         resources="\n".join(_resources(script)),
         settings=_settings(script, _head_node() if script.nodes.count > 1 else ()),
         words=_torchrun_lines(script, '"$SLURM_JOB_ID"'),
+        lock=_lock(script, '"$SLURM_JOB_ID"'),
     )
 
 
@@ -207,6 +213,11 @@ def _resources(script: Script) -> Iterable[str]:
     yield f"#SBATCH --cpus-per-task={script.ranks}"
     if not script.on_cpu:
         yield f"#SBATCH --gpus-per-node={min(script.ranks, script.devices_per_host)}"
+
+
+def _lock(script: Script, name: str) -> str:
+    """Arguments of the lock: the folder, and what its nodes have in common if there are several."""
+    return f"{shlex.quote(str(script.out))} {name if script.nodes.count > 1 else shlex.quote('')}"
 
 
 def _torchrun_lines(script: Script, name: str) -> str:

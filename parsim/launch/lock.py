@@ -10,8 +10,9 @@ import errno
 import fcntl
 import os
 import socket
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -78,3 +79,23 @@ def _flock(descriptor: int, kind: int) -> bool:
     except OSError as error:
         return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
     return True
+
+
+def main(words: Sequence[str]) -> int:
+    """Lock a folder for a run, and become the command that follows; 2 if the folder is in use.
+
+    The words are the folder, the run or nothing, and the command, which keeps the lock's file open
+    and so holds the lock until it ends. Scripts of `--emit` begin with this.
+    """
+    folder, run, *command = words
+    try:
+        with locked(Path(folder), run) as descriptor:
+            os.set_inheritable(descriptor, True)
+            os.execvp(command[0], command)
+    except InputError as error:
+        sys.stderr.write(f"error: {error}\n")
+    return 2
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

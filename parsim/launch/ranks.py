@@ -26,6 +26,10 @@ ALLOCATOR = {
 """Settings of the C library's allocator: keep what was freed. Its default gives blocks from 32 MiB
 back at once, and a step that takes them anew pays for every page: 4 GB/s instead of 27."""
 
+SEGMENTS = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+"""Setting of torch's allocator for GPUs: memory is mapped page by page, so that what is reserved
+does not grow with the order in which blocks of unlike sizes come and go. A CPU does not read it."""
+
 STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """A store of its own for each start of the ranks: in torchrun's they find the addresses of those
 that were killed, and connect to nobody."""
@@ -120,11 +124,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def settings(nodes: Nodes, *, linux: bool) -> dict[str, str]:
     """Environment of the ranks where the user has set nothing else.
 
-    One thread a rank; gloo on the loopback device where all ranks are on one machine.
+    One thread a rank; segments that grow on GPUs; gloo on the loopback device where all ranks are
+    on one machine.
     """
     loopback = {"GLOO_SOCKET_IFNAME": "lo"} if linux and nodes.on_one_machine else {}
     fixed = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    return {**fixed, **STORE, **ALLOCATOR, **loopback}
+    return {**fixed, **STORE, **ALLOCATOR, **SEGMENTS, **loopback}
 
 
 def environment_of(nodes: Nodes = ONE_NODE) -> dict[str, str]:

@@ -19,6 +19,7 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from parsim.cluster.evidence import MOST_FACTOR, RecordedStep
 from parsim.comparison.quantities import Quantities, quantities_of
 from parsim.cost.job import Job
 from parsim.cost.recorded import condition_of
-from parsim.errors import InputError
+from parsim.errors import InputError, shown
+from parsim.files import read_json
 from parsim.report.writing import check_writable, write_text
 from parsim.scenario import Scenario, load_scenario
 from parsim.sim import Prediction, simulate
@@ -40,23 +42,23 @@ BACKWARD = ("B_mean_s", "I_mean_s", "W_mean_s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run's document and the timeline of its recorded step."""
+    """What a run's document says, and the timeline of its recorded step.
+
+    `step_time` is the median of `n` timed steps, `scenario` the text of what ran, of a `file` of
+    that name, with `sets` over it, and `device` the name of the hardware. Of text and device None
+    is what the document does not say.
+    """
 
     path: Path
-    document: Mapping[str, Any]
+    plan: Any
+    step_time: float
+    n: int
+    date: str
+    scenario: str | None
+    file: str
+    sets: Mapping[str, str]
+    device: str | None
     timeline: Timeline
-
-    @property
-    def step_time(self) -> float:
-        """Median seconds of a step."""
-        return float(self.document["measured"]["step_time_s"]["median"])
-
-    @property
-    def date(self) -> str:
-        """The day of the run, of the file where the run does not say."""
-        stated = str(self.document.get("meta", {}).get("ended_at", ""))[:10]
-        written = datetime.date.fromtimestamp(self.path.stat().st_mtime)
-        return stated or written.isoformat()
 
 
 def correct(
@@ -94,17 +96,48 @@ def read_run(path: Path) -> Run:
         InputError: it is no document of `parsim run`, or no step of it was timed.
     """
     path = path / "run.json" if path.is_dir() else path
+    document, timeline = read_json(path), path.with_name("timeline.json")
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        count = document["measured"]["step_time_s"]["n"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is no run.json of `parsim run` ({error})") from None
-    if not count:
+        fields = _fields(path, document)
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is no run.json of `parsim run` ({shown(error)})") from None
+    if not fields["n"]:
         raise InputError(f"{path} has no timed step (n = 0); run it with more --steps")
-    timeline = path.with_name("timeline.json")
     if not timeline.exists():
         raise InputError(f"{timeline} is missing; it holds the recorded step of {path}")
-    return Run(path=path, document=document, timeline=load_timeline(timeline))
+    return Run(path=path, timeline=load_timeline(timeline), **fields)
+
+
+def _fields(path: Path, document: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever was written
+    """The fields of a `Run` that its document has."""
+    step, meta = document["measured"]["step_time_s"], document.get("meta", {})
+    scenario, count = meta.get("scenario", {}), int(step["n"])
+    text, device = scenario.get("text"), meta.get("host", {}).get("device")
+    if not all(isinstance(value, str | None) for value in (text, device)):
+        raise ValueError("its scenario or device is no text")
+    file = Path(scenario.get("file") or "scenario.yaml").name
+    if file in ("", "..") or "\0" in file or len(file.encode()) > 255:
+        raise ValueError("its scenario's file has no name")
+    median = float(step["median"]) if count else inf
+    if count and not 0.0 < median < inf:
+        raise ValueError(f"median {median:g} is no time")
+    return {
+        "plan": document["plan"],
+        "step_time": median,
+        "n": count,
+        "date": _date(path, meta),
+        "scenario": text,
+        "file": file,
+        "sets": dict(pair.split("=", 1) for pair in scenario.get("set", ())),
+        "device": device,
+    }
+
+
+def _date(path: Path, meta: Mapping[str, Any]) -> str:
+    """The day of the run, of its file where the run does not say."""
+    written = datetime.date.fromtimestamp(path.stat().st_mtime)
+    stated = str(meta.get("ended_at", ""))[:10]
+    return datetime.date.fromisoformat(stated or written.isoformat()).isoformat()
 
 
 def recorded_step(run: Run, scenario: Scenario) -> RecordedStep:
@@ -119,7 +152,7 @@ def recorded_step(run: Run, scenario: Scenario) -> RecordedStep:
         split=split,
         sharded=sharded,
         ranks=plan.world_size,
-        n=int(run.document["measured"]["step_time_s"]["n"]),
+        n=run.n,
         step=run.step_time / predicted.step_time,
         left=1.0,
         **_factors(run, predicted),
@@ -131,7 +164,11 @@ def recorded_step(run: Run, scenario: Scenario) -> RecordedStep:
 
 
 def with_steps(text: str, device: str, runs: Sequence[RecordedStep]) -> str:
-    """A calibrated file's text with recorded runs; those of equal date, model and plan give way."""
+    """A calibrated file's text with recorded runs; those of equal date, model and plan give way.
+
+    Raises:
+        InputError: the runs are of a device that the file does not have.
+    """
     from io import StringIO
 
     from ruamel.yaml import YAML
@@ -141,6 +178,11 @@ def with_steps(text: str, device: str, runs: Sequence[RecordedStep]) -> str:
     yaml.preserve_quotes = True
     yaml.indent(mapping=2, sequence=4, offset=2)
     document = yaml.load(text)
+    if device not in document["devices"]:
+        raise InputError(
+            f"the run is of device {shown(device)}, which the file to correct does not have; it "
+            f"has {', '.join(map(shown, document['devices']))}"
+        )
     entry = document["devices"][device]
     new = {run.words for run in runs}
     kept = [dict(old) for old in entry.get("steps") or ()]
@@ -187,17 +229,15 @@ def _with_steps(job: Job, steps: tuple[RecordedStep, ...]) -> Job:
 
 def _scenario_of(run: Run, pairs: Mapping[str, str], given: Path | None) -> Scenario:
     """The run's scenario on the calibrated device: as it is in `run.json`, else the one given."""
-    held = run.document.get("meta", {}).get("scenario", {})
-    sets = dict(pair.split("=", 1) for pair in held.get("set", ()))
-    for name in ("cluster.catalog", "cluster.system", "cluster.device"):
-        sets.pop(name, None)
-    if held.get("text") is None:
+    ours = ("cluster.catalog", "cluster.system", "cluster.device")
+    sets = {name: value for name, value in run.sets.items() if name not in ours}
+    if run.scenario is None:
         if given is None:
             raise InputError(f"{run.path} does not hold its scenario; give it with --scenario FILE")
         return load_scenario(given, {**sets, **pairs})
     with tempfile.TemporaryDirectory(prefix="parsim-scenario-") as folder:
-        path = Path(folder, held.get("file") or "scenario.yaml")
-        path.write_text(held["text"], encoding="utf-8")
+        path = Path(folder, run.file)  # a name without folders: not where a document wants it
+        path.write_text(run.scenario, encoding="utf-8", errors="replace")
         return load_scenario(path, {**sets, **pairs})
 
 
@@ -208,16 +248,15 @@ def _check_alike(run: Run, scenario: Scenario) -> None:
         InputError: it is not.
     """
     plan = scenario.fixed_plan().to_json()
-    if run.document["plan"] != json.loads(json.dumps(plan)):
+    if run.plan != json.loads(json.dumps(plan)):
         raise InputError(
             f"{run.path} is a run of another plan than its scenario's; give the scenario that ran"
         )
-    device = run.document.get("meta", {}).get("host", {}).get("device")
     name = scenario.job.device.name
-    if device not in (None, name):
+    if run.device not in (None, name):
         raise InputError(
-            f"{run.path} ran on {device}, the calibrated device is {name}; a run corrects the "
-            f"device that it ran on"
+            f"{run.path} ran on {shown(run.device)}, the calibrated device is {name}; a run "
+            f"corrects the device that it ran on"
         )
 
 

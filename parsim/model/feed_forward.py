@@ -17,6 +17,8 @@ def experts(spec: TransformerSpec) -> tuple[Operator, ...]:
             tokens=spec.seq_len,
             count=spec.num_experts,
             top_k=spec.experts_per_token,
+            groups=spec.expert_groups,
+            top_groups=spec.groups_per_token,
             width=spec.hidden_size,
             ffn_hidden_size=spec.expert_ffn_hidden_size,
             gated=spec.gated_mlp,

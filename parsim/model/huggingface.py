@@ -148,6 +148,8 @@ def _deepseek(config: Config) -> dict[str, Any]:
         "tied_embeddings": config.flag("tie_word_embeddings", False),
         "num_experts": config.integer("n_routed_experts"),
         "experts_per_token": config.integer("num_experts_per_tok"),
+        "expert_groups": config.amount("n_group", 1) or 1,
+        "groups_per_token": config.amount("topk_group", 1) or 1,
         "expert_ffn_hidden_size": width,
         "shared_expert_ffn_hidden_size": width * config.amount("n_shared_experts", 0),
         "dense_layers": config.amount("first_k_dense_replace", 0),

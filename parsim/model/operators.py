@@ -210,7 +210,8 @@ class Experts:
     """`count` feed-forward networks of width f; a router picks `top_k` of them for each token.
 
     Router: (width, count). An expert: (width, f), twice if gated, then (f, width); with `bias` a
-    bias each. Experts are divided over expert-parallel ranks, their widths over expert-tensor ones,
+    bias each. A token's experts are of `top_groups` of `groups` groups of neighbours.
+    Experts are divided over expert-parallel ranks, their widths over expert-tensor ones,
     and the router is on every rank.
 
     Source: Shazeer et al. 2017 (arXiv:1701.06538); Jiang et al. 2024 (arXiv:2401.04088).
@@ -223,6 +224,8 @@ class Experts:
     ffn_hidden_size: int
     gated: bool
     bias: bool
+    groups: int = 1
+    top_groups: int = 1
 
     split_parameters = 0
 

@@ -49,6 +49,8 @@ class TransformerSpec:
     whose weights add up to 1 (`norm_topk_prob`) or are their shares among all experts.
     `router_aux_loss_coef` times a loss that is least where all experts get equally many tokens is
     added to the training loss (0: none, as where another mechanism balances them).
+    Where there are more than one of `expert_groups`, neighbours, a token's experts are all of the
+    `groups_per_token` groups that suit it best, so that it goes to few nodes (DeepSeek-V3).
     `shared_expert_ffn_hidden_size` is the width of those that every token meets. The first
     `dense_layers` layers have a plain MLP, and of the others all but every `expert_every`-th.
 
@@ -104,6 +106,8 @@ class TransformerSpec:
     window_every: int = 1
     num_experts: int = 0
     experts_per_token: int = 0
+    expert_groups: int = 1
+    groups_per_token: int = 1
     expert_ffn_hidden_size: int = 0
     shared_expert_ffn_hidden_size: int = 0
     dense_layers: int = 0
@@ -220,6 +224,24 @@ def _check_pattern(spec: TransformerSpec) -> None:
         raise ModelError("layer_pattern with M needs mamba_heads, mamba_head_dim and mamba_state")
 
 
+def _check_expert_groups(spec: TransformerSpec) -> None:
+    groups = spec.expert_groups
+    if groups < 1 or spec.num_experts % groups:
+        raise ModelError(
+            f"expert_groups={groups} must divide num_experts={spec.num_experts} into equal groups"
+        )
+    if not 1 <= spec.groups_per_token <= groups:
+        raise ModelError(
+            f"groups_per_token={spec.groups_per_token} must be from 1 to expert_groups={groups}"
+        )
+    within = spec.groups_per_token * spec.num_experts // groups
+    if spec.experts_per_token > within:
+        raise ModelError(
+            f"experts_per_token={spec.experts_per_token} must be at most the {within} experts of "
+            f"groups_per_token={spec.groups_per_token} groups"
+        )
+
+
 def _check_experts(spec: TransformerSpec) -> None:
     if not spec.num_experts:
         return
@@ -228,6 +250,7 @@ def _check_experts(spec: TransformerSpec) -> None:
             f"experts_per_token={spec.experts_per_token} must be from 1 to "
             f"num_experts={spec.num_experts}"
         )
+    _check_expert_groups(spec)
     for field in ("expert_ffn_hidden_size", "expert_every"):
         if getattr(spec, field) < 1:
             raise ModelError(

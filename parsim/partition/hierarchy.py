@@ -184,12 +184,12 @@ def _replicated(work: _Work, compute: Array, weights: Array, m: int, inside: int
     return np.asarray((compute + 4.0 * sent / m / inside) / m)
 
 
-def _within_memory(work: _Work, seconds: Array, held: Array, used: int, m: int) -> Array:
+def _within_memory(work: _Work, seconds: Array, kept: Array, used: int, m: int) -> Array:
     """Inf where what a stage stashes for the units still free is more than a device holds."""
     if work.options.memory is None:
         return seconds
     copies = ceil((work.level.units - used) / m)
-    stashed = np.where(np.isfinite(held), held, 0.0) * copies
+    stashed = np.where(np.isfinite(kept), kept, 0.0) * copies
     return np.where(stashed > work.options.memory, inf, seconds)
 
 
@@ -202,12 +202,13 @@ def _try_split(
     stage = _within_memory(work, stage, work.kept[1:] + work.weights[1:], m, last)
     stage = np.maximum(stage, _transfers(work, last)[:-1]) if work.options.transfers else stage
     first = solved.seconds[m - last][:, : count - 1]  # (rows, k); a cut behind state k >= row
+    stage = np.ascontiguousarray(stage.T)  # (j, k): the least of a row is found in one pass
     for row in range(min(work.rows, count - 1)):
-        slowest = np.maximum(first[row, row:, None], stage[row:, row:])  # (k, j)
-        at = slowest.argmin(axis=0)
-        found = slowest[at, np.arange(count - row)]
-        better = np.flatnonzero(found < best[row, row:])
-        best[row, row + better] = found[better]
+        slowest = np.maximum(first[row, row:], stage[row:, row:])
+        at = slowest.argmin(axis=1)
+        seconds = slowest[np.arange(count - row), at]
+        better = np.flatnonzero(seconds < best[row, row:])
+        best[row, row + better] = seconds[better]
         split[row, row + better], units[row, row + better] = row + at[better], last
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from parsim.model.layer import Branches, Layer
 from parsim.model.model import Model
-from parsim.model.operators import Attention, Linear
+from parsim.model.operators import Attention, Experts, Linear
 from parsim.plan.record import Plan, precision
 from parsim.plan.rules import SPLIT
 
@@ -47,6 +47,8 @@ def _simulated(layer: Layer) -> Iterator[str]:
             yield f"kv_lora_rank={op.inputs}: latent attention"
         if isinstance(op, Attention) and op.window is not None:
             yield f"window={op.window}: windowed attention"
+        if isinstance(op, Experts) and op.top_groups < op.groups:
+            yield f"groups_per_token={op.top_groups}: routing to some groups of experts"
 
 
 def wrong_experts(plan: Plan, model: Model) -> str | None:
@@ -104,11 +106,15 @@ def _modules(plan: Plan) -> str | None:
 
 
 def _axes(plan: Plan) -> str | None:
-    if plan.replica_microbatches is not None:
+    if plan.replica_microbatches is not None and _in_lockstep(plan):
         return (
-            f"replica_microbatches={list(plan.replica_microbatches)} cannot be run yet: every "
-            f"replica gets equally many micro-batches; leave it out"
+            f"replica_microbatches={list(plan.replica_microbatches)} can be run with data "
+            f"parallelism alone, where replicas meet once a step: use tp=1, pp=1, cp=1, ep=1, "
+            f"zero_stage 0 or 1 and sync_batch_norm=false, or leave it out"
         )
+    if plan.runs_as_tasks:
+        what = f"schedule={plan.schedule!r}" if plan.stages is None else "stages of their own"
+        return f"{what} can be simulated but not run yet; use schedule='1f1b' without stages"
     if plan.zero_stage == 0 and plan.dp_shard > 1:
         return (
             f"zero_stage=0 with dp_shard={plan.dp_shard}: nothing would average the gradients "
@@ -117,6 +123,12 @@ def _axes(plan: Plan) -> str | None:
     if plan.sequence_parallel and plan.tp == 1:
         return "sequence_parallel=true needs tp > 1; use sequence_parallel=false"
     return None
+
+
+def _in_lockstep(plan: Plan) -> bool:
+    """Whether ranks exchange something within every micro-batch."""
+    split = max(plan.tp, plan.pp, plan.cp, plan.ep) > 1
+    return split or plan.zero_stage >= 2 or plan.sync_batch_norm
 
 
 def unmergeable(plan: Plan, *, dropout: bool) -> str | None:

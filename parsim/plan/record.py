@@ -9,6 +9,7 @@ from typing import Any
 
 from parsim.errors import PlanError, shown
 from parsim.names import alternatives
+from parsim.plan.stages import Stage
 from parsim.plan.strategies import DDP, Strategy
 
 BUCKET_BYTES = 160e6
@@ -19,6 +20,10 @@ AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 
 RANK_ORDER = AXES
 """Default order, outermost first: tensor-parallel neighbours are adjacent ranks."""
+
+
+WITHOUT_FLUSH = ("pipedream", "pipedream_vertical_sync", "pipedream_2bw")
+"""Schedules that update between micro-batches, and keep old weights for those on their way."""
 
 
 class Recompute(IntEnum):
@@ -198,6 +203,9 @@ class Plan:
 
     `strategy` is what keeps replicas one model, with its options (`plan/strategies.py`).
 
+    `stages` give each of pp stages layers and replicas of its own (`plan/stages.py`); dp is then 1
+    and `num_microbatches` are those of all replicas of a stage together.
+
     `sync_batch_norm` shares the statistics of batch normalisation among all data-parallel ranks,
     so that they normalise as one process with the whole batch would.
     """
@@ -233,6 +241,7 @@ class Plan:
     replica_microbatches: tuple[int, ...] | None = None
     strategy: Strategy = DDP
     sync_batch_norm: bool = False
+    stages: tuple[Stage, ...] | None = None
 
     @property
     def dp(self) -> int:
@@ -241,8 +250,15 @@ class Plan:
 
     @property
     def world_size(self) -> int:
-        """Number of ranks: the product of all axes."""
+        """Number of ranks: the product of all axes, or the replicas of all stages."""
+        if self.stages is not None:
+            return sum(stage.replicas for stage in self.stages) * self.cp * self.tp
         return self.pp * self.dp * self.cp * self.tp
+
+    @property
+    def processes(self) -> int:
+        """Processes that run it: one a rank, unless one process has all devices."""
+        return 1 if self.strategy.one_process else self.world_size
 
     @property
     def num_stages(self) -> int:
@@ -255,6 +271,21 @@ class Plan:
         if self.replica_microbatches is not None:
             return self.microbatch_size * sum(self.replica_microbatches)
         return self.microbatch_size * self.num_microbatches * self.dp
+
+    @property
+    def runs_as_tasks(self) -> bool:
+        """Whether no two replicas of its pipeline are alike, or it never flushes.
+
+        Such a pipeline is written out task by task, not as a schedule that replicas share.
+        """
+        return self.stages is not None or (self.schedule in WITHOUT_FLUSH and self.actions is None)
+
+    @property
+    def cut(self) -> tuple[int, ...] | None:
+        """Layers of each stage where the plan says them."""
+        if self.stages is not None:
+            return tuple(stage.layers for stage in self.stages)
+        return self.stage_layers
 
     @property
     def stage_ranks(self) -> int:
@@ -282,6 +313,7 @@ class Plan:
         """Plain data, enums by name; `etp` and the fields of `_RARE` only where there are any."""
         document = {field.name: getattr(self, field.name) for field in fields(self)}
         document["strategy"] = None if self.strategy == DDP else self.strategy.to_json()
+        document["stages"] = self.stages and [stage.to_json() for stage in self.stages]
         for name in _RARE:
             if document[name] in (None, (), False):
                 del document[name]
@@ -309,6 +341,7 @@ class Plan:
         parts += [f"recompute-{self.recompute.name.lower()}"] if self.recompute else []
         parts += [f"recompute-{name}" for name in self.recompute_modules]
         parts += [self.strategy.label()] if self.strategy != DDP else []
+        parts += [_stage_words(self.stages)] if self.stages else []
         return " ".join([*parts, *self._placement_words()])
 
     def _placement_words(self) -> list[str]:
@@ -324,9 +357,15 @@ class Plan:
 
 _RARE = (
     *("actions", "action_times", "bucket_bytes", "node_order"),
-    *("recompute_modules", "replica_microbatches", "strategy", "sync_batch_norm"),
+    *("recompute_modules", "replica_microbatches", "stages", "strategy", "sync_batch_norm"),
 )
 """Fields that most plans do not have."""
+
+
+def _stage_words(stages: tuple[Stage, ...]) -> str:
+    """Stages in a few characters: layers 10+6 x replicas 3+1."""
+    layers = "+".join(str(stage.layers) for stage in stages)
+    return f"layers {layers} on replicas {'+'.join(str(stage.replicas) for stage in stages)}"
 
 
 def _span(counts: tuple[int, ...]) -> str:

@@ -18,7 +18,8 @@ from parsim.names import alternatives
 from parsim.plan.batch_rules import batch_rules, node_rules
 from parsim.plan.divisors import divisors, listed
 from parsim.plan.expert_rules import expert_rules
-from parsim.plan.record import AXES, PRECISIONS, RECOMPUTE_MODULES, Plan
+from parsim.plan.record import AXES, PRECISIONS, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
+from parsim.plan.stage_rules import stage_rules
 from parsim.plan.strategy_rules import strategy_rules
 
 _CHUNKED = ("interleaved_1f1b", "looped_bfs", "hanayo")
@@ -33,6 +34,9 @@ _RARE = ("eager_1f1b", "looped_bfs", "hanayo", "dualpipe_v")
 
 USUAL = tuple(name for name in SCHEDULE_NAMES if name not in _RARE)
 """Schedules that a search looks at where it is not told which."""
+
+ZERO_STAGES = (0, 1, 2, 3)
+"""What ZeRO shards: nothing, optimizer states, gradients too, parameters too."""
 
 TWO_WAY = ("chimera", "dualpipe")
 """Schedules with two copies of the model, which no plan may name."""
@@ -74,7 +78,7 @@ def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         )
     written = (plan.schedule,) if plan.actions is not None else ()
     choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-        ("schedule", plan.schedule, written or SCHEDULE_NAMES),
+        ("schedule", plan.schedule, written or (*SCHEDULE_NAMES, *WITHOUT_FLUSH)),
         ("precision", plan.precision, tuple(PRECISIONS)),
         ("gradient_precision", plan.gradient_precision, ("fp32", "same")),
         ("reduce_precision", plan.reduce_precision, ("fp32", "same")),
@@ -111,6 +115,11 @@ def _peaks_of(name: str) -> set[str]:
 def _world(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     if plan.world_size == cluster.num_devices:
         return None
+    if plan.stages is not None:
+        return (
+            f"world size mismatch: stages have {plan.world_size} ranks (replicas x tp={plan.tp}), "
+            f"but the cluster has {cluster.num_devices} devices; change replicas"
+        )
     rest = plan.pp * plan.cp * plan.tp
     fix = f"pp x cp x tp = {rest} must divide {cluster.num_devices}"
     if cluster.num_devices % rest == 0:
@@ -201,16 +210,16 @@ def _stages(plan: Plan, model: Model, cluster: Cluster) -> str | None:
             f"more stages than layers: pp={plan.pp} x v={plan.v} = {plan.num_stages} stages for "
             f"{parts}; use pp x v <= {layers + len(ends)}"
         )
-    if plan.stage_layers is None:
+    cut, name = plan.cut, "stage_layers" if plan.stages is None else "layers of stages"
+    if cut is None:
         return None
-    if len(plan.stage_layers) != plan.num_stages:
+    if len(cut) != plan.num_stages:
         return (
-            f"stage_layers has {len(plan.stage_layers)} entries, but pp={plan.pp} x v={plan.v} "
-            f"needs {plan.num_stages}"
+            f"{name} has {len(cut)} entries, but pp={plan.pp} x v={plan.v} needs {plan.num_stages}"
         )
-    if min(plan.stage_layers) < 0 or sum(plan.stage_layers) != layers:
+    if min(cut) < 0 or sum(cut) != layers:
         return (
-            f"stage_layers sums to {sum(plan.stage_layers)}, but the model has {layers} layers; "
+            f"{name} sums to {sum(cut)}, but the model has {layers} layers; "
             f"entries must be >= 0 and sum to {layers}"
         )
     return None
@@ -223,6 +232,8 @@ def _schedule(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         return _zero_bubble(plan)
     if plan.schedule in CHUNKED:
         return _chunked(plan)
+    if plan.schedule in WITHOUT_FLUSH:
+        return _without_flush(plan)
     if plan.v > 1:
         return (
             f"v={plan.v} needs schedule='interleaved_1f1b', but schedule={plan.schedule!r} has "
@@ -257,6 +268,27 @@ def _zero_bubble(plan: Plan) -> str | None:
     return None
 
 
+def _without_flush(plan: Plan) -> str | None:
+    """What a pipeline that updates between micro-batches cannot stand beside."""
+    where = f"schedule={plan.schedule!r}"
+    if plan.pp < 2:
+        return f"{where} needs pp >= 2, but pp={plan.pp}; use schedule='1f1b'"
+    for name in ("v", "dp", "cp"):
+        if getattr(plan, name) > 1:
+            return (
+                f"{where} updates a stage behind a backward, without others to reduce with, but "
+                f"{name}={getattr(plan, name)}; use {name}=1"
+            )
+    if plan.strategy.own_program:
+        return f"{where} cannot stand beside strategy {plan.strategy.name}; leave one of them out"
+    if plan.schedule == "pipedream_2bw" and plan.num_microbatches < plan.pp - 1:
+        return (
+            f"{where} with num_microbatches={plan.num_microbatches} would need more than two "
+            f"versions of pp={plan.pp} stages; use at least {plan.pp - 1} micro-batches"
+        )
+    return None
+
+
 def _own_schedule(plan: Plan) -> str | None:
     """A user's schedule needs a name; `parsim.schedule.parse_user_schedule` checks its actions."""
     if plan.schedule in SCHEDULE_NAMES:
@@ -273,8 +305,9 @@ def _own_schedule(plan: Plan) -> str | None:
 
 
 def _sharding(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    if plan.zero_stage not in (0, 1, 2, 3):
-        return f"zero_stage={plan.zero_stage} is unknown; allowed: 0, 1, 2, 3"
+    if plan.zero_stage not in ZERO_STAGES:
+        stages = ", ".join(map(str, ZERO_STAGES))
+        return f"zero_stage={plan.zero_stage} is unknown; allowed: {stages}"
     if plan.zero_stage == 0 and plan.dp_shard > 1:
         return (
             f"zero_stage=0 shards nothing, but dp_shard={plan.dp_shard}; use "
@@ -308,6 +341,7 @@ RULES: tuple[Rule, ...] = (
     _context,
     expert_rules,
     _schedule,
+    stage_rules,
     _stages,
     _world,
     node_rules,

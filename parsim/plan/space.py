@@ -12,7 +12,7 @@ from parsim.plan.record import Plan, Recompute
 class Between:
     """Whole numbers from `least` to `most`, both among them, but for `excluded` ones."""
 
-    least: int = 1
+    least: int = 0
     most: int | None = None
     excluded: tuple[int, ...] = ()
 
@@ -24,7 +24,9 @@ class Between:
     def __str__(self) -> str:
         """How a scenario writes it."""
         ends = f"{self.least}..{self.most}" if self.most is not None else f">= {self.least}"
-        words = [ends] if self.least > 1 or self.most is not None else []
+        if self.least == 0:
+            ends = f"<= {self.most}"
+        words = [ends] if self.least > 0 or self.most is not None else []
         words += [f"not {', '.join(map(str, self.excluded))}"] if self.excluded else []
         return " and ".join(words) or "any"
 
@@ -42,7 +44,9 @@ def chosen(axis: Axis, legal: Iterable[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSpace:
-    """Values that a search may try; None means every legal value, of schedules those of the stack.
+    """Values that a search may try; None means every legal value.
+
+    Of schedules and ZeRO stages that is every one of the stack.
 
     The number of micro-batches follows from the global batch; `dp` is the product of dp_replicate
     and dp_shard, and `hybrid` also shards over a part of the replicas (HSDP). `common` gives the
@@ -63,7 +67,7 @@ class PlanSpace:
     microbatch_size: Axis = None
     v: Axis = None
     schedule: tuple[str, ...] | None = None
-    zero_stage: tuple[int, ...] = (0, 1, 2, 3)
+    zero_stage: Axis = None
     recompute: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
     sequence_parallel: tuple[bool, ...] = (False, True)
     hybrid: bool = False

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, TypeVar, overload
 Algorithm = Literal["ring", "tree", "hierarchical"]
 Where = Literal["hosts", "devices"]
 Topology = Literal["ring", "exponential"]
+Compressing = Literal["top_k", "half"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,10 @@ class Strategy:
     name: ClassVar[str] = ""
     own_program: ClassVar[bool] = True
     """Whether its step is not that of the synchronous all-reduce."""
+    one_process: ClassVar[bool] = False
+    """Whether a single process has all devices."""
+    shares_weights: ClassVar[bool] = True
+    """Whether all workers go on with the same weights, or copies of a server's, in each round."""
     weighs_batches: ClassVar[bool] = False
     """Whether unequal batches of the workers still give the gradient of all samples."""
 
@@ -51,23 +56,31 @@ class SingleProcess(Strategy):
     """One process drives all devices of a node (nn.DataParallel)."""
 
     name: ClassVar[str] = "data_parallel"
+    one_process: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Servers(Strategy):
+class Servers(Strategy):
     """Where weights are served, and how gradients go there.
 
     `servers` share out the parameters (None: one on each host, or each device). `compression` is
-    the share of a gradient's bytes that is sent.
+    the share of a gradient's bytes that is sent: the largest values with their indices ("top_k",
+    what None means; what is not sent is added to the next gradient), or all in 16 bit ("half").
     """
 
     servers: int | None = None
     on: Where = "hosts"
     compression: float = 1.0
+    compressor: Compressing | None = None
+
+    @property
+    def feeds_back(self) -> bool:
+        """Whether workers keep what they did not send."""
+        return self.compression < 1.0 and self.compressor != "half"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterServer(_Servers):
+class ParameterServer(Servers):
     """Servers sum all gradients of a step; those of the last `backup_workers` are dropped."""
 
     name: ClassVar[str] = "parameter_server"
@@ -76,7 +89,7 @@ class ParameterServer(_Servers):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AsynchronousServer(_Servers):
+class AsynchronousServer(Servers):
     """Servers apply each gradient as it comes.
 
     No worker is more than `staleness` + 1 rounds ahead of the slowest (None: as far as it gets).
@@ -93,6 +106,7 @@ class Gossip(Strategy):
     """Workers average their weights with neighbours in every step (D-PSGD)."""
 
     name: ClassVar[str] = "gossip"
+    shares_weights: ClassVar[bool] = False
     topology: Topology = "ring"
 
 
@@ -101,6 +115,7 @@ class AsynchronousGossip(Strategy):
     """Workers average their weights with a drawn peer, each at its own pace (AD-PSGD)."""
 
     name: ClassVar[str] = "asynchronous_gossip"
+    shares_weights: ClassVar[bool] = False
     updates: int = 200
 
 
@@ -113,6 +128,7 @@ class LocalSGD(Strategy):
     """
 
     name: ClassVar[str] = "local_sgd"
+    shares_weights: ClassVar[bool] = False
     every: int = 8
     node_every: int | None = None
     after: int = 0
@@ -127,6 +143,7 @@ class DiLoCo(Strategy):
     """
 
     name: ClassVar[str] = "diloco"
+    shares_weights: ClassVar[bool] = False
     every: int = 500
     outer_lr: float = 0.7
     outer_momentum: float = 0.9

@@ -89,6 +89,10 @@ def _servers(plan: Plan, cluster: Cluster) -> Iterator[str]:
     yield from _counts(strategy, servers=1)
     if not 0.0 < strategy.compression <= 1.0:
         yield f"compression={strategy.compression} is the share of bytes sent; allowed: 0 to 1"
+    if strategy.compressor == "half" and strategy.compression != 0.5:
+        yield f"compressor=half sends half of the bytes, not {strategy.compression}; use 0.5"
+    if strategy.compressor == "top_k" and strategy.compression == 1.0:
+        yield "compressor=top_k needs a share of the bytes; use compression below 1"
     places = hosts(cluster) if strategy.on == "hosts" else plan.dp
     if not places:
         without = next(system.id for system in cluster.systems if not system.host_bandwidth)

@@ -49,13 +49,19 @@ def _advice(job: Job, plan: Plan, margin: float | None) -> str:
         working = [
             (prediction.step_time, text)
             for text, other in changes
-            if illegal(job, other) is None and (prediction := _fitting(job, other, margin))
+            if _offered(job, plan, other) and (prediction := _fitting(job, other, margin))
         ]
         if working:
             step, text = min(working)
             return f"least change that fits: {text} (step {step:.3g} s)"
     more = None if job.mixed else _more_devices(job, plan, margin)
     return more or "no single or double change of recompute, sharding, micro-batch or degrees fits"
+
+
+def _offered(job: Job, plan: Plan, other: Plan) -> bool:
+    """Whether a changed plan is legal, and its ZeRO stage the plan's own or one of the stack."""
+    stages = (plan.zero_stage, *job.software.zero_stages_with(other.pp))
+    return other.zero_stage in stages and illegal(job, other) is None
 
 
 def _fitting(job: Job, plan: Plan, margin: float | None) -> Prediction | None:
@@ -68,13 +74,14 @@ def _more_devices(job: Job, plan: Plan, margin: float | None) -> str | None:
     """Shard over more devices until it fits; None where that does not help or cannot be joined."""
     if job.system.network is None:
         return None
-    for factor in (2, 4, 8, 16, 32, 64):
+    stage = max(job.software.zero_stages_with(plan.pp), default=0)
+    for factor in (2, 4, 8, 16, 32, 64) if stage else ():
         cluster = replace(job.cluster, num_nodes=job.cluster.num_nodes * factor)
         shard = replace(
             plan,
             dp_replicate=1,
             dp_shard=plan.dp * factor,
-            zero_stage=3,
+            zero_stage=stage,
             recompute=Recompute.FULL,
             replica_microbatches=None,
         )
@@ -82,7 +89,7 @@ def _more_devices(job: Job, plan: Plan, margin: float | None) -> str | None:
         if illegal(bigger, shard) is None and _fitting(bigger, shard, margin):
             return (
                 f"least change that fits: {cluster.num_nodes} nodes with dp={shard.dp} and "
-                f"zero_stage=3 and recompute=full (global batch {shard.global_batch_size})"
+                f"zero_stage={stage} and recompute=full (global batch {shard.global_batch_size})"
             )
     return None
 

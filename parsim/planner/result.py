@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from math import inf
 from typing import Any, NamedTuple
 
 from parsim.cost.job import Job
@@ -45,11 +48,14 @@ class EvaluatedPlan(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is asked of a search: how many plans, until when, for which whole run."""
+    """What is asked of a search: how many plans, until when, for which whole run.
+
+    `until` is what `time.perf_counter` says then.
+    """
 
     top: int
     progress: Progress | None
-    time_limit: float | None
+    until: float
     goal: TrainingGoal
 
 
@@ -156,34 +162,56 @@ class SearchResult(Result):
         return [ranked.record() for ranked in self.plans]
 
 
-def ranked_plans(job: Job, best: Sequence[EvaluatedPlan], goal: TrainingGoal) -> tuple[Ranked, ...]:
+DESCRIBED = 10
+"""Plans that are described however late it is."""
+
+
+def ranked_plans(
+    job: Job, best: Sequence[EvaluatedPlan], goal: TrainingGoal, until: float = inf
+) -> tuple[Ranked, ...]:
     """Plans in their order, the fastest first, each with its interval and its whole run.
 
-    A plan is tied with the first where each lies in the other's interval.
+    Describing a plan takes tens of milliseconds, so that those behind the first ten are left out
+    once `time.perf_counter` is past `until`.
     """
-    ranked = [_ranked(job, evaluated, goal) for evaluated in best]
-    least, highest = best[0].step_time, ranked[0].interval.high
-    return tuple(
-        replace(entry, tied=entry.interval.low <= least and entry.step_time <= highest)
-        for entry in ranked
+    in_time = takewhile(
+        lambda entry: entry[0] < DESCRIBED or time.perf_counter() <= until, enumerate(best)
     )
+    ranked = [_ranked(job, evaluated, goal) for _, evaluated in in_time]
+    return tuple(_beside(ranked[0], entry) for entry in ranked)
 
 
 class Shown(NamedTuple):
-    """The plans of a result, and the fastest tight one where it is faster than those that fit."""
+    """The plans of a result, and the fastest tight one where it is faster than those that fit.
+
+    `cut` says in words how many of the best are described, where time did not suffice for all.
+    """
 
     plans: tuple[Ranked, ...]
     faster_tight: Ranked | None
+    cut: str
 
 
 def shown(
-    job: Job, best: Sequence[EvaluatedPlan], tight: EvaluatedPlan | None, goal: TrainingGoal
+    job: Job,
+    best: Sequence[EvaluatedPlan],
+    tight: EvaluatedPlan | None,
+    goal: TrainingGoal,
+    until: float = inf,
 ) -> Shown:
     """Rank plans, and beside them the fastest tight one if the first of them is slower."""
-    if tight is None or tight.step_time >= best[0].step_time:
-        return Shown(ranked_plans(job, best, goal), None)
-    *plans, faster = ranked_plans(job, [*best, tight], goal)
-    return Shown(tuple(plans), faster)
+    plans, cut, faster = ranked_plans(job, best, goal, until), "", None
+    if tight is not None and tight.step_time < best[0].step_time:
+        faster = _beside(plans[0], _ranked(job, tight, goal))
+    if len(plans) < len(best):
+        cut = f"; the {len(plans):,} fastest of {len(best):,} are listed, for time was up"
+    return Shown(plans, faster, cut)
+
+
+def _beside(first: Ranked, entry: Ranked) -> Ranked:
+    """The plan, said to be tied with the first where each lies in the other's interval."""
+    tied = entry.interval.low <= first.step_time and entry.step_time <= first.interval.high
+    return replace(entry, tied=tied)
 
 
 def _ranked(job: Job, evaluated: EvaluatedPlan, goal: TrainingGoal) -> Ranked:

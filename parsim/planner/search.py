@@ -20,7 +20,6 @@ from parsim.planner.result import (
     SearchResult,
     Shown,
     Sighted,
-    ranked_plans,
     shown,
 )
 from parsim.planner.space import Enumeration, check_space, enumerate_plans, nothing_legal
@@ -62,7 +61,8 @@ def search(
         space: allowed values; the batch and what all plans share.
         top: how many plans to return.
         progress: called with (plans done, plans in all).
-        time_limit: stop after so many seconds and return the best so far.
+        time_limit: stop after so many seconds and return the best so far; ten plans at most are
+            described after it.
         goal: how long one trains at what price, for the whole run of each plan.
         sighted: called with the best step so far and its gap to the best possible; on nodes of one
             kind.
@@ -73,21 +73,22 @@ def search(
         NoFeasiblePlan: nothing fits; says by how much and what would.
     """
     begin = time.perf_counter()
+    until = np.inf if time_limit is None else begin + time_limit
     listed, table = _legal(job, space)
     if job.mixed:
         if space.max_bubble is not None:
             raise InputError("search.max_bubble needs nodes of one kind; leave it away")
-        request = Request(top=top, progress=progress, time_limit=time_limit, goal=goal)
+        request = Request(top=top, progress=progress, until=until, goal=goal)
         return search_mixed(job, space, listed, table, request, begin)
-    work = BestShapes(job, listed, table, space, top)
-    work.run(progress, np.inf if time_limit is None else begin + time_limit, sighted)
+    work = BestShapes(job, table, space, top)
+    work.run(progress, until, sighted)
     known, stopped = work.known, _how_far(work)
     fits, tight = known.fits, known.tight
     if not (fits | tight).any():
         raise NoFeasiblePlan(_nothing_fits(job, space, work))
     best = known.fastest(table, fits if fits.any() else tight, top)
     fastest_tight = known.fastest(table, tight, 1) if fits.any() else []
-    plans = shown(job, best, fastest_tight[0] if fastest_tight else None, goal)
+    plans = shown(job, best, fastest_tight[0] if fastest_tight else None, goal, until)
     optimality = f"{stopped}: best so far{_gap_words(work)}" if stopped else PROVEN
     return _result(job, space, listed, work, plans, optimality, begin)
 
@@ -112,17 +113,18 @@ def search_front(
         NoFeasiblePlan: nothing fits; says by how much and what would.
     """
     begin = time.perf_counter()
+    until = np.inf if time_limit is None else begin + time_limit
     if job.mixed:
         raise InputError("the front of time and memory needs nodes of one kind; use --top instead")
     listed, table = _legal(job, space)
-    work = BestShapes(job, listed, table, space, None)
-    work.run(progress, np.inf if time_limit is None else begin + time_limit)
+    work = BestShapes(job, table, space, None)
+    work.run(progress, until)
     if not work.known.fits.any():
         raise NoFeasiblePlan(_nothing_fits(job, space, work))
     front = work.known.front(table, work.worst)
     stopped = _how_far(work)
     optimality = f"{stopped}: front so far" if stopped else PROVEN_FRONT
-    plans = Shown(ranked_plans(job, front, goal), None)
+    plans = shown(job, front, None, goal, until)
     return _result(job, space, listed, work, plans, optimality, begin)
 
 
@@ -178,7 +180,7 @@ def _result(
             "evaluated": int(known.fits.sum()),
         },
         illegal_reasons=listed.reasons,
-        optimality=optimality,
+        optimality=optimality + shown_plans.cut,
         left_out=left_out(job.software, space),
         seconds=time.perf_counter() - begin,
         limits=(known.usable,),

@@ -82,8 +82,13 @@ def _software(tree: Tree, file: ScenarioFile, notes: list[str]) -> Software:
     if "software" not in file.given():
         notes.append(f"software is not stated: '{GENERIC}' is assumed")
         return software(GENERIC)
+    switches = file.software.given()
     with tree.located("software"):
-        return software(file.software)
+        stack = software(switches.pop("name")).switched(switches)
+    if stack.switches:
+        listed = ", ".join(f"{name}={value}" for name, value in stack.switches.items())
+        notes.append(f"software {stack.id} with {listed}: its measured runs may have had others")
+    return stack
 
 
 def _jitter(tree: Tree, file: ScenarioFile, plan: Plan | None) -> Jitter:

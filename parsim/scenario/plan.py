@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import lcm
 from typing import Any
 
 from parsim.cluster.hardware import Cluster
@@ -14,6 +15,7 @@ from parsim.errors import PlanError
 from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.plan.batch_rules import microbatches_for
 from parsim.plan.rules import V_SHAPED, check_plan
+from parsim.plan.stages import Stage
 from parsim.scenario.positions import Tree
 from parsim.scenario.schedule import read_schedule
 from parsim.scenario.schema import PlanBlock, ScenarioFile, SharedBlock
@@ -46,6 +48,9 @@ def build_plan(tree: Tree, file: ScenarioFile, job: Job, notes: list[str]) -> Pl
         values["recompute"] = Recompute[values["recompute"].upper()]
     if file.plan.strategy is not None:
         values["strategy"] = build_strategy(tree, file.plan.strategy)
+    if "stages" in values:
+        values["stages"] = tuple(Stage(**stage.given()) for stage in file.plan.stages)
+        values.setdefault("pp", len(values["stages"]))
     if values.get("schedule") in V_SHAPED:
         values.setdefault("v", 2)  # which is all that it can be
     schedule = read_schedule(tree, file.plan, notes)
@@ -94,6 +99,8 @@ def _replicas(tree: Tree, block: PlanBlock, cluster: Cluster, pp: int) -> Mappin
     A degree that the others do not leave room for is left to `check_plan`, which names them all.
     """
     given = block.given()
+    if "stages" in given:  # which say how many replicas there are
+        return {"dp_replicate": given.get("dp", 1), "dp_shard": 1}
     written = [key for key in _REPLICAS if key in given]
     if "dp" in written and len(written) > 1:
         rest = f"cannot stand beside {written[1]}; give dp, or dp_replicate and dp_shard"
@@ -117,7 +124,8 @@ def _with_microbatches(plan: Plan, batch: int, stated: int | None, job: Job) -> 
     The first check uses pp micro-batches, which every schedule allows: a wrong degree is told
     as such and not as a global batch that it does not divide.
     """
-    even = replace(plan, num_microbatches=plan.pp, replica_microbatches=None)
+    shared = lcm(*(stage.replicas for stage in plan.stages or ()))
+    even = replace(plan, num_microbatches=plan.pp * shared, replica_microbatches=None)
     check_plan(even, job.model, job.cluster)
     if stated is not None:
         count = stated

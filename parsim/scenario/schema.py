@@ -18,13 +18,14 @@ from parsim.cluster.background import Place
 from parsim.cluster.hardware import Fabric, Generation, NetworkFabric
 from parsim.cluster.plausible import MOST_OVERSUBSCRIBED
 from parsim.cost.optimizer import CLIP, OPTIMIZERS
+from parsim.cost.software import DISPATCHERS
 from parsim.errors import UnitError, shown
 from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
-from parsim.plan.record import PRECISIONS
+from parsim.plan.record import PRECISIONS, WITHOUT_FLUSH
 from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.plan.space import Between
-from parsim.plan.strategies import STRATEGY_KINDS, Algorithm, Topology, Where
+from parsim.plan.strategies import STRATEGY_KINDS, Algorithm, Compressing, Topology, Where
 from parsim.scenario.space.axis import range_or_numbers
 from parsim.units import parse_count, parse_quantity
 
@@ -92,9 +93,17 @@ Names = Annotated[tuple[Text, ...], Field(min_length=1)]
 T = TypeVar("T")
 if TYPE_CHECKING:
     AxisValues = Between | tuple[int, ...]
+    StageValues = Between | tuple[int, ...]
 else:  # a union would name its branches in the keys of messages
     AxisValues = Annotated[tuple[Count, ...], WrapValidator(range_or_numbers)]
+    Stage = Annotated[int, Field(strict=True, ge=0, le=3)]
+    StageValues = Annotated[tuple[Stage, ...], WrapValidator(range_or_numbers)]
 Several = Annotated[tuple[T, ...], BeforeValidator(_listed), Field(min_length=1)]
+
+
+def _named(value: object) -> object:
+    """A name alone stands for a block with it."""
+    return {"name": value} if isinstance(value, str) else value
 
 
 def _in_any_case(*known: str) -> BeforeValidator:
@@ -104,7 +113,7 @@ def _in_any_case(*known: str) -> BeforeValidator:
 PrecisionName = Annotated[Text, _in_any_case(*PRECISIONS)]
 OptimizerName = Annotated[Literal["adamw", "sgd", "sgd_momentum"], _in_any_case(*OPTIMIZERS)]
 SumsName = Annotated[Text, _in_any_case("fp32", "same")]
-ScheduleName = Annotated[Text, _in_any_case(*SCHEDULE_NAMES)]
+ScheduleName = Annotated[Text, _in_any_case(*SCHEDULE_NAMES, *WITHOUT_FLUSH)]
 Recomputed = Literal["none", "selective", "full"]
 Preset = Literal["quick", "standard", "full"]
 PresetName = Annotated[Preset, _in_any_case(*get_args(Preset))]
@@ -193,6 +202,8 @@ class ModelBlock(Block):
     window_every: Count = UNSET
     num_experts: Amount = UNSET
     experts_per_token: Amount = UNSET
+    expert_groups: Count = UNSET
+    groups_per_token: Count = UNSET
     expert_ffn_hidden_size: Amount = UNSET
     shared_expert_ffn_hidden_size: Amount = UNSET
     dense_layers: Amount = UNSET
@@ -294,6 +305,24 @@ class TrainingBlock(Block):
     pue: Usage = UNSET
 
 
+class SoftwareBlock(Block):
+    """A stack of the catalog, and what of it this job switches (`parsim.cost.software.SWITCHES`).
+
+    `expert_overlap` is the share of moving tokens to experts and back that runs beside compute.
+    """
+
+    name: Text
+    tp_overlap: Flag = UNSET
+    cuda_graphs: Flag = UNSET
+    fused_experts: Flag = UNSET
+    expert_dispatcher: Annotated[
+        Literal["alltoall", "deepep", "hybridep"], _in_any_case(*DISPATCHERS)
+    ] = UNSET
+    expert_overlap: Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)] = UNSET
+    expert_imbalance: Ratio = UNSET
+    quantized_dispatch: Flag = UNSET
+
+
 class FailuresBlock(Block):
     """What interrupts a run: the fields of `parsim.training_run.Failures`."""
 
@@ -317,11 +346,6 @@ class SharedBlock(Block):
     rank_order: tuple[Text, ...] = UNSET
 
 
-def _named(value: object) -> object:
-    """A name alone stands for a block with it."""
-    return {"name": value} if isinstance(value, str) else value
-
-
 class StrategyBlock(Block):
     """A data-parallel strategy: its name, and the options that it has (`plan/strategies.py`)."""
 
@@ -330,6 +354,7 @@ class StrategyBlock(Block):
     servers: Count = UNSET
     on: Annotated[Where, _in_any_case(*get_args(Where))] = UNSET
     compression: Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)] = UNSET
+    compressor: Annotated[Compressing, _in_any_case(*get_args(Compressing))] = UNSET
     backup_workers: Amount = UNSET
     staleness: Amount = UNSET
     updates: Annotated[int, Field(strict=True, ge=10, le=100_000)] = UNSET
@@ -340,6 +365,15 @@ class StrategyBlock(Block):
     steps: Annotated[int, Field(strict=True, ge=1, le=100_000)] = UNSET
     outer_lr: Annotated[float, Field(strict=True, gt=0, le=10, allow_inf_nan=False)] = UNSET
     outer_momentum: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
+
+
+class StageBlock(Block):
+    """A stage with replicas of its own: the fields of `parsim.plan.stages.Stage`."""
+
+    layers: Amount
+    replicas: Count = UNSET
+    recompute_layers: Amount = UNSET
+    warmup: Amount = UNSET
 
 
 class PlanBlock(SharedBlock):
@@ -371,6 +405,7 @@ class PlanBlock(SharedBlock):
     node_order: Names = UNSET
     replica_microbatches: Annotated[tuple[Count, ...], Field(min_length=1)] = UNSET
     strategy: Annotated[StrategyBlock, BeforeValidator(_named)] = UNSET
+    stages: Annotated[tuple[StageBlock, ...], Field(min_length=1)] = UNSET
 
 
 class SearchBlock(Block):
@@ -388,7 +423,7 @@ class SearchBlock(Block):
     microbatch_size: AxisValues = UNSET
     v: AxisValues = UNSET
     schedule: Several[Annotated[Text, BeforeValidator(_schedule)]] = UNSET
-    zero_stage: Several[Annotated[int, Field(strict=True, ge=0, le=3)]] = UNSET
+    zero_stage: StageValues = UNSET
     recompute: Several[RecomputeName] = UNSET
     sequence_parallel: Several[Flag] = UNSET
     memory_margin: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
@@ -435,7 +470,7 @@ class ScenarioFile(Block):
     description: Annotated[str, Field(strict=True)] = ""
     model: ModelBlock
     cluster: ClusterBlock
-    software: Text = UNSET
+    software: Annotated[SoftwareBlock, BeforeValidator(_named)] = UNSET
     training: TrainingBlock
     plan: PlanBlock | None = None
     search: SearchBlock | None = None
@@ -456,6 +491,7 @@ BLOCKS: dict[tuple[str, ...], type[Block]] = {
     ("cluster",): ClusterBlock,
     ("cluster", "intra"): IntraBlock,
     ("cluster", "network"): NetworkBlock,
+    ("software",): SoftwareBlock,
     ("training",): TrainingBlock,
     ("plan",): PlanBlock,
     ("plan", "strategy"): StrategyBlock,

@@ -14,6 +14,7 @@ from parsim.cluster.reader import Catalog, load_catalog
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.cost.optimizer import ADAMW, CLIP
+from parsim.cost.software import Software
 from parsim.model.graph.catalog import network, reads_text
 from parsim.model.graph.record import Graph
 from parsim.model.reader import load_model_catalog
@@ -67,7 +68,7 @@ def scenario_text(scenario: Scenario, plan: Plan) -> str:
         "description": scenario.description,
         "model": _model(scenario),
         "cluster": _cluster(scenario),
-        "software": scenario.job.software.id,
+        "software": _software(scenario.job.software),
         "training": {
             "global_batch_size": plan.global_batch_size,
             "precision": plan.precision,
@@ -85,6 +86,11 @@ def scenario_text(scenario: Scenario, plan: Plan) -> str:
     yaml.default_flow_style = False
     yaml.dump(document, text)
     return text.getvalue()
+
+
+def _software(stack: Software) -> str | dict[str, Any]:
+    """A stack's name, with what the scenario switched where it did."""
+    return {"name": stack.id, **stack.switches} if stack.switches else stack.id
 
 
 def _update(job: Job) -> dict[str, Any]:
@@ -175,6 +181,7 @@ def _plan(plan: Plan) -> dict[str, Any]:
     values["bucket_size"] = values.pop("bucket_bytes")
     values["recompute"] = plan.recompute.name.lower()
     values["strategy"] = None if plan.strategy == DDP else plan.strategy.to_json()
+    values["stages"] = plan.stages and [stage.to_json() for stage in plan.stages]
     if not plan.recompute_modules:
         del values["recompute_modules"]
     if not plan.sync_batch_norm:

@@ -9,8 +9,10 @@ Micro-batches M and stages s count from 0, p stages; version 0 are the first wei
     pipedream_2bw             max(0, M // m - 1), batches of m   2              1 (in batches)
 
 F and B of a micro-batch use the same version; each backward is an update, but with 2BW only the
-last of a batch. Sources: PipeDream, arXiv 1806.03377 and SOSP 2019; PipeDream-2BW, arXiv
-2006.09503.
+last of a batch. Where stages have r_s replicas (pipedream alone), the r_s backwards that these take
+at once are reduced to one update, and M uses max(0, floor(M / r_s) - w_s) of w_s + 1 versions, w_s
+being the forwards that a replica begins with (`schedule/replicas.py`). Sources: PipeDream, arXiv
+1806.03377 and SOSP 2019; PipeDream-2BW, arXiv 2006.09503.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 
 from parsim.errors import ScheduleError, shown
 from parsim.names import alternatives
+from parsim.schedule.replicas import StageReplicas
 
 RULES = {
     "pipedream": "1F1B without flush; a micro-batch's backward uses the weights of its forward",
@@ -30,11 +33,17 @@ RULES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
-    """A rule for `pp` stages; `batch` micro-batches make one update (1 but for pipedream_2bw)."""
+    """A rule for `pp` stages; `batch` micro-batches make one update (1 but for pipedream_2bw).
+
+    `counts` are replicas of each stage (none: one each), `depths` the forwards that each replica
+    begins with, where they are more than it must.
+    """
 
     rule: str
     pp: int
     batch: int = 1
+    counts: tuple[int, ...] = ()
+    depths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what no pipeline can follow.
@@ -55,24 +64,40 @@ class Versions:
                 f"{self.rule} with updates every {self.batch} micro-batches on {self.pp} stages; "
                 f"allowed: {allowed}"
             )
+        if self.rule != "pipedream" and max(self.replicas.counts) > 1:
+            raise ScheduleError(
+                f"{self.rule} with replicas of stages {list(self.counts)}: versions of one number "
+                f"would differ between them; use pipedream, or one replica each"
+            )
+
+    @property
+    def replicas(self) -> StageReplicas:
+        """The replicas of each stage."""
+        return StageReplicas(self.counts or (1,) * self.pp)
+
+    @property
+    def warmups(self) -> tuple[int, ...]:
+        """Forwards that each replica of a stage begins with, (p,)."""
+        return self.depths or self.replicas.warmups
 
     def used(self, stage: int, microbatch: int) -> int:
         """The version that a micro-batch meets at a stage, in its forward and its backward."""
         if self.rule == "pipedream_2bw":
             return max(0, microbatch // self.batch - 1)
-        behind = self.pp if self.rule == "pipedream_vertical_sync" else self.pp - stage
-        return max(0, microbatch - behind + 1)
+        if self.rule == "pipedream_vertical_sync":
+            return max(0, microbatch - self.pp + 1)
+        return max(0, microbatch // self.replicas.counts[stage] - self.warmups[stage])
 
-    def made(self, microbatch: int) -> int | None:
+    def made(self, stage: int, microbatch: int) -> int | None:
         """The version that a stage makes behind a micro-batch's backward; None where none."""
-        done, rest = divmod(microbatch + 1, self.batch)
+        done, rest = divmod(microbatch // self.replicas.counts[stage] + 1, self.batch)
         return None if rest else done
 
     def kept(self, stage: int) -> int:
         """Versions that a stage holds at once, the newest among them."""
         if self.rule == "pipedream_2bw":
             return 2
-        return self.pp if self.rule == "pipedream_vertical_sync" else self.pp - stage
+        return self.pp if self.rule == "pipedream_vertical_sync" else self.warmups[stage] + 1
 
     def delay(self, stage: int) -> int:
         """Updates between the weights of a gradient and the weights it is applied to."""

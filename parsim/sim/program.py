@@ -51,8 +51,10 @@ class PricedProgram:
 
     @property
     def prices(self) -> Mapping[str, Array]:
-        """Seconds by name as columns of one class: (rows, 1)."""
-        return {name: np.atleast_1d(value)[:, None] for name, value in self.seconds.items()}
+        """Seconds by name as columns of one class: (rows, 1); (1,) what the step grows by."""
+        columns = {name: np.atleast_1d(value) for name, value in self.seconds.items()}
+        grows = self.program.grows
+        return {name: value if name == grows else value[:, None] for name, value in columns.items()}
 
 
 def by_recurrence(priced: PricedProgram, slow: Array | None = None) -> StepEnd:

@@ -33,6 +33,10 @@ from parsim.sim.plan_interval import plan_interval, plan_standings
 from parsim.sim.prediction import Prediction, RankUse
 from parsim.sim.rank_use import node_groups, rank_uses
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
+from parsim.sim.stages.plan_prices import alike
+from parsim.sim.stages.predict import prediction_of as tasks_prediction
+from parsim.sim.stages.predict import tier_times as task_tiers
+from parsim.sim.stages.run import TaskRun
 from parsim.sim.step.lanes import has_classes
 from parsim.sim.step.priced_step import plan_shape
 from parsim.sim.step_breakdown import breakdown, source_notes
@@ -79,6 +83,8 @@ def simulate(
         if tier == "events":
             _check_strategy_tiers(job, plan)
         return _of_strategy(job, plan, timeline, memory_margin, jitter)
+    if plan.runs_as_tasks:
+        return _as_tasks(TaskRun(job, plan), timeline, memory_margin, tier)
     evaluation = evaluate(job, plan, keep=True)
     guard(evaluation)
     if tier == "events":
@@ -92,6 +98,18 @@ def _check_strategy_tiers(job: Job, plan: Plan) -> None:
     priced, step = tier_times(PROGRAMS[plan.strategy.name](workers))
     if abs(step / priced - 1.0) > 1e-9:
         raise SimulatorError(f"tiers disagree: events {step!r} s, recurrence {priced!r} s")
+
+
+def _as_tasks(run: TaskRun, timeline: bool, memory_margin: float | None, tier: Tier) -> Prediction:
+    """Predict a plan whose actions are tasks, from the plan whose stages are alike."""
+    evaluation = evaluate(run.job, alike(run.plan), keep=True)
+    guard(evaluation)
+    if tier == "events":
+        priced, step = task_tiers(run)
+        if abs(step / priced - 1.0) > 1e-9:
+            raise SimulatorError(f"tiers disagree: events {step!r} s, recurrence {priced!r} s")
+    prediction = tasks_prediction(run, _prediction(evaluation, memory_margin))
+    return replace(prediction, timeline=run.timeline() if timeline else None)
 
 
 def _of_strategy(

@@ -48,8 +48,8 @@ def synchronous(
         _reduce(number, completed, beside) for number in range(max(map(len, completed), default=0))
     ]
     if tied and first != last:
-        tasks.append(_tied(first, last))
-    tasks += _update(tuple(range(len(completed))))
+        tasks.append(tied_task((first, last)))
+    tasks += update_tasks(tuple(range(len(completed))))
     return StepProgram(
         tasks=tuple(tasks),
         ranks=len(completed),
@@ -78,12 +78,12 @@ def _reduce(number: int, completed: Sequence[Sequence[int]], beside: bool) -> Ta
     )
 
 
-def _tied(first: int, last: int) -> Task:
-    """Reduce the gradient of a table that two stages hold."""
+def tied_task(ranks: tuple[int, ...]) -> Task:
+    """Reduce the gradient of a table that two stages hold, on all ranks that do."""
     return Task(
         name=SpanKind.REDUCE_TIED,
         kind=SpanKind.REDUCE_TIED,
-        ranks=(first, last),
+        ranks=ranks,
         stream=DATA,
         price="tied",
         waits=Waits.RANK,
@@ -91,7 +91,7 @@ def _tied(first: int, last: int) -> Task:
     )
 
 
-def _update(ranks: tuple[int, ...]) -> list[Task]:
+def update_tasks(ranks: tuple[int, ...]) -> list[Task]:
     """Wait for all, take the norm, update, and gather updated parameters."""
     return [
         Task(name=LATE, kind=WAIT, ranks=ranks, price="late", waits=Waits.RANK,

@@ -11,118 +11,111 @@ Three stages of PipeDream, the version behind each micro-batch:
 
 Which version a micro-batch uses and how many a stage keeps is the rule's (`schedule/versions.py`).
 The newest weights are static; an update keeps the ones that it replaces while a micro-batch that
-uses them has its backward to come. With 2BW, gradients of a batch add up in one buffer.
+uses them has its backward to come. With 2BW, gradients of a batch add up in one buffer. Replicas of
+a stage reduce the gradients of the micro-batches that they take at once, before each update.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parsim.schedule import Action, Kind, build_schedule
+from parsim.schedule import Action, Kind
+from parsim.schedule.replicas import in_order
 from parsim.schedule.versions import Versions
-from parsim.strategy.program import SEND, StepProgram, Task
+from parsim.strategy.program import DATA, Meeting, StepProgram, Task
+from parsim.strategy.stage_tasks import StageTasks, stage_roles, task_name
+from parsim.timelines.kinds import SpanKind
 
-FORWARD, BACKWARD, UPDATE, MESSAGE = "forward", "backward", "update", "message"
-"""Names of prices: a row for each stage, a message for all."""
+UPDATE, REDUCE = "update", "reduce"
+"""Names of prices: a row for each stage."""
 
-WEIGHTS, ACTIVATIONS, STATIC = "weights", "activations", "static"
-"""Names of bytes: one version of a stage, one micro-batch's activations, what always stays."""
+WEIGHTS, STATIC = "weights", "static"
+"""Names of bytes, a row for each rank: one version of its stage, what always stays."""
 
 
 def without_flush(versions: Versions, microbatches: int) -> StepProgram:
     """Write the program of a pipeline that takes so many micro-batches one behind the other.
 
     Args:
-        versions: the rule of weight versions, and the number of stages.
+        versions: the rule of weight versions, the stages and their replicas.
         microbatches: from the first to the last, fill and drain among them.
+
+    Raises:
+        ScheduleError: the micro-batches cannot be shared out to a stage's replicas evenly.
     """
-    pp = versions.pp
-    rows = [list(row) for row in build_schedule("1f1b", pp=pp, num_microbatches=microbatches).ranks]
+    replicas, writer = versions.replicas, StageTasks(versions.replicas)
+    rows = [
+        tuple(_with_reductions(row, replicas.counts))
+        for row in replicas.rows(microbatches, versions.warmups)
+    ]
     tasks: list[Task] = []
-    for action in _in_order(rows):
-        tasks += _tasks(versions, action, microbatches)
+    for action in in_order(rows, replicas):
+        if action.kind == Kind.REDUCE_GRAD:
+            tasks.append(_reduce(versions, action))
+            for number in range(replicas.counts[action.stage]):
+                mb = action.microbatch * replicas.counts[action.stage] + number
+                tasks.append(_update(versions, action.stage, mb, microbatches))
+            continue
+        freed = _outlived(versions, action) if action.kind == Kind.B else ()
+        tasks += writer.of(action, freed)
+        alone = action.kind == Kind.B and replicas.counts[action.stage] == 1
+        if alone and versions.made(action.stage, action.microbatch) is not None:
+            tasks.append(_update(versions, action.stage, action.microbatch, microbatches))
     return StepProgram(
         tasks=tuple(tasks),
-        ranks=pp,
-        roles=tuple(f"stage {stage}" for stage in range(pp)),
+        ranks=replicas.num_ranks,
+        roles=stage_roles(replicas),
         static=STATIC,
     )
 
 
-def task_name(stage: int, kind: Kind, microbatch: int) -> str:
-    """The name of a forward's or a backward's task, as a schedule writes it."""
-    return str(Action(stage, kind, microbatch))
+def update_name(stage: int, version: int, replica: int = 0) -> str:
+    """The name of the task that makes a version of a stage's weights on a replica."""
+    return f"{stage}U{version}" + (f" replica {replica}" if replica else "")
 
 
-def update_name(stage: int, version: int) -> str:
-    """The name of the task that makes a version of a stage's weights."""
-    return f"{stage}U{version}"
+def _with_reductions(row: tuple[Action, ...], counts: tuple[int, ...]) -> Iterator[Action]:
+    """A rank's actions, and behind each backward its reduction where the stage has replicas."""
+    for action in row:
+        yield action
+        count = counts[action.stage]
+        if action.kind == Kind.B and count > 1:
+            yield Action(action.stage, Kind.REDUCE_GRAD, action.microbatch // count)
 
 
-def _in_order(rows: list[list[Action]]) -> Iterator[Action]:
-    """The actions of all stages, each behind what it needs."""
-    done: set[Action] = set()
-    last = len(rows) - 1
-    while any(rows):
-        for row in rows:
-            while row:
-                stage, kind, mb = row[0]
-                ahead = Action(stage - 1, kind, mb) if stage else None
-                back = Action(stage + 1, kind, mb) if stage < last else None
-                need = ahead if kind == Kind.F else back
-                if need is not None and need not in done:
-                    break
-                done.add(row[0])
-                yield row.pop(0)
-
-
-def _tasks(versions: Versions, action: Action, microbatches: int) -> Iterator[Task]:
-    """A forward or a backward, its message, and the update behind it."""
-    stage, kind, mb = action
-    ahead = kind == Kind.F
-    target, ends = (stage + 1, versions.pp) if ahead else (stage - 1, -1)
-    source = stage - 1 if ahead else stage + 1
-    arrives = (f"SEND {task_name(source, kind, mb)}",) if 0 <= source < versions.pp else ()
-    freed = () if ahead else (task_name(stage, Kind.F, mb), *_outlived(versions, action))
-    yield Task(
-        name=task_name(*action),
-        kind=kind.name,
-        ranks=(stage,),
-        price=FORWARD if ahead else BACKWARD,
-        at=(stage,),
-        after=arrives,
-        keeps=ACTIVATIONS if ahead else "",
-        frees=freed,
-        stages=(stage,),
-        microbatch=mb,
-        on_device=True,
-    )
-    if target != ends:
-        yield Task(
-            name=f"SEND {task_name(*action)}",
-            kind=f"SEND_{kind.name}",
-            ranks=(stage,),
-            stream=SEND,
-            price=MESSAGE,
-            after=(task_name(*action),),
-            stages=(stage,),
-            microbatch=mb,
-        )
-    version = None if ahead else versions.made(mb)
-    if version is not None:
-        yield _update(versions, stage, version, mb, microbatches)
-
-
-def _update(versions: Versions, stage: int, version: int, mb: int, microbatches: int) -> Task:
-    """Make a version, and keep the one before it where a backward to come uses that."""
-    waiting = range(mb + 1, microbatches)
-    needed = any(versions.used(stage, later) == version - 1 for later in waiting)
+def _reduce(versions: Versions, action: Action) -> Task:
+    """Sum the gradients of a stage's replicas, for which all of them meet."""
+    stage, _, number = action
+    count = versions.replicas.counts[stage]
     return Task(
-        name=update_name(stage, version),
+        name=f"{stage}{SpanKind.REDUCE_GRAD}{number}",
+        kind=SpanKind.REDUCE_GRAD,
+        ranks=versions.replicas.ranks(stage),
+        stream=DATA,
+        price=REDUCE,
+        at=(stage,),
+        after=tuple(task_name(stage, Kind.B, number * count + one) for one in range(count)),
+        meets=Meeting.STAGES,
+        stages=(stage,) * count,
+    )
+
+
+def _update(versions: Versions, stage: int, mb: int, microbatches: int) -> Task:
+    """Make a version, and keep the one before it where a backward to come uses that."""
+    count, version = versions.replicas.counts[stage], versions.made(stage, mb)
+    if version is None:
+        raise ValueError(f"no version is made behind micro-batch {mb}")
+    last = microbatches - count + mb % count  # versions in use grow one by one until it
+    needed = mb < last and (
+        versions.used(stage, mb + count) <= version - 1 <= versions.used(stage, last)
+    )
+    return Task(
+        name=update_name(stage, version, mb % count),
         kind="OPTIMIZER",
-        ranks=(stage,),
+        ranks=(versions.replicas.rank(stage, mb),),
         price=UPDATE,
         at=(stage,),
+        after=(f"{stage}{SpanKind.REDUCE_GRAD}{mb // count}",) if count > 1 else (),
         keeps=WEIGHTS if needed else "",
         stages=(stage,),
         microbatch=mb,
@@ -133,8 +126,8 @@ def _update(versions: Versions, stage: int, version: int, mb: int, microbatches:
 def _outlived(versions: Versions, action: Action) -> tuple[str, ...]:
     """The update that replaced the weights of a backward, if no later micro-batch uses them."""
     stage, _, mb = action
-    version = versions.used(stage, mb)
-    replaced_at = (version + 1) * versions.batch - 1  # the micro-batch whose update replaced it
-    if replaced_at >= mb or versions.used(stage, mb + 1) == version:
+    count, version = versions.replicas.counts[stage], versions.used(stage, mb)
+    replaced_at = (version + 1) * versions.batch - 1  # which of the replica's micro-batches
+    if replaced_at >= mb // count or versions.used(stage, mb + count) == version:
         return ()
-    return (update_name(stage, version + 1),)
+    return (update_name(stage, version + 1, mb % count),)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 SMALLEST = 4
@@ -27,10 +27,13 @@ class Ranking:
     """Rank agreement over the groups of a table; None where there is no group (or no order)."""
 
     groups: int
+    spearman_median: float | None
     spearman_mean: float | None
     spearman_min: float | None
+    regret_at_1_median: float | None
     regret_at_1_mean: float | None
     regret_at_1_max: float | None
+    regret_at_3_median: float | None
     regret_at_3_mean: float | None
     regret_at_3_max: float | None
 
@@ -49,10 +52,13 @@ def rank(rows: Iterable[tuple[Hashable, float, float]]) -> Ranking:
     first, third = [regret(pairs, 1) for pairs in kept], [regret(pairs, 3) for pairs in kept]
     return Ranking(
         groups=len(kept),
+        spearman_median=median(agreement) if agreement else None,
         spearman_mean=mean(agreement) if agreement else None,
         spearman_min=min(agreement, default=None),
+        regret_at_1_median=median(first) if kept else None,
         regret_at_1_mean=mean(first) if kept else None,
         regret_at_1_max=max(first, default=None),
+        regret_at_3_median=median(third) if kept else None,
         regret_at_3_mean=mean(third) if kept else None,
         regret_at_3_max=max(third, default=None),
     )

@@ -66,6 +66,13 @@ class Validation(Result):
         return tuple(dict.fromkeys(row.table for row in self.rows))
 
     @property
+    def rankings(self) -> dict[str, Ranking]:
+        """Rank agreement of each table that has groups of plans, and of all where several have."""
+        each = {name: self.ranking(name) for name in self.tables}
+        each = {name: ranking for name, ranking in each.items() if ranking.groups}
+        return {**each, "all": self.ranking()} if len(each) > 1 else each
+
+    @property
     def stacks(self) -> list[str]:
         """Software stacks of the predicted rows."""
         return sorted({row.stack for row in self.rows if row.stack and not row.skipped})
@@ -94,15 +101,15 @@ class Validation(Result):
         errors = [row.memory_error for row in rows if row.memory_error is not None]
         return summarise(errors, len(rows) - len(errors))
 
-    def ranking(self, table: str) -> Ranking:
-        """Rank agreement and regret within the table's groups of plans.
+    def ranking(self, table: str | None = None) -> Ranking:
+        """Rank agreement and regret within groups of plans, of one table or of all.
 
         A plan that a table repeats (releases of the software) counts once, with its mean time.
         """
         plans: dict[tuple[tuple[str | int, ...], str], list[tuple[float, float]]] = {}
-        for row in self.of(table):
+        for row in self.rows if table is None else self.of(table):
             if row.predicted_step is not None and row.measured_step is not None:
-                key = (row.decision, row.plan)
+                key = ((row.table, *row.decision), row.plan)
                 plans.setdefault(key, []).append((row.predicted_step, row.measured_step))
         return rank(
             (decision, mean(p for p, _ in times), mean(m for _, m in times))

@@ -97,7 +97,7 @@ def replay(
             )
             stages[stage].zero_grad(set_to_none=True)
             gradients[stage] = summed
-            if versions.made(mb) is not None:
+            if versions.made(stage, mb) is not None:
                 held[stage].append(update(held[stage][-1], summed))
                 gradients[stage] = None
     return [weights[-1] for weights in held]

@@ -17,7 +17,8 @@ torch = pytest.importorskip("torch")
 from executor.devices.machine import base_device, probe  # noqa: E402
 from parsim.cli.app import main  # noqa: E402
 from parsim.cluster.reader import load_catalog  # noqa: E402
-from parsim.cost.collective.collectives import collective_spread, one_group  # noqa: E402
+from parsim.cost.collective.group_bandwidth import one_group  # noqa: E402
+from parsim.cost.collective.spread import collective_spread  # noqa: E402
 from parsim.errors import InputError  # noqa: E402
 from parsim.timelines.reader import load_timeline  # noqa: E402
 

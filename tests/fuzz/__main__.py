@@ -23,6 +23,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 from tests.commands import ROOT  # noqa: E402
 from tests.fuzz.judge import emptied, judged, made, prepare  # noqa: E402
+from tests.fuzz.targets import ALONE, TARGETS  # noqa: E402
 
 SECONDS = 20.0
 """CPU seconds that an input may take."""
@@ -41,7 +42,9 @@ def asked() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--kind", help="inputs of this kind alone")
+    parser.add_argument(
+        "--kind", choices=[*TARGETS, *ALONE], metavar="K", help="inputs of this kind alone"
+    )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--number", type=int, help="run this input alone")
     parser.add_argument("--show", action="store_true", help="print that input, do not run it")
@@ -172,16 +175,16 @@ def run_all(options: argparse.Namespace) -> int:
 
 def run_one(options: argparse.Namespace) -> int:
     """Run one input in a folder of its own, or show it."""
-    kind, given = made(options.seed, options.number, options.kind)
-    sys.stdout.write(f"{kind}: parsim {' '.join(map(repr, given.words))}\n")
-    for name, text in given.files.items() if options.show else ():
-        sys.stdout.write(f"--- {name}\n{text}\n")
-    if options.show:
-        return 0
     with tempfile.TemporaryDirectory(prefix="parsim-fuzz-") as folder:
         os.chdir(folder)
-        wrong = judged(given, SECONDS)
+        kind, given = made(options.seed, options.number, options.kind)
+        sys.stdout.write(f"{kind}: parsim {' '.join(map(repr, given.words))}\n")
+        for name, text in given.files.items() if options.show else ():
+            sys.stdout.write(f"--- {name}\n{text}\n")
+        wrong = None if options.show else judged(given, SECONDS)
         os.chdir(ROOT)
+    if options.show:
+        return 0
     sys.stdout.write(f"{wrong or 'nothing is wrong'}\n")
     return 1 if wrong else 0
 

@@ -17,8 +17,9 @@ import typer.main
 
 from parsim.cli.app import main
 from parsim.errors import LONGEST_VALUE
+from tests.fuzz.inputs import Input
 from tests.fuzz.mutations import MARK
-from tests.fuzz.targets import TARGETS, Input
+from tests.fuzz.targets import ALONE, TARGETS
 
 CODES = (0, 2, 3, 4)
 """Exit codes that an input may end in; 1 is a bug."""
@@ -40,7 +41,7 @@ def made(seed: int, number: int, kind: str | None = None) -> tuple[str, Input]:
     names = list(TARGETS)
     drawn = random.choices(names, [TARGETS[name][0] for name in names])[0]
     name = kind or drawn
-    return name, TARGETS[name][1](random)
+    return name, ALONE[name](random) if name in ALONE else TARGETS[name][1](random)
 
 
 def judged(given: Input, seconds: float) -> str | None:

@@ -33,6 +33,7 @@ NAMES = tuple(
 show paths whole."""
 
 _VALUE = re.compile(r"[-+.\w/@%]+")
+_NUMBER = re.compile(r"(?<![-+.\w])\d+(?:\.\d+)?(?![-+.\w])")
 _SYNTAX = "{}[]:,&*#?|-<>=!%@`'\"\\\n\t\r\0 \ufeff"
 
 
@@ -52,6 +53,16 @@ def another_value(random: Random, text: str) -> str:
         return value(random)
     word = random.choice(words)
     return text[: word.start()] + value(random) + text[word.end() :]
+
+
+def another_number(random: Random, text: str) -> str:
+    """One number of the text becomes another one, that may well stand there."""
+    numbers = list(_NUMBER.finditer(text))
+    if not numbers:
+        return text
+    number = random.choice(numbers)
+    other = random.choice(("0", "1", "2", "3", "7", "64", "0.5", "1000", "1000000", "10000000000"))
+    return text[: number.start()] + other + text[number.end() :]
 
 
 def swapped_values(random: Random, text: str) -> str:
@@ -103,6 +114,7 @@ def repeated(random: Random, text: str) -> str:
 
 _MUTATIONS: tuple[tuple[int, Callable[[Random, str], str]], ...] = (
     (12, another_value),
+    (8, another_number),
     (3, swapped_values),
     (3, lines_moved),
     (2, another_sign),

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from random import Random
 
-from parsim.scenario.schema import BLOCKS
 from tests.commands import ROOT, SCENARIOS
+from tests.fuzz import foreign, plans
+from tests.fuzz.inputs import SMALL_ONES, Input, pairs, spoiled, text_of
 from tests.fuzz.mutations import NAMES, mutated, value
 
 SAMPLES = sorted((ROOT / "tests/parsim/cluster/importers/samples").iterdir())
 CONFIGS = sorted((ROOT / "tests/parsim/model/configs").glob("*.json"))
 TABLES = ROOT / "parsim" / "validation" / "data"
-SMALL_ONES = [path for path in SCENARIOS if "cpu" in path.stem or "8b-dgx" in path.stem]
 CATALOGS = (
     ROOT / "reports/hardware/cpu/device.yaml",
     ROOT / "parsim/cluster/catalog/devices.yaml",
@@ -24,42 +22,17 @@ CATALOGS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
-    """Words of a command line, and the files that it reads: their names in its folder to texts."""
-
-    words: tuple[str, ...]
-    files: Mapping[str, str] = field(default_factory=dict)
-
-
-@cache
-def text_of(path: Path) -> str:
-    """A shipped file."""
-    return path.read_text(encoding="utf-8")
-
-
-def _beside(scenario: Path) -> dict[str, str]:
-    """The files that a scenario names, under their own names."""
-    own = scenario.with_suffix(".csv")
-    return {own.name: text_of(own)} if own.exists() else {}
-
-
 def scenario(random: Random) -> Input:
     """A spoiled scenario, for every command that takes one."""
     path = random.choice(SMALL_ONES if random.random() < 0.6 else SCENARIOS)
-    text = mutated(random, text_of(path))
-    return Input(words=_command(random, "s.yaml"), files={"s.yaml": text, **_beside(path)})
+    return Input(words=_command(random, "s.yaml"), files=spoiled(random, path))
 
 
 def overrides(random: Random) -> Input:
     """Hostile values behind `--set`."""
     path = random.choice(SMALL_ONES if random.random() < 0.6 else SCENARIOS)
-    pairs: list[str] = []
-    for _ in range(random.choice((1, 1, 1, 2, 3))):
-        block = random.choice([block for block in BLOCKS if "*" not in block])
-        key = random.choice([*BLOCKS[block].model_fields, "x"])
-        pairs += ["--set", f"{'.'.join((*block, key))}={value(random)}"]
-    return Input(words=(*_command(random, str(path)), *pairs))
+    sets = [word for pair in pairs(random) for word in ("--set", pair)]
+    return Input(words=(*_command(random, str(path)), *sets))
 
 
 def _command(random: Random, path: str) -> tuple[str, ...]:
@@ -85,7 +58,7 @@ def contention(random: Random) -> Input:
     """A spoiled scenario or hostile values, on shared links: of small clusters, for it is slow."""
     path = random.choice((*SMALL_ONES, ROOT / "scenarios" / "llama2-7b-shared-fabric.yaml"))
     read = ("simulate", "s.yaml", "--contention")
-    return Input(words=read, files={"s.yaml": mutated(random, text_of(path)), **_beside(path)})
+    return Input(words=read, files=spoiled(random, path))
 
 
 def schedule(random: Random) -> Input:
@@ -111,34 +84,9 @@ def config(random: Random) -> Input:
     return Input(words=("simulate", str(base), "--set", f"model={block}"), files={"c.json": text})
 
 
-_JSON_VALUES: tuple[object, ...] = (
-    *(None, True, -1, 0, 1, 96, 10**9, 10**300, 1e308, 0.5, "", "x", "Q" * 5000),
-    *([], [1], ["a"], {}, {"a": 1}),
-)
-
-
 def _json_value(random: Random) -> object:
-    return random.choice(
-        (
-            None,
-            True,
-            -1,
-            0,
-            1,
-            96,
-            10**9,
-            10**300,
-            1e308,
-            0.5,
-            "",
-            "x",
-            [],
-            [1],
-            ["a"],
-            {},
-            {"a": 1},
-        )
-    )
+    simple = (None, True, -1, 0, 1, 96, 10**9, 10**300, 1e308, 0.5, "", "x")
+    return random.choice((*simple, [], [1], ["a"], {}, {"a": 1}))
 
 
 def catalog(random: Random) -> Input:
@@ -182,13 +130,13 @@ def topology(random: Random) -> Input:
 
 def table(random: Random) -> Input:
     """A spoiled table of measured runs, kernels or collectives, of a few rows."""
-    kind = random.choice(("", "", "kernels", "collectives"))
+    kind = random.choice(("", "", "vision", "kernels", "collectives"))
     header, *rows = text_of(random.choice(sorted((TABLES / kind).glob("*.csv")))).splitlines()
     kept = "\n".join([header, *random.sample(rows, min(len(rows), random.randint(1, 3)))])
     options = random.choice(((), ("-v",), ("--json",)))
-    if not kind and random.random() < 0.2:
+    if kind in ("", "vision") and random.random() < 0.2:
         options = (*options, "--report", "r.md")
-    kinds = (f"--{kind}",) if kind else ()
+    kinds = (f"--{kind}",) if kind in ("kernels", "collectives") else ()
     words = ("validate", "m.csv", *kinds, *options)
     return Input(words=words, files={"m.csv": mutated(random, f"{kept}\n")})
 
@@ -271,5 +219,19 @@ TARGETS: Mapping[str, tuple[int, Callable[[Random], Input]]] = {
     "table": (3, table),
     "timeline": (2, timeline),
     "options": (3, options),
+    "why": (1, plans.why),
+    "guide": (1, plans.guide),
+    "export": (2, plans.export),
+    "sweep": (2, plans.sweep),
+    "comparison": (1, plans.comparison),
+    "strategy": (2, plans.strategy),
+    "schedules": (2, plans.schedules),
+    "launch_file": (3, foreign.launch_file),
+    "model_file": (2, foreign.model_file),
+    "partition": (2, foreign.partition),
+    "recorded_run": (2, foreign.recorded_run),
 }
 """Kinds of input by name: how often, and what makes one."""
+
+ALONE: Mapping[str, Callable[[Random], Input]] = {"profile": foreign.profile}
+"""Kinds that are too slow to be drawn; `--kind` asks for them."""

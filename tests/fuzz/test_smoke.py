@@ -8,8 +8,9 @@ from random import Random
 import pytest
 
 from tests.fuzz import judge
+from tests.fuzz.inputs import Input
 from tests.fuzz.mutations import mutated
-from tests.fuzz.targets import TARGETS, Input
+from tests.fuzz.targets import TARGETS
 
 
 @pytest.mark.parametrize("kind", TARGETS)

@@ -8,10 +8,12 @@ export TORCH_DISABLE_SHARE_RDZV_TCP_STORE="${TORCH_DISABLE_SHARE_RDZV_TCP_STORE:
 export MALLOC_MMAP_MAX_="${MALLOC_MMAP_MAX_:-0}"
 export MALLOC_TRIM_THRESHOLD_="${MALLOC_TRIM_THRESHOLD_:-8589934592}"
 export MALLOC_TOP_PAD_="${MALLOC_TOP_PAD_:-67108864}"
+export PYTORCH_ALLOC_CONF="${PYTORCH_ALLOC_CONF:-expandable_segments:True}"
 [ "$(uname)" != Linux ] || export GLOO_SOCKET_IFNAME="${GLOO_SOCKET_IFNAME:-lo}"
 mkdir -p -- 'build/my run'
 rm -f -- 'build/my run/run.json'
-exec "${PYTHON:-python3}" -m torch.distributed.run \
+exec "${PYTHON:-python3}" -m parsim.launch.lock 'build/my run' '' \
+    "${PYTHON:-python3}" -m torch.distributed.run \
     --standalone \
     --nproc-per-node=2 \
     --max-restarts=2 \

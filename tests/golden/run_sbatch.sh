@@ -13,11 +13,14 @@ export TORCH_DISABLE_SHARE_RDZV_TCP_STORE="${TORCH_DISABLE_SHARE_RDZV_TCP_STORE:
 export MALLOC_MMAP_MAX_="${MALLOC_MMAP_MAX_:-0}"
 export MALLOC_TRIM_THRESHOLD_="${MALLOC_TRIM_THRESHOLD_:-8589934592}"
 export MALLOC_TOP_PAD_="${MALLOC_TOP_PAD_:-67108864}"
+export PYTORCH_ALLOC_CONF="${PYTORCH_ALLOC_CONF:-expandable_segments:True}"
 head_node="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)"
 endpoint="$head_node:$((20000 + SLURM_JOB_ID % 10000))"
 mkdir -p -- build/run
 rm -f -- build/run/run.json
-srun --kill-on-bad-exit=1 --cpus-per-task=8 "${PYTHON:-python3}" -m torch.distributed.run \
+srun --kill-on-bad-exit=1 --cpus-per-task=8 \
+    "${PYTHON:-python3}" -m parsim.launch.lock build/run "$SLURM_JOB_ID" \
+    "${PYTHON:-python3}" -m torch.distributed.run \
     --nnodes=2 \
     --rdzv-backend=c10d \
     --rdzv-endpoint="$endpoint" \

@@ -8,10 +8,12 @@ export TORCH_DISABLE_SHARE_RDZV_TCP_STORE="${TORCH_DISABLE_SHARE_RDZV_TCP_STORE:
 export MALLOC_MMAP_MAX_="${MALLOC_MMAP_MAX_:-0}"
 export MALLOC_TRIM_THRESHOLD_="${MALLOC_TRIM_THRESHOLD_:-8589934592}"
 export MALLOC_TOP_PAD_="${MALLOC_TOP_PAD_:-67108864}"
+export PYTORCH_ALLOC_CONF="${PYTORCH_ALLOC_CONF:-expandable_segments:True}"
 endpoint="${RDZV_ENDPOINT:?set it to HOST:PORT of one node, the same on all}"
 mkdir -p -- build/run
 rm -f -- build/run/run.json
-exec "${PYTHON:-python3}" -m torch.distributed.run \
+exec "${PYTHON:-python3}" -m parsim.launch.lock build/run parsim-0123456789ab \
+    "${PYTHON:-python3}" -m torch.distributed.run \
     --nnodes=2 \
     --rdzv-backend=c10d \
     --rdzv-endpoint="$endpoint" \

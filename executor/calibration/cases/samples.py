@@ -10,7 +10,8 @@ import numpy as np
 from executor.calibration.cases import kinds
 from parsim.arrays import Array, Index
 from parsim.cluster.hardware import Device, System
-from parsim.cost.collective.collectives import Groups, collective_time, groups, p2p_time
+from parsim.cost.collective.collectives import collective_time, p2p_time
+from parsim.cost.collective.group_bandwidth import Groups, groups
 from parsim.cost.kernel.kernels import flash_attention_time, gemm_time, memory_time
 from parsim.cost.software import Software
 

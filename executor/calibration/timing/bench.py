@@ -21,7 +21,11 @@ from executor.calibration.cases.samples import Sample
 from executor.calibration.cases.workloads import Case
 from executor.calibration.choice.candidates import GRAIN, input_sets
 from executor.calibration.timing.operators import Call, Operators
+from executor.devices.accelerator import accelerator
 from parsim.errors import InputError
+
+BALLAST = 4096
+"""Rows and columns of the products that keep a queue busy while more is put into it."""
 
 DTYPES = {
     "fp32": torch.float32,
@@ -42,8 +46,9 @@ class Bench:
         self.device = device
         self.operators = Operators(device, DTYPES[precision])
         torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
-        on_gpu = device.type == "cuda"
-        self._ballast = self.operators.normal(4096, 4096) if on_gpu else None
+        self._asked = accelerator(device)
+        queued = self._asked.queued
+        self._ballast = self.operators.normal(BALLAST, BALLAST) if queued else None
 
     def sample(self, case: Case, seconds: float) -> Sample:
         """The least time of a case within about so many seconds."""
@@ -71,25 +76,16 @@ class Bench:
 
     def elapsed(self, work: Call, inner: int) -> float:
         """Seconds of one call, mean over `inner` calls in a row."""
-        if self._ballast is None:
-            began = time.perf_counter()
-            for _ in range(inner):
-                work()
-            return (time.perf_counter() - began) / inner
-        return self._between_events(work, inner)
-
-    def _between_events(self, work: Call, inner: int) -> float:
-        """Device seconds: some milliseconds of products let the host queue the kernels ahead."""
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize(self.device)
-        for _ in range(10):
-            torch.mm(self._ballast, self._ballast)
-        start.record()
+        if self._ballast is not None:
+            self._asked.synchronize()
+            for _ in range(10):  # some milliseconds of products let the host queue kernels ahead
+                torch.mm(self._ballast, self._ballast)
+        start = self._asked.mark()
         for _ in range(inner):
             work()
-        end.record()
-        torch.cuda.synchronize(self.device)
-        return float(start.elapsed_time(end)) * 1e-3 / inner
+        end = self._asked.mark()
+        self._asked.synchronize()
+        return self._asked.seconds(start, end) / inner
 
     def typical(self, work: Call | None, seconds: float) -> float:
         """Median seconds of a call that ranks make together; the same repeats on each.

@@ -22,6 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from executor.calibration.cases.workloads import Workload
 from executor.calibration.choice.layer_tasks import BLOCK, EMBEDDING, SHARDED, LayerTask
 from executor.calibration.timing.queue import BUSY, Queue
+from executor.devices.accelerator import accelerator
 from executor.devices.mesh import build_mesh
 from executor.measure.exposed import exposed_of, overlap
 from executor.measure.traffic import Traffic
@@ -276,8 +277,7 @@ class LayerBench:
         return began, middle, behind, self._now()
 
     def _now(self) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        accelerator(self.device).synchronize()
         return time.perf_counter()
 
 

@@ -28,6 +28,7 @@ from executor.calibration.choice.known_shapes import rows_known
 from executor.calibration.choice.spread import Candidate
 from executor.calibration.timing.bench import Bench
 from executor.collectives.groups import Team, Work, team, work_of
+from executor.devices.accelerator import accelerator
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
 
@@ -75,9 +76,9 @@ def link_choice(
         candidates.append(Candidate(shape=shape, case=case, cost=cost))
     even = np.full((1, len(candidates)), 1.0 / len(candidates))
     nothing = np.zeros(max((len(share) for share in needs.values()), default=1))
-    own = np.stack([needs.get(x.shape, nothing) for x in candidates], axis=1)
-    sent = own.sum(axis=1, keepdims=True)
-    weights = (1.0 - EVENLY * (sent > 0.0)) * np.where(sent > 0.0, own, even) + EVENLY * even * (
+    needed = np.stack([needs.get(x.shape, nothing) for x in candidates], axis=1)
+    sent = needed.sum(axis=1, keepdims=True)
+    weights = (1.0 - EVENLY * (sent > 0.0)) * np.where(sent > 0.0, needed, even) + EVENLY * even * (
         sent > 0.0
     )
     return choose(candidates, weights, seconds, cpu=cpu, known=rows_known(candidates, known))
@@ -190,8 +191,7 @@ def _slowest(bench: Bench, work: Work) -> float:
         dist.barrier()
         began = time.perf_counter()
         work()
-        if bench.device.type == "cuda":
-            torch.cuda.synchronize(bench.device)
+        accelerator(bench.device).synchronize()
         lasted = torch.tensor(time.perf_counter() - began, device=bench.device)
         dist.all_reduce(lasted, op=dist.ReduceOp.MAX)
         rounds.append(float(lasted))

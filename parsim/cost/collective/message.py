@@ -6,14 +6,10 @@ from dataclasses import dataclass, replace
 
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
-from parsim.cost.collective.collectives import (
-    Algorithm,
-    CollectiveKind,
-    Groups,
-    collective_time,
-    forced_time,
-    waiting_time,
-)
+from parsim.cost.collective.choice import forced_time
+from parsim.cost.collective.collectives import collective_time, waiting_time
+from parsim.cost.collective.group_bandwidth import Groups
+from parsim.cost.collective.measured_curve import Algorithm, CollectiveKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

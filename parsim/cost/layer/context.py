@@ -18,7 +18,8 @@ from __future__ import annotations
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.cost.collective.collectives import groups, p2p_time
+from parsim.cost.collective.collectives import p2p_time
+from parsim.cost.collective.group_bandwidth import groups
 from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time

@@ -4,17 +4,16 @@
     deepep, hybridep    one for each rank that holds any of them; between nodes one for each node,
                         which its ranks then share over NVLink
 
-A token whose k experts of E are drawn evenly meets a group that holds a share g of the experts with
-probability 1 - (1 - g)^k, so of n groups n (1 - (1 - 1/n)^k).
+How many ranks or nodes hold any of a token's experts: `met`.
 
 Source: Megatron-Core's dispatchers; DeepEP and its branch hybrid-ep, whose README files time both
 on H100, B200 and GB200.
-Leaves out: routing by groups of experts, which spares nodes; 8-bit dispatch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil, comb, floor
 
 import numpy as np
 
@@ -49,13 +48,54 @@ CHANNELS = 24
 """Multiprocessors of NCCL's all-to-all where nothing says otherwise."""
 
 
-def met(groups: Array, top_k: int) -> Array:
-    """Groups of `groups` equal ones that hold any of a token's experts, on average."""
-    return np.asarray(groups * (1.0 - (1.0 - 1.0 / groups) ** top_k))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """What of a token's `top_k` experts decides where it is sent: its `top_groups` of `groups`."""
+
+    top_k: int
+    groups: int = 1
+    top_groups: int = 1
+
+    def met(self, holders: Array) -> Array:
+        """Of equal `holders` of neighbouring experts, those that have any of a token's, (B,).
+
+        With n holders and k experts drawn evenly n (1 - (1 - 1/n)^k). Where the experts are all of
+        t of G groups, a holder of G/n whole groups has j of those t by chance (hypergeometric) and
+        a share j/t of their experts; a holder of a part of a group has G/(n t), or nothing. Of the
+        k experts it has none with probability (1 - share)^k.
+
+        Source: DeepSeek-V3 (arXiv:2412.19437), section 2.1.2: at most 4 nodes for each token.
+        """
+        if self.top_groups >= self.groups:
+            return np.asarray(holders * (1.0 - (1.0 - 1.0 / holders) ** self.top_k))
+        distinct, where = np.unique(holders, return_inverse=True)
+        return np.array([self._among(count) for count in distinct])[where].reshape(holders.shape)
+
+    def _among(self, holders: float) -> float:
+        """Of so many holders, those that a token of limited groups meets."""
+        each = self.groups / holders
+        if each <= 1.0:
+            share = each / self.top_groups
+            return self.top_groups / each * (1.0 - (1.0 - share) ** self.top_k)
+        # where groups do not divide evenly some holders have one more than others
+        fewer, more = floor(each), ceil(each)
+        part = each - fewer
+        return holders * ((1.0 - part) * self._holds(fewer) + part * self._holds(more))
+
+    def _holds(self, whole: int) -> float:
+        """Probability that a holder of so many whole groups has any of a token's experts."""
+        every, top = comb(self.groups, self.top_groups), self.top_groups
+        return sum(
+            comb(whole, taken)
+            * comb(self.groups - whole, top - taken)
+            / every
+            * (1.0 - (1.0 - taken / top) ** self.top_k)
+            for taken in range(1, min(whole, top) + 1)
+        )
 
 
 def dispatch_time(
-    system: System, dispatcher: str, *, tokens: Array, row: float, top_k: int, copies: Message
+    system: System, dispatcher: str, *, tokens: Array, row: float, routing: Routing, copies: Message
 ) -> Array:
     """Seconds of one dispatch or combine of `tokens` of `row` bytes over ep ranks, (B,).
 
@@ -66,11 +106,11 @@ def dispatch_time(
     library, where = ONCE[dispatcher], copies.where
     ranks, nodes = np.maximum(where.size, 1.0), np.maximum(where.nodes, 1.0)
     link = library.link * system.intra.bandwidth * np.minimum(8.0 / ranks, 1.0) ** library.fewer
-    inside = np.where(where.per_node > 1, met(ranks, top_k) * tokens * row / link, 0.0)
+    inside = np.where(where.per_node > 1, routing.met(ranks) * tokens * row / link, 0.0)
     if system.network is None:
         return np.asarray(inside)
     rate = library.network * system.network.nic_bandwidth * _nics(system)
-    leaving = np.where(nodes > 1, met(nodes, top_k) * (nodes - 1.0) / nodes, 0.0)
+    leaving = np.where(nodes > 1, routing.met(nodes) * (nodes - 1.0) / nodes, 0.0)
     return np.asarray(np.maximum(inside, leaving * tokens * row / rate))
 
 

@@ -18,12 +18,13 @@ import numpy as np
 
 from parsim.arrays import Array, Num
 from parsim.cluster.hardware import Device
-from parsim.cost.collective.collectives import Groups, collective_time, groups
+from parsim.cost.collective.collectives import collective_time
+from parsim.cost.collective.group_bandwidth import Groups, groups
 from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import gemm_time, grouped_gemm_time, memory_excess, memory_time
 from parsim.cost.kernel.quantized import cast_time, operands
-from parsim.cost.layer.dispatch import dispatch_time, held_share
+from parsim.cost.layer.dispatch import Routing, dispatch_time
 from parsim.cost.layer.passes import Kernel, Kernels, PassPart
 from parsim.model.operators import Experts
 from parsim.plan import PlanTable
@@ -39,6 +40,9 @@ scores, choice and losses (moe_router), counts of tokens for each rank and exper
 and maps and copies around dispatch and combine, which no partial graph takes.
 
 Source: estimated from Megatron-Core's router and dispatchers; no profile was counted."""
+
+QUANTISED_VALUE = 1.0 + 4.0 / 128.0
+"""Bytes of a dispatched value in 8 bit: an fp32 scale for each 128 of them."""
 
 EACH, QUANTISED, BIASED = (2, 4), (2, 2), (3, 6)
 """Launches for each local expert: products, casts of 8-bit ones, the last bias."""
@@ -224,39 +228,47 @@ class ExpertCoster:
         values = self.rows * (self.op.width + wide) * self._excess
         return cast_time(self.job.device, self.how, values)[0]
 
-    def moving(self) -> Array:
-        """Seconds of one dispatch, or of one combine, that show.
+    def exchanges(self) -> tuple[Array, Array]:
+        """Seconds of one dispatch and of one combine, whatever hides them (`LayerCost.hidden`).
 
         One dispatcher's transfer over ep ranks (`cost/layer/dispatch.py`). With etp > 1
-        what arrives is gathered over etp (scattered, on the way back). Of a hidden transfer
-        the share of the multiprocessors that it takes from compute shows.
+        what arrives is gathered over etp (scattered, on the way back). A stack may quantise what
+        it dispatches, a byte a value and 4 for the scale of 128; outputs come back in 16 bit.
 
-        Source: `cost/layer/dispatch.py`; closed forms in `cost/collective/collectives.py`.
+        Source: `cost/layer/dispatch.py`; closed forms in `cost/collective/collectives.py`;
+        8-bit dispatch: DeepSeek-V3 (arXiv:2412.19437), section 3.3.3.
         Leaves out: that busy ranks receive more. On B200 a recipe of Megatron-Bridge
         (qwen3_30b_a3b, MXFP8, micro-batch 4) says that HybridEP is 29 % of kernel time: twice its
         transfers here, with its permutations about as much.
         """
-        system, used = self.job.system, self.job.software
+        back = self._exchange(self.table.precision.activation)
+        small = self.job.software.quantized_dispatch and self.how is not None
+        return (self._exchange(QUANTISED_VALUE) if small else back), back
+
+    def _exchange(self, value: float) -> Array:
+        """Seconds of moving all of a micro-batch's tokens, of values of so many bytes, once."""
+        system, op = self.job.system, self.op
         seconds = dispatch_time(
             system,
-            used.expert_dispatcher,
+            self.job.software.expert_dispatcher,
             tokens=self.tokens,
-            row=self.op.width * self.table.precision.activation,
-            top_k=self.op.top_k,
-            copies=routed_copies(self.job, self.table, self.op, self.tokens),
+            row=op.width * value,
+            routing=Routing(top_k=op.top_k, groups=op.groups, top_groups=op.top_groups),
+            copies=routed_copies(self.job, self.table, op, self.tokens, value),
         )
         # with etp > 1 what has arrived is gathered over the ranks that share an expert
-        size = self.rows * self.op.width * self.table.precision.activation
         _, inner = expert_groups(self.job, self.table)
-        seconds = seconds + collective_time(system, "all_gather", size, inner)
-        hidden = used.expert_hidden(self.job.device.id)
-        taken = held_share(used.expert_dispatcher, self.job.device.sm_count)
-        return np.asarray(seconds * (1.0 - hidden * (1.0 - taken)))
+        return seconds + collective_time(system, "all_gather", self.rows * op.width * value, inner)
 
 
-def routed_copies(job: Job, table: PlanTable, op: Experts, tokens: Array) -> Message:
-    """A copy of each of a rank's tokens for each of its experts, over expert-parallel ranks."""
-    row = op.width * table.precision.activation
+def routed_copies(
+    job: Job, table: PlanTable, op: Experts, tokens: Array, value: float | None = None
+) -> Message:
+    """A copy of each of a rank's tokens for each of its experts, over expert-parallel ranks.
+
+    `value` is the bytes of one of a token's values, None those of the plan's precision.
+    """
+    row = op.width * (table.precision.activation if value is None else value)
     where, _ = expert_groups(job, table)
     return Message(kind="all_to_all", axis="ep", size=tokens * op.top_k * row, where=where)
 

@@ -16,6 +16,7 @@ from parsim.arrays import Array, Flags
 from parsim.cost.job import Job
 from parsim.cost.kernel.quantized import quantization_of
 from parsim.cost.kernel.residuals import measured_factor
+from parsim.cost.layer.dispatch import held_share
 from parsim.cost.layer.operator_kernels import OperatorKernels
 from parsim.cost.layer.passes import Exchange, Kernels, LayerCost, Pass
 from parsim.cost.layer.recomputed_modules import launched, repeated
@@ -48,9 +49,18 @@ class LayerCoster:
     def cost(self, layer: Layer) -> LayerCost:
         """Sum a layer's operators."""
         total = self._sum(self.kernels(layer, layer.operators))
-        self._again(layer, total)
+        shown = self._shown(total)
+        self._again(layer, total, shown)
         self._graphed(layer, total)
-        return self._measured(layer, total)
+        return self._measured(layer, total.showing(shown))
+
+    def _shown(self, cost: LayerCost) -> Array | float:
+        """Share of the layer's exchanges of tokens with experts that no compute hides."""
+        used, device = self.job.software, self.job.device
+        hidden = used.expert_hidden(device.id)
+        if hidden == 0.0:
+            return 1.0
+        return cost.shown(hidden, held_share(used.expert_dispatcher, device.sm_count))
 
     def kernels(self, layer: Layer, operators: Iterable[Operator]) -> Iterator[Kernels | Exchange]:
         """What some of a layer's operators run."""
@@ -84,11 +94,11 @@ class LayerCoster:
         to.forward.launches = alone.forward.launches
         to.backward.launches = alone.backward.launches
 
-    def _again(self, layer: Layer, to: LayerCost) -> None:
+    def _again(self, layer: Layer, to: LayerCost, shown: Array | float) -> None:
         """The forward of what the plan repeats by name."""
         if not self.table.common.recompute_modules:
             return
-        alone = self._sum(self.repeated(layer))
+        alone = self._sum(self.repeated(layer)).showing(shown)
         to.modules.add(alone.forward.kernels, alone.forward.launches)
         to.modules.exposed = to.modules.exposed + alone.forward.exposed
 

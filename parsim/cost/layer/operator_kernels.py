@@ -194,8 +194,7 @@ class OperatorKernels:
             moved = (10.0 if wide else 6.0) * (op.expert_parameters / self.table.expert_ranks)
             added = memory_time(self.job.device, moved, kind="accumulate")
             yield (experts.kernel(PassPart.BACKWARD, added, 2),)
-        moving = experts.moving()
-        for _ in range(2):
+        for moving in experts.exchanges():
             yield Exchange(part=PassPart.FORWARD, exposed=moving, routed=True)
             yield Exchange(part=PassPart.BACKWARD, exposed=moving)
 

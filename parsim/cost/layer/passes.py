@@ -8,7 +8,7 @@ All fields of passes are columns of shape (B,), one entry per plan.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from functools import reduce
 from operator import add
@@ -188,6 +188,32 @@ class LayerCost(Columns):
             self.core.expose(exchange.exposed)
         if exchange.routed:
             self.routed.expose(exchange.exposed)
+
+    def shown(self, hidden: float, taken: float) -> Array:
+        """Share of moving tokens to experts and back that shows where the stack hides some, (B,).
+
+        One micro-batch's exchanges run beside the compute of another's forward and backward, C
+        seconds, of whose multiprocessors they take a share. Of T seconds of exchanges `hidden` T
+        then cost the larger of `taken` hidden T and hidden T - C.
+
+        Source: DualPipe (arXiv:2412.19437, section 3.2.1); Megatron-Core's
+        `overlap_moe_expert_parallel_comm`.
+        Leaves out: that the first forwards and last backwards of a pipeline have no partner.
+        """
+        moved = 2.0 * self.routed.exposed
+        beside = self.forward.kernels + self.backward.kernels
+        costs = np.maximum(hidden * taken * moved, hidden * moved - beside)
+        return 1.0 - hidden + ratio(costs, moved)
+
+    def showing(self, share: Array | float) -> LayerCost:
+        """The layer with so much of the exchanges of tokens with experts, the same both ways."""
+        gone = self.routed.exposed * (1.0 - share)
+        return replace(
+            self,
+            forward=replace(self.forward, exposed=self.forward.exposed - gone),
+            backward=replace(self.backward, exposed=self.backward.exposed - gone),
+            routed=replace(self.routed, exposed=self.routed.exposed - gone),
+        )
 
     def plus(self, other: LayerCost) -> LayerCost:
         """This layer followed by another one."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parsim.cost.collective.collectives import groups
+from parsim.cost.collective.group_bandwidth import groups
 from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.layer.passes import Exchange, PassPart

@@ -20,7 +20,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, ratio
 from parsim.cluster.hardware import System
-from parsim.cost.collective.collectives import Groups, Ranks, groups, placed_groups
+from parsim.cost.collective.group_bandwidth import Groups, Ranks, groups, placed_groups
 from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
@@ -87,6 +87,11 @@ class DataParallel:
             bucket=mean_bucket(job, table),
             experts=None if job.model.experts is None else cls.of_experts(job, table),
         )
+
+    def with_replicas(self, where: Groups) -> DataParallel:
+        """The same with replicas that lie somewhere else, on nodes of one kind."""
+        reached = {**self.reached, "replicate": ((self.job.system, where),)}
+        return replace(self, replicate=where, reached=reached)
 
     @classmethod
     def of_experts(cls, job: Job, table: PlanTable) -> DataParallel:
@@ -254,14 +259,20 @@ class DataParallel:
         keep the share `speed` (B,) of their speed, and before these in the `idle` seconds, (p, B),
         in which a rank waits for its first micro-batch; the rest of the stack's `overlap` in line.
         """
+        count, whole = self.updated_gathers(parameters, experts)
+        share = self.job.software.overlap if self.table.common.overlap_param_gather else 0.0
+        shown = np.maximum(pipelined(forward, whole, count, speed) - forward - idle, 0.0)
+        return np.asarray(whole + share * np.where(whole > 0.0, shown - whole, 0.0))
+
+    def updated_gathers(
+        self, parameters: Array, experts: Array | None = None
+    ) -> tuple[Array, Array]:
+        """(buckets, seconds of all) in which ZeRO-1 and 2 gather updated parameters, (p, B)."""
         stage = self.table.zero_stage
         count, each = self._by_bucket(
             lambda data, mine: data._sharded(data.gathered(mine)), parameters, experts
         )
-        whole = np.where((stage == 1) | (stage == 2), count * each, 0.0)
-        share = self.job.software.overlap if self.table.common.overlap_param_gather else 0.0
-        shown = np.maximum(pipelined(forward, whole, count, speed) - forward - idle, 0.0)
-        return np.asarray(whole + share * np.where(whole > 0.0, shown - whole, 0.0))
+        return count, np.where((stage == 1) | (stage == 2), count * each, 0.0)
 
     def optimizer(self, parameters: Array, experts: Array | None = None) -> Array:
         """Optimizer step: bytes per local parameter over memory bandwidth, plus host time.

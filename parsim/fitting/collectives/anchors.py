@@ -18,8 +18,9 @@ import numpy as np
 
 from parsim.cluster.hardware import System
 from parsim.cluster.reader import load_catalog
-from parsim.cost.collective.collectives import Algorithm, CollectiveKind, choose, one_group
-from parsim.cost.collective.measured_curve import wire_share
+from parsim.cost.collective.choice import choose
+from parsim.cost.collective.group_bandwidth import one_group
+from parsim.cost.collective.measured_curve import Algorithm, CollectiveKind, wire_share
 from parsim.validation.collective.measured_collective import CALL_OF_TORCH
 
 WITHIN = 0.1

@@ -20,9 +20,15 @@ import numpy as np
 
 from parsim.arrays import Array, Flags
 from parsim.cluster.hardware import System
-from parsim.cost.collective.collectives import CollectiveKind
 from parsim.cost.collective.group_bandwidth import Groups, inter_bandwidth
-from parsim.cost.collective.measured_curve import Constants, Shape, bandwidths, generation, modelled
+from parsim.cost.collective.measured_curve import (
+    CollectiveKind,
+    Constants,
+    Shape,
+    bandwidths,
+    generation,
+    modelled,
+)
 from parsim.validation.collective.measured_collective import (
     CALL_OF_TORCH,
     MeasuredCollective,

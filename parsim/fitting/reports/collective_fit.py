@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.cost.collective.collectives import SPREAD, size_class
+from parsim.cost.collective.spread import SPREAD, size_class
 from parsim.fitting.collectives.fit import (
     GENERATIONS,
     LEAST_POINTS,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parsim.cost.software import Software
 from parsim.cost.step.stages import plan_cut
 from parsim.frameworks.export.rules import (
     Rules,
@@ -42,7 +43,8 @@ def megatron_arguments(scenario: Scenario, plan: Plan) -> str:
     """
     spec = transformer_of(scenario, "megatron")
     check_rules("megatron", plan, [*no_placement(plan), *megatron_rules(spec, plan)])
-    flags = [*_sizes(spec, plan), *parallel_flags(spec, plan), *_training(spec, plan)]
+    parallel = [*parallel_flags(spec, plan), *_switches(scenario.job.software, plan)]
+    flags = [*_sizes(spec, plan), *parallel, *_training(spec, plan)]
     lines = [" ".join([name, *([] if value is True else [str(value)])]) for name, value in flags]
     return "\n".join(
         [
@@ -112,6 +114,9 @@ def _sizes(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
     if spec.num_experts:
         yield ("--num-experts", spec.num_experts)
         yield ("--moe-router-topk", spec.experts_per_token)
+        if spec.expert_groups > 1:
+            yield ("--moe-router-num-groups", spec.expert_groups)
+            yield ("--moe-router-group-topk", spec.groups_per_token)
         yield ("--moe-ffn-hidden-size", spec.expert_ffn_hidden_size)
         if spec.shared_expert_ffn_hidden_size:
             yield ("--moe-shared-expert-intermediate-size", spec.shared_expert_ffn_hidden_size)
@@ -136,6 +141,19 @@ def parallel_flags(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
         yield ("--overlap-grad-reduce", True)
         if plan.overlap_param_gather and plan.zero_stage:
             yield ("--overlap-param-gather", True)
+
+
+def _switches(stack: Software, plan: Plan) -> Iterator[Flag]:
+    """What the stack hides beside compute, and what moves tokens to experts."""
+    if stack.tp_overlap and plan.tp > 1 and plan.sequence_parallel:
+        yield ("--tp-comm-overlap", True)
+    if plan.ep == 1:
+        return
+    if stack.expert_dispatcher != "alltoall":
+        yield ("--moe-token-dispatcher-type", "flex")
+        yield ("--moe-flex-dispatcher-backend", stack.expert_dispatcher)
+    if stack.switches.get("expert_overlap"):
+        yield ("--overlap-moe-expert-parallel-comm", True)
 
 
 def _stages(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:

@@ -33,6 +33,11 @@ def no_placement(plan: Plan) -> Rules:
         "replicas on unlike nodes with unlike batches are parsim's own; export one of equal nodes",
     )
     yield (
+        plan.runs_as_tasks,
+        "stages with replicas of their own and pipelines without flush are parsim's own; export a "
+        "plan without stages, schedule 1f1b",
+    )
+    yield (
         plan.strategy != DDP,
         f"strategy {plan.strategy.label()} has no name there; export a plan of strategy ddp",
     )

@@ -22,7 +22,7 @@ class DescribedJob:
     plan: Mapping[str, Any]
     global_batch_size: int
     precision: str
-    software: str
+    software: str | Mapping[str, Any]
     devices: int | None = None
     notes: list[str] = field(default_factory=list)
 

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from parsim.cost.software import DISPATCHERS
 from parsim.errors import InputError, shown
 from parsim.frameworks.reading.described_job import DescribedJob
 
@@ -92,10 +93,25 @@ def megatron_job(text: str) -> DescribedJob:
         plan=plan,
         global_batch_size=batch,
         precision=precision,
-        software="megatron-lm",
+        software=_software(reader),
         devices=devices,
         notes=notes,
     )
+
+
+def _software(reader: _Reader) -> str | dict[str, Any]:
+    """The stack, with the switches that the arguments set otherwise than its usual jobs."""
+    switches: dict[str, Any] = {}
+    if reader.number("--tensor-model-parallel-size", 1) > 1 and not reader.has("--tp-comm-overlap"):
+        switches["tp_overlap"] = False
+    if reader.has("--moe-enable-deepep"):
+        switches["expert_dispatcher"] = "deepep"
+    backend = reader.word("--moe-flex-dispatcher-backend", "").lower()
+    if backend in DISPATCHERS:
+        switches["expert_dispatcher"] = backend
+    if reader.has("--overlap-moe-expert-parallel-comm"):
+        switches["expert_overlap"] = 1.0
+    return {"name": "megatron-lm", **switches} if switches else "megatron-lm"
 
 
 class _Reader:
@@ -149,6 +165,9 @@ def _model(reader: _Reader) -> dict[str, Any]:
     if reader.has("--num-experts"):
         model["num_experts"] = reader.number("--num-experts", 1)
         model["experts_per_token"] = reader.number("--moe-router-topk", 2)
+        if reader.has("--moe-router-num-groups"):
+            model["expert_groups"] = reader.number("--moe-router-num-groups", 1)
+            model["groups_per_token"] = reader.number("--moe-router-group-topk", 1)
         width = model["ffn_hidden_size"]
         model["expert_ffn_hidden_size"] = reader.number("--moe-ffn-hidden-size", width)
         shared = reader.number("--moe-shared-expert-intermediate-size", 0)

@@ -28,7 +28,7 @@ _SWITCHES = (
     *("rope", "rms_norm", "gated_mlp", "qkv_bias", "projection_bias", "mlp_bias", "post_norm"),
     *("tied_embeddings", "causal", "pooler", "head", "token_types", "qk_norm", "norm_topk_prob"),
     *("router_aux_loss_coef", "kv_lora_rank", "layer_pattern", "predicted_tokens", "window"),
-    "shared_expert_ffn_hidden_size",
+    *("shared_expert_ffn_hidden_size", "expert_groups"),
 )
 _DEFAULTS = {field.name: field.default for field in fields(TransformerSpec)}
 DROPOUT = 0.1

@@ -54,8 +54,7 @@ def search_mixed(
         NoFeasiblePlan: nothing fits; says by how much and what would.
     """
     work, top = Candidates(job, space, table), request.top
-    limit = np.inf if request.time_limit is None else begin + request.time_limit
-    ran = _best_first(work, top, limit, request.progress)
+    ran = _best_first(work, top, request.until, request.progress)
     refined = _refined(work, ran.best[0]) if ran.best and not ran.stopped else []
     ranked = sorted([*ran.best, *refined], key=_rank)[:top]
     tight = [] if ran.stopped else _tight(work, ran, ranked, top)
@@ -63,7 +62,7 @@ def search_mixed(
         raise NoFeasiblePlan(_nothing_fits(work, ran))
     plans = [candidate.evaluated for candidate in ranked or tight]
     first = tight[0].evaluated if ranked and tight else None
-    best, faster_tight = shown(job, plans, first, request.goal)
+    best, faster_tight, cut = shown(job, plans, first, request.goal, request.until)
     so_far = f"{ran.stopped} after {ran.evaluated:,} priced placements: best so far"
     return SearchResult(
         plans=best,
@@ -77,7 +76,7 @@ def search_mixed(
             "evaluated": ran.evaluated,
         },
         illegal_reasons=listed.reasons,
-        optimality=so_far if ran.stopped else PROVEN,
+        optimality=(so_far if ran.stopped else PROVEN) + cut,
         left_out=left_out(job.software, space),
         seconds=time.perf_counter() - begin,
         limits=tuple(work.usable.tolist()),

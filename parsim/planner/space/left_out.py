@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parsim.cost.software import Software
 from parsim.plan import PlanSpace, Recompute
-from parsim.plan.rules import SCHEDULE_NAMES, USUAL
+from parsim.plan.rules import SCHEDULE_NAMES, USUAL, ZERO_STAGES
 from parsim.plan.space import Between
 
 ALL_BUT = "all but "
@@ -24,7 +24,6 @@ HYBRID = {
 """What only a space with HSDP looks at."""
 
 ALL = {
-    "zero_stage": (0, 1, 2, 3),
     "recompute": tuple(Recompute),
     "sequence_parallel": (False, True),
 }
@@ -59,9 +58,8 @@ def left_out(software: Software, space: PlanSpace) -> dict[str, str]:
         missing = [value for value in every if value not in getattr(space, name)]
         if missing:
             asked[name] = ", ".join(_word(value) for value in missing)
-    schedules = _schedules(software, space)
-    if schedules:
-        asked["schedule"] = schedules
+    stack = {"schedule": _schedules(software, space), "zero_stage": _zero_stages(software, space)}
+    asked |= {name: words for name, words in stack.items() if words}
     shared = {name: f"{ALL_BUT}{_word(getattr(space.common, name))}" for name in COMMON}
     hybrid = {} if space.hybrid else HYBRID
     return {**asked, **NEVER, **hybrid, **shared}
@@ -86,6 +84,25 @@ def _schedules(software: Software, space: PlanSpace) -> str:
     names = lacking(software, space)
     parts = [f"{names}: {software.id} has none of them; {named}"] if names else []
     return "; ".join([*parts, f"{rare}: {named}"] if rare else parts)
+
+
+def _zero_stages(software: Software, space: PlanSpace) -> str:
+    """The ZeRO stages that are not looked at, and why."""
+    if isinstance(space.zero_stage, tuple):
+        return ", ".join(str(stage) for stage in ZERO_STAGES if stage not in space.zero_stage)
+    lacked = {
+        words: ", ".join(str(stage) for stage in ZERO_STAGES if stage not in has)
+        for words, has in (
+            ("", software.zero_stages),
+            (" with pipelines", software.pipeline_zero_stages),
+        )
+    }
+    if lacked[" with pipelines"] == lacked[""]:
+        del lacked[" with pipelines"]
+    parts = [f"{stages}{words}" for words, stages in lacked.items() if stages]
+    why = f"{software.id} has none of them; search.zero_stage names them if wanted"
+    asked = [f"{ALL_BUT}{space.zero_stage}"] if space.zero_stage is not None else []
+    return "; ".join([*asked, *([f"{' and '.join(parts)}: {why}"] if parts else [])])
 
 
 def _word(value: object) -> str:

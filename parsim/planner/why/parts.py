@@ -66,7 +66,7 @@ def _routed_share(job: Job, plan: Plan) -> float:
 
     every = total([kind.forward for kind in layers.kinds])
     every += total([kind.backward for kind in layers.kinds])
-    routed = total([kind.routed for kind in layers.kinds])
+    routed = 2.0 * total([kind.routed for kind in layers.kinds])  # forward, and backward too
     return min(routed / every, 1.0) if every > 0.0 else 0.0
 
 

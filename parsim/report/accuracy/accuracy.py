@@ -12,7 +12,7 @@ from statistics import mean, median
 
 from parsim.cost.job import EXPERTS
 from parsim.report.accuracy.fits import unfit_lines
-from parsim.report.text.measured.steps import error_cells, ranking_cells
+from parsim.report.text.measured.steps import RANKING, error_cells, ranking_cells
 from parsim.report.text.tables import percent
 from parsim.validation.coverage import Coverage, LeftOut
 from parsim.validation.fitted_rows import cells, is_fitted
@@ -184,18 +184,16 @@ def _cells_of(name: str, groups: dict[str, list[float]]) -> Iterator[str]:
 
 def _ranking_lines(validation: Validation) -> Iterator[str]:
     """Rank agreement within groups of plans for one model, batch and device count."""
-    tables = {name: validation.ranking(name) for name in validation.tables}
-    if not any(ranking.groups for ranking in tables.values()):
+    if not validation.rankings:
         return
     yield "Groups of at least four plans of the same model, number of devices and global batch on"
     yield "one system. Regret: how much slower the best of the first 1 or 3 plans is than the best"
     yield "of the group; ties of predictions count against them."
     yield ""
-    yield "| table | groups | Spearman mean | min | regret@1 mean | max | regret@3 mean | max |"
-    yield "|---|--:|--:|--:|--:|--:|--:|--:|"
-    for name, ranking in tables.items():
-        if ranking.groups:
-            yield f"| {name} | {ranking.groups} | {' | '.join(ranking_cells(ranking))} |"
+    yield f"| {' | '.join(RANKING)} |"
+    yield f"|---|{'--:|' * (len(RANKING) - 1)}"
+    for name, ranking in validation.rankings.items():
+        yield f"| {name} | {ranking.groups} | {' | '.join(ranking_cells(ranking))} |"
 
 
 def _unseen_lines(left_out: LeftOut) -> Iterator[str]:
@@ -219,12 +217,12 @@ def level_table(left_out: LeftOut) -> Iterator[str]:
     )
     yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     for level in left_out.levels:
-        held, ratio = level.coverage, level.coverage.ratio
+        inside, ratio = level.coverage, level.coverage.ratio
         cells = [
             f"{level.level} ({level.about})",
             str(level.groups),
-            str(held.n),
-            *(percent(x) for x in (held.covered, level.seen, held.half_width, held.error)),
+            str(inside.n),
+            *(percent(x) for x in (inside.covered, level.seen, inside.half_width, inside.error)),
             "-" if ratio is None else f"{ratio:.1f}",
             percent(level.mean),
             percent(level.bias, signed=True),

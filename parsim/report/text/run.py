@@ -61,13 +61,14 @@ def _strategy_view(document: dict[str, Any], out: str) -> RenderableType:
     """Rate, loss and ages of a run whose workers have a strategy of their own."""
     predicted, measured = document["predicted"], document["measured"]
     step, loss, old = measured["step_time_s"], measured["loss"], document["strategy"]
-    filled = table(" | predicted | measured | error", right=(1, 2, 3))
-    seconds = step["mean"]
+    title = error_title(tuple(document["error"].get("uncalibrated", ())))
+    filled = table(f" | predicted | measured | {head_lines(title)}", right=(1, 2, 3))
+    seconds, unlike = step["mean"], document["error"].get("unlike")
     filled.add_row(
         "global batch",
         format_seconds(predicted["step_time_s"]),
         "" if seconds is None else format_seconds(seconds),
-        percent(document["error"]["step_time"], signed=True),
+        _error_of_step(document["error"]["step_time"], step["n"], unlike),
     )
     filled.add_row(
         "samples/s",
@@ -78,14 +79,17 @@ def _strategy_view(document: dict[str, Any], out: str) -> RenderableType:
     ages = old["mean_staleness_updates"]
     replayed = old.get("replay_error")
     lines = [
+        Text(unlike, style="bold red") if unlike else "",
         f"strategy {old['name']}; loss {_loss(loss[0])} -> {_loss(loss[-1])} over {len(loss)} "
         f"rounds of each worker",
         "" if ages is None else f"staleness: {ages:.2f} updates in the mean",
+        f"{percent(old['dropped'])} of the gradients came too late" if old.get("dropped") else "",
         "" if replayed is None else f"replayed in the order of arrivals: error {replayed:.1e}",
         _verified(document["verify"]),
-        f"device: {document['device']}; written to {out}",
+        f"device: {document['device']}; written to {out}, the curve of the loss as loss.png",
     ]
-    return Group(filled, *(Text(line) for line in lines if line))
+    texts = (line if isinstance(line, Text) else Text(line) for line in lines if line)
+    return Group(filled, *texts)
 
 
 def diverged(losses: Sequence[float | None], ranks: Sequence[int] = ()) -> str:

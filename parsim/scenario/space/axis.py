@@ -62,7 +62,7 @@ def _narrowed(between: Between, match: re.Match[str]) -> Between:
         return replace(between, excluded=(*between.excluded, *numbers))
     if len(numbers) > 1:
         raise _wrong(f"'{match[0]}' has several numbers; allowed: one")
-    least, most = (numbers[0], None) if match[1] == ">=" else (1, numbers[0])
+    least, most = (numbers[0], None) if match[1] == ">=" else (0, numbers[0])
     return _ended(between, least, most)
 
 

@@ -16,7 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parsim.cluster.topology import Graph, build_graph
-from parsim.cost.collective.collectives import GLOO, Algorithm, Protocol, longer_wait
+from parsim.cost.collective.collectives import longer_wait
+from parsim.cost.collective.group_bandwidth import GLOO
+from parsim.cost.collective.measured_curve import Algorithm
+from parsim.cost.collective.nccl import Protocol
 from parsim.sim.benchmark.collective_sweep import Collective, Row, Sweep, Timings, benchmark_choice
 from parsim.sim.benchmark.group_layout import GroupLayout
 from parsim.sim.links.collective_flows import by_node, pattern, timed_flow, usage_of

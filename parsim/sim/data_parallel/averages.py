@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.cost.collective.collectives import collective_time, one_group, p2p_time
+from parsim.cost.collective.collectives import collective_time, p2p_time
+from parsim.cost.collective.group_bandwidth import one_group
 from parsim.cost.server_rates import device_interface, node_interfaces
 from parsim.sim.data_parallel.workers import Workers
 from parsim.strategy.gossip import neighbours

@@ -49,12 +49,17 @@ def _single_process(workers: Workers, priced: Priced, ddp: Categories) -> Holdin
 
 
 def _servers(workers: Workers, priced: Priced, ddp: Categories) -> Holdings:
-    """Optimizer states are the servers': shares of weights, states and, in step, sums."""
+    """Optimizer states are the servers': shares of weights, states and, in step, sums.
+
+    Workers that send the largest values only keep the others, in fp32.
+    """
     strategy = of_kind(workers.plan.strategy, ParameterServer, AsynchronousServer)
     wires = priced.wires
     if wires is None:
         raise TypeError(f"strategy {strategy.name} is priced without the wires of its servers")
     worker = {**ddp, "optimizer": 0.0}
+    if strategy.feeds_back:
+        worker["communication"] += MASTER_BYTES * workers.parameters
     held = precision(workers.plan.precision)
     each = float(held.parameter + held.master + workers.job.optimizer.states)
     each += MASTER_BYTES if priced.synchronises else 0.0

@@ -14,7 +14,7 @@ from math import exp, hypot, log
 
 import numpy as np
 
-from parsim.cost.collective.collectives import SPREAD, size_class
+from parsim.cost.collective.spread import SPREAD, size_class
 from parsim.cost.jitter import Jitter
 from parsim.plan import Plan
 from parsim.sim.confidence.interval import Z80, Interval

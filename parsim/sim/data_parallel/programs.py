@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.cost.collective.collectives import CollectiveKind, collective_time, one_group
+from parsim.cost.collective.collectives import collective_time
+from parsim.cost.collective.group_bandwidth import one_group
+from parsim.cost.collective.measured_curve import CollectiveKind
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.activations import border_bytes
 from parsim.cost.server_rates import host_link

@@ -16,6 +16,7 @@ import numpy as np
 import simpy
 
 from parsim.cost.step.step import StepCosts
+from parsim.errors import InputError
 from parsim.schedule import Schedule
 from parsim.sim.events.class_run import (
     RunnableStep,
@@ -30,6 +31,9 @@ from parsim.sim.step.priced_step import PricedStep
 from parsim.sim.traffic.step_traffic import Role
 from parsim.strategy.program import COMPUTE, Meeting, Task, Waits
 from parsim.timelines.timeline import Span
+
+MOST_PIECES = 50_000
+"""Tasks and pieces of tasks of a step: as events, each takes about 0.2 ms."""
 
 
 class _Turn(NamedTuple):
@@ -71,8 +75,20 @@ class StepRun:
         return [span for run in self.pipelines for span in run.spans] + self.task_spans
 
     def start(self) -> simpy.Process:
-        """Begin the step now; the process ends with it."""
-        for turn in self._turns():
+        """Begin the step now; the process ends with it.
+
+        Raises:
+            InputError: it has more messages than can be simulated one by one.
+        """
+        turns = list(self._turns())
+        pieces = sum(map(self._count, turns))
+        if pieces > MOST_PIECES:
+            raise InputError(
+                f"the step has {pieces:,} tasks and pieces of tasks, more than the "
+                f"{MOST_PIECES:,} that are simulated as events; larger buckets "
+                f"(plan.bucket_size) are fewer pieces"
+            )
+        for turn in turns:
             process = self.env.process(self._take(turn))
             for rank in turn.ranks:
                 for column in turn.columns:

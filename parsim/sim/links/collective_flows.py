@@ -26,8 +26,8 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
-from parsim.cost.collective.collectives import GLOO, Algorithm, CollectiveKind, Groups
-from parsim.cost.collective.measured_curve import bandwidths, wire_share
+from parsim.cost.collective.group_bandwidth import GLOO, Groups
+from parsim.cost.collective.measured_curve import Algorithm, CollectiveKind, bandwidths, wire_share
 from parsim.sim.links.fair_share import Flows
 from parsim.sim.links.flows import Carried, Traffic, carry
 

@@ -5,56 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from parsim.arrays import Array
 from parsim.schedule import Kind
 from parsim.schedule.versions import RULES, Versions
-from parsim.sim.program import PricedProgram, by_recurrence, memory_curves, program_timeline
-from parsim.sim.recurrence.walk import StepEnd
-from parsim.strategy import StepProgram
-from parsim.strategy.weight_versions import (
-    ACTIVATIONS,
-    BACKWARD,
-    FORWARD,
-    MESSAGE,
-    STATIC,
-    UPDATE,
-    WEIGHTS,
-    task_name,
-    without_flush,
-)
+from parsim.sim.program import by_recurrence, memory_curves, program_timeline
+from parsim.sim.stages.prices import StagePrices
+from parsim.sim.stages.steady import steady_state
+from parsim.strategy.stage_tasks import task_name
+from parsim.strategy.weight_versions import without_flush
 from parsim.timelines.timeline import ACTIONS, Timeline
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagePrices:
-    """Seconds and bytes of each of p stages, (p,); `message` is one number of seconds.
-
-    `weights` are the bytes of one version, `activations` those of one micro-batch, and `static`
-    what a stage holds besides: its newest weights, gradients, optimizer states, buffers.
-    """
-
-    forward: Array
-    backward: Array
-    update: Array
-    message: float
-    weights: Array
-    activations: Array
-    static: Array
-
-    def on(self, program: StepProgram) -> PricedProgram:
-        """A program with these prices."""
-        return PricedProgram(
-            program=program,
-            seconds={
-                FORWARD: self.forward,
-                BACKWARD: self.backward,
-                UPDATE: self.update,
-                MESSAGE: np.array([self.message]),
-            },
-            sizes={WEIGHTS: self.weights, ACTIVATIONS: self.activations, STATIC: self.static},
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +54,14 @@ class AsynchronousRow:
         }
 
 
+def simulated(pp: int, num_microbatches: int) -> int:
+    """About how many micro-batches on stages `asynchronous_rows` simulates.
+
+    A rule has those asked for, and ten times as many as stages for its steady state.
+    """
+    return len(RULES) * pp * (num_microbatches + 10 * pp)
+
+
 def asynchronous_rows(prices: StagePrices, num_microbatches: int) -> tuple[AsynchronousRow, ...]:
     """A row for each rule; 2BW updates once in as many micro-batches as there are stages."""
     pp = len(prices.forward)
@@ -127,23 +93,6 @@ def asynchronous_row(
         peak=tuple(float(peak) for peak in peaks),
         timeline=_by_version(program_timeline(priced), versions),
     )
-
-
-def steady_state(versions: Versions, prices: StagePrices) -> float:
-    """Time between two micro-batches far from both ends, mean over the batches of an update.
-
-    Without messages it is max over stages of (F + B + update / batch).
-    """
-    pp, batch = versions.pp, versions.batch
-    batches = -(-4 * pp // batch)  # by then all stages wait for the slowest
-    early, late = batches * batch, 2 * batches * batch
-    end = by_recurrence(prices.on(without_flush(versions, late + 2 * pp)))
-    return (_first_stage(end, late) - _first_stage(end, early)) / (late - early)
-
-
-def _first_stage(end: StepEnd, microbatch: int) -> float:
-    """When the first stage ends a micro-batch's backward."""
-    return float(end.times[task_name(0, Kind.B, microbatch)].end[0, 0])
 
 
 def _by_version(timeline: Timeline, versions: Versions) -> Timeline:

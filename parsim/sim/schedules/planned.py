@@ -5,25 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from parsim.cost.job import Job
 from parsim.errors import PlanError
 from parsim.plan import Plan
 from parsim.schedule import schedule_of
-from parsim.schedule.inflight import inflight_counts
-from parsim.sim.recurrence.evaluate import evaluate
-from parsim.sim.schedules.asynchronous import AsynchronousRow, StagePrices, asynchronous_rows
+from parsim.sim.schedules.asynchronous import AsynchronousRow, asynchronous_rows
 from parsim.sim.schedules.table import (
     InSeconds,
     ScheduleRow,
     ScheduleTable,
+    check_work,
     chosen,
     chunks_of,
     collected,
     row_of,
 )
 from parsim.sim.simulate import simulate
+from parsim.sim.stages.plan_prices import PlanPrices
 from parsim.timelines.timeline import ACTIONS, Timeline
 
 
@@ -46,11 +44,14 @@ def planned_table(
 
     Raises:
         PlanError: the plan has no pipeline.
-        InputError: a name is none, or the plan may have no schedule of them.
+        InputError: a name is none, the plan may have no schedule of them, or there is too much to
+            simulate.
     """
     if plan.pp < 2:
         raise PlanError(f"pp={plan.pp}: the plan has no pipeline to schedule; use pp >= 2")
-    rows, refused = collected(chosen(only), lambda name: _row(job, plan, name, v, memory_margin))
+    names = chosen(only)
+    check_work(names, plan.pp, plan.num_microbatches, v, without_flush=not only)
+    rows, refused = collected(names, lambda name: _row(job, plan, name, v, memory_margin))
     return ScheduleTable(
         pp=plan.pp,
         num_microbatches=plan.num_microbatches,
@@ -67,20 +68,7 @@ def _without_flush(job: Job, plan: Plan) -> tuple[AsynchronousRow, ...]:
     """Pipelines without flush of the plan's stages; none where replicas would have to meet."""
     if plan.dp * plan.cp > 1 or job.mixed:
         return ()
-    ours = _with_schedule(plan, "1f1b", 2)
-    evaluation = evaluate(job, ours)
-    costs, memory = evaluation.step.costs, evaluation.memory_of(0)
-    counts = [max(map(sum, rank)) for rank in inflight_counts(evaluation.step.schedule(0))]
-    activations = memory.activations[:, 0] / np.array(counts)
-    prices = StagePrices(
-        forward=costs.forward[:, 0],
-        backward=costs.backward[:, 0],
-        update=costs.optimizer[:, 0],
-        message=float(costs.hop.max()),
-        weights=memory.parameters[:, 0],
-        activations=activations,
-        static=memory.peak[:, 0] - memory.activations[:, 0],
-    )
+    prices = PlanPrices(job, plan).prices()
     return asynchronous_rows(prices, plan.num_microbatches)
 
 

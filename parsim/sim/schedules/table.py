@@ -15,17 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from parsim.errors import InputError, ScheduleError
+from parsim.errors import InputError, ScheduleError, shown
 from parsim.names import alternatives
 from parsim.results import Result
 from parsim.schedule import CHUNKED, SCHEDULES, V_SHAPED, Schedule, build_schedule
 from parsim.schedule.inflight import inflight_counts
 from parsim.schedule.messages import senders
-from parsim.sim.schedules.asynchronous import AsynchronousRow, StagePrices, asynchronous_rows
+from parsim.sim.schedules.asynchronous import AsynchronousRow, asynchronous_rows, simulated
 from parsim.sim.schedules.timed import UnitTimes, unit_timeline
+from parsim.sim.stages.prices import StagePrices
 from parsim.timelines.timeline import Timeline
 
 SCHEMA_VERSION = 1
+
+MOST_WORK = 200_000
+"""Micro-batches on chunks, of all schedules of a table: each takes about 0.1 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +143,9 @@ def chosen(only: Iterable[str]) -> tuple[str, ...]:
     names = list(only)
     for name in names:
         if name not in SCHEDULES:
-            raise InputError(f"--only {name!r} is no schedule{alternatives(name, SCHEDULES)}")
+            raise InputError(
+                f"--only '{shown(name)}' is no schedule{alternatives(name, SCHEDULES)}"
+            )
     return tuple(name for name in SCHEDULES if not names or name in names)
 
 
@@ -161,12 +167,11 @@ def schedule_table(
         only: names of schedules; all where empty.
 
     Raises:
-        InputError: a name is none, or no schedule allows these sizes.
+        InputError: a name is none, no schedule allows these sizes, or they are too large.
     """
-    taken = times or UnitTimes()
-    rows, refused = collected(
-        chosen(only), lambda name: unit_row(name, pp, num_microbatches, v, taken)
-    )
+    taken, names = times or UnitTimes(), chosen(only)
+    check_work(names, pp, num_microbatches, v, without_flush=not only)
+    rows, refused = collected(names, lambda name: unit_row(name, pp, num_microbatches, v, taken))
     return ScheduleTable(
         pp=pp,
         num_microbatches=num_microbatches,
@@ -176,6 +181,24 @@ def schedule_table(
         refused=refused,
         asynchronous=() if only else asynchronous_rows(unit_prices(pp, taken), num_microbatches),
     )
+
+
+def check_work(
+    names: Sequence[str], pp: int, num_microbatches: int, v: int, *, without_flush: bool
+) -> None:
+    """Refuse a table that would take minutes.
+
+    Raises:
+        InputError: it has more than `MOST_WORK` micro-batches on chunks.
+    """
+    work = sum(pp * num_microbatches * chunks_of(name, v) for name in names)
+    work += simulated(pp, num_microbatches) if without_flush else 0
+    if work > MOST_WORK:
+        raise InputError(
+            f"pp={pp}, num_microbatches={num_microbatches}, v={v}: {len(names)} schedules have "
+            f"{float(work):.3g} micro-batches on their chunks, more than the {MOST_WORK:,} of a "
+            f"table; name fewer schedules (--only), or smaller sizes"
+        )
 
 
 def unit_prices(pp: int, times: UnitTimes) -> StagePrices:

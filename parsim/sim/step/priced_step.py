@@ -106,6 +106,12 @@ def price_step(
             f"strategy.name={plan.strategy.name} is simulated by itself alone (parsim simulate, "
             f"timeline, guide); shared links, jitter steps and searches are for name=ddp"
         )
+    if plan.runs_as_tasks:
+        what = f"schedule={plan.schedule}" if plan.stages is None else "stages of their own"
+        raise InputError(
+            f"a plan with {what} is simulated by itself alone (parsim simulate, timeline); shared "
+            f"links, jitter steps and searches are for stages that are alike and flush"
+        )
     devices = DevicesOfRanks.of(job.cluster, plan, by_kind=by_kind)
     classes = classes or fold_replicas(devices)
     counts = devices.microbatches[classes.first].tolist()

@@ -22,7 +22,9 @@ from executor.devices.machine import DeviceReport
 from parsim.cli.app import main
 from parsim.cluster.hardware import System
 from parsim.cluster.reader import load_catalog
-from parsim.cost.collective.collectives import collective_spread, collective_time, one_group
+from parsim.cost.collective.collectives import collective_time
+from parsim.cost.collective.group_bandwidth import one_group
+from parsim.cost.collective.spread import collective_spread
 from parsim.scenario import load_scenario
 from tests.executor.launch import launch
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,27 +24,28 @@ from executor.checkpoint.folder import (
 from executor.checkpoint.record import FORMAT, checksum, what_is_trained, write_record
 from parsim.cli.app import main
 from parsim.errors import InputError
+from parsim.plan import Plan
 from parsim.report.text.run import run_view
 from tests.executor.launch import fork_runs, launch
 from tests.executor.running import SCENARIO
 
 WORKER = Path(__file__).parents[1] / "workers" / "checkpoint.py"
-PLAN = {"pp": 2, "schedule": "1f1b"}
+PLAN = Plan(pp=2, num_microbatches=2)
 MODEL = {"name": "gpt2", "num_layers": 4}
 
 
-def trained(label: str = "pp2", **changes: Any) -> dict[str, Any]:
+def trained(**changes: Any) -> dict[str, Any]:
     given = {"plan": PLAN, "model": MODEL, "seed": 0, "tokens": b"text", **changes}
-    return what_is_trained(label=label, **given)
+    return what_is_trained(**given)
 
 
 def save(root: Path, step: int) -> Path:
     """A checkpoint of two small files."""
     part = part_folder(root, step, 0)
     part.mkdir(parents=True)
-    (part / ".metadata").write_text("names")
-    (part / "__0_0.distcp").write_text("values")
-    names = (".metadata", "__0_0.distcp")
+    (part / "tensors.json").write_text("names")
+    (part / "rank-00000.safetensors").write_text("values")
+    names = ("tensors.json", "rank-00000.safetensors")
     write_record(part, trained(), {name: checksum(part / name) for name in names})
     publish(part, final_folder(root, step))
     return final_folder(root, step)
@@ -57,7 +59,7 @@ def start(root: Path, **changes: Any) -> Path | None:
 def test_the_newest_whole_one_is_gone_on_from(tmp_path: Path) -> None:
     save(tmp_path, 5)
     newest = save(tmp_path, 100)
-    for lacking in (".metadata", "plan.json"):
+    for lacking in ("tensors.json", "plan.json"):
         (final_folder(tmp_path, 200) / lacking).mkdir(parents=True)
     part_folder(tmp_path, 300, 0).mkdir()
     assert start(tmp_path) == newest
@@ -93,14 +95,8 @@ def test_a_checkpoint_past_the_end(tmp_path: Path) -> None:
     ("other", "told"),
     [
         (
-            trained("pp2 gpipe", plan={**PLAN, "schedule": "gpipe"}),
-            "was written by plan 'pp2', this is 'pp2 gpipe'; resume with the same plan, or choose "
-            "another --checkpoints folder",
-        ),
-        (
-            trained(plan={**PLAN, "bucket_bytes": 7}),
-            "was written by plan 'pp2' with bucket_bytes=None, this is with bucket_bytes=7; "
-            "resume ",
+            trained(plan=replace(PLAN, num_microbatches=4)),
+            "was written by batch 2, this is 4; resume with the same training.global_batch_size, ",
         ),
         (
             trained(model={**MODEL, "num_layers": 8}),
@@ -109,7 +105,7 @@ def test_a_checkpoint_past_the_end(tmp_path: Path) -> None:
         (trained(seed=1), "was written by seed 0, this is 1; resume with the same --seed, or "),
         (trained(tokens=b"texts"), "was written by data 4 bytes of tokens, crc32 "),
     ],
-    ids=["plan", "field of a plan", "model", "seed", "data"],
+    ids=["batch", "model", "seed", "data"],
 )
 def test_what_another_run_wrote_is_refused(
     tmp_path: Path, other: dict[str, Any], told: str
@@ -117,6 +113,11 @@ def test_what_another_run_wrote_is_refused(
     folder = save(tmp_path, 5)
     with pytest.raises(InputError, match=re.escape(f"checkpoint {folder} {told}")):
         start(tmp_path, trained=other)
+
+
+def test_another_plan_goes_on(tmp_path: Path) -> None:
+    folder = save(tmp_path, 5)
+    assert start(tmp_path, trained=trained(plan=Plan(dp_replicate=2))) == folder
 
 
 def test_another_name_of_the_model_is_the_same_model(tmp_path: Path) -> None:
@@ -127,9 +128,9 @@ def test_another_name_of_the_model_is_the_same_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("__0_0.distcp", "value", "is damaged: 5 of 6 bytes; "),
-        ("__0_0.distcp", None, "is damaged: it is missing; "),
-        ("plan.json", '{"format": 1', "is damaged: it cannot be read (InputError); "),
+        ("rank-00000.safetensors", "value", "is damaged: 5 of 6 bytes; "),
+        ("rank-00000.safetensors", None, "is damaged: it is missing; "),
+        ("plan.json", '{"format": 2', "is damaged: it cannot be read (InputError); "),
         ("plan.json", "[]", "is damaged: it cannot be read (TypeError); "),
     ],
 )
@@ -161,7 +162,7 @@ def test_a_checkpoint_whose_damage_only_its_readers_saw(tmp_path: Path) -> None:
 def test_another_format_is_refused(tmp_path: Path) -> None:
     path = save(tmp_path, 5) / "plan.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": FORMAT + 1}))
-    with pytest.raises(InputError, match=r"checkpoints of format 2 cannot be read; allowed: 1"):
+    with pytest.raises(InputError, match=r"checkpoints of format 3 cannot be read; allowed: 2"):
         start(tmp_path)
 
 
@@ -216,20 +217,37 @@ def test_the_text_of_a_run_says_what_was_timed(restarts: int, n: int) -> None:
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_going_on_changes_nothing(ranks: int, tmp_path: Path) -> None:
+def test_going_on_changes_nothing(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    found = launch(WORKER, ranks=ranks, folder=tmp_path, timeout=240.0)
-    plans = {name for name, case in found[0].items() if "weights" in case}
-    assert len(plans) >= 5
-    for name in plans:
-        for case in (rank[name] for rank in found):
-            through, again = case["losses"]
-            assert (case["before"], len(through)) == (2, 4), name
-            assert through == again, name
-            assert case["weights"] == 0.0, name
-    if ranks == 2:
-        _check_failures(found, tmp_path)
+    on_two = _launched(tmp_path, 2)
+    on_four = _launched(tmp_path, 4, str(tmp_path / "2"))
+    _check_failures(on_two, tmp_path / "2")
+    for found in (on_two, on_four):
+        plans = {name for name, case in found[0].items() if "weights" in case}
+        assert len(plans) >= 5
+        for name in plans:
+            for case in (rank[name] for rank in found):
+                through, again = case["losses"]
+                assert (case["before"], len(through)) == (2, 4), name
+                assert through == again, name
+                assert case["weights"] == 0.0, name
+    _check_other_plans(on_two[0]["chains"], on_four[0]["chains"])
+
+
+def _launched(folder: Path, ranks: int, *words: str) -> list[Any]:
+    own = folder / str(ranks)
+    own.mkdir()
+    return launch(WORKER, *words, ranks=ranks, folder=own, timeout=240.0)
+
+
+def _check_other_plans(on_two: dict[str, Any], on_four: dict[str, Any]) -> None:
+    """Whatever plan goes on from the second step, on as many ranks or on others: same losses."""
+    for experts in ("0", "4"):
+        through, _ = on_two[experts][0]
+        pairs = [*on_two[experts], *on_four[experts], (through, on_four[f"from {experts}"])]
+        for expected, again in pairs:
+            assert again == pytest.approx(expected, rel=1e-6)
+            assert again[3] < 0.95 * again[0]
 
 
 def _check_failures(found: list[Any], folder: Path) -> None:
@@ -242,7 +260,7 @@ def _check_failures(found: list[Any], folder: Path) -> None:
     ]
     assert waits["said"] == ["PeerError", "rank 1 failed at the checkpoint"]
     assert writes["left"] == ["step-00000001"]
-    path = folder / "full" / "step-00000001" / "__1_0.distcp"
+    path = folder / "full" / "step-00000001" / "rank-00001.safetensors"
     told = f"checkpoint file {path} is damaged: its checksum is wrong; "
     none_left = (
         f"{told}no checkpoint before it is whole: name another folder with --checkpoints, or leave "
@@ -260,7 +278,7 @@ def _check_failures(found: list[Any], folder: Path) -> None:
 
 
 @pytest.mark.distributed
-def test_a_checkpoint_of_another_plan_ends_with_2_before_anything_starts(
+def test_a_checkpoint_of_another_training_ends_with_2_before_anything_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
@@ -269,8 +287,11 @@ def test_a_checkpoint_of_another_plan_ends_with_2_before_anything_starts(
     (tmp_path / "tiny.yaml").write_text(SCENARIO)
     words = ["run", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--resume"]
     assert main([*words, "--checkpoints", str(folder.parent)]) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == (
-        f"error: checkpoint {folder} was written by plan 'pp2', this is 'tp1 pp2 dp1 mb2 m4 1f1b'; "
-        f"resume with the same plan, or choose another --checkpoints folder"
+    assert (
+        capsys.readouterr()
+        .err.splitlines()[-1]
+        .startswith(
+            f"error: checkpoint {folder} was written by batch 2, this is 8; resume with the same "
+        )
     )
     assert not (tmp_path / "out").exists()

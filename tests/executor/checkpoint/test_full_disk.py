@@ -22,7 +22,7 @@ def test_a_disk_that_is_full_while_checkpointing(start: Start) -> None:
     run.checkpoint(after=0)
     part = folder / ".step-00000150.part0"
     part.mkdir()
-    (part / "__1_0.distcp").symlink_to("/dev/full")
+    (part / "rank-00001.safetensors").symlink_to("/dev/full")
     code, told = run.end(timeout=300.0)
     assert told[-1] == (
         f"error: rank 1 failed at step 150, action checkpoint: cannot write {part}: No space left "

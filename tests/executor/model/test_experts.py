@@ -145,7 +145,8 @@ def test_one_launch_for_all_experts_is_the_loop_over_them(
     weights = torch.randn(4, 24, 32, generator=generator).to(dtype).requires_grad_()
 
     def found() -> list[Tensor]:
-        out = grouped.grouped(rows, weights, sizes)
+        counts = grouped.Counts(torch.tensor(sizes), len(rows))
+        out = grouped.grouped(rows, weights, counts)
         return [out, *torch.autograd.grad(out.square().sum(), (rows, weights))]
 
     looped = found()

@@ -34,9 +34,10 @@ BASE = Plan(precision="fp32")
 
 REFUSED: dict[str, tuple[Plan, str]] = {
     "uneven batches": (
-        replace(BASE, dp_replicate=2, num_microbatches=3, replica_microbatches=(3, 1)),
-        "replica_microbatches=[3, 1] cannot be run yet: every replica gets equally many "
-        "micro-batches; leave it out",
+        replace(BASE, dp_replicate=2, tp=2, num_microbatches=3, replica_microbatches=(3, 1)),
+        "replica_microbatches=[3, 1] can be run with data parallelism alone, where replicas meet "
+        "once a step: use tp=1, pp=1, cp=1, ep=1, zero_stage 0 or 1 and sync_batch_norm=false, or "
+        "leave it out",
     ),
     "fp16": (
         replace(BASE, precision="fp16"),

@@ -99,13 +99,13 @@ def test_a_text_of_seq_len_plus_one_is_enough() -> None:
 @pytest.mark.parametrize("replicas", [1, 2, 3, 6])
 def test_replicas_share_the_batch_without_overlap(replicas: int) -> None:
     tokens, _ = first(DIGITS)
-    shares = [tokens[replica_rows(6, r, replicas)] for r in range(replicas)]
+    shares = [tokens[replica_rows(6, r, (1,) * replicas)] for r in range(replicas)]
     assert torch.equal(torch.cat(shares), tokens)
 
 
 def test_unequal_shares_are_refused() -> None:
     with pytest.raises(PlanError, match="4 replicas do not divide global_batch_size=6"):
-        replica_rows(6, 0, 4)
+        replica_rows(6, 0, (1,) * 4)
 
 
 def test_masked_batches_hide_equally_many_tokens_in_each_sequence() -> None:

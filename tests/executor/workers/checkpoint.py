@@ -1,6 +1,7 @@
 """Worker: training that goes on from a checkpoint, against training that was never interrupted.
 
-Argument: folder for the results. On 2 ranks it also lets saves and loads go wrong.
+Arguments: folder for the results, and that of an earlier launch, whose checkpoints are gone on from
+under this one's plans. On 2 ranks it also lets saves and loads go wrong.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from torch import Tensor
 from executor.checkpoint.checkpoints import Checkpoints
 from executor.checkpoint.folder import whole
 from executor.checkpoint.record import check_sum, read_record, what_is_trained
-from executor.devices.mesh import replica_index
 from executor.devices.process_group import process_group
 from executor.faults.reports import PeerError
 from executor.parallel.buckets import local_tensor
-from executor.parallel.context import replica_rows
+from executor.parallel.context import rank_part
 from executor.training.text import Corpus, batches
 from executor.training.trainer import Trainer, build_trainer
 from parsim.errors import InputError
 from parsim.model.reader import model_spec
+from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from tests.executor.launch import die_with_parent, results
 
@@ -75,23 +76,60 @@ PLANS = {
         "zero3 tp": Plan(precision="fp32", dp_shard=2, zero_stage=3, tp=2),
     },
 }
+DRY = replace(SPEC, dropout=False)
+ROUTED = replace(MIXTURE, dropout=False)
+CHAINS: dict[int, list[list[Plan]]] = {
+    2: [
+        [
+            Plan(precision="fp32", tp=2, num_microbatches=8),
+            Plan(precision="fp32", dp_shard=2, zero_stage=3, num_microbatches=4),
+            Plan(precision="fp32", pp=2, num_microbatches=8),
+        ],
+        [
+            Plan(precision="fp32", dp_replicate=2, ep=2, num_microbatches=4),
+            Plan(precision="fp32", tp=2, sequence_parallel=True, num_microbatches=8),
+        ],
+    ],
+    4: [
+        [
+            Plan(precision="fp32", dp_shard=2, pp=2, zero_stage=1, num_microbatches=4),
+            Plan(precision="fp32", dp_shard=2, tp=2, zero_stage=3, num_microbatches=4),
+            Plan(precision="fp32", dp_shard=4, zero_stage=1, num_microbatches=2),
+            Plan(precision="fp32", cp=2, dp_shard=2, zero_stage=2, num_microbatches=4),
+        ],
+        [
+            Plan(precision="fp32", dp_shard=4, zero_stage=1, ep=2, num_microbatches=2),
+            Plan(
+                precision="fp32",
+                dp_replicate=2,
+                tp=2,
+                ep=2,
+                etp=2,
+                sequence_parallel=True,
+                num_microbatches=4,
+            ),
+        ],
+    ],
+}
+"""Plans of one global batch, each of which goes on from where the one before it was."""
+
 CPU = torch.device("cpu")
 CORPUS = Corpus.load()
 
 
-def build(plan: Plan) -> Trainer:
-    return build_trainer(MIXTURE if plan.ep > 1 else SPEC, plan, device=CPU, seed=0)
+def build(plan: Plan, spec: TransformerSpec | None = None) -> Trainer:
+    spec = spec or (MIXTURE if plan.ep > 1 else SPEC)
+    return build_trainer(spec, plan, device=CPU, seed=0)
 
 
 def checkpoints(plan: Plan, root: Path, *, resume: bool) -> Checkpoints:
-    trained = what_is_trained(plan.to_json(), plan.label(), {"name": SPEC.name}, 0, b"text")
+    trained = what_is_trained(plan, {"name": SPEC.name}, 0, b"text")
     return Checkpoints(root=root, every=2, resume=resume, attempt=0, trained=trained, last_step=9)
 
 
 def train(trainer: Trainer, losses: list[float], upto: int) -> list[float]:
     """Take steps behind those whose losses are given."""
     plan = trainer.plan
-    rows = replica_rows(plan.global_batch_size, replica_index(plan, dist.get_rank()), plan.dp)
     source = batches(
         CORPUS,
         seed=0,
@@ -99,10 +137,10 @@ def train(trainer: Trainer, losses: list[float], upto: int) -> list[float]:
         seq_len=SPEC.seq_len,
         first_step=len(losses),
     )
-    for tokens, targets in source:
+    for batch in source:
         if len(losses) == upto:
             return losses
-        found = trainer.step(tokens[rows], targets[rows])
+        found = trainer.step(*rank_part(SPEC, plan, dist.get_rank(), batch))
         total = torch.tensor([sum(found), float(len(found))], dtype=torch.float64)
         dist.all_reduce(total)
         losses.append(float(total[0] / total[1]))
@@ -130,6 +168,29 @@ def case(plan: Plan, root: Path) -> dict[str, Any]:
         "losses": [losses, after],
         "weights": max(float((a.float() - b.float()).abs().max()) for a, b in pairs if a.numel()),
     }
+
+
+def chain(spec: TransformerSpec, plans: list[Plan], root: Path) -> list[list[list[float]]]:
+    """Losses of each plan's 4 steps, and of those that the next one takes from its second step on.
+
+    What the last plan saved stays, for other ranks to go on from.
+    """
+    found = []
+    for number, plan in enumerate(plans):
+        folder = root / str(number)
+        through = build(plan, spec)
+        losses = train(through, [], 2)
+        checkpoints(plan, folder, resume=False).save(through, losses)
+        train(through, losses, 4)
+        following = plans[(number + 1) % len(plans)]
+        found.append([losses, gone_on(spec, following, folder)])
+    return found
+
+
+def gone_on(spec: TransformerSpec, plan: Plan, folder: Path) -> list[float]:
+    trainer = build(plan, spec)
+    before = list(checkpoints(plan, folder, resume=True).restore(trainer))
+    return train(trainer, before, 4)
 
 
 @contextmanager
@@ -170,7 +231,7 @@ def failing_save(plan: Plan, root: Path) -> dict[str, Any]:
 def spoil(folder: Path) -> None:
     """Make one byte in the middle of rank 1's file another one."""
     if dist.get_rank() == 0:
-        path = folder / "__1_0.distcp"
+        path = folder / "rank-00001.safetensors"
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
@@ -199,7 +260,7 @@ def damaged(plan: Plan, root: Path) -> dict[str, Any]:
 
 def check_sum_of(folder: Path) -> str | None:
     """What is wrong with rank 1's file."""
-    name = "__1_0.distcp"
+    name = "rank-00001.safetensors"
     return check_sum(folder, name, read_record(folder)["files"][name])
 
 
@@ -215,13 +276,20 @@ def pruned(plan: Plan, root: Path) -> list[str]:
     return sorted(path.name for path in root.iterdir())
 
 
-def main(folder: str) -> None:
+def main(folder: str, earlier: str = "") -> None:
     die_with_parent()
     torch.set_num_threads(1)
     with process_group("gloo", 60.0):
         root = Path(folder)
-        plans = PLANS[dist.get_world_size()]
+        plans, chains = PLANS[dist.get_world_size()], CHAINS[dist.get_world_size()]
         found: dict[str, Any] = {name: case(plan, root / name) for name, plan in plans.items()}
+        found["chains"] = {}
+        for spec, links in zip((DRY, ROUTED), chains, strict=True):
+            name = f"chain{spec.num_experts}"
+            found["chains"][spec.num_experts] = chain(spec, links, root / name)
+            if earlier:
+                after = gone_on(spec, links[0], Path(earlier) / name / "0")
+                found["chains"][f"from {spec.num_experts}"] = after
         if dist.get_world_size() == 2:
             found["failing save"] = failing_save(plans["zero1"], root / "full")
             found["stepped over"] = stepped_over(plans["zero1"], root / "full")
@@ -234,4 +302,4 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from executor.devices.process_group import gathered
+from executor.strategies.compression import Compressor, unpacked
 from executor.strategies.gossip import mixed
 from executor.strategies.local_steps import Outer
-from executor.strategies.log import Work
-from executor.strategies.replay import ages, replay
-from executor.strategies.replica import Batch, FlatOptimizer, Recipe, Replica
+from executor.strategies.log import Trained, Work
+from executor.strategies.replay import Replay, ages, ages_of_peers, replay, replay_peers
+from executor.strategies.replica import Batch, FlatOptimizer, Replica
+from executor.strategies.shares import shares
 from executor.strategies.train import train
+from executor.training.optimizer import OptimizerConfig
+from executor.training.rate import Rate
 from parsim.plan import Plan
 from parsim.plan.strategies import (
+    AsynchronousGossip,
     AsynchronousServer,
     DiLoCo,
     Gossip,
@@ -33,16 +40,24 @@ from tests.executor.launch import results
 from tests.executor.tiny import FAMILIES
 
 SPEC = FAMILIES["gpt2"]
-SGD = Recipe(name="sgd", learning_rate=0.5, weight_decay=0.0)
-ADAMW = Recipe(learning_rate=1e-3)
 ROUNDS = 6
+SGD = OptimizerConfig(name="sgd", rate=Rate(peak=0.5), weight_decay=0.0)
+CLIPPED = OptimizerConfig(
+    name="sgd",
+    rate=Rate(peak=0.5, warmup=2, decay="cosine", steps=ROUNDS),
+    weight_decay=0.0,
+    clip=0.1,
+)
+ADAMW = OptimizerConfig(rate=Rate(peak=1e-3))
+CONFIGS = {"sgd": SGD, "clipped": CLIPPED, "adamw": ADAMW}
+UNEVEN = (1, 3, 2)
 CPU = torch.device("cpu")
 
 
-def batches(worker: int, number: int) -> Batch:
-    """Two sequences that only this worker has in this round."""
+def batches(worker: int, number: int, rows: int = 2) -> Batch:
+    """Two sequences, or more, that only this worker has in this round."""
     generator = torch.Generator().manual_seed(1000 * worker + number)
-    ids = torch.randint(0, SPEC.vocab_size, (2, SPEC.seq_len + 1), generator=generator)
+    ids = torch.randint(0, SPEC.vocab_size, (rows, SPEC.seq_len + 1), generator=generator)
     return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
 
@@ -50,35 +65,71 @@ def replica() -> Replica:
     return Replica(SPEC, seed=3, device=CPU)
 
 
-def trained(strategy: Strategy, recipe: Recipe, slow: float = 1.0) -> tuple[Tensor, list[object]]:
-    world = dist.get_world_size()
+def trained(work: Work) -> Tensor:
+    return train(work).weights
+
+
+def work_of(
+    strategy: Strategy,
+    config: OptimizerConfig,
+    slow: Mapping[int, float] | None = None,
+    *,
+    uneven: bool = False,
+) -> Work:
+    world, start = dist.get_world_size(), time.perf_counter()
     plan = Plan(dp_replicate=world, strategy=strategy, precision="fp32", microbatch_size=2)
-    start = time.perf_counter()
-    work = Work(
+    if uneven:
+        plan = Plan(
+            dp_replicate=world,
+            strategy=strategy,
+            precision="fp32",
+            num_microbatches=max(UNEVEN),
+            replica_microbatches=UNEVEN,
+        )
+    return Work(
         plan=plan,
         replica=replica(),
-        batches=batches,
+        batches=(lambda worker, number: batches(worker, number, UNEVEN[worker]))
+        if uneven
+        else batches,
+        config=config,
         rounds=ROUNDS,
         clock=lambda: time.perf_counter() - start,
-        slow=slow,
+        slow=slow or {},
     )
-    done = train(work, recipe)
-    return done.weights, list(done.applied)
 
 
-def one_process(recipe: Recipe) -> Tensor:
+def one_process(config: OptimizerConfig, rows: tuple[int, ...] = (2, 2, 2)) -> Tensor:
     """All workers' samples as one batch."""
-    model, world = replica(), dist.get_world_size()
-    optimizer = FlatOptimizer(model.weights, recipe)
+    model = replica()
+    optimizer = FlatOptimizer(model.weights, config)
     for number in range(ROUNDS):
-        parts = [batches(worker, number) for worker in range(world)]
+        parts = [batches(worker, number, count) for worker, count in enumerate(rows)]
         whole = torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
-        optimizer.apply(model.gradient(whole)[1])
+        optimizer.apply(model.gradient(whole)[1], number)
         model.load(optimizer.weights)
     return optimizer.weights
 
 
-def loops(recipe: Recipe, every: int, outer: DiLoCo | None = None) -> Tensor:
+def compressing(strategy: ParameterServer, config: OptimizerConfig) -> Tensor:
+    """Every worker's compressed gradient, share by share, in one process."""
+    model, world = replica(), dist.get_world_size()
+    optimizer = FlatOptimizer(model.weights, config)
+    parts = [share.part for share in shares(strategy, len(model.weights), world)]
+    workers = [Compressor(strategy) for _ in range(world)]
+    for number in range(ROUNDS):
+        total = torch.zeros_like(model.weights)
+        for worker, compressor in enumerate(workers):
+            gradient = model.gradient(batches(worker, number))[1]
+            for place, part in enumerate(parts):
+                message = compressor.pack(place, gradient[part])
+                total[part] += unpacked(strategy, message, part.stop - part.start)
+        optimizer.apply(total / world, number)
+        model.load(optimizer.weights)
+    return optimizer.weights
+
+
+def loops(recipe: OptimizerConfig, every: int, outer: DiLoCo | None = None) -> Tensor:
     """Each worker's local steps in turn, averaged."""
     model, world = replica(), dist.get_world_size()
     workers = [FlatOptimizer(model.weights, recipe) for _ in range(world)]
@@ -86,7 +137,7 @@ def loops(recipe: Recipe, every: int, outer: DiLoCo | None = None) -> Tensor:
     for number in range(ROUNDS):
         for worker, own in enumerate(workers):
             model.load(own.weights)
-            own.apply(model.gradient(batches(worker, number))[1])
+            own.apply(model.gradient(batches(worker, number))[1], number)
         if (number + 1) % every == 0:
             mean = torch.stack([own.weights for own in workers]).mean(0)
             for own in workers:
@@ -98,7 +149,7 @@ def loops(recipe: Recipe, every: int, outer: DiLoCo | None = None) -> Tensor:
     return workers[dist.get_rank()].weights
 
 
-def gossiping(recipe: Recipe, topology: str) -> Tensor:
+def gossiping(recipe: OptimizerConfig, topology: str) -> Tensor:
     """Every worker's mix of the old weights, in one process."""
     model, world = replica(), dist.get_world_size()
     workers = [FlatOptimizer(model.weights, recipe) for _ in range(world)]
@@ -108,7 +159,7 @@ def gossiping(recipe: Recipe, topology: str) -> Tensor:
             model.load(old[worker])
             gradient = model.gradient(batches(worker, number))[1]
             own.set(mixed(old[worker], [old[n] for n in neighbours(worker, world, topology)]))
-            own.apply(gradient)
+            own.apply(gradient, number)
     return workers[dist.get_rank()].weights
 
 
@@ -116,35 +167,62 @@ def error(weights: Tensor, expected: Tensor) -> float:
     return float((weights - expected).abs().max() / expected.abs().max())
 
 
+def in_step(found: dict[str, object]) -> None:
+    """Strategies without arrivals: final weights against those of one process."""
+    for name, config in CONFIGS.items():
+        whole = one_process(config)
+        for servers in (None, 2):
+            strategy = ParameterServer(servers=servers)
+            found[f"server {servers} {name}"] = error(trained(work_of(strategy, config)), whole)
+        found[f"every step {name}"] = error(trained(work_of(LocalSGD(every=1), config)), whole)
+        third = trained(work_of(LocalSGD(every=3), config))
+        found[f"every third {name}"] = error(third, loops(config, 3))
+        outer = DiLoCo(every=2, outer_lr=0.5, outer_momentum=0.5)
+        found[f"diloco {name}"] = error(trained(work_of(outer, config)), loops(config, 2, outer))
+        gossip = trained(work_of(Gossip(), config))
+        found[f"gossip {name}"] = error(gossip, gossiping(config, "ring"))
+    plain = DiLoCo(every=3, outer_lr=1.0, outer_momentum=0.0)
+    found["diloco without momentum"] = error(trained(work_of(plain, SGD)), loops(SGD, 3))
+    for strategy in (
+        ParameterServer(servers=2, compression=0.1),
+        ParameterServer(servers=1, compression=0.5, compressor="half"),
+    ):
+        weights = trained(work_of(strategy, CLIPPED))
+        found[strategy.label()] = error(weights, compressing(strategy, CLIPPED))
+    uneven = trained(work_of(ParameterServer(servers=2), CLIPPED, uneven=True))
+    found["uneven"] = error(uneven, one_process(CLIPPED, UNEVEN))
+
+
+def arrivals(found: dict[str, object], strategy: Strategy, name: str) -> None:
+    """An asynchronous strategy with one slow worker: final weights against a replay of its log."""
+    rank = dist.get_rank()
+    config = CLIPPED if "servers" in name or "backup" in name else ADAMW
+    work = work_of(strategy, config, {1: 4.0})
+    done: Trained = train(work)
+    again = Replay(work.plan, replica(), batches, work.config, work.servers_config)
+    logs, events = gathered(done.applied), gathered(done.events)
+    log = [entry for here in logs for entry in here]
+    if log:
+        found[name] = error(done.weights, replay(again, log))
+        found[f"ages {name}"] = ages(log)
+        found[f"order {name}"] = [tuple(entry) for entry in log]
+    else:
+        found[name] = error(done.weights, replay_peers(again, events)[rank])
+        found[f"ages {name}"] = ages_of_peers(events)
+        found[f"events {name}"] = [tuple(event) for event in events[rank]]
+
+
 def main(folder: str) -> None:
     dist.init_process_group("gloo")
-    rank = dist.get_rank()
     found: dict[str, object] = {}
-    whole = {"sgd": one_process(SGD), "adamw": one_process(ADAMW)}
-    for name, recipe in (("sgd", SGD), ("adamw", ADAMW)):
-        for servers in (None, 1, 2):
-            weights, _ = trained(ParameterServer(servers=servers), recipe)
-            found[f"server {servers} {name}"] = error(weights, whole[name])
-        weights, _ = trained(LocalSGD(every=1), recipe)
-        found[f"every step {name}"] = error(weights, whole[name])
-        weights, _ = trained(LocalSGD(every=3), recipe)
-        found[f"every third {name}"] = error(weights, loops(recipe, 3))
-        outer = DiLoCo(every=2, outer_lr=0.5, outer_momentum=0.5)
-        weights, _ = trained(outer, recipe)
-        found[f"diloco {name}"] = error(weights, loops(recipe, 2, outer))
-        weights, _ = trained(Gossip(), recipe)
-        found[f"gossip {name}"] = error(weights, gossiping(recipe, "ring"))
-    plain = DiLoCo(every=3, outer_lr=1.0, outer_momentum=0.0)
-    found["diloco without momentum"] = error(trained(plain, SGD)[0], loops(SGD, 3))
+    in_step(found)
     for bound in (None, 0, 1):
-        slow = 4.0 if rank == 1 else 1.0
-        weights, applied = trained(AsynchronousServer(staleness=bound), ADAMW, slow=slow)
-        log = [applied]
-        dist.broadcast_object_list(log, src=0)
-        again = replay(replica(), log[0], batches, ADAMW)  # type: ignore[arg-type]
-        found[f"asynchronous {bound}"] = error(weights, again)
-        found[f"ages {bound}"] = ages(log[0])  # type: ignore[arg-type]
-        found[f"order {bound}"] = [tuple(entry) for entry in log[0]]  # type: ignore[arg-type]
+        arrivals(found, AsynchronousServer(servers=1, staleness=bound), f"asynchronous {bound}")
+    arrivals(found, AsynchronousServer(servers=3), "servers 3")
+    arrivals(found, AsynchronousServer(servers=2, staleness=1, compression=0.2), "servers 2")
+    arrivals(found, ParameterServer(servers=1, backup_workers=1), "backup")
+    arrivals(found, AsynchronousGossip(), "peers")
+    rank = dist.get_rank()
     dist.destroy_process_group()
     results(folder, rank, found)
 

@@ -53,6 +53,7 @@ PLANS = {
         plan(pp=2, num_microbatches=4, schedule="gpipe"),
         plan(pp=2, num_microbatches=4),
         plan(pp=2, num_microbatches=4, schedule="interleaved_1f1b", v=2),
+        plan(pp=2, num_microbatches=4, schedule="zb_v", v=2),
         plan(pp=2, num_microbatches=2, schedule="naive", recompute=Recompute.FULL),
         plan(pp=2, num_microbatches=2, stage_layers=(1, 3)),
     ],
@@ -79,9 +80,17 @@ def error_of(spec: TransformerSpec, which: Plan) -> float:
             Corpus.load(), seed=0, global_batch_size=which.global_batch_size, seq_len=spec.seq_len
         )
     )
-    rows = replica_rows(which.global_batch_size, replica_index(which, dist.get_rank()), which.dp)
-    trainer.gradients(tokens[rows], targets[rows])
+    rows = replica_rows(
+        which.global_batch_size, replica_index(which, dist.get_rank()), which.microbatches
+    )
+    mine = (tokens[rows], targets[rows])
+    # an evaluation finds a step's losses, whether before or behind it, and changes no gradient
+    evaluated = trainer.evaluate([mine, mine])
+    losses = trainer.gradients(*mine)
     found = gather_gradients(trainer.replicas, trainer.mesh, which)
+    evaluated += trainer.evaluate([mine])
+    for again in evaluated:
+        torch.testing.assert_close(again, losses, rtol=1e-6, atol=0.0)
     if dist.get_rank() != 0:
         return 0.0
     return max_relative_error(found, reference(spec, which, (tokens, targets), 0)[1]).error

@@ -8,7 +8,7 @@ import pytest
 
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
-from parsim.cost.collective.collectives import SPREAD
+from parsim.cost.collective.spread import SPREAD
 from parsim.cost.exchange_spread import exchange_spread
 from parsim.cost.job import Job
 from parsim.cost.software import software

@@ -102,7 +102,8 @@ def test_a_script_for_several_nodes_asks_where_they_meet(tmp_path: Path) -> None
     assert "set it to HOST:PORT of one node, the same on all" in told
     words, told = started(torchrun_script(MANY), tmp_path, RDZV_ENDPOINT="node0:29400")
     assert told == ""
-    assert words[2:5] == ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0:29400"]
+    assert words[:4] == ["-m", "parsim.launch.lock", "build/run", "parsim-0123456789ab"]
+    assert words[7:10] == ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node0:29400"]
 
 
 def test_an_endpoint_that_was_given_is_in_the_script(tmp_path: Path) -> None:

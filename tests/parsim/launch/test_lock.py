@@ -62,3 +62,20 @@ def test_a_folder_that_refuses_files(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
     with pytest.raises(InputError, match="choose another folder with --out"), locked(tmp_path):
         pass
+
+
+def test_a_command_holds_the_folder_until_it_ends(tmp_path: Path) -> None:
+    """What scripts of --emit begin with."""
+    command = [sys.executable, "-m", "parsim.launch.lock", str(tmp_path), ""]
+    waiting = [sys.executable, "-c", "print('held', flush=True); input()"]
+    with subprocess.Popen(
+        [*command, *waiting], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        refused = subprocess.run([*command, "true"], capture_output=True, text=True)
+        assert refused.returncode == 2
+        told = f"error: --out={tmp_path} is in use: process {process.pid} on "
+        assert refused.stderr.startswith(told)
+        process.communicate("\n")
+    assert subprocess.run([*command, sys.executable, "-c", "raise SystemExit(3)"]).returncode == 3

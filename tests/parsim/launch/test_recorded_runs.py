@@ -187,6 +187,59 @@ def test_other_runs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert steps(tmp_path) == ()
 
 
+@pytest.mark.parametrize(
+    ("block", "key", "value"),
+    [
+        (("measured", "step_time_s"), "median", None),
+        (("measured", "step_time_s"), "median", "x"),
+        (("measured", "step_time_s"), "median", 0.0),
+        (("measured", "step_time_s"), "n", "x"),
+        (("meta",), "scenario", []),
+        (("meta", "scenario"), "set", ["plan.pp"]),
+        (("meta", "scenario"), "text", 1),
+        (("meta",), "ended_at", "yesterday"),
+        ((), "meta", "x"),
+    ],
+)
+def test_a_document_that_says_something_else_is_refused(
+    tmp_path: Path,
+    block: tuple[str, ...],
+    key: str,
+    value: object,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = run_of(tmp_path)
+    document = json.loads((run / "run.json").read_text())
+    inner = document
+    for name in block:
+        inner = inner[name]
+    inner[key] = value
+    (run / "run.json").write_text(json.dumps(document))
+    assert correct(tmp_path) == 2
+    assert "is no run.json of `parsim run` (" in capsys.readouterr().err
+
+
+def test_a_document_cannot_name_a_file_to_write(tmp_path: Path) -> None:
+    run, other = run_of(tmp_path), tmp_path / "other.yaml"
+    document = json.loads((run / "run.json").read_text())
+    document["meta"]["scenario"]["file"] = str(other)
+    (run / "run.json").write_text(json.dumps(document))
+    assert correct(tmp_path) == 0
+    assert not other.exists()
+
+
+def test_a_device_that_the_file_does_not_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_of(tmp_path)
+    file = tmp_path / "device.yaml"
+    file.write_text(file.read_text().replace("device: my-cpu", "device: cpu"))
+    assert correct(tmp_path) == 2
+    assert "of device cpu, which the file to correct does not have; it has my-cpu" in (
+        capsys.readouterr().err
+    )
+
+
 def test_another_plan_than_the_scenario_s(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from parsim.cost.software import software
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace
-from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.plan.rules import SCHEDULE_NAMES, ZERO_STAGES
 
 
 def with_memory(job: Job, memory: float) -> Job:
@@ -38,10 +38,12 @@ def job() -> Job:
         positions=256,
     )
     system = replace(load_catalog().system("dgx-a100"), devices_per_node=4)
+    stack = software("megatron-2021")  # with every ZeRO stage
+    stack = replace(stack, zero_stages=ZERO_STAGES, pipeline_zero_stages=ZERO_STAGES)
     return Job(
         model=build_transformer(spec),
         cluster=Cluster(system=system, num_nodes=1),
-        software=software("megatron-2021"),
+        software=stack,
     )
 
 

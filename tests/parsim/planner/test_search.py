@@ -14,6 +14,7 @@ from parsim.cost.job import Job
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.planner import Ranked, SearchResult, search
+from parsim.planner.bounds import PlanBounds, plan_bounds
 from parsim.planner.equal.exact import ExactPlans, exact
 from parsim.planner.search import Progress
 from parsim.planner.space import enumerate_plans
@@ -21,9 +22,10 @@ from parsim.schedule import build_schedule
 from parsim.sim import simulate
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.prediction import Prediction
-from parsim.sim.recurrence.evaluate import evaluate_step
+from parsim.sim.recurrence.evaluate import Evaluation, evaluate_step
 from parsim.sim.step.compiled_schedule import compile_repeated, compile_schedule
 from parsim.sim.step.priced_step import price_step
+from parsim.sim.step_breakdown import breakdown
 from tests.parsim.planner.conftest import with_memory
 
 
@@ -315,6 +317,29 @@ def test_a_time_limit_has_the_best_so_far(job: Job, space: PlanSpace) -> None:
     assert result.plans
 
 
+def test_a_time_limit_leaves_no_more_than_ten_plans_to_describe(
+    job: Job, space: PlanSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described: list[Evaluation] = []
+
+    def counted(whole: Evaluation) -> dict[str, float]:
+        described.append(whole)
+        return breakdown(whole)
+
+    monkeypatch.setattr("parsim.planner.result.breakdown", counted)
+    seen: list[int] = []
+    with monkeypatch.context() as context:  # time is up once a hundred plans are known
+        clock = sys.modules["parsim.planner.equal.best_shapes"].time
+        context.setattr(clock, "perf_counter", lambda: 0.0 if sum(seen[-1:]) < 100 else 2.0)
+        result = search(
+            job, space, top=10**6, time_limit=1.0, progress=lambda done, _: seen.append(done)
+        )
+    known = result.counts["evaluated"]
+    assert known >= 100
+    assert len(described) == len(result.plans) == 10
+    assert result.optimality.endswith(f"; the 10 fastest of {known} are listed, for time was up")
+
+
 def test_a_time_limit_that_is_not_reached_proves_the_same(job: Job, space: PlanSpace) -> None:
     limited, free = search(job, space, time_limit=inf), search(job, space)
     assert (limited.plans, limited.optimality) == (free.plans, free.optimality)
@@ -326,8 +351,12 @@ def test_a_search_stopped_before_anything_fits_does_not_say_that_nothing_does(
     predicted: dict[Plan, Prediction],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def loose(*arguments: Any) -> PlanBounds:
+        bounds = plan_bounds(*arguments)
+        return PlanBounds(bounds.step, 0.5 * bounds.peak)
+
+    monkeypatch.setattr(sys.modules["parsim.planner.equal.best_shapes"], "plan_bounds", loose)
     least = min(map(peak, predicted.values()))
-    monkeypatch.setattr(sys.modules["parsim.planner.equal.best_shapes"], "PORTION", 16)
     with pytest.raises(NoFeasiblePlan) as caught:
         search(with_memory(job, 0.9 * least), space, time_limit=0.0)
     assert re.fullmatch(

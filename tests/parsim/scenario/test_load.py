@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import fields
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from parsim.cluster.hardware import IntraNode, Network
+from parsim.cost.software import software
 from parsim.errors import PlanError, ScenarioError
 from parsim.model.config.file import read_config
 from parsim.model.huggingface import spec_from_config
@@ -21,6 +23,7 @@ from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.scenario import Scenario, load_scenario
 from parsim.scenario.schema import IntraBlock, ModelBlock, NetworkBlock, PlanBlock, SearchBlock
+from parsim.scenario.write import scenario_text
 
 ROOT = Path(__file__).parent.parent.parent.parent
 CONFIGS = Path(__file__).parent.parent / "model" / "configs"
@@ -257,6 +260,41 @@ def test_software_decides_attention_and_the_switches_of_the_plan(tmp_path: Path)
     assert not scenario.spec.fused_attention
     assert (scenario.plan.reduce_precision, scenario.plan.scatter_p2p) == ("same", True)
     assert (scenario.plan.overlap_grad_reduce, scenario.plan.overlap_p2p) == (False, False)
+
+
+def test_switches_beside_the_name_of_a_stack_replace_its_own(tmp_path: Path) -> None:
+    block = {"name": "megatron-lm", "expert_dispatcher": "DeepEP", "expert_overlap": 1.0}
+    scenario = load(tmp_path, software=block)
+    stack = scenario.job.software
+    assert (stack.id, stack.expert_dispatcher) == ("megatron-lm", "deepep")
+    assert stack.expert_hidden("h100-sxm-80gb") == 1.0
+    assert stack.switches == {"expert_dispatcher": "deepep", "expert_overlap": 1.0}
+    assert any("expert_dispatcher=deepep" in note for note in scenario.notes)
+    usual = load(tmp_path, software={"name": "megatron-lm"}).job.software
+    assert usual.switches == {}
+    assert usual == software("megatron-lm")
+
+
+def test_switches_are_saved_with_a_plan(tmp_path: Path) -> None:
+    scenario = load(tmp_path, software={"name": "nemo", "tp_overlap": False})
+    assert scenario.plan is not None
+    (tmp_path / "saved.yaml").write_text(scenario_text(scenario, scenario.plan), encoding="utf-8")
+    assert load_scenario(tmp_path / "saved.yaml").job == scenario.job
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ({"name": "nemo", "expert_overlap": 1.5}, "must be at most 1"),
+        ({"name": "nemo", "expert_dispatcher": "ucx"}, "allowed: alltoall, deepep, hybridep"),
+        ({"name": "nemo", "overlap": 0.5}, "overlap is an unknown key"),
+        ({"expert_overlap": 1.0}, "software.name is missing"),
+        ({"name": "memo"}, "did you mean 'nemo'?"),
+    ],
+)
+def test_switches_that_no_stack_has(tmp_path: Path, block: object, message: str) -> None:
+    with pytest.raises(ScenarioError, match=re.escape(message)):
+        load(tmp_path, software=block)
 
 
 def test_model_and_plan_win_over_the_software(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_two_versions_are_one_batch_late() -> None:
     """W(t + 1) = W(t) - lr grad(W(t - 1)): batch t uses version t - 1, the first two the first."""
     versions = Versions(rule="pipedream_2bw", pp=4, batch=4)
     assert [versions.used(2, mb) for mb in range(0, 20, 4)] == [0, 0, 1, 2, 3]
-    assert [versions.made(mb) for mb in range(8)] == [None] * 3 + [1] + [None] * 3 + [2]
+    assert [versions.made(2, mb) for mb in range(8)] == [None] * 3 + [1] + [None] * 3 + [2]
     assert [versions.delay(stage) for stage in range(4)] == [1, 1, 1, 1]
 
 
@@ -49,7 +49,7 @@ def test_batches_of_one_less_than_the_stages_suffice() -> None:
         for _, kind, mb in row:
             if kind == Kind.F:
                 assert newest - 1 <= short.used(stage, mb) <= newest
-            elif short.made(mb) is not None:
+            elif short.made(stage, mb) is not None:
                 newest += 1
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,6 +79,8 @@ def test_means_and_worst_are_over_groups() -> None:
     bad = [("b", float(i), float(5 - i)) for i in range(1, 5)]
     ranking = rank(good + bad)
     assert (ranking.spearman_mean, ranking.spearman_min) == (0.0, -1.0)
+    three = rank(good + bad + [("c", *pair[1:]) for pair in good])
+    assert (three.spearman_median, three.regret_at_1_median, three.regret_at_3_median) == (1, 0, 0)
     # of b the slowest plan (4) is predicted fastest; the three first hold 4, 3, 2
     assert (ranking.regret_at_1_mean, ranking.regret_at_1_max) == (1.5, 3.0)
     assert (ranking.regret_at_3_mean, ranking.regret_at_3_max) == (0.5, 1.0)
@@ -97,7 +101,13 @@ def test_tables_say_how_they_rank() -> None:
         for i in range(1, 5)
     ]
     skipped = ValidatedRow(table="u", row_id="1", reason="cp=2 is not yet simulated")
-    document = Validation(rows=(*rows, skipped)).to_json()
+    validation = Validation(rows=(*rows, skipped))
+    assert set(validation.rankings) == {"t"}
+    again = [replace(row, table="v") for row in rows]
+    assert validation.ranking().groups == 1
+    both = Validation(rows=(*rows, *again)).rankings
+    assert [ranking.groups for ranking in both.values()] == [1, 1, 2]
+    document = validation.to_json()
     assert document["ranking"]["t"]["groups"] == 1
     assert document["ranking"]["t"]["regret_at_1_mean"] == 0.0
     assert document["ranking"]["u"] == {**dict.fromkeys(document["ranking"]["t"]), "groups": 0}

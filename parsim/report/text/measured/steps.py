@@ -24,14 +24,12 @@ def validation_view(validation: Validation, *, rows: bool) -> RenderableType:
         steps |= {name: validation.summary(name)} | validation.by_kind(name)
     memory = {name: validation.memory_summary(name) for name in validation.tables}
     memory = {name: summary for name, summary in memory.items() if summary.n}
-    rankings = {name: validation.ranking(name) for name in validation.tables}
-    rankings = {name: ranking for name, ranking in rankings.items() if ranking.groups}
     parts: list[RenderableType] = _row_parts(validation) if rows else []
     parts.append(_summary_table("step time, (predicted - measured) / measured", steps))
     if memory:
         parts += [Text(""), _summary_table("peak memory", memory)]
-    if rankings:
-        parts += [Text(""), _ranking_table(rankings)]
+    if validation.rankings:
+        parts += [Text(""), _ranking_table(validation.rankings)]
     if any(validation.coverage(name).n for name in validation.tables):
         parts += [Text(""), _coverage_table(validation)]
     return Group(*parts)
@@ -117,21 +115,29 @@ def error_cells(summary: Summary) -> list[str]:
     return [*(percent(size) for size in sizes), percent(summary.bias, signed=True)]
 
 
+RANKING = (
+    *("table", "groups", "Spearman median", "mean", "min"),
+    *("regret@1 median", "mean", "max", "regret@3 median", "mean", "max"),
+)
+"""Columns of how well plans are chosen."""
+
+
 def _ranking_table(rankings: Mapping[str, Ranking]) -> Table:
     title = "choice among plans of one model, batch and device count (regret: slower than the best)"
-    columns = "table | groups | Spearman mean | min | regret@1 mean | max | regret@3 mean | max"
-    filled = table(columns, title=title, right=range(1, 8))
+    filled = table(" | ".join(RANKING), title=title, right=range(1, len(RANKING)))
     for name, ranking in rankings.items():
         filled.add_row(name, str(ranking.groups), *ranking_cells(ranking))
     return filled
 
 
 def ranking_cells(ranking: Ranking) -> list[str]:
-    """Spearman mean and least, regret@1 and regret@3 mean and largest, as text."""
-    agreements = (ranking.spearman_mean, ranking.spearman_min)
+    """Spearman median, mean and least, regret@1 and regret@3 median, mean and largest, as text."""
+    agreements = (ranking.spearman_median, ranking.spearman_mean, ranking.spearman_min)
     regrets = (
+        ranking.regret_at_1_median,
         ranking.regret_at_1_mean,
         ranking.regret_at_1_max,
+        ranking.regret_at_3_median,
         ranking.regret_at_3_mean,
         ranking.regret_at_3_max,
     )

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from parsim.cluster.hardware import System
 from parsim.cluster.reader import load_catalog
-from parsim.cost.collective.collectives import choose, collective_time, one_group
+from parsim.cost.collective.choice import choose
+from parsim.cost.collective.collectives import collective_time
+from parsim.cost.collective.group_bandwidth import one_group
 from parsim.cost.collective.measured_curve import Algorithm, bandwidths
 from parsim.cost.collective.nccl import Protocol
 from parsim.cost.collective.tuner import Area, algorithm_seconds, areas, chosen

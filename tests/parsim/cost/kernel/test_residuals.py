@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from parsim.cluster.benchmarks import Scales
 from parsim.cluster.hardware import Measured
 from parsim.cluster.reader import load_catalog
-from parsim.cost.collective.collectives import collective_time, groups
+from parsim.cost.collective.collectives import collective_time
+from parsim.cost.collective.group_bandwidth import groups
 from parsim.cost.kernel.kernels import gemm_time, memory_time
 from parsim.cost.kernel.residuals import left_out, measured_factor, residual_spread, support
 from parsim.errors import ScenarioError

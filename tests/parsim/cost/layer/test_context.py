@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
-from parsim.cost.collective.collectives import Groups, collective_time, groups, p2p_time
+from parsim.cost.collective.collectives import collective_time, p2p_time
+from parsim.cost.collective.group_bandwidth import Groups, groups
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import flash_attention_time, memory_time
 from parsim.cost.layer.attention import attention_core

@@ -17,7 +17,7 @@ from parsim.cost.layer.dispatch import CHANNELS
 from parsim.cost.layer.experts import expert_groups
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import LayerCost
-from parsim.cost.software import software
+from parsim.cost.software import Software, software
 from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.stages import layer_counts, stage_experts, stage_parameters
 from parsim.model.reader import model_spec
@@ -67,6 +67,34 @@ def test_a_hidden_all_to_all_shows_the_multiprocessors_that_it_takes() -> None:
     shown = layer(replace(job(), software=hidden), plan(ep=8)).forward.exposed[0]
     whole = layer(job(), plan(ep=8)).forward.exposed[0]
     assert shown == pytest.approx(whole * CHANNELS / job().device.sm_count)
+
+
+def test_an_all_to_all_hides_beside_no_more_compute_than_there_is() -> None:
+    """T seconds of exchanges of both passes beside C of compute: T - C show."""
+    used = replace(job().software, expert_overlap={"default": 1.0})
+    slow = replace(job().system.network, nic_bandwidth=1e9)  # type: ignore[type-var]
+    cluster = replace(job().cluster, system=replace(job().system, network=slow))
+    plain = layer(replace(job(), cluster=cluster), plan(ep=16))
+    shown = layer(replace(job(), cluster=cluster, software=used), plan(ep=16))
+    moved = plain.forward.exposed[0] + plain.backward.exposed[0]
+    beside = plain.forward.kernels[0] + plain.backward.kernels[0]
+    assert moved > 2.0 * beside
+    left = shown.forward.exposed[0] + shown.backward.exposed[0]
+    assert left == pytest.approx(moved - beside)
+    assert shown.forward.exposed[0] == pytest.approx(shown.routed.exposed[0])
+
+
+def test_a_stack_may_send_tokens_in_8_bit_and_fetch_them_in_16() -> None:
+    used = replace(job().software, expert_dispatcher="deepep")
+    small = replace(used, quantized_dispatch=True)
+
+    def moved(stack: Software, precision: str) -> float:
+        given = plan(ep=16, precision=precision)
+        return float(layer(replace(job(), software=stack), given).routed.exposed[0])
+
+    half = (1.0 + 4.0 / 128.0) / 2.0
+    assert moved(small, "fp8") / moved(used, "fp8") == pytest.approx((1.0 + half) / 2.0)
+    assert moved(small, "bf16") == moved(used, "bf16")
 
 
 def launches(**software: object) -> tuple[float, float]:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from parsim.cluster.reader import load_catalog
-from parsim.cost.collective.collectives import choose, one_group
+from parsim.cost.collective.choice import choose
+from parsim.cost.collective.group_bandwidth import one_group
 from parsim.fitting.collectives.anchors import (
     WITHIN,
     Anchor,

@@ -13,8 +13,9 @@ from parsim.frameworks.reading import read_config
 from parsim.frameworks.reading.megatron import arguments_of
 from parsim.plan import Plan, Recompute
 from parsim.scenario import Scenario, load_scenario
-from tests.commands import GPT3
+from tests.commands import GPT3, ROOT
 
+MIXTURE = ROOT / "scenarios" / "qwen3-30b-a3b-dgx-h100.yaml"
 DEGREES = ("tp", "pp", "cp", "ep", "dp", "microbatch_size", "num_microbatches", "v", "zero_stage")
 
 
@@ -47,6 +48,25 @@ def test_what_megatron_is_told_is_read_back(tmp_path: Path, changes: dict[str, o
     the_same(plan, again.plan)
     assert again.spec.num_layers == 96
     assert again.job.model.parameters == pytest.approx(scenario.job.model.parameters, rel=1e-3)
+
+
+def test_what_hides_beside_compute_is_read_back(tmp_path: Path) -> None:
+    scenario = load_scenario(MIXTURE)
+    switched = scenario.job.software.switched(
+        {"expert_overlap": 1.0, "expert_dispatcher": "hybridep"}
+    )
+    scenario = replace(scenario, job=replace(scenario.job, software=switched))
+    text = export_plan(scenario, replace(scenario.fixed_plan(), precision="bf16"), "megatron")
+    assert "--overlap-moe-expert-parallel-comm" in text
+    again = read(tmp_path, text, nodes=2).job.software
+    assert (again.id, again.expert_dispatcher) == ("megatron-lm", "hybridep")
+    assert again.switches["expert_overlap"] == 1.0
+
+
+def test_gemms_wait_for_their_collectives_where_no_flag_overlaps_them(tmp_path: Path) -> None:
+    assert not read(tmp_path, SCRIPT).job.software.tp_overlap
+    overlapped = SCRIPT.replace("pretrain_gpt.py", "pretrain_gpt.py --tp-comm-overlap")
+    assert read(tmp_path, overlapped).job.software.tp_overlap
 
 
 SCRIPT = """\

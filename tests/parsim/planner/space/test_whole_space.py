@@ -15,7 +15,8 @@ from parsim.errors import NoFeasiblePlan
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import PlanSpace, Recompute
-from parsim.plan.rules import SCHEDULE_NAMES, USUAL, violation
+from parsim.plan.rules import SCHEDULE_NAMES, USUAL, ZERO_STAGES, violation
+from parsim.plan.space import Between
 from parsim.planner import search
 from parsim.planner.space import enumerate_plans
 from parsim.planner.space.left_out import left_out
@@ -114,7 +115,7 @@ def schedules_of(job: Job, space: PlanSpace) -> set[str]:
     """The schedules of all legal plans with pipelines."""
     table = enumerate_plans(job, space).table
     assert table is not None
-    return set(table.schedule[table.pp > 1].tolist())
+    return {table.schedules[number] for number in table.schedule[table.pp > 1].tolist()}
 
 
 @pytest.mark.parametrize("stack", sorted(software_catalog()))
@@ -127,6 +128,40 @@ def test_a_search_looks_at_the_schedules_that_the_stack_has(stack: str) -> None:
     assert job.software.executor or looked == has  # the executor refuses more
     words = re.findall(r"\w+", left_out(job.software, space)["schedule"])
     assert {word for word in words if word in SCHEDULE_NAMES} == set(SCHEDULE_NAMES) - has
+
+
+def stages_of(job: Job, space: PlanSpace) -> tuple[set[int], set[int]]:
+    """The ZeRO stages of all legal plans without and with pipelines."""
+    table = enumerate_plans(job, replace(space, tp=(1,), microbatch_size=(1,))).table
+    assert table is not None
+    alone = table.pp == 1
+    return set(table.zero_stage[alone].tolist()), set(table.zero_stage[~alone].tolist())
+
+
+@pytest.mark.parametrize("stack", sorted(software_catalog()))
+def test_a_search_looks_at_the_zero_stages_that_the_stack_has(stack: str) -> None:
+    job, space = on_stack(stack), PlanSpace(global_batch_size=8)
+    stack_of = job.software
+    alone, pipelined = stages_of(job, space)
+    assert alone == set(stack_of.zero_stages)
+    assert pipelined <= set(stack_of.pipeline_zero_stages)  # the executor refuses more
+    if stack_of.schedules and not stack_of.executor:
+        assert pipelined == set(stack_of.pipeline_zero_stages)
+    told = left_out(stack_of, space).get("zero_stage", "")
+    lacked = [str(stage) for stage in ZERO_STAGES if stage not in stack_of.zero_stages]
+    assert told.startswith(", ".join(lacked))
+
+
+def test_zero_stages_that_are_named_are_looked_at_whatever_the_stack_has() -> None:
+    job, space = on_stack("megatron-bridge"), PlanSpace(global_batch_size=8, zero_stage=(2,))
+    assert stages_of(job, space) == ({2}, {2})
+    assert stages_of(job, replace(space, zero_stage=None)) == ({0, 1, 2, 3}, {0, 1})
+    assert left_out(job.software, replace(space, zero_stage=None))["zero_stage"] == (
+        "2, 3 with pipelines: megatron-bridge has none of them; search.zero_stage names them if "
+        "wanted"
+    )
+    some = replace(space, zero_stage=Between(most=1))
+    assert stages_of(job, some) == ({0, 1}, {0, 1})
 
 
 @pytest.mark.parametrize("stack", ["megatron-2022", "mpt-fsdp-2023"])

@@ -156,7 +156,8 @@ def test_plans_are_ranked_where_there_are_groups(lines: list[str]) -> None:
     ]
     text = accuracy_report(Validation(rows=tuple(rows)), command="x").splitlines()
     told = section(text, "Choice of plans")
-    assert told[-1] == "| one | 1 | -1.000 | -1.000 | 300.0 % | 300.0 % | 100.0 % | 100.0 % |"
+    cells = [*["-1.000"] * 3, *["300.0 %"] * 3, *["100.0 %"] * 3]
+    assert told[-1] == f"| one | 1 | {' | '.join(cells)} |"
 
 
 @pytest.fixture(scope="module")

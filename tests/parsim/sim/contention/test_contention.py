@@ -12,7 +12,7 @@ from parsim.cluster.hardware import Cluster, Network
 from parsim.cluster.reader import load_catalog
 from parsim.cluster.topology import Graph, build_graph
 from parsim.cost.job import Job
-from parsim.errors import PlanError
+from parsim.errors import InputError, PlanError
 from parsim.plan import Plan
 from parsim.sim.contention.contention import contended_timeline, simulate_contention
 from parsim.sim.simulate import simulate
@@ -181,3 +181,13 @@ def test_members_of_each_axis_partition_the_ranks() -> None:
         assert groups.shape == (2, 16 // size, size)
     assert group_ranks(plan, ("tp",))[1, 0].tolist() == [16, 17]
     assert group_ranks(plan, ("dp_shard", "cp"))[0, 0].tolist() == [0, 2, 4, 6]
+
+
+def test_more_messages_than_can_be_simulated_are_refused(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = PLANS["one rank a replica"]
+    simulate_contention(job, plan)
+    monkeypatch.setattr("parsim.sim.events.step_run.MOST_PIECES", 3)
+    with pytest.raises(InputError, match=r"tasks and pieces of tasks, more than the 3 that are"):
+        simulate_contention(job, plan)

@@ -86,6 +86,20 @@ def test_a_server_takes_what_its_narrowest_link_takes() -> None:
     assert pushed == pytest.approx(max(memory, wire), rel=1e-6)
 
 
+def test_workers_keep_what_they_do_not_send() -> None:
+    """The largest values alone: 4 bytes a parameter are fed back; 16 bit keeps nothing."""
+    whole, half, largest = (
+        predicted(strategy).memory["communication"]
+        for strategy in (
+            ParameterServer(),
+            ParameterServer(compression=0.5, compressor="half"),
+            ParameterServer(compression=0.5),
+        )
+    )
+    assert half == whole
+    assert largest - whole == 4.0 * job().model.parameters
+
+
 def test_local_steps_pay_an_nth_of_an_all_reduce() -> None:
     """step = F + B + update + all_reduce / n, to the bit of their sum."""
     one, eight = (priced(LocalSGD(every=n)) for n in (2, 8))
@@ -231,6 +245,8 @@ def test_the_same_input_gives_the_same_answer() -> None:
         (ParameterServer(servers=0), {}, "servers=0 must be at least 1"),
         (ParameterServer(backup_workers=16), {}, "allowed: 0 to 15"),
         (ParameterServer(compression=0.0), {}, "compression=0.0"),
+        (ParameterServer(compression=0.2, compressor="half"), {}, "compressor=half sends half"),
+        (ParameterServer(compressor="top_k"), {}, "compressor=top_k needs a share"),
         (LocalSGD(every=0), {}, "every=0 must be at least 1"),
         (LocalSGD(every=8, node_every=3), {}, "node_every=3 does not divide every=8"),
         (LocalSGD(every=8, after=10, steps=12), {}, "steps=12 end before"),

@@ -1,0 +1,162 @@
+"""The document of a run whose workers have a strategy of their own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from executor.devices.machine import DeviceReport
+from executor.measure.steps import Spread, known
+from executor.run.document import hardware_meta, head
+from executor.strategies.log import Applied, Ended, Event
+from executor.strategies.replay import ages, ages_of_peers
+from parsim.comparison.likeness import uncalibrated, unlike
+from parsim.scenario import Scenario
+from parsim.sim import Prediction
+from parsim.sim.drawing.timeline import hardware_meta as hardware_of
+
+
+class Evaluated(NamedTuple):
+    """The loss of data that is not trained on, after so many rounds and seconds."""
+
+    rounds: int
+    seconds: float
+    loss: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Rounds of all workers, what was applied in which order, and how many rounds were warm-up.
+
+    `samples` are those of a global batch, `events` what each peer did to its own weights. Where
+    workers are `in_step` no gradient can be old.
+    """
+
+    rounds: Sequence[Sequence[Ended]]
+    applied: Sequence[Applied] = ()
+    events: Sequence[Sequence[Event]] = ()
+    warmup: int
+    samples: int
+    evaluations: Sequence[Evaluated] = ()
+    in_step: bool = False
+
+    @property
+    def _by_round(self) -> list[list[Ended]]:
+        """The ends of each round; a worker that was late may lack some."""
+        ends: dict[int, list[Ended]] = defaultdict(list)
+        for row in self.rounds:
+            for ended in row:
+                ends[ended.round].append(ended)
+        return [ends[number] for number in sorted(ends)]
+
+    @property
+    def losses(self) -> list[float]:
+        """Mean loss of each round over the workers."""
+        return [fmean(ended.loss for ended in row) for row in self._by_round]
+
+    @property
+    def seconds(self) -> list[float]:
+        """Seconds of each measured round, until the slowest worker is done."""
+        ends = [max(ended.seconds for ended in row) for row in self._by_round]
+        begins = [0.0, *ends[:-1]]
+        lengths = [end - begin for begin, end in zip(begins, ends, strict=True)]
+        return lengths[self.warmup :]
+
+    @property
+    def ages(self) -> list[int]:
+        """How old each applied gradient was, in updates; empty where none can be old."""
+        if any(self.events):
+            return ages_of_peers(self.events)
+        return [] if self.in_step else ages(self.applied)
+
+    @property
+    def dropped(self) -> float:
+        """The share of all gradients that no server counted."""
+        computed = sum(len(row) for row in self.rounds)
+        counted = {(entry.worker, entry.round) for entry in self.applied}
+        return 1.0 - len(counted) / computed if counted else 0.0
+
+    @property
+    def step_time(self) -> float:
+        """Seconds in which all workers together do one global batch."""
+        before = [row[self.warmup - 1].seconds if self.warmup else 0.0 for row in self.rounds]
+        begin, stop = max(before), min(row[-1].seconds for row in self.rounds)
+        ends = (ended.seconds for row in self.rounds for ended in row)
+        done = sum(begin < end <= stop for end in ends) * (1.0 - self.dropped)
+        return len(self.rounds) * (stop - begin) / done if done and stop > begin else float("nan")
+
+    def curve(self) -> list[dict[str, float | None]]:
+        """Loss of each worker's round against seconds and samples, in order of time."""
+        ends = sorted((ended.seconds, ended.loss) for row in self.rounds for ended in row)
+        each = self.samples / len(self.rounds)
+        return [
+            {"seconds": end, "samples": (number + 1) * each, "loss": known(loss)}
+            for number, (end, loss) in enumerate(ends)
+        ]
+
+    def evaluated(self) -> list[dict[str, float | None]]:
+        """Losses of evaluations by steps, seconds and samples that all workers had done by then."""
+        curve = self.curve()
+        each = self.samples / len(self.rounds)
+        return [
+            {
+                "steps": one.rounds,
+                "seconds": one.seconds,
+                "samples": each * sum((point["seconds"] or 0.0) <= one.seconds for point in curve),
+                "loss": known(one.loss),
+            }
+            for one in self.evaluations
+        ]
+
+
+def strategy_document(
+    scenario: Scenario,
+    report: DeviceReport,
+    predicted: Prediction,
+    measured: Measured,
+    checked: Mapping[str, Any] | None,
+    meta: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The document of `parsim run --json` for a plan with a strategy.
+
+    `meta` says what the run was, see `executor.run.provenance`.
+    """
+    plan, step = predicted.plan, measured.step_time
+    ours, old = hardware_of(scenario.job), measured.ages
+    different = unlike(ours, hardware_meta(report, plan.world_size))
+    evaluations = measured.evaluated()
+    return {
+        **head(report, predicted, meta),
+        "strategy": {
+            "name": plan.strategy.name,
+            "workers": len(measured.rounds),
+            "mean_staleness_updates": fmean(old) if old else None,
+            "ages_updates": old,
+            "order": [entry.worker for entry in measured.applied],
+            "dropped": measured.dropped,
+            "curve": measured.curve(),
+        },
+        "predicted": {
+            "step_time_s": predicted.step_time,
+            "samples_per_s": plan.global_batch_size / predicted.step_time,
+        },
+        "measured": {
+            "step_time_s": {**Spread.of(measured.seconds).to_json(), "mean": known(step)},
+            "step_seconds": measured.seconds,
+            "samples_per_s": known(plan.global_batch_size / step),
+            "tokens_per_s": known(plan.global_batch_size * scenario.job.model.tokens / step),
+            **({"tokens_of_sample": 1} if scenario.job.model.tokens == 1 else {}),
+            "loss": [known(loss) for loss in measured.losses],
+            "restarts": 0,
+            **({"evaluations": evaluations} if evaluations else {}),
+        },
+        "error": {
+            "step_time": None if different else known(predicted.step_time / step - 1.0),
+            "unlike": different or None,
+            "uncalibrated": list(uncalibrated(ours)),
+        },
+        "verify": checked,
+    }

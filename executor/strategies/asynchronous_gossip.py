@@ -1,0 +1,138 @@
+"""Asynchronous gossip (AD-PSGD): each round averages with one drawn peer while it computes.
+
+    worker i   | copy | F        B | join | x_i -= lr g(copy) |
+    thread i          | lock i and j: both take (x_i + x_j) / 2 |
+
+A pair's weights are locked in order of rank, so that no circle of workers can wait for one another;
+(a + b) / 2 is the same number on both sides. Everybody knows the peers that everybody will draw, so
+that a thread for each other worker answers as often as that one asks. What happened to a worker's
+weights is logged under its lock; any order that respects all logs gives the same weights.
+
+Source: Lian et al., Asynchronous Decentralized Parallel Stochastic Gradient Descent (ICML 2018).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.strategies.compute import gradient_of
+from executor.strategies.log import Event, Trained, Work
+from executor.strategies.replica import FlatOptimizer
+
+SEED = 0
+"""Of the peers that are drawn."""
+
+
+def drawn_peers(worker: int, workers: int, rounds: int) -> list[int]:
+    """Whom a worker averages with in each round: any other, all equally likely."""
+    draw = np.random.default_rng((SEED, worker))
+    others = [other for other in range(workers) if other != worker]
+    return [others[int(number)] for number in draw.integers(len(others), size=rounds)]
+
+
+@dataclass(slots=True)
+class Peer:
+    """A worker's weights, which averages and updates change one at a time, and what they were."""
+
+    own: FlatOptimizer
+    clock: Callable[[], float]
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    events: list[Event] = field(default_factory=list)
+
+    def copy(self, number: int) -> Tensor:
+        """The weights that a round's gradient is taken at."""
+        with self.lock:
+            self._note("copy", number)
+            return self.own.weights
+
+    @property
+    def now(self) -> Tensor:
+        """The weights as they are, for those who only look."""
+        with self.lock:
+            return self.own.weights
+
+    def apply(self, gradient: Tensor, number: int) -> float:
+        """Step from wherever the weights are by now; the gradient's norm."""
+        with self.lock:
+            norm = self.own.apply(gradient, number)
+            self._note("apply", number)
+            return norm
+
+    def meet(self, other: Tensor, number: int, initiator: int, peer: int) -> None:
+        """Take the mean with another's weights; the caller holds the lock."""
+        self.own.set((self.own.weights + other) / 2)
+        self._note("average", number, initiator, peer)
+
+    def _note(self, kind: str, number: int, initiator: int = -1, peer: int = -1) -> None:
+        self.events.append(Event(self.clock(), kind, number, initiator, peer))
+
+
+def asynchronous_gossip(work: Work) -> Trained:
+    """Train for so many rounds of each worker, and answer the others until theirs are done."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    peers = drawn_peers(rank, world, work.rounds)
+    me = Peer(FlatOptimizer(work.replica.weights, work.config), work.clock)
+    answering = [
+        threading.Thread(target=_answer, args=(me, other, world, work.rounds))
+        for other in range(world)
+        if other != rank
+    ]
+    for thread in answering:
+        thread.start()
+    trained = Trained(weights=me.own.weights)
+    for number, peer in enumerate(peers):
+        work.replica.load(me.copy(number))
+        average = threading.Thread(target=_ask, args=(me, peer, number))
+        average.start()
+        loss, gradient = gradient_of(work, number)
+        average.join()
+        norm = me.apply(gradient, number)
+        work.end(trained, number, loss, norm, me.now)
+    for thread in answering:
+        thread.join()
+    trained.weights, trained.events = me.own.weights, me.events
+    return trained
+
+
+def _tags(initiator: int) -> tuple[int, int, int]:
+    """Tags of a request, of the initiator's weights and of its peer's."""
+    return 3 * initiator, 3 * initiator + 1, 3 * initiator + 2
+
+
+def _ask(me: Peer, peer: int, number: int) -> None:
+    """Average with a peer; the one of lower rank is locked first."""
+    rank = dist.get_rank()
+    request, mine, theirs = _tags(rank)
+    other = torch.empty_like(me.own.values)
+    if rank > peer:
+        dist.send(torch.tensor([number]), peer, tag=request)
+        dist.recv(other, peer, tag=theirs)  # the peer is locked now
+        with me.lock:
+            dist.send(me.own.weights, peer, tag=mine)
+            me.meet(other, number, rank, peer)
+        return
+    with me.lock:
+        dist.send(torch.tensor([number]), peer, tag=request)
+        dist.recv(other, peer, tag=theirs)
+        dist.send(me.own.weights, peer, tag=mine)
+        me.meet(other, number, rank, peer)
+
+
+def _answer(me: Peer, initiator: int, world: int, rounds: int) -> None:
+    """Average with one other worker as often as it draws this one."""
+    rank = dist.get_rank()
+    request, theirs, mine = _tags(initiator)
+    number, other = torch.zeros(1, dtype=torch.int64), torch.empty_like(me.own.values)
+    for _ in range(drawn_peers(initiator, world, rounds).count(rank)):
+        dist.recv(number, initiator, tag=request)
+        with me.lock:
+            dist.send(me.own.weights, initiator, tag=mine)
+            dist.recv(other, initiator, tag=theirs)
+            me.meet(other, int(number), initiator, rank)

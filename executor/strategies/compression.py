@@ -1,0 +1,68 @@
+"""Gradients with fewer bytes: the largest values alone, or all of them in 16 bit.
+
+    top_k   k = c N / 2 largest of N values as (value, index), 4 bytes each: c of 4 N bytes
+            what is not sent is added to the next gradient (error feedback)
+    half    all values in bf16: c = 1/2, nothing is fed back
+
+Source: Aji and Heafield, Sparse Communication for Distributed Gradient Descent (EMNLP 2017); Stich
+et al., Sparsified SGD with Memory (NIPS 2018).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from parsim.plan.strategies import Servers
+
+
+@dataclass(slots=True)
+class Compressor:
+    """Packs what one worker sends, share by share, and keeps what it did not send."""
+
+    strategy: Servers
+    _rest: dict[int, Tensor] = field(default_factory=dict)
+
+    def pack(self, share: int, values: Tensor) -> Tensor:
+        """What is sent of a share of a gradient, as bytes."""
+        if self.strategy.compression == 1.0:
+            return values.contiguous()
+        if self.strategy.compressor == "half":
+            return values.to(torch.bfloat16).view(torch.uint8)
+        return self._largest(share, values)
+
+    def _largest(self, share: int, values: Tensor) -> Tensor:
+        whole = values + self._rest[share] if share in self._rest else values.clone()
+        count = kept(self.strategy, len(whole))
+        index = torch.topk(whole.abs(), count, sorted=False).indices
+        message = torch.cat((whole[index].view(torch.uint8), index.int().view(torch.uint8)))
+        whole[index] = 0.0
+        self._rest[share] = whole
+        return message
+
+
+def kept(strategy: Servers, values: int) -> int:
+    """How many of so many values are sent; at least one."""
+    return max(1, int(strategy.compression * values / 2))
+
+
+def empty_message(strategy: Servers, values: int) -> Tensor:
+    """Room for a packed share of so many values."""
+    if strategy.compression == 1.0:
+        return torch.empty(values)
+    size = 2 * values if strategy.compressor == "half" else 8 * kept(strategy, values)
+    return torch.empty(size, dtype=torch.uint8)
+
+
+def unpacked(strategy: Servers, message: Tensor, values: int) -> Tensor:
+    """A packed share as so many values, those that were not sent zero."""
+    if strategy.compression == 1.0:
+        return message
+    if strategy.compressor == "half":
+        return message.view(torch.bfloat16).float()
+    sent, index = message.chunk(2)
+    whole = torch.zeros(values)
+    whole[index.view(torch.int32).long()] = sent.view(torch.float32)
+    return whole

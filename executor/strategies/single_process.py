@@ -1,0 +1,91 @@
+"""Single-process DataParallel: threads of one process, a copy of the model for each of them.
+
+    copy 0   scatter | replicate | F | gather, loss | B | reduce | update
+    copy 1                       | F |              | B |
+
+As `torch.nn.DataParallel`, which does nothing on a CPU: every pass the batch is cut as torch.chunk
+cuts it, all copies get the weights of the first one, threads run forwards and backwards, the loss
+is taken of all outputs together, and gradients are added on the first copy, which alone is updated.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from executor.strategies.compute import wait
+from executor.strategies.log import Trained, Work
+from executor.strategies.replica import Batch, FlatOptimizer, Replica
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """The copies of a model, the first one's weights being the model's, and their threads."""
+
+    replicas: tuple[Replica, ...]
+    threads: ThreadPoolExecutor
+
+    @classmethod
+    def of(cls, replica: Replica, count: int) -> Copies:
+        """So many copies of a replica, itself the first."""
+        device = replica.weights.device
+        others = (Replica(replica.spec, seed=0, device=device) for _ in range(count - 1))
+        return cls((replica, *others), ThreadPoolExecutor(count))
+
+    def gradient(self, work: Work, number: int) -> tuple[float, Tensor]:
+        """Mean loss of the batches of all workers, and its gradient."""
+        parts = [work.batches(worker, number) for worker in range(len(self.replicas))]
+        whole = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+        for replica in self.replicas:
+            replica.forget()
+        count, total = work.plan.num_microbatches, 0.0
+        for batch in zip(whole[0].chunk(count), whole[1].chunk(count), strict=True):
+            total += self._pass(work, number, batch, count)
+        return total, sum((replica.summed for replica in self.replicas[1:]), self._first)
+
+    @property
+    def _first(self) -> Tensor:
+        return self.replicas[0].summed
+
+    def _pass(self, work: Work, number: int, batch: Batch, count: int) -> float:
+        """Forward and backward of one micro-batch of all copies; its share of the mean loss."""
+        first, *others = self.replicas
+        weights = first.weights
+        for replica in others:
+            replica.load(weights)
+        scattered = batch[0].chunk(len(self.replicas))
+
+        def forward(copy: int) -> Tensor:
+            begin = time.perf_counter()
+            outputs: Tensor = self.replicas[copy].model(scattered[copy])
+            wait(work, copy, number, time.perf_counter() - begin)
+            return outputs
+
+        outputs = list(self.threads.map(forward, range(len(scattered))))
+        gathered = torch.cat([output.detach() for output in outputs]).requires_grad_()
+        loss = first.loss(gathered, batch[1]) / count
+        loss.backward()
+        if gathered.grad is None:
+            raise RuntimeError("the loss has no gradient for the outputs of the copies")
+        sizes = [len(output) for output in outputs]
+        pairs = zip(outputs, gathered.grad.split(sizes), strict=True)
+        list(self.threads.map(lambda pair: pair[0].backward(pair[1]), pairs))
+        return float(loss.detach())
+
+
+def single_process(work: Work) -> Trained:
+    """Train with all copies in this process, which is the only one."""
+    copies = Copies.of(work.replica, work.plan.dp)
+    own = FlatOptimizer(work.replica.weights, work.config)
+    trained = Trained(weights=own.weights)
+    with copies.threads:
+        for number in range(work.rounds):
+            loss, gradient = copies.gradient(work, number)
+            norm = own.apply(gradient, number)
+            work.end(trained, number, loss, norm, own.weights)
+    trained.weights = own.weights
+    return trained

@@ -1,0 +1,147 @@
+"""Where an expert's tuned plan stands among the plans that a search of the same job finds.
+
+The job (model, cluster, software, batch) is that of a published run. The search looks at what it
+looks at for every user with that software; what a run fixes and no search varies (precision,
+recomputed modules, overlap) stays as the run has it. Nothing here is fitted, and no run is left
+out: one that parsim cannot predict is counted with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import mean
+
+from parsim.cost.job import Job
+from parsim.errors import NoFeasiblePlan
+from parsim.plan import Plan, PlanSpace
+from parsim.planner import search
+from parsim.planner.result import EvaluatedPlan, Ranked, ranked_plans
+from parsim.planner.search import WHATEVER
+from parsim.sim import simulate
+from parsim.sim.confidence.memory_fit import Fit
+from parsim.validation.validated_row import ValidatedRow
+
+CLOSE = 0.03
+"""An expert's plan that is slower than the best by no more is as good as it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One plan of a published job, and the best plan that a search of that job finds.
+
+    `rows` are the runs of that plan (releases, repetitions). `best` is None where nothing fits.
+    `best_measured` are the measured seconds of the search's plan, where somebody published it too.
+    `looked` is how many plans the search had.
+    """
+
+    rows: tuple[ValidatedRow, ...]
+    expert: Ranked
+    best: Ranked | None
+    best_measured: float | None
+    looked: int
+
+    @property
+    def measured(self) -> float:
+        """Mean measured seconds of the expert's plan."""
+        return mean(row.measured_step for row in self.rows if row.measured_step)
+
+    @property
+    def slower(self) -> float:
+        """By which share the expert's plan is predicted slower than the best; below 0: faster."""
+        return self.expert.step_time / self.best.step_time - 1.0 if self.best else -1.0
+
+    @property
+    def verdict(self) -> str:
+        """One of `VERDICTS`."""
+        if self.expert.fit is Fit.TOO_LARGE:
+            return "does not fit"
+        if self.slower <= 0.0:
+            return "first"
+        if self.slower <= CLOSE:
+            return "within 3 %"
+        return "tied" if self.expert.tied else "behind"
+
+
+VERDICTS = ("first", "within 3 %", "tied", "behind", "does not fit")
+"""What may be said of an expert's plan, the best first; the first three are agreement."""
+AGREES = VERDICTS[:3]
+
+
+def judge(rows: Iterable[ValidatedRow]) -> Iterator[Judged]:
+    """Judge each plan of the runs that were predicted and measured, in their order."""
+    known = [row for row in rows if row.case is not None and row.measured_step]
+    for alike in _runs_of_a_plan(known):
+        yield _judged(alike, known)
+
+
+def _runs_of_a_plan(rows: Sequence[ValidatedRow]) -> list[tuple[ValidatedRow, ...]]:
+    """Runs of one job with one plan and one prediction (releases may differ in their recipes)."""
+    groups: dict[tuple[object, ...], list[ValidatedRow]] = {}
+    for row in rows:
+        groups.setdefault((row.decision, row.plan, row.predicted_step), []).append(row)
+    return [tuple(alike) for alike in groups.values()]
+
+
+def _judged(alike: tuple[ValidatedRow, ...], rows: Sequence[ValidatedRow]) -> Judged:
+    case = alike[0].case
+    if case is None:
+        raise ValueError(f"{alike[0].row_id} was not predicted")
+    expert = evaluated(case.job, case.plan)
+    try:
+        found = search(case.job, space_around(case.plan), top=1)
+    except NoFeasiblePlan:
+        alone = ranked_plans(case.job, [expert], WHATEVER)[0]
+        return Judged(rows=alike, expert=alone, best=None, best_measured=None, looked=0)
+    best = as_evaluated(found.plans[0])
+    pair = sorted([best, expert], key=lambda entry: entry.step_time)
+    ranked = ranked_plans(case.job, pair, WHATEVER)
+    return Judged(
+        rows=alike,
+        expert=ranked[pair.index(expert)],
+        best=found.plans[0],
+        best_measured=_measured(alike[0], best.plan, rows),
+        looked=found.counts["enumerated"],
+    )
+
+
+def space_around(plan: Plan) -> PlanSpace:
+    """The stack's whole space, with what no search varies as a plan has it."""
+    common = replace(plan, stage_layers=None, action_times=None)
+    parts = plan.dp_shard > 1 < plan.dp_replicate
+    return PlanSpace(global_batch_size=plan.global_batch_size, common=common, hybrid=parts)
+
+
+def evaluated(job: Job, plan: Plan) -> EvaluatedPlan:
+    """One plan as a search would have evaluated it."""
+    prediction = simulate(job, plan)
+    return EvaluatedPlan(
+        plan=plan,
+        step_time=prediction.step_time,
+        bubble_fraction=prediction.bubble_fraction,
+        peak_allocated=max(prediction.peak_allocated),
+        fit=prediction.fit,
+        margin=prediction.margin.share,
+    )
+
+
+def as_evaluated(ranked: Ranked) -> EvaluatedPlan:
+    """The numbers of a plan of a result."""
+    return EvaluatedPlan(
+        plan=ranked.plan,
+        step_time=ranked.step_time,
+        bubble_fraction=ranked.bubble_fraction,
+        peak_allocated=ranked.peak_allocated,
+        fit=ranked.fit,
+        margin=ranked.margin,
+    )
+
+
+def _measured(job_of: ValidatedRow, plan: Plan, rows: Sequence[ValidatedRow]) -> float | None:
+    """Mean measured seconds of a plan of the same job, where somebody published it."""
+    times = [
+        row.measured_step
+        for row in rows
+        if row.decision == job_of.decision and row.plan == plan.label() and row.measured_step
+    ]
+    return mean(times) if times else None

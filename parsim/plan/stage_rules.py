@@ -1,0 +1,79 @@
+"""Which stages of their own a plan may have, and the error that says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from parsim.cluster.hardware import Cluster
+from parsim.model.model import Model
+from parsim.plan.divisors import divisors, listed
+from parsim.plan.record import Plan
+from parsim.plan.stages import Stage, least_warmups
+from parsim.plan.strategies import DDP
+
+
+def stage_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    """The first thing that is wrong with stages of their own, or None."""
+    if plan.stages is None:
+        return None
+    checks = chain(_beside(plan, cluster), _counts(plan, plan.stages), _warmups(plan.stages))
+    return next((f"stages{message}" for message in checks), None)
+
+
+def _beside(plan: Plan, cluster: Cluster) -> Iterator[str]:
+    """What stages with replicas of their own cannot stand beside."""
+    for name in ("dp_replicate", "dp_shard", "cp", "ep", "v"):
+        value = getattr(plan, name)
+        if value > 1:
+            yield (
+                f" say how many replicas each stage has, but {name}={value} is for all alike; "
+                f"use {name}=1"
+            )
+    if plan.schedule not in ("1f1b", "pipedream"):
+        yield (
+            f" are for schedule='1f1b' or 'pipedream', whose order replicas can share, but "
+            f"schedule={plan.schedule!r}; leave schedule out"
+        )
+    if plan.stage_layers is not None:
+        yield " say how many layers each stage has; leave stage_layers out"
+    if plan.strategy != DDP or plan.replica_microbatches is not None:
+        other = "strategy" if plan.strategy != DDP else "replica_microbatches"
+        yield f" cannot stand beside {other}; leave {other} out"
+    if cluster.groups:
+        yield " are for nodes of one kind; this cluster has several groups of nodes"
+    if len(plan.stages or ()) != plan.pp:
+        yield f" has {len(plan.stages or ())} entries, but pp={plan.pp}; leave pp out"
+    if plan.pp < 2:
+        yield " has one entry, which is plain data parallelism; use dp"
+
+
+def _counts(plan: Plan, stages: Sequence[Stage]) -> Iterator[str]:
+    """Numbers of each stage that nothing can be shared out to."""
+    for number, stage in enumerate(stages):
+        if stage.replicas < 1:
+            yield f"[{number}].replicas={stage.replicas} must be at least 1"
+        elif plan.num_microbatches % stage.replicas:
+            allowed = listed(divisors(plan.num_microbatches))
+            yield (
+                f"[{number}].replicas={stage.replicas} does not divide num_microbatches="
+                f"{plan.num_microbatches}; allowed: {allowed}"
+            )
+        again = stage.recompute_layers
+        if again is not None and not 0 <= again <= stage.layers:
+            yield (
+                f"[{number}].recompute_layers={again} of layers={stage.layers}; allowed: 0 to "
+                f"{stage.layers}"
+            )
+
+
+def _warmups(stages: Sequence[Stage]) -> Iterator[str]:
+    """Fewer forwards at the start than the stages behind wait for."""
+    given = [stage.warmup for stage in stages]
+    needed = least_warmups([stage.replicas for stage in stages], given)
+    for number, (begun, least) in enumerate(zip(given, needed, strict=True)):
+        if begun is not None and begun < least:
+            yield (
+                f"[{number}].warmup={begun} starves the stages behind it; use at least {least}, "
+                f"or leave it out"
+            )

@@ -1,0 +1,1 @@
+"""Pipelines whose every action is a task: a plan with stages of its own comes in, times leave."""

@@ -1,0 +1,217 @@
+"""Prices of a plan whose stages differ: each stage is that of a plan all of whose stages are alike.
+
+A stage with r replicas costs what it costs in the plan with dp = r, of the same cut; one that
+recomputes k of its n layers costs (1 - k / n) of the plan that recomputes none and k / n of the one
+that recomputes all. Messages and what all ranks do together are priced where the ranks really lie.
+
+Leaves out: that layers of one stage may differ in what recomputing them saves; that the two ends of
+a tied table may lie far apart in the ring that reduces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cost.collective.collectives import collective_time, p2p_time
+from parsim.cost.collective.group_bandwidth import neighbours
+from parsim.cost.job import Job
+from parsim.cost.step.buckets import reduced_bytes
+from parsim.cost.step.data_parallel import DataParallel
+from parsim.cost.step.stages import stage_borders, tied_parameters
+from parsim.cost.step.step import StepCosts, hop_bytes, late_by_stage, stage_cut, straggler_growth
+from parsim.errors import PlanError
+from parsim.plan import Plan, PlanTable, Recompute
+from parsim.plan.stages import Stage
+from parsim.schedule.inflight import inflight_counts
+from parsim.schedule.replicas import StageReplicas
+from parsim.sim.memory.categories import CATEGORIES, MemoryUse
+from parsim.sim.recurrence.evaluate import Evaluation, evaluate
+from parsim.sim.stages.prices import StagePrices
+from parsim.strategy.synchronous import GATHER, LATE, NORM
+
+Variant = tuple[int, Recompute]
+"""Replicas, and what is recomputed, of a plan whose stages are alike."""
+
+
+def alike(plan: Plan, replicas: int = 1, recompute: Recompute | None = None) -> Plan:
+    """The plan with as many replicas of every stage, in the order of 1F1B."""
+    return replace(
+        plan,
+        stages=None,
+        stage_layers=plan.cut if plan.v == 1 else None,
+        schedule="1f1b",
+        v=1,
+        actions=None,
+        dp_replicate=replicas,
+        dp_shard=1,
+        recompute=plan.recompute if recompute is None else recompute,
+    )
+
+
+class PlanPrices:
+    """Prices a plan's stages, each from the plan of equal stages that it would be part of."""
+
+    def __init__(self, job: Job, plan: Plan) -> None:
+        """Take a plan with or without stages of its own (dp = 1).
+
+        Raises:
+            PlanError: some layers of a stage are recomputed, but the stack does so with whole
+                stages alone.
+        """
+        self.job, self.plan = job, plan
+        cut = stage_cut(job, PlanTable.of([alike(plan)]))
+        self.stages = plan.stages or tuple(Stage(layers=layers) for layers in cut)
+        self._known: dict[Variant, Evaluation] = {}
+        for number, stage in enumerate(self.stages):
+            again = stage.recompute_layers
+            if job.software.checkpoints_stages and again not in (None, 0, stage.layers):
+                raise PlanError(
+                    f"stages[{number}].recompute_layers={again}: {job.software.id} recomputes "
+                    f"whole stages; use 0 or {stage.layers}"
+                )
+
+    @cached_property
+    def replicas(self) -> StageReplicas:
+        """The replicas of each stage."""
+        return StageReplicas(tuple(stage.replicas for stage in self.stages))
+
+    def variant(self, key: Variant) -> Evaluation:
+        """A plan of equal stages, evaluated once."""
+        if key not in self._known:
+            self._known[key] = evaluate(self.job, alike(self.plan, *key))
+        return self._known[key]
+
+    def shares(self, stage: Stage) -> Iterator[tuple[float, Evaluation]]:
+        """Of which plans of equal stages a stage is part, with the share of its layers."""
+        again = stage.recompute_layers
+        if again is None:
+            yield 1.0, self.variant((stage.replicas, self.plan.recompute))
+            return
+        rest = min(self.plan.recompute, Recompute.SELECTIVE)
+        share = again / stage.layers if stage.layers else 0.0
+        for part, recompute in ((share, Recompute.FULL), (1.0 - share, rest)):
+            if part > 0.0:
+                yield part, self.variant((stage.replicas, recompute))
+
+    def mixed(self, name: str) -> Array:
+        """A field of the costs of each stage, (p,)."""
+        return np.array(
+            [
+                sum(share * float(getattr(one.step.costs, name)[number, 0]) for share, one in parts)
+                for number, parts in enumerate(map(list, map(self.shares, self.stages)))
+            ]
+        )
+
+    @cached_property
+    def costs(self) -> StepCosts:
+        """Those of the plan with one replica of each stage."""
+        return self.variant((1, self.plan.recompute)).step.costs
+
+    @property
+    def table(self) -> PlanTable:
+        """The plan with one replica of each stage, as a table."""
+        return PlanTable.of([alike(self.plan)])
+
+    def prices(self) -> StagePrices:
+        """Seconds and bytes of each stage."""
+        memory = [self.memory(number) for number in range(len(self.stages))]
+        kept = np.array([use["activations"] for use in memory])
+        return StagePrices(
+            forward=self.mixed("forward"),
+            backward=self.mixed("backward"),
+            update=self.mixed("optimizer"),
+            message=self.messages(),
+            reduce=self.reductions(),
+            weights=np.array([use["parameters"] for use in memory]),
+            activations=kept,
+            static=np.array([sum(use.values()) for use in memory]) - kept,
+            counts=self.replicas.counts,
+            tail=self.tail(),
+        )
+
+    def memory(self, number: int) -> Mapping[str, float]:
+        """Bytes by category of a stage that has one micro-batch in flight."""
+        parts = list(self.shares(self.stages[number]))
+        uses = [_with_one(one.memory_of(0), one, number) for _, one in parts]
+        kept = sum(share * use["activations"] for (share, _), use in zip(parts, uses, strict=True))
+        highest = {name: max(use[name] for use in uses) for name in CATEGORIES}
+        return {**highest, "activations": kept}
+
+    def messages(self) -> Array:
+        """Seconds of a message behind each stage but the last, (p - 1,)."""
+        table, system = self.table, self.job.system
+        borders = stage_borders(self.job.model, stage_cut(self.job, table))[:-1]
+        seconds = []
+        for stage, values in enumerate(borders):
+            ranks = (*self.replicas.ranks(stage), *self.replicas.ranks(stage + 1))
+            nodes = {rank * self.plan.tp // system.devices_per_node for rank in ranks}
+            together = min(self.replicas.counts[stage : stage + 2]) * self.plan.tp
+            sharing = float(min(together, system.devices_per_node))
+            size = hop_bytes(table, values)
+            seconds.append(p2p_time(system, size, crosses=len(nodes) > 1, sharing=sharing)[0])
+        return np.array(seconds)
+
+    def reductions(self) -> Array:
+        """What is left of each stage's reduction behind its last backward, (p,)."""
+        backward = self.mixed("backward")
+        return np.array([self._reduction(stage, backward[stage]) for stage in range(self.plan.pp)])
+
+    def _reduction(self, stage: int, backward: float) -> float:
+        """Buckets of a stage's gradients, ready at an even pace during its last backward."""
+        replicas, job = self.replicas.counts[stage], self.job
+        if replicas == 1:
+            return 0.0
+        step = self.variant((replicas, self.plan.recompute)).step
+        first = self.replicas.ranks(stage)[0] * self.plan.tp
+        where = neighbours(job.system, first, replicas, self.plan.tp)
+        data = DataParallel.of(job, step.pricing.table).with_replicas(where)
+        buckets = data.bucketed_reduction(step.costs.parameters, step.costs.experts)
+        count, each = (float(column[stage, 0]) for column in buckets)
+        if not step.costs.overlap_reduce:
+            return count * each
+        return max(count * each - backward * (1.0 - 1.0 / max(count, 1.0)), each)
+
+    def tail(self) -> dict[str, Array]:
+        """Prices of what a synchronous step ends with; ranks or one for all."""
+        variants = list(self._known.values())
+        late = [
+            late_by_stage(one.step.job, one.step.pricing.table, one.step.pricing.layers(0),
+                          one.step.costs).max()
+            for one in variants
+        ]  # fmt: skip
+        ranks = self.replicas.stage_of
+        growth = straggler_growth(
+            self.job,
+            world=np.array([self.plan.world_size]),
+            dp=np.array([max(self.replicas.counts)]),
+            compute=self.table.precision.compute,
+        )
+        return {
+            LATE: np.array([max(map(float, late))]),
+            NORM: np.array([max(float(one.step.costs.norm[0]) for one in variants)]),
+            "optimizer": self.mixed("optimizer")[list(ranks)],
+            GATHER: self.mixed("gather")[list(ranks)],
+            "tied": self._tied(),
+            "straggler": growth,
+        }
+
+    def _tied(self) -> Array:
+        """All-reduce of the shared table's gradient over all ranks that hold it, (1,)."""
+        if not self.job.model.tied_embeddings:
+            return np.zeros(1)
+        holders = self.replicas.counts[0] + self.replicas.counts[-1]
+        size = tied_parameters(self.job.model, self.table) * reduced_bytes(self.table)
+        where = neighbours(self.job.system, 0, holders, self.plan.tp)
+        return np.asarray(collective_time(self.job.system, "all_reduce", size, where))
+
+
+def _with_one(memory: MemoryUse, one: Evaluation, number: int) -> dict[str, float]:
+    """Bytes of a stage by category as if one micro-batch were in flight."""
+    counts = [max(map(sum, rank)) for rank in inflight_counts(one.step.schedule(0))]
+    use = memory.at(number, 0)
+    return {**use, "activations": use["activations"] / counts[number]}

@@ -1,0 +1,130 @@
+"""Predict a plan whose stages have replicas of their own, or whose pipeline never flushes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from parsim.sim.confidence.interval import Interval
+from parsim.sim.confidence.memory_fit import fit_of, worst
+from parsim.sim.memory.reserved import reserved_bytes
+from parsim.sim.prediction import Prediction
+from parsim.sim.program import by_events
+from parsim.sim.stages.run import TaskRun
+from parsim.strategy.synchronous import GATHER, LATE, NORM
+
+
+def prediction_of(run: TaskRun, alike: Prediction) -> Prediction:
+    """What parsim says of a plan run as tasks.
+
+    Args:
+        run: the plan.
+        alike: the prediction of the plan with one replica of each stage and a flush, whose
+            evidence its interval and margin are from.
+    """
+    job, plan, step = run.job, run.plan, run.step_time
+    peaks = tuple(float(peak) for peak in run.peaks)
+    by_rank = tuple(_memory(run, stage) for stage in range(plan.pp))
+    fullest = int(np.argmax(peaks))
+    bubble = 1.0 - float(run.busy.mean()) / run.pipeline_time
+    bubble = 0.0 if abs(bubble) < 1e-12 else bubble
+    flops = float(job.model.step_flops(plan.global_batch_size))
+    capable = step * alike.peak_flops * plan.world_size
+    grown = peaks[fullest] / max(alike.peak_allocated)
+    low, high = alike.peak_interval
+    return replace(
+        alike,
+        plan=plan,
+        step_time=step,
+        interval=_interval(run, alike),
+        pipeline_time=run.pipeline_time,
+        tokens_per_second=plan.global_batch_size * job.model.tokens / step,
+        mfu=flops / capable,
+        hfu=flops * alike.hfu / alike.mfu / capable,
+        bubble_fraction=bubble,
+        bubble_overhead=bubble / (1.0 - bubble),
+        device_span=run.pipeline_time,
+        breakdown=_breakdown(run),
+        peak_allocated=peaks,
+        peak_reserved=tuple(float(s) for s in reserved_bytes(job.software, np.array(peaks))),
+        memory=by_rank[fullest],
+        memory_by_rank=by_rank,
+        peak_interval=(low * grown, high * grown),
+        fit=worst(fit_of(job.software, one, alike.usable, alike.margin.share) for one in peaks),
+        notes=(*alike.notes, *_notes(run)),
+    )
+
+
+def tier_times(run: TaskRun) -> tuple[float, float]:
+    """Seconds of the tasks by the recurrence and by events."""
+    return float(run.end.updated[0]), by_events(run.program).updated
+
+
+def _interval(run: TaskRun, alike: Prediction) -> Interval:
+    """As wide as that of the plan of equal stages, and what it does not stand on."""
+    scale = run.step_time / alike.step_time
+    what = "a pipeline without flush" if run.versions else "stages with replicas of their own"
+    return Interval(
+        low=alike.interval.low * scale,
+        high=alike.interval.high * scale,
+        basis=f"{alike.interval.basis}; no measured run of {what}",
+    )
+
+
+def _breakdown(run: TaskRun) -> dict[str, float]:
+    """Parts that sum to the step, mean over ranks, seconds."""
+    prices, plan, mixed = run.prices, run.plan, run.priced.mixed
+    ranks = run.priced.replicas.num_ranks
+    each = plan.num_microbatches / ranks
+    names = ("forward", "backward", "exposed_forward", "exposed_backward", "recomputed")
+    ahead, back, hidden, behind, again = (float(mixed(name).sum()) * each for name in names)
+    parts = {
+        "forward": ahead - hidden,
+        "backward": back - behind - again,
+        "recompute": again,
+        "exposed_communication": hidden + behind,
+    }
+    if run.versions is not None:
+        parts["gradient_reduction"] = float(np.sum(prices.reduce)) * each
+        parts["optimizer"] = float(prices.update.sum()) * each / run.versions.batch
+        return {**parts, "bubble": run.step_time - sum(parts.values())}
+    times, updated = run.end.times, float(run.end.updated[0])
+    before = float(times[LATE].end.max())
+    norm, gather = (float(prices.tail[name].max()) for name in (NORM, GATHER))
+    return {
+        **parts,
+        "bubble": run.pipeline_time - sum(parts.values()),
+        "gradient_reduction": before - run.pipeline_time,
+        "gradient_norm": norm,
+        "optimizer": updated - before - norm - gather,
+        "parameter_gather": gather,
+        "straggler": run.step_time - updated,
+    }
+
+
+def _memory(run: TaskRun, stage: int) -> Mapping[str, float]:
+    """Bytes by category at the peak of a stage: its versions are parameters."""
+    use = dict(run.priced.memory(stage))
+    static = sum(use.values()) - use["activations"]
+    stashed = run.versions.kept(stage) - 1 if run.versions else 0
+    older = stashed * float(run.prices.weights[stage])
+    use["activations"] = float(run.peaks[stage]) - static - older
+    use["parameters"] += older
+    return use
+
+
+def _notes(run: TaskRun) -> Iterator[str]:
+    """What a reader must know of the numbers."""
+    if run.versions is not None:
+        late = [run.versions.delay(stage) for stage in range(run.plan.pp)]
+        yield (
+            f"{run.versions.rule}: gradients meet weights that are {late} updates newer, stage by "
+            f"stage; convergence is not predicted"
+        )
+    elif run.plan.stages is not None:
+        yield (
+            f"per-rank numbers are those of a replica of each of {run.plan.pp} stages; "
+            f"micro-batch M runs on replica M mod r"
+        )

@@ -1,0 +1,66 @@
+"""Seconds and bytes of the stages of a pipeline whose actions are tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.sim.program import PricedProgram
+from parsim.strategy import StepProgram
+from parsim.strategy.stage_tasks import ACTIVATIONS, BACKWARD, FORWARD, MESSAGE
+from parsim.strategy.weight_versions import REDUCE, STATIC, UPDATE, WEIGHTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePrices:
+    """Seconds and bytes of each of p stages, (p,).
+
+    `message` are seconds of a message behind each stage but the last, (p - 1,), or one number.
+    `reduce` is what the reduction of a stage's gradients adds, 0 with one replica. `weights` are
+    the bytes of one version, `activations` those of one micro-batch, and `static` what a replica
+    holds besides: its newest weights, gradients, optimizer states, buffers. `counts` are the
+    replicas (none: one each). `tail` are prices of what a step ends with, by name, a row a rank.
+    """
+
+    forward: Array
+    backward: Array
+    update: Array
+    message: Array | float
+    weights: Array
+    activations: Array
+    static: Array
+    reduce: Array | float = 0.0
+    counts: tuple[int, ...] = ()
+    tail: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def stages(self) -> int:
+        """P."""
+        return len(self.forward)
+
+    def by_rank(self, stages: Array) -> Array:
+        """A number of each rank from those of stages."""
+        return np.repeat(stages, self.counts or (1,) * self.stages)
+
+    def on(self, program: StepProgram) -> PricedProgram:
+        """A program with these prices."""
+        ones = np.ones(self.stages)
+        return PricedProgram(
+            program=program,
+            seconds={
+                FORWARD: self.forward,
+                BACKWARD: self.backward,
+                UPDATE: self.update,
+                REDUCE: self.reduce * ones,
+                MESSAGE: self.message * ones[1:],
+                **self.tail,
+            },
+            sizes={
+                WEIGHTS: self.by_rank(self.weights),
+                ACTIVATIONS: self.by_rank(self.activations),
+                STATIC: self.by_rank(self.static),
+            },
+        )

@@ -1,0 +1,133 @@
+"""A plan whose every action is a task, run: by recurrence or events, with bytes and a timeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cost.job import Job
+from parsim.plan import Plan
+from parsim.plan.record import WITHOUT_FLUSH
+from parsim.plan.stages import warmups
+from parsim.schedule.versions import Versions
+from parsim.sim.program import PricedProgram, by_recurrence, memory_curves, program_timeline
+from parsim.sim.recurrence.walk import StepEnd
+from parsim.sim.stages.plan_prices import PlanPrices
+from parsim.sim.stages.prices import StagePrices
+from parsim.sim.stages.steady import steady_state
+from parsim.strategy import StepProgram
+from parsim.strategy.unequal_stages import unequal_stages
+from parsim.strategy.weight_versions import without_flush
+from parsim.timelines.timeline import ACTIONS, Timeline
+
+
+def versions_of(plan: Plan) -> Versions | None:
+    """The rule of weight versions of a plan that never flushes; None of one that does."""
+    if plan.schedule not in WITHOUT_FLUSH:
+        return None
+    return Versions(
+        rule=plan.schedule,
+        pp=plan.pp,
+        batch=plan.num_microbatches if plan.schedule == "pipedream_2bw" else 1,
+        counts=tuple(stage.replicas for stage in plan.stages or ()),
+        depths=_depths(plan),
+    )
+
+
+def _depths(plan: Plan) -> tuple[int, ...]:
+    """Forwards that each stage's replicas begin with; empty where stages are alike."""
+    stages = plan.stages or ()
+    return warmups([stage.replicas for stage in stages], [stage.warmup for stage in stages])
+
+
+@dataclass(frozen=True)
+class TaskRun:
+    """A plan with the prices of its stages."""
+
+    job: Job
+    plan: Plan
+
+    @cached_property
+    def priced(self) -> PlanPrices:
+        """The plans of equal stages that the prices are from."""
+        return PlanPrices(self.job, self.plan)
+
+    @cached_property
+    def prices(self) -> StagePrices:
+        """Seconds and bytes of each stage."""
+        return self.priced.prices()
+
+    @cached_property
+    def versions(self) -> Versions | None:
+        """The rule of weight versions, where the pipeline never flushes."""
+        return versions_of(self.plan)
+
+    @cached_property
+    def program(self) -> PricedProgram:
+        """The tasks of a step; of a pipeline that never flushes, of its first micro-batches."""
+        return self.prices.on(self._written())
+
+    def _written(self) -> StepProgram:
+        plan, versions = self.plan, self.versions
+        if versions is None:
+            return unequal_stages(
+                self.priced.replicas,
+                plan.num_microbatches,
+                _depths(plan),
+                blocking=self.priced.costs.blocking_p2p,
+                tied=self.job.model.tied_embeddings,
+            )
+        count = plan.num_microbatches
+        least = 4 * plan.pp  # so many show fill, steady state and drain
+        return without_flush(versions, count * max(1, -(-least // count)))
+
+    @cached_property
+    def end(self) -> StepEnd:
+        """Times of all tasks by the recurrence."""
+        return by_recurrence(self.program)
+
+    @cached_property
+    def step_time(self) -> float:
+        """Seconds of a step: of so many micro-batches in the steady state without flush."""
+        if self.versions is None:
+            return float(self.end.step_time[0])
+        return steady_state(self.versions, self.prices) * self.plan.num_microbatches
+
+    @cached_property
+    def pipeline_time(self) -> float:
+        """Seconds until the last forward or backward ends; without flush, the step's."""
+        if self.versions is not None:
+            return self.step_time
+        ends = [
+            float(self.end.times[task.name].end.max())
+            for task in self.program.program.tasks
+            if task.kind in ACTIONS
+        ]
+        return max(ends)
+
+    @cached_property
+    def busy(self) -> Array:
+        """Seconds of forwards and backwards of a step on each rank."""
+        counts = np.array(self.priced.replicas.counts)
+        each = (self.prices.forward + self.prices.backward) * self.plan.num_microbatches / counts
+        return self.prices.by_rank(each)
+
+    @cached_property
+    def peaks(self) -> Array:
+        """The most bytes that a replica of each stage holds, (p,)."""
+        by_rank = [max(curve.bytes) for curve in memory_curves(self.program, self.end)]
+        replicas = self.priced.replicas
+        return np.array(
+            [max(by_rank[rank] for rank in replicas.ranks(stage)) for stage in range(self.plan.pp)]
+        )
+
+    def timeline(self) -> Timeline:
+        """What each rank does when, and what it holds."""
+        drawn, words = program_timeline(self.program), self.plan.label()
+        if self.versions is not None:
+            most = max(task.microbatch for task in self.program.program.tasks)
+            words += f", the first {most + 1} micro-batches"
+        return replace(drawn, meta={**drawn.meta, "plan": words})

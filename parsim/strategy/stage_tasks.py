@@ -1,0 +1,80 @@
+"""A pipeline's forwards, backwards and messages written out as tasks, one for each action.
+
+A plan's own pipelines stay schedules, because there are so many alike. Stages that differ in their
+replicas, or that update between two micro-batches, are few: each of their actions is a task, so
+that times, bytes and drawing follow from the program alone.
+
+    stage 0 replica 0   | 0F0 | SEND 0F0 | ...            micro-batch M is on replica M mod r
+    stage 1                              | 1F0 | 1B0 | SEND 1B0 | ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from parsim.schedule import Action, Kind
+from parsim.schedule.replicas import StageReplicas
+from parsim.strategy.program import COMPUTE, SEND, Task
+
+FORWARD, BACKWARD, MESSAGE = "forward", "backward", "message"
+"""Names of prices: forward and backward have a row for each stage, messages for each border."""
+
+ACTIVATIONS = "activations"
+"""Name of bytes: what one micro-batch keeps, a row for each rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageTasks:
+    """Writes the tasks of actions; with `blocking` messages keep their sender's compute stream."""
+
+    replicas: StageReplicas
+    blocking: bool = False
+
+    def of(self, action: Action, frees: Sequence[str] = ()) -> Iterator[Task]:
+        """A forward or a backward and its message; `frees` are tasks whose bytes it lets go."""
+        stage, kind, mb = action
+        ahead = kind == Kind.F
+        target, source = (stage + 1, stage - 1) if ahead else (stage - 1, stage + 1)
+        stages = range(self.replicas.stages)
+        rank = self.replicas.rank(stage, mb)
+        kept = () if ahead else (task_name(stage, Kind.F, mb),)
+        yield Task(
+            name=task_name(*action),
+            kind=kind.name,
+            ranks=(rank,),
+            price=FORWARD if ahead else BACKWARD,
+            at=(stage,),
+            after=(f"SEND {task_name(source, kind, mb)}",) if source in stages else (),
+            keeps=ACTIVATIONS if ahead else "",
+            frees=(*kept, *frees),
+            stages=(stage,),
+            microbatch=mb,
+            on_device=True,
+        )
+        if target in stages:
+            yield Task(
+                name=f"SEND {task_name(*action)}",
+                kind=f"SEND_{kind.name}",
+                ranks=(rank,),
+                stream=COMPUTE if self.blocking else SEND,
+                price=MESSAGE,
+                at=(min(stage, target),),
+                after=(task_name(*action),),
+                stages=(stage,),
+                microbatch=mb,
+            )
+
+
+def task_name(stage: int, kind: Kind, microbatch: int) -> str:
+    """The name of a forward's or a backward's task, as a schedule writes it."""
+    return str(Action(stage, kind, microbatch))
+
+
+def stage_roles(replicas: StageReplicas) -> tuple[str, ...]:
+    """What each rank is: its stage, and its number where the stage has several replicas."""
+    return tuple(
+        f"stage {stage}" + (f" replica {number}" if count > 1 else "")
+        for stage, count in enumerate(replicas.counts)
+        for number in range(count)
+    )

@@ -1,0 +1,111 @@
+"""`parsim run` of a plan with a strategy: the document, the replay, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from executor.run.strategy_document import Evaluated, Measured
+from executor.strategies.log import Applied, Ended
+from executor.training.rate import Rate
+from parsim.cli.app import main
+from tests.executor.launch import fork_runs
+from tests.executor.running import SCENARIO
+
+STRATEGY = SCENARIO.replace("seq_len: 32,", "seq_len: 32, dropout: false,").replace(
+    "pp: 2, microbatch_size: 2, schedule: 1f1b", "{plan}"
+)
+
+
+def scenario(folder: Path, strategy: str) -> Path:
+    path = folder / "tiny.yaml"
+    path.write_text(STRATEGY.replace("{plan}", f"microbatch_size: 2, strategy: {strategy}"))
+    return path
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "asynchronous_server",
+        "{name: local_sgd, every: 2}",
+        "asynchronous_gossip",
+        "data_parallel",
+    ],
+)
+def test_a_strategy_is_run_and_verified(
+    strategy: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With the options of a training: they mean what they mean for DDP."""
+    fork_runs(monkeypatch, tmp_path)
+    path, out = scenario(tmp_path, strategy), tmp_path / "out"
+    words = ["--steps", "4", "--warmup", "1", "--verify", "--out", str(out), "--json"]
+    words += ["--clip", "0.01", "--lr-warmup", "2", "--lr-decay", "cosine", "--eval-every", "2"]
+    assert main(["run", str(path), *words]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document == json.loads((out / "run.json").read_text())
+    assert document["verify"]["within"]
+    assert len(document["measured"]["loss"]) == 5
+    workers = 1 if strategy == "data_parallel" else 2
+    assert document["strategy"]["workers"] == workers
+    samples = [point["samples"] for point in document["strategy"]["curve"]]
+    assert samples == [8.0 / workers * (number + 1) for number in range(5 * workers)]
+    if "asynchronous" in strategy:
+        assert document["strategy"]["replay_error"] == 0.0
+        assert len(document["strategy"]["ages_updates"]) == 10
+    _check_training(document, out)
+
+
+def _check_training(document: dict[str, Any], out: Path) -> None:
+    """Steps in their log, the rate's schedule, evaluations, and what the run was."""
+    steps = [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]
+    assert [step["step"] for step in steps] == list(range(5))
+    assert all(step["gradient_norm"] > 0.01 and step["worker"] == 0 for step in steps)
+    rate = Rate(warmup=2, decay="cosine", steps=5)
+    assert [step["learning_rate"] for step in steps] == [rate.at(step) for step in range(5)]
+    evaluations = document["measured"]["evaluations"]
+    assert [one["steps"] for one in evaluations] == [2, 4]
+    assert all(one["loss"] > 0 and one["samples"] > 0 for one in evaluations)
+    assert document["meta"]["versions"]["torch"]
+    assert (out / "predicted.json").exists()
+    assert (out / "loss.png").exists()
+
+
+def test_a_rate_is_that_of_all_workers_between_the_warm_up_and_the_first_end() -> None:
+    """One worker has a round a second, the other one every two: 3 of 2 workers' in 2 seconds."""
+    fast = [Ended(number, number + 1.0, 1.0, 0.0) for number in range(5)]
+    slow = [Ended(number, 2.0 * (number + 1), 3.0, 0.0) for number in range(5)]
+    measured = Measured(
+        rounds=[fast, slow], warmup=1, samples=8, evaluations=[Evaluated(2, 2.0, 0.5)]
+    )
+    assert measured.losses == [2.0] * 5
+    assert measured.step_time == pytest.approx(2 * 3.0 / 4)
+    assert measured.seconds == [2.0] * 4
+    assert [point["samples"] for point in measured.curve()][:2] == [4.0, 8.0]
+    assert measured.evaluated() == [{"steps": 2, "seconds": 2.0, "samples": 12.0, "loss": 0.5}]
+
+
+def test_dropped_gradients_are_no_progress() -> None:
+    """Two of three workers count in each of two steps: a third of the gradients is dropped."""
+    rounds = [[Ended(step, step + 1.0, 1.0, 0.0) for step in range(2)] for _ in range(3)]
+    applied = [Applied(worker, step, step) for step in range(2) for worker in range(2)]
+    measured = Measured(rounds=rounds, applied=applied, warmup=0, samples=6)
+    assert measured.dropped == pytest.approx(1 / 3)
+    assert measured.step_time == pytest.approx(1.5)
+
+
+def test_options_without_meaning_for_a_strategy_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fork_runs(monkeypatch, tmp_path)
+    words = [str(scenario(tmp_path, "gossip")), "--checkpoint-every", "2", "--out", str(tmp_path)]
+    assert main(["run", *words]) == 2
+    assert "--checkpoint-every cannot go with strategy gossip" in capsys.readouterr().err

@@ -1,0 +1,214 @@
+"""Plans whose stages have replicas of their own: one each is 1F1B, tiers agree, bounds, bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from parsim.cluster.hardware import Cluster
+from parsim.cost.job import Job
+from parsim.errors import InputError, PlanError
+from parsim.plan import Plan, Recompute
+from parsim.plan.stages import Stage
+from parsim.schedule.replicas import StageReplicas
+from parsim.schedule.versions import Versions
+from parsim.sim import simulate
+from parsim.sim.program import by_events, by_recurrence, peak_bytes
+from parsim.sim.stages.prices import StagePrices
+from parsim.sim.stages.run import TaskRun
+from parsim.sim.step.priced_step import price_step
+from parsim.strategy.unequal_stages import unequal_stages
+from parsim.strategy.weight_versions import without_flush
+from tests.parsim.sim.conftest import gpt_job
+
+ALONE = Stage(layers=6)
+EQUAL = Plan(tp=2, pp=4, stages=(ALONE,) * 4, num_microbatches=12, precision="bf16")
+UNEQUAL = Plan(
+    pp=2,
+    stages=(Stage(layers=18, replicas=6), Stage(layers=6, replicas=2)),
+    num_microbatches=24,
+)
+
+
+def on(devices: int, job: Job) -> Job:
+    """The job on one node with so many devices."""
+    node = replace(job.system, devices_per_node=devices)
+    return replace(job, cluster=Cluster(system=node, num_nodes=1))
+
+
+def prices(counts: tuple[int, ...], forward: tuple[float, ...], **more: float) -> StagePrices:
+    ones, ahead = np.ones(len(counts)), np.array(forward)
+    return StagePrices(
+        forward=ahead,
+        backward=2.0 * ahead,
+        update=0.25 * ones,
+        message=more.get("message", 0.0),
+        reduce=more.get("reduce", 0.0),
+        weights=100.0 * ones,
+        activations=ones,
+        static=1000.0 * ones,
+        counts=counts,
+        tail={
+            "late": np.zeros(1),
+            "norm": np.array([0.125]),
+            "optimizer": np.full(sum(counts), 0.25),
+            "gather": np.zeros(1),
+            "tied": np.zeros(1),
+            "straggler": np.zeros(1),
+        },
+    )
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("recompute", [Recompute.NONE, Recompute.FULL])
+def test_one_replica_each_is_the_plan_of_equal_stages(overlap: bool, recompute: Recompute) -> None:
+    job = on(8, gpt_job())
+    ours = replace(EQUAL, overlap_p2p=overlap, recompute=recompute)
+    alike = replace(ours, stages=None, stage_layers=(6,) * 4)
+    mine, theirs = simulate(job, ours), simulate(job, alike)
+    assert mine.step_time == pytest.approx(theirs.step_time, rel=1e-12)
+    assert mine.bubble_fraction == pytest.approx(theirs.bubble_fraction, rel=1e-9)
+    assert mine.peak_allocated == pytest.approx(theirs.peak_allocated, rel=1e-12)
+    for part, seconds in theirs.breakdown.items():
+        assert mine.breakdown[part] == pytest.approx(seconds, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "pipedream"])
+def test_tiers_agree_and_parts_sum(schedule: str) -> None:
+    found = simulate(
+        on(8, gpt_job()), replace(UNEQUAL, schedule=schedule), tier="events", timeline=True
+    )
+    assert sum(found.breakdown.values()) == pytest.approx(found.step_time, rel=1e-9)
+    assert found.peak_allocated[0] == pytest.approx(sum(found.memory_by_rank[0].values()))
+    assert found.timeline is not None
+    labels = found.timeline.meta["rank_labels"]
+    assert (labels["5"], labels["7"]) == ("stage 0 replica 5", "stage 1 replica 1")
+
+
+def test_replicas_where_the_work_is_are_faster() -> None:
+    """20 of 24 layers on 6 of 8 devices: near the bound, unlike 4 and 4."""
+    job = on(8, gpt_job())
+    balanced = replace(
+        UNEQUAL,
+        stages=(Stage(layers=20, replicas=6), Stage(layers=4, replicas=2)),
+        num_microbatches=96,
+    )
+    halves = replace(balanced, stages=(Stage(layers=20, replicas=4), Stage(layers=4, replicas=4)))
+    run = TaskRun(job, balanced)
+    each = (run.prices.forward + run.prices.backward) / np.array([6, 2])
+    bound = balanced.num_microbatches * each.max()
+    assert bound <= run.pipeline_time < 1.1 * bound
+    assert run.step_time < 0.8 * TaskRun(job, halves).step_time
+
+
+def test_recomputed_layers_trade_memory_for_time() -> None:
+    job = on(8, gpt_job())
+    steps, peaks = [], []
+    for again in (0, 9, 18):
+        first = replace(UNEQUAL.stages[0], recompute_layers=again)  # type: ignore[index]
+        found = simulate(job, replace(UNEQUAL, stages=(first, Stage(layers=6, replicas=2))))
+        steps.append(found.step_time)
+        peaks.append(found.peak_allocated[0])
+    assert steps[0] < steps[1] < steps[2]
+    assert peaks[0] > peaks[1] > peaks[2]
+    whole = replace(UNEQUAL.stages[0], recompute_layers=18)  # type: ignore[index]
+    both = (whole, Stage(layers=6, replicas=2, recompute_layers=6))
+    full = replace(UNEQUAL, recompute=Recompute.FULL)
+    assert simulate(job, replace(UNEQUAL, stages=both)).step_time == pytest.approx(
+        simulate(job, full).step_time, rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("message", [0.0, 0.125])
+@pytest.mark.parametrize("counts", [(3, 1), (1, 3, 1), (2, 1, 2)])
+def test_recurrence_is_events_on_every_task(counts: tuple[int, ...], message: float) -> None:
+    forward = (1.0, 1.5, 0.5)[: len(counts)]
+    priced = prices(counts, forward, message=message, reduce=0.5)
+    for program in (
+        unequal_stages(StageReplicas(counts), 12, blocking=message > 0.0),
+        without_flush(Versions(rule="pipedream", pp=len(counts), counts=counts), 12),
+    ):
+        ready = priced.on(program)
+        walked, run = by_recurrence(ready), by_events(ready)
+        assert run.step_time == float(walked.step_time[0])
+        for task in program.tasks:
+            ends = np.broadcast_to(walked.times[task.name].end, (len(task.ranks), 1))[:, 0]
+            assert [run.ends[task.name, rank, 0] for rank in task.ranks] == ends.tolist()
+
+
+def test_the_step_of_a_replicated_pipeline_by_hand() -> None:
+    """Two replicas of F = 2, X = 4 before one of F = 1, X = 2; then reduce, norm and update."""
+    priced = prices((2, 1), (2.0, 1.0), reduce=0.5)
+    end = by_recurrence(priced.on(unequal_stages(StageReplicas((2, 1)), 8)))
+    slowest = 2.0 + 8 * 3.0 + 4.0  # first forward, the last stage all the time, last backward
+    assert float(end.step_time[0]) == slowest + 0.5 + 0.125 + 0.25
+
+
+@pytest.mark.parametrize(
+    ("counts", "warmups", "pace"),
+    [
+        ((1, 3, 1), (4, 1, 0), 5.99),
+        ((1, 3, 1), (6, 1, 0), 3.0),
+        ((9, 5, 1, 1), (1, 1, 1, 0), 3.22),
+        ((9, 5, 1, 1), (2, 1, 1, 0), 3.0),
+    ],
+)
+def test_warm_ups_of_a_stage_that_starves(
+    counts: tuple[int, ...], warmups: tuple[int, ...], pace: float
+) -> None:
+    """Seconds a micro-batch with F_s = r_s, X = 2 F; the bound is max (F + X) / r = 3.
+
+    Source: PipeDream's order of actions with these numbers, run apart from parsim.
+    """
+    priced = prices(counts, tuple(map(float, counts)))
+    few, many = (
+        by_recurrence(priced.on(unequal_stages(StageReplicas(counts), count, warmups)))
+        for count in (90, 225)
+    )
+    assert float(many.updated[0] - few.updated[0]) / 135 == pytest.approx(pace, abs=0.02)
+
+
+def test_versions_of_a_replicated_stage_are_its_warm_up_and_one() -> None:
+    versions = Versions(rule="pipedream", pp=2, counts=(3, 1))
+    assert [versions.used(0, mb) for mb in range(9)] == [0, 0, 0, 0, 0, 0, 1, 1, 1]
+    assert [versions.kept(stage) for stage in (0, 1)] == [2, 1]
+    held = peak_bytes(prices((3, 1), (3.0, 1.0)).on(without_flush(versions, 24)))
+    assert held.tolist() == [1000 + 100 + 2] * 3 + [1000 + 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_microbatches": 9}, r"stages\[0\]\.replicas=6 does not divide num_microbatches=9"),
+        ({"dp_replicate": 2}, "dp_replicate=2 is for all alike; use dp_replicate=1"),
+        ({"schedule": "gpipe"}, "are for schedule='1f1b' or 'pipedream'"),
+        ({"pp": 3}, "has 2 entries, but pp=3"),
+        ({"stage_layers": (12, 12)}, "leave stage_layers out"),
+        (
+            {"stages": (Stage(layers=18, replicas=6), Stage(layers=5, replicas=2))},
+            "layers of stages sums to 23, but the model has 24",
+        ),
+        (
+            {"stages": (Stage(layers=18, replicas=6), Stage(layers=6))},
+            r"stages have 7 ranks \(replicas x tp=1\), but the cluster has 8",
+        ),
+        (
+            {"stages": (Stage(layers=18, replicas=6, recompute_layers=19), Stage(layers=6))},
+            r"stages\[0\]\.recompute_layers=19 of layers=18; allowed: 0 to 18",
+        ),
+        (
+            {"stages": (Stage(layers=18, replicas=2, warmup=0), Stage(layers=6, replicas=6))},
+            r"stages\[0\]\.warmup=0 starves the stages behind it; use at least 3",
+        ),
+    ],
+)
+def test_what_stages_cannot_be(change: dict[str, object], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        simulate(on(8, gpt_job()), replace(UNEQUAL, **change))  # type: ignore[arg-type]
+
+
+def test_what_needs_alike_stages_says_so() -> None:
+    with pytest.raises(InputError, match="stages of their own is simulated by itself alone"):
+        price_step(on(8, gpt_job()), UNEQUAL)
