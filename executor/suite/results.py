@@ -208,8 +208,8 @@ def summary(results: Sequence[Result], amount: Amount) -> dict[str, Any] | None:
 
 def covered(results: Sequence[Result]) -> dict[str, int] | None:
     """How many measured steps lie in their intervals, of how many; None where none has one."""
-    said = [result.inside for result in results if result.inside is not None]
-    return {"inside": sum(said), "n": len(said)} if said else None
+    judged = [result.inside for result in results if result.inside is not None]
+    return {"inside": sum(judged), "n": len(judged)} if judged else None
 
 
 def spearman(results: Sequence[Result]) -> float | None:

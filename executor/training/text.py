@@ -158,8 +158,8 @@ def _read(path: Path) -> str:
         raise InputError(f"{path}: no such file; name a text file or a folder of text files")
     files = [path]
     if path.is_dir():
-        found = ((p, p.relative_to(path).parts) for p in path.rglob("*") if p.is_file())
-        files = sorted(p for p, parts in found if not any(part.startswith(".") for part in parts))
+        inside = ((p, p.relative_to(path).parts) for p in path.rglob("*") if p.is_file())
+        files = sorted(p for p, parts in inside if not any(part.startswith(".") for part in parts))
     return "\n".join(read_text(file, most=MOST_CORPUS) for file in files)
 
 
