@@ -81,6 +81,7 @@ reports: $(CORE) ## predict every shipped measured run; write reports/*.md and t
 	$(BIN)/python -m parsim.report.accuracy.summary $(PAGES)
 	$(BIN)/python -m tests.benchmarks --report reports/benchmarks.md
 	$(BIN)/python -m parsim.fitting.reports.strategies reports/guide.md
+	$(BIN)/python -m parsim.fitting.reports.replica_spread reports/replica-spread.md
 	$(BIN)/python -m parsim.fitting.reports.network reports/network.md reports/benchmarks.md tests/parsim/sim/links/simgrid_rates.json $(PAGES)
 
 ablation: $(CORE) ## switch effects off, leave sources out; write reports/ablation.md (minutes)

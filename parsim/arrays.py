@@ -53,4 +53,8 @@ def _taken(value: object, rows: Index | Flags | slice) -> object:
         return tuple(_taken(item, rows) for item in value)
     if isinstance(value, Columns):
         return value.take(rows)
-    return value[..., rows] if isinstance(value, np.ndarray) else value
+    if not isinstance(value, np.ndarray):
+        return value
+    if isinstance(rows, np.ndarray) and rows.dtype == np.int64:
+        return value.take(rows, axis=-1)  # faster than an index behind an ellipsis
+    return value[..., rows]

@@ -87,13 +87,13 @@ def _by_name(kernels: Iterable[Kernel]) -> list[dict[str, Any]]:
 
 def _long_gaps(kernels: Sequence[Kernel]) -> list[dict[str, Any]]:
     """The longest moments in which nothing ran, with what ran before and behind."""
-    found, until, last = [], kernels[0].end, kernels[0].name
+    gaps, until, last = [], kernels[0].end, kernels[0].name
     for kernel in kernels[1:]:
         if kernel.start - until > LONG:
-            found.append({"seconds": kernel.start - until, "after": last, "before": kernel.name})
+            gaps.append({"seconds": kernel.start - until, "after": last, "before": kernel.name})
         if kernel.end > until:
             until, last = kernel.end, kernel.name
-    return sorted(found, key=lambda gap: -float(str(gap["seconds"])))[:LISTED]
+    return sorted(gaps, key=lambda gap: -float(str(gap["seconds"])))[:LISTED]
 
 
 def main() -> int:
@@ -106,15 +106,15 @@ def main() -> int:
     parser.add_argument("--model", action="append", required=True, help="model block, as JSON")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args()
-    found: list[dict[str, Any]] = []
+    profiles: list[dict[str, Any]] = []
     for model in options.model:
         with alone(scenario_of(model, options.device, options.out.parent), options.device) as here:
-            found.append({"model": here.spec.name, **described(profiled(here))})
-        write_text(options.out, json.dumps(found, indent=2) + "\n")
-        share = found[-1].get("idle_share")
+            profiles.append({"model": here.spec.name, **described(profiled(here))})
+        write_text(options.out, json.dumps(profiles, indent=2) + "\n")
+        share = profiles[-1].get("idle_share")
         told = "no kernel was recorded" if share is None else f"the device idles {share:.1%}"
-        sys.stdout.write(f"{found[-1]['model']}: {found[-1]['kernels']} kernels, {told}\n")
-    return int(any(case["kernels"] == 0 for case in found))
+        sys.stdout.write(f"{profiles[-1]['model']}: {profiles[-1]['kernels']} kernels, {told}\n")
+    return int(any(case["kernels"] == 0 for case in profiles))
 
 
 if __name__ == "__main__":

@@ -97,14 +97,14 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args()
-    found = []
+    medians = []
     for model in options.model:
         with alone(scenario_of(model, options.device, options.out.parent), options.device) as here:
-            found.append(compared(here, options.steps))
-        write_text(options.out, json.dumps(found, indent=2) + "\n")
-        sys.stdout.write(f"{found[-1]['model']}: executor / plain {found[-1]['ratio']:.3f}\n")
+            medians.append(compared(here, options.steps))
+        write_text(options.out, json.dumps(medians, indent=2) + "\n")
+        sys.stdout.write(f"{medians[-1]['model']}: executor / plain {medians[-1]['ratio']:.3f}\n")
     judged = options.device == "cuda"  # a rehearsal's model is too small to say anything
-    return int(judged and any(case["ratio"] > BOUND for case in found))
+    return int(judged and any(case["ratio"] > BOUND for case in medians))
 
 
 if __name__ == "__main__":

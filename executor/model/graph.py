@@ -7,15 +7,16 @@ construction. What crosses a layer's border is handed on as a tuple, by the orde
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from executor.model.batch_norm import BatchNorm
 from executor.model.stage import Stage
+from executor.model.tokens import Additive, Heads, Table, crosses, owners, weight_of
 from parsim.errors import ModelError, PlanError
 from parsim.model.graph import images, texts
 from parsim.model.graph.operation import Operation, Shape
@@ -73,16 +74,6 @@ def _relu(op: images.Relu, inputs: tuple[Shape, ...]) -> nn.Module:
     return nn.LeakyReLU(op.slope) if op.slope else nn.ReLU()
 
 
-def _heads(op: texts.SelfAttention, inputs: tuple[Shape, ...]) -> nn.Module:
-    def attention(x: Tensor, other: Tensor | None = None) -> Tensor:
-        parts = x.chunk(3, dim=-1) if other is None else (x, *other.chunk(2, dim=-1))
-        q, k, v = (part.unflatten(-1, (op.heads, -1)).transpose(1, 2) for part in parts)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=op.causal)
-        return y.transpose(1, 2).flatten(2)
-
-    return Function(attention)
-
-
 def _pool(kind: type[nn.Module]) -> Made:
     def made(op: images.MaxPool2d, inputs: tuple[Shape, ...]) -> nn.Module:
         return kind(op.kernel_size, op.stride, op.padding, ceil_mode=op.ceil_mode)
@@ -136,7 +127,9 @@ MODULES: Mapping[type[Operation], Made] = {
     texts.Gelu: lambda op, ins: nn.GELU(),
     texts.Patches: lambda op, ins: Patches(*op.shape(ins), token=op.class_token),
     texts.FirstRow: lambda op, ins: Function(lambda x: x[:, 0]),
-    texts.SelfAttention: _heads,
+    texts.SelfAttention: lambda op, ins: Heads(op),
+    texts.AdditiveAttention: lambda op, ins: Additive(ins[0][-1]),
+    texts.Embedding: lambda op, ins: Table(op),
     texts.Lstm: _recurrent,
     texts.CrossEntropy: _logits,
 }
@@ -191,9 +184,19 @@ class GraphStage(Stage):
             }
         )
         self.gives_logits = layers.stop == len(graph.layers)
+        self.shared = owners(graph)
+        self.tie()
+
+    def tie(self) -> None:
+        """Let nodes that own no weight use their table's (see `executor.model.tokens`)."""
+        made = {key: part for layer in self.layers.values() for key, part in layer.made.items()}
+        for name, owner in self.shared.items():
+            if _key(name) in made and _key(owner) in made:
+                table = weight_of(made[_key(owner)])
+                weight_of(made[_key(name)]).weight = table.weight
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map images (b, c, h, w), or what the stage before handed on, to what leaves."""
+        """Map images (b, c, h, w), tokens (b, s), or what the stage before gave, to what leaves."""
         tensors: tuple[Tensor, ...] = (x,)
         for layer in self.layers.values():
             tensors = layer(*tensors)
@@ -207,11 +210,6 @@ def check_graph(graph: Graph) -> None:
         ModelError: naming the node and its operation.
     """
     for node in graph.nodes:
-        if isinstance(node.operation, texts.Embedding):
-            raise ModelError(
-                f"{graph.name}: node '{node.name}' reads tokens; graphs train on images alone, "
-                f"so it can be simulated but not run yet"
-            )
         if type(node.operation) not in MODULES:
             kind = NAMES[type(node.operation)]
             raise ModelError(
@@ -221,11 +219,18 @@ def check_graph(graph: Graph) -> None:
 
 
 def check_cut(graph: Graph, cut: tuple[int, ...]) -> None:
-    """Refuse a pipeline cut that several tensors cross.
+    """Refuse a pipeline cut that several tensors cross, or one between users of a table.
 
     Raises:
-        PlanError: naming the layer and the tensors.
+        PlanError: naming the layer and the tensors, or the nodes.
     """
+    ends = [0, *accumulate(cut)]
+    apart = crosses(graph, (range(first, end) for first, end in pairwise(ends)))
+    if apart is not None:
+        raise PlanError(
+            f"stage_layers={list(cut)}: nodes '{apart[0]}' and '{apart[1]}' of {graph.name} share "
+            f"a table, but would be in different stages; use pp=1"
+        )
     end = 0
     for size in cut[:-1]:
         end += size

@@ -66,6 +66,7 @@ class TransformerStage(Stage):
                     rotary=rotary,
                     recompute=recompute,
                     share=share if spec.has_experts(i) else None,
+                    window=spec.window if spec.has_window(i) else None,
                 )
                 for i in layers
             }
@@ -231,7 +232,8 @@ def first_values(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     Tables and matrices are normal, biases zero, the weights of norms one.
     """
     if len(shape) < 2:
-        return torch.zeros(shape) if name.endswith("bias") else torch.ones(shape)
+        bias = name.rpartition(".")[2].startswith("bias")  # torch's cells have bias_ih_l0
+        return torch.zeros(shape) if bias else torch.ones(shape)
     generator = torch.Generator().manual_seed(_mixed(seed, name))
     return torch.empty(shape).normal_(0.0, INITIAL_STD, generator=generator)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parsim.model.graph.record import Graph
+from parsim.model.graph.texts import Embedding
 from parsim.model.reader import Description
 
 
@@ -21,3 +22,29 @@ def answers(spec: Description) -> int:
     if isinstance(spec, Graph):
         return spec.shapes[spec.nodes[-1].inputs[0]][-1]
     return spec.vocab_size
+
+
+def reads_text(spec: Description) -> bool:
+    """Whether a model takes token ids, not images."""
+    return not isinstance(spec, Graph) or bool(_tables(spec))
+
+
+def words(spec: Description) -> int:
+    """Tokens that a model which reads text knows, on both of its sides."""
+    if not isinstance(spec, Graph):
+        return spec.vocab_size
+    return min(answers(spec), *(table.num_embeddings for table in _tables(spec)))
+
+
+def text_length(spec: Description) -> int:
+    """Tokens of a sample."""
+    return spec.input_shape[0] if isinstance(spec, Graph) else spec.seq_len
+
+
+def hides_words(spec: Description) -> bool:
+    """Whether a model learns by words that are hidden from it, not by the next word of each."""
+    return not isinstance(spec, Graph) and not spec.causal
+
+
+def _tables(graph: Graph) -> list[Embedding]:
+    return [node.operation for node in graph.nodes if isinstance(node.operation, Embedding)]

@@ -34,15 +34,15 @@ def main() -> int:
     return 0
 
 
-def profiled(place: str, sizes: str, *, hooks: bool) -> dict[str, object]:
+def profiled(target: str, sizes: str, *, hooks: bool) -> dict[str, object]:
     """The model file's text, and notes.
 
     Raises:
         InputError: no module, or one that fails.
     """
-    model = built(place)
+    model = built(target)
     batch = example(sizes, model)
-    name = place.rpartition(":")[0].rpartition("/")[2].removesuffix(".py")
+    name = target.rpartition(":")[0].rpartition("/")[2].removesuffix(".py")
     device = f"cpu: one thread of {platform.processor() or platform.machine()}"
     notes: list[str] = []
     graph = None
@@ -58,10 +58,10 @@ def profiled(place: str, sizes: str, *, hooks: bool) -> dict[str, object]:
     if graph is None:
         graph = hooked(name, model, batch, device)
         notes.append(f"all of {len(graph.nodes)} modules are timed on {device}")
-    held = sum(parameter.numel() for parameter in model.parameters())
+    parameters = sum(parameter.numel() for parameter in model.parameters())
     made = build_graph(graph)
-    if made.parameters != held:
-        notes.append(f"{made.parameters:,} parameters in the file, {held:,} in the module")
+    if made.parameters != parameters:
+        notes.append(f"{made.parameters:,} parameters in the file, {parameters:,} in the module")
     return {
         "schema_version": 1,
         "name": name,

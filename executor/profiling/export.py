@@ -27,8 +27,8 @@ def exported(model: nn.Module, batch: Tensor) -> fx.GraphModule:
         program = torch.export.export(model, (batch,), strict=False)
     except Exception as reason:  # torch raises many kinds
         lines = [line.strip() for line in str(reason).splitlines() if line.strip()]
-        said = lines[0] if lines else "no message"
-        raise InputError(f"torch.export: {type(reason).__name__}: {said}") from None
+        message = lines[0] if lines else "no message"
+        raise InputError(f"torch.export: {type(reason).__name__}: {message}") from None
     return program.module()
 
 
@@ -87,8 +87,8 @@ class Writer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
 
     def _plain(self, value: object) -> object:
         if isinstance(value, fx.Node):
-            held = self.env[value]
-            return tuple(held.shape) if isinstance(held, Tensor) else held
+            parameters = self.env[value]
+            return tuple(parameters.shape) if isinstance(parameters, Tensor) else parameters
         return value
 
     def _timed(self, n: fx.Node, result: object) -> Measured:
@@ -98,12 +98,12 @@ class Writer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
         tensors = [t for t in _flat(result) if isinstance(t, Tensor)]
         values = sum(t.numel() for t in tensors) // self.batch or 1
         whole = isinstance(result, Tensor) and self._whole(result)
-        held = [t for t in _flat((args, kwargs)) if isinstance(t, nn.Parameter)]
+        parameters = [t for t in _flat((args, kwargs)) if isinstance(t, nn.Parameter)]
         return Measured(
             output=_shape(result) if whole and isinstance(result, Tensor) else (values,),
             forward_s=forward / self.batch,
             backward_s=backward / self.batch,
-            parameters=sum(parameter.numel() for parameter in held),
+            parameters=sum(parameter.numel() for parameter in parameters),
             kept_values=values if backward else 0,
         )
 

@@ -17,15 +17,15 @@ WORDS = 100
 """Token ids are below this, for every vocabulary has as many."""
 
 
-def built(place: str) -> nn.Module:
+def built(target: str) -> nn.Module:
     """Call the function of `FILE.py:FUNCTION` and return the module that it builds.
 
     Raises:
         InputError: no such file or function, it fails, or it returns something else.
     """
-    path, _, name = place.rpartition(":")
+    path, _, name = target.rpartition(":")
     if not path.endswith(".py") or not name.isidentifier():
-        raise InputError(f"'{shown(place)}' must be FILE.py:FUNCTION, such as net.py:build_model")
+        raise InputError(f"'{shown(target)}' must be FILE.py:FUNCTION, such as net.py:build_model")
     function = getattr(_loaded(Path(path)), name, None)
     if not callable(function):
         near = did_you_mean(name, [n for n in vars(_loaded(Path(path))) if not n.startswith("_")])
@@ -33,9 +33,9 @@ def built(place: str) -> nn.Module:
     try:
         model = function()
     except Exception as reason:  # whatever the user's code raises
-        raise InputError(f"{place} failed: {type(reason).__name__}: {reason}") from None
+        raise InputError(f"{target} failed: {type(reason).__name__}: {reason}") from None
     if not isinstance(model, nn.Module):
-        raise InputError(f"{place} returned {type(model).__name__}; it must return a torch module")
+        raise InputError(f"{target} returned {type(model).__name__}; it must return a torch module")
     return model.train()
 
 

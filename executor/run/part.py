@@ -14,6 +14,7 @@ from executor.measure.steps import Batch, known, mean_over_ranks
 from executor.measure.tolerance import judge
 from executor.model.graph import without_dropout
 from executor.model.module import Values
+from executor.model.sizes import hides_words, reads_text, text_length
 from executor.parallel.context import rank_part
 from executor.training.images import Images
 from executor.training.text import Corpus, batches
@@ -68,6 +69,11 @@ class Part:
         """The part of any rank of one step's global batch, on this rank's device."""
         return self._mine(next(self._whole(self.feed, step)), rank)
 
+    def whole(self, step: int) -> Batch:
+        """The whole global batch of a step, on this rank's device."""
+        tokens, targets = next(self._whole(self.feed, step))
+        return tokens.to(self.device), targets.to(self.device)
+
     def _mine(self, batch: Batch, rank: int | None = None) -> Batch:
         plan, rank = self.scenario.fixed_plan(), dist.get_rank() if rank is None else rank
         tokens, targets = rank_part(self.scenario.model, plan, rank, batch)
@@ -78,13 +84,12 @@ class Part:
         seed, size = self.options.seed, self.scenario.fixed_plan().global_batch_size
         if isinstance(feed, Images):
             return feed.batches(seed=seed, global_batch_size=size, first_step=first_step)
-        spec = self.scenario.spec
         return batches(
             feed,
             seed=seed,
             global_batch_size=size,
-            seq_len=spec.seq_len,
-            masked=not spec.causal,
+            seq_len=text_length(self.scenario.model),
+            masked=hides_words(self.scenario.model),
             first_step=first_step,
         )
 
@@ -106,8 +111,7 @@ class Part:
         gradients = gather_gradients(trainer.replicas, trainer.mesh, plan)
         if dist.get_rank() != 0:
             return None
-        tokens, targets = next(self._whole(self.feed))
-        on_device = (tokens.to(device), targets.to(device))
+        on_device = self.whole(0)
         verdict = judge(spec, plan, on_device, seed, loss, gradients, self.values)
         numbers = {
             name: known(value) if isinstance(value, float) else value
@@ -117,12 +121,12 @@ class Part:
 
 
 def feeds(scenario: Scenario, options: RunOptions) -> tuple[Feed, Feed | None]:
-    """The text that a transformer reads, or images for a graph; another to evaluate with, if asked.
+    """The text that a model reads, or images that it sees; another to evaluate with, if asked.
 
     Raises:
-        InputError: the text cannot feed the model, or a text is given to a graph.
+        InputError: the text cannot feed the model, or a text is given to one that takes images.
     """
-    if isinstance(scenario.model, Graph):
+    if isinstance(scenario.model, Graph) and not reads_text(scenario.model):
         if options.data is not None or options.tokenizer is not None:
             raise InputError(
                 f"{scenario.model.name} takes images, which are made here; leave --data and "

@@ -45,14 +45,14 @@ def provenance(
 
 def versions(kind: str) -> dict[str, str]:
     """Versions of Python, of the packages that are installed, and of what drives the devices."""
-    found = {"python": platform.python_version()}
+    known = {"python": platform.python_version()}
     for name in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
+            known[name] = importlib.metadata.version(name)
     if kind == "cuda":
-        found["cuda"] = str(torch.version.cuda)
-        found["nccl"] = ".".join(map(str, nccl_version()))
-    return found
+        known["cuda"] = str(torch.version.cuda)
+        known["nccl"] = ".".join(map(str, nccl_version()))
+    return known
 
 
 def host(report: DeviceReport) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def strategy_document(
     return {
         **head(report, predicted, meta),
         "strategy": {
-            "name": plan.strategy.name,
+            "name": plan.schedule if plan.runs_as_tasks else plan.strategy.name,
             "workers": len(measured.rounds),
             "mean_staleness_updates": fmean(old) if old else None,
             "ages_updates": old,

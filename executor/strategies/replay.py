@@ -41,9 +41,8 @@ class Replay:
     def gradient(self, weights: Tensor, worker: int, number: int) -> Tensor:
         """A worker's gradient of a round at these weights."""
         self.replica.load(weights)
-        return self.replica.gradient(self.batches(worker, number), self.plan.microbatches[worker])[
-            1
-        ]
+        batch, count = self.batches(worker, number), self.plan.microbatches[worker]
+        return self.replica.gradient(batch, count)[1].clone()
 
 
 def replay(run: Replay, applied: Sequence[Applied]) -> Tensor:

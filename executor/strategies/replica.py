@@ -58,7 +58,11 @@ def clipped(gradient: Tensor, largest: float, norm: Tensor) -> Tensor:
 
 
 class Replica:
-    """A model in fp32 on this process; tied tables count once."""
+    """A model in fp32 on this process; tied tables count once.
+
+    Its parameters are views of one vector and its gradients of another, so that neither is put
+    together anew to be sent.
+    """
 
     def __init__(
         self,
@@ -70,25 +74,33 @@ class Replica:
     ) -> None:
         self.spec = spec
         self.model: Stage = build_model(spec, device=device, seed=seed, values=values)
-        self._parameters = list(self.model.parameters())
+        parameters = list(self.model.parameters())
+        self._flat = nn.utils.parameters_to_vector(parameters).detach().clone()
+        self._gradient = torch.zeros_like(self._flat)
+        sizes = [parameter.numel() for parameter in parameters]
+        parts = zip(parameters, self._flat.split(sizes), self._gradient.split(sizes), strict=True)
+        for parameter, first, gradient in parts:
+            parameter.data = first.view(parameter.shape)
+            parameter.grad = gradient.view(parameter.shape)
 
     @property
     def weights(self) -> Tensor:
         """A copy of all weights in one vector."""
-        flat: Tensor = nn.utils.parameters_to_vector(self._parameters)
-        return flat.detach().clone()
+        return self._flat.clone()
 
     def load(self, weights: Tensor) -> None:
         """Set all weights."""
-        with torch.no_grad():
-            nn.utils.vector_to_parameters(weights, self._parameters)
+        self._flat.copy_(weights)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Mean loss of logits."""
         return cross_entropy(logits, targets, words=answers(self.spec))
 
     def gradient(self, batch: Batch, microbatches: int = 1) -> tuple[float, Tensor]:
-        """Mean loss of a batch, and its gradient in one vector; micro-batches weigh alike."""
+        """Mean loss of a batch, and its gradient in one vector; micro-batches weigh alike.
+
+        The vector is this replica's own, which the next gradient overwrites.
+        """
         self.forget()
         total = 0.0
         tokens, targets = batch
@@ -101,17 +113,12 @@ class Replica:
 
     def forget(self) -> None:
         """Forget the gradients of the last step."""
-        for parameter in self._parameters:
-            parameter.grad = None
+        self._gradient.zero_()
 
     @property
     def summed(self) -> Tensor:
-        """The gradients that backwards have summed so far, in one vector."""
-        parts = (
-            torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten()
-            for p in self._parameters
-        )
-        return torch.cat(list(parts))
+        """The gradients that backwards have summed so far, in one vector of this replica."""
+        return self._gradient
 
     def named(self, flat: Tensor) -> dict[str, Tensor]:
         """A flat vector as parts by the names of the parameters, on the CPU."""

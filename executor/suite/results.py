@@ -16,6 +16,7 @@ from executor.suite.predict import kinds, quantities
 from parsim.errors import InputError
 from parsim.files import read_json
 from parsim.timelines.reader import load_timeline
+from parsim.validation import ranking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,27 +208,13 @@ def summary(results: Sequence[Result], amount: Amount) -> dict[str, Any] | None:
 
 def covered(results: Sequence[Result]) -> dict[str, int] | None:
     """How many measured steps lie in their intervals, of how many; None where none has one."""
-    said = [result.inside for result in results if result.inside is not None]
-    return {"inside": sum(said), "n": len(said)} if said else None
+    judged = [result.inside for result in results if result.inside is not None]
+    return {"inside": sum(judged), "n": len(judged)} if judged else None
 
 
 def spearman(results: Sequence[Result]) -> float | None:
-    """Rank correlation of predicted and measured step times; None for fewer than three cases.
-
-    Pearson's correlation of the ranks, ties sharing their mean rank (Spearman 1904).
-    """
-    if len(results) < 3:
-        return None
+    """Rank correlation of predicted and measured step times; None for fewer than three cases."""
     pairs = [result.step_time for result in results]
-    ranks = [_ranks([pair.predicted for pair in pairs]), _ranks([pair.measured for pair in pairs])]
-    middle = (len(results) - 1) / 2
-    across = sum((x - middle) * (y - middle) for x, y in zip(*ranks, strict=True))
-    along = [sum((x - middle) ** 2 for x in result) for result in ranks]
-    spread = (along[0] * along[1]) ** 0.5
-    return float(across / spread) if spread else None
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    below = [sum(other < value for other in values) for value in values]
-    equal = [sum(other == value for other in values) for value in values]
-    return [low + (same - 1) / 2 for low, same in zip(below, equal, strict=True)]
+    if len(pairs) < 3:
+        return None
+    return ranking.spearman([(pair.predicted, pair.measured) for pair in pairs])

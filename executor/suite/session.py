@@ -86,11 +86,11 @@ class Session:
         self._end(GRACE)
 
     def _start(self, rank: int) -> subprocess.Popen[bytes]:
-        own = dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank))
+        variables = dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank))
         size = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(self.world_size))
         return subprocess.Popen(
             [sys.executable, "-m", "executor.suite.ranks"],
-            env={**self._environment, "MASTER_ADDR": "127.0.0.1", **own, **size},
+            env={**self._environment, "MASTER_ADDR": "127.0.0.1", **variables, **size},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from executor.model.loss import IGNORED
+from executor.model.sizes import text_length, words
 from parsim.arrays import Index
 from parsim.errors import InputError
 from parsim.files import MOST_CORPUS, read_text
-from parsim.model.transformer import TransformerSpec
+from parsim.model.reader import Description
 
 BYTES = 256
 """Vocabulary of a text taken byte by byte."""
@@ -76,18 +77,18 @@ class Corpus:
             self, tokens=self.tokens[cut:], source=last
         )
 
-    def check(self, spec: TransformerSpec) -> None:
+    def check(self, spec: Description) -> None:
         """Refuse a model that this text cannot feed.
 
         Raises:
             InputError: the vocabulary is larger than the model's, or the text is too short.
         """
-        if spec.vocab_size < self.vocab_size:
+        if words(spec) < self.vocab_size:
             raise InputError(
-                f"{spec.name}: vocab_size={spec.vocab_size} is below the {self.vocab_size} tokens "
+                f"{spec.name}: vocab_size={words(spec)} is below the {self.vocab_size} tokens "
                 f"of {self.source}; use vocab_size >= {self.vocab_size}, or another tokenizer"
             )
-        _check_length(self, spec.seq_len)
+        _check_length(self, text_length(spec))
 
 
 def batches(
@@ -157,8 +158,8 @@ def _read(path: Path) -> str:
         raise InputError(f"{path}: no such file; name a text file or a folder of text files")
     files = [path]
     if path.is_dir():
-        found = ((p, p.relative_to(path).parts) for p in path.rglob("*") if p.is_file())
-        files = sorted(p for p, parts in found if not any(part.startswith(".") for part in parts))
+        inside = ((p, p.relative_to(path).parts) for p in path.rglob("*") if p.is_file())
+        files = sorted(p for p, parts in inside if not any(part.startswith(".") for part in parts))
     return "\n".join(read_text(file, most=MOST_CORPUS) for file in files)
 
 

@@ -20,7 +20,7 @@ from executor.model.experts import WHOLE
 from executor.model.graph import check_cut
 from executor.model.loss import check_trainable
 from executor.model.module import TransformerStage, Values, build_stage, seed_dropout, seeded
-from executor.model.sizes import has_experts, layer_count
+from executor.model.sizes import has_experts, layer_count, reads_text
 from executor.parallel.context import apply_context_parallel, context_group
 from executor.parallel.data import LossFn, Replica, apply_data_parallel
 from executor.parallel.experts import (
@@ -217,7 +217,7 @@ def _runner(trainer: Trainer, device: torch.device) -> PipelineRunner:
     return PipelineRunner(
         schedule,
         {index: replica.module for index, replica in replica_of.items()},
-        edges=list(_edges(trainer.spec, trainer.plan)),
+        edges=list(stage_edges(trainer.spec, trainer.plan)),
         loss_fn=trainer.loss_fn,
         group=mesh.get_group(),
         device=device,
@@ -226,7 +226,7 @@ def _runner(trainer: Trainer, device: torch.device) -> PipelineRunner:
     )
 
 
-def _edges(spec: Description, plan: Plan) -> Iterator[TensorSpec]:
+def stage_edges(spec: Description, plan: Plan) -> Iterator[TensorSpec]:
     """What enters each stage, and what leaves the last one, for one micro-batch."""
     yield from _of_images(spec, plan) if isinstance(spec, Graph) else _of_text(spec, plan)
 
@@ -234,7 +234,8 @@ def _edges(spec: Description, plan: Plan) -> Iterator[TensorSpec]:
 def _of_images(graph: Graph, plan: Plan) -> Iterator[TensorSpec]:
     """One tensor crosses each cut (`check_cut`)."""
     size, end, hidden = plan.microbatch_size, 0, edge_dtype(plan)
-    yield TensorSpec((size, *graph.input_shape), torch.float32)
+    first = torch.int64 if reads_text(graph) else torch.float32
+    yield TensorSpec((size, *graph.input_shape), first)
     for count in plan_cut(plan, layer_count(graph))[:-1]:
         end += count
         (name,) = graph.crossing()[end - 1] if end else (INPUT,)

@@ -115,21 +115,21 @@ class StageTensors:
 
     def contents(self) -> Contents:
         """Names, dtypes and shapes."""
-        found: Contents = {}
-        for place, ours, dtype, shape in self._parts():
-            found[place.name] = (dtype, stored_shape(place, ours, shape, self._spec))
-        return found
+        contents: Contents = {}
+        for entry, ours, dtype, shape in self._parts():
+            contents[entry.name] = (dtype, stored_shape(entry, ours, shape, self._spec))
+        return contents
 
     def values(self) -> Iterator[Tensor]:
         """The tensors in that order, on the CPU; on all ranks of the stage at once."""
         joined: list[Tensor] = []
-        for place, ours, _, _ in self._parts():
+        for entry, ours, _, _ in self._parts():
             joined.append(self._ours(ours))
-            if place.part < place.parts - 1:
+            if entry.part < entry.parts - 1:
                 continue
             tensor = joined[0] if len(joined) == 1 else torch.cat(joined)
             joined = []
-            yield tensor.t() if place.transposed else tensor
+            yield tensor.t() if entry.transposed else tensor
 
     def _parts(self) -> Iterator[tuple[Theirs, str, torch.dtype, tuple[int, ...]]]:
         """Each part with its place, our name for it, its dtype and shape."""
@@ -161,5 +161,5 @@ def _parameter_of(ours: str) -> tuple[str, list[int]]:
     """The parameter that a part is of, and where in it: layers.0.mlp.experts.5.up.1 -> 5, 1."""
     words = ours.split(".")
     picks = [int(word) for word in words[2:] if word.isdigit()]
-    kept = [word for place, word in enumerate(words) if place < 2 or not word.isdigit()]
+    kept = [word for entry, word in enumerate(words) if entry < 2 or not word.isdigit()]
     return ".".join(kept), picks

@@ -85,8 +85,8 @@ def run(
     with progress("running") as advance:
         document = run_plan(scenario, loaded.fixed_plan().processes, options, _steps_told(advance))
     if document is None:
-        place = f"rank 0 ran on another node and wrote {options.out} there"
-        note(f"this node's ranks are done; {place}")
+        elsewhere = f"rank 0 ran on another node and wrote {options.out} there"
+        note(f"this node's ranks are done; {elsewhere}")
         return
     _tell(document, options.out, as_json=as_json)
 

@@ -94,13 +94,13 @@ def _auto(scenario: Path, overrides: list[str] | None, file: Path, *, as_json: b
     check_other(file, *loaded.files)
     check_writable(file)
     with progress("searching orders"):
-        found = auto_schedule(loaded.job, loaded.fixed_plan())
-    write_text(file, found.schedule.to_csv())
+        auto = auto_schedule(loaded.job, loaded.fixed_plan())
+    write_text(file, auto.schedule.to_csv())
     if as_json:
-        print_json({"schema_version": 1, "kind": "auto_schedule", **found.to_json()})
+        print_json({"schema_version": 1, "kind": "auto_schedule", **auto.to_json()})
     else:
-        show(auto_view(found))
-    use = file if found.chosen in found.found else found.chosen
+        show(auto_view(auto))
+    use = file if auto.chosen in auto.found else auto.chosen
     note(f"schedule written to {file}; use it: --set plan.v=1 --set plan.schedule={use}")
 
 

@@ -77,7 +77,9 @@ def parts_apart(cables: Sequence[Cable]) -> list[str]:
 
 def missing_devices(cables: Sequence[Cable], devices: int) -> tuple[list[str], list[str]]:
     """Devices without a cable, and devices that the node does not have."""
-    ends = [end for one in cables for end in (one.source, one.target) if end.startswith("gpu:")]
+    ends = [
+        end for cable in cables for end in (cable.source, cable.target) if end.startswith("gpu:")
+    ]
     named = dict.fromkeys(ends)
     wanted = [f"gpu:{index}" for index in range(devices)]
     without = [device for device in wanted if device not in named]

@@ -295,8 +295,8 @@ def _require(entry: Entry, fields: _Fields, required: Sequence[str]) -> None:
 
 def _own_values(entry: Entry, fields: _Fields) -> dict[str, Any]:
     """The values of the fields outside peak_flops, intra and network."""
-    own = {name: reading.value for name, reading in fields.items() if "." not in name}
-    return {"name": entry.id, **own}
+    direct = {name: reading.value for name, reading in fields.items() if "." not in name}
+    return {"name": entry.id, **direct}
 
 
 def _members(fields: _Fields, group: str) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def compare_curves(paths: Sequence[Path]) -> CurveComparison:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """The strategy of each run, with the folder where two have the same one."""
+    """The strategy or schedule of each run, with the folder where two have the same one."""
     plain = [_strategy(read_json(path)) for path in paths]
     return [
         name if plain.count(name) == 1 else f"{name} ({path.parent.name})"
@@ -123,8 +123,10 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _strategy(document: Mapping[str, Any]) -> str:
-    strategy = document["plan"].get("strategy")
-    return str(strategy["name"]) if strategy else "ddp"
+    if "strategy" in document:
+        return str(document["strategy"]["name"])
+    plan = document["plan"]
+    return str(plan["schedule"]) if plan["pp"] > 1 else "ddp"
 
 
 def curve_of(document: Mapping[str, Any], name: str) -> Curve:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from parsim.arrays import Array, Num
+from parsim.arrays import Array, Ints, Num
 
 _WEIGHTS = np.sqrt(np.array([2.0, 3.0, 5.0, 7.0, 11.0, 13.0, 17.0, 19.0]))
 """Irrational, so that sums of different whole numbers differ."""
 
 
-def distinct(*columns: Num) -> tuple[list[Array], NDArray[np.intp] | None, tuple[int, ...]]:
+def distinct(*columns: Num | Ints) -> tuple[list[Array], NDArray[np.intp] | None, tuple[int, ...]]:
     """Columns of the distinct cases, which of them each entry is, and the shape of all entries.
 
     The index is None where there is one entry only.

@@ -46,7 +46,7 @@ def run_plan(
     document = options.out / "run.json"
     with locked(options.out, meeting_of(words, options) if options.nodes.count > 1 else "") as lock:
         _fresh(options.out, resumed=options.resume)
-        news = News(out=options.out, said=set(asked.splitlines()), step=step)
+        news = News(out=options.out, told=set(asked.splitlines()), step=step)
         if not _run_ranks(words, world_size, options, lock, news):
             return None
     if not document.exists():

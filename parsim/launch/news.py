@@ -21,11 +21,12 @@ STEPS = "steps.jsonl"
 class News:
     """Reads what is new in a run's folder; each call of `tell` passes it on once.
 
-    `said` was told before. `step` gets the record of each step from now on; None tells no steps.
+    `told` are the lines told before. `step` gets the record of each step from now on; None tells no
+    steps.
     """
 
     out: Path
-    said: set[str] = field(default_factory=set)
+    told: set[str] = field(default_factory=set)
     step: Callable[[Mapping[str, Any]], None] | None = None
     _read: int = field(init=False)
 
@@ -37,8 +38,8 @@ class News:
         for path in sorted((self.out / "errors").glob("attempt*/*.note")):
             with suppress(OSError):
                 line = f"note: {path.read_text('utf-8').strip()}"
-                if line not in self.said:
-                    self.said.add(line)
+                if line not in self.told:
+                    self.told.add(line)
                     sys.stderr.write(f"{line}\n")
         if self.step is not None:
             for record in self._steps():

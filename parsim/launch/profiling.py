@@ -10,7 +10,7 @@ from parsim.launch.ranks import ask, require_torch
 from parsim.report.writing import check_writable, write_text
 
 
-def profile(place: str, sizes: str, out: Path, *, hooks: bool = False) -> dict[str, Any]:
+def profile(target: str, sizes: str, out: Path, *, hooks: bool = False) -> dict[str, Any]:
     """Write the model file of `FILE.py:FUNCTION` and return what there is to say of it.
 
     Raises:
@@ -18,7 +18,7 @@ def profile(place: str, sizes: str, out: Path, *, hooks: bool = False) -> dict[s
     """
     require_torch("profiling a module")
     check_writable(out)
-    words = [place, f"--input={sizes}", *(["--hooks"] if hooks else [])]
+    words = [target, f"--input={sizes}", *(["--hooks"] if hooks else [])]
     document: dict[str, Any] = json.loads(ask("executor.profiling", words).stdout)
     write_text(out, document.pop("text"))
     return {**document, "file": str(out)}

@@ -58,8 +58,8 @@ def norm(
     # forward reads x, writes y; backward reads dy and x twice (weight gradient apart), writes dx
     launches = (norms, 2 * norms)
     scaled = elementwise(spec, name, 2, 4, width=width, region=region, saved=1, launches=launches)
-    held = spec.norm_parameters if parameters is None else parameters
-    return replace(scaled, repeated_parameters=held)
+    count = spec.norm_parameters if parameters is None else parameters
+    return replace(scaled, repeated_parameters=count)
 
 
 def residual(spec: TransformerSpec, name: str, bias: bool) -> Elementwise:

@@ -123,7 +123,7 @@ def partition(states: States, levels: Sequence[Level], options: Options) -> Part
 
 def _check(levels: Sequence[Level], options: Options) -> None:
     if options.mode not in MODES:
-        raise InputError(f"mode={options.mode!r} is unknown; allowed: {', '.join(MODES)}")
+        raise InputError(f"mode={options.mode!r} is unknown; allowed: {', '.join(MODES)}, parsim")
     if not levels:
         raise InputError("a partition needs at least one level of devices")
     for level in levels:
@@ -184,12 +184,12 @@ def _replicated(work: _Work, compute: Array, weights: Array, m: int, inside: int
     return np.asarray((compute + 4.0 * sent / m / inside) / m)
 
 
-def _within_memory(work: _Work, seconds: Array, held: Array, used: int, m: int) -> Array:
+def _within_memory(work: _Work, seconds: Array, kept: Array, used: int, m: int) -> Array:
     """Inf where what a stage stashes for the units still free is more than a device holds."""
     if work.options.memory is None:
         return seconds
     copies = ceil((work.level.units - used) / m)
-    stashed = np.where(np.isfinite(held), held, 0.0) * copies
+    stashed = np.where(np.isfinite(kept), kept, 0.0) * copies
     return np.where(stashed > work.options.memory, inf, seconds)
 
 
@@ -206,9 +206,9 @@ def _try_split(
     for row in range(min(work.rows, count - 1)):
         slowest = np.maximum(first[row, row:], stage[row:, row:])
         at = slowest.argmin(axis=1)
-        found = slowest[np.arange(count - row), at]
-        better = np.flatnonzero(found < best[row, row:])
-        best[row, row + better] = found[better]
+        seconds = slowest[np.arange(count - row), at]
+        better = np.flatnonzero(seconds < best[row, row:])
+        best[row, row + better] = seconds[better]
         split[row, row + better], units[row, row + better] = row + at[better], last
 
 

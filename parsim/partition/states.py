@@ -106,9 +106,9 @@ def _first(graph: LayerGraph, behind: list[list[int]], past: list[int]) -> int:
 def _reachable(behind: list[list[int]], past: list[int], first: int) -> dict[int, set[int]]:
     """From each state the states that one more layer, with all before it, makes of it."""
     steps: dict[int, set[int]] = {}
-    found = [first]
-    while found:
-        mask = found.pop()
+    states = [first]
+    while states:
+        mask = states.pop()
         if mask in steps:
             continue
         if len(steps) >= MOST_STATES:
@@ -119,7 +119,7 @@ def _reachable(behind: list[list[int]], past: list[int], first: int) -> dict[int
         layers = (i for i in range(len(behind)) if mask >> i & 1)
         more = {mask | past[f] for i in layers for f in behind[i] if not mask >> f & 1}
         steps[mask] = more
-        found.extend(more)
+        states.extend(more)
     return steps
 
 

@@ -20,7 +20,10 @@ from parsim.plan.record import Plan, Precision, Recompute, precision
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTable:
-    """Columns of plans; `common` holds the fields that all rows share."""
+    """Columns of plans; `common` holds the fields that all rows share.
+
+    `schedule` are numbers of names in `schedules`.
+    """
 
     tp: Ints
     pp: Ints
@@ -35,7 +38,8 @@ class PlanTable:
     zero_stage: Ints
     sequence_parallel: Flags
     recompute: Ints
-    schedule: NDArray[np.str_]
+    schedule: Ints
+    schedules: tuple[str, ...]
     common: Plan
 
     @classmethod
@@ -54,8 +58,9 @@ class PlanTable:
             for name in shared:
                 if getattr(plan, name) != getattr(first, name):
                     raise PlanError(f"plans of one table must agree in {name}")
-        schedule = np.array([plan.schedule for plan in plans])
-        return cls(**columns, schedule=schedule, common=first)
+        names = tuple(dict.fromkeys(plan.schedule for plan in plans))
+        schedule = np.array([names.index(plan.schedule) for plan in plans])
+        return cls(**columns, schedule=schedule, schedules=names, common=first)
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -115,8 +120,8 @@ class PlanTable:
             stride = stride * getattr(self, name)
         return stride
 
-    def take(self, rows: Index | Flags) -> PlanTable:
-        """The rows selected by an index or mask array."""
+    def take(self, rows: Index | Flags | slice) -> PlanTable:
+        """The rows selected by an index, a mask array or a slice."""
         columns = {name: getattr(self, name)[rows] for name in (*COLUMNS, "schedule")}
         return replace(self, **columns)
 
@@ -124,8 +129,10 @@ class PlanTable:
         """One row as a Plan."""
         values = {name: getattr(self, name)[row].item() for name in COLUMNS}
         values["recompute"] = Recompute(values["recompute"])
-        return replace(self.common, **values, schedule=str(self.schedule[row]))
+        return replace(self.common, **values, schedule=self.schedules[self.schedule[row]])
 
 
-COLUMNS = tuple(f.name for f in fields(PlanTable) if f.name not in ("schedule", "common"))
+COLUMNS = tuple(
+    f.name for f in fields(PlanTable) if f.name not in ("schedule", "schedules", "common")
+)
 """The fields of a plan that have a column of numbers."""

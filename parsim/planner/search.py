@@ -80,7 +80,7 @@ def search(
             raise InputError("search.max_bubble needs nodes of one kind; leave it away")
         request = Request(top=top, progress=progress, until=until, goal=goal)
         return search_mixed(job, space, listed, table, request, begin)
-    work = BestShapes(job, listed, table, space, top)
+    work = BestShapes(job, table, space, top)
     work.run(progress, until, sighted)
     known, stopped = work.known, _how_far(work)
     fits, tight = known.fits, known.tight
@@ -117,7 +117,7 @@ def search_front(
     if job.mixed:
         raise InputError("the front of time and memory needs nodes of one kind; use --top instead")
     listed, table = _legal(job, space)
-    work = BestShapes(job, listed, table, space, None)
+    work = BestShapes(job, table, space, None)
     work.run(progress, until)
     if not work.known.fits.any():
         raise NoFeasiblePlan(_nothing_fits(job, space, work))

@@ -16,7 +16,7 @@ def fold_twins(plans: Sequence[Ranked]) -> list[tuple[int, Ranked, list[Ranked]]
     micro-batches: more virtual stages, recomputation or sharding for nothing.
     """
     kept: list[tuple[int, Ranked, list[Ranked]]] = []
-    for place, ranked in enumerate(plans):
+    for rank, ranked in enumerate(plans):
         for _, better, twins in kept:
             if _alike(better.plan) == _alike(ranked.plan) and (
                 better.peak_allocated <= ranked.peak_allocated
@@ -24,7 +24,7 @@ def fold_twins(plans: Sequence[Ranked]) -> list[tuple[int, Ranked, list[Ranked]]
                 twins.append(ranked)
                 break
         else:
-            kept.append((place, ranked, []))
+            kept.append((rank, ranked, []))
     return kept
 
 

@@ -113,9 +113,13 @@ class Scenario(Result):
     @property
     def files(self) -> tuple[Path, ...]:
         """The files that it was read from: its own, the catalogs, the schedule."""
-        own = () if self.path is None else (self.path,)
+        itself = () if self.path is None else (self.path,)
         listed = self.plan is not None and self.plan.actions is not None
-        return (*own, *self.catalog, *((Path(self.plan.schedule),) if listed and self.plan else ()))
+        return (
+            *itself,
+            *self.catalog,
+            *((Path(self.plan.schedule),) if listed and self.plan else ()),
+        )
 
     @property
     def needs_links(self) -> bool:

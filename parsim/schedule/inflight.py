@@ -7,6 +7,8 @@ chunks lies at one of the vectors that no other vector exceeds in every chunk.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from parsim.arrays import Ints
@@ -58,27 +60,34 @@ def split_counts(schedule: Schedule) -> tuple[tuple[Counts, ...], ...]:
     return tuple(peaks)
 
 
-def least_in_flight(name: str, pp: int, v: int, num_microbatches: Ints) -> Ints:
-    """Micro-batches in flight on each stage at some moment before a gradient, (S, B), in no time.
+class InFlight(NamedTuple):
+    """Micro-batches in flight on a rank: on its first chunk, on its last one, on all together."""
 
-    Of B numbers of micro-batches, without the schedule's actions: after the warm-up, before the
+    first: Ints
+    last: Ints
+    total: Ints
+
+
+def least_in_flight(name: str, pp: Ints, v: Ints, rank: Ints, num_microbatches: Ints) -> InFlight:
+    """Micro-batches in flight on a rank at some moment before a gradient, in no time.
+
+    Of arrays of any equal shape, without the schedule's actions: after the warm-up, before the
     first B or I. Exactly that moment of naive, gpipe, 1f1b and interleaved_1f1b; never more than it
     of the others, whose ranks warm up with as many forwards as 1F1B's or more. Any schedule has the
     same micro-batch in flight on all chunks of a rank when the last of them has run its forward.
     """
-    m = np.asarray(num_microbatches)[None, :]
-    stage = np.arange(pp * v)[:, None]
-    rank, chunk = stage % pp, stage // pp
+    m = np.asarray(num_microbatches)
     if name == "gpipe":
-        return np.broadcast_to(m, (pp, m.shape[1]))
+        return InFlight(m, m, m)
     if name == "interleaved_1f1b":
         forwards = np.minimum((v - 1) * pp + 2 * (pp - 1 - rank) + 1, m * v)
         rounds, rest = np.divmod(forwards, pp * v)
-        flying = rounds * pp + np.clip(rest - chunk * pp, 0, pp)
-        return np.asarray(flying)
-    if v == 1 and name in WARM:
-        return np.minimum(m, pp - rank)
-    return np.ones((pp * v, m.shape[1]), dtype=np.int64)
+        last = rounds * pp + np.maximum(rest - (v - 1) * pp, 0)
+        return InFlight(rounds * pp + np.minimum(rest, pp), last, forwards)
+    if name in WARM:
+        flying = np.minimum(m, pp - rank)
+        return InFlight(flying, flying, flying)
+    return InFlight(np.ones_like(m), np.ones_like(m), v + np.zeros_like(m))
 
 
 def completed_stages(schedule: Schedule) -> list[list[int]]:

@@ -60,7 +60,7 @@ def spreads(samples: Sequence[Sample], scatters: Sequence[float]) -> dict[str, f
     kind's n > 2 points, as two are spent on the line (FEW_LAYERS where there are no more), scatter
     that of the timings themselves, root mean square. Waits have none: their layers' seconds do.
     """
-    found = {}
+    deviations = {}
     for kind in dict.fromkeys(sample.kind for sample in samples if WAITED not in sample.kind):
         rows = [i for i, sample in enumerate(samples) if sample.kind == kind]
         modelled = np.array([samples[i].shape["seconds"] for i in rows])
@@ -71,8 +71,8 @@ def spreads(samples: Sequence[Sample], scatters: Sequence[float]) -> dict[str, f
             missed = np.log(measured / (fixed + slope * modelled))
             around = float(np.sqrt(np.mean(missed**2) * len(rows) / (len(rows) - 2)))
         scatter = float(np.sqrt(np.mean(np.square([scatters[i] for i in rows]))))
-        found[kind] = float(np.hypot(around, scatter))
-    return found
+        deviations[kind] = float(np.hypot(around, scatter))
+    return deviations
 
 
 def _line(modelled: Array, measured: Array) -> tuple[float, float]:

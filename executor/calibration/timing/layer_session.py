@@ -132,7 +132,7 @@ def quicker(first: Sequence[LayerSample], second: Sequence[LayerSample]) -> list
     One timing as a whole: its waits belong to its seconds. The first sample has the seconds.
     """
     lasted = [samples[0].forward + samples[0].backward for samples in (first, second)]
-    kept, other = (first, second) if lasted[0] <= lasted[1] else (second, first)
+    kept, second = (first, second) if lasted[0] <= lasted[1] else (second, first)
     return [
         sample._replace(
             scatter=(
@@ -140,13 +140,13 @@ def quicker(first: Sequence[LayerSample], second: Sequence[LayerSample]) -> list
                 max(sample.scatter[1], _apart(sample.backward, twin.backward)),
             )
         )
-        for sample, twin in zip(kept, other, strict=True)
+        for sample, twin in zip(kept, second, strict=True)
     ]
 
 
-def _apart(one: float, other: float) -> float:
+def _apart(first: float, second: float) -> float:
     """Standard deviation of a single time that two times of the same thing let expect, ln."""
-    return abs(math.log(one / other)) / math.sqrt(2.0)
+    return abs(math.log(first / second)) / math.sqrt(2.0)
 
 
 def _gap(task: LayerTask, reason: str) -> Gap:

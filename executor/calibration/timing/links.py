@@ -76,9 +76,9 @@ def link_choice(
         candidates.append(Candidate(shape=shape, case=case, cost=cost))
     even = np.full((1, len(candidates)), 1.0 / len(candidates))
     nothing = np.zeros(max((len(share) for share in needs.values()), default=1))
-    own = np.stack([needs.get(x.shape, nothing) for x in candidates], axis=1)
-    sent = own.sum(axis=1, keepdims=True)
-    weights = (1.0 - EVENLY * (sent > 0.0)) * np.where(sent > 0.0, own, even) + EVENLY * even * (
+    needed = np.stack([needs.get(x.shape, nothing) for x in candidates], axis=1)
+    sent = needed.sum(axis=1, keepdims=True)
+    weights = (1.0 - EVENLY * (sent > 0.0)) * np.where(sent > 0.0, needed, even) + EVENLY * even * (
         sent > 0.0
     )
     return choose(candidates, weights, seconds, cpu=cpu, known=rows_known(candidates, known))

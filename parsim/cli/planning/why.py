@@ -39,8 +39,8 @@ def why(
     job, space = loaded.job, loaded.plan_space()
     if pins is None:
         with progress("searching after each change") as step:
-            found = sensitivity(job, loaded.spec, space, progress=step)
-        view, document = sensitivity_view(found), found.to_json()
+            answers = sensitivity(job, loaded.spec, space, progress=step)
+        view, document = sensitivity_view(answers), answers.to_json()
     else:
         with progress("evaluating plans") as step:
             told = reasons(job, space, pins, progress=step)

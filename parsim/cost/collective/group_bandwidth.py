@@ -9,6 +9,7 @@ import numpy as np
 from parsim.arrays import Array, Flags, Ints
 from parsim.cluster.hardware import System
 from parsim.cluster.placement import group_shape
+from parsim.cost.distinct_cases import distinct
 
 GLOO = "gloo"
 """The library of systems whose ranks talk by gloo, without NCCL's latencies."""
@@ -53,8 +54,7 @@ def groups(system: System, *, size: Ints, stride: Ints, world: Ints) -> Groups:
 def placed_groups(system: System, ranks: Ranks, world: Ints) -> Groups:
     """Place groups of ranks on nodes; each distinct case once."""
     columns = (ranks.size, ranks.stride, ranks.rows, ranks.row_stride, world)
-    cases = np.stack(np.broadcast_arrays(*columns), axis=1)
-    distinct, back = np.unique(cases, axis=0, return_inverse=True)
+    cases, back, _ = distinct(*columns)
     nodes_per_leaf = system.network.nodes_per_leaf if system.network else 1
     shapes = [
         group_shape(
@@ -66,7 +66,7 @@ def placed_groups(system: System, ranks: Ranks, world: Ints) -> Groups:
             rows=int(m),
             row_stride=int(r),
         )
-        for n, q, m, r, w in distinct
+        for n, q, m, r, w in zip(*cases, strict=True)
     ]
     # a ring goes from node to node along the rows where each of them lies in one node
     leaves_row = (np.asarray(ranks.rows) > 1) & (
@@ -75,7 +75,8 @@ def placed_groups(system: System, ranks: Ranks, world: Ints) -> Groups:
     table = np.array(
         [(s.size, s.ranks_per_node, s.num_nodes, s.sharing, s.spans_leaves) for s in shapes],
         dtype=np.float64,
-    )[back.reshape(-1)]
+    )
+    table = table if back is None else table[back]
     return Groups(
         size=table[:, 0],
         per_node=table[:, 1],

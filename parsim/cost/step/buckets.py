@@ -20,6 +20,7 @@ from functools import lru_cache
 import numpy as np
 
 from parsim.arrays import Array
+from parsim.cost.distinct_cases import distinct
 from parsim.cost.job import Job
 from parsim.cost.software import Software
 from parsim.model.model import Model
@@ -61,10 +62,10 @@ def mean_bucket(job: Job, table: PlanTable) -> Array:
     least = bucket_parameters(job.software, table)
     if job.software.ddp_buckets != "megatron":
         return least
-    cases, back = np.unique(np.stack([table.tp, least]), axis=1, return_inverse=True)
+    cases, back, _ = distinct(table.tp, least)
     filling = _filling(job.model)
-    filled = [filling(float(tp), float(size)) for tp, size in cases.T]
-    return np.asarray(np.array(filled)[back.reshape(-1)])
+    filled = np.array([filling(float(tp), float(size)) for tp, size in zip(*cases, strict=True)])
+    return filled if back is None else np.asarray(filled[back])
 
 
 @lru_cache(maxsize=8)
@@ -77,14 +78,14 @@ def _filling(model: Model) -> Callable[[float, float], float]:
 
     @lru_cache(maxsize=4096)
     def filled(tp: float, least: float) -> float:
-        whole = held = 0.0
+        whole = filled = 0.0
         count = 0
         for split, repeated in tensors:
             size = split / tp + repeated
-            whole, held = whole + size, held + size
-            if held >= least:
-                count, held = count + 1, 0.0
-        return max(whole / max(count + (held > 0.0), 1), least)
+            whole, filled = whole + size, filled + size
+            if filled >= least:
+                count, filled = count + 1, 0.0
+        return max(whole / max(count + (filled > 0.0), 1), least)
 
     return filled
 

@@ -259,14 +259,20 @@ class DataParallel:
         keep the share `speed` (B,) of their speed, and before these in the `idle` seconds, (p, B),
         in which a rank waits for its first micro-batch; the rest of the stack's `overlap` in line.
         """
+        count, whole = self.updated_gathers(parameters, experts)
+        share = self.job.software.overlap if self.table.common.overlap_param_gather else 0.0
+        shown = np.maximum(pipelined(forward, whole, count, speed) - forward - idle, 0.0)
+        return np.asarray(whole + share * np.where(whole > 0.0, shown - whole, 0.0))
+
+    def updated_gathers(
+        self, parameters: Array, experts: Array | None = None
+    ) -> tuple[Array, Array]:
+        """(buckets, seconds of all) in which ZeRO-1 and 2 gather updated parameters, (p, B)."""
         stage = self.table.zero_stage
         count, each = self._by_bucket(
             lambda data, mine: data._sharded(data.gathered(mine)), parameters, experts
         )
-        whole = np.where((stage == 1) | (stage == 2), count * each, 0.0)
-        share = self.job.software.overlap if self.table.common.overlap_param_gather else 0.0
-        shown = np.maximum(pipelined(forward, whole, count, speed) - forward - idle, 0.0)
-        return np.asarray(whole + share * np.where(whole > 0.0, shown - whole, 0.0))
+        return count, np.where((stage == 1) | (stage == 2), count * each, 0.0)
 
     def optimizer(self, parameters: Array, experts: Array | None = None) -> Array:
         """Optimizer step: bytes per local parameter over memory bandwidth, plus host time.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,13 @@ from parsim.cost.kernel.residuals import measured_factor
 from parsim.cost.layer.passes import Pass
 from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.shard_programs import Unit, backward_pass, forward_pass
-from parsim.cost.step.stages import ChunkTimes, LayerTable, rank_experts, rank_parameters
+from parsim.cost.step.stages import (
+    ChunkTimes,
+    LayerTable,
+    over_kinds,
+    rank_experts,
+    rank_parameters,
+)
 from parsim.cost.streams import pipelined
 from parsim.plan import PlanTable
 
@@ -45,20 +52,66 @@ class Wire:
         """One collective of a layer, or as many as the stack needs, and one of the root.
 
         `collective` gives the seconds of one from the parameters that it carries; `counts` (S, K)
-        are a stage's layers of each kind, `parameters` (S, B) those of a stage on a rank.
+        or (S, K, B) are a stage's layers of each kind, `parameters` (S, B) its own on a rank.
         """
         on, calls = data.table.zero_stage == 3, data.job.software.gathers_per_layer
         kinds = np.stack([rank_parameters(layer, data.table) for layer in data.job.model.kinds])
         experts = np.stack([rank_experts(layer, data.table) for layer in data.job.model.kinds])
         layers = np.where(on, calls * collective(kinds / calls, experts / calls), 0.0)
-        outside = np.maximum(parameters - counts @ kinds, 0.0)
+        outside = np.maximum(parameters - over_kinds(counts, kinds), 0.0)
         root = np.where(on & (outside > 0.0), collective(outside, None), 0.0)
         each = np.broadcast_to(layers[:, None, :], (len(kinds), *root.shape))
-        return cls(layers=each, root=root, whole=counts @ layers + root)
+        return cls(layers=each, root=root, whole=over_kinds(counts, layers) + root)
 
     def scaled(self, factor: Array | float) -> Wire:
         """All of them multiplied."""
         return Wire(layers=self.layers * factor, root=self.root * factor, whole=self.whole * factor)
+
+
+class BucketWire(NamedTuple):
+    """ZeRO-2's reduce-scatters of one backward: their buckets, and seconds of all, (S, B) each.
+
+    `modelled` is without what was measured of such passes, `whole` with it; both are 0 in others.
+    """
+
+    buckets: Array
+    modelled: Array
+    whole: Array
+
+    @classmethod
+    def of(cls, data: DataParallel, parameters: Array, experts: Array | None) -> BucketWire:
+        """Of stages with so many parameters, and with so many of experts among them."""
+        count = data.buckets(parameters, experts)
+        routed = None if experts is None else experts / count
+        seconds = count * data.scatter(parameters / count, routed)
+        modelled = np.where(data.table.zero_stage == 2, seconds, 0.0)
+        factor = measured_factor(data.job.system.residuals, "sharded_backward", modelled)
+        return cls(count, modelled, modelled * factor)
+
+
+class LayerWire(NamedTuple):
+    """ZeRO-3's gathers of a forward, gathers and reduce-scatters of a backward.
+
+    `modelled_forward` and `modelled_backward` (S, B) are the seconds of all of them, without what
+    was measured of such passes.
+    """
+
+    ahead: Wire
+    gather: Wire
+    scatter: Wire
+    modelled_forward: Array
+    modelled_backward: Array
+
+    @classmethod
+    def of(cls, data: DataParallel, counts: Array, parameters: Array) -> LayerWire:
+        """Of stages with so many layers of each kind and parameters."""
+        measured = data.job.system.residuals
+        gather = Wire.of(data, data.gather, counts, parameters)
+        scatter = Wire.of(data, data.scatter, counts, parameters)
+        one, both = gather.whole, gather.whole + scatter.whole
+        slower = measured_factor(measured, "sharded_backward", both)
+        ahead = gather.scaled(measured_factor(measured, "sharded_forward", one))
+        return cls(ahead, gather.scaled(slower), scatter.scaled(slower), one, both)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,24 +147,16 @@ class Sharded:
 
     def _by_bucket(self, chunk: ChunkTimes) -> ChunkTimes:
         """A backward whose gradients are scattered bucket by bucket as they become ready."""
-        count = self.data.buckets(self.parameters, self.experts)
-        routed = None if self.experts is None else self.experts / count
-        whole = count * self.data.scatter(self.parameters / count, routed)
-        whole = bare = np.where(self.table.zero_stage == 2, whole, 0.0)
-        whole = whole * self._factor("sharded_backward", whole)
-        beside = pipelined(chunk.time, whole, count, self.speed)
-        waited = self._waited("sharded_waited_backward", bare)
-        return self._mixed(chunk, beside, whole, self.table.common.overlap_grad_reduce, waited)
+        wire = BucketWire.of(self.data, self.parameters, self.experts)
+        beside = pipelined(chunk.time, wire.whole, wire.buckets, self.speed)
+        waited = self._waited("sharded_waited_backward", wire.modelled)
+        return self._mixed(chunk, beside, wire.whole, self.table.common.overlap_grad_reduce, waited)
 
     def _by_layer(self, forward: ChunkTimes, backward: ChunkTimes) -> tuple[ChunkTimes, ChunkTimes]:
         """Both passes with gathers and reduce-scatters of layers and root."""
-        kinds = (self.counts, self.parameters)
-        gather = Wire.of(self.data, self.data.gather, *kinds)
-        scatter = Wire.of(self.data, self.data.scatter, *kinds)
-        modelled, both = gather.whole, gather.whole + scatter.whole
-        ahead = gather.scaled(self._factor("sharded_forward", modelled))
-        slower = self._factor("sharded_backward", both)
-        gather, scatter = gather.scaled(slower), scatter.scaled(slower)
+        ahead, gather, scatter, modelled, both = LayerWire.of(
+            self.data, self.counts, self.parameters
+        )
         first, second = forward.time.copy(), backward.time.copy()
         common = self.table.common
         for stages, at in self._alike():
@@ -171,12 +216,9 @@ class Sharded:
         layers = sum((unit.count * unit.compute for unit in units), start=np.zeros_like(first))
         return first, np.maximum(chunk.time[at] - first - layers, 0.0)
 
-    def _factor(self, kind: str, seconds: Array) -> Array | float:
-        return measured_factor(self.job.system.residuals, kind, seconds)
-
     def _waited(self, kind: str, seconds: Array) -> Array | float:
         """Share of what collectives of so many seconds add that compute waits; 1 if unmeasured."""
-        return np.minimum(self._factor(kind, seconds), 1.0)
+        return np.minimum(measured_factor(self.job.system.residuals, kind, seconds), 1.0)
 
     def _share(self, overlap: bool) -> float:
         return self.job.software.overlap if overlap else 0.0

@@ -55,6 +55,15 @@ def layer_counts(model: Model, cut: Sequence[int]) -> Array:
     return counts
 
 
+def over_kinds(counts: Array, each: Array) -> Array:
+    """Sum over the layers of a stage what one of each kind has, (S, B).
+
+    `each` (K, B) is of a layer of each kind, `counts` (S, K) how many of them each stage has, or
+    (S, K, B) where the plans are cut differently.
+    """
+    return np.asarray(counts @ each if counts.ndim == 2 else np.einsum("skb,kb->sb", counts, each))
+
+
 def stage_borders(model: Model, cut: Sequence[int]) -> tuple[int, ...]:
     """Values of a sample that each stage sends to the next one; the last stage sends none."""
     first = len(model.before)
@@ -176,7 +185,7 @@ def backward_times(job: Job, layers: LayerTable, counts: Array) -> ChunkTimes:
 def _stage_pass(parts: list[Pass], counts: Array, first: Pass, last: Pass) -> Pass:
     def stack(name: str) -> Array:
         per_kind = np.stack([getattr(part, name) for part in parts])
-        rows: Array = counts @ per_kind
+        rows = over_kinds(counts, per_kind)
         rows[0] += getattr(first, name)
         rows[-1] += getattr(last, name)
         return rows
@@ -225,7 +234,7 @@ def stage_parameters(model: Model, table: PlanTable, counts: Array) -> Array:
     With tied embeddings and more than one stage the last stage holds a second copy of the table.
     """
     per_kind = np.stack([rank_parameters(layer, table) for layer in model.kinds])
-    rows: Array = counts @ per_kind
+    rows = over_kinds(counts, per_kind)
     for stage, outer in ((0, model.before), (-1, model.behind)):
         for layer in outer:
             rows[stage] += rank_parameters(layer, table)
@@ -237,7 +246,7 @@ def stage_parameters(model: Model, table: PlanTable, counts: Array) -> Array:
 def stage_experts(model: Model, table: PlanTable, counts: Array) -> Array:
     """Parameters of experts on each stage of one rank, (S, B): part of `stage_parameters`."""
     per_kind = np.stack([rank_experts(layer, table) for layer in model.kinds])
-    return np.asarray(counts @ per_kind)
+    return over_kinds(counts, per_kind)
 
 
 def per_rank(stages: Array, pp: int) -> Array:

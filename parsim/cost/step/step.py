@@ -106,8 +106,7 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
     pp = int(table.pp[0])
     by_rank = per_rank(parameters, pp)
     routed = None if experts is None else per_rank(experts, pp)
-    # compute that loses more than half of a collective's time gains nothing from it beside
-    beside = table.common.overlap_grad_reduce and (job.system.interference or 0.0) < 0.5
+    beside = reduces_beside(job, table)
     return StepCosts(
         forward=ahead.time,
         backward=behind.time,
@@ -123,13 +122,21 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         gather=data.final_gather(
             by_rank, per_rank(ahead.time, pp), speed, routed, filling(ahead.time, pp)
         ),
-        straggler=_straggler(job, table),
+        straggler=straggler(job, table),
         parameters=parameters,
         blocking_p2p=not table.common.overlap_p2p,
         overlap_reduce=beside,
         late=_late(behind.time, buckets, bucket_time, speed).max(axis=0) * beside,
         experts=experts,
     )
+
+
+def reduces_beside(job: Job, table: PlanTable) -> bool:
+    """Whether gradients are reduced beside the last backwards.
+
+    Compute that loses more than half of a collective's time gains nothing from it beside.
+    """
+    return table.common.overlap_grad_reduce and (job.system.interference or 0.0) < 0.5
 
 
 def filling(forward: Array, pp: int) -> Array:
@@ -158,17 +165,17 @@ def _late(length: Array, buckets: Array, bucket_time: Array, speed: Array) -> Ar
     return pipelined(length, wire, buckets, speed) - pipelined(length, wire, buckets, 1.0)
 
 
-def _crossing(job: Job, table: PlanTable) -> tuple[Flags, Array]:
-    """Which hops leave a node, (p, B): rank r to r + 1, last to 0; and how many share a node's."""
+def _crossing(job: Job, table: PlanTable) -> Flags:
+    """Which hops leave a node, (p, B): rank r to r + 1, and from the last to rank 0."""
     pp, per_node = int(table.pp[0]), job.system.devices_per_node
-    stride = table.stride("pp")
+    cases = np.stack([table.stride("pp"), table.world_size], axis=1)
+    distinct, back = np.unique(cases, axis=0, return_inverse=True)
     rows = [
-        hop_crosses(stride=int(q), pp=pp, devices_per_node=per_node, world_size=int(w))
-        for q, w in zip(stride, table.world_size, strict=True)
+        hop_crosses(stride=q, pp=pp, devices_per_node=per_node, world_size=w)
+        for q, w in distinct.tolist()
     ]
-    crosses = np.array(rows, dtype=bool).reshape(len(table), pp - 1).T
-    wrap = crosses.any(axis=0, keepdims=True)
-    return np.concatenate([crosses, wrap]), np.minimum(stride, per_node).astype(np.float64)
+    crosses = np.array(rows, dtype=bool).reshape(len(distinct), pp - 1).T[:, back.reshape(-1)]
+    return np.concatenate([crosses, crosses.any(axis=0, keepdims=True)])
 
 
 def _spine(job: Job, table: PlanTable) -> Array:
@@ -187,15 +194,28 @@ def _hop_times(job: Job, table: PlanTable, borders: Sequence[int]) -> Array:
     hop = np.zeros((len(borders), len(table)))
     if pp == 1:
         return hop
-    (crosses, sharing), spine = _crossing(job, table), _spine(job, table)
+    crosses = _crossing(job, table)
     distinct = dict.fromkeys(borders[:-1])  # most stages send as much as the others
-    sent = {values: hop_bytes(table, values) for values in distinct}
-    regathers = {values: _regather(job, table, values) for values in distinct}
+    seconds = {values: message_seconds(job, table, values) for values in distinct}
     for stage, values in enumerate(borders[:-1]):
-        over = crosses[stage % pp]
-        message = p2p_time(job.system, sent[values], crosses=over, sharing=sharing, spine=spine)
-        hop[stage] = message + np.where(over, regathers[values], 0.0)
+        inside, across = seconds[values]
+        hop[stage] = np.where(crosses[stage % pp], across, inside)
     return hop
+
+
+def message_seconds(job: Job, table: PlanTable, values: int) -> tuple[Array, Array]:
+    """Seconds of a message of so many values a sample: inside a node, and out of it, (B,) each."""
+    sharing, spine = _sharing(job, table), _spine(job, table)
+    inside, across = (
+        p2p_time(job.system, hop_bytes(table, values), crosses=over, sharing=sharing, spine=spine)
+        for over in (False, True)
+    )
+    return inside, across + _regather(job, table, values)
+
+
+def _sharing(job: Job, table: PlanTable) -> Array:
+    """How many ranks of a node send to the next stage at the same time, (B,)."""
+    return np.minimum(table.stride("pp"), job.system.devices_per_node).astype(np.float64)
 
 
 def hop_bytes(table: PlanTable, values: int) -> Array:
@@ -219,19 +239,23 @@ def _tied(job: Job, table: PlanTable) -> Array:
     """All-reduce of the shared table's gradient between first and last stage, (B,)."""
     if not job.model.tied_embeddings or int(table.pp[0]) == 1:
         return np.zeros(len(table))
-    (*_, wrap), sharing = _crossing(job, table)
+    return tied_seconds(job, table, _crossing(job, table)[-1])
+
+
+def tied_seconds(job: Job, table: PlanTable, wrap: Flags) -> Array:
+    """All-reduce of a shared table between two stages, with `wrap` on two nodes, (B,)."""
     pair = Groups(
         size=np.full(len(table), 2.0),
         per_node=np.where(wrap, 1.0, 2.0),
         nodes=np.where(wrap, 2.0, 1.0),
-        sharing=sharing,
+        sharing=_sharing(job, table),
         leaves=np.zeros(len(table), dtype=bool),
     )
     size = tied_parameters(job.model, table) * reduced_bytes(table)
     return collective_time(job.system, "all_reduce", size, pair)
 
 
-def _straggler(job: Job, table: PlanTable) -> Array:
+def straggler(job: Job, table: PlanTable) -> Array:
     """Growth of the step of each plan, (B,)."""
     return straggler_growth(
         job, world=table.world_size, dp=table.dp, compute=table.precision.compute

@@ -99,8 +99,8 @@ def servers(model: str, network: str) -> Iterator[Row]:
     """Samples a second of all-reduce and of servers, by number of machines."""
     for count in MACHINES[1:]:
         here = Machines(model, count, network)
-        one = here.prediction(ONE_SERVER)
-        figures = one.strategy
+        single = here.prediction(ONE_SERVER)
+        figures = single.strategy
         moved = (figures.server_received + figures.server_sent) / 1e9 if figures else 0.0
         yield (
             str(count),
@@ -171,11 +171,11 @@ def growing() -> Iterator[Row]:
             "training.global_batch_size": "64",
         }
         loaded = load_scenario(Path("scenarios/gpt3-175b-dgx-a100.yaml"), {**changes, **BARE})
-        found = guide(loaded)
-        rows = {row.name: row for row in found.rows}
+        guided = guide(loaded)
+        rows = {row.name: row for row in guided.rows}
         size = f"{loaded.job.model.parameters / 1e9:.1f}e9"
         fits = ["yes" if rows[name].fits else "no" for name in ("one device", "DDP")]
-        chosen = found.chosen.name if found.chosen else "none fits"
+        chosen = guided.chosen.name if guided.chosen else "none fits"
         yield model, size, *fits, f"{chosen}, {_rates(rows)}"
 
 

@@ -110,8 +110,8 @@ class InstanceNorm2d(BatchNorm2d):
     def operators(self, at: Setting) -> tuple[Operator, ...]:
         """As a batch's."""
         channels, *_ = image_of(at.output, "instance_norm")
-        held = 2 * channels * self.affine
-        return (moving("instancenorm", at.size_out, 3, 5, kept=at.kept, parameters=held),)
+        parameters = 2 * channels * self.affine
+        return (moving("instancenorm", at.size_out, 3, 5, kept=at.kept, parameters=parameters),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +153,8 @@ class MaxPool2d(Operation):
     def shape(self, inputs: tuple[Shape, ...]) -> Shape:
         """The image by window, stride and padding."""
         channels, *image = image_of(inputs[0], "max_pool2d")
-        place = self.kernel_size, self.stride, self.padding
-        return channels, *_slid(image, *place, ceil=self.ceil_mode)
+        window = self.kernel_size, self.stride, self.padding
+        return channels, *_slid(image, *window, ceil=self.ceil_mode)
 
     def operators(self, at: Setting) -> tuple[Operator, ...]:
         """Reads the input, writes output and indices; backward the same the other way round."""

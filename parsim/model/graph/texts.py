@@ -60,9 +60,17 @@ class LayerNorm(Operation):
 
     def operators(self, at: Setting) -> tuple[Operator, ...]:
         """As a transformer's."""
-        held = at.output[-1] * (1 + self.bias)
+        parameters = at.output[-1] * (1 + self.bias)
         return (
-            moving("layer_norm", at.size_out, 2, 4, kept=at.kept, parameters=held, launches=(1, 2)),
+            moving(
+                "layer_norm",
+                at.size_out,
+                2,
+                4,
+                kept=at.kept,
+                parameters=parameters,
+                launches=(1, 2),
+            ),
         )
 
 
@@ -118,8 +126,8 @@ class Patches(Operation):
 
     def operators(self, at: Setting) -> tuple[Operator, ...]:
         """Two copies and a sum forward; backward the copy, and the places' gradient."""
-        held = at.size_out + at.output[1] * self.class_token
-        return (moving("patches", at.size_out, 7, 4, parameters=held, launches=(3, 3)),)
+        parameters = at.size_out + at.output[1] * self.class_token
+        return (moving("patches", at.size_out, 7, 4, parameters=parameters, launches=(3, 3)),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,8 +179,8 @@ class SelfAttention(Operation):
         )
         if not self.buckets:
             return (core,)
-        scores, held = tokens * tokens * self.heads, self.buckets * self.heads
-        return moving("bias", scores, 1, 1, parameters=held), core
+        scores, parameters = tokens * tokens * self.heads, self.buckets * self.heads
+        return moving("bias", scores, 1, 1, parameters=parameters), core
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

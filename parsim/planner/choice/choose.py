@@ -78,13 +78,13 @@ def choose(
             progress(done, len(sizes))
         if size.choices and request.objective == "devices":
             break
-    found = [choice for size in sizes for choice in size.choices]
+    choices = [choice for size in sizes for choice in size.choices]
     left_out = {size.nodes: size.reason for size in sizes if size.reason}
-    if not found:
+    if not choices:
         words = "; ".join(f"{nodes} nodes: {why}" for nodes, why in list(left_out.items())[-3:])
         raise NoFeasiblePlan(f"no choice keeps to what was asked: {words}")
     measure = MEASURES[request.objective]
-    ordered = sorted(_marked(found), key=lambda c: (measure(c), MEASURES["time"](c)))
+    ordered = sorted(_marked(choices), key=lambda c: (measure(c), MEASURES["time"](c)))
     return Choices(
         choices=tuple(ordered if request.front else ordered[: request.top]),
         objective=request.objective,

@@ -1,11 +1,9 @@
 """Search on equal nodes: plans with the least bounds first, all of one shape at once.
 
-    1  every legal plan has a bound that knows layers alone (`shared_bound`)
-    2  those with the least of these, in growing portions: bounds of seconds and bytes that know
-       stages, messages and the end of the step (`plan_bounds`); what cannot fit is out
-    3  the shape (schedule, pp, micro-batches, v) with the least bound: its actions are built, and
+    1  every legal plan has bounds of seconds and bytes (`planner/bounds`); what cannot fit is out
+    2  the shape (schedule, pp, micro-batches, v) with the least bound: its actions are built, and
        those of its plans that may be among the best are counted in memory and simulated
-    4  until no bound is below the slowest of the best
+    3  until no bound is below the slowest of the best
 
 so that the best are those of all legal plans, and most schedules are never built. A plan that is
 tight at best, by its bytes, is simulated only where it may be faster than all that fit, or where
@@ -14,9 +12,8 @@ none fits among the best of the tight ones.
 
 from __future__ import annotations
 
-import heapq
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -24,22 +21,21 @@ from parsim.arrays import Flags, Index
 from parsim.cost.job import Job
 from parsim.cost.step.stages import LayerTable
 from parsim.plan import PlanSpace, PlanTable
-from parsim.planner.bounds import growth, plan_bounds, shared_bound
+from parsim.planner.bounds import plan_bounds
+from parsim.planner.bounds.cases import Cases, layer_cases
 from parsim.planner.equal.exact import exact
 from parsim.planner.equal.known import Known
 from parsim.planner.result import Progress, Sighted
-from parsim.planner.space import Enumeration
 from parsim.sim.confidence.memory_fit import margin_shares
-from parsim.sim.recurrence.shapes import shapes
 
 SLOWEST = 2.0
 """Steps of the fastest plan that one of a front of step time and memory may take."""
 
-PORTION = 4096
-"""Plans that are bounded first; each time twice as many."""
+NEAREST = 32
+"""Plans whose bytes are counted exactly to tell which comes nearest."""
 
-Shape = tuple[str, int, int, int]
-"""Schedule, pp, micro-batches, v: plans of one shape run the same actions."""
+QUIET = 20.0
+"""How many times as long as counting what is decided took a search works before it tells again."""
 
 
 class BestShapes:
@@ -48,62 +44,54 @@ class BestShapes:
     def __init__(
         self,
         job: Job,
-        listed: Enumeration,
         table: PlanTable,
         space: PlanSpace,
         top: int | None,
     ) -> None:
-        """Bound every plan by its layers.
+        """Bound every plan.
 
         Args:
             job: model, cluster of one kind of node, software.
-            listed: the legal plans.
-            table: its table.
+            table: the legal plans.
             space: what a plan must leave free to fit, its memory cap and its largest bubble.
             top: how many of the fastest are wanted; None: all that no other plan beats in step
                 time and in memory.
         """
-        self.job, self.table, self.twins, self.top = job, table, listed.twins, top
-        _, first, self.layer_row = np.unique(listed.twins, return_index=True, return_inverse=True)
-        plans = table.take(first)
+        self.job, self.table, self.top = job, table, top
+        cases = layer_cases(job, table)
+        self.layer_row, plans = cases.of, table.take(cases.first)
         self.layers = LayerTable.of(job, plans)
-        shared = shared_bound([self.layers], plans, job.model, [job.cluster.num_devices])
+        bounds = plan_bounds(job, table, self.layers, self.layer_row)
         self.known = Known.unseen(
             usable=min(job.device.usable_memory, space.memory_cap or np.inf),
             margin=margin_shares(job, plans, space.memory_margin)[self.layer_row],
-            bound=shared[self.layer_row] * growth(job.cluster),
+            bound=bounds.step,
             max_bubble=space.max_bubble,
         )
-        self.waiting = np.argsort(self.known.bound, kind="stable")
-        self.queue: list[tuple[float, int, Shape]] = []
-        self.pending: dict[Shape, list[Index]] = {}
+        everything = np.arange(len(table))
+        self.known.weigh(job.software, everything, bounds.peak)
+        self.waiting = list(self._shapes(np.flatnonzero(~self.known.too_large)))
+        self.next = 0
         self.fitting, self.tight = np.zeros(0), np.zeros(0)
         self.stopped = ""
         self.in_hand = np.inf
 
     def run(self, progress: Progress | None, limit: float, sighted: Sighted | None = None) -> None:
         """Search to the end, or until `time.perf_counter` is past the limit, or Ctrl-C."""
-        portion, number, told = PORTION, 0, 0
+        telling = _Telling(progress, len(self.table))
         try:
             while self.least <= self.worst and self.least < np.inf:
-                self.in_hand = self.least
-                if self.queue and self.queue[0][0] <= self._next_waiting:
-                    self._simulate(heapq.heappop(self.queue)[2])
-                    number += 1
-                else:
-                    self._bound(portion)
-                    portion *= 2
+                self.in_hand, rows = self.waiting[self.next]
+                self.next += 1
+                self._simulate(rows)
                 self.in_hand = np.inf
-                done = self.decided
-                if progress and done > told:
-                    progress(done, len(self.table))
-                    told = done
+                telling.tell(lambda: self.decided)
                 if sighted and len(self.fitting):
                     sighted(float(self.fitting[0]), self.gap)
-                late = time.perf_counter() > limit and (number or not self.queue)
-                if late and done < len(self.table):
+                if time.perf_counter() > limit and self.decided < len(self.table):
                     self.stopped = "stopped by time limit"
                     break
+            telling.tell(lambda: self.decided, last=True)
         except KeyboardInterrupt:
             self.stopped = "interrupted"
 
@@ -121,7 +109,7 @@ class BestShapes:
     @property
     def least(self) -> float:
         """Seconds that no plan can undercut of which more is to be known."""
-        return min(self._next_waiting, self.queue[0][0] if self.queue else np.inf)
+        return self.waiting[self.next][0] if self.next < len(self.waiting) else np.inf
 
     @property
     def worst(self) -> float:
@@ -152,10 +140,6 @@ class BestShapes:
         known = self.known
         return int((known.counted | known.too_large | self.slower).sum())
 
-    @property
-    def _next_waiting(self) -> float:
-        return float(self.known.bound[self.waiting[0]]) if len(self.waiting) else np.inf
-
     def _beaten(self, rows: Index) -> Flags:
         """Which of some plans are too slow by their bounds, those that cannot fit among them."""
         if self.top is None:
@@ -167,32 +151,21 @@ class BestShapes:
         """Costs of the layers of some plans."""
         return self.layers.take(self.layer_row[rows])
 
-    def _bound(self, portion: int) -> None:
-        """Bound the next plans by stages and bytes, and put those that may fit in the queue."""
-        rows, self.waiting = self.waiting[:portion], self.waiting[portion:]
-        known = self.known
-        rows = rows[~self._beaten(rows)]
-        for alike in self._of_equal_stages(rows):
-            plans, priced = self.table.take(alike), self.layers_of(alike)
-            bounds = plan_bounds(self.job, plans, priced, self.twins[alike])
-            known.bound[alike] = np.maximum(bounds.step, known.bound[alike])
-            known.weigh(self.job.software, alike, bounds.peak)
-        live = np.sort(rows[~known.too_large[rows]])
-        for shape, chosen in shapes(self.table.take(live)) if len(live) else ():
-            self.pending.setdefault(shape, []).append(live[chosen])
-            least = float(known.bound[live[chosen]].min())
-            heapq.heappush(self.queue, (least, len(self.queue), shape))
+    def _shapes(self, rows: Index) -> list[tuple[float, Index]]:
+        """The rows by shape, each shape with its least bound, that with the least of all first."""
+        if not len(rows):
+            return []
+        table, bound = self.table, self.known.bound
+        schedule = np.where(table.pp > 1, table.schedule, 0)  # a single rank's is always the same
+        columns = (schedule, table.pp, table.num_microbatches, table.v)
+        shape = Cases.among(*(column[rows] for column in columns)).of
+        order = rows[np.lexsort((bound[rows], shape))]
+        starts = np.flatnonzero(np.diff(np.sort(shape), prepend=-1))
+        each = [(float(bound[alike[0]]), alike) for alike in np.split(order, starts[1:])]
+        return sorted(each, key=lambda some: some[0])
 
-    def _of_equal_stages(self, rows: Index) -> Iterator[Index]:
-        """The rows, by pp and v."""
-        key = self.table.pp[rows] * (int(self.table.v.max()) + 1) + self.table.v[rows]
-        order = np.argsort(key, kind="stable")
-        edges = np.flatnonzero(np.diff(key[order])) + 1
-        return (part for part in np.split(rows[order], edges) if len(part))
-
-    def _simulate(self, shape: Shape) -> None:
-        """Simulate what waits of a shape and may be among the best."""
-        rows = np.concatenate([*self.pending.pop(shape, []), np.zeros(0, dtype=np.int64)])
+    def _simulate(self, rows: Index) -> None:
+        """Simulate those of a shape that may be among the best."""
         rows = rows[~self._beaten(rows)]
         if len(rows):
             self.count(rows)
@@ -219,5 +192,20 @@ class BestShapes:
         return int(np.argmin(np.where(looked, self.known.peak, np.inf)))
 
 
-NEAREST = 32
-"""Plans whose bytes are counted exactly to tell which comes nearest."""
+class _Telling:
+    """Tells how many plans are decided, as often as counting them costs little of the search."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self.progress, self.total = progress, total
+        self.told, self.again = 0, 0.0
+
+    def tell(self, decided: Callable[[], int], *, last: bool = False) -> None:
+        """Count and tell, unless that was done a moment ago."""
+        begin = time.perf_counter()
+        if self.progress is None or (begin < self.again and not last):
+            return
+        done, end = decided(), time.perf_counter()
+        self.again = end + QUIET * (end - begin)
+        if done > self.told:
+            self.told = done
+            self.progress(done, self.total)

@@ -22,8 +22,9 @@ from parsim.cost.step.stages import LayerTable, even_cut, layer_counts, plan_cut
 from parsim.model.model import Model
 from parsim.plan import Plan
 from parsim.plan.record import RANK_ORDER
-from parsim.plan.rules import FOLDED, WHOLE
-from parsim.planner.bounds import earliest_ends
+from parsim.plan.rules import WHOLE
+from parsim.planner.bounds.parts import stage_ranks
+from parsim.planner.mixed.earliest_ends import earliest_ends
 from parsim.sim.step.class_costs import groups_in
 from parsim.sim.step.replica_classes import DevicesOfRanks
 
@@ -86,13 +87,6 @@ class Speeds:
             lies_on = (bits >> group & 1)[:, :, None]
             slowest = np.maximum(slowest, lies_on * stages[group][:, None, :])
         return slowest
-
-
-def stage_ranks(plan: Plan) -> list[int]:
-    """The pipeline rank of each stage of a schedule that parsim builds."""
-    if plan.schedule in FOLDED:
-        return [*range(plan.pp), *range(plan.pp)[::-1]] * (plan.v // 2)
-    return [stage % plan.pp for stage in range(plan.num_stages)]
 
 
 def orders(cluster: Cluster) -> list[tuple[str, ...]]:
@@ -237,4 +231,4 @@ def lower_bound(plan: Plan, model: Model, speeds: Speeds, devices: DevicesOfRank
     whole = plan.schedule in WHOLE and plan.actions is None
     forward, backward = stages[..., 0], stages[..., 1]
     ends = earliest_ends(forward, backward, rank_of, devices.microbatches, whole=whole)
-    return float(ends.clock.max())
+    return float(ends.max())

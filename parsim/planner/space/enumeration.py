@@ -14,7 +14,6 @@ from itertools import chain, product
 
 import numpy as np
 
-from parsim.arrays import Ints
 from parsim.cost.job import Job
 from parsim.errors import PlanError
 from parsim.model.model import Model
@@ -31,12 +30,10 @@ from parsim.planner.space.shapes import Degrees, all_degrees, chunks
 class Enumeration:
     """The legal plans and how many were looked at.
 
-    `twins` (B,) numbers the table's plans: equal where plans differ in schedule and chunks alone.
     `reasons` maps the first broken rule's message to how many plans it refused.
     """
 
     table: PlanTable | None
-    twins: Ints
     enumerated: int
     illegal: int
     reasons: dict[str, int]
@@ -44,9 +41,6 @@ class Enumeration:
 
 _Option = tuple[int, int, Recompute, bool]
 """ZeRO stage, dp_shard, recomputation, sequence parallelism."""
-
-_OPTIONS = 32
-"""More than there are options of one dp_shard: 4 stages x 3 kinds of recomputation x 2."""
 
 
 @dataclass(slots=True)
@@ -73,10 +67,8 @@ def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
     rows = _Rows()
     for degrees in dict.fromkeys(all_degrees(job, space)):  # a value may be listed twice
         _add(rows, job, space, degrees)
-    table, twins = _table(space, rows) if rows.shapes else (None, np.zeros(0, dtype=np.int64))
     return Enumeration(
-        table=table,
-        twins=twins,
+        table=_table(space, rows) if rows.shapes else None,
         enumerated=rows.enumerated,
         illegal=rows.reasons.total(),
         reasons=dict(rows.reasons),
@@ -179,14 +171,15 @@ def _shape_row(plan: Plan, degrees: Degrees) -> tuple[int, ...]:
     return (degrees.tp, degrees.pp, degrees.cp, degrees.dp, degrees.ep, *sizes)
 
 
-def _table(space: PlanSpace, rows: _Rows) -> tuple[PlanTable, Ints]:
-    """All shapes with all their options as columns, and the numbers of twins."""
+def _table(space: PlanSpace, rows: _Rows) -> PlanTable:
+    """All shapes with all their options as columns."""
+    names = tuple(dict.fromkeys(rows.schedules))
     each = [len(options) for options in rows.options]
     shapes = np.repeat(np.array(rows.shapes, dtype=np.int64), each, axis=0)
     tp, pp, cp, dp, ep, size, count, v = shapes.T
     flat = chain.from_iterable(chain.from_iterable(rows.options))
     stage, shard, recompute, sequence = np.fromiter(flat, dtype=np.int64).reshape(-1, 4).T
-    table = PlanTable(
+    return PlanTable(
         tp=tp,
         pp=pp,
         dp_replicate=dp // shard,
@@ -200,14 +193,10 @@ def _table(space: PlanSpace, rows: _Rows) -> tuple[PlanTable, Ints]:
         zero_stage=stage,
         sequence_parallel=sequence > 0,
         recompute=recompute,
-        schedule=np.repeat(np.array(rows.schedules), each),
+        schedule=np.repeat(np.array([names.index(name) for name in rows.schedules]), each),
+        schedules=names,
         common=replace(space.common, stage_layers=None),
     )
-    degrees: dict[tuple[int, ...], int] = {}
-    numbers = [degrees.setdefault(shape[:6], len(degrees)) for shape in rows.shapes]
-    option = (stage * len(Recompute) + recompute) * 2 + sequence
-    alike = np.repeat(np.array(numbers), each) * (int(shard.max()) + 1) + shard
-    return table, alike * _OPTIONS + option
 
 
 def check_space(job: Job, space: PlanSpace) -> None:

@@ -127,15 +127,15 @@ def sensitivity(
     """
     if job.mixed:
         raise InputError("what changes with the surroundings needs nodes of one kind")
-    found = search(job, space, top=AMONG)
-    best = found.plans[0]
+    result = search(job, space, top=AMONG)
+    best = result.plans[0]
     worlds = list(_changes(job, spec, space))
     changes = []
     for done, (what, other, allowed) in enumerate(worlds, start=1):
         changes.append(_after(what, other, allowed, best.plan))
         if progress:
             progress(done, len(worlds))
-    second = next((r for r in found.plans if _shape(r.plan) != _shape(best.plan)), None)
+    second = next((r for r in result.plans if _shape(r.plan) != _shape(best.plan)), None)
     network = job.system.network
     return Sensitivity(
         best=best,

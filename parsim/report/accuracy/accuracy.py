@@ -215,12 +215,12 @@ def level_table(left_out: LeftOut) -> Iterator[str]:
     )
     yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
     for level in left_out.levels:
-        held, ratio = level.coverage, level.coverage.ratio
+        inside, ratio = level.coverage, level.coverage.ratio
         cells = [
             f"{level.level} ({level.about})",
             str(level.groups),
-            str(held.n),
-            *(percent(share) for share in (held.covered, held.half_width, held.error)),
+            str(inside.n),
+            *(percent(share) for share in (inside.covered, inside.half_width, inside.error)),
             "-" if ratio is None else f"{ratio:.1f}",
             percent(level.mean),
             percent(level.bias, signed=True),

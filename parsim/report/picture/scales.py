@@ -54,9 +54,9 @@ def name_lanes(axes: Axes, grid: Grid) -> None:
 def _lane_names(grid: Grid) -> list[tuple[float, str]]:
     """Middle and name of each group of lanes that is as tall as its name; none where none is."""
     lanes: dict[tuple[float, float], list[str]] = {}
-    for stream, place in grid.lanes.items():
+    for stream, lane in grid.lanes.items():
         if stream != Stream.COMPUTE:
-            lanes.setdefault(place, []).append(_LANE_NAMES.get(stream, stream))
+            lanes.setdefault(lane, []).append(_LANE_NAMES.get(stream, stream))
     tall = sum(bottom - top for top, bottom in lanes) * grid.row_inches * 72
     lines = min(int(tall / (0.85 * _LANE_POINTS)), len(lanes))
     if not lines:
@@ -65,7 +65,7 @@ def _lane_names(grid: Grid) -> list[tuple[float, str]]:
         list(lanes)[i * len(lanes) // lines : (i + 1) * len(lanes) // lines] for i in range(lines)
     ]
     named = [
-        ((group[0][0] + group[-1][1]) / 2, ", ".join(n for place in group for n in lanes[place]))
+        ((group[0][0] + group[-1][1]) / 2, ", ".join(n for lane in group for n in lanes[lane]))
         for group in groups
     ]
     fits = all(text_inches(text, _LANE_POINTS) < LANE_NAMES_INCHES for _, text in named)

@@ -90,19 +90,19 @@ def ends(values: Sequence[float]) -> str:
     return most if most == least else f"{most} / {least}"
 
 
-def auto_view(found: AutoSchedule) -> RenderableType:
+def auto_view(auto: AutoSchedule) -> RenderableType:
     """The order that was found, beside the named ones that fit, and how far it may be off."""
     rows = table("schedule | step time", right=(1,))
-    times = {**found.found, **found.named}
+    times = {**auto.found, **auto.named}
     for name, seconds in sorted(times.items(), key=lambda pair: pair[1]):
         rows.add_row(name, format_seconds(seconds))
-    searched = found.searched
+    searched = auto.searched
     how = (
         "proven: no order of whole backwards, one stage a rank, is shorter under these limits"
         if searched.proven
         else f"no order of whole backwards is more than {100 * searched.gap:.2f} % shorter"
     )
-    limits = ", ".join(map(str, found.limits))
+    limits = ", ".join(map(str, auto.limits))
     return Group(
         rows,
         Text(""),

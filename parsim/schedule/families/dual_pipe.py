@@ -109,13 +109,13 @@ class _Row:
         self.actions.append(self.weights.popleft())
 
 
-def _row(early: _Side, late: _Side, place: int, depth: int, m: int) -> tuple[Action, ...]:
+def _row(early: _Side, late: _Side, position: int, depth: int, m: int) -> tuple[Action, ...]:
     """A rank's row: its place from the outside among `depth` ranks, m micro-batches each way.
 
     Built for as many micro-batches as fill the pipeline, then cut to m.
     """
     full = max(m, 2 * depth)
-    before, behind = depth - place - 1, place + 1
+    before, behind = depth - position - 1, position + 1
     row = _Row()
     for _ in range(2 * before):
         row.forward(early)
@@ -135,17 +135,17 @@ def _row(early: _Side, late: _Side, place: int, depth: int, m: int) -> tuple[Act
         row.backward(late)
         row.forward(late)
         row.backward(early)
-    _cool_down(row, early, late, place, depth)
+    _cool_down(row, early, late, position, depth)
     last = {side.stage: side.first + m for side in (early, late)}
     return tuple(action for action in row.actions if action.microbatch < last[action.stage])
 
 
-def _cool_down(row: _Row, early: _Side, late: _Side, place: int, depth: int) -> None:
+def _cool_down(row: _Row, early: _Side, late: _Side, position: int, depth: int) -> None:
     """The last backwards, in the second half with their W put off, which then fill the gaps."""
-    before, behind = depth - place - 1, place + 1
+    before, behind = depth - position - 1, position + 1
     middle = behind // 2
     for i in range(behind):
-        row.backward(late, split=i + place % 2 > middle)
+        row.backward(late, split=i + position % 2 > middle)
         row.backward(early, split=i >= middle)
     for _ in range(before):
         row.weight()

@@ -68,10 +68,10 @@ class Shop:
     def within_limits(self, turns: Turns) -> bool:
         """Whether no rank ever holds more micro-batches than its limit."""
         for turn, limit in zip(turns, self.limits, strict=True):
-            held = 0
+            live = 0
             for ahead in turn:
-                held += 1 if ahead else -1
-                if held > limit:
+                live += 1 if ahead else -1
+                if live > limit:
                     return False
         return True
 
@@ -112,7 +112,7 @@ class Shop:
 
     def swaps(self, turns: Turns, timed: Timed) -> list[tuple[int, int]]:
         """Neighbours of different kinds on a critical path: (rank, place of the first)."""
-        place: dict[Key, int] = {}
+        position: dict[Key, int] = {}
         order: list[list[Key]] = []
         for rank, turn in enumerate(turns):
             done = [0, 0]
@@ -120,22 +120,22 @@ class Shop:
             for i, ahead in enumerate(turn):
                 key = (rank, ahead, done[ahead])
                 done[ahead] += 1
-                place[key] = i
+                position[key] = i
                 keys.append(key)
             order.append(keys)
         key = max(timed.ends, key=lambda k: timed.ends[k])
-        found = []
+        pairs = []
         while True:
             rank, ahead, mb = key
-            i, start = place[key], timed.starts[key]
+            i, start = position[key], timed.starts[key]
             before = order[rank][i - 1] if i else None
             if before is not None and timed.ends[before] >= start - ROUNDING:
                 if before[1] != ahead and self._may_swap(turns[rank], i - 1, rank):
-                    found.append((rank, i - 1))
+                    pairs.append((rank, i - 1))
                 key = before
                 continue
             if ahead and not rank:
-                return found
+                return pairs
             if not ahead and rank == self.p - 1:
                 key = (rank, True, mb)
             else:
@@ -143,7 +143,7 @@ class Shop:
 
     def _may_swap(self, turn: Sequence[bool], i: int, rank: int) -> bool:
         """Whether a neighbour pair may change places: limits, and no B before its own F."""
-        held = sum(1 if ahead else -1 for ahead in turn[:i])
+        live = sum(1 if ahead else -1 for ahead in turn[:i])
         if turn[i]:  # F B becomes B F: the B's own F must lie before
-            return held >= 1
-        return held + 1 <= self.limits[rank]
+            return live >= 1
+        return live + 1 <= self.limits[rank]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from math import inf
 
 from parsim.errors import ScheduleError
@@ -20,9 +20,6 @@ from parsim.schedule.orders.weight_fill import Rows
 
 Priority = Callable[[Action], tuple[float, ...]]
 """What is taken first: the action with the least."""
-
-_Queue = list[tuple[tuple[float, ...], Action]]
-"""A heap of actions behind their priorities."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,40 +57,28 @@ class Work:
 
     def first_actions(self) -> list[Action]:
         """The forwards that need nothing: the first stage of each copy, on its micro-batches."""
-        m, copies = self.num_microbatches, self.copies
         return [
             Action(copy * self.depth, Kind.F, mb)
-            for copy in range(copies)
-            for mb in range(copy * m // copies, (copy + 1) * m // copies)
+            for copy in range(self.copies)
+            for mb in self.microbatches_of(copy)
         ]
+
+    def microbatches_of(self, copy: int) -> range:
+        """The micro-batches that go through a copy."""
+        m, copies = self.num_microbatches, self.copies
+        return range(copy * m // copies, (copy + 1) * m // copies)
+
+    def all_actions(self) -> Iterator[Action]:
+        """Every F and B of every stage."""
+        for stage in range(len(self.stage_rank)):
+            for mb in self.microbatches_of(stage // self.depth):
+                yield Action(stage, Kind.F, mb)
+                yield Action(stage, Kind.B, mb)
 
     def stages_by_depth(self, rank: int) -> list[int]:
         """The stages of a rank, the deepest of its copy first."""
         held = [stage for stage, where in enumerate(self.stage_rank) if where == rank]
         return sorted(held, key=lambda stage: -(stage % self.depth))
-
-
-@dataclass(slots=True)
-class _Rank:
-    """What a rank could run, what it has run, the chunks it holds, and whether it is busy.
-
-    `forwards` has a queue for each of its stages, the deepest first.
-    """
-
-    limit: int
-    forwards: dict[int, _Queue]
-    backwards: _Queue = field(default_factory=list)
-    row: list[Action] = field(default_factory=list)
-    holds: int = 0
-    busy: bool = False
-
-    def open_queues(self) -> Iterator[_Queue]:
-        """The queues from which it may take now: backwards, and forwards while there is room."""
-        if self.backwards:
-            yield self.backwards
-        for deeper, queue in enumerate(self.forwards.values()):
-            if queue and self.holds + deeper < self.limit:
-                yield queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,77 +89,131 @@ class Ordered:
     makespan: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Numbered:
+    """The work's actions by urgency, the most urgent first; an action is its number from here on.
+
+    Of each: the rank that runs it, the queue in which it waits there (0: backwards, then the rank's
+    stages, the deepest first), and the action that its result makes possible, -1 for none.
+    """
+
+    actions: list[Action]
+    rank: list[int]
+    queue: list[int]
+    follower: list[int]
+    first: list[int]
+    ranks: int
+
+    @classmethod
+    def of(cls, work: Work, priority: Priority) -> _Numbered:
+        """Number the actions of some work.
+
+        Raises:
+            ScheduleError: a rank's limit is below the number of its stages.
+        """
+        actions = sorted(work.all_actions(), key=lambda action: (priority(action), action))
+        number = {action: index for index, action in enumerate(actions)}
+        ranks, queue_of = max(work.stage_rank) + 1, {}
+        for rank in range(ranks):
+            stages = work.stages_by_depth(rank)
+            _check_limit(work, rank, len(stages))
+            queue_of.update({stage: 1 + place for place, stage in enumerate(stages)})
+        followers = map(work.next_of, actions)
+        return cls(
+            actions=actions,
+            rank=[work.stage_rank[action.stage] for action in actions],
+            queue=[queue_of[a.stage] if a.kind == Kind.F else 0 for a in actions],
+            follower=[-1 if after is None else number[after] for after in followers],
+            first=[number[action] for action in work.first_actions()],
+            ranks=ranks,
+        )
+
+    def rows(self, order: list[list[int]]) -> Rows:
+        """The actions of each rank by their numbers."""
+        return tuple(tuple(self.actions[number] for number in row) for row in order)
+
+
+def _check_limit(work: Work, rank: int, stages: int) -> None:
+    if work.limits[rank] < stages:
+        raise ScheduleError(
+            f"a limit of {work.limits[rank]} chunks in flight on rank {rank} is too small for "
+            f"its {stages} stages; allowed: {stages} and more"
+        )
+
+
 def list_order(work: Work, priority: Priority) -> Ordered:
     """Order the actions of every rank.
 
     Raises:
         ScheduleError: a rank's limit is below the number of its stages.
     """
-    ranks = [_rank(work, number) for number in range(max(work.stage_rank) + 1)]
-    events: list[tuple[float, int, Action | None, int]] = []
-    count = 0
-    for action in work.first_actions():
-        heapq.heappush(events, (0.0, count, action, work.stage_rank[action.stage]))
-        count += 1
-    clock = 0.0
-    while events:
-        clock = events[0][0]
+    numbered = _Numbered.of(work, priority)
+    lengths = [work.length(action) for action in numbered.actions]
+    order, clock = _Listing(work, numbered).run(lengths)
+    return Ordered(rows=numbered.rows(order), makespan=clock)
+
+
+class _Listing:
+    """List scheduling of numbered actions: what each rank could run, holds and has run."""
+
+    def __init__(self, work: Work, numbered: _Numbered) -> None:
+        self.work, self.numbered, count = work, numbered, numbered.ranks
+        queues = [1 + len(work.stages_by_depth(rank)) for rank in range(count)]
+        self.waiting: list[list[list[int]]] = [[[] for _ in range(size)] for size in queues]
+        self.room = list(work.limits)
+        self.busy = [False] * count
+        self.order: list[list[int]] = [[] for _ in range(count)]
+
+    def run(self, lengths: Sequence[float]) -> tuple[list[list[int]], float]:
+        """The order of each rank and when the last action ends; a rank is free again as ~rank."""
+        numbered, message = self.numbered, self.work.message
+        events = [(0.0, number) for number in numbered.first]
+        heapq.heapify(events)
+        clock = 0.0
+        while events:
+            clock = events[0][0]
+            for rank in sorted(self._noted(events, clock)):
+                number = -1 if self.busy[rank] else self._take(rank)
+                if number < 0:
+                    continue
+                end, after = clock + lengths[number], numbered.follower[number]
+                heapq.heappush(events, (end, ~rank))
+                if after >= 0:
+                    near = numbered.rank[after] == rank
+                    heapq.heappush(events, (end if near else end + message, after))
+        return self.order, clock
+
+    def _noted(self, events: list[tuple[float, int]], clock: float) -> set[int]:
+        """The ranks that are free again, or could run something more, since this moment."""
         touched = set()
         while events and events[0][0] <= clock:
-            _, _, ready, number = heapq.heappop(events)
-            _note(ranks[number], ready, priority)
-            touched.add(number)
-        for number in sorted(touched):
-            action_taken = _take(ranks[number])
-            if action_taken is None:
+            _, number = heapq.heappop(events)
+            if number < 0:
+                self.busy[~number] = False
+                touched.add(~number)
                 continue
-            for when, ready, target in _events(work, action_taken, number, clock):
-                heapq.heappush(events, (when, count, ready, target))
-                count += 1
-    return Ordered(rows=tuple(tuple(rank.row) for rank in ranks), makespan=clock)
+            rank = self.numbered.rank[number]
+            heapq.heappush(self.waiting[rank][self.numbered.queue[number]], number)
+            touched.add(rank)
+        return touched
 
+    def _take(self, rank: int) -> int:
+        """Start the most urgent action that a rank may run now: a forward only while it has room.
 
-def _rank(work: Work, number: int) -> _Rank:
-    stages = work.stages_by_depth(number)
-    if work.limits[number] < len(stages):
-        raise ScheduleError(
-            f"a limit of {work.limits[number]} chunks in flight on rank {number} is too small for "
-            f"its {len(stages)} stages; allowed: {len(stages)} and more"
-        )
-    return _Rank(limit=work.limits[number], forwards={stage: [] for stage in stages})
-
-
-def _note(rank: _Rank, ready: Action | None, priority: Priority) -> None:
-    """An action can run from now on, or (None) the rank is free again."""
-    if ready is None:
-        rank.busy = False
-        return
-    queue = rank.forwards[ready.stage] if ready.kind == Kind.F else rank.backwards
-    heapq.heappush(queue, (priority(ready), ready))
-
-
-def _take(rank: _Rank) -> Action | None:
-    """Start the most urgent action that the rank may run now, if there is one."""
-    queue = None if rank.busy else min(rank.open_queues(), key=lambda queue: queue[0], default=None)
-    if queue is None:
-        return None
-    _, action = heapq.heappop(queue)
-    rank.row.append(action)
-    rank.busy = True
-    rank.holds += 1 if action.kind == Kind.F else -1
-    return action
-
-
-def _events(
-    work: Work, action: Action, number: int, clock: float
-) -> Iterator[tuple[float, Action | None, int]]:
-    """When the rank is free again, and when whom the result makes ready."""
-    end = clock + work.length(action)
-    yield end, None, number
-    follower = work.next_of(action)
-    if follower is not None:
-        target = work.stage_rank[follower.stage]
-        yield (end if target == number else end + work.message), follower, target
+        -1 where there is none.
+        """
+        queues, room = self.waiting[rank], self.room[rank]
+        chosen = 0 if queues[0] else -1
+        for place in range(1, min(len(queues) - 1, room) + 1):
+            if queues[place] and (chosen < 0 or queues[place][0] < queues[chosen][0]):
+                chosen = place
+        if chosen < 0:
+            return -1
+        number = heapq.heappop(queues[chosen])
+        self.order[rank].append(number)
+        self.busy[rank] = True
+        self.room[rank] = room + (1 if chosen == 0 else -1)
+        return number
 
 
 RATIOS = (1.0, 1.5, 2.0, 2.5, 3.0)
@@ -196,37 +235,51 @@ def best_order(work: Work) -> Ordered:
         place, mb = action.stage % work.depth, action.microbatch % share
         return (0, -place, mb) if action.kind == Kind.F else (1, mb, -place)
 
-    stages = len(work.stage_rank)
+    numbered = _Numbered.of(work, priority)
+    own = [work.length(action) for action in numbered.actions]
     tried = []
     for ratio in RATIOS:
-        alike = replace(work, forward=[1.0] * stages, backward=[ratio] * stages)
-        rows = list_order(alike, priority).rows
-        tried.append(Ordered(rows=rows, makespan=makespan(work, rows)))
-    return min(tried, key=lambda ordered: ordered.makespan)
+        lengths = [1.0 if queue else ratio for queue in numbered.queue]
+        order, _ = _Listing(work, numbered).run(lengths)
+        tried.append((_makespan(work, numbered, order, own), order))
+    length, order = min(tried, key=lambda each: each[0])
+    return Ordered(rows=numbered.rows(order), makespan=length)
 
 
 def makespan(work: Work, rows: Rows) -> float:
     """When the last action of an order ends, which is `inf` where some rank never goes on."""
-    ready = {action: 0.0 for action in work.first_actions()}
-    clock, at = [0.0] * len(rows), [0] * len(rows)
-    waiting: dict[Action, int] = {}
-    going = list(range(len(rows)))
+    numbered = _Numbered.of(work, lambda _: ())
+    number = {action: index for index, action in enumerate(numbered.actions)}
+    lengths = [work.length(action) for action in numbered.actions]
+    return _makespan(work, numbered, [[number[action] for action in row] for row in rows], lengths)
+
+
+def _makespan(
+    work: Work, numbered: _Numbered, order: list[list[int]], lengths: Sequence[float]
+) -> float:
+    """`makespan` of numbered actions."""
+    ready: list[float | None] = [None] * len(lengths)
+    for number in numbered.first:
+        ready[number] = 0.0
+    clock, at = [0.0] * len(order), [0] * len(order)
+    waiting: dict[int, int] = {}
+    going = list(range(len(order)))
     while going:
         rank = going.pop()
-        row, now = rows[rank], clock[rank]
+        row, now = order[rank], clock[rank]
         while at[rank] < len(row):
-            action = row[at[rank]]
-            arrival = ready.get(action)
+            number = row[at[rank]]
+            arrival = ready[number]
             if arrival is None:
-                waiting[action] = rank
+                waiting[number] = rank
                 break
-            now = max(now, arrival) + work.length(action)
+            now = max(now, arrival) + lengths[number]
             at[rank] += 1
-            follower = work.next_of(action)
-            if follower is not None:
-                target = work.stage_rank[follower.stage]
-                ready[follower] = now if target == rank else now + work.message
-                if follower in waiting:
-                    going.append(waiting.pop(follower))
+            after = numbered.follower[number]
+            if after >= 0:
+                near = numbered.rank[after] == rank
+                ready[after] = now if near else now + work.message
+                if after in waiting:
+                    going.append(waiting.pop(after))
         clock[rank] = now
     return inf if waiting else max(clock)

@@ -68,13 +68,13 @@ def search_order(
         ScheduleError: several stages a rank, or a limit below 1.
     """
     shop = Shop(work)
-    found = [shop.turns(rows) for rows in starts]
-    found += [
+    orders = [shop.turns(rows) for rows in starts]
+    orders += [
         shop.turns(list_order(each, priority).rows)
         for each in _variants(work)
         for priority in (_backward_first, _forward_first)
     ]
-    legal = [turns for turns in found if shop.within_limits(turns)]
+    legal = [turns for turns in orders if shop.within_limits(turns)]
     bound = lower_bound(work)
     actions = 2 * work.num_microbatches * shop.p
     budget = max(1, evaluations // actions)

@@ -52,9 +52,9 @@ def search_split(work: SplitWork, starts: Iterable[Rows], filled: int = FILLED) 
     for start in ranked[:STARTS]:
         here, better = start, True
         while better and search.left > 0 and best[0] > bound:
-            found = min(map(search.tried, _neighbours(here[1])))
-            better = found[0] < here[0] * (1.0 - _ROUNDING)
-            here = found if better else here
+            nearest = min(map(search.tried, _neighbours(here[1])))
+            better = nearest[0] < here[0] * (1.0 - _ROUNDING)
+            here = nearest if better else here
             best = min(best, here)
     return search.filled[best[1]]
 

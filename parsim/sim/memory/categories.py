@@ -18,7 +18,7 @@ import numpy as np
 from parsim.arrays import Array, Flags, Index, ratio
 from parsim.cost.job import Job
 from parsim.cost.layer.activations import border_bytes
-from parsim.cost.step.stages import LayerTable, layer_counts, sent_bytes
+from parsim.cost.step.stages import LayerTable, layer_counts, over_kinds, sent_bytes
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.plan import PlanTable, Recompute
 from parsim.schedule import Schedule
@@ -86,21 +86,14 @@ def memory_use(
     layers: LayerTable,
     costs: StepCosts,
     schedule: Schedule,
-    least: Array | None = None,
 ) -> MemoryUse:
-    """Bytes of every category on every pipeline rank.
-
-    `least` (S, B) are micro-batches that are in flight on each stage at some moment: instead of the
-    schedule's own peak, which needs its actions, for a lower bound that needs where stages lie.
-    """
+    """Bytes of every category on every pipeline rank."""
     by_rank = on_ranks(costs.parameters, schedule)
     routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
     parameters, gradients, optimizer = static_bytes(job, table, by_rank, routed)
     counts = layer_counts(job.model, stage_cut(job, table))
     kept, with_blocks = stage_kept(job, table, layers, counts), ranks_with_blocks(counts, schedule)
-    in_flight, whole = least, least
-    if in_flight is None or whole is None:
-        in_flight, whole = _in_flight(job, table, layers, kept, schedule)
+    in_flight, whole = _in_flight(job, table, layers, kept, schedule)
     ends_kept = kept[0], whole[-1]
     logits, temporary = buffer_bytes(job, table, layers, schedule, ends_kept, with_blocks)
     temporary = temporary + stage_again(job, table, layers, counts, schedule)
@@ -160,12 +153,18 @@ def stage_kept(job: Job, table: PlanTable, layers: LayerTable, counts: Array) ->
 
     A stack that checkpoints whole stages keeps what enters them alone, where it recomputes.
     """
-    rows: Array = counts @ np.stack(layers.kept)
-    rows[0] += layers.before_kept
-    rows[-1] += layers.behind_kept
+    rows = layers_kept(layers, counts)
     if not job.software.checkpoints_stages:
         return rows
     return np.where(table.recompute == Recompute.FULL, entering_bytes(job, table), rows)
+
+
+def layers_kept(layers: LayerTable, counts: Array) -> Array:
+    """Bytes that the layers of each stage keep of a micro-batch, (S, B)."""
+    rows = over_kinds(counts, np.stack(layers.kept))
+    rows[0] += layers.before_kept
+    rows[-1] += layers.behind_kept
+    return rows
 
 
 def entering_bytes(job: Job, table: PlanTable) -> Array:

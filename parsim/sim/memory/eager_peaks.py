@@ -37,6 +37,7 @@ from parsim.cost.step.stages import (
     LayerTable,
     largest_layer_parameters,
     layer_counts,
+    over_kinds,
     sent_bytes,
 )
 from parsim.cost.step.step import StepCosts, stage_cut
@@ -210,7 +211,7 @@ def composed_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
     """
     kinds = [_composed(layer, table) for layer in job.model.kinds]
     again = np.where(table.recompute == Recompute.FULL, 0.0, 1.0)
-    rows: Array = counts @ (np.stack(kinds) * again)
+    rows = over_kinds(counts, np.stack(kinds) * again)
     for layer in job.model.behind:
         rows[-1] += _composed(layer, table)
     return rows
@@ -314,33 +315,6 @@ def _layers_and_sent(job: Job, table: PlanTable) -> tuple[Array, Array]:
     """Layers of each kind on each stage, (S, K), and bytes that it sends on, (S, B)."""
     cut = stage_cut(job, table)
     return layer_counts(job.model, cut), sent_bytes(job.model, table, cut)
-
-
-def least_peak(
-    job: Job,
-    table: PlanTable,
-    layers: LayerTable,
-    costs: StepCosts,
-    schedule: Schedule,
-    in_flight: Array,
-) -> Array:
-    """A lower bound of the peak that needs no actions, (p, B).
-
-    `schedule` says where stages lie, with any number of micro-batches; `in_flight` (S, B) are those
-    that are in flight on each stage at a moment before the first gradient is complete.
-    """
-    if not job.software.eager:
-        return memory_use(job, table, layers, costs, schedule, in_flight).peak
-    routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
-    by_rank = on_ranks(costs.parameters, schedule)
-    parameters, gradients, optimizer = static_bytes(job, table, by_rank, routed)
-    counts, sent = _layers_and_sent(job, table)
-    kept = stage_kept(job, table, layers, counts) + composed_bytes(job, table, counts)
-    kept = kept - received_bytes(schedule, sent, range(len(kept)))
-    activations = on_ranks(in_flight * kept, schedule)
-    before = np.where(in_buckets(job, table), gradients, 0.0) + activations
-    highest = np.maximum(before, gradients)
-    return np.asarray(parameters + optimizer + highest + job.software.workspace)
 
 
 def _highest(

@@ -16,11 +16,12 @@ def shapes(table: PlanTable) -> Iterator[tuple[tuple[str, int, int, int], NDArra
     Without a pipeline every schedule is the same loop over micro-batches, so pp = 1 rows are
     evaluated as 1F1B whatever they are called.
     """
-    names, code = np.unique(table.schedule, return_inverse=True)
+    ordered = np.argsort(np.argsort(table.schedules))  # places in the alphabet
+    code, names = ordered[table.schedule], sorted(table.schedules)
     numbers = np.stack([code, table.pp, table.num_microbatches, table.v], axis=1)
     distinct, back = np.unique(numbers, axis=0, return_inverse=True)
     order = np.argsort(back.reshape(-1), kind="stable")
     bounds = np.searchsorted(back.reshape(-1)[order], np.arange(len(distinct) + 1))
     for i, (name, pp, m, v) in enumerate(distinct):
-        schedule = str(names[name]) if pp > 1 else "1f1b"
+        schedule = names[name] if pp > 1 else "1f1b"
         yield (schedule, int(pp), int(m), int(v)), order[bounds[i] : bounds[i + 1]]

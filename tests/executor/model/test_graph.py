@@ -9,10 +9,17 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from executor.model.graph import check_cut, without_dropout  # noqa: E402
+from executor.model.loss import loss as cross_entropy  # noqa: E402
 from executor.model.module import build_model, build_stage  # noqa: E402
+from executor.model.tokens import Additive, buckets  # noqa: E402
 from parsim.errors import ModelError, PlanError  # noqa: E402
 from parsim.model.graph.build import build_graph  # noqa: E402
 from parsim.model.graph.catalog import NETWORKS, network, reads_text  # noqa: E402
+from parsim.model.graph.families.translation import (  # noqa: E402
+    TRANSLATORS,
+    Translator,
+    translator,
+)
 from parsim.model.graph.record import Graph, Node  # noqa: E402
 from parsim.model.graph.texts import Measured  # noqa: E402
 
@@ -24,10 +31,7 @@ def held(graph: Graph, **place: int) -> int:
     return sum(parameter.numel() for parameter in stage.parameters())
 
 
-IMAGES = [name for name in NETWORKS if not reads_text(name)]
-
-
-@pytest.mark.parametrize("name", [*IMAGES, *SIZED])
+@pytest.mark.parametrize("name", [*NETWORKS, *SIZED])
 def test_a_twin_has_the_parameters_of_its_model(name: str) -> None:
     graph = network(name)
     model = build_graph(graph)
@@ -35,14 +39,20 @@ def test_a_twin_has_the_parameters_of_its_model(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["alexnet", "resnet18", "se-resnext101-32x4d", "inception-v3", "vit-b-16", *SIZED]
+    "name",
+    [
+        *("alexnet", "resnet18", "se-resnext101-32x4d", "inception-v3", "vit-b-16", *SIZED),
+        *("gnmt-8", "t5-small", "transformer-big"),
+    ],
 )
 def test_every_tensor_has_the_shape_of_the_record(name: str) -> None:
-    graph = network(name)
+    # cells run token by token: of a text of two tokens
+    graph = network(name, 2 if reads_text(name) else None)
     twin = build_stage(
         graph, first_layer=0, num_layers=len(graph.layers), embedding=True, head=True, device="meta"
     )
-    tensors = (torch.empty(2, *graph.input_shape, device="meta"),)
+    kind = torch.int64 if reads_text(name) else torch.float32
+    tensors = (torch.empty(2, *graph.input_shape, device="meta", dtype=kind),)
     for layer, names in zip(twin.layers.values(), graph.crossing(), strict=True):
         tensors = layer(*tensors)
         shapes = [tuple(tensor.shape[1:]) for tensor in tensors]
@@ -80,9 +90,44 @@ def test_what_is_only_timed_cannot_be_run() -> None:
         build_model(graph)
 
 
-def test_what_reads_tokens_cannot_be_run_yet() -> None:
-    with pytest.raises(ModelError, match="gnmt-8: node 'source' reads tokens"):
-        build_model(network("gnmt-8"))
+@pytest.mark.parametrize("places", [0, 8])
+def test_what_reads_tokens_learns_with_one_table(
+    places: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Encoder, decoder and logits use one table; its gradient is the sum of all three uses."""
+    sizes = Translator(layers=2, width=16, heads=2, head_dim=8, inner=24, words=40, buckets=places)
+    monkeypatch.setitem(TRANSLATORS, "tiny", sizes)
+    graph = translator("tiny", 12)
+    model = build_model(graph, seed=3)
+    assert sum(p.numel() for p in model.parameters()) == build_graph(graph).parameters
+    tables = [name for name, p in model.named_parameters() if p.shape == (40, 16)]
+    assert tables == ["layers.0.made.source.token.weight"]
+    ids = torch.randint(0, 40, (3, 13), generator=torch.Generator().manual_seed(1))
+    logits = model(ids[:, :-1])
+    assert logits.shape == (3, 12, 40)
+    cross_entropy(logits, ids[:, 1:]).backward()
+    assert all(p.grad is not None and float(p.grad.abs().sum()) > 0 for p in model.parameters())
+    count = len(graph.layers)
+    with pytest.raises(PlanError, match="nodes 'target' and 'source' of tiny share a table"):
+        check_cut(graph, (1, count - 1))
+
+
+def test_buckets_of_relative_places() -> None:
+    """Four of eight each way (T5): 0 and 1 alone, wider ones up to the farthest; none ahead."""
+    apart = torch.tensor([-200, -20, -2, -1, 0, 1, 2, 20, 200])
+    assert buckets(apart, 8, causal=False).tolist() == [3, 3, 2, 1, 0, 5, 6, 7, 7]
+    assert buckets(apart, 8, causal=True).tolist() == [7, 5, 2, 1, 0, 0, 0, 0, 0]
+
+
+def test_additive_attention_by_hand() -> None:
+    """Equal keys share the values; a key that answers the query has nearly all."""
+    attention = Additive(1)
+    values = torch.tensor([[[1.0], [3.0]]])
+    same = attention(torch.zeros(1, 1, 1), torch.zeros(1, 2, 1), values)
+    assert same.tolist() == [[[2.0]]]
+    attention.v.data.fill_(50.0)
+    far = attention(torch.zeros(1, 1, 1), torch.tensor([[[-5.0], [5.0]]]), values)
+    assert float(far.detach()) == pytest.approx(3.0)
 
 
 def test_dropout_is_taken_out() -> None:

@@ -14,7 +14,7 @@ from parsim.launch.news import STEPS, News
 def test_notes_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "errors" / "attempt0"
     folder.mkdir(parents=True)
-    news = News(out=tmp_path, said={"note: known"})
+    news = News(out=tmp_path, told={"note: known"})
     (folder / "checkpoint-1.note").write_text("known\n")
     (folder / "restart-2.note").write_text("new\n")
     news.tell()

@@ -14,6 +14,7 @@ from parsim.cost.job import Job
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.planner import Ranked, SearchResult, search
+from parsim.planner.bounds import PlanBounds, plan_bounds
 from parsim.planner.equal.exact import ExactPlans, exact
 from parsim.planner.search import Progress
 from parsim.planner.space import enumerate_plans
@@ -350,8 +351,12 @@ def test_a_search_stopped_before_anything_fits_does_not_say_that_nothing_does(
     predicted: dict[Plan, Prediction],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def loose(*arguments: Any) -> PlanBounds:
+        bounds = plan_bounds(*arguments)
+        return PlanBounds(bounds.step, 0.5 * bounds.peak)
+
+    monkeypatch.setattr(sys.modules["parsim.planner.equal.best_shapes"], "plan_bounds", loose)
     least = min(map(peak, predicted.values()))
-    monkeypatch.setattr(sys.modules["parsim.planner.equal.best_shapes"], "PORTION", 16)
     with pytest.raises(NoFeasiblePlan) as caught:
         search(with_memory(job, 0.9 * least), space, time_limit=0.0)
     assert re.fullmatch(

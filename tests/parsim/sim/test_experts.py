@@ -81,8 +81,7 @@ def test_the_experts_traffic_is_on_the_links() -> None:
 @pytest.mark.parametrize("name", sorted(PLANS))
 def test_the_searchs_bound_of_memory_is_never_above_the_peak(name: str) -> None:
     table = PlanTable.of([PLANS[name]])
-    layers, twins = LayerTable.of(JOB, table), np.zeros(1, dtype=np.int64)
-    least = plan_bounds(JOB, table, layers, twins).peak
+    least = plan_bounds(JOB, table, LayerTable.of(JOB, table), np.zeros(1, dtype=np.int64)).peak
     assert float(least.max()) <= max(simulate(JOB, PLANS[name]).peak_allocated) * (1 + 1e-12)
 
 

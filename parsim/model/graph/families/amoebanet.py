@@ -43,15 +43,15 @@ class Cells:
     channels: int
     reduced: bool = False
 
-    def add(self, place: str, *, reduction: bool) -> None:
+    def add(self, prefix: str, *, reduction: bool) -> None:
         """One more cell."""
         draw, channels = self.draw, self.channels * (2 if reduction else 1)
-        first = _relu_conv_bn(draw, self.last[0], f"{place}.reduce1", channels)
+        first = _relu_conv_bn(draw, self.last[0], f"{prefix}.reduce1", channels)
         second, width = self.before
         if self.reduced:
-            second = _factorised(draw, second, f"{place}.reduce2", channels)
+            second = _factorised(draw, second, f"{prefix}.reduce2", channels)
         elif width != channels:
-            second = _relu_conv_bn(draw, second, f"{place}.reduce2", channels)
+            second = _relu_conv_bn(draw, second, f"{prefix}.reduce2", channels)
         states = [first, second]
         steps = REDUCTION if reduction else NORMAL
         for number in range(0, len(steps), 2):
@@ -59,11 +59,11 @@ class Cells:
             for offset in (0, 1):
                 index, name = steps[number + offset]
                 stride = 2 if reduction and index < 2 else 1
-                here = f"{place}.{number + offset}"
+                here = f"{prefix}.{number + offset}"
                 parts.append(OPERATIONS[name](draw, states[index], here, channels, stride))
-            states.append(draw.add(f"{place}.sum{number // 2}", *parts))
+            states.append(draw.add(f"{prefix}.sum{number // 2}", *parts))
         joined = [states[index] for index in (REDUCTION_JOINED if reduction else NORMAL_JOINED)]
-        result = draw.end_layer(draw.concat(f"{place}.join", *joined))
+        result = draw.end_layer(draw.concat(f"{prefix}.join", *joined))
         self.before, self.last = self.last, (result, channels * len(joined))
         self.channels, self.reduced = channels, reduction
 
@@ -95,57 +95,57 @@ def amoebanet_d(name: str, image_size: int, classes: int, *, first: int, second:
 def _relu_conv_bn(
     draw: Sketch,
     x: str,
-    place: str,
+    prefix: str,
     channels: int,
     kernel: int | tuple[int, int] = 1,
     stride: int | tuple[int, int] = 1,
     padding: int | tuple[int, int] = 0,
 ) -> str:
-    x = draw.node(Relu(in_place=False), f"{place}.relu", x)
-    x = draw.conv(x, f"{place}.conv", channels, kernel, stride=stride, padding=padding)
-    return draw.batch_norm(x, f"{place}.bn")
+    x = draw.node(Relu(in_place=False), f"{prefix}.relu", x)
+    x = draw.conv(x, f"{prefix}.conv", channels, kernel, stride=stride, padding=padding)
+    return draw.batch_norm(x, f"{prefix}.bn")
 
 
-def _factorised(draw: Sketch, x: str, place: str, channels: int) -> str:
+def _factorised(draw: Sketch, x: str, prefix: str, channels: int) -> str:
     """Half of the rows and columns by two strided 1x1, one of them shifted by a pixel."""
-    x = draw.node(Relu(in_place=False), f"{place}.relu", x)
-    one = draw.conv(x, f"{place}.conv1", channels // 2, 1, stride=2)
+    x = draw.node(Relu(in_place=False), f"{prefix}.relu", x)
+    even = draw.conv(x, f"{prefix}.conv1", channels // 2, 1, stride=2)
     shifted = draw.node(
-        Pad(rows=1, columns=1), f"{place}.pad", draw.node(Crop(), f"{place}.crop", x)
+        Pad(rows=1, columns=1), f"{prefix}.pad", draw.node(Crop(), f"{prefix}.crop", x)
     )
-    two = draw.conv(shifted, f"{place}.conv2", channels // 2, 1, stride=2)
-    return draw.batch_norm(draw.concat(f"{place}.join", one, two), f"{place}.bn")
+    odd = draw.conv(shifted, f"{prefix}.conv2", channels // 2, 1, stride=2)
+    return draw.batch_norm(draw.concat(f"{prefix}.join", even, odd), f"{prefix}.bn")
 
 
-def _none(draw: Sketch, x: str, place: str, channels: int, stride: int) -> str:
-    return x if stride == 1 else _factorised(draw, x, place, channels)
+def _none(draw: Sketch, x: str, prefix: str, channels: int, stride: int) -> str:
+    return x if stride == 1 else _factorised(draw, x, prefix, channels)
 
 
-def _pool_3x3(draw: Sketch, x: str, place: str, channels: int, stride: int) -> str:
+def _pool_3x3(draw: Sketch, x: str, prefix: str, channels: int, stride: int) -> str:
     operation = AvgPool2d(kernel_size=pair(3), stride=pair(stride), padding=pair(1))
-    return draw.node(operation, place, x)
+    return draw.node(operation, prefix, x)
 
 
-def _pool_2x2(draw: Sketch, x: str, place: str, channels: int, stride: int) -> str:
-    return draw.max_pool(x, place, 2, stride)
+def _pool_2x2(draw: Sketch, x: str, prefix: str, channels: int, stride: int) -> str:
+    return draw.max_pool(x, prefix, 2, stride)
 
 
-def _conv_1x1(draw: Sketch, x: str, place: str, channels: int, stride: int) -> str:
-    return _relu_conv_bn(draw, x, place, channels, 1, stride)
+def _conv_1x1(draw: Sketch, x: str, prefix: str, channels: int, stride: int) -> str:
+    return _relu_conv_bn(draw, x, prefix, channels, 1, stride)
 
 
-def _conv_3x3(draw: Sketch, x: str, place: str, channels: int, stride: int) -> str:
-    x = _relu_conv_bn(draw, x, f"{place}.a", channels // 4)
-    x = _relu_conv_bn(draw, x, f"{place}.b", channels // 4, 3, stride, 1)
-    return _relu_conv_bn(draw, x, f"{place}.c", channels)
+def _conv_3x3(draw: Sketch, x: str, prefix: str, channels: int, stride: int) -> str:
+    x = _relu_conv_bn(draw, x, f"{prefix}.a", channels // 4)
+    x = _relu_conv_bn(draw, x, f"{prefix}.b", channels // 4, 3, stride, 1)
+    return _relu_conv_bn(draw, x, f"{prefix}.c", channels)
 
 
-def _conv_7(draw: Sketch, x: str, place: str, channels: int, stride: int) -> str:
+def _conv_7(draw: Sketch, x: str, prefix: str, channels: int, stride: int) -> str:
     narrow = channels // 4
-    x = _relu_conv_bn(draw, x, f"{place}.a", narrow)
-    x = _relu_conv_bn(draw, x, f"{place}.b", narrow, (1, 7), (1, stride), (0, 3))
-    x = _relu_conv_bn(draw, x, f"{place}.c", narrow, (7, 1), (stride, 1), (3, 0))
-    return _relu_conv_bn(draw, x, f"{place}.d", channels)
+    x = _relu_conv_bn(draw, x, f"{prefix}.a", narrow)
+    x = _relu_conv_bn(draw, x, f"{prefix}.b", narrow, (1, 7), (1, stride), (0, 3))
+    x = _relu_conv_bn(draw, x, f"{prefix}.c", narrow, (7, 1), (stride, 1), (3, 0))
+    return _relu_conv_bn(draw, x, f"{prefix}.d", channels)
 
 
 OPERATIONS: Mapping[str, Callable[[Sketch, str, str, int, int], str]] = {

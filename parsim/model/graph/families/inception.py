@@ -34,11 +34,11 @@ def inception_v3(name: str, image_size: int = 299, classes: int = 1000) -> Graph
     x = _conv(draw, x, "Conv2d_3b_1x1", 80, 1)
     x = _conv(draw, x, "Conv2d_4a_3x3", 192, 3)
     x = draw.end_layer(draw.max_pool(x, "maxpool2", 3, 2))
-    for place, pooled in (("Mixed_5b", 32), ("Mixed_5c", 64), ("Mixed_5d", 64)):
+    for prefix, pooled in (("Mixed_5b", 32), ("Mixed_5c", 64), ("Mixed_5d", 64)):
         branches: list[list[Step]] = [[(64, 1)], [(48, 1), (64, 5)], [(64, 1), (96, 3), (96, 3)]]
-        x = _block(draw, x, place, branches, pooled)
+        x = _block(draw, x, prefix, branches, pooled)
     x = _reduced(draw, x, "Mixed_6a", [[(384, 3)], [(64, 1), (96, 3), (96, 3)]])
-    for place, width in (
+    for prefix, width in (
         *(("Mixed_6b", 128), ("Mixed_6c", 160), ("Mixed_6d", 160)),
         ("Mixed_6e", 192),
     ):
@@ -50,12 +50,12 @@ def inception_v3(name: str, image_size: int = 299, classes: int = 1000) -> Graph
             (width, COLUMN),
             (192, ROW),
         ]
-        x = _block(draw, x, place, [[(192, 1)], seven, double], 192)
+        x = _block(draw, x, prefix, [[(192, 1)], seven, double], 192)
     auxiliary = _auxiliary(draw, x, classes)
     last: list[Step] = [(192, 1), (192, ROW), (192, COLUMN), (192, 3)]
     x = _reduced(draw, x, "Mixed_7a", [[(192, 1), (320, 3)], last])
-    for place in ("Mixed_7b", "Mixed_7c"):
-        x = _forked(draw, x, place)
+    for prefix in ("Mixed_7b", "Mixed_7c"):
+        x = _forked(draw, x, prefix)
     x = draw.node(Dropout(), "dropout", draw.node(AdaptiveAvgPool2d(), "avgpool", x))
     answers = draw.dense(draw.node(Flatten(), "flatten", x), "fc", classes)
     draw.node(CrossEntropy(), "loss", draw.add("answers", answers, auxiliary))
@@ -65,54 +65,54 @@ def inception_v3(name: str, image_size: int = 299, classes: int = 1000) -> Graph
 def _conv(
     draw: Sketch,
     x: str,
-    place: str,
+    prefix: str,
     channels: int,
     kernel: int | Pair,
     *,
     stride: int = 1,
     padding: int | Pair = 0,
 ) -> str:
-    x = draw.conv(x, f"{place}.conv", channels, kernel, stride=stride, padding=padding)
-    return draw.relu(draw.batch_norm(x, f"{place}.bn"), f"{place}.relu")
+    x = draw.conv(x, f"{prefix}.conv", channels, kernel, stride=stride, padding=padding)
+    return draw.relu(draw.batch_norm(x, f"{prefix}.bn"), f"{prefix}.relu")
 
 
-def _branch(draw: Sketch, x: str, place: str, steps: list[Step], *, reduces: bool = False) -> str:
+def _branch(draw: Sketch, x: str, prefix: str, steps: list[Step], *, reduces: bool = False) -> str:
     """Convolutions one after another; the last one of a reducing branch strides, unpadded."""
     for number, (channels, kernel) in enumerate(steps):
         rows, columns = pair(kernel)
         last = reduces and number == len(steps) - 1
         around = (0, 0) if last else (rows // 2, columns // 2)
-        here = f"{place}.{number}"
+        here = f"{prefix}.{number}"
         x = _conv(draw, x, here, channels, kernel, stride=1 + last, padding=around)
     return x
 
 
-def _block(draw: Sketch, x: str, place: str, branches: list[list[Step]], pooled: int) -> str:
-    parts = [_branch(draw, x, f"{place}.{i}", steps) for i, steps in enumerate(branches)]
-    mean = draw.avg_pool(x, f"{place}.pool", 3, 1, 1)
-    parts.append(_conv(draw, mean, f"{place}.pooled", pooled, 1))
-    return draw.end_layer(draw.concat(f"{place}.join", *parts))
+def _block(draw: Sketch, x: str, prefix: str, branches: list[list[Step]], pooled: int) -> str:
+    parts = [_branch(draw, x, f"{prefix}.{i}", steps) for i, steps in enumerate(branches)]
+    mean = draw.avg_pool(x, f"{prefix}.pool", 3, 1, 1)
+    parts.append(_conv(draw, mean, f"{prefix}.pooled", pooled, 1))
+    return draw.end_layer(draw.concat(f"{prefix}.join", *parts))
 
 
-def _reduced(draw: Sketch, x: str, place: str, branches: list[list[Step]]) -> str:
+def _reduced(draw: Sketch, x: str, prefix: str, branches: list[list[Step]]) -> str:
     parts = [
-        _branch(draw, x, f"{place}.{i}", steps, reduces=True) for i, steps in enumerate(branches)
+        _branch(draw, x, f"{prefix}.{i}", steps, reduces=True) for i, steps in enumerate(branches)
     ]
-    parts.append(draw.max_pool(x, f"{place}.pool", 3, 2))
-    return draw.end_layer(draw.concat(f"{place}.join", *parts))
+    parts.append(draw.max_pool(x, f"{prefix}.pool", 3, 2))
+    return draw.end_layer(draw.concat(f"{prefix}.join", *parts))
 
 
-def _forked(draw: Sketch, x: str, place: str) -> str:
+def _forked(draw: Sketch, x: str, prefix: str) -> str:
     """A block whose 3x3 are each a 1x3 beside a 3x1."""
-    parts = [_conv(draw, x, f"{place}.0", 320, 1)]
+    parts = [_conv(draw, x, f"{prefix}.0", 320, 1)]
     for number, steps in ((1, [(384, 1)]), (2, [(448, 1), (384, 3)])):
-        stem = _branch(draw, x, f"{place}.{number}", list[Step](steps))
-        wide = _conv(draw, stem, f"{place}.{number}.wide", 384, (1, 3), padding=(0, 1))
-        tall = _conv(draw, stem, f"{place}.{number}.tall", 384, (3, 1), padding=(1, 0))
-        parts.append(draw.concat(f"{place}.{number}.join", wide, tall))
-    mean = draw.avg_pool(x, f"{place}.pool", 3, 1, 1)
-    parts.append(_conv(draw, mean, f"{place}.pooled", 192, 1))
-    return draw.end_layer(draw.concat(f"{place}.join", *parts))
+        stem = _branch(draw, x, f"{prefix}.{number}", list[Step](steps))
+        wide = _conv(draw, stem, f"{prefix}.{number}.wide", 384, (1, 3), padding=(0, 1))
+        tall = _conv(draw, stem, f"{prefix}.{number}.tall", 384, (3, 1), padding=(1, 0))
+        parts.append(draw.concat(f"{prefix}.{number}.join", wide, tall))
+    mean = draw.avg_pool(x, f"{prefix}.pool", 3, 1, 1)
+    parts.append(_conv(draw, mean, f"{prefix}.pooled", 192, 1))
+    return draw.end_layer(draw.concat(f"{prefix}.join", *parts))
 
 
 def _auxiliary(draw: Sketch, x: str, classes: int) -> str:

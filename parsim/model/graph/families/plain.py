@@ -46,9 +46,9 @@ def vgg16(name: str, image_size: int = 224, classes: int = 1000) -> Graph:
         x = _conv(draw, x, number, channels)
     x = draw.node(AdaptiveAvgPool2d(output_size=(7, 7)), "avgpool", x)
     x = draw.node(Flatten(), "flatten", x)
-    for place in (14, 15):
-        x = draw.relu(draw.dense(x, f"fc{place}", 4096), f"relu{place}")
-        x = draw.node(Dropout(), f"drop{place}", x)
+    for number in (14, 15):
+        x = draw.relu(draw.dense(x, f"fc{number}", 4096), f"relu{number}")
+        x = draw.node(Dropout(), f"drop{number}", x)
     draw.node(CrossEntropy(), "loss", draw.dense(x, "fc16", classes))
     return draw.graph()
 

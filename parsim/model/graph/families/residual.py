@@ -57,9 +57,9 @@ def residual(name: str, image_size: int = 224, classes: int = 1000) -> Graph:
     for part, count in enumerate(sizes.blocks):
         for block in range(count):
             stride = 2 if part and not block else 1
-            place = f"layer{part + 1}.{block}"
+            prefix = f"layer{part + 1}.{block}"
             out = 64 * 2**part * (1 if sizes.basic else 4)
-            x = _block(draw, x, place, sizes, part, stride, changes=stride > 1 or out != channels)
+            x = _block(draw, x, prefix, sizes, part, stride, changes=stride > 1 or out != channels)
             channels = out
             draw.end_layer(x)
     x = draw.node(Flatten(), "flatten", draw.node(AdaptiveAvgPool2d(), "avgpool", x))
@@ -68,39 +68,39 @@ def residual(name: str, image_size: int = 224, classes: int = 1000) -> Graph:
 
 
 def _block(
-    draw: Sketch, x: str, place: str, sizes: Residual, part: int, stride: int, *, changes: bool
+    draw: Sketch, x: str, prefix: str, sizes: Residual, part: int, stride: int, *, changes: bool
 ) -> str:
     """A block around its short cut."""
-    y = (_basic if sizes.basic else _bottleneck)(draw, x, place, sizes, part, stride)
+    y = (_basic if sizes.basic else _bottleneck)(draw, x, prefix, sizes, part, stride)
     if sizes.squeeze:
-        y = _squeezed(draw, y, place, 256 * 2**part, sizes.squeeze)
+        y = _squeezed(draw, y, prefix, 256 * 2**part, sizes.squeeze)
     if changes:
         out = 64 * 2**part * (1 if sizes.basic else 4)
-        x = draw.conv(x, f"{place}.downsample.0", out, 1, stride=stride)
-        x = draw.batch_norm(x, f"{place}.downsample.1")
-    return draw.relu(draw.add(f"{place}.add", y, x), f"{place}.relu")
+        x = draw.conv(x, f"{prefix}.downsample.0", out, 1, stride=stride)
+        x = draw.batch_norm(x, f"{prefix}.downsample.1")
+    return draw.relu(draw.add(f"{prefix}.add", y, x), f"{prefix}.relu")
 
 
-def _basic(draw: Sketch, x: str, place: str, sizes: Residual, part: int, stride: int) -> str:
+def _basic(draw: Sketch, x: str, prefix: str, sizes: Residual, part: int, stride: int) -> str:
     out = 64 * 2**part
-    y = _normalised(draw, x, place, 1, out, 3, stride=stride, padding=1)
-    y = draw.conv(draw.relu(y, f"{place}.relu1"), f"{place}.conv2", out, 3, padding=1)
-    return draw.batch_norm(y, f"{place}.bn2")
+    y = _normalised(draw, x, prefix, 1, out, 3, stride=stride, padding=1)
+    y = draw.conv(draw.relu(y, f"{prefix}.relu1"), f"{prefix}.conv2", out, 3, padding=1)
+    return draw.batch_norm(y, f"{prefix}.bn2")
 
 
-def _bottleneck(draw: Sketch, x: str, place: str, sizes: Residual, part: int, stride: int) -> str:
+def _bottleneck(draw: Sketch, x: str, prefix: str, sizes: Residual, part: int, stride: int) -> str:
     width = sizes.group_width * 2**part * sizes.groups
-    y = _normalised(draw, x, place, 1, width, 1)
-    y = draw.relu(y, f"{place}.relu1")
-    y = _normalised(draw, y, place, 2, width, 3, stride=stride, padding=1, groups=sizes.groups)
-    y = draw.relu(y, f"{place}.relu2")
-    return _normalised(draw, y, place, 3, 256 * 2**part, 1)
+    y = _normalised(draw, x, prefix, 1, width, 1)
+    y = draw.relu(y, f"{prefix}.relu1")
+    y = _normalised(draw, y, prefix, 2, width, 3, stride=stride, padding=1, groups=sizes.groups)
+    y = draw.relu(y, f"{prefix}.relu2")
+    return _normalised(draw, y, prefix, 3, 256 * 2**part, 1)
 
 
 def _normalised(  # noqa: PLR0913 - the sizes of a window
     draw: Sketch,
     x: str,
-    place: str,
+    prefix: str,
     number: int,
     channels: int,
     kernel: int,
@@ -109,15 +109,15 @@ def _normalised(  # noqa: PLR0913 - the sizes of a window
     padding: int = 0,
     groups: int = 1,
 ) -> str:
-    name = f"{place}.conv{number}"
+    name = f"{prefix}.conv{number}"
     x = draw.conv(x, name, channels, kernel, stride=stride, padding=padding, groups=groups)
-    return draw.batch_norm(x, f"{place}.bn{number}")
+    return draw.batch_norm(x, f"{prefix}.bn{number}")
 
 
-def _squeezed(draw: Sketch, x: str, place: str, channels: int, divisor: int) -> str:
+def _squeezed(draw: Sketch, x: str, prefix: str, channels: int, divisor: int) -> str:
     """Each channel times what two products make of all channels' means."""
-    y = draw.node(AdaptiveAvgPool2d(), f"{place}.squeeze", x)
-    y = draw.conv(y, f"{place}.se1", channels // divisor, 1, bias=True)
-    y = draw.node(Relu(), f"{place}.se_relu", y)
-    y = draw.conv(y, f"{place}.se2", channels, 1, bias=True)
-    return draw.node(Scale(), f"{place}.scale", x, draw.node(Sigmoid(), f"{place}.gate", y))
+    y = draw.node(AdaptiveAvgPool2d(), f"{prefix}.squeeze", x)
+    y = draw.conv(y, f"{prefix}.se1", channels // divisor, 1, bias=True)
+    y = draw.node(Relu(), f"{prefix}.se_relu", y)
+    y = draw.conv(y, f"{prefix}.se2", channels, 1, bias=True)
+    return draw.node(Scale(), f"{prefix}.scale", x, draw.node(Sigmoid(), f"{prefix}.gate", y))

@@ -83,10 +83,10 @@ def gnmt(name: str, tokens: int = 50, classes: int = 0) -> Graph:
     seen = draw.node(AdditiveAttention(), "attention", query, key, encoded)
     draw.end_layer(seen)
     for number in range(1, count):
-        place = f"decoder.{number}"
-        y = draw.concat(f"{place}.join", draw.node(Dropout(p=0.2), f"{place}.drop", x), seen)
-        y = _lstm(draw, y, place)
-        x = draw.end_layer(y if number == 1 else draw.add(f"{place}.add", y, x))
+        prefix = f"decoder.{number}"
+        y = draw.concat(f"{prefix}.join", draw.node(Dropout(p=0.2), f"{prefix}.drop", x), seen)
+        y = _lstm(draw, y, prefix)
+        x = draw.end_layer(y if number == 1 else draw.add(f"{prefix}.add", y, x))
     words = draw.dense(x, "classifier", classes or GNMT_WORDS)
     draw.node(CrossEntropy(), "loss", words)
     return draw.graph()
@@ -106,10 +106,10 @@ def translator(name: str, tokens: int = 128, classes: int = 0) -> Graph:
     shared = Embedding(num_embeddings=words, embedding_dim=sizes.width, owns_weight=False)
     x = draw.end_layer(draw.node(shared, "target", INPUT))
     for number in range(sizes.layers):
-        place = f"decoder.{number}"
-        x = _attended(draw, x, place, sizes, first=number == 0, causal=True)
-        x = _attended(draw, x, f"{place}.cross", sizes, other=encoded)
-        x = draw.end_layer(_fed(draw, x, place, sizes))
+        prefix = f"decoder.{number}"
+        x = _attended(draw, x, prefix, sizes, first=number == 0, causal=True)
+        x = _attended(draw, x, f"{prefix}.cross", sizes, other=encoded)
+        x = draw.end_layer(_fed(draw, x, prefix, sizes))
     if normed:
         x = draw.node(LayerNorm(bias=False), "decoder.norm", x)
     logits = Dense(out_features=words, bias=False, owns_weight=False)
@@ -117,14 +117,14 @@ def translator(name: str, tokens: int = 128, classes: int = 0) -> Graph:
     return draw.graph()
 
 
-def _lstm(draw: Sketch, x: str, place: str, *, both: bool = False) -> str:
-    return draw.node(Lstm(hidden_size=GNMT_WIDTH, bidirectional=both), place, x)
+def _lstm(draw: Sketch, x: str, prefix: str, *, both: bool = False) -> str:
+    return draw.node(Lstm(hidden_size=GNMT_WIDTH, bidirectional=both), prefix, x)
 
 
 def _attended(
     draw: Sketch,
     x: str,
-    place: str,
+    prefix: str,
     sizes: Translator,
     *,
     first: bool = False,
@@ -133,27 +133,27 @@ def _attended(
 ) -> str:
     """Attention around its short cut; T5 normalises before it, the first transformer behind."""
     plain, inner = not sizes.buckets, sizes.heads * sizes.head_dim
-    y = x if plain else draw.node(LayerNorm(bias=False), f"{place}.norm", x)
+    y = x if plain else draw.node(LayerNorm(bias=False), f"{prefix}.norm", x)
     buckets = sizes.buckets if first else 0
     core = SelfAttention(heads=sizes.heads, causal=causal, buckets=buckets)
     if other:
-        query = draw.dense(y, f"{place}.q", inner, bias=plain)
-        pair = draw.dense(other, f"{place}.kv", 2 * inner, bias=plain)
-        y = draw.node(core, f"{place}.attention", query, pair)
+        query = draw.dense(y, f"{prefix}.q", inner, bias=plain)
+        pair = draw.dense(other, f"{prefix}.kv", 2 * inner, bias=plain)
+        y = draw.node(core, f"{prefix}.attention", query, pair)
     else:
-        y = draw.dense(y, f"{place}.qkv", 3 * inner, bias=plain)
-        y = draw.node(core, f"{place}.attention", y)
-    y = draw.dense(y, f"{place}.out", sizes.width, bias=plain)
-    x = draw.add(f"{place}.add", y, x)
-    return draw.node(LayerNorm(), f"{place}.norm", x) if plain else x
+        y = draw.dense(y, f"{prefix}.qkv", 3 * inner, bias=plain)
+        y = draw.node(core, f"{prefix}.attention", y)
+    y = draw.dense(y, f"{prefix}.out", sizes.width, bias=plain)
+    x = draw.add(f"{prefix}.add", y, x)
+    return draw.node(LayerNorm(), f"{prefix}.norm", x) if plain else x
 
 
-def _fed(draw: Sketch, x: str, place: str, sizes: Translator) -> str:
+def _fed(draw: Sketch, x: str, prefix: str, sizes: Translator) -> str:
     """The two products of a block around their short cut."""
     plain = not sizes.buckets
-    y = x if plain else draw.node(LayerNorm(bias=False), f"{place}.mlp_norm", x)
-    y = draw.dense(y, f"{place}.fc1", sizes.inner, bias=plain)
-    y = draw.node(Relu(in_place=False), f"{place}.relu", y)
-    y = draw.dense(y, f"{place}.fc2", sizes.width, bias=plain)
-    x = draw.add(f"{place}.mlp_add", y, x)
-    return draw.node(LayerNorm(), f"{place}.mlp_norm", x) if plain else x
+    y = x if plain else draw.node(LayerNorm(bias=False), f"{prefix}.mlp_norm", x)
+    y = draw.dense(y, f"{prefix}.fc1", sizes.inner, bias=plain)
+    y = draw.node(Relu(in_place=False), f"{prefix}.relu", y)
+    y = draw.dense(y, f"{prefix}.fc2", sizes.width, bias=plain)
+    x = draw.add(f"{prefix}.mlp_add", y, x)
+    return draw.node(LayerNorm(), f"{prefix}.mlp_norm", x) if plain else x

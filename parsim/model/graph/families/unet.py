@@ -37,22 +37,22 @@ def unet(name: str, image_size: int, classes: int, *, first: int, second: int) -
     wide = second * 2**DEPTH
     x = _cell(draw, x, "bottleneck", wide, wide // 2, first)
     for level in reversed(range(DEPTH)):
-        place, width = f"decoder.{level}", int(second * 2.0 ** (level - 1))
-        x = draw.node(Upsample(factor=2), f"{place}.up", x)
+        prefix, width = f"decoder.{level}", int(second * 2.0 ** (level - 1))
+        x = draw.node(Upsample(factor=2), f"{prefix}.up", x)
         skip, wanted = skips[level]
         if wanted != 2 * rows:
             missing = wanted - 2 * rows
-            x = draw.node(Pad(rows=missing, columns=missing), f"{place}.pad", x)
+            x = draw.node(Pad(rows=missing, columns=missing), f"{prefix}.pad", x)
         rows = wanted
-        x = draw.end_layer(draw.concat(f"{place}.join", x, skip))
-        x = _cell(draw, x, place, width, width, first)
+        x = draw.end_layer(draw.concat(f"{prefix}.join", x, skip))
+        x = _cell(draw, x, prefix, width, width, first)
     draw.conv(x, "segment", 1, 1)
     return draw.graph()
 
 
-def _cell(draw: Sketch, x: str, place: str, inner: int, outer: int, convolutions: int) -> str:
+def _cell(draw: Sketch, x: str, prefix: str, inner: int, outer: int, convolutions: int) -> str:
     for number in range(convolutions):
-        here = f"{place}.{number}"
+        here = f"{prefix}.{number}"
         width = outer if number == convolutions - 1 else inner
         x = draw.conv(x, f"{here}.conv", width, 3, padding=1)
         x = draw.node(Dropout(p=0.1, channels=True), f"{here}.dropout", x)

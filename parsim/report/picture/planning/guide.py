@@ -23,9 +23,9 @@ def draw_guide(guide: Guide, path: Path) -> Figure:
         names = [row.name if row.same_training else f"{row.name} *" for row in rows]
         colours = [_colour(row, guide.chosen) for row in rows]
         speed.barh(names, [row.samples_per_second for row in rows], color=colours)
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             text = f" {row.samples_per_second:,.0f}" if row.fits else " does not fit"
-            speed.text(row.samples_per_second if row.fits else 0.0, place, text, va="center")
+            speed.text(row.samples_per_second if row.fits else 0.0, index, text, va="center")
         speed.set_xlabel("samples/s")
         speed.margins(x=0.16)
         memory.barh(names, [_peak(row) / _GIB for row in rows], color=colours)

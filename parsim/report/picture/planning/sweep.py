@@ -45,7 +45,7 @@ def draw_outcomes(result: Outcomes, path: Path | None = None) -> Figure:
         for axes, words in ((seconds, "step time, s"), (speed, "tokens/s")):
             axes.set(xlabel=result.keys[0], ylabel=words)
             axes.set_ylim(bottom=0.0)
-            axes.set_xticks([place for place, _ in ticks], [text for _, text in ticks])
+            axes.set_xticks([position for position, _ in ticks], [text for _, text in ticks])
             if len("".join(text for _, text in ticks)) > 40:
                 for label in axes.get_xticklabels():
                     label.set(rotation=15, ha="right")
@@ -66,13 +66,13 @@ def _curves(result: Outcomes) -> tuple[Curves, list[tuple[float, str]]]:
     units = {re.sub(r"[\d.eE+-]", "", text) for text in texts}
     places = dict(zip(texts, numbers, strict=True))
     if None in numbers or len(units) > 1:  # names, or numbers in several units
-        places = {text: float(place) for place, text in enumerate(texts)}
+        places = {text: float(position) for position, text in enumerate(texts)}
     curves: Curves = {}
     for row in result.rows:
         if not row.error:
             label = ", ".join(f"{name}={row.values[name]}" for name in rest)
             curves.setdefault(label, []).append((places[row.values[key]] or 0.0, row))
-    return curves, [(place or 0.0, Path(text).name) for text, place in places.items()]
+    return curves, [(position or 0.0, Path(text).name) for text, position in places.items()]
 
 
 def _number(text: str) -> float | None:
@@ -83,14 +83,14 @@ def _number(text: str) -> float | None:
 def _step_times(axes: Axes, points: list[tuple[float, Outcome]], look: dict[str, Any]) -> None:
     below = [row.step_time_s - row.step_time_low_s for _, row in points]
     above = [row.step_time_high_s - row.step_time_s for _, row in points]
-    across = [place for place, _ in points]
+    across = [position for position, _ in points]
     up = [row.step_time_s for _, row in points]
     axes.errorbar(across, up, yerr=[below, above], capsize=3, linewidth=1.2, **look)
 
 
 def _speeds(axes: Axes, points: list[tuple[float, Outcome]], look: dict[str, Any]) -> None:
     """Tokens a second with their interval, and the line of perfect scaling."""
-    across, up = [place for place, _ in points], [row.tokens_per_s for _, row in points]
+    across, up = [position for position, _ in points], [row.tokens_per_s for _, row in points]
     below = [row.tokens_per_s * (1 - row.step_time_s / row.step_time_high_s) for _, row in points]
     above = [row.tokens_per_s * (row.step_time_s / row.step_time_low_s - 1) for _, row in points]
     axes.errorbar(across, up, yerr=[below, above], capsize=3, linewidth=1.2, **look)

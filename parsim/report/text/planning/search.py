@@ -57,9 +57,9 @@ def _plans(result: SearchResult, ties: int) -> Table:
     how_long = "days | cost, USD" if whole else unit
     columns = f"# | plan | step time | 80 % interval | {how_long} | MFU | bubble | peak memory"
     rows = table(columns, right=range(2, 9) if whole else (0, 2, 3, 4, 5, 6, 7))
-    for place, ranked, twins in fold_twins(result.plans):
+    for rank, ranked, twins in fold_twins(result.plans):
         rows.add_row(
-            "1=" if ranked.tied and ties > 1 else str(place + 1),
+            "1=" if ranked.tied and ties > 1 else str(rank + 1),
             ranked.plan.label(),
             format_seconds(ranked.step_time),
             between(ranked.interval),

@@ -115,7 +115,7 @@ def schedules_of(job: Job, space: PlanSpace) -> set[str]:
     """The schedules of all legal plans with pipelines."""
     table = enumerate_plans(job, space).table
     assert table is not None
-    return set(table.schedule[table.pp > 1].tolist())
+    return {table.schedules[number] for number in table.schedule[table.pp > 1].tolist()}
 
 
 @pytest.mark.parametrize("stack", sorted(software_catalog()))

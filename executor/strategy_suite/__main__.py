@@ -1,0 +1,160 @@
+"""The command `python -m executor.strategy_suite OUT`: see the package."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from executor.faults.exit_code import exit_code
+from executor.strategy_suite.ages import distance, simulated_ages
+from executor.strategy_suite.cases import AGED, DELAYED_WORKERS, WORKERS, cases, delays
+from executor.strategy_suite.compare import Row, by_model, predicted_step, summary
+from executor.strategy_suite.report import write_report
+from executor.suite.cases import Platform, before_calibration, calibrated, scenario_text
+from executor.suite.machine import look
+from executor.suite.predict import now, scenario_of
+from parsim.cluster.reader import load_catalog
+from parsim.files import read_json
+from parsim.launch import measuring
+from parsim.launch.nodes import ONE_NODE
+from parsim.launch.ranks import RunError, torchrun
+from parsim.report.writing import write_text
+
+TIMEOUT = 1500.0
+"""Seconds after which ranks are taken to hang."""
+
+
+def main() -> int:
+    """Run what was asked for; what is in the folder already is kept."""
+    options = _options()
+    return exit_code(lambda: _work(options))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m executor.strategy_suite", description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--report", type=Path, help="also write the report there, as .md")
+    parser.add_argument("--delay", type=float, default=0.1, help="mean injected delay, seconds")
+    parser.add_argument("--calibration", type=float, default=60.0, help="seconds to measure")
+    parser.add_argument("--turns", type=int, default=7, help="turns of every strategy, at most")
+    parser.add_argument("--seconds", type=float, default=300.0, help="for the turns")
+    return parser.parse_args()
+
+
+def _work(options: argparse.Namespace) -> int:
+    out = options.out
+    out.mkdir(parents=True, exist_ok=True)
+    began = now()
+    ages = _kept(out / "ages.json", lambda: _aged(out, options.delay))
+    platform = _platform(out, options.calibration)
+    steps = _kept(out / "steps.json", lambda: _steps(out, platform, options))
+    document = {
+        "schema_version": 1,
+        "meta": {"began_at": began, "machine": asdict(look("cpu")), "workers": WORKERS},
+        "ages": ages,
+        "steps": steps,
+    }
+    write_text(out / "strategies.json", json.dumps(document, indent=1) + "\n")
+    write_report(document, options.report or out / "strategies.md")
+    return 0
+
+
+def _kept(path: Path, make: Any) -> Any:  # noqa: ANN401 - a part of a document
+    """What a file holds, made first where it is not there."""
+    if not path.exists():
+        write_text(path, json.dumps(make(), indent=1) + "\n")
+    return read_json(path)
+
+
+def _aged(out: Path, delay: float) -> dict[str, Any]:
+    """Ages of gradients, measured and simulated, with the same delays."""
+    measured = _ranks(out / "ages", DELAYED_WORKERS, {"what": "ages", "delay_s": delay})
+    ages = {}
+    for name, options in AGED.items():
+        ours = simulated_ages(delays(delay), options)
+        theirs = measured[name]
+        ages[name] = {
+            "simulated": ours,
+            "measured": theirs,
+            "distance": distance(ours, theirs),
+            "simulated_mean": sum(ours) / len(ours),
+            "measured_mean": sum(theirs) / len(theirs),
+        }
+    return {"delay_s": delay, "workers": DELAYED_WORKERS, "cases": ages}
+
+
+def _platform(out: Path, seconds: float) -> Platform:
+    """The calibrated machine, measured with the shapes of all DDP cases."""
+    file, document = out / "device.yaml", out / "calibration.json"
+    if not document.exists():
+        scenarios = []
+        for case in cases():
+            path = scenario_of(out, case)
+            write_text(path, scenario_text(case, before_calibration("cpu")))
+            if case.name.endswith(", ddp"):
+                scenarios.append(path)
+        _say(f"calibrating for {seconds:g} s")
+        made = measuring.calibrate(file, scenarios=scenarios, seconds=seconds, device="cpu")
+        write_text(document, json.dumps(made, indent=1) + "\n")
+    return calibrated("cpu", read_json(document), load_catalog([file]))
+
+
+def _steps(out: Path, platform: Platform, options: argparse.Namespace) -> dict[str, Any]:
+    """Steps of all strategies, predicted first and then measured in turns."""
+    predicted = {}
+    for case in cases():
+        path = scenario_of(out, case)
+        write_text(path, scenario_text(case, platform))
+        predicted[case.name] = predicted_step(path)
+    order = {
+        "what": "turns",
+        "cases": {case.name: f"../{case.name}/scenario.yaml" for case in cases()},
+        "turns": options.turns,
+        "least": 2,
+        "seconds": options.seconds,
+    }
+    turns = _ranks(out / "turns", WORKERS, order)
+    rows = [
+        Row(
+            model=case.family,
+            strategy=case.name.removeprefix(f"{case.family}, "),
+            predicted=predicted[case.name],
+            turns=turns[case.name],
+        )
+        for case in cases()
+    ]
+    return {model: summary(of) for model, of in by_model(rows).items()}
+
+
+def _ranks(folder: Path, count: int, order: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Let so many ranks do what an order says; what they measured.
+
+    Raises:
+        RunError: they failed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "order.json", json.dumps(order) + "\n")
+    _say(f"{order['what']}: {count} ranks")
+    words = ["executor.strategy_suite.ranks", str(folder)]
+    code = torchrun(
+        ONE_NODE.torchrun_words(count),
+        words,
+        folder / "log.txt",
+        lambda process: process.wait(TIMEOUT),
+    )
+    if code:
+        raise RunError(f"the ranks of {order['what']} failed; see {folder}/log.txt")
+    return read_json(folder / "measured.json")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

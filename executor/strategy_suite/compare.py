@@ -1,0 +1,80 @@
+"""What was predicted against what the turns measured: steps, ratios to DDP, order of strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from parsim.scenario import load_scenario
+from parsim.sim import simulate
+from parsim.validation.ranking import spearman
+
+BASE = "ddp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One strategy with one model: predicted seconds of a step, and those of each turn."""
+
+    model: str
+    strategy: str
+    predicted: float
+    turns: Sequence[float]
+
+    @property
+    def least(self) -> float:
+        """The fastest turn: what else the machine does only adds."""
+        return min(self.turns)
+
+    @property
+    def error_of_least(self) -> float:
+        """(predicted - measured) / measured, of the fastest turn."""
+        return self.predicted / self.least - 1.0
+
+    def ratio(self, base: Row) -> float:
+        """Its step over that of another in the same turn, median over the turns."""
+        return median(x / y for x, y in zip(self.turns, base.turns, strict=True))
+
+    def ratio_error(self, base: Row) -> float:
+        """The same of the predicted ratio."""
+        return self.predicted / base.predicted / self.ratio(base) - 1.0
+
+
+def predicted_step(path: Path) -> float:
+    """Seconds of a scenario's step."""
+    scenario = load_scenario(path)
+    made = simulate(scenario.job, scenario.fixed_plan(), jitter=scenario.jitter)
+    return made.step_time
+
+
+def by_model(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
+    """The rows of each model."""
+    return {model: [r for r in rows if r.model == model] for model in {r.model: 0 for r in rows}}
+
+
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """Figures of one model's rows."""
+    base = next(row for row in rows if row.strategy == BASE)
+    others = [row for row in rows if row is not base]
+    return {
+        "order_spearman": spearman([(row.predicted, row.ratio(base)) for row in rows]),
+        "mean_absolute_error_of_ratio": fmean(abs(row.ratio_error(base)) for row in others),
+        "mean_absolute_error_of_least": fmean(abs(row.error_of_least) for row in rows),
+        "rows": [
+            {
+                "strategy": row.strategy,
+                "predicted_step_s": row.predicted,
+                "least_measured_step_s": row.least,
+                "median_measured_step_s": median(row.turns),
+                "turns_s": list(row.turns),
+                "error_of_least": row.error_of_least,
+                "predicted_over_ddp": row.predicted / base.predicted,
+                "measured_over_ddp": row.ratio(base),
+                "error_of_ratio": row.ratio_error(base),
+            }
+            for row in rows
+        ],
+    }

@@ -1,0 +1,161 @@
+"""What every rank of the suite does: delayed workers, and strategies in turns.
+
+Argument: the folder with `order.json`. Rank 0 writes `measured.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from executor.devices.process_group import gathered, process_group
+from executor.measure.steps import mean_over_ranks
+from executor.run.part import Part
+from executor.run.run import optimizer_of
+from executor.run.strategy_document import Measured
+from executor.strategies.log import Ended, Work
+from executor.strategies.replay import ages
+from executor.strategies.replica import Batch, Replica
+from executor.strategies.train import train
+from executor.strategy_suite.cases import AGED, DELAYED_ROUNDS, MEASURED, WARMUP, delays
+from executor.suite.cases import TINY
+from executor.training.optimizer import OptimizerConfig
+from executor.training.trainer import Trainer, build_trainer
+from parsim.launch.options import RunOptions
+from parsim.model.reader import model_spec
+from parsim.model.transformer import TransformerSpec, with_options
+from parsim.plan import Plan
+from parsim.plan.strategies import AsynchronousServer
+from parsim.report.writing import write_text
+from parsim.scenario import load_scenario
+
+CPU = torch.device("cpu")
+SPEC_SEED = 3
+
+
+def main() -> None:
+    """Do what the order says and write what came out."""
+    folder = Path(sys.argv[1])
+    order = json.loads((folder / "order.json").read_text(encoding="utf-8"))
+    with process_group("gloo", 600.0):
+        done = {"ages": _ages, "turns": _turns}[order["what"]](folder, order)
+        if dist.get_rank() == 0:
+            write_text(folder / "measured.json", json.dumps(done) + "\n")
+
+
+def _ages(_folder: Path, order: Mapping[str, Any]) -> dict[str, Any]:
+    """Ages of gradients with workers that sleep for the delays of the order's mean."""
+    spec = _tiny()
+    slept = delays(order["delay_s"])
+    return {
+        name: ages(_log(spec, AsynchronousServer(**options), slept))
+        for name, options in AGED.items()
+    }
+
+
+def _log(spec: TransformerSpec, strategy: AsynchronousServer, slept: Any) -> Any:  # noqa: ANN401
+    world = dist.get_world_size()
+    dist.barrier()
+    start = time.perf_counter()
+    work = Work(
+        plan=Plan(dp_replicate=world, strategy=strategy, precision="fp32"),
+        replica=Replica(spec, seed=SPEC_SEED, device=CPU),
+        batches=_random_batches(spec),
+        config=OptimizerConfig(name="sgd"),
+        rounds=DELAYED_ROUNDS,
+        clock=lambda: time.perf_counter() - start,
+        delay=lambda worker, number: float(slept[number, worker]),
+    )
+    return [entry for here in gathered(train(work).applied) for entry in here]
+
+
+def _tiny() -> TransformerSpec:
+    changes = {key: value for key, value in TINY.items() if key not in ("family", "name")}
+    changes |= {"num_key_value_heads": 4, "head_dim": 16, "ffn_hidden_size": 256, "positions": 32}
+    return with_options(model_spec("gpt2"), dropout=False, **changes)
+
+
+def _random_batches(spec: TransformerSpec) -> Callable[[int, int], Batch]:
+    def batch(worker: int, number: int) -> Batch:
+        draw = torch.Generator().manual_seed(1000 * worker + number)
+        ids = torch.randint(0, spec.vocab_size, (1, spec.seq_len + 1), generator=draw)
+        return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+
+    return batch
+
+
+def _turns(folder: Path, order: Mapping[str, Any]) -> dict[str, Any]:
+    """Seconds of a step in every turn of every case, in the order of the turns."""
+    seconds: dict[str, list[float]] = {name: [] for name in order["cases"]}
+    parts = {name: _part(folder / path) for name, path in order["cases"].items()}
+    until = time.monotonic() + order["seconds"]
+    for turn in range(order["turns"]):
+        for name, part in parts.items():
+            seconds[name].append(_turn(part))
+            if dist.get_rank() == 0:
+                print(f"turn {turn}, {name}: {seconds[name][-1]:.3f} s", flush=True)  # noqa: T201
+        late = mean_over_ranks([float(time.monotonic() > until)], CPU)
+        if late and turn >= order["least"] - 1:
+            break
+    return seconds
+
+
+def _part(path: Path) -> Part:
+    return Part(load_scenario(path), RunOptions(out=path.parent), CPU)
+
+
+def _turn(part: Part) -> float:
+    """Seconds of a step in one turn of a case; the ranks that have no part wait."""
+    plan = part.scenario.fixed_plan()
+    rounds = _strategy_rounds(part) if plan.strategy.own_program else _ddp_rounds(part)
+    rows = [row for row in gathered(rounds) if row]
+    measured = Measured(rounds=rows, warmup=WARMUP, samples=plan.global_batch_size)
+    return measured.step_time
+
+
+def _strategy_rounds(part: Part) -> list[Ended]:
+    plan = part.scenario.fixed_plan()
+    replica = Replica(part.scenario.model, seed=0, device=CPU)
+    batches = [[part.of_rank(w, n) for n in range(WARMUP + MEASURED)] for w in range(plan.dp)]
+    dist.barrier()
+    start = time.perf_counter()
+    work = Work(
+        plan=plan,
+        replica=replica,
+        batches=lambda worker, number: batches[worker][number],
+        config=optimizer_of(part.scenario, part.options),
+        rounds=WARMUP + MEASURED,
+        clock=lambda: time.perf_counter() - start,
+    )
+    if plan.strategy.one_process and dist.get_rank():
+        return []
+    return train(work).rounds
+
+
+def _ddp_rounds(part: Part) -> list[Ended]:
+    """The trainer's steps, timed as those of a strategy are: nobody waits between them."""
+    config = optimizer_of(part.scenario, part.options)
+    trainer: Trainer = build_trainer(
+        part.scenario.model, part.scenario.fixed_plan(), device=CPU, seed=0, optimizer=config
+    )
+    rank = dist.get_rank()
+    batches = [part.of_rank(rank, number) for number in range(WARMUP + MEASURED)]
+    dist.barrier()
+    start, rounds = time.perf_counter(), []
+    for number, batch in enumerate(batches):
+        losses = trainer.step(*batch)
+        rounds.append(Ended(number, time.perf_counter() - start, sum(losses), 0.0))
+    return rounds
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main()

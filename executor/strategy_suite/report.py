@@ -1,0 +1,81 @@
+"""The page about strategies that were run: ages, steps, and what falls short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from parsim.report.text.tables import percent
+from parsim.report.writing import write_text
+from parsim.units import format_seconds
+
+WANTED_DISTANCE, WANTED_ERROR, WANTED_ORDER = 0.1, 0.15, 0.9
+
+
+def write_report(document: Mapping[str, Any], path: Path) -> None:
+    """Write the page as Markdown."""
+    write_text(path, "\n".join(_lines(document)) + "\n")
+
+
+def _lines(document: Mapping[str, Any]) -> Iterator[str]:
+    meta, machine = document["meta"], document["meta"]["machine"]
+    yield "# Strategies that were run, against their simulation"
+    yield ""
+    yield "Written by `python -m executor.strategy_suite OUT --report FILE` on "
+    yield f"{machine['count']} cores ({', '.join(sorted(set(machine['names'])))}, torch "
+    yield f"{machine['torch']}); {machine['load']:.0f} processes wanted to run on them."
+    yield "Everything is predicted before it runs; no constant is fitted to these runs."
+    yield ""
+    yield from _ages(document["ages"])
+    for model, figures in document["steps"].items():
+        yield from _steps(model, figures, meta["workers"])
+
+
+def _ages(ages: Mapping[str, Any]) -> Iterator[str]:
+    yield "## Ages of gradients"
+    yield ""
+    yield f"An asynchronous server with {ages['workers']} workers, which sleep in every round for"
+    yield f"drawn seconds (mean {ages['delay_s']:g} s, the last worker's twice as long). The"
+    yield "simulator gets the same seconds, and nothing for compute and messages. The distance of"
+    yield "two distributions is the share of gradients whose age would have to be another (total"
+    yield f"variation); at most {percent(WANTED_DISTANCE)} is asked for."
+    yield ""
+    yield "| bound on staleness | gradients | mean, simulated | mean, run | distance | within |"
+    yield "| --- | --: | --: | --: | --: | --- |"
+    for name, case in ages["cases"].items():
+        within = "yes" if case["distance"] <= WANTED_DISTANCE else "no"
+        yield (
+            f"| {name} | {len(case['measured'])} | {case['simulated_mean']:.2f} | "
+            f"{case['measured_mean']:.2f} | {percent(case['distance'])} | {within} |"
+        )
+    yield ""
+
+
+def _steps(model: str, figures: Mapping[str, Any], workers: int) -> Iterator[str]:
+    order = figures["order_spearman"]
+    yield f"## Steps of {model} on {workers} workers"
+    yield ""
+    yield "Strategies take turns. The ratio to DDP is that of the same turn, median over the turns:"
+    yield "what else the machine does meets both. The least step is that of the fastest turn."
+    yield ""
+    yield (
+        "| strategy | predicted | least run | error | predicted over DDP | run over DDP | error |"
+    )
+    yield "| --- | --: | --: | --: | --: | --: | --: |"
+    for row in figures["rows"]:
+        yield (
+            f"| {row['strategy']} | {format_seconds(row['predicted_step_s'])} | "
+            f"{format_seconds(row['least_measured_step_s'])} | "
+            f"{percent(row['error_of_least'], signed=True)} | {row['predicted_over_ddp']:.2f} | "
+            f"{row['measured_over_ddp']:.2f} | {percent(row['error_of_ratio'], signed=True)} |"
+        )
+    yield ""
+    turns = len(figures["rows"][0]["turns_s"])
+    yield f"- order of the strategies: Spearman {order:.2f} (asked for: {WANTED_ORDER})"
+    yield (
+        f"- mean absolute error: {percent(figures['mean_absolute_error_of_ratio'])} of the ratio, "
+        f"{percent(figures['mean_absolute_error_of_least'])} of the least step (asked for: "
+        f"{percent(WANTED_ERROR)}); {turns} turns"
+    )
+    yield ""

@@ -1,0 +1,149 @@
+"""Writes reports/replica-spread.md: how far a model's scaling is off when its rows are not fitted.
+
+    python -m parsim.fitting.reports.replica_spread REPORT
+
+The stack `pytorch-ddp` has one number a precision for how much replicas differ, fitted to the 18
+ratios of eight devices to one of the shipped table. Here each model's ratios are predicted with the
+number that those of the other models give.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from parsim.cost.software import software
+from parsim.fitting.reports.network import table
+from parsim.report.text.tables import percent
+from parsim.report.writing import write_text
+from parsim.sim import simulate
+from parsim.validation.tables import RowSkipped, read_rows, shipped_tables
+from parsim.validation.vision.measured_samples import parse_samples
+from parsim.validation.vision.predict_samples import case_of
+
+STACK = "pytorch-ddp"
+GRID = np.arange(0.0, 0.3001, 0.001)
+"""Values of the spread that are tried."""
+HEAD = ("model", "precision", "fitted to the others", "errors of its ratios")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """Throughput of eight devices over one: measured, and predicted for every value of `GRID`."""
+
+    model: str
+    device: str
+    compute: str
+    measured: float
+    predicted: tuple[float, ...]
+
+    def error(self, place: int) -> float:
+        """(predicted - measured) / measured with one value of the grid."""
+        return self.predicted[place] / self.measured - 1.0
+
+
+def ratios() -> list[Ratio]:
+    """All pairs of a run on one device and one on eight, of the same model and precision.
+
+    A step grows in proportion to the spread, so that two predictions give all of them.
+    """
+    steps: dict[tuple[str, str, str], dict[int, tuple[float, float, float]]] = {}
+    for path in shipped_tables("vision"):
+        for row in read_rows(path, lambda _path, _columns: None):
+            try:
+                run = parse_samples(row)
+                job, plan, _ = case_of(run)
+            except RowSkipped:
+                continue
+            if job.software.id != STACK or run.step_time is None:
+                continue
+            none, some = (
+                simulate(
+                    replace(job, software=replace(software(STACK), replica_spread={"default": s})),
+                    plan,
+                ).step_time
+                for s in (0.0, GRID[-1])
+            )
+            key = (run.model, run.gpu_type, run.precision)
+            steps.setdefault(key, {})[plan.dp] = (run.step_time, none, some)
+    return [_ratio(key, both) for key, both in steps.items() if set(both) == {1, 8}]
+
+
+def _ratio(key: tuple[str, str, str], both: dict[int, tuple[float, float, float]]) -> Ratio:
+    model, device, precision = key
+    (alone, none_1, some_1), (eight, none_8, some_8) = both[1], both[8]
+    shares = GRID / GRID[-1]
+    one, many = none_1 + shares * (some_1 - none_1), none_8 + shares * (some_8 - none_8)
+    return Ratio(
+        model=model,
+        device=device,
+        compute="fp16" if precision.startswith("fp16") else "default",
+        # eight devices do eight times the samples in a step
+        measured=8.0 * alone / eight,
+        predicted=tuple((8.0 * one / many).tolist()),
+    )
+
+
+def fitted(of: Sequence[Ratio]) -> int:
+    """The place in the grid with the least mean absolute error."""
+    means = [fmean(abs(ratio.error(place)) for ratio in of) for place in range(len(GRID))]
+    return int(np.argmin(means))
+
+
+def left_out(every: Sequence[Ratio]) -> Iterator[tuple[str, str, int, list[float]]]:
+    """(model, precision, place fitted to the other models, signed errors of this one's ratios)."""
+    for compute in ("default", "fp16"):
+        same = [ratio for ratio in every if ratio.compute == compute]
+        for model in dict.fromkeys(ratio.model for ratio in same):
+            place = fitted([ratio for ratio in same if ratio.model != model])
+            errors = [ratio.error(place) for ratio in same if ratio.model == model]
+            yield model, compute, place, errors
+
+
+def page() -> str:
+    """The page."""
+    every = ratios()
+    spread = software(STACK).replica_spread
+    shipped = [
+        abs(ratio.error(int(np.abs(GRID - spread[ratio.compute]).argmin()))) for ratio in every
+    ]
+    folds = list(left_out(every))
+    errors = [abs(error) for *_, of in folds for error in of]
+    without = [abs(ratio.error(0)) for ratio in every]
+    rows = (
+        (
+            model,
+            "AMP" if compute == "fp16" else "fp32, tf32",
+            f"{GRID[place]:.3f}",
+            ", ".join(percent(error, signed=True) for error in of),
+        )
+        for model, compute, place, of in folds
+    )
+    lines = [
+        "# Scaling from one device to eight, with each model left out of the fit",
+        "",
+        "Written by `python -m parsim.fitting.reports.replica_spread reports/replica-spread.md`.",
+        "`replica_spread` of the stack `pytorch-ddp` is the relative standard deviation of a step",
+        f"between replicas: {spread['default']:g} in fp32 and tf32, {spread['fp16']:g} in AMP.",
+        "Each row has the value fitted to the ratios of the other models; the errors are of those",
+        "of the model itself (eight devices over one, predicted / measured - 1).",
+        "",
+        table(HEAD, rows, right=(2,)),
+        "",
+        f"- mean absolute error of {len(every)} ratios, each model left out: "
+        f"{percent(fmean(errors))}",
+        f"- with the shipped numbers, which are fitted to all of them: {percent(fmean(shipped))}",
+        f"- without any spread between replicas: {percent(fmean(without))}",
+        "",
+        "One stack and one publisher's machines: that other frameworks scale so is not shown.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    write_text(Path(sys.argv[1]), page())

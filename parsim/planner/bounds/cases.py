@@ -1,0 +1,69 @@
+"""Distinct combinations of columns: what depends on a few of a plan's fields is computed once each.
+
+A hundred thousand plans have some hundred kinds of layers and some thousand gradient reductions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parsim.arrays import Flags, Index, Ints
+from parsim.cost.job import Job
+from parsim.plan import PlanTable
+
+DENSE = 1 << 23
+"""Codes up to which a table of all of them is written; above it the codes are sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """The distinct combinations: `first` (C,) a row of each, `of` (B,) the number of each row's."""
+
+    first: Index
+    of: Index
+
+    @classmethod
+    def among(cls, *columns: Ints | Flags) -> Cases:
+        """Number the combinations of columns of whole numbers from 0, (B,) each."""
+        code, count = np.zeros(len(columns[0]), dtype=np.int64), 1
+        for column in columns:
+            numbers, values = _numbered(np.asarray(column, dtype=np.int64), int(column.max()) + 1)
+            code, count = _numbered(code * values + numbers, count * values)
+        first = np.empty(count, dtype=np.int64)
+        first[code[::-1]] = np.arange(len(code) - 1, -1, -1)
+        return cls(first, code)
+
+
+def _numbered(code: Index, limit: int) -> tuple[Index, int]:
+    """Numbers from 0 for the codes that occur, all of them below the limit; and how many."""
+    if limit > DENSE:
+        distinct, numbers = np.unique(code, return_inverse=True)
+        return numbers, len(distinct)
+    occurs = np.zeros(limit, dtype=bool)
+    occurs[code] = True
+    numbers = np.cumsum(occurs, dtype=np.int64) - 1
+    return numbers[code], int(numbers[-1]) + 1
+
+
+def layer_cases(job: Job, table: PlanTable) -> Cases:
+    """Plans whose layers cost the same, forward, backward and recomputed."""
+    three = table.zero_stage == 3
+    normalised = any(
+        getattr(op, "statistics", 0) for layer in job.model.layers for op in layer.operators
+    )
+    return Cases.among(
+        table.tp,
+        table.pp,
+        table.cp,
+        table.ep,
+        table.etp,
+        table.dp,
+        table.microbatch_size,
+        table.num_microbatches,
+        table.recompute,
+        table.sequence_parallel,
+        three,
+        table.dp_shard if normalised else three & (table.dp_shard > 1),
+    )

@@ -1,0 +1,207 @@
+"""The stages and ranks that stand for all others of a plan's cut.
+
+Most stages of a pipeline hold the same layers: eight ranks with three chunks each of a GPT have
+four kinds of stage, and of their ranks three can be the last to end or the fullest:
+
+    stages   first (embedding) | every kind of inner stage | last (head)
+    ranks    0: its gradients are complete last, most micro-batches are in flight there
+             the last of those with the most layers
+             the last one: most stages lie before it, and it has the head
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from parsim.arrays import Array, Columns, Flags, Ints
+from parsim.cluster.placement import hop_crosses
+from parsim.cost.job import Job
+from parsim.cost.step.stages import layer_counts, plan_cut
+from parsim.plan import Plan, PlanTable
+from parsim.plan.rules import FOLDED
+from parsim.planner.bounds.cases import Cases
+from parsim.schedule import build_schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts(Columns):
+    """R stages and Q ranks that stand for those of C plans.
+
+    `counts` (R, K, C) are a stage's layers of each kind; `held` and `ahead` (Q, R, C) how many such
+    stages a rank holds, and how many lie before its first one. `rank` (Q, C) are the ranks' numbers
+    and `early` the first ranks that hold the same. `looped` says that stage s is on rank s % pp,
+    `own` that a schedule of the user's puts stages anywhere.
+    """
+
+    counts: Array
+    held: Array
+    ahead: Array
+    rank: Ints
+    early: Ints
+    looped: Flags
+    own: bool
+
+    @classmethod
+    def of(cls, job: Job, table: PlanTable, folded: Flags) -> Parts:
+        """Those of a table; `folded` (C,) are plans whose stages go down the ranks and back up."""
+        cuts = [
+            _Cut.of(job, _placed(table.plan(row), bool(down_and_up)))
+            for row, down_and_up in enumerate(folded)
+        ]
+        kinds = max(len(cut.counts) for cut in cuts)
+        padded = [cut.padded(kinds) for cut in cuts]
+        stacked = {
+            name: np.stack([getattr(cut, name) for cut in padded], axis=-1)
+            for name in ("counts", "held", "ahead", "rank", "early")
+        }
+        own = table.common.actions is not None
+        return cls(**stacked, looped=~folded & (not own), own=own)
+
+    def sums(self, stages: Array) -> Array:
+        """What a rank's stages have together, of what each of them has: (R, C) to (Q, C)."""
+        return np.asarray(np.einsum("qrc,rc->qc", self.held, stages))
+
+    def sums_ahead(self, stages: Array) -> Array:
+        """What the stages before a rank's first one have together, (R, C) to (Q, C)."""
+        return np.asarray(np.einsum("qrc,rc->qc", self.ahead, stages))
+
+    def least(self, stages: Array) -> Array:
+        """The least of a rank's stages, (R, C) to (Q, C)."""
+        return np.asarray(np.where(self.held > 0, stages, np.inf).min(axis=1))
+
+
+def _placed(plan: Plan, folded: bool) -> Plan:
+    """A plan with a schedule that places stages as its own does."""
+    if plan.actions is not None:
+        return plan
+    return replace(plan, schedule="hanayo" if folded else "interleaved_1f1b")
+
+
+def stage_ranks(plan: Plan) -> list[int]:
+    """The pipeline rank of each stage of a plan."""
+    if plan.actions is not None:
+        schedule = build_schedule(
+            plan.schedule,
+            pp=plan.pp,
+            num_microbatches=plan.num_microbatches,
+            v=plan.v,
+            actions=plan.actions,
+        )
+        return list(schedule.stage_rank)
+    if plan.schedule in FOLDED:
+        return [*range(plan.pp), *range(plan.pp)[::-1]] * (plan.v // 2)
+    return [stage % plan.pp for stage in range(plan.num_stages)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """`Parts` of one plan, without the last axis."""
+
+    counts: Array
+    held: Array
+    ahead: Array
+    rank: Ints
+    early: Ints
+
+    @classmethod
+    def of(cls, job: Job, plan: Plan) -> _Cut:
+        counts = layer_counts(job.model, plan_cut(plan, job.model.num_layers))
+        rank_of = np.array(stage_ranks(plan))
+        rows, row_of = _kinds_of_stage(counts)
+        each = np.eye(len(rows))[row_of]  # (S, R): which stage is of which kind
+        first = [int(np.argmax(rank_of == rank)) for rank in range(rank_of.max() + 1)]
+        held = np.stack([each[rank_of == rank].sum(axis=0) for rank in range(len(first))])
+        ahead = np.stack([each[:stage].sum(axis=0) for stage in first])
+        chosen = _telling_ranks(held @ rows.sum(axis=1))
+        early = [int(np.argmax((held == held[rank]).all(axis=1))) for rank in chosen]
+        return cls(
+            counts=rows,
+            held=held[chosen],
+            ahead=ahead[chosen],
+            rank=np.array(chosen),
+            early=np.array(early),
+        )
+
+    def padded(self, kinds: int) -> _Cut:
+        """The same with as many kinds of stage as other cuts have: the new ones stand for none."""
+        more = kinds - len(self.counts)
+        counts = np.insert(self.counts, [1] * more, self.counts[0], axis=0)
+        held, ahead = (np.insert(each, [1] * more, 0.0, axis=1) for each in (self.held, self.ahead))
+        return _Cut(counts=counts, held=held, ahead=ahead, rank=self.rank, early=self.early)
+
+
+def _kinds_of_stage(counts: Array) -> tuple[Array, Sequence[int]]:
+    """The distinct stages, the first and the last apart, and which of them each stage is."""
+    if len(counts) == 1:
+        return counts, [0]
+    inner, which = np.unique(counts[1:-1], axis=0, return_inverse=True)
+    rows = np.concatenate([counts[:1], inner, counts[-1:]])
+    return rows, [0, *(1 + which.reshape(-1)).tolist(), len(rows) - 1]
+
+
+def _telling_ranks(layers: Array) -> list[int]:
+    """The first rank, the last with the most layers, the last one; of a single rank that one."""
+    if len(layers) == 1:
+        return [0]
+    heaviest = len(layers) - 1 - int(np.argmax(layers[::-1]))
+    return [0, heaviest, len(layers) - 1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hops(Columns):
+    """Messages of Q ranks in all and those of them that leave a node, (2, Q, C) each.
+
+    `ahead` of the first micro-batch on its way to a rank, `back` of the last gradient on its way
+    from it to rank 0, `blocked` that keep the rank from computing in each micro-batch.
+    """
+
+    ahead: Array
+    back: Array
+    blocked: Array
+    across: Flags
+
+    @classmethod
+    def of(cls, job: Job, table: PlanTable, parts: Parts) -> Hops:
+        """Count them; `across` (C,) says whether the first and the last rank are on two nodes."""
+        stride, world = table.stride("pp"), table.world_size
+        cases = Cases.among(stride, world, table.pp, table.v, parts.looped)
+        counted = [
+            _hops(job, table, parts, int(row), int(stride[row]), int(world[row]))
+            for row in cases.first
+        ]
+        ahead, back, blocked = (np.stack(each, axis=-1) for each in zip(*counted, strict=True))
+        across = ahead[1, -1] > 0 if len(parts.rank) > 1 else np.zeros(len(counted), dtype=bool)
+        hops = cls(ahead=ahead, back=back, blocked=blocked, across=across)
+        return hops.take(cases.of)
+
+
+def _hops(
+    job: Job, table: PlanTable, parts: Parts, row: int, stride: int, world: int
+) -> tuple[Array, Array, Array]:
+    """(ahead, back, blocked) of one plan: how many messages, and how many of them leave a node."""
+    pp, v = int(table.pp[row]), int(table.v[row])
+    ranks = parts.rank[:, row]
+    if pp == 1 or parts.own:
+        nothing = np.zeros((2, len(ranks)))
+        return nothing, nothing, nothing
+    crosses = np.array(
+        hop_crosses(
+            stride=stride, pp=pp, devices_per_node=job.system.devices_per_node, world_size=world
+        ),
+        dtype=np.float64,
+    )
+    links = np.stack([np.ones(pp - 1), crosses])  # between rank r and r + 1
+    before = np.concatenate([np.zeros((2, 1)), np.cumsum(links, axis=1)], axis=1)
+    beside = np.zeros((2, pp))
+    beside[:, :-1] += links
+    beside[:, 1:] += links
+    around = (v - 1) * bool(parts.looped[row]) * links.max(axis=1)
+    used = v * beside
+    used[:, 0] += around
+    used[:, -1] += around
+    blocking = not table.common.overlap_p2p
+    back = before[:, np.maximum(ranks - 1, 0)] if blocking else before[:, ranks]
+    return before[:, ranks], back, used[:, ranks] * blocking

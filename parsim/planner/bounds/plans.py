@@ -1,0 +1,231 @@
+"""The closed forms of tier A: seconds of a step and bytes of its fullest rank, at the least.
+
+A pipeline rank r is busy for its work, cannot begin before the first micro-batch has passed the
+stages before it, and its last gradient has to pass them again, if backwards are whole:
+
+    end[r] = sum of F and hops before r + m x (F + B of its stages) + sum of B and hops before r
+
+then come the reductions that cannot be hidden, the norm of all gradients, the update. All of it are
+sums and maxima of which tier B has more terms, so that the step is never shorter. What the schedule
+adds by its order, what ZeRO-3's programs lose at their ends and what the last backwards lose to the
+reduction beside them is left out. Bytes are those of a moment that every schedule of the kind has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from parsim.arrays import Array, Flags, Index, Ints
+from parsim.cost.job import Job
+from parsim.cost.step.stages import LayerTable
+from parsim.plan import PlanTable
+from parsim.plan.rules import FOLDED, V_SHAPED, WHOLE
+from parsim.planner.bounds.cases import Cases
+from parsim.planner.bounds.parts import Parts
+from parsim.planner.bounds.shared import ROUNDING
+from parsim.planner.bounds.tail import Tail
+from parsim.planner.bounds.work import Work
+from parsim.schedule.inflight import WARM, least_in_flight
+
+CHUNK = 1 << 13
+"""Plans that are put together at once: their columns stay in cache."""
+
+
+class PlanBounds(NamedTuple):
+    """Least seconds of a step and least bytes of its fullest rank, (B,) each."""
+
+    step: Array
+    peak: Array
+
+
+def plan_bounds(job: Job, table: PlanTable, layers: LayerTable, layer_row: Index) -> PlanBounds:
+    """Bounds of the plans of a table; `layer_row` (B,) are their rows in `layers`."""
+    step, peak = np.zeros(len(table)), np.zeros(len(table))
+    for several in (False, True):
+        rows = np.flatnonzero((table.pp > 1) == several)
+        if len(rows):
+            priced = _Priced.of(job, table.take(rows), layers, layer_row[rows])
+            step[rows], peak[rows] = priced.bounds()
+    return PlanBounds(step, peak)
+
+
+class _Kinds(NamedTuple):
+    """What a plan's schedule is, (B,) each."""
+
+    whole: Flags
+    naive: Flags
+    folded: Flags
+    completes_either: Flags
+
+    @classmethod
+    def of(cls, table: PlanTable) -> _Kinds:
+        """Of a table; a schedule of the user's own is of no kind, without a pipeline it is 1F1B."""
+        own, single = table.common.actions is not None, table.pp == 1
+        by_name = np.array(
+            [
+                (name in WHOLE, name == "naive", name in FOLDED, name in V_SHAPED)
+                for name in table.schedules
+            ]
+        )
+        whole, naive, folded, either = by_name[table.schedule].T & (not own)
+        return cls(whole | single, naive & ~single, folded & ~single, either | own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Priced:
+    """Plans with equally many ranks that stand for all, and the parts of their costs."""
+
+    job: Job
+    table: PlanTable
+    kinds: _Kinds
+    work: Work
+    work_of: Index
+    early: Ints
+    tail: Tail
+    tail_of: Index
+
+    @classmethod
+    def of(cls, job: Job, table: PlanTable, layers: LayerTable, layer_row: Index) -> _Priced:
+        """Price each distinct part of the plans' costs once."""
+        kinds = _Kinds.of(table)
+        cuts = Cases.among(table.pp, table.v, kinds.folded)
+        parts = Parts.of(job, table.take(cuts.first), kinds.folded[cuts.first])
+        works = Cases.among(layer_row, cuts.of)
+        shared = (table.tp, table.cp, table.ep, table.dp_replicate, table.dp_shard)
+        tails = Cases.among(cuts.of, *shared, table.zero_stage)
+        working, reducing = (parts.take(cuts.of[cases.first]) for cases in (works, tails))
+        priced = layers.take(layer_row[works.first])
+        return cls(
+            job=job,
+            table=table,
+            kinds=kinds,
+            work=Work.of(job, table.take(works.first), priced, working),
+            work_of=works.of,
+            early=working.early,
+            tail=Tail.of(job, table.take(tails.first), reducing),
+            tail_of=tails.of,
+        )
+
+    def bounds(self) -> PlanBounds:
+        """Put the parts together, chunk by chunk."""
+        step, peak = np.empty(len(self.table)), np.empty(len(self.table))
+        for begin in range(0, len(step), CHUNK):
+            rows = slice(begin, begin + CHUNK)
+            some = _Chunk(
+                table=self.table.take(rows),
+                kinds=_Kinds(*(column[rows] for column in self.kinds)),
+                work=self.work.take(self.work_of[rows]),
+                early=self.early.take(self.work_of[rows], axis=-1),
+                tail=self.tail.take(self.tail_of[rows]),
+                overlap=self.job.software.overlap,
+            )
+            step[rows], peak[rows] = some.step(), some.peak()
+        return PlanBounds(step, peak)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chunk:
+    """Some plans with their parts beside them: columns of one length."""
+
+    table: PlanTable
+    kinds: _Kinds
+    work: Work
+    early: Ints
+    tail: Tail
+    overlap: float
+
+    def step(self) -> Array:
+        """Seconds of a step at the least, (B,)."""
+        whole, after = self.kinds.whole, self.tail.update + self._gathers()
+        ends = self._ends()
+        reduced = ends + self._reductions()
+        # of whole backwards those of stage 0 are the last, whatever rank has worked the longest
+        last = np.where(whole, ends.max(axis=0) + reduced[0] - ends[0], reduced.max(axis=0))
+        tied = np.where(whole, last, np.maximum(reduced[0], reduced[-1])) + self.tail.tied
+        end = np.maximum(last, tied) + self.tail.norm + after.max(axis=0)
+        return np.asarray(end * (1.0 + self.tail.grows) * (1.0 - ROUNDING))
+
+    def _ends(self) -> Array:
+        """When the actions of each rank, and of those before it if backwards are whole, are run."""
+        work, tail, common = self.work, self.tail, self.table.common
+        forward = self.overlap * common.overlap_param_gather
+        backward = self.overlap * common.overlap_grad_reduce
+        busy = work.forward + work.backward + work.blocked
+        busy += _exposed(work.forward, tail.forward, forward)
+        busy += _exposed(work.backward, tail.backward, backward)
+        lead = work.ahead_forward + work.sent_ahead
+        lead += _exposed(work.ahead_forward, tail.ahead_forward, forward)
+        back = work.ahead_backward + work.sent_back
+        back += _exposed(work.ahead_backward, tail.ahead_backward, backward)
+        count = self.table.num_microbatches
+        once, times = np.where(self.kinds.naive, 1, count), np.where(self.kinds.naive, count, 1)
+        return np.asarray((lead + np.where(self.kinds.whole, back, 0.0) + once * busy) * times)
+
+    def _reductions(self) -> Array:
+        """What a rank's gradients take at the least behind its last action, (Q, B)."""
+        tail = self.tail
+        if not tail.beside:
+            return tail.reduced
+        ready = self.work.last * (1.0 - 1.0 / tail.first_buckets)
+        rest = tail.first_buckets * tail.first_bucket - ready
+        longer = np.where(self.table.zero_stage < 2, np.maximum(rest, tail.first_bucket), 0.0)
+        first = np.maximum(tail.first_bucket, longer)
+        each = np.where(self.kinds.completes_either, 0.0, tail.bucket)
+        return np.where(self.kinds.whole, first, each)
+
+    def _gathers(self) -> Array:
+        """What shows of the gather of updated parameters, (Q, B)."""
+        share = self.overlap * self.table.common.overlap_param_gather
+        beside = self.work.forward + self.work.ahead_forward
+        return _exposed(beside, self.tail.gathered, share)
+
+    def peak(self) -> Array:
+        """Bytes of the fullest rank at the least, (B,)."""
+        work, tail = self.work, self.tail
+        warm, gpipe, interleaved = self._warm_ups()
+        table, count = self.table, self.table.num_microbatches
+        warmed = least_in_flight("1f1b", table.pp, table.v, self.early, count).total
+        flying = np.where(warm, warmed, np.where(gpipe, count, 1))
+        kept = flying * work.kept
+        rows = np.flatnonzero(interleaved)
+        if len(rows):
+            kept[:, rows] = self._chunked(rows)
+        held = np.maximum(tail.gradients * tail.bucketed + kept, tail.gradients)
+        more = work.moment + (flying - 1) * work.scores
+        return np.asarray((tail.fixed + held + more).max(axis=0) * (1.0 - ROUNDING))
+
+    def _chunked(self, rows: Index) -> Array:
+        """Bytes that plans with interleaved schedules keep in flight, (Q, rows)."""
+        work, table = self.work.take(rows), self.table
+        counts = least_in_flight(
+            "interleaved_1f1b",
+            pp=table.pp[rows],
+            v=table.v[rows],
+            rank=self.early.take(rows, axis=-1),
+            num_microbatches=table.num_microbatches[rows],
+        )
+        first, last = work.first_kept - work.least_kept, work.last_kept - work.least_kept
+        return np.asarray(
+            counts.first * first + counts.last * last + counts.total * work.least_kept
+        )
+
+    def _warm_ups(self) -> tuple[Flags, Flags, Flags]:
+        """Plans that warm up as 1F1B, GPipe and interleaved 1F1B do; all others hold one each."""
+        table, own = self.table, self.table.common.actions is not None
+        by_name = np.array(
+            [
+                (name in WARM, name == "gpipe", name == "interleaved_1f1b")
+                for name in table.schedules
+            ]
+        )
+        warm, gpipe, interleaved = by_name[table.schedule].T & (not own)
+        several = table.pp > 1
+        return warm & several, gpipe & several, interleaved & several
+
+
+def _exposed(compute: Array, wire: Array, share: float) -> Array:
+    """What collectives beside compute add at the least: C + G, of the share max(C, G), less C."""
+    return wire if share == 0.0 else np.asarray(wire - share * np.minimum(compute, wire))

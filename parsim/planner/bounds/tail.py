@@ -1,0 +1,143 @@
+"""What replicas, shards and the update add on the ranks that stand for a plan's: seconds, bytes.
+
+Nothing of it depends on the micro-batch, on recomputation or on the schedule, so that it is
+computed once for all plans with equal degrees, ZeRO stage and chunks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parsim.arrays import Array, Columns, Flags
+from parsim.cost.job import Job
+from parsim.cost.step.buckets import mean_bucket, reduced_bytes
+from parsim.cost.step.data_parallel import DataParallel
+from parsim.cost.step.sharded_stages import BucketWire, LayerWire
+from parsim.cost.step.stages import (
+    largest_layer_parameters,
+    stage_experts,
+    stage_parameters,
+)
+from parsim.cost.step.step import reduces_beside, straggler, tied_seconds
+from parsim.plan import PlanTable
+from parsim.planner.bounds.parts import Hops, Parts
+from parsim.sim.memory.categories import static_bytes
+from parsim.sim.memory.eager_peaks import in_buckets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail(Columns):
+    """Of Q ranks of C plans, seconds and bytes.
+
+    `reduced` (Q, C) are all reductions of a rank's gradients, `bucket` (Q, C) one of each of its
+    stages, `first_bucket` and `first_buckets` (C,) one of stage 0 and their number; `tied` and
+    `norm` (C,); `update` and `gathered` (Q, C) the optimizer and ZeRO-1's gather. `forward` and
+    `backward` (Q, C) are ZeRO-2's and 3's collectives of a rank's passes of one micro-batch,
+    `ahead_forward` and `ahead_backward` of those of the stages before. `grows` (C,) is the share
+    by which all of it grows. `fixed` bytes stay for the whole run beside `gradients`, which do so
+    where `bucketed` (C,). `beside` says whether gradients are reduced beside the last backwards.
+    """
+
+    reduced: Array
+    bucket: Array
+    first_bucket: Array
+    first_buckets: Array
+    tied: Array
+    norm: Array
+    update: Array
+    gathered: Array
+    forward: Array
+    backward: Array
+    ahead_forward: Array
+    ahead_backward: Array
+    grows: Array
+    fixed: Array
+    gradients: Array
+    bucketed: Flags
+    beside: bool
+
+    @classmethod
+    def of(cls, job: Job, table: PlanTable, parts: Parts) -> Tail:
+        """Price the ranks of a table with equal numbers of ranks that stand for all."""
+        data = DataParallel.of(job, table)
+        stages = stage_parameters(job.model, table, parts.counts)
+        experts = stage_experts(job.model, table, parts.counts) if job.model.experts else None
+        by_rank = parts.sums(stages)
+        routed = None if experts is None else parts.sums(experts)
+        buckets, each = data.bucketed_reduction(stages, experts)
+        forward, backward = _wires(data, parts, stages, experts)
+        fixed, gradients = _static(job, table, parts, by_rank, routed)
+        return cls(
+            reduced=parts.sums(buckets * each),
+            bucket=parts.sums(each),
+            first_bucket=each[0],
+            first_buckets=buckets[0],
+            tied=_tied(job, table, parts),
+            norm=data.gradient_norm(by_rank, routed),
+            update=data.optimizer(by_rank, routed),
+            gathered=data.updated_gathers(by_rank, routed)[1],
+            forward=parts.sums(forward),
+            backward=parts.sums(backward),
+            ahead_forward=parts.sums_ahead(forward),
+            ahead_backward=parts.sums_ahead(backward),
+            grows=straggler(job, table),
+            fixed=fixed,
+            gradients=gradients,
+            bucketed=in_buckets(job, table) | (not job.software.eager),
+            beside=reduces_beside(job, table),
+        )
+
+
+def _wires(
+    data: DataParallel, parts: Parts, stages: Array, experts: Array | None
+) -> tuple[Array, Array]:
+    """Seconds of the collectives inside a stage's forward and backward, (R, C) each."""
+    forward, backward = np.zeros_like(stages), np.zeros_like(stages)
+    if (data.table.zero_stage == 2).any():
+        backward = backward + BucketWire.of(data, stages, experts).whole
+    if (data.table.zero_stage == 3).any():
+        wire = LayerWire.of(data, parts.counts, stages)
+        forward = forward + wire.ahead.whole
+        backward = backward + wire.gather.whole + wire.scatter.whole
+    return forward, backward
+
+
+def _tied(job: Job, table: PlanTable, parts: Parts) -> Array:
+    """All-reduce of a table that the first and the last rank hold, if those are two, (C,)."""
+    apart = parts.looped & (table.pp > 1)
+    if not job.model.tied_embeddings or not apart.any():
+        return np.zeros(len(table))
+    across = Hops.of(job, table, parts).across
+    return np.where(apart, tied_seconds(job, table, across), 0.0)
+
+
+def _static(
+    job: Job, table: PlanTable, parts: Parts, by_rank: Array, routed: Array | None
+) -> tuple[Array, Array]:
+    """(all but gradients, gradients): bytes of each rank, (Q, C), for the whole run.
+
+    With what ZeRO-3 holds gathered and the staging of a bucket; of eager PyTorch, whose moments
+    hold those, without.
+    """
+    parameters, gradients, optimizer = static_bytes(job, table, by_rank, routed)
+    fixed = parameters + optimizer
+    if job.software.eager:
+        return fixed, gradients
+    bucket = np.minimum(mean_bucket(job, table), by_rank) * reduced_bytes(table)
+    apart = not job.software.fused_gradient_accumulation
+    stages = (table.dp * table.cp > 1) & (table.zero_stage < 3)
+    return fixed + np.where(stages, apart * bucket, 0.0) + _gathered(job, table, parts), gradients
+
+
+def _gathered(job: Job, table: PlanTable, parts: Parts) -> Array:
+    """What ZeRO-3 holds gathered: a layer, embedding and head on their ranks, (Q, C)."""
+    blocks = parts.sums(parts.counts.sum(axis=1)) > 0
+    out = blocks * largest_layer_parameters(job.model, table)
+    for row, outer in ((0, job.model.before), (-1, job.model.behind)):
+        on_rank = parts.held[:, row] > 0
+        for part in outer:
+            shared = part.split_parameters / table.tp + part.repeated_parameters
+            out = out + np.where(on_rank, shared, 0.0)
+    return np.where(table.zero_stage == 3, out * table.precision.gathered, 0.0)

@@ -1,0 +1,147 @@
+"""What a micro-batch needs on the ranks that stand for a plan's: seconds of passes, bytes kept.
+
+Nothing of it depends on how replicas share states or on the schedule, so that it is computed once
+for all plans with equal degrees, micro-batch, recomputation and chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from parsim.arrays import Array, Columns, Flags
+from parsim.cost.job import Job
+from parsim.cost.layer.activations import border_bytes
+from parsim.cost.step.stages import LayerTable, backward_times, forward_times
+from parsim.cost.step.step import message_seconds
+from parsim.plan import PlanTable, Recompute
+from parsim.planner.bounds.parts import Hops, Parts
+from parsim.sim.memory.buffers import (
+    embedding_moment,
+    head_moment,
+    layer_moment,
+    logit_values,
+    placeholder_bytes,
+)
+from parsim.sim.memory.categories import layers_kept
+from parsim.sim.memory.eager_peaks import composed_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work(Columns):
+    """Of Q ranks of C plans: seconds (Q, C) and bytes (Q, C) of one micro-batch.
+
+    `forward`, `backward` of a rank's stages and `ahead_forward`, `ahead_backward` of those before
+    them; `sent_ahead` and `sent_back` messages on the way to a rank and back from it, `blocked`
+    those that keep it. `last` (C,) is the backward of stage 0. `first_kept` is what a rank keeps of
+    its first chunk, `last_kept` of its last one, `least_kept` of the one with the least, `kept` of
+    all; `moment` what a backward adds at its highest, `scores` (Q, C) what each further micro-batch
+    in flight on the last stage keeps of its logits.
+    """
+
+    forward: Array
+    backward: Array
+    ahead_forward: Array
+    ahead_backward: Array
+    sent_ahead: Array
+    sent_back: Array
+    blocked: Array
+    last: Array
+    first_kept: Array
+    last_kept: Array
+    least_kept: Array
+    kept: Array
+    moment: Array
+    scores: Array
+
+    @classmethod
+    def of(cls, job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Work:
+        """Price the ranks of a table with equal numbers of ranks that stand for all."""
+        forward = forward_times(job, layers, parts.counts).time
+        backward = backward_times(job, layers, parts.counts).time
+        ahead, back, blocked = _messages(job, table, parts)
+        kept = _kept(job, table, layers, parts)
+        moment, scores = _moments(job, table, layers, parts, kept)
+        least = parts.least(kept)
+        ends = np.zeros((2, *least.shape))
+        ends[0, 0], ends[1, -1] = kept[0] - least[0], kept[-1] - least[-1]
+        return cls(
+            forward=parts.sums(forward),
+            backward=parts.sums(backward),
+            ahead_forward=parts.sums_ahead(forward),
+            ahead_backward=parts.sums_ahead(backward),
+            sent_ahead=ahead,
+            sent_back=back,
+            blocked=blocked,
+            last=backward[0],
+            first_kept=least + ends[0],
+            last_kept=least + ends[1],
+            least_kept=least,
+            kept=parts.sums(kept),
+            moment=moment,
+            scores=scores,
+        )
+
+
+def _borders(job: Job) -> list[int]:
+    """The distinct numbers of values that a stage may send to the next one."""
+    model = job.model
+    last = len(model.layers) - len(model.behind)
+    ends = model.layers[max(len(model.before) - 1, 0) : last]
+    return list(dict.fromkeys(layer.outputs for layer in ends))
+
+
+def _messages(job: Job, table: PlanTable, parts: Parts) -> Iterator[Array]:
+    """Seconds of each of the ranks' messages, at the narrowest border of the model, (Q, C) each."""
+    hops = Hops.of(job, table, parts)
+    pairs = [message_seconds(job, table, values) for values in _borders(job)]
+    inside, across = (np.min(np.stack(each), axis=0) for each in zip(*pairs, strict=True))
+    across = np.where(np.isfinite(across), across, 0.0)  # no network: no message leaves a node
+    for count, leaving in (hops.ahead, hops.back, hops.blocked):
+        yield (count - leaving) * inside + leaving * across
+
+
+def _kept(job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Array:
+    """Bytes that a micro-batch keeps on each kind of stage at the least, (R, C).
+
+    Of a stack that checkpoints whole stages nothing counts. In eager PyTorch messages are received
+    into buffers of their own, and what a stage received is not kept twice.
+    """
+    kept = layers_kept(layers, parts.counts)
+    if job.software.checkpoints_stages:
+        kept = np.where(table.recompute == Recompute.FULL, 0.0, kept)
+    if not job.software.eager:
+        return kept
+    widest = np.max(np.stack([border_bytes(table, values) for values in _borders(job)]), axis=0)
+    received = np.repeat(widest[None, :], len(kept), axis=0)
+    received[0] = 0.0
+    return np.asarray(kept + composed_bytes(job, table, parts.counts) - received)
+
+
+def _moments(
+    job: Job, table: PlanTable, layers: LayerTable, parts: Parts, kept: Array
+) -> tuple[Array, Array]:
+    """(highest moment of a backward, logits of each further micro-batch), (Q, C) each.
+
+    Of eager PyTorch, whose moments a walk along the actions finds, what always stays.
+    """
+    blocks = parts.sums(parts.counts.sum(axis=1)) > 0
+    scores = np.zeros(blocks.shape)
+    if job.software.eager:
+        return np.full(blocks.shape, job.software.workspace), scores
+    moment = blocks * layer_moment(job, table, layers)
+    moment[0] = np.maximum(moment[0], embedding_moment(job, table) - kept[0])
+    logits, ends = logit_values(job, table), _last_rank(parts)
+    head = head_moment(job, table) + logits * job.software.loss_kept
+    moment = np.where(ends, np.maximum(moment, head), moment)
+    narrow = np.min(np.stack([border_bytes(table, values) for values in _borders(job)]), axis=0)
+    sent = np.where(table.pp > 1, 2.0 * narrow, 0.0) * table.common.overlap_p2p
+    stays = blocks * placeholder_bytes(job, table) + job.software.workspace
+    return moment + sent + stays, np.where(ends, logits * job.software.loss_saved, 0.0)
+
+
+def _last_rank(parts: Parts) -> Flags:
+    """Which of the ranks hold the last stage, once each, (Q, C)."""
+    return np.asarray(parts.held[:, -1] > 0)

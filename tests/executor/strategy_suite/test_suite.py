@@ -1,0 +1,81 @@
+"""Strategies side by side: ages under given delays, ratios within turns, the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from executor.strategy_suite.ages import distance, simulated_ages
+from executor.strategy_suite.cases import AGED, STRATEGIES, cases, delays
+from executor.strategy_suite.compare import Row, summary
+from executor.strategy_suite.report import write_report
+from executor.suite.cases import before_calibration, scenario_text
+from parsim.scenario import load_scenario
+
+
+def test_ages_of_two_workers_by_hand() -> None:
+    """One and two seconds, ties by number (reference: 0, 0, 2, 1, 0, 2, 1, 0, 2)."""
+    ages = simulated_ages(np.tile([1.0, 2.0], (6, 1)), {})
+    assert ages[:9] == [0, 0, 2, 1, 0, 2, 1, 0, 2]
+
+
+def test_a_bound_of_nothing_lets_nobody_run_ahead() -> None:
+    """Each round has one gradient of every age from 0 to n - 1."""
+    ages = simulated_ages(delays(0.1), AGED["bound 0"])
+    assert sorted(ages) == sorted(list(range(4)) * 60)
+
+
+def test_the_distance_of_distributions() -> None:
+    assert distance([0, 1, 1, 2], [1, 2, 0, 1]) == 0.0
+    assert distance([0, 0, 0, 0], [3, 3]) == 1.0
+    assert distance([0, 0, 1, 1], [0, 1, 1, 1]) == 0.25
+
+
+def test_ratios_are_those_of_a_turn() -> None:
+    """A turn in which everything takes ten times as long changes no ratio."""
+    base = Row(model="m", strategy="ddp", predicted=1.0, turns=(1.0, 10.0, 1.2))
+    slow = Row(model="m", strategy="server", predicted=2.2, turns=(2.0, 20.0, 2.4))
+    fast = Row(model="m", strategy="local", predicted=0.5, turns=(0.5, 5.0, 0.6))
+    figures = summary([base, slow, fast])
+    assert figures["order_spearman"] == pytest.approx(1.0)
+    assert figures["mean_absolute_error_of_ratio"] == pytest.approx(0.05)
+    assert [row["measured_over_ddp"] for row in figures["rows"]] == [1.0, 2.0, 0.5]
+    assert figures["rows"][1]["error_of_least"] == pytest.approx(0.1)
+
+
+def test_every_case_is_a_scenario(tmp_path: Path) -> None:
+    made = cases()
+    assert len(made) == 2 * len(STRATEGIES)
+    names = set()
+    for case in made[: len(STRATEGIES)]:
+        path = tmp_path / "scenario.yaml"
+        path.write_text(scenario_text(case, before_calibration("cpu")), encoding="utf-8")
+        names.add(load_scenario(path).fixed_plan().strategy.name)
+    assert {"ddp", "data_parallel", "asynchronous_gossip", "diloco"} <= names
+
+
+def test_the_page(tmp_path: Path) -> None:
+    base = Row(model="m", strategy="ddp", predicted=1.0, turns=(1.0, 1.1))
+    slow = Row(model="m", strategy="server", predicted=2.0, turns=(2.0, 2.2))
+    ages = {
+        "simulated": [0, 1],
+        "measured": [0, 1],
+        "distance": 0.2,
+        "simulated_mean": 0.5,
+        "measured_mean": 0.5,
+    }
+    machine = {"count": 2, "names": ["core", "core"], "torch": "2.13", "load": 3.4}
+    document = {
+        "meta": {"machine": machine, "workers": 2},
+        "ages": {"delay_s": 0.1, "workers": 4, "cases": {"no bound": ages}},
+        "steps": {"m": summary([base, slow])},
+    }
+    write_report(document, tmp_path / "page.md")
+    text = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert "| no bound | 2 | 0.50 | 0.50 | 20.0 % | no |" in text
+    assert "| server | 2.000 s | 2.000 s | +0.0 % | 2.00 | 2.00 | +0.0 % |" in text
+    assert "Spearman 1.00" in text
