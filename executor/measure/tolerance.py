@@ -18,9 +18,9 @@ lies between 0.6 and 4 % for small models. Where that is not enough it is the la
 runs of one process in which each 16-bit result is off by a drawn rounding more, for the one error
 of one processor's loops may be small by luck too. Cutting a model over ranks adds roundings of the
 same size and in the same places, where partial sums of tensor ranks are rounded before they are
-added: measured over GPT-2, Llama and BERT of 4 layers on 2 and 4 ranks, plans are 0.4 to 2.1 times as far
-from fp32 as one process is. A lost or doubled term, a wrong average or a missing exchange changes
-a gradient by tens of percent.
+added: measured over GPT-2, Llama and BERT of 4 layers on 2 and 4 ranks, plans are 0.4 to 2.1 times
+as far from fp32 as one process is. A lost or doubled term, a wrong average or a missing exchange
+changes a gradient by tens of percent.
 
 A router chooses in fp32, but of states that are rounded: where two experts are as good as equal
 for a token, a plan in bf16 may choose the other one. With 8 to 60 tokens an expert one such token
