@@ -27,6 +27,11 @@ def peak_bytes(trainer: Trainer, device: torch.device, step: Callable[[], object
         asked.synchronize()
         return float(asked.peak_allocated() or 0.0)
     trainer.optimizer.zero_grad()  # the profiler does not see memory freed that it saw nobody take
+    return peak_above(device, step)
+
+
+def peak_above(device: torch.device, step: Callable[[], object]) -> float:
+    """Highest bytes of tensors alive during a step on the CPU, those that were before included."""
     gc.collect()
     return float(sum(_storages(device).values())) + step_bytes(device, step)
 

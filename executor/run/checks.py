@@ -19,6 +19,7 @@ from executor.parallel.refused import (
 from executor.parallel.tensor import check_splits
 from executor.pipeline.runnable import check_plan_runnable
 from executor.run.part import feeds
+from executor.run.pipeline_run import check_pipeline
 from executor.run.run import checkpoints_of
 from executor.strategies.train import check_strategy
 from executor.weights.export import check_export
@@ -55,6 +56,10 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
         )
     if plan.strategy.one_process and report.nodes > 1:
         raise PlanError(f"strategy.name={plan.strategy.name} is one process; leave --nnodes out")
+    if plan.runs_as_tasks:
+        check_pipeline(scenario, report.kind)
+        check_trainable(spec)
+        return
     check_parallel(plan)
     check_context(plan, spec, report.kind)
     check_experts(plan, scenario.job.model)
@@ -79,6 +84,12 @@ def check_options(plan: Plan, options: RunOptions) -> None:
         raise InputError(
             f"{' and '.join(asked)} cannot go with strategy {plan.strategy.name} yet, whose "
             f"workers have weights of their own; leave out, or use strategy ddp"
+        )
+    asked += ["--eval-every"] if options.eval_every else []
+    if plan.runs_as_tasks and asked:
+        raise InputError(
+            f"{' and '.join(asked)} cannot go with schedule={plan.schedule!r} and these stages "
+            f"yet; leave out, or use schedule='1f1b' without stages"
         )
 
 

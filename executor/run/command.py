@@ -31,19 +31,23 @@ def as_rank(scenario: Path, options: RunOptions) -> int:
 
 def _work(path: Path, options: RunOptions) -> int:
     from executor.devices import compat
-    from executor.devices.machine import probe
+    from executor.devices.machine import probe, use_deterministic
     from executor.run.checks import check_files, check_plan
+    from executor.run.pipeline_run import run_pipeline
     from executor.run.run import run
     from executor.run.strategy_run import run_strategy
     from parsim.scenario import load_scenario
 
     compat.require_compatible()
     scenario = load_scenario(path, dict(pair.split("=", 1) for pair in options.overrides))
+    if options.deterministic:
+        use_deterministic()
     report = probe(options.device, nodes=options.nodes.count)
     check_plan(scenario, report, options)
     if "RANK" in os.environ:
-        own = scenario.fixed_plan().strategy.own_program
-        (run_strategy if own else run)(scenario, report, options)
+        plan = scenario.fixed_plan()
+        own = run_strategy if plan.strategy.own_program else run
+        (run_pipeline if plan.runs_as_tasks else own)(scenario, report, options)
     else:
         check_files(scenario, options)
         sys.stderr.write(f"{scenario.fixed_plan().label()} on {report}\n")

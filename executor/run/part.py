@@ -69,6 +69,11 @@ class Part:
         """The part of any rank of one step's global batch, on this rank's device."""
         return self._mine(next(self._whole(self.feed, step)), rank)
 
+    def whole(self, step: int) -> Batch:
+        """The whole global batch of a step, on this rank's device."""
+        tokens, targets = next(self._whole(self.feed, step))
+        return tokens.to(self.device), targets.to(self.device)
+
     def _mine(self, batch: Batch, rank: int | None = None) -> Batch:
         plan, rank = self.scenario.fixed_plan(), dist.get_rank() if rank is None else rank
         tokens, targets = rank_part(self.scenario.model, plan, rank, batch)
@@ -106,8 +111,7 @@ class Part:
         gradients = gather_gradients(trainer.replicas, trainer.mesh, plan)
         if dist.get_rank() != 0:
             return None
-        tokens, targets = next(self._whole(self.feed))
-        on_device = (tokens.to(device), targets.to(device))
+        on_device = self.whole(0)
         verdict = judge(spec, plan, on_device, seed, loss, gradients, self.values)
         numbers = {
             name: known(value) if isinstance(value, float) else value

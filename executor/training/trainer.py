@@ -217,7 +217,7 @@ def _runner(trainer: Trainer, device: torch.device) -> PipelineRunner:
     return PipelineRunner(
         schedule,
         {index: replica.module for index, replica in replica_of.items()},
-        edges=list(_edges(trainer.spec, trainer.plan)),
+        edges=list(stage_edges(trainer.spec, trainer.plan)),
         loss_fn=trainer.loss_fn,
         group=mesh.get_group(),
         device=device,
@@ -226,7 +226,7 @@ def _runner(trainer: Trainer, device: torch.device) -> PipelineRunner:
     )
 
 
-def _edges(spec: Description, plan: Plan) -> Iterator[TensorSpec]:
+def stage_edges(spec: Description, plan: Plan) -> Iterator[TensorSpec]:
     """What enters each stage, and what leaves the last one, for one micro-batch."""
     yield from _of_images(spec, plan) if isinstance(spec, Graph) else _of_text(spec, plan)
 

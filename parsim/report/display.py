@@ -20,6 +20,7 @@ from parsim.comparison.curves import CurveComparison
 from parsim.comparison.timelines import TimelineComparison
 from parsim.guide.record import Guide
 from parsim.planner.choice import Choices
+from parsim.planner.measured import MeasuredPlans
 from parsim.planner.result import SearchResult
 from parsim.report.text.collectives import sweep_view
 from parsim.report.text.curves import curves_view
@@ -27,6 +28,7 @@ from parsim.report.text.measured.steps import validation_view
 from parsim.report.text.measured.timelines import comparison_view
 from parsim.report.text.planning.choices import choices_view
 from parsim.report.text.planning.guide import guide_view
+from parsim.report.text.planning.measured import measured_view
 from parsim.report.text.planning.search import search_view
 from parsim.report.text.planning.training_run import training_run_view
 from parsim.report.text.prediction import prediction_view
@@ -93,6 +95,7 @@ _VIEWS: dict[type[Result], Callable[[Any], RenderableType]] = {
     Choices: choices_view,
     CurveComparison: curves_view,
     Guide: guide_view,
+    MeasuredPlans: measured_view,
     Prediction: prediction_view,
     Scenario: resolved_text,
     SearchResult: search_view,

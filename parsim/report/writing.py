@@ -32,6 +32,14 @@ def check_writable(path: Path) -> None:
             path.unlink()
 
 
+def check_folder(path: Path) -> None:
+    """Make a folder, or fail before the work where it cannot be one."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path}: is a file; give a folder")
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file."""
     with writing(path):

@@ -495,6 +495,7 @@ BLOCKS: dict[tuple[str, ...], type[Block]] = {
     ("training",): TrainingBlock,
     ("plan",): PlanBlock,
     ("plan", "strategy"): StrategyBlock,
+    ("plan", "stages", "*"): StageBlock,
     ("search",): SearchBlock,
     ("search", "common"): SharedBlock,
     ("jitter",): JitterBlock,

@@ -11,8 +11,9 @@ Three stages of PipeDream, the version behind each micro-batch:
 
 Which version a micro-batch uses and how many a stage keeps is the rule's (`schedule/versions.py`).
 The newest weights are static; an update keeps the ones that it replaces while a micro-batch that
-uses them has its backward to come. With 2BW, gradients of a batch add up in one buffer. Replicas of
-a stage reduce the gradients of the micro-batches that they take at once, before each update.
+uses them has its backward to come. With 2BW, gradients of a batch add up in one buffer; otherwise
+they live from a backward's end to the end of its update. Replicas of a stage reduce the gradients
+of the micro-batches that they take at once, before each update.
 """
 
 from __future__ import annotations
@@ -22,15 +23,17 @@ from collections.abc import Iterator
 from parsim.schedule import Action, Kind
 from parsim.schedule.replicas import in_order
 from parsim.schedule.versions import Versions
-from parsim.strategy.program import DATA, Meeting, StepProgram, Task
+from parsim.strategy.program import DATA, WAIT, Meeting, StepProgram, Task
 from parsim.strategy.stage_tasks import StageTasks, stage_roles, task_name
 from parsim.timelines.kinds import SpanKind
 
 UPDATE, REDUCE = "update", "reduce"
 """Names of prices: a row for each stage."""
 
-WEIGHTS, STATIC = "weights", "static"
-"""Names of bytes, a row for each rank: one version of its stage, what always stays."""
+WEIGHTS, GRADIENTS = "weights", "gradients"
+"""Names of bytes, a row for each rank: one version of its stage, a gradient of it."""
+STATIC, STATIC_ALONE = "static", "static_alone"
+"""Names of what always stays, with the buffer in which gradients add up, and without."""
 
 
 def without_flush(versions: Versions, microbatches: int) -> StepProgram:
@@ -58,6 +61,8 @@ def without_flush(versions: Versions, microbatches: int) -> StepProgram:
             continue
         freed = _outlived(versions, action) if action.kind == Kind.B else ()
         tasks += writer.of(action, freed)
+        if action.kind == Kind.B and versions.batch == 1:
+            tasks.append(_gradient(versions, action.stage, action.microbatch))
         alone = action.kind == Kind.B and replicas.counts[action.stage] == 1
         if alone and versions.made(action.stage, action.microbatch) is not None:
             tasks.append(_update(versions, action.stage, action.microbatch, microbatches))
@@ -65,7 +70,7 @@ def without_flush(versions: Versions, microbatches: int) -> StepProgram:
         tasks=tuple(tasks),
         ranks=replicas.num_ranks,
         roles=stage_roles(replicas),
-        static=STATIC,
+        static=STATIC if versions.batch > 1 else STATIC_ALONE,
     )
 
 
@@ -100,6 +105,19 @@ def _reduce(versions: Versions, action: Action) -> Task:
     )
 
 
+def _gradient(versions: Versions, stage: int, mb: int) -> Task:
+    """Keep the gradient of a backward until its update: takes no time."""
+    return Task(
+        name=f"{stage}G{mb}",
+        kind=WAIT,
+        ranks=(versions.replicas.rank(stage, mb),),
+        after=(task_name(stage, Kind.B, mb),),
+        keeps=GRADIENTS,
+        stages=(stage,),
+        microbatch=mb,
+    )
+
+
 def _update(versions: Versions, stage: int, mb: int, microbatches: int) -> Task:
     """Make a version, and keep the one before it where a backward to come uses that."""
     count, version = versions.replicas.counts[stage], versions.made(stage, mb)
@@ -117,6 +135,7 @@ def _update(versions: Versions, stage: int, mb: int, microbatches: int) -> Task:
         at=(stage,),
         after=(f"{stage}{SpanKind.REDUCE_GRAD}{mb // count}",) if count > 1 else (),
         keeps=WEIGHTS if needed else "",
+        frees=(f"{stage}G{mb}",) if versions.batch == 1 else (),
         stages=(stage,),
         microbatch=mb,
         on_device=True,

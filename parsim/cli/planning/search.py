@@ -24,9 +24,11 @@ from parsim.cli.terminal import (
 from parsim.errors import InputError, shown
 
 if TYPE_CHECKING:
+    from parsim.launch.measured_plans import MeasureRequest
     from parsim.plan import Plan
     from parsim.planner.choice import ChoiceRequest
     from parsim.planner.contended import ContendedOrder
+    from parsim.planner.measured import MeasuredPlans
     from parsim.planner.result import SearchResult
     from parsim.scenario import Scenario
 
@@ -59,6 +61,17 @@ Front = Annotated[
         help="all plans that none beats in time, memory and cost, and their picture: .png .svg",
     ),
 ]
+MeasuredBest = Annotated[
+    int | None,
+    typer.Option(
+        "--measure",
+        min=1,
+        metavar="K",
+        help="run the best K with torch here, or small twins of them, and compare the order",
+    ),
+]
+MeasureSteps = Annotated[int, typer.Option(min=1, help="timed steps of each run of --measure")]
+MeasureOutput = Annotated[Path, typer.Option(help="folder for the runs of --measure")]
 
 
 def search(  # noqa: PLR0913  one parameter an option
@@ -75,6 +88,9 @@ def search(  # noqa: PLR0913  one parameter an option
     deadline: Deadline = None,
     budget: Budget = None,
     front: Front = None,
+    measure: MeasuredBest = None,
+    measure_steps: MeasureSteps = 5,
+    measure_out: MeasureOutput = Path("build/measure"),
     as_json: AsJson = False,
 ) -> None:
     """Find the fastest of all legal plans of a scenario that fit."""
@@ -87,10 +103,12 @@ def search(  # noqa: PLR0913  one parameter an option
         check_other(save, *loaded.files)
         check_writable(save)
     if all(option is None for option in (nodes, objective, deadline, budget, front)):
-        _search(loaded, top, time_limit, contention, save, as_json)
+        asked = _measuring(measure, measure_steps, measure_out)
+        _search(loaded, top, time_limit, contention, asked, save, as_json)
         return
-    if contention:
-        raise InputError("--contention is for the plans of one cluster; leave the others away")
+    if contention or measure is not None:
+        option = "--contention" if contention else "--measure"
+        raise InputError(f"{option} is for the plans of one cluster; leave the others away")
     if front is not None:
         check_picture(front)
     request = _request(loaded, nodes, objective, deadline, budget)
@@ -108,6 +126,7 @@ def _search(
     top: int,
     time_limit: float | None,
     contention: bool,
+    asked: MeasureRequest | None,
     save: Path | None,
     as_json: bool,
 ) -> None:
@@ -115,23 +134,52 @@ def _search(
     from parsim import api
     from parsim.planner.contended import contended_order
 
+    most = max(top, asked.best) if asked else top
     with progress("evaluating plans") as step:
         result = api.search(
-            loaded, top=top, progress=step, time_limit=time_limit, sighted=step.sighted
+            loaded, top=most, progress=step, time_limit=time_limit, sighted=step.sighted
         )
     order = None
     if contention or loaded.needs_links:
         with progress("simulating shared links") as step:
             background = loaded.background
             order = contended_order(loaded.job, result, background=background, progress=step)
+    runs = None if asked is None else _measured(loaded, result, asked)
     if as_json:
         more = {} if order is None else {"contention": order.to_json()}
+        more |= {} if runs is None else {"measured": runs.to_json()}
         print_json({**result.to_json(), **more})
     else:
         _show(loaded, result, order)
+    if runs is not None and not as_json:
+        from parsim.report.text.planning.measured import measured_view
+
+        show(measured_view(runs))
     if order is not None and order.warning:
         note(f"warning: {order.warning}")
     _save(loaded, result.plans[0].plan, save)
+
+
+def _measuring(best: int | None, steps: int, out: Path) -> MeasureRequest | None:
+    """What `--measure` asks for; torch must be here before the search takes its time."""
+    from parsim.launch.measured_plans import MeasureRequest
+    from parsim.launch.ranks import require_torch
+    from parsim.report.writing import check_folder
+
+    if best is None:
+        return None
+    require_torch("measuring plans")
+    check_folder(out)
+    return MeasureRequest(best=best, steps=steps, out=out)
+
+
+def _measured(loaded: Scenario, result: SearchResult, asked: MeasureRequest) -> MeasuredPlans:
+    """Run the best plans in turn."""
+    from parsim.launch.measured_plans import measure_plans
+
+    plans = [entry.plan for entry in result.plans]
+    with progress("running plans") as step:
+        return measure_plans(loaded, plans, asked, progress=step)
 
 
 def _request(

@@ -1,8 +1,9 @@
-"""DeepSpeed's JSON of a plan (names of 0.19).
+"""DeepSpeed's JSON of a plan (names of 0.19.6).
 
-Rules: no ZeRO-2 and 3 with pipelines; AutoEP excludes AutoTP, and ep divides world / pp. The
-pipeline's degree is code (`PipelineModule(num_stages=...)`). JSON has no comments: what it cannot
-say stands under `_parsim`, a key that DeepSpeed does not read.
+Rules: no ZeRO-2 and 3 with pipelines; ep divides world / pp, experts are whole, and beside tensor
+parallelism they exclude pipelines, sequence parallelism and ZeRO-3 (AutoEP folding,
+module_inject/auto_ep_folding.py). The pipeline's degree is code (`PipelineModule(num_stages=...)`).
+JSON has no comments: what it cannot say stands under `_parsim`, a key that DeepSpeed does not read.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def deepspeed_json(scenario: Scenario, plan: Plan) -> str:
     if plan.cp > 1:
         document["sequence_parallel_size"] = plan.cp
     if plan.ep > 1:
-        document["expert_parallel"] = {"autoep_size": plan.ep}
+        document["expert_parallel"] = {"enabled": True, "autoep_size": plan.ep}
     if plan.pp > 1:
         interval = 1 if plan.recompute is Recompute.FULL else 0
         document["pipeline"] = {"stages": plan.pp, "activation_checkpoint_interval": interval}
@@ -53,7 +54,13 @@ def _rules(plan: Plan) -> Rules:
         plan.zero_stage >= 2 and plan.pp > 1,
         f"zero_stage={plan.zero_stage} with pp={plan.pp}; with pipelines use zero_stage 0 or 1",
     )
-    yield (plan.ep > 1 and plan.tp > 1, f"ep={plan.ep} with tp={plan.tp}; AutoEP excludes AutoTP")
+    yield (plan.ep > 1 and plan.etp > 1, f"etp={plan.etp}; it splits no experts, use etp=1")
+    beside = {"pp": plan.pp > 1, "cp": plan.cp > 1, "zero_stage": plan.zero_stage == 3}
+    clash = next((name for name, has in beside.items() if has), "")
+    yield (
+        plan.ep > 1 and plan.tp > 1 and bool(clash),
+        f"ep={plan.ep} with tp={plan.tp} excludes {clash}={getattr(plan, clash or 'pp')}",
+    )
     stage = plan.stage_ranks
     yield (stage % plan.ep != 0, f"ep={plan.ep} does not divide world / pp = {stage}")
     yield (

@@ -83,7 +83,8 @@ class PlanPrices:
     def variant(self, key: Variant) -> Evaluation:
         """A plan of equal stages, evaluated once."""
         if key not in self._known:
-            self._known[key] = evaluate(self.job, alike(self.plan, *key))
+            plan = alike(self.plan, *key)
+            self._known[key] = evaluate(_with_room(self.job, plan.world_size), plan)
         return self._known[key]
 
     def shares(self, stage: Stage) -> Iterator[tuple[float, Evaluation]]:
@@ -129,6 +130,7 @@ class PlanPrices:
             reduce=self.reductions(),
             weights=np.array([use["parameters"] for use in memory]),
             activations=kept,
+            gradients=np.array([use["gradients"] for use in memory]),
             static=np.array([sum(use.values()) for use in memory]) - kept,
             counts=self.replicas.counts,
             tail=self.tail(),
@@ -208,6 +210,15 @@ class PlanPrices:
         size = tied_parameters(self.job.model, self.table) * reduced_bytes(self.table)
         where = neighbours(self.job.system, 0, holders, self.plan.tp)
         return np.asarray(collective_time(self.job.system, "all_reduce", size, where))
+
+
+def _with_room(job: Job, ranks: int) -> Job:
+    """The job on one node that holds so many ranks, where it is on one node."""
+    system = job.system
+    if job.cluster.num_nodes > 1 or ranks <= system.devices_per_node:
+        return job
+    larger = replace(system, devices_per_node=ranks)
+    return replace(job, cluster=replace(job.cluster, system=larger))
 
 
 def _with_one(memory: MemoryUse, one: Evaluation, number: int) -> dict[str, float]:

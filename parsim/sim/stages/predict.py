@@ -110,9 +110,15 @@ def _memory(run: TaskRun, stage: int) -> Mapping[str, float]:
     static = sum(use.values()) - use["activations"]
     stashed = run.versions.kept(stage) - 1 if run.versions else 0
     older = stashed * float(run.prices.weights[stage])
-    use["activations"] = float(run.peaks[stage]) - static - older
+    rest = float(run.peaks[stage]) - static - older
     use["parameters"] += older
-    return use
+    if run.versions is None or run.versions.batch > 1:
+        return {**use, "activations": rest}
+    rest += use["gradients"]  # which live from a backward's end to its update alone
+    whole = round(rest / use["activations"]) if use["activations"] else 0
+    in_forwards = abs(rest - whole * use["activations"]) <= 1e-9 * rest
+    gradients = 0.0 if in_forwards else min(use["gradients"], rest)
+    return {**use, "gradients": gradients, "activations": rest - gradients}
 
 
 def _notes(run: TaskRun) -> Iterator[str]:

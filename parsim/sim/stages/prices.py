@@ -11,7 +11,14 @@ from parsim.arrays import Array
 from parsim.sim.program import PricedProgram
 from parsim.strategy import StepProgram
 from parsim.strategy.stage_tasks import ACTIVATIONS, BACKWARD, FORWARD, MESSAGE
-from parsim.strategy.weight_versions import REDUCE, STATIC, UPDATE, WEIGHTS
+from parsim.strategy.weight_versions import (
+    GRADIENTS,
+    REDUCE,
+    STATIC,
+    STATIC_ALONE,
+    UPDATE,
+    WEIGHTS,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +28,7 @@ class StagePrices:
     `message` are seconds of a message behind each stage but the last, (p - 1,), or one number.
     `reduce` is what the reduction of a stage's gradients adds, 0 with one replica. `weights` are
     the bytes of one version, `activations` those of one micro-batch, and `static` what a replica
-    holds besides: its newest weights, gradients, optimizer states, buffers. `counts` are the
+    holds besides: its newest weights, `gradients`, optimizer states, buffers. `counts` are the
     replicas (none: one each). `tail` are prices of what a step ends with, by name, a row a rank.
     """
 
@@ -32,6 +39,7 @@ class StagePrices:
     weights: Array
     activations: Array
     static: Array
+    gradients: Array | float = 0.0
     reduce: Array | float = 0.0
     counts: tuple[int, ...] = ()
     tail: Mapping[str, Array] = field(default_factory=dict)
@@ -61,6 +69,8 @@ class StagePrices:
             sizes={
                 WEIGHTS: self.by_rank(self.weights),
                 ACTIVATIONS: self.by_rank(self.activations),
+                GRADIENTS: self.by_rank(self.gradients * ones),
                 STATIC: self.by_rank(self.static),
+                STATIC_ALONE: self.by_rank(self.static - self.gradients),
             },
         )

@@ -43,6 +43,15 @@ def _depths(plan: Plan) -> tuple[int, ...]:
     return warmups([stage.replicas for stage in stages], [stage.warmup for stage in stages])
 
 
+def shown_microbatches(versions: Versions, count: int) -> int:
+    """Whole batches of so many micro-batches that have fill, steady state and drain.
+
+    By the third batch of PipeDream-2BW both versions are there.
+    """
+    least = max(4 * versions.replicas.num_ranks, 3 * versions.batch)
+    return count * max(1, -(-least // count))
+
+
 @dataclass(frozen=True)
 class TaskRun:
     """A plan with the prices of its stages."""
@@ -80,9 +89,7 @@ class TaskRun:
                 blocking=self.priced.costs.blocking_p2p,
                 tied=self.job.model.tied_embeddings,
             )
-        count = plan.num_microbatches
-        least = 4 * plan.pp  # so many show fill, steady state and drain
-        return without_flush(versions, count * max(1, -(-least // count)))
+        return without_flush(versions, shown_microbatches(versions, plan.num_microbatches))
 
     @cached_property
     def end(self) -> StepEnd:

@@ -134,7 +134,7 @@ def test_a_plan_as_a_document() -> None:
     assert document["stage_layers"] == [1, 2]
     assert document["rank_order"] == list(RANK_ORDER)
     rare = {"actions", "action_times", "node_order", "replica_microbatches", "etp"}
-    rare |= {"recompute_modules", "bucket_bytes", "strategy", "sync_batch_norm"}
+    rare |= {"recompute_modules", "bucket_bytes", "strategy", "sync_batch_norm", "stages"}
     named = {f.name for f in fields(Plan)} - rare | {"dp", "world_size"}
     assert set(document) == named
     assert set(Plan(schedule="a.csv", actions="0F0,0B0").to_json()) == named | {"actions"}

@@ -157,8 +157,11 @@ def test_a_model_can_be_named_by_its_config(
 
 
 def test_a_config_keeps_its_notes_and_takes_a_name(tmp_path: Path) -> None:
-    config = str(CONFIGS / "mistral-7b.json")
-    scenario = load(tmp_path, model={"config": config, "name": "m", "seq_len": 8192})
+    config = json.loads((CONFIGS / "qwen2-7b.json").read_text())
+    changed = config | {"use_sliding_window": True, "sliding_window": 4096}
+    (tmp_path / "windowed.json").write_text(json.dumps(changed))
+    named = {"config": str(tmp_path / "windowed.json"), "name": "m", "seq_len": 8192}
+    scenario = load(tmp_path, model=named)
     assert scenario.spec.name == "m"
     assert scenario.notes == (
         "sliding_window=4096 is not modelled: attention is costed over all 8192 tokens of a "
@@ -381,7 +384,7 @@ def test_every_field_of_a_plan_can_be_written(tmp_path: Path) -> None:
     values |= {"stage_layers": (2, 4, 4, 2), "recompute": Recompute.FULL, "bucket_bytes": 25e6}
     values |= {"rank_order": tuple(written["rank_order"]), "recompute_modules": ("layernorm",)}
     elsewhere = {"actions", "node_order", "replica_microbatches"}  # from a file; test_mixed.py
-    elsewhere.add("strategy")  # test_strategy.py
+    elsewhere |= {"strategy", "stages"}  # test_strategy.py, test_stages.py
     assert set(values) == {field.name for field in fields(Plan)} - elsewhere
     assert plan_of(tmp_path, plan=written) == Plan(**values)
 

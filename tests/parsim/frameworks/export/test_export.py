@@ -160,12 +160,35 @@ def test_deepspeed(llama: Scenario) -> None:
     product = document["train_micro_batch_size_per_gpu"] * document["gradient_accumulation_steps"]
     assert document["train_batch_size"] == product * plan.dp == plan.global_batch_size
     assert document["zero_optimization"]["stage"] == 3
-    # names of DeepSpeed 0.19: runtime/config.py, zero/config.py, module_inject, moe
-    assert set(document) <= {
-        *("_parsim", "train_batch_size", "train_micro_batch_size_per_gpu", "bf16", "fp16"),
-        *("gradient_accumulation_steps", "zero_optimization", "tensor_parallel", "pipeline"),
-        *("sequence_parallel_size", "expert_parallel"),
-    }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"zero_stage": 1, "bucket_bytes": 1e6},
+        {"zero_stage": 3, "dp_replicate": 2, "dp_shard": 4},
+        {"pp": 2, "dp_shard": 4, "zero_stage": 1, "schedule": "1f1b", "precision": "fp16"},
+        {"tp": 2, "cp": 2, "dp_shard": 2},
+        {"ep": 4, "tp": 2, "dp_shard": 4, "zero_stage": 1},
+    ],
+    ids=str,
+)
+def test_deepspeed_names(llama: Scenario, changes: dict[str, Any]) -> None:
+    known = names("deepspeed-0.19.6.json")
+    document = json.loads(export_plan(llama, planned(llama, **changes), "deepspeed"))
+    del document["_parsim"]
+    assert set(document) <= set(known["top"])
+    for block, values in document.items():
+        if isinstance(values, dict):
+            assert set(values) <= set(known[block]), block
+
+
+def test_deepspeed_switches_experts_on(llama: Scenario) -> None:
+    """AutoEP is off unless `enabled` says so."""
+    plan = planned(llama, ep=4, zero_stage=2)
+    document = json.loads(export_plan(llama, plan, "deepspeed"))
+    assert document["expert_parallel"] == {"enabled": True, "autoep_size": 4}
 
 
 def test_accelerate(llama: Scenario) -> None:
@@ -209,7 +232,9 @@ def test_csv_is_the_schedule(gpt3: Scenario) -> None:
         ("torchtitan", {"zero_stage": 1}, "zero_stage=1; it replicates"),
         ("torchtitan", {"schedule": "zb_h1", "v": 1}, "schedule zb_h1; it has gpipe"),
         ("deepspeed", {}, "schedule interleaved_1f1b; its pipelines have 1f1b"),
-        ("deepspeed", {"schedule": "1f1b", "v": 1, "ep": 8}, "AutoEP excludes AutoTP"),
+        ("deepspeed", {"schedule": "1f1b", "v": 1, "ep": 8}, "ep=8 with tp=8 excludes pp=8"),
+        ("deepspeed", {"pp": 1, "ep": 8, "dp_replicate": 64, "cp": 2}, "ep=8 with .* cp=2"),
+        ("deepspeed", {"pp": 1, "ep": 8, "etp": 2}, "etp=2; it splits no experts"),
         ("accelerate", {}, "pp=8; it has no pipelines of its own"),
         ("accelerate", {"pp": 1, "dp_replicate": 128}, "needs dp_shard above 1"),
         ("megatron", {"replica_microbatches": (96,) * 16}, "replicas on unlike nodes"),

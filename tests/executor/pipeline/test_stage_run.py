@@ -1,4 +1,4 @@
-"""PipeDream and PipeDream-2BW on three gloo ranks, against a replay in one process."""
+"""PipeDream, 2BW and stages with replicas of their own on three gloo ranks, against one process."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.distributed
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    folder = tmp_path_factory.mktemp("flushless")
-    return launch(FOLDER / "flushless_worker.py", ranks=3, folder=folder, timeout=120)
+    folder = tmp_path_factory.mktemp("stages")
+    return launch(FOLDER / "stage_worker.py", ranks=3, folder=folder, timeout=120)
 
 
 @pytest.mark.parametrize(("rule", "batch", "kept"), RULES)
@@ -51,5 +51,23 @@ def test_a_recomputing_stage_uses_the_weights_of_its_forward(ranks: list[Any]) -
 
 
 def test_a_group_of_another_size_is_refused(ranks: list[Any]) -> None:
-    expected = "the group has 3 ranks, but the pipeline 4 stages; use one rank for each stage"
+    expected = (
+        "the group has 3 ranks, but the pipeline 4 stages and replicas; use one rank for each"
+    )
     assert {rank["refusal"] for rank in ranks} == {expected}
+
+
+@pytest.mark.parametrize("stages", ["2-1", "1-2"])
+def test_gradients_of_unequal_stages_are_one_processs(ranks: list[Any], stages: str) -> None:
+    found = [rank[stages] for rank in ranks]
+    assert max(rank["error"] for rank in found) < 1e-6
+    counts = [int(count) for count in stages.split("-")]
+    shares = [list(range(n, 12, count)) for count in counts for n in range(count)]
+    assert [rank["microbatches"] for rank in found] == shares
+
+
+def test_replicas_of_a_stage_without_flush_have_the_same_weights(ranks: list[Any]) -> None:
+    found = [rank["2-1 pipedream"] for rank in ranks]
+    assert [rank["versions"] for rank in found] == [2, 2, 1]
+    assert found[0]["weights"] == found[1]["weights"]
+    assert found[0]["used"] == found[1]["used"] == [0, 0, 1, 2, 3, 4]

@@ -1,0 +1,304 @@
+"""Runs pipelines whose stages differ or never flush, on ranks that each hold one stage.
+
+    stage 0 replica 0   F0(W0) F2(W0) B0(W0)          sum  W1  ...  M on replica M mod r
+    stage 0 replica 1   F1(W0) F3(W0)        B1(W0)   sum  W1  ...
+    stage 1                    F0(W0) B0(W0) W1 F1(W1) B1(W1) W2 ...
+
+Order and versions are those that parsim prices: `parsim.schedule.replicas` says which rank runs
+which micro-batch when, `parsim.schedule.versions` with which weights. Where a pipeline flushes,
+there is one version, and the gradient of all micro-batches is left to the caller.
+
+An update works on a copy where a backward to come needs the weights before it, and binds the
+parameters to the copy; a graph that is still to go backward keeps the old ones. Updates in place
+would either be refused by autograd or, through `.data`, change the gradient without a word. A
+backward runs with its own version bound, so that a stage which recomputes its activations does so
+with the weights of its forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from executor.pipeline.runtime import LossFn, TensorSpec
+from parsim.errors import PlanError
+from parsim.schedule import Kind
+from parsim.schedule.replicas import StageReplicas
+from parsim.schedule.versions import Versions
+
+Weights = list[torch.Tensor]
+Update = Callable[[Weights, Weights], None]
+"""Turns weights into the next ones in place, with a gradient."""
+
+MicroBatches = Callable[[int], tuple[torch.Tensor, torch.Tensor]]
+"""The input and the target of a micro-batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageOrder:
+    """What every rank must agree on: replicas, forwards at the start, and when weights change.
+
+    Without `versions` the pipeline flushes.
+    """
+
+    replicas: StageReplicas
+    warmups: tuple[int, ...]
+    versions: Versions | None = None
+
+    @classmethod
+    def of(cls, versions: Versions) -> StageOrder:
+        """The order of a pipeline that never flushes."""
+        return cls(replicas=versions.replicas, warmups=versions.warmups, versions=versions)
+
+    def used(self, stage: int, microbatch: int) -> int:
+        """The version of a micro-batch."""
+        return self.versions.used(stage, microbatch) if self.versions else 0
+
+    def made(self, stage: int, microbatch: int) -> int | None:
+        """The version made behind a micro-batch's backward, if one is."""
+        return self.versions.made(stage, microbatch) if self.versions else None
+
+
+@dataclass(slots=True)
+class Ran:
+    """What one rank has at the end of its micro-batches.
+
+    `losses` are those of its micro-batches (the last stage's alone), `most_versions` the versions
+    that it held at once, `used` the version of each micro-batch. `gradient` is what no update took:
+    that of all micro-batches where the pipeline flushes.
+    """
+
+    weights: Weights
+    losses: dict[int, float] = field(default_factory=dict)
+    most_versions: int = 1
+    used: dict[int, int] = field(default_factory=dict)
+    gradient: Weights | None = None
+
+
+class StageRank:
+    """One replica of one stage, on this rank of the group."""
+
+    def __init__(
+        self,
+        order: StageOrder,
+        module: nn.Module,
+        edges: tuple[TensorSpec, TensorSpec],
+        group: dist.ProcessGroup,
+        sharers: dist.ProcessGroup | None = None,
+    ) -> None:
+        """Take over a module.
+
+        Args:
+            order: of all ranks.
+            module: this rank's stage.
+            edges: the shapes of what goes in and out.
+            group: all ranks, stage by stage.
+            sharers: the ranks of this stage, where it has several replicas.
+
+        Raises:
+            PlanError: the group has another size than the pipeline.
+        """
+        replicas = order.replicas
+        if dist.get_world_size(group) != replicas.num_ranks:
+            raise PlanError(
+                f"the group has {dist.get_world_size(group)} ranks, but the pipeline "
+                f"{replicas.num_ranks} stages and replicas; use one rank for each"
+            )
+        self.order, self.module, self.edges, self.group = order, module, edges, group
+        self.sharers = sharers
+        self.rank = dist.get_rank(group)
+        self.stage = replicas.stage_of[self.rank]
+        self.count = replicas.counts[self.stage]
+        self.parameters = [p for p in module.parameters() if p.requires_grad]
+        self.held: dict[int, Weights] = {0: [p.data for p in self.parameters]}
+        self.newest = 0
+        self.outputs: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self.sent: list[tuple[dist.Work, torch.Tensor]] = []
+
+    @property
+    def last(self) -> bool:
+        """Whether this is the last stage, which has the loss."""
+        return bool(self.stage == self.order.replicas.stages - 1)
+
+    def run(
+        self,
+        count: int,
+        batches: MicroBatches,
+        loss_fn: LossFn,
+        update: Update,
+        after: Callable[[int, float | None], None] = lambda mb, loss: None,
+    ) -> Ran:
+        """Take so many micro-batches, fill and drain among them.
+
+        Args:
+            count: micro-batches of all replicas of a stage together.
+            batches: gives each of them.
+            loss_fn: the mean loss of a micro-batch, of output and target.
+            update: makes a version from the one before.
+            after: called behind each backward and its update, with the loss where it is known.
+        """
+        self.held, self.newest = {0: self.held[self.newest]}, 0
+        ran = Ran(weights=[])
+        for _, kind, mb in self.order.replicas.rows(count, self.order.warmups)[self.rank]:
+            if kind == Kind.F:
+                loss = self._forward(mb, *batches(mb), loss_fn)
+                if loss is not None:
+                    ran.losses[mb] = loss
+                ran.used[mb] = self.order.used(self.stage, mb)
+            else:
+                self._backward(mb)
+                self._update(mb, count, update)
+                ran.most_versions = max(ran.most_versions, len(self.held))
+                after(mb, ran.losses.get(mb))
+        for work, _ in self.sent:
+            work.wait()
+        self.sent.clear()
+        ran.weights, ran.gradient = self.weights, self._taken() or None
+        return ran
+
+    @property
+    def weights(self) -> Weights:
+        """The newest weights."""
+        return self.held[self.newest]
+
+    def move(self) -> None:
+        """Put the newest weights somewhere else in memory."""
+        self.held[self.newest] = [weight.clone() for weight in self.weights]
+        self._bind(self.newest)
+
+    def _forward(
+        self, mb: int, batch: torch.Tensor, target: torch.Tensor, loss_fn: LossFn
+    ) -> float | None:
+        """Run a forward with the version of the rule; the loss where this is the last stage."""
+        given = batch if self.stage == 0 else self._receive(self.edges[0], mb, Kind.F)
+        given = given.detach().requires_grad_(self.stage > 0)
+        with self._bound(self.order.used(self.stage, mb)):
+            output = self.module(given)
+        loss = None
+        if self.last:
+            output = loss_fn(output, target)
+            loss = float(output.detach())
+        else:
+            self._send(output.detach(), self.stage + 1, mb, Kind.F)
+        self.outputs[mb] = (given, output)
+        return loss
+
+    def _backward(self, mb: int) -> None:
+        """Run a backward through the graph of its forward, which holds that version."""
+        given, output = self.outputs.pop(mb)
+        gradient = None if self.last else self._receive(self.edges[1], mb, Kind.B)
+        with self._bound(self.order.used(self.stage, mb)):
+            output.backward(gradient)
+        if self.stage > 0 and given.grad is not None:
+            self._send(given.grad, self.stage - 1, mb, Kind.B)
+
+    def _update(self, mb: int, count: int, update: Update) -> None:
+        """Make a version where the rule makes one behind this backward; else gradients add up."""
+        made = self.order.made(self.stage, mb)
+        if made is None:
+            return
+        later = self._needed(mb, count)
+        self.held = {v: w for v, w in self.held.items() if v in later or v == self.newest}
+        base = self.held[self.newest] if self.newest in later else self.held.pop(self.newest)
+        weights = [w.clone() for w in base] if self.newest in later else base
+        update(weights, self.averaged(self._taken()))
+        self.held[made], self.newest = weights, made
+        self._bind(made)
+
+    def _taken(self) -> Weights:
+        """The gradient that backwards have added up, and nothing of it left."""
+        gradient = [p.grad for p in self.parameters if p.grad is not None]
+        for parameter in self.parameters:
+            parameter.grad = None
+        return gradient
+
+    def averaged(self, gradient: Weights) -> Weights:
+        """The mean of a gradient over the replicas of the stage, in place."""
+        if self.count > 1:
+            for part in gradient:
+                dist.all_reduce(part, group=self.sharers)
+                part /= self.count
+        return gradient
+
+    def _needed(self, mb: int, count: int) -> set[int]:
+        """The versions that backwards to come use."""
+        own = range(mb + self.count, count, self.count)
+        return {self.order.used(self.stage, later) for later in own}
+
+    @contextmanager
+    def _bound(self, version: int) -> Iterator[None]:
+        """The module with the weights of a version."""
+        self._bind(version)
+        try:
+            yield
+        finally:
+            self._bind(self.newest)
+
+    def _bind(self, version: int) -> None:
+        for parameter, weight in zip(self.parameters, self.held[version], strict=True):
+            parameter.data = weight
+
+    def _send(self, tensor: torch.Tensor, stage: int, mb: int, kind: Kind) -> None:
+        """Send without waiting; the tensor is kept until it has arrived."""
+        whole = tensor.contiguous()
+        peer = dist.get_global_rank(self.group, self.order.replicas.rank(stage, mb))
+        work = dist.isend(whole, peer, group=self.group, tag=_tag(mb, kind))
+        if work is not None:
+            self.sent.append((work, whole))
+        self.sent = [(work, kept) for work, kept in self.sent if not work.is_completed()]
+
+    def _receive(self, edge: TensorSpec, mb: int, kind: Kind) -> torch.Tensor:
+        buffer = torch.empty(edge.shape, dtype=edge.dtype)
+        stage = self.stage - 1 if kind == Kind.F else self.stage + 1
+        peer = dist.get_global_rank(self.group, self.order.replicas.rank(stage, mb))
+        dist.recv(buffer, peer, group=self.group, tag=_tag(mb, kind))
+        return buffer
+
+
+def _tag(mb: int, kind: Kind) -> int:
+    return 2 * mb + (kind == Kind.B)
+
+
+def replay(
+    order: StageOrder,
+    stages: Sequence[nn.Module],
+    count: int,
+    batches: MicroBatches,
+    loss_fn: LossFn,
+    updates: Sequence[Update],
+) -> list[Weights]:
+    """The same training one micro-batch after another in one process, by the table of versions.
+
+    Returns the newest weights of each stage. The stages have one replica each.
+    """
+    held: list[list[Weights]] = [[[p.data for p in stage.parameters()]] for stage in stages]
+    for mb in range(count):
+        value, target = batches(mb)
+        inputs, outputs = [], []
+        for number, stage in enumerate(stages):
+            given = value.detach().requires_grad_(number > 0)
+            _rebind(stage, held[number][order.used(number, mb)])
+            value = stage(given)
+            inputs.append(given)
+            outputs.append(value)
+        outputs[-1] = loss_fn(outputs[-1], target)
+        gradient = None
+        for number in reversed(range(len(stages))):
+            outputs[number].backward(gradient)
+            gradient = inputs[number].grad
+            if order.made(number, mb) is not None:
+                held[number].append([w.clone() for w in held[number][-1]])
+                summed = [p.grad for p in stages[number].parameters() if p.grad is not None]
+                updates[number](held[number][-1], summed)
+                stages[number].zero_grad(set_to_none=True)
+    return [weights[-1] for weights in held]
+
+
+def _rebind(module: nn.Module, weights: Weights) -> None:
+    for parameter, weight in zip(module.parameters(), weights, strict=True):
+        parameter.data = weight

@@ -1,0 +1,113 @@
+"""One rank's part of `parsim run` for a pipeline whose stages differ or that never flushes.
+
+Rank 0 writes `run.json`, with the loss against seconds and samples, and beside the predicted peak
+of each stage the measured one.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from executor.devices.machine import DeviceReport, rank_device
+from executor.devices.process_group import gathered, process_group
+from executor.faults.reports import HERE, fatal
+from executor.model.graph import check_cut
+from executor.model.sizes import layer_count
+from executor.run.part import Part
+from executor.run.pipeline_session import Session, Stepped
+from executor.run.provenance import provenance
+from executor.run.results import predict, save_results
+from executor.run.strategy_document import Measured, strategy_document
+from executor.strategies.log import Ended
+from parsim.cost.step.stages import plan_cut
+from parsim.errors import PlanError
+from parsim.launch.options import RunOptions
+from parsim.model.graph.record import Graph
+from parsim.plan.record import WITHOUT_FLUSH
+from parsim.scenario import Scenario
+from parsim.sim import Prediction
+from parsim.sim.stages.plan_prices import alike
+
+
+def check_pipeline(scenario: Scenario, kind: str) -> None:
+    """Refuse what a pipeline that is run task by task does not do here.
+
+    Raises:
+        PlanError: naming the field.
+    """
+    plan, spec = scenario.fixed_plan(), scenario.model
+    never = plan.schedule in WITHOUT_FLUSH
+    what = f"schedule={plan.schedule!r}" if never else "stages of their own"
+    if kind != "cpu":
+        raise PlanError(f"{what}: run on the CPU alone so far; use --device cpu, or simulate it")
+    if plan.tp > 1 or plan.precision != "fp32":
+        raise PlanError(
+            f"tp={plan.tp}, precision={plan.precision!r}: {what} are run with tp=1 and "
+            f"precision='fp32' alone; use these"
+        )
+    if never and scenario.job.clip:
+        raise PlanError(
+            f"{what}: no rank knows the norm of a whole gradient while others are ahead, but "
+            f"training.clip={scenario.job.clip:g}; use clip: 0"
+        )
+    if isinstance(spec, Graph):
+        check_cut(spec, plan_cut(alike(plan), layer_count(spec)))
+    elif never and spec.tied_embeddings:
+        raise PlanError(
+            f"{what}: the two copies of {spec.name}'s tied table would be updated at different "
+            f"times; use tied_embeddings: false in the model section"
+        )
+
+
+def run_pipeline(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
+    """Train for warm-up and measured steps, verify where asked for, and write what came out."""
+    device, rank = rank_device(report), int(os.environ["RANK"])
+    began = datetime.datetime.now(datetime.UTC)
+    with process_group(report.backend, options.timeout, device), fatal(options.out, rank):
+        HERE.enter("predict")
+        predicted = predict(scenario, options.out) if rank == 0 else None
+        HERE.enter("verify" if options.verify else "build")
+        session = Session(Part(scenario, options, device))
+        checked = session.verify() if options.verify else None
+        HERE.enter("step", 0)
+        stepped = gathered(session.train())
+        # arrays, because tensors of other ranks would count as this one's memory
+        weights = gathered([weight.numpy().copy() for weight in session.rank.weights])
+        HERE.enter("memory", options.last_step)
+        peaks, versions = gathered(session.peak()), gathered(session.most_versions)
+        if predicted is not None:
+            HERE.enter("write")
+            measured = Measured(
+                rounds=[_rounds(stepped, session.count)],
+                warmup=options.warmup,
+                samples=predicted.plan.global_batch_size,
+                in_step=True,
+            )
+            meta = provenance(scenario, report, options, began)
+            document = strategy_document(scenario, report, predicted, measured, checked, meta)
+            replayed = session.replayed(weights) if options.verify else None
+            document["strategy"] |= {"replay_error": replayed, "versions_by_rank": versions}
+            _add_memory(document, predicted, session.by_stage(peaks))
+            save_results(scenario, options.out, document, measured.losses, options.warmup)
+
+
+def _rounds(stepped: Sequence[Stepped], count: int) -> list[Ended]:
+    """When each batch ended on the last of its ranks, with its mean loss."""
+    losses = {mb: loss for one in stepped for mb, loss in one.losses.items()}
+    ends = [max(times) for times in zip(*(one.ends for one in stepped), strict=True)]
+    return [
+        Ended(step, end, fmean(losses[step * count + mb] for mb in range(count)), float("nan"))
+        for step, end in enumerate(ends)
+    ]
+
+
+def _add_memory(document: dict[str, Any], predicted: Prediction, peaks: Sequence[float]) -> None:
+    """The highest peak of each stage's replicas beside the predicted one."""
+    document["measured"]["peak_allocated_bytes"] = list(peaks)
+    document["predicted"]["peak_allocated_bytes"] = list(predicted.peak_allocated)
+    pairs = zip(predicted.peak_allocated, peaks, strict=True)
+    document["error"]["peak_memory_by_stage"] = [ours / theirs - 1.0 for ours, theirs in pairs]

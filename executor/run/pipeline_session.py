@@ -1,0 +1,291 @@
+"""This rank's stage of a pipeline whose stages differ or that never flushes: trained and measured.
+
+All batches of a pipeline without flush are one stream of micro-batches: a step is what lies between
+the last backwards of two batches, and no rank waits for another between them. With a flush a step
+is a batch and an update of all stages.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from executor.devices.process_group import gathered
+from executor.faults.reports import HERE
+from executor.measure.memory import peak_above
+from executor.measure.steps import Batch, known
+from executor.measure.tolerance import judge
+from executor.model.loss import loss as cross_entropy
+from executor.model.module import build_stage
+from executor.model.sizes import answers, layer_count
+from executor.model.stage import Stage
+from executor.pipeline.stage_run import Ran, StageOrder, StageRank, Weights, replay
+from executor.run.part import Part
+from executor.run.run import optimizer_of
+from executor.training.norm import clip_factor
+from executor.training.optimizer import OptimizerConfig, build_optimizer
+from executor.training.trainer import stage_edges
+from parsim.cost.step.stages import plan_cut
+from parsim.model.graph.record import Graph
+from parsim.model.reader import Description
+from parsim.plan import Plan, Recompute
+from parsim.plan.stages import warmups
+from parsim.schedule.replicas import StageReplicas
+from parsim.sim.stages.plan_prices import alike
+from parsim.sim.stages.run import shown_microbatches, versions_of
+
+
+def order_of(plan: Plan) -> StageOrder:
+    """Replicas, order and versions of a plan's pipeline."""
+    stages = plan.stages or ()
+    counts = tuple(stage.replicas for stage in stages) or (1,) * plan.pp
+    return StageOrder(
+        replicas=StageReplicas(counts),
+        warmups=warmups(counts, [stage.warmup for stage in stages]),
+        versions=versions_of(plan),
+    )
+
+
+class Descent:
+    """An optimizer that updates whatever weights it is given, with states of its own."""
+
+    def __init__(self, weights: Weights, config: OptimizerConfig) -> None:
+        """Know weights by their shapes."""
+        self.shells = [nn.Parameter(weight) for weight in weights]
+        self.config, self.taken = config, 0
+        self.optimizer = build_optimizer([self.shells], config)
+
+    def __call__(self, weights: Weights, gradient: Weights) -> None:
+        """Turn weights into the next ones, in place."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.rate.at(self.taken)
+        for shell, weight, part in zip(self.shells, weights, gradient, strict=True):
+            shell.data, shell.grad = weight, part
+        self.optimizer.step()
+        self.taken += 1
+        for shell in self.shells:
+            shell.grad = None
+
+
+@dataclass(slots=True)
+class Stepped:
+    """What one rank saw: when each of its batches ended, and losses by micro-batch."""
+
+    ends: list[float] = field(default_factory=list)
+    losses: dict[int, float] = field(default_factory=dict)
+
+
+class Session:
+    """This rank's stage, its optimizer and its micro-batches."""
+
+    def __init__(self, part: Part) -> None:
+        """Build the stage of this rank; to be called on all ranks at once."""
+        self.part, self.options = part, part.options
+        self.plan = part.scenario.fixed_plan()
+        self.config = optimizer_of(part.scenario, part.options)
+        self.count = self.plan.num_microbatches
+        self.order = order_of(self.plan)
+        replicas = self.order.replicas
+        groups = [dist.new_group(list(replicas.ranks(s))) for s in range(replicas.stages)]
+        self.stage = replicas.stage_of[dist.get_rank()]
+        self.sharers = groups[self.stage]
+        both = sorted({*replicas.ranks(0), *replicas.ranks(replicas.stages - 1)})
+        self.ends = dist.new_group(both)
+        self.module = self.build(self.stage, part.scenario.model)
+        self.rank = self._on(self.order)
+        self.update = Descent(self.rank.weights, self.config)
+        self._batch: tuple[int, Batch] | None = None
+        self.most_versions = 1
+
+    def _on(self, order: StageOrder) -> StageRank:
+        """This rank's part of a pipeline in some order."""
+        edges = list(stage_edges(self.part.scenario.model, alike(self.plan)))
+        around = edges[self.stage], edges[self.stage + 1]
+        return StageRank(order, self.module, around, dist.group.WORLD, self.sharers)
+
+    def build(self, stage: int, spec: Description) -> Stage:
+        """A stage of a model with its first weights."""
+        plan = self.plan
+        cut = plan_cut(alike(plan), layer_count(spec))
+        built = build_stage(
+            spec,
+            first_layer=sum(cut[:stage]),
+            num_layers=cut[stage],
+            embedding=stage == 0,
+            head=stage == len(cut) - 1,
+            device=self.part.device,
+            recompute=plan.recompute,
+            seed=self.options.seed,
+            values=self.part.values,
+        )
+        again = plan.stages[stage].recompute_layers if plan.stages else None
+        if again is not None:
+            rest = min(plan.recompute, Recompute.SELECTIVE)
+            for number, layer in enumerate(built.layers.values()):
+                layer.recompute = Recompute.FULL if number < again else rest
+        return built
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        """The loss, of which an update takes the sum over its micro-batches."""
+        versions, words = self.order.versions, answers(self.part.scenario.model)
+        together = versions.batch if versions else self.count
+        return cross_entropy(output, target, words=words) / together
+
+    def microbatch(self, number: int) -> Batch:
+        """A micro-batch of the whole training."""
+        step, turn = divmod(number, self.count)
+        tokens, targets = self._global(step)
+        size = self.plan.microbatch_size
+        mine = slice(turn * size, (turn + 1) * size)
+        return tokens[mine], targets[mine]
+
+    def _global(self, step: int) -> Batch:
+        """The global batch of a step; the latest is kept."""
+        if self._batch is None or self._batch[0] != step:
+            self._batch = step, self.part.whole(step)
+        return self._batch[1]
+
+    def train(self) -> Stepped:
+        """All steps of warm-up and measurement."""
+        steps, stepped = self.options.last_step, Stepped()
+        dist.barrier()
+        start = time.perf_counter()
+        if self.order.versions is not None:
+            self._without_flush(steps, stepped, lambda: time.perf_counter() - start)
+            return stepped
+        for step in range(steps):
+            HERE.enter("step", step)
+            ran = self._batch_of(step)
+            stepped.losses |= ran.losses
+            dist.barrier()
+            stepped.ends.append(time.perf_counter() - start)
+        return stepped
+
+    def _without_flush(self, steps: int, stepped: Stepped, clock: Callable[[], float]) -> None:
+        """One stream of micro-batches; a batch ends with this rank's last one of it."""
+        own = dist.get_rank() - self.order.replicas.ranks(self.stage)[0]
+        last = self.count - self.rank.count + own
+        batch = self.order.versions.batch if self.order.versions else 1
+
+        def after(mb: int, loss: float | None) -> None:
+            if mb % self.count == last:
+                HERE.enter("step", mb // self.count)
+                stepped.ends.append(clock())
+            if loss is not None:
+                stepped.losses[mb] = loss * batch
+
+        self.rank.run(steps * self.count, self.microbatch, self.loss, self.update, after)
+
+    def _batch_of(self, step: int) -> Ran:
+        """One batch with its update behind the flush; losses by micro-batch of the training."""
+        first = step * self.count
+        ran = self.rank.run(
+            self.count, lambda mb: self.microbatch(first + mb), self.loss, self.update
+        )
+        self.update(self.rank.weights, self._clipped(self._whole(ran.gradient or [])))
+        ran.losses = {first + mb: loss * self.count for mb, loss in ran.losses.items()}
+        return ran
+
+    def _whole(self, gradient: Weights) -> Weights:
+        """A batch's gradient of this stage: summed over its replicas, and a table's two ends."""
+        for part in gradient if self.rank.count > 1 else []:
+            dist.all_reduce(part, group=self.sharers)
+        for part in self._shared(gradient):
+            part /= self.rank.count
+            dist.all_reduce(part, group=self.ends)
+        return gradient
+
+    def _shared(self, gradient: Weights) -> Weights:
+        """The parts of a gradient that another stage has too: those of a tied table."""
+        tables = self.module.tied_parameters()
+        pairs = zip(self.rank.parameters, gradient, strict=True)
+        return [part for parameter, part in pairs if any(parameter is table for table in tables)]
+
+    def _clipped(self, gradient: Weights) -> Weights:
+        """The gradient scaled down to the norm that the scenario asks for, in place."""
+        if not self.config.clip:
+            return gradient
+        squares = sum(float(part.double().pow(2).sum()) for part in gradient)
+        squares -= 0.5 * sum(float(part.double().pow(2).sum()) for part in self._shared(gradient))
+        whole = torch.tensor(squares / self.rank.count, dtype=torch.float64)
+        dist.all_reduce(whole)
+        factor = float(clip_factor(whole.sqrt().float(), self.config.clip))
+        for part in gradient:
+            part *= factor
+        return gradient
+
+    def peak(self) -> float:
+        """Highest bytes on this rank over some more micro-batches, fill and drain among them."""
+        versions = self.order.versions
+        more = shown_microbatches(versions, self.count) if versions else self.count
+
+        def step() -> None:
+            self.rank.move()
+            if self.order.versions is None:
+                self._batch_of(0)
+                return
+            ran = self.rank.run(more, self.microbatch, self.loss, self.update)
+            self.most_versions = ran.most_versions
+
+        # the profiler sees only those weights freed that it saw taken: the copies
+        first = sum(weight.nbytes for weight in self.rank.weights)
+        return float(peak_above(self.part.device, step) - first)
+
+    def by_stage(self, peaks: Sequence[float]) -> list[float]:
+        """The highest of the peaks of each stage's ranks."""
+        replicas = self.order.replicas
+        return [max(peaks[r] for r in replicas.ranks(s)) for s in range(replicas.stages)]
+
+    def verify(self) -> dict[str, Any] | None:
+        """Loss and gradients of the first batch against one process; on rank 0, None elsewhere."""
+        kept = self.module, self.rank, self.order
+        self.module, self.order = (
+            self.build(self.stage, self.part.still),
+            replace(self.order, versions=None),
+        )
+        self.rank = self._on(self.order)
+        ran = self.rank.run(self.count, self.microbatch, self.loss, self.update)
+        gradient = self._whole(ran.gradient or [])
+        names = [name for name, p in self.module.named_parameters() if p.requires_grad]
+        found = gathered((dict(zip(names, gradient, strict=True)), ran.losses))
+        self.module, self.rank, self.order = kept
+        if dist.get_rank() != 0:
+            return None
+        gradients = {name: part for named, _ in found for name, part in named.items()}
+        loss = sum(loss for _, losses in found for loss in losses.values())
+        verdict = judge(
+            self.part.still, alike(self.plan), self._global(0), self.options.seed, loss, gradients,
+            self.part.values,
+        )  # fmt: skip
+        numbers = {
+            name: known(value) if isinstance(value, float) else value
+            for name, value in asdict(verdict).items()
+        }
+        return {**numbers, "within": verdict.within}
+
+    def replayed(self, weights: Sequence[Sequence[NDArray[Any]]]) -> float | None:
+        """Largest error of the final weights against a replay by the table of versions.
+
+        None where the pipeline flushes, where replicas sum in an order of their own, and with
+        dropout, whose masks are drawn anew.
+        """
+        model = self.part.scenario.model
+        drawn = not isinstance(model, Graph) and model.dropout
+        if self.order.versions is None or max(self.order.replicas.counts) > 1 or drawn:
+            return None
+        stages = [self.build(stage, model) for stage in range(self.order.replicas.stages)]
+        updates = [Descent([p.data for p in stage.parameters()], self.config) for stage in stages]
+        count = self.options.last_step * self.count
+        again = replay(self.order, stages, count, self.microbatch, self.loss, updates)
+        return max(
+            float((one - torch.from_numpy(other)).abs().max()) / max(float(one.abs().max()), 1e-30)
+            for ours, theirs in zip(again, weights, strict=True)
+            for one, other in zip(ours, theirs, strict=True)
+        )

@@ -1,0 +1,101 @@
+"""`parsim run` of pipelines without flush and of stages with replicas of their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from parsim.cli.app import main
+from tests.executor.launch import fork_runs
+from tests.executor.running import SCENARIO
+
+STILL = SCENARIO.replace("seq_len: 32,", "seq_len: 32, dropout: false,")
+UNTIED = STILL.replace("seq_len: 32,", "seq_len: 32, tied_embeddings: false,").replace(
+    "precision: fp32", "precision: fp32, clip: 0"
+)
+BLOCK = "pp: 2, microbatch_size: 2, schedule: 1f1b"
+
+
+def ran(
+    folder: Path,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *words: str,
+) -> dict[str, Any]:
+    fork_runs(monkeypatch, folder)
+    path, out = folder / "tiny.yaml", folder / "out"
+    path.write_text(text)
+    options = ["--steps", "3", "--warmup", "1", "--verify", "--out", str(out), "--json", *words]
+    assert main(["run", str(path), *options]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize(
+    ("schedule", "versions"), [("pipedream", [2, 1]), ("pipedream_2bw", [2, 2])]
+)
+def test_a_pipeline_without_flush_is_run_and_replayed_to_the_bit(
+    schedule: str,
+    versions: list[int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    block = BLOCK.replace("1f1b", schedule)
+    found = ran(tmp_path, UNTIED.replace(BLOCK, block), monkeypatch, capsys)
+    assert found["strategy"]["name"] == schedule
+    assert found["strategy"]["replay_error"] == 0.0
+    assert found["strategy"]["versions_by_rank"] == versions
+    assert found["verify"]["within"]
+    assert len(found["measured"]["loss"]) == 4
+    assert [point["samples"] for point in found["strategy"]["curve"]] == [8.0, 16.0, 24.0, 32.0]
+    assert max(map(abs, found["error"]["peak_memory_by_stage"])) <= 0.25  # a tiny model's buffers
+
+
+@pytest.mark.distributed
+def test_unequal_stages_train_as_one_process_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three ranks, a tied table on all of them, recomputation and clipping."""
+    stages = "[{layers: 3, replicas: 2, recompute_layers: 1}, {layers: 1}]"
+    text = STILL.replace(BLOCK, f"microbatch_size: 2, stages: {stages}").replace(
+        "{system: cpu, nodes: 1}", "{system: cpu, nodes: 1, devices_per_node: 3}"
+    )
+    found = ran(tmp_path, text, monkeypatch, capsys, "--oversubscribe")
+    assert found["verify"]["within"]
+    assert found["strategy"]["replay_error"] is None
+    assert found["measured"]["loss"][-1] < found["measured"]["loss"][0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (STILL.replace("1f1b", "pipedream"), "training.clip=1; use clip: 0"),
+        (
+            STILL.replace("1f1b", "pipedream").replace(
+                "precision: fp32", "precision: fp32, clip: 0"
+            ),
+            "use tied_embeddings: false",
+        ),
+        (UNTIED.replace("1f1b", "pipedream").replace("fp32", "bf16_amp"), "precision='fp32' alone"),
+    ],
+)
+def test_what_cannot_be_run_is_told(
+    text: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fork_runs(monkeypatch, tmp_path)
+    path = tmp_path / "tiny.yaml"
+    path.write_text(text)
+    assert main(["run", str(path), "--out", str(tmp_path / "out")]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
