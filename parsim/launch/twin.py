@@ -1,7 +1,7 @@
 """A small job that keeps the shape of some plans, for machines that cannot run the job itself.
 
     searched   tp8 pp4 dp32 mb3 m16 interleaved_1f1b v8     GPT-3 175B, 1,024 A100s
-    twin       tp1 pp4 dp2  mb3 m8  interleaved_1f1b v8     32 layers of width 256, 8 ranks
+    twin       tp2 pp4 dp1  mb3 m8  interleaved_1f1b v8     32 layers of width 256, 8 ranks
 
 All plans are divided alike, so that their twins train one job: replicas first, then tensor and
 context ranks, by what all plans have in common, until `MOST_RANKS` hold them; then micro-batches,
