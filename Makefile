@@ -37,7 +37,7 @@ RANKS := $(patsubst %,tests/executor/%.py,parallel/test_gradients pipeline/test_
            checkpoint/test_checkpoints faults/test_processes)
 
 test: $(DEV) $(TORCH) ## run the tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "distributed and not slow" $(RANKS)
 
 test-slow: $(DEV) $(TORCH) ## run what `make test` leaves out: the slow tests, and the other ones on real ranks

@@ -90,12 +90,19 @@ class Checkpoints:
         for piece in (*read_pieces(trainer), losses):
             stored.read(piece)
         trainer.optimizer.updates = int(stored.numbers["updates"])
-        if read_record(folder)["plan"] == self.trained["plan"]:
+        record = read_record(folder)
+        same = record["plan"] == self.trained["plan"]
+        if same and all(piece.name in stored for piece in drawn):
             for piece in drawn:
                 stored.read(piece)
             set_generators(torch.device(trainer.mesh.device_type), drawn)
         else:  # masks of another placement, and none that were drawn before
             seed_dropout(torch.initial_seed(), step_of(folder))
+        if not same and dist.get_rank() == 0:
+            self.tell(
+                f"checkpoint {folder.name} was written by plan '{record.get('label')}'; training "
+                f"goes on under '{self.trained['label']}', where dropout draws other masks"
+            )
         return tuple(losses.values.tolist())
 
     def after_step(self, trainer: Trainer, losses: Sequence[float]) -> None:

@@ -210,14 +210,21 @@ def stored_tensor(parameter: Any) -> Any:  # noqa: ANN401 - torch has no types h
 
 
 def attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool,
+    mask: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """softmax(Q K^T / sqrt(d)) V of (b, a, s, d), and the fp32 log-sum-exp (b, a, s) of its rows.
 
-    Fewer heads of keys serve equally many neighbouring heads of queries each.
+    Fewer heads of keys serve equally many neighbouring heads of queries each. A `mask`, which only
+    a CPU's kernel takes, is added to the scores.
     """
     kernel = getattr(torch.ops.aten, _KERNELS[q.device.type][0])
-    results = kernel(q, k, v, 0.0, causal)
+    masked = {} if mask is None else {"attn_mask": mask}
+    results = kernel(q, k, v, 0.0, causal, **masked)
     return results[0], results[1]
 
 
@@ -230,6 +237,7 @@ def attend_backward(
     lse: torch.Tensor,
     *,
     causal: bool,
+    mask: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of queries, keys and values of one block of keys.
 
@@ -237,13 +245,27 @@ def attend_backward(
     """
     kernel = getattr(torch.ops.aten, _KERNELS[q.device.type][1])
     if q.device.type == "cpu":
-        gradients = kernel(grad, q, k, v, out, lse, 0.0, causal)
+        masked = {} if mask is None else {"attn_mask": mask}
+        gradients = kernel(grad, q, k, v, out, lse, 0.0, causal, **masked)
     else:
         none = torch.zeros((), dtype=torch.int64, device=q.device)  # no dropout, no random state
         gradients = kernel(
             grad, q, k, v, out, lse, None, None, q.shape[2], k.shape[2], 0.0, causal, none, none
         )
     return gradients[0], gradients[1], gradients[2]
+
+
+def attend_window(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int) -> torch.Tensor:
+    """The same of a GPU's 16-bit kernel, where a query sees the last `window` tokens alone."""
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # that kernel has (b, s, a, d)
+    tokens = q.shape[1]
+    results = torch.ops.aten._flash_attention_forward(
+        *(q, k, v, None, None, tokens, tokens, 0.0, True, False),
+        window_size_left=window - 1,
+        window_size_right=0,
+    )
+    attended: torch.Tensor = results[0].transpose(1, 2)
+    return attended
 
 
 def to_torch(actions: Iterable[Action]) -> list[Any]:

@@ -114,6 +114,19 @@ def rank_device(report: DeviceReport) -> torch.device:
     return device
 
 
+def use_deterministic() -> None:
+    """Let torch take only kernels that give the same bits every time, and refuse others.
+
+    cuBLAS needs a workspace of its own for that, which it reads from the environment when it is
+    first used. New memory is not filled, which torch would do for that too: nothing here reads it.
+    """
+    import torch
+
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+
+
 def hardware_name(report: DeviceReport) -> str:
     """The GPU's or the processor's model."""
     if report.kind == "cuda":

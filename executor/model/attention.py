@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from executor.model.rotary import Rotary
+from executor.model.window import windowed
 from parsim.model.config.writer import DROPOUT
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Recompute
@@ -36,11 +37,15 @@ class Core(nn.Module):  # type: ignore[misc]
     """softmax(Q K^T / sqrt(d)) V of (b, a, s, d), without parameters.
 
     A module of its own so that it can be timed, recomputed or replaced. Each key and value head
-    serves a / kv_heads neighbouring query heads.
+    serves a / kv_heads neighbouring query heads. With a `window` a query sees the last tokens only,
+    itself among them.
     """
 
-    def __init__(self, *, fused: bool, causal: bool, dropout: float) -> None:
+    def __init__(
+        self, *, fused: bool, causal: bool, dropout: float, window: int | None = None
+    ) -> None:
         super().__init__()
+        self.window = window
         self.fused = fused
         self.causal = causal
         self.dropout = dropout
@@ -53,6 +58,8 @@ class Core(nn.Module):  # type: ignore[misc]
         return self._fused(q, k, v) if self.fused else self._unfused(q, k, v)
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if self.window is not None:
+            return windowed(q, k, v, self.window)
         if q.is_cuda and q.dtype == torch.float32:
             # no fused kernel of CUDA shares keys in fp32: torch would write all scores out
             k, v = _for_each_query_head(q, k, v)
@@ -71,7 +78,10 @@ class Core(nn.Module):  # type: ignore[misc]
         scores = (q * (1 / math.sqrt(q.shape[-1]))) @ k.transpose(-2, -1)
         if self.causal:
             square = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device)
-            scores = scores.masked_fill_(square.triu(1), -math.inf)
+            hidden = square.triu(1)
+            if self.window is not None:
+                hidden |= square.tril(-self.window)
+            scores = scores.masked_fill_(hidden, -math.inf)
         weights = F.dropout(scores.softmax(dim=-1), self.dropout, self.training)
         return weights @ v
 
@@ -107,7 +117,12 @@ class Attention(nn.Module):  # type: ignore[misc]
     """Projections q, k, v around a core, and the projection back to the hidden width."""
 
     def __init__(
-        self, spec: TransformerSpec, *, rotary: Rotary | None, recompute: Recompute
+        self,
+        spec: TransformerSpec,
+        *,
+        rotary: Rotary | None,
+        recompute: Recompute,
+        window: int | None = None,
     ) -> None:
         super().__init__()
         h, d = spec.hidden_size, spec.head_dim
@@ -120,6 +135,7 @@ class Attention(nn.Module):  # type: ignore[misc]
             fused=spec.fused_attention,
             causal=spec.causal,
             dropout=DROPOUT if spec.dropout else 0.0,
+            window=window,
         )
         self.projection = nn.Linear(q_width, h, bias=spec.projection_bias)
         self.columns: Columns = apart

@@ -79,7 +79,7 @@ class Block(nn.Module):  # type: ignore[misc]
 
     Pre-norm is x + f(norm(x)); post-norm (BERT) is norm(x + f(x)). Full recomputation is inside
     forward, so that what wraps a block (gathering of sharded parameters) stays outside of it. With
-    a `share` of experts the MLP is a mixture.
+    a `share` of experts the MLP is a mixture, with a `window` attention sees that many tokens.
     """
 
     def __init__(
@@ -89,10 +89,11 @@ class Block(nn.Module):  # type: ignore[misc]
         rotary: Rotary | None,
         recompute: Recompute,
         share: Share | None = None,
+        window: int | None = None,
     ) -> None:
         super().__init__()
         self.attention_norm = make_norm(spec)
-        self.attention = Attention(spec, rotary=rotary, recompute=recompute)
+        self.attention = Attention(spec, rotary=rotary, recompute=recompute, window=window)
         self.mlp_norm = make_norm(spec)
         self.mlp = Mlp(spec) if share is None else make_mixture(spec, share)
         self.dropout = make_dropout(spec)

@@ -66,6 +66,7 @@ class TransformerStage(Stage):
                     rotary=rotary,
                     recompute=recompute,
                     share=share if spec.has_experts(i) else None,
+                    window=spec.window if spec.has_window(i) else None,
                 )
                 for i in layers
             }

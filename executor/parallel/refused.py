@@ -36,10 +36,19 @@ def check_context(plan: Plan, spec: Description, device_type: str) -> None:
         PlanError: attention with dropout; or, on a GPU, products in fp32: its kernels that give
             the log-sum-exp of a block are for 16 bit.
     """
-    message = unmergeable(plan, dropout=not isinstance(spec, Graph) and spec.dropout)
+    text = None if isinstance(spec, Graph) else spec
+    near = text is not None and any(map(text.has_window, range(text.num_layers)))
+    window = text.window if text is not None and near else None
+    message = unmergeable(plan, dropout=text is not None and text.dropout, window=window)
     if message is not None:
         raise PlanError(message)
-    if plan.cp > 1 and device_type == "cuda" and precision(plan.precision).activation != 2:
+    wide = device_type == "cuda" and precision(plan.precision).activation != 2
+    if near and wide:
+        raise PlanError(
+            f"window={window} with precision={plan.precision!r}: a GPU's kernel that knows windows "
+            f"runs in 16 bit; use precision='bf16' or 'bf16_amp'"
+        )
+    if plan.cp > 1 and wide:
         raise PlanError(
             f"cp={plan.cp} with precision={plan.precision!r}: blocks of attention run in 16 bit on "
             f"a GPU; use precision='bf16' or 'bf16_amp', or cp=1"

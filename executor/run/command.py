@@ -31,7 +31,7 @@ def as_rank(scenario: Path, options: RunOptions) -> int:
 
 def _work(path: Path, options: RunOptions) -> int:
     from executor.devices import compat
-    from executor.devices.machine import probe
+    from executor.devices.machine import probe, use_deterministic
     from executor.run.checks import check_files, check_plan
     from executor.run.pipeline_run import run_pipeline
     from executor.run.run import run
@@ -40,6 +40,8 @@ def _work(path: Path, options: RunOptions) -> int:
 
     compat.require_compatible()
     scenario = load_scenario(path, dict(pair.split("=", 1) for pair in options.overrides))
+    if options.deterministic:
+        use_deterministic()
     report = probe(options.device, nodes=options.nodes.count)
     check_plan(scenario, report, options)
     if "RANK" in os.environ:

@@ -99,17 +99,22 @@ class Measured:
 
     def evaluated(self) -> list[dict[str, float | None]]:
         """Losses of evaluations by steps, seconds and samples that all workers had done by then."""
-        curve = self.curve()
-        each = self.samples / len(self.rounds)
         return [
             {
                 "steps": one.rounds,
                 "seconds": one.seconds,
-                "samples": each * sum((point["seconds"] or 0.0) <= one.seconds for point in curve),
+                "samples": self._done(one),
                 "loss": known(one.loss),
             }
             for one in self.evaluations
         ]
+
+    def _done(self, one: Evaluated) -> float:
+        """Samples before an evaluation: whole batches, unless workers are at different rounds."""
+        if not self.ages:
+            return float(one.rounds * self.samples)
+        ends = (ended.seconds for row in self.rounds for ended in row)
+        return self.samples / len(self.rounds) * sum(end <= one.seconds for end in ends)
 
 
 def strategy_document(

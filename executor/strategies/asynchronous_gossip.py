@@ -111,15 +111,16 @@ def _ask(me: Peer, peer: int, number: int) -> None:
     rank = dist.get_rank()
     request, mine, theirs = _tags(rank)
     other = torch.empty_like(me.own.values)
+    asked = torch.tensor([number], device=other.device)
     if rank > peer:
-        dist.send(torch.tensor([number]), peer, tag=request)
+        dist.send(asked, peer, tag=request)
         dist.recv(other, peer, tag=theirs)  # the peer is locked now
         with me.lock:
             dist.send(me.own.weights, peer, tag=mine)
             me.meet(other, number, rank, peer)
         return
     with me.lock:
-        dist.send(torch.tensor([number]), peer, tag=request)
+        dist.send(asked, peer, tag=request)
         dist.recv(other, peer, tag=theirs)
         dist.send(me.own.weights, peer, tag=mine)
         me.meet(other, number, rank, peer)
@@ -129,7 +130,8 @@ def _answer(me: Peer, initiator: int, world: int, rounds: int) -> None:
     """Average with one other worker as often as it draws this one."""
     rank = dist.get_rank()
     request, theirs, mine = _tags(initiator)
-    number, other = torch.zeros(1, dtype=torch.int64), torch.empty_like(me.own.values)
+    other = torch.empty_like(me.own.values)
+    number = torch.zeros(1, dtype=torch.int64, device=other.device)
     for _ in range(drawn_peers(initiator, world, rounds).count(rank)):
         dist.recv(number, initiator, tag=request)
         with me.lock:

@@ -91,7 +91,7 @@ def asynchronous_server(work: Work) -> Trained:
     for thread in threads:
         thread.join()
     mine = {number: server.weights.weights for number, server in servers.items()}
-    trained.weights = pulled(held, mine)
+    trained.weights = pulled(held, mine, start.device)
     trained.applied = [entry for server in servers.values() for entry in server.applied]
     return trained
 
@@ -101,7 +101,7 @@ def _exchanged(
 ) -> Tensor:
     """Send every share to its server at once; the weights that come back."""
     rank, strategy = dist.get_rank(), compressor.strategy
-    parts = [torch.empty(share.size) for share in held]
+    parts = [torch.empty_like(gradient[share.part]) for share in held]
     packed = [compressor.pack(place, gradient[share.part]) for place, share in enumerate(held)]
     messages = []
     for place, share in enumerate(held):
@@ -125,9 +125,10 @@ def tags(server: int, worker: int) -> tuple[int, int]:
 
 def _serve(server: Server, worker: int, rounds: int, strategy: AsynchronousServer) -> None:
     """Answer one worker."""
-    values, (push, pull) = len(server.weights.values), tags(server.number, worker)
+    like, (push, pull) = server.weights.values, tags(server.number, worker)
+    values = len(like)
     for _ in range(rounds):
-        message = empty_message(strategy, values)
+        message = empty_message(strategy, values, like.device)
         dist.recv(message, worker, tag=push)
         answer = server.exchange(worker, unpacked(strategy, message, values))
         dist.send(answer, worker, tag=pull)

@@ -88,7 +88,7 @@ def backup_workers(work: Work, strategy: ParameterServer) -> Trained:
             mine = unpacked(strategy, message, len(start))
             weights, following = server.exchange(rank, number, mine)
         else:
-            weights, following = _asked(message, number, len(start))
+            weights, following = _asked(message, number, torch.empty_like(start))
         work.end(trained, number, loss, float(norm_of(gradient)), weights)
         number = following
     for thread in threads:
@@ -99,9 +99,9 @@ def backup_workers(work: Work, strategy: ParameterServer) -> Trained:
     return trained
 
 
-def _asked(message: Tensor, number: int, values: int) -> tuple[Tensor, int]:
-    """Send a gradient of a step; the weights and the step that come back."""
-    rank, step, weights = dist.get_rank(), torch.tensor([number]), torch.empty(values)
+def _asked(message: Tensor, number: int, weights: Tensor) -> tuple[Tensor, int]:
+    """Send a gradient of a step; the weights (in their room) and the step that come back."""
+    rank, step = dist.get_rank(), torch.tensor([number], device=weights.device)
     dist.send(step, SERVER, tag=4 * rank)
     dist.send(message, SERVER, tag=4 * rank + 1)
     dist.recv(step, SERVER, tag=4 * rank + 2)
@@ -111,9 +111,10 @@ def _asked(message: Tensor, number: int, values: int) -> tuple[Tensor, int]:
 
 def _serve(server: Quorum, worker: int, work: Work, strategy: ParameterServer) -> None:
     """Answer one worker until the training is over."""
-    values, number = len(server.weights.values), torch.zeros(1, dtype=torch.int64)
+    like = server.weights.values
+    values, number = len(like), torch.zeros(1, dtype=torch.int64, device=like.device)
     while int(number) < work.rounds:
-        message = empty_message(strategy, values)
+        message = empty_message(strategy, values, like.device)
         dist.recv(number, worker, tag=4 * worker)
         dist.recv(message, worker, tag=4 * worker + 1)
         gradient = unpacked(strategy, message, values)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,11 +37,26 @@ class Compressor:
     def _largest(self, share: int, values: Tensor) -> Tensor:
         whole = values + self._rest[share] if share in self._rest else values.clone()
         count = kept(self.strategy, len(whole))
-        index = torch.topk(whole.abs(), count, sorted=False).indices
+        index = largest(whole, count)
         message = torch.cat((whole[index].view(torch.uint8), index.int().view(torch.uint8)))
         whole[index] = 0.0
         self._rest[share] = whole
         return message
+
+
+def largest(values: Tensor, count: int) -> Tensor:
+    """Where the so many largest values are, of equal ones the first.
+
+    On a CPU by numpy's partition: torch.topk takes 77 ms of 3.5 million values, this 25 (one core
+    of an EPYC).
+    """
+    size = values.abs()
+    if values.device.type != "cpu":
+        return torch.topk(size, count, sorted=False).indices
+    least = float(np.partition(size.numpy(), len(size) - count)[len(size) - count])
+    above = (size > least).nonzero().flatten()
+    equal = (size == least).nonzero().flatten()
+    return torch.cat((above, equal[: count - len(above)]))
 
 
 def kept(strategy: Servers, values: int) -> int:
@@ -48,12 +64,12 @@ def kept(strategy: Servers, values: int) -> int:
     return max(1, int(strategy.compression * values / 2))
 
 
-def empty_message(strategy: Servers, values: int) -> Tensor:
+def empty_message(strategy: Servers, values: int, device: torch.device) -> Tensor:
     """Room for a packed share of so many values."""
     if strategy.compression == 1.0:
-        return torch.empty(values)
+        return torch.empty(values, device=device)
     size = 2 * values if strategy.compressor == "half" else 8 * kept(strategy, values)
-    return torch.empty(size, dtype=torch.uint8)
+    return torch.empty(size, dtype=torch.uint8, device=device)
 
 
 def unpacked(strategy: Servers, message: Tensor, values: int) -> Tensor:
@@ -63,6 +79,6 @@ def unpacked(strategy: Servers, message: Tensor, values: int) -> Tensor:
     if strategy.compressor == "half":
         return message.view(torch.bfloat16).float()
     sent, index = message.chunk(2)
-    whole = torch.zeros(values)
+    whole = torch.zeros(values, device=message.device)
     whole[index.view(torch.int32).long()] = sent.view(torch.float32)
     return whole

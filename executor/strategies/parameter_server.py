@@ -42,10 +42,11 @@ def parameter_server(work: Work) -> Trained:
             total = _pushed(compressor, place, share, gradient[share.part])
             if total is not None:
                 sums[place] = total
-        norm = _norm(sums)
+        norm = _norm(sums, gradient.device)
         for place, server in served.items():
             server.apply(sums[place], number, norm)
-        weights = pulled(held, {place: server.weights for place, server in served.items()})
+        mine = {place: server.weights for place, server in served.items()}
+        weights = pulled(held, mine, gradient.device)
         work.end(trained, number, loss, float(norm), weights)
     trained.weights = weights
     return trained
@@ -58,17 +59,18 @@ def _pushed(compressor: Compressor, place: int, share: Share, part: Tensor) -> T
     if dist.get_rank() != share.rank:
         dist.gather(message, None, dst=share.rank)
         return None
-    messages = [empty_message(strategy, share.size) for _ in range(world)]
+    messages = [empty_message(strategy, share.size, part.device) for _ in range(world)]
     dist.gather(message, messages, dst=share.rank)
-    total = torch.zeros(share.size)
+    total = torch.zeros_like(part)
     for one in messages:
         total += unpacked(strategy, one, share.size)
     return total / world
 
 
-def _norm(sums: Mapping[int, Tensor]) -> Tensor:
+def _norm(sums: Mapping[int, Tensor], device: torch.device) -> Tensor:
     """The norm of the mean gradient, of which each server has a share; on every rank."""
-    squares = torch.stack([torch.zeros(()), *(total.square().sum() for total in sums.values())])
-    total = squares.sum()
+    total = torch.zeros((), device=device)
+    for share in sums.values():
+        total += share.square().sum()
     dist.all_reduce(total)
     return total.sqrt()

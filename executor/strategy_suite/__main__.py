@@ -19,10 +19,12 @@ from executor.suite.cases import Platform, before_calibration, calibrated, scena
 from executor.suite.machine import look
 from executor.suite.predict import now, scenario_of
 from parsim.cluster.reader import load_catalog
+from parsim.comparison.curves import compare_curves
 from parsim.files import read_json
 from parsim.launch import measuring
 from parsim.launch.nodes import ONE_NODE
 from parsim.launch.ranks import RunError, torchrun
+from parsim.report.picture.curves import draw_curves
 from parsim.report.writing import write_text
 
 TIMEOUT = 1500.0
@@ -43,6 +45,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--calibration", type=float, default=60.0, help="seconds to measure")
     parser.add_argument("--turns", type=int, default=7, help="turns of every strategy, at most")
     parser.add_argument("--seconds", type=float, default=300.0, help="for the turns")
+    parser.add_argument(
+        "--runs", type=Path, nargs="*", default=(), help="run.json of trainings whose losses to add"
+    )
     return parser.parse_args()
 
 
@@ -53,14 +58,20 @@ def _work(options: argparse.Namespace) -> int:
     ages = _kept(out / "ages.json", lambda: _aged(out, options.delay))
     platform = _platform(out, options.calibration)
     steps = _kept(out / "steps.json", lambda: _steps(out, platform, options))
+    machine = _kept(out / "machine.json", lambda: asdict(look("cpu")))
     document = {
         "schema_version": 1,
-        "meta": {"began_at": began, "machine": asdict(look("cpu")), "workers": WORKERS},
+        "meta": {"began_at": began, "machine": machine, "workers": WORKERS},
         "ages": ages,
         "steps": steps,
     }
-    write_text(out / "strategies.json", json.dumps(document, indent=1) + "\n")
-    write_report(document, options.report or out / "strategies.md")
+    page = options.report or out / "strategies.md"
+    if options.runs:
+        compared = compare_curves(options.runs)
+        document["losses"] = compared.to_json()
+        draw_curves(compared, page.with_suffix(".png"))
+    write_text(page.with_suffix(".json"), json.dumps(document, indent=1) + "\n")
+    write_report(document, page)
     return 0
 
 

@@ -22,14 +22,35 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     meta, machine = document["meta"], document["meta"]["machine"]
     yield "# Strategies that were run, against their simulation"
     yield ""
-    yield "Written by `python -m executor.strategy_suite OUT --report FILE` on "
-    yield f"{machine['count']} cores ({', '.join(sorted(set(machine['names'])))}, torch "
-    yield f"{machine['torch']}); {machine['load']:.0f} processes wanted to run on them."
+    yield "Written by `python -m executor.strategy_suite OUT --report FILE --runs RUN.json ...` on"
+    yield f"{machine['count']} cores (torch {machine['torch']}), which {machine['load']:.0f} "
+    yield "processes wanted behind the turns: where these are more than the cores, all that is"
+    yield "measured is slow, and turns differ by more than strategies do."
     yield "Everything is predicted before it runs; no constant is fitted to these runs."
     yield ""
     yield from _ages(document["ages"])
     for model, figures in document["steps"].items():
         yield from _steps(model, figures, meta["workers"])
+    if "losses" in document:
+        yield from _losses(document["losses"])
+
+
+def _losses(losses: Mapping[str, Any]) -> Iterator[str]:
+    rows = losses["runs"]
+    yield f"## Losses of {losses['loss_of']}"
+    yield ""
+    yield "The same small model on the same text under every strategy, `parsim run --eval-every`."
+    yield f"All runs reached a loss of {rows[0]['loss_that_all_reached']:.4f}; the picture beside"
+    yield "this page has the whole curves."
+    yield ""
+    yield "| run | samples/s | last loss | seconds to the loss of all | samples to it |"
+    yield "| --- | --: | --: | --: | --: |"
+    for row in rows:
+        yield (
+            f"| {row['run']} | {row['samples_per_s']:,.0f} | {row['last_loss']:.4f} | "
+            f"{row['seconds_to_it_s']:.2f} | {row['samples_to_it']:,.0f} |"
+        )
+    yield ""
 
 
 def _ages(ages: Mapping[str, Any]) -> Iterator[str]:
@@ -72,6 +93,8 @@ def _steps(model: str, figures: Mapping[str, Any], workers: int) -> Iterator[str
         )
     yield ""
     turns = len(figures["rows"][0]["turns_s"])
+    yield "What a worker takes to choose the largest values of a gradient (10 %) is not priced."
+    yield ""
     yield f"- order of the strategies: Spearman {order:.2f} (asked for: {WANTED_ORDER})"
     yield (
         f"- mean absolute error: {percent(figures['mean_absolute_error_of_ratio'])} of the ratio, "

@@ -135,6 +135,7 @@ FAMILIES: Mapping[str, Family] = {
     "bert": _BERT,
     "llama": _LLAMA,
     "qwen2": _LLAMA,
+    "mistral": _LLAMA,
     "mixtral": _MIXTRAL,
     "qwen3_moe": _QWEN3_MOE,
 }

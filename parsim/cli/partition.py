@@ -22,7 +22,9 @@ Levels = Annotated[
         help="devices of a node, then nodes, ..: --level 4@10GB/s --level 4@1.25GB/s",
     ),
 ]
-Mode = Annotated[str, typer.Option(help="cost of replicas: pipedream or pipedream-paper")]
+Mode = Annotated[
+    str, typer.Option(help="cost model: pipedream, pipedream-paper, or parsim (runs judge)")
+]
 Transfers = Annotated[bool, typer.Option("--transfers", help="messages between stages count too")]
 Compression = Annotated[float, typer.Option(help="messages are so many times smaller")]
 Straight = Annotated[bool, typer.Option("--straight", help="no replicas: a stage a device")]

@@ -1,14 +1,16 @@
 """Losses of several runs against seconds and against samples: what a strategy's samples are worth.
 
 `parsim run` leaves them in `run.json`: the loss of every worker's round with the moment of its end
-for a plan with a strategy, the loss and the median length of every step for DDP. How old gradients
-are and how many samples a second there are can be simulated; this cannot.
+for a plan with a strategy, the loss and the seconds of every step for DDP. Where all runs were
+evaluated on the way, their evaluations are compared: data that none of them trained on. How old
+gradients are and how many samples a second there are can be simulated; this cannot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -49,9 +51,13 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CurveComparison(Result):
-    """Curves of several runs, and the lowest loss that all of them reached."""
+    """Curves of several runs, and the lowest loss that all of them reached.
+
+    `evaluated`: the losses are of data that no run trained on.
+    """
 
     curves: tuple[Curve, ...]
+    evaluated: bool = False
 
     @property
     def reached(self) -> float:
@@ -82,7 +88,8 @@ class CurveComparison(Result):
 
     def to_json(self) -> dict[str, Any]:
         """The document that `parsim compare RUN.json ... --json` prints."""
-        return {"schema_version": SCHEMA_VERSION, "runs": self.records()}
+        what = "evaluation" if self.evaluated else "training"
+        return {"schema_version": SCHEMA_VERSION, "loss_of": what, "runs": self.records()}
 
 
 def is_run(path: Path) -> bool:
@@ -107,10 +114,11 @@ def compare_curves(paths: Sequence[Path]) -> CurveComparison:
             raise InputError(
                 f"{path}: is no run.json of `parsim run`; all files must be of one kind"
             )
-    names = _names(paths)
-    return CurveComparison(
-        curves=tuple(curve_of(read_json(p), name) for p, name in zip(paths, names, strict=True))
-    )
+    documents, names = [read_json(path) for path in paths], _names(paths)
+    evaluated = all(len(document["measured"].get("evaluations", ())) > 1 for document in documents)
+    make = evaluations_of if evaluated else curve_of
+    curves = tuple(make(document, name) for document, name in zip(documents, names, strict=True))
+    return CurveComparison(curves=curves, evaluated=evaluated)
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -137,8 +145,7 @@ def curve_of(document: Mapping[str, Any], name: str) -> Curve:
     """
     plan = document["plan"]
     workers = int(plan["dp"])
-    batch = plan["microbatch_size"] * plan["num_microbatches"] * workers
-    points = _points(document, batch, workers)
+    points = _points(document)
     known = [point for point in points if point[2] is not None]
     if not known:
         raise InputError(f"{name}: the run has no loss that is a number, or no timed step")
@@ -154,15 +161,53 @@ def curve_of(document: Mapping[str, Any], name: str) -> Curve:
     )
 
 
-def _points(
-    document: Mapping[str, Any], batch: int, workers: int
-) -> list[tuple[float, float, Any]]:
+def evaluations_of(document: Mapping[str, Any], name: str) -> Curve:
+    """The losses of a run's evaluations.
+
+    Raises:
+        InputError: no loss is a number.
+    """
+    every = document["measured"]["evaluations"]
+    known = [one for one in every if one["loss"] is not None]
+    if not known:
+        raise InputError(f"{name}: no evaluation of the run has a loss that is a number")
+    ends, batch = _ends(document), _batch(document["plan"])
+    taken = [one["steps"] for one in known]
+    return Curve(
+        name=name,
+        workers=int(document["plan"]["dp"]),
+        seconds=tuple(
+            one["seconds"] if "seconds" in one else ends[step - 1]
+            for one, step in zip(known, taken, strict=True)
+        ),
+        samples=tuple(
+            one.get("samples", float(step * batch)) for one, step in zip(known, taken, strict=True)
+        ),
+        loss=tuple(one["loss"] for one in known),
+    )
+
+
+def _batch(plan: Mapping[str, Any]) -> int:
+    """Samples of a step."""
+    counts = plan.get("replica_microbatches") or [plan["num_microbatches"]] * int(plan["dp"])
+    return int(plan["microbatch_size"] * sum(counts))
+
+
+def _ends(document: Mapping[str, Any]) -> list[float]:
+    """When each step ended: by its own seconds, where the run has those of all, else the median."""
+    measured = document["measured"]
+    count, taken = len(measured["loss"]), measured.get("step_seconds", ())
+    if len(taken) == count:
+        return list(accumulate(taken))
+    median = measured["step_time_s"]["median"]
+    return [] if median is None else [(i + 1) * median for i in range(count)]
+
+
+def _points(document: Mapping[str, Any]) -> list[tuple[float, float, Any]]:
     """(seconds, samples, loss) in order of time."""
     if "strategy" in document:
         curve = document["strategy"]["curve"]
         return [(point["seconds"], point["samples"], point["loss"]) for point in curve]
-    median = document["measured"]["step_time_s"]["median"]
-    losses = document["measured"]["loss"]
-    if median is None:
-        return []
-    return [((i + 1) * median, float((i + 1) * batch), loss) for i, loss in enumerate(losses)]
+    batch, losses = _batch(document["plan"]), document["measured"]["loss"]
+    pairs = zip(_ends(document), losses, strict=False)  # no ends: none of them is timed
+    return [(end, float((i + 1) * batch), loss) for i, (end, loss) in enumerate(pairs)]

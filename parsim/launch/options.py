@@ -104,6 +104,9 @@ class RunOptions:
         300.0
     )
     verify: Annotated[bool, Flag(help="compare gradients with one process")] = False
+    deterministic: Annotated[
+        bool, Flag(help="only kernels that give the same bits every time; some are slower")
+    ] = False
     oversubscribe: Annotated[bool, Flag(help="more ranks than devices share them")] = False
     checkpoint_every: Annotated[
         int, Flag(metavar="STEPS", help="save the training; 0: never", least=0)

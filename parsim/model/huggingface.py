@@ -91,6 +91,8 @@ def _llama(config: Config) -> dict[str, Any]:
     }
     if kv_heads is not None:
         fields["num_key_value_heads"] = kv_heads
+    if config.model_type == "mistral":
+        fields["window"] = config.optional_integer("sliding_window", 4096) or 0
     if config.model_type == "llama":
         # attention_bias is on all four projections, mlp_bias on all three
         fields["qkv_bias"] = fields["projection_bias"] = config.flag("attention_bias", False)
@@ -180,12 +182,12 @@ def notes_from_config(config: Mapping[str, Any], *, seq_len: int | None = None) 
 
 
 def _window_note(config: Config, seq_len: int | None) -> str:
-    """Sliding-window attention is accepted and costed as attention over the whole sequence."""
+    """Windows of some layers only are accepted and costed as attention over the whole sequence."""
     if config.model_type in ("qwen2", "qwen3_moe") and not config.flag("use_sliding_window", False):
         return ""
-    if config.model_type not in ("mistral", "qwen2", "mixtral", "qwen3_moe"):
+    if config.model_type not in ("qwen2", "mixtral", "qwen3_moe"):
         return ""
-    absent = 4096 if config.model_type in ("mistral", "qwen2") else None
+    absent = 4096 if config.model_type == "qwen2" else None
     window = config.optional_integer("sliding_window", absent)
     length = config.longest_sequence() if seq_len is None else seq_len
     if window is None or window >= length:

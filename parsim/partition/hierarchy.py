@@ -123,7 +123,7 @@ def partition(states: States, levels: Sequence[Level], options: Options) -> Part
 
 def _check(levels: Sequence[Level], options: Options) -> None:
     if options.mode not in MODES:
-        raise InputError(f"mode={options.mode!r} is unknown; allowed: {', '.join(MODES)}")
+        raise InputError(f"mode={options.mode!r} is unknown; allowed: {', '.join(MODES)}, parsim")
     if not levels:
         raise InputError("a partition needs at least one level of devices")
     for level in levels:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from parsim.partition.hierarchy import Level, Options, Partition, partition
 from parsim.partition.layer_graph import LayerGraph, read_layer_graph
+from parsim.partition.simulated import PARSIM, Judged, improved
 from parsim.partition.states import States, states_of
 
 SCHEMA_VERSION = 1
@@ -25,13 +26,17 @@ class StageOfLayers(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReport:
-    """The best partition of a graph over a hierarchy of devices."""
+    """The best partition of a graph over a hierarchy of devices.
+
+    `judged` is how it was found and compared, where runs judged it and no cost model.
+    """
 
     graph: LayerGraph
     levels: tuple[Level, ...]
     options: Options
     best: Partition
     stages: tuple[StageOfLayers, ...]
+    judged: Judged | None = None
 
     @property
     def name(self) -> str:
@@ -58,6 +63,7 @@ class PartitionReport:
             "seconds_per_microbatch_s": self.best.seconds,
             "data_parallel_s": self.best.data_parallel,
             "one_device_s": self.best.one_device,
+            **({"simulated": self.judged.to_json()} if self.judged else {}),
             "stages": [
                 {
                     "replicas": stage.replicas,
@@ -79,13 +85,23 @@ def partition_file(path: Path, levels: Sequence[Level], options: Options) -> Par
     """
     graph = read_layer_graph(path)
     states = states_of(graph)
-    best = partition(states, levels, options)
+    judged = None
+    if options.mode == PARSIM:
+        judged = improved(states, levels, options)
+        best = replace(
+            partition(states, levels, replace(options, mode="pipedream", memory=None)),
+            stages=judged.stages,
+            seconds=judged.seconds,
+        )
+    else:
+        best = partition(states, levels, options)
     return PartitionReport(
         graph=graph,
         levels=tuple(levels),
         options=options,
         best=best,
         stages=tuple(_stages(graph, states, best)),
+        judged=judged,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import TypeGuard
 
 from parsim.model.layer import Branches, Layer
 from parsim.model.model import Model
@@ -21,12 +22,13 @@ def unrunnable(plan: Plan, model: Model) -> str | None:
     if model.loss is None:
         return f"{model.name} has head=none, so there is no loss to train it with; set a head"
     core = model.attention
+    windows = (op.window for layer in model.kinds for op in layer.operators if _windowed(op))
     rules = (unbuildable(model), _vocabulary(plan, model), wrong_experts(plan, model))
     broken = next((message for message in rules if message is not None), None)
     return (
         broken
         or wrong_training(plan)
-        or unmergeable(plan, dropout=core is not None and core.dropout)
+        or unmergeable(plan, dropout=core is not None and core.dropout, window=next(windows, None))
         or _split_backward(plan)
     )
 
@@ -45,8 +47,9 @@ def _simulated(layer: Layer) -> Iterator[str]:
     for op in layer.operators:
         if isinstance(op, Linear) and op.name == "kv_up":
             yield f"kv_lora_rank={op.inputs}: latent attention"
-        if isinstance(op, Attention) and op.window is not None:
-            yield f"window={op.window}: windowed attention"
+        if isinstance(op, Attention) and op.window is not None and (op.dropout or not op.causal):
+            what = "with dropout" if op.dropout else "that sees later tokens"
+            yield f"window={op.window}: windowed attention {what}"
         if isinstance(op, Experts) and op.top_groups < op.groups:
             yield f"groups_per_token={op.top_groups}: routing to some groups of experts"
 
@@ -128,8 +131,17 @@ def _in_lockstep(plan: Plan) -> bool:
     return split or plan.zero_stage >= 2 or plan.sync_batch_norm
 
 
-def unmergeable(plan: Plan, *, dropout: bool) -> str | None:
+def _windowed(op: object) -> TypeGuard[Attention]:
+    return isinstance(op, Attention) and op.window is not None
+
+
+def unmergeable(plan: Plan, *, dropout: bool, window: int | None) -> str | None:
     """Why the blocks of a model's attention cannot be put together over context ranks."""
+    if plan.cp > 1 and window is not None:
+        return (
+            f"cp={plan.cp} with window={window}: the blocks that go round the context ranks are "
+            f"seen whole or from their middle on, not by a window; use cp=1"
+        )
     if plan.cp == 1 or not dropout:
         return None
     return (

@@ -62,6 +62,8 @@ class LevelCoverage:
 
     Each of `groups` groups of runs was left out once, of the constants' fit and of the intervals'
     figures. `mean` and `bias` are of |error| and of the signed error, predicted over measured - 1.
+    `coverage` is by a level's factor that has not seen the run's table, `seen` the share inside
+    with the factor of all tables.
     """
 
     level: str
@@ -70,6 +72,7 @@ class LevelCoverage:
     mean: float
     bias: float
     coverage: Coverage
+    seen: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +91,7 @@ def left_out_text(left_out: LeftOut) -> str:
     """What `left_out.json` holds."""
     tables = [{"table": table, **asdict(judged)} for table, judged in left_out.tables.items()]
     levels = [asdict(level) for level in left_out.levels]
-    document = {"schema_version": 2, "levels": levels, "tables": tables}
+    document = {"schema_version": 3, "levels": levels, "tables": tables}
     return json.dumps(document, indent=1) + "\n"
 
 

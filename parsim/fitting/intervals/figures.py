@@ -36,7 +36,7 @@ from parsim.sim.confidence.known_errors import (
     ADDED,
     ANY,
     CALIBRATED,
-    UNSEEN,
+    LEVELS,
     Errors,
     Group,
     MemoryGroup,
@@ -100,12 +100,12 @@ def gather_errors(
 ) -> Errors:
     """All figures of some runs, of the hardware suite's reports, and of measured peaks.
 
-    What unseen levels add is not among them: `levels.py` computes that from these figures.
+    The factors of levels are not among them: `levels.py` computes those from these figures.
     """
     calibrated = keyed(calibrated_groups(reports))
     whole = Errors(
         groups={},
-        unseen=dict.fromkeys(UNSEEN, 0.0),
+        factors=dict.fromkeys(LEVELS, 1.0),
         unknown_software=added(runs, as_generic),
         reach=0.0,
         memory_reach=memory_reach(peaks),
@@ -116,7 +116,7 @@ def gather_errors(
 
 
 def figures(runs: Sequence[Residual], whole: Errors) -> Errors:
-    """Scale, groups, models and reach of some runs; what unseen levels add is that of `whole`."""
+    """Scale, groups, models and reach of some runs; factors of levels are those of `whole`."""
     scale = fit_scale(_observed(runs))
     return replace(
         whole,
@@ -191,11 +191,11 @@ def errors_text(errors: Errors) -> str:
         return {**entry, "half": ceil(group.half * (1.0 + ROUNDING) * 1e4) / 1e4}
 
     document = {
-        "schema_version": 3,
+        "schema_version": 4,
         "coverage": COVERAGE,
         "weights": {name: round(value, 4) for name, value in errors.weights.items()},
         **{name: round(getattr(errors, name), 4) for name in ADDED},
-        "unseen": {name: ceil(errors.unseen[name] * 1e4) / 1e4 for name in UNSEEN},
+        "factors": {name: ceil(errors.factors[name] * 1e4) / 1e4 for name in LEVELS},
         "models": sorted(errors.models),
         "memory": [rounded(group) for group in errors.memory.values()],
         "groups": [rounded(group) for group in errors.groups.values()],

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
+from math import exp, log
 
 import numpy as np
 
@@ -19,6 +20,12 @@ SHRINK = 5.0
 """A group of so many independent runs counts half, the usual bounds the other half."""
 LEAST = 0.01
 """No half of a calibrated interval is narrower: repeats of a step scatter by a percent."""
+IRREGULAR = 1.25
+"""A release whose time for a plan is so many times that of any other release's is no usual one:
+plans that several releases ran differ by 3 % in the median and 10 % in nine of ten cases."""
+SAME_PLAN = ("model", "precision", "n_gpus", "tp", "pp", "v", "dp", "cp", "ep", "zero_stage",
+             "fsdp_size", "microbatch_size", "num_microbatches", "seq_len")  # fmt: skip
+"""Columns in which two runs of one plan agree."""
 LEAST_SCALED = 0.3
 """No half of a scaled interval is narrower; the scale is 0.03 at the least."""
 
@@ -106,20 +113,67 @@ def groups(runs: Sequence[Residual], hard: Mapping[str, float]) -> list[Group]:
     """All runs, then per device, per software, per both, and these per stated release.
 
     Small groups lean on the usual one, the median over devices and software (releases on all of
-    theirs), where they are narrower: few runs see few of the errors there are.
+    theirs), where they are narrower: few runs see few of the errors there are. Irregular runs count
+    in the group of their own release alone: they say nothing of others.
     """
-    both = _by(runs, lambda run: (run.device, run.software, ANY))
+    departs = departures(runs)
+    usual_runs = [run for run, departs_by in zip(runs, departs, strict=True) if not departs_by]
+    both = _by(usual_runs, lambda run: (run.device, run.software, ANY))
     usual = float(np.median([half(members, hard) for _, members in both]))
     keyed = [
-        *_by(runs, lambda run: (ANY, ANY, ANY)),
-        *_by(runs, lambda run: (run.device, ANY, ANY)),
-        *_by(runs, lambda run: (ANY, run.software, ANY)),
+        *_by(usual_runs, lambda run: (ANY, ANY, ANY)),
+        *_by(usual_runs, lambda run: (run.device, ANY, ANY)),
+        *_by(usual_runs, lambda run: (ANY, run.software, ANY)),
         *both,
     ]
     grouped = [_group(key, members, hard, usual) for key, members in keyed]
     whole = {(group.device, group.software): group.half for group in grouped}
-    released = _by([run for run in runs if run.standing.release], _released)
-    return grouped + [_group(key, members, hard, whole[key[:2]]) for key, members in released]
+    return [*grouped, *_releases(runs, departs, hard, whole, usual)]
+
+
+def _releases(
+    runs: Sequence[Residual],
+    departs: Sequence[float],
+    hard: Mapping[str, float],
+    whole: Mapping[tuple[str, str], float],
+    usual: float,
+) -> Iterator[Group]:
+    """A group for each stated release of a software on a device."""
+    most: dict[Key, float] = {}
+    for run, departs_by in zip(runs, departs, strict=True):
+        most[_released(run)] = max(departs_by, most.get(_released(run), 0.0))
+    for key, members in _by([run for run in runs if run.standing.release], _released):
+        group = _group(key, members, hard, whole.get(key[:2], usual))
+        yield replace(group, irregular=most[key])
+
+
+def departures(runs: Sequence[Residual]) -> list[float]:
+    """By how much each run departs from all other releases that ran its plan; 0 where not much.
+
+    The factor between its measured time and the nearest of theirs; predictions do not enter.
+    """
+    plans = by_plan(runs)
+    return [_departs(run, plans.get(_plan_of(run), [])) for run in runs]
+
+
+def _departs(run: Residual, same: Sequence[Residual]) -> float:
+    others = [other.measured for other in same if _released(other) != _released(run)]
+    least = min((exp(abs(log(run.measured / other))) for other in others), default=0.0)
+    return least if least >= IRREGULAR else 0.0
+
+
+def by_plan(runs: Sequence[Residual]) -> dict[tuple[object, ...], list[Residual]]:
+    """Runs of stated releases by what their tables say of device, software, model and plan."""
+    plans: dict[tuple[object, ...], list[Residual]] = {}
+    for run in runs:
+        if run.standing.release:
+            plans.setdefault(_plan_of(run), []).append(run)
+    return plans
+
+
+def _plan_of(run: Residual) -> tuple[object, ...]:
+    told = (getattr(run.case.run, column) for column in SAME_PLAN)
+    return (run.device, run.software, *told)
 
 
 def _released(run: Residual) -> Key:

@@ -21,6 +21,7 @@ _FREE: Mapping[str, frozenset[str]] = {
     "bert": frozenset({"tied_embeddings", "pooler", "head", "token_types", "causal"}),
     "llama": frozenset({"tied_embeddings", "qkv_bias", "projection_bias", "mlp_bias"}),
     "qwen2": frozenset({"tied_embeddings"}),
+    "mistral": frozenset({"tied_embeddings", "window"}),
     "mixtral": frozenset({"tied_embeddings", "router_aux_loss_coef"}),
     "qwen3_moe": frozenset({"tied_embeddings", "router_aux_loss_coef", "norm_topk_prob"}),
 }
@@ -41,7 +42,11 @@ def family_of(spec: TransformerSpec) -> str:
     Raises:
         ModelError: no family has all of its switches.
     """
-    kinds = ("mixtral", "qwen3_moe") if spec.num_experts else ("gpt2", "bert", "llama", "qwen2")
+    kinds = (
+        ("mixtral", "qwen3_moe")
+        if spec.num_experts
+        else ("gpt2", "bert", "llama", "qwen2", "mistral")
+    )
     unlike = {kind: _differences(spec, kind) for kind in kinds}
     fitting = [kind for kind, names in unlike.items() if not names]
     if fitting:
@@ -96,6 +101,7 @@ _NEEDED: Mapping[str, Callable[[TransformerSpec], list[str]]] = {
     "bert": _bert,
     "llama": _llama,
     "qwen2": lambda _: [],
+    "mistral": lambda _: [],
     "mixtral": _mixtral,
     "qwen3_moe": _qwen3_moe,
 }
@@ -162,7 +168,7 @@ def _llama_keys(spec: TransformerSpec) -> dict[str, Any]:
         "rope_theta": spec.rope_theta,
         "rope_scaling": scaling_block(spec),
         "attention_dropout": _rate(spec),
-        "sliding_window": None,
+        "sliding_window": spec.window or None,
         **(biases if kind == "llama" else {}),
     }
 
@@ -170,6 +176,7 @@ def _llama_keys(spec: TransformerSpec) -> dict[str, Any]:
 _CLASSES = {
     "llama": "LlamaForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
+    "mistral": "MistralForCausalLM",
     "mixtral": "MixtralForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
 }

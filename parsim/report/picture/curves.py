@@ -41,7 +41,8 @@ def draw_curves(comparison: CurveComparison, path: Path | None = None) -> Figure
             right.plot(curve.samples, curve.loss, **look)
         left.set_xlabel("seconds")
         right.set_xlabel("samples of all workers")
-        left.set_ylabel("loss [nats per token]")
+        what = "loss of evaluations" if comparison.evaluated else "loss"
+        left.set_ylabel(f"{what} [nats per token]")
         for axes in (left, right):
             _plain(axes)
         figure.legend(loc="outside upper left", ncols=min(len(comparison.curves), 5), frameon=False)

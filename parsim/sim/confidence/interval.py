@@ -1,16 +1,21 @@
 """How sure a predicted step time is: an 80 % interval from the errors of published runs.
 
-    low, high = t (exp(-z_low), exp(z_high)),   z = sqrt( (q scale)^2 + sum of added^2 )
+    low, high = t (exp(-z_low), exp(z_high)),   z = sqrt( (f q scale)^2 + sum of added^2 )
 
 q is the 80 % quantile of the errors' size in the nearest group that was measured: this device
 under this software (of this release, where one is stated), else the device under any software, else
 the software on any device, else all runs. `scale` says how hard the plan is to predict: what the
-host paces, what collectives expose, 8-bit products, memory near its limit. What the plan at hand
-has beyond that group is added: a model, device, software, release, system or kind of plan that no
-run has, sizes outside of the measured ones. On a calibrated machine q is that of its own recorded
-steps, leaning on shipped runs, without a scale; added is what its calibration left open in the
-kernels, whole layers (timed or not) and collectives of this very plan, and its clock's drift. All
-figures: `known_errors.py`.
+host paces, what collectives expose, 8-bit products, memory near its limit. f is the factor of the
+level at which the question is new (a model, mixture, device, software, release or kind of plan that
+no run of the group has; the largest of several): the one with which four of five runs lie inside
+that were left out at this level. Added is what sizes outside of the measured ones, links that no
+run has and software that nobody described leave open. On a calibrated machine q is that of its own
+recorded steps, leaning on shipped runs, without scale and factor; added is what its calibration
+left open in the kernels, whole layers (timed or not) and collectives of this very plan, and its
+clock's drift. All figures: `known_errors.py`.
+
+Source: split conformal prediction with scores normalised by how hard a plan is (Lei et al. 2018,
+arXiv:1604.04173), of groups left out as a whole (`fitting/intervals/levels.py`).
 
 Leaves out: that errors of plans for one model and machine go together, so that the difference of
 two plans is surer than either.
@@ -136,31 +141,68 @@ def step_interval(standing: Standing, step_time: float, errors: Errors | None = 
 
 def standing_half(standing: Standing, errors: Errors, *, slower: bool) -> float:
     """The upper (`slower`) or lower half of the interval, ln."""
+    return half_of(standing, errors, slower=slower).value(errors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Half:
+    """What the half of an interval is made of, ln.
+
+    `base` is the nearest group's, `levels` say at which of LEVELS the question is new (None on a
+    calibrated machine), `added` holds halves by cause, and `distance` is that from measured sizes.
+    """
+
+    base: float
+    levels: tuple[str, ...] | None
+    added: float
+    distance: float
+
+    def value(self, errors: Errors) -> float:
+        """The half, ln: the base times the level's factor, with what is added."""
+        factor = 1.0 if self.levels is None else errors.factor(self.levels)
+        return hypot(factor * self.base, self.added, errors.reach * self.distance)
+
+
+def half_of(standing: Standing, errors: Errors, *, slower: bool) -> Half:
+    """The parts of the upper (`slower`) or lower half."""
     nearest = errors.nearest(standing)
     calibrated = nearest.group.device == CALIBRATED
     if calibrated:
-        half = errors.recorded(nearest.group.half, standing.steps)
+        base = errors.recorded(nearest.group.half, standing.steps)
     else:
-        half = nearest.group.half * errors.scale(standing.parts, slower=slower)
-    return hypot(half, *_added(standing, nearest, errors).values())
+        base = nearest.group.half * errors.scale(standing.parts, slower=slower)
+    return Half(
+        base=base,
+        levels=None if calibrated else new_levels(standing, nearest),
+        added=hypot(*_added(standing, nearest, errors).values()),
+        distance=distance(standing.sizes, nearest.group.ranges),
+    )
+
+
+def new_levels(standing: Standing, nearest: NearestGroup) -> tuple[str, ...]:
+    """At which of LEVELS a question is new."""
+    mixture = "experts" in standing.kinds
+    known = {
+        "model": nearest.model or mixture,
+        "mixture": nearest.model or not mixture,
+        "kind": not nearest.new_kinds,
+        "device": nearest.device,
+        "software": nearest.software == "measured",
+        "release": nearest.release,
+    }
+    return tuple(level for level, is_known in known.items() if not is_known)
 
 
 def _added(standing: Standing, nearest: NearestGroup, errors: Errors) -> dict[str, float]:
-    """Halves of 80 % intervals, ln, by what the nearest group has not seen."""
-    links_known, unseen = nearest.system and not standing.calibrated, errors.unseen
-    new_model = unseen["mixture" if "experts" in standing.kinds else "model"]
+    """Halves of 80 % intervals, ln, by what neither the group nor a level's factor holds."""
+    links_known = nearest.system and not standing.calibrated
     return {
-        "model": 0.0 if nearest.model else new_model,
-        "kind": unseen["kind"] if nearest.new_kinds else 0.0,
-        "device": 0.0 if nearest.device else unseen["device"],
-        "software": errors.software(nearest.software),
-        "release": 0.0 if nearest.release else unseen["release"],
+        "software": errors.unknown_software if nearest.software == "generic" else 0.0,
         "system": 0.0 if links_known else Z80 * standing.exchange,
         "kernels": Z80 * standing.kernels,
         "layers": Z80 * standing.doubt.timed,
         "untimed": Z80 * standing.doubt.untimed,
         "clock": Z80 * standing.doubt.clock,
-        "sizes": errors.reach * distance(standing.sizes, nearest.group.ranges),
     }
 
 
@@ -175,9 +217,13 @@ def _basis(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterato
         software = "any software" if group.software == ANY else group.software
         release = "" if group.release == ANY else f" {group.release}"
         yield f"{group.n} published runs of {device} under {software}{release}"
+    if group.irregular:
+        yield (
+            f"release {group.release} is irregular: one of its plans took {group.irregular:.1f} "
+            "times more or less than under any other release"
+        )
     if not nearest.model:
-        added = _percent(_added(standing, nearest, errors)["model"])
-        yield f"none of a model of {standing.model}, which adds {added}"
+        yield f"none of a model of {standing.model}"
     if nearest.new_kinds:
         yield f"none with {' and '.join(nearest.new_kinds)}"
     if not nearest.device:

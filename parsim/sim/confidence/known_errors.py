@@ -5,7 +5,8 @@ Errors are log(measured / predicted), in units of a scale that says how hard a p
     scale^2 = sum over parts of (weight x share)^2      parts as in `sim/confidence/step_parts.py`
 
 The scale's weights are one set for all runs; a group's quantiles say how well its device and
-software are known. Computed from every shipped run (`fitting/intervals/figures.py`).
+software are known; a level's factor says how many times that a question needs which is new in this
+way. Computed from every shipped run (`fitting/intervals/figures.py`).
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Group:
 
     `half` is the 80 % quantile of their size, corrected for few runs; that of CALIBRATED is of
     plain log errors. `ranges` of each size frame the runs, `systems` are theirs, `kinds` what some
-    of their plans have (`kinds_of` a plan).
+    of their plans have (`kinds_of` a plan). `irregular` is the factor, above 1, by which a release
+    differs at the least from the others that ran one of its plans; 0 where it is like one of them.
     """
 
     device: str
@@ -55,6 +57,7 @@ class Group:
     ranges: Mapping[str, Range]
     systems: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
+    irregular: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,16 +124,16 @@ class NearestGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
-    """All groups, the scale's weights, and the log errors that each kind of distance adds.
+    """All groups, the scale's weights, the factors of LEVELS, and what distances add.
 
-    `unseen` are what runs are predicted worse by where neither constants nor figures have seen
-    their level (UNSEEN), `unknown_software` what the generic stack's assumptions added; `reach` is
-    per factor e outside of the ranges, `memory_reach` that of peaks. All are halves of 80 %
-    intervals. `models` are the trunks that some run has.
+    `factors` are how many times its nearest group's half an interval is where a question is new at
+    a level. `unknown_software` is what the generic stack's assumptions added, `reach` is per factor
+    e outside of the ranges, `memory_reach` that of peaks: halves of 80 % intervals, log errors.
+    `models` are the trunks that some run has.
     """
 
     groups: Mapping[Key, Group]
-    unseen: Mapping[str, float]
+    factors: Mapping[str, float]
     unknown_software: float
     reach: float
     memory_reach: float = 0.0
@@ -163,12 +166,13 @@ class Errors:
     ) -> NearestGroup:
         """A group, and what of the plan it has seen."""
         measured = {key[2] for key in self.groups if key[1] == standing.software} - {ANY}
+        known = software != "measured" or not measured or not standing.release
         return NearestGroup(
             group=group,
             device=device,
             software=software,
             system=standing.system in group.systems,
-            release=not standing.release or not measured or standing.release in measured,
+            release=known or standing.release in measured,
             model=standing.model in self.models,
             new_kinds=tuple(kind for kind in standing.kinds if kind not in group.kinds),
         )
@@ -186,10 +190,9 @@ class Errors:
         mine = sizes[rank - 1]
         return max(mine, (count * mine + SHRINK * shipped) / (count + SHRINK))
 
-    def software(self, knowledge: str) -> float:
-        """What is added for software that was not measured; generic is never the surer one."""
-        unseen = {"measured": 0.0, "elsewhere": self.unseen["software"]}
-        return unseen.get(knowledge, max(self.unknown_software, self.unseen["software"]))
+    def factor(self, levels: Sequence[str]) -> float:
+        """How many times its nearest group's half an interval is; the least known level decides."""
+        return max((self.factors[level] for level in levels), default=self.factors[KNOWN])
 
 
 def scale(weights: Mapping[str, float], parts: Parts, *, slower: bool) -> float:
@@ -243,7 +246,7 @@ def read_errors(document: Mapping[str, Any]) -> Errors:
         groups=groups,
         weights=weights,
         memory=memory,
-        unseen={name: float(document["unseen"][name]) for name in UNSEEN},
+        factors={name: float(document["factors"][name]) for name in LEVELS},
         models=frozenset(document["models"]),
         **figures,
     )
@@ -255,5 +258,7 @@ def _ranges(entry: Mapping[str, Any]) -> dict[str, Range]:
 
 ADDED = ("unknown_software", "reach", "memory_reach")
 """Names of the figures that distances from measured runs add, one each for all groups."""
-UNSEEN = ("model", "mixture", "kind", "device", "software", "release")
+KNOWN = "known"
+"""The level at which nothing is new: other runs are of the model, the device and the release."""
+LEVELS = (KNOWN, "model", "mixture", "kind", "device", "software", "release")
 """Levels at which a question may be new; a mixture is a new model with experts."""

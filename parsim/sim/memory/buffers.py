@@ -32,6 +32,9 @@ HEAD_TENSORS = 3.0
 """Tensors of tokens x h beside the logits' gradient: the gradient of the head's input before and
 after its norm, and the gathered input. B200 runs: 3.0 with tp = 1, 3.0 to 3.6 with more."""
 
+LIVE = 1e9
+"""Parameters that DeepSpeed leaves gathered: the default of its stage3_max_live_parameters."""
+
 LAYER_TENSORS = 2.0
 """Tensors of tokens x h at the top of a layer's backward: its output's gradient, the residual's."""
 
@@ -41,8 +44,8 @@ def layer_moment(job: Job, table: PlanTable, layers: LayerTable) -> Array:
 
     T (w / t + 2 h) values of gradients, w the outputs of the MLP's first product (2 f if gated):
     the gradient of its output and of the activation's, less the activation that is freed; what
-    recomputation makes again; one weight's gradient, or under ZeRO-3 all of the layer's, their
-    copy on the way to the shards, and the next layer's parameters on their way.
+    recomputation makes again; one weight's gradient, or under ZeRO-3 those of all that it gathers
+    at once, their copy on the way to the shards, and the next parameters on their way.
 
     Attention that is recomputed alone comes after the MLP, whose gradients are gone by then.
     """
@@ -79,10 +82,22 @@ def _experts_moment(job: Job, table: PlanTable) -> Array:
 def _weight_gradients(job: Job, table: PlanTable) -> Array:
     widest = max((op.inputs * op.outputs for op in _linears(job)), default=0)
     single = table.precision.activation * widest / table.tp
-    layer = largest_layer_parameters(job.model, table)
-    sharded = layer * (2.0 * table.precision.gathered + reduced_bytes(table))
+    sharded = gathered_at_once(job, table) * (2.0 * table.precision.gathered + reduced_bytes(table))
     fused = job.software.fused_gradient_accumulation
     return np.where(table.zero_stage == 3, sharded, np.where(fused, 0.0, single))
+
+
+def gathered_at_once(job: Job, table: PlanTable) -> Array:
+    """Parameters that ZeRO-3 holds gathered at a time, (B,): a layer.
+
+    A stack that gathers each tensor by itself holds no more than LIVE, or one weight where that is
+    larger.
+    """
+    layer = largest_layer_parameters(job.model, table)
+    if job.software.gathers_per_layer == 1:
+        return layer
+    widest = max((op.inputs * op.outputs for op in _linears(job)), default=0)
+    return np.asarray(np.minimum(layer, np.maximum(widest / table.tp, LIVE)))
 
 
 def head_moment(job: Job, table: PlanTable) -> Array:
@@ -153,11 +168,11 @@ def _widest_messages(job: Job, table: PlanTable, schedule: Schedule) -> Array:
 def gathered_bytes(job: Job, table: PlanTable, ends: tuple[int, int], with_blocks: Flags) -> Array:
     """What ZeRO-3 gathers and holds beside a rank's shards, (p, B).
 
-    One layer (the last stays gathered from forward to backward), and embedding and head, which
+    What stands at once (the last stays from forward to backward), and embedding and head, which
     are one group that `fully_shard` leaves gathered until the backward is over; `ends` are the
     ranks that they are on. `with_blocks` (p,) says which ranks hold layers between the two.
     """
-    out = with_blocks[:, None] * largest_layer_parameters(job.model, table)
+    out = with_blocks[:, None] * gathered_at_once(job, table)
     for rank, outer in zip(ends, (job.model.before, job.model.behind), strict=True):
         for part in outer:
             out[rank] += part.split_parameters / table.tp + part.repeated_parameters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from executor.devices.machine import nccl_version  # noqa: E402
+from executor.devices.machine import nccl_version, use_deterministic  # noqa: E402
 
 
 def answers(number: int) -> Any:
@@ -42,3 +43,16 @@ def test_the_loaded_library_is_asked_before_torch(
     monkeypatch.setattr(ctypes, "CDLL", library)
     monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 27, 5))
     assert nccl_version() == expected
+
+
+def test_deterministic_kernels_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    assert not torch.are_deterministic_algorithms_enabled()
+    try:
+        use_deterministic()
+        assert torch.are_deterministic_algorithms_enabled()
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = True

@@ -51,6 +51,7 @@ def test_a_stopped_rank(start: Start) -> None:
     assert told[-1].startswith("error: rank 1 gave no answer for --timeout=8 s at step ")
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_an_interrupt(endless: Run) -> None:
     endless.rank(1)
@@ -66,6 +67,7 @@ def test_an_interrupt_while_a_rank_is_stopped(endless: Run) -> None:
     assert endless.end(timeout=180.0)[0] == 130
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_a_signal_to_end(endless: Run) -> None:
     endless.rank(1)
@@ -109,6 +111,7 @@ def _free(folder: Path) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_a_rank_short_of_memory(start: Start) -> None:
     # blocks are given back to the system and asked for again in each step
@@ -140,6 +143,7 @@ def _least_address_space(run: Run, rank: int) -> int:
     return min(sizes) * resource.getpagesize()
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_ranks_of_a_calibration_die_with_torchrun(tmp_path: Path) -> None:
     pytest.importorskip("torch")

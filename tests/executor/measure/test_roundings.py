@@ -72,6 +72,15 @@ def test_what_an_operation_writes_into_errs_too() -> None:
     assert 0.0 < float((other - 16.0).abs().max()) <= 16.0 * 10 * UNIT
 
 
+def test_what_is_stored_in_16_bit_errs_by_one_rounding_of_it() -> None:
+    ones, wide = torch.ones(1000, dtype=torch.bfloat16), torch.ones(1000)
+    with Roundings(3, CPU, torch.bfloat16):
+        products, others = ones * ones, wide * wide
+    errors = (products.float() - 1.0).abs()
+    assert {0.0, 2.0**-8} == set(errors.tolist())  # the neighbour below; that above is farther
+    assert torch.equal(others, wide)
+
+
 def test_the_same_seed_draws_the_same() -> None:
     values = torch.ones(8, dtype=torch.float64)
     results = []

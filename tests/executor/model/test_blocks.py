@@ -30,6 +30,31 @@ def test_fused_attention_equals_unfused(spec: TransformerSpec) -> None:
     assert all(torch.allclose(a[name], b[name], rtol=0, atol=1e-5) for name in a)
 
 
+@pytest.mark.parametrize("window", [1, 37, 128, 200])
+@pytest.mark.parametrize("name", ["llama2-7b", "llama3-8b", "gpt2"])
+def test_a_window_in_tiles_equals_a_masked_square(name: str, window: int) -> None:
+    """Longer than two tiles of queries, of which each sees other keys."""
+    spec = tiny(name, seq_len=300, num_layers=2, positions=300, window=window, window_every=2)
+    tokens, targets = draw(spec)
+    tiles, square = build_model(spec), build_model(replace(spec, fused_attention=False))
+    assert torch.allclose(tiles(tokens), square(tokens), rtol=0, atol=1e-5)
+    a, b = gradients(tiles, tokens, targets), gradients(square, tokens, targets)
+    assert all(torch.allclose(a[name], b[name], rtol=0, atol=1e-5) for name in a)
+    whole = build_model(replace(spec, window=0))(tokens)
+    assert torch.allclose(tiles(tokens)[:, :window], whole[:, :window], rtol=0, atol=1e-5)
+    assert not torch.allclose(tiles(tokens)[:, window:], whole[:, window:], rtol=0, atol=1e-4)
+
+
+def test_a_window_ends_what_a_token_sees() -> None:
+    spec = tiny("llama2-7b", seq_len=160, num_layers=1, window=20)
+    stage = build_model(spec)
+    tokens, _ = draw(spec)
+    changed = tokens.clone()
+    changed[:, 100] = (changed[:, 100] + 1) % spec.vocab_size
+    differs = (stage(tokens) - stage(changed)).abs().amax(dim=(0, 2)) > 1e-7
+    assert differs.nonzero().flatten().tolist() == list(range(100, 120))
+
+
 def share_of_heads(spec: TransformerSpec, rank: int, tp: int) -> Any:
     """The attention of a tensor-parallel rank: rows of q, k, v and columns of the projection."""
     attention = build_model(spec, seed=2).layers["0"].attention

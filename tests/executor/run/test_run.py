@@ -45,7 +45,12 @@ def test_bubble_of_a_recorded_step() -> None:
 
 @pytest.mark.distributed
 @pytest.mark.parametrize(
-    "change", ["plan.pp=2", "plan.pp=1", "plan.pp=1 plan.cp=2 model.dropout=false"]
+    "change",
+    [
+        "plan.pp=2",
+        pytest.param("plan.pp=1", marks=pytest.mark.slow),
+        "plan.pp=1 plan.cp=2 model.dropout=false",
+    ],
 )
 def test_the_document_of_a_run(
     scenario: Path,

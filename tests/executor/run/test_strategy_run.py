@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,9 @@ def test_a_rate_is_that_of_all_workers_between_the_warm_up_and_the_first_end() -
     assert measured.step_time == pytest.approx(2 * 3.0 / 4)
     assert measured.seconds == [2.0] * 4
     assert [point["samples"] for point in measured.curve()][:2] == [4.0, 8.0]
-    assert measured.evaluated() == [{"steps": 2, "seconds": 2.0, "samples": 12.0, "loss": 0.5}]
+    assert measured.evaluated() == [{"steps": 2, "seconds": 2.0, "samples": 16.0, "loss": 0.5}]
+    late = replace(measured, applied=[Applied(0, 0, 0), Applied(1, 0, 0)])
+    assert late.evaluated() == [{"steps": 2, "seconds": 2.0, "samples": 12.0, "loss": 0.5}]
 
 
 def test_dropped_gradients_are_no_progress() -> None:

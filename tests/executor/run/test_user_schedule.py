@@ -88,8 +88,15 @@ RUNS: dict[str, tuple[str, int, int, list[str]]] = {
 }
 
 
+REPEATED = ("four ranks", "two replicas")
+"""Cases of which the others have each part."""
+
+
 @pytest.mark.distributed
-@pytest.mark.parametrize("case", RUNS)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(c, marks=pytest.mark.slow) if c in REPEATED else c for c in RUNS],
+)
 def test_it_trains_as_one_process(
     folder: Path,
     case: str,

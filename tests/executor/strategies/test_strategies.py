@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from executor.strategies.asynchronous_gossip import drawn_peers  # noqa: E402
+from executor.strategies.compression import largest  # noqa: E402
 from executor.strategies.local_steps import Outer  # noqa: E402
 from executor.strategies.log import Applied, Work  # noqa: E402
 from executor.strategies.replay import Replay, ReplayError, replay  # noqa: E402
@@ -205,6 +206,15 @@ def test_sixteen_bit_is_refused() -> None:
     with pytest.raises(PlanError, match="fp32"):
         check_strategy(Plan(dp_replicate=4, strategy=ParameterServer()))
     assert set(RUNNERS) == set(STRATEGY_KINDS) - {"ddp"}
+
+
+def test_the_largest_values_and_of_equal_ones_the_first() -> None:
+    values = torch.tensor([1.0, -3.0, 2.0, 2.0, 0.0, -2.0])
+    assert largest(values, 1).tolist() == [1]
+    assert largest(values, 3).tolist() == [1, 2, 3]
+    assert sorted(largest(values, 6).tolist()) == list(range(6))
+    draw = torch.randn(1000, generator=torch.Generator().manual_seed(2))
+    assert set(largest(draw, 37).tolist()) == set(torch.topk(draw.abs(), 37).indices.tolist())
 
 
 def test_a_log_that_cannot_be_is_refused() -> None:

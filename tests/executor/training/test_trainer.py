@@ -14,7 +14,7 @@ WORKER = Path(__file__).parents[1] / "workers" / "training.py"
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("ranks", [2, 4, pytest.param(8, marks=pytest.mark.slow)])
 def test_gradients_of_every_kind_of_plan(ranks: int, tmp_path: Path) -> None:
     errors = launch(WORKER, ranks=ranks, folder=tmp_path, timeout=240.0)[0]
     assert len(errors) >= 4

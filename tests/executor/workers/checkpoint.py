@@ -188,8 +188,11 @@ def chain(spec: TransformerSpec, plans: list[Plan], root: Path) -> list[list[lis
 
 
 def gone_on(spec: TransformerSpec, plan: Plan, folder: Path) -> list[float]:
-    trainer = build(plan, spec)
-    before = list(checkpoints(plan, folder, resume=True).restore(trainer))
+    trainer, told = build(plan, spec), list[str]()
+    kept = replace(checkpoints(plan, folder, resume=True), tell=told.append)
+    before = list(kept.restore(trainer))
+    on_another = dist.get_rank() == 0 and read_record(whole(folder)[-1])["label"] != plan.label()
+    assert [plan.label() in note for note in told] == [True] * on_another
     return train(trainer, before, 4)
 
 

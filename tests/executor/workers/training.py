@@ -37,7 +37,14 @@ SPECS = (
         positions=32,
         dropout=False,
     ),
-    replace(model_spec("llama3-8b"), **SMALL, num_key_value_heads=2, ffn_hidden_size=96),
+    replace(
+        model_spec("llama3-8b"),
+        **SMALL,
+        num_key_value_heads=2,
+        ffn_hidden_size=96,
+        window=8,
+        window_every=2,
+    ),
 )
 
 

@@ -97,6 +97,7 @@ def test_the_document_of_validate_is_the_contract(cli: Cli, tmp_path: Path) -> N
     }
 
 
+@pytest.mark.slow
 def test_every_shipped_table_is_validated_and_reported(cli: Cli, tmp_path: Path) -> None:
     report = tmp_path / "accuracy.md"
     done = cli("validate", "--report", report)

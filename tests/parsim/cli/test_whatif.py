@@ -21,6 +21,10 @@ def test_a_sweep_its_table_and_its_picture(cli: Cli, tmp_path: Path) -> None:
     done = cli("sweep", LLAMA, *OVER, "-o", str(table), "--picture", str(picture))
     assert done.code == 0
     assert done.out.splitlines()[0].split()[:2] == ["plan.recompute", "plan"]
+    shared = next(line for line in done.out.splitlines() if line.startswith("all plans: "))
+    assert "tp1" in shared.split()
+    assert "recompute-full" not in shared
+    assert sum("recompute-full" in line for line in done.out.splitlines()[:4]) == 1
     assert len(table.read_text(encoding="utf-8").splitlines()) == 3
     assert picture.read_bytes().startswith(b"\x89PNG")
     document = cli("sweep", LLAMA, *OVER, "--json").document

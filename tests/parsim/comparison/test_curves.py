@@ -60,6 +60,24 @@ def test_who_is_first_at_the_loss_that_all_reached(tmp_path: Path) -> None:
     assert "asynchronous_server" in str(compared)
 
 
+def test_evaluations_are_compared_where_all_runs_have_them(tmp_path: Path) -> None:
+    """Those of DDP at the ends of their steps, which took 1, 2, 3 and 4 seconds."""
+    plain, other = ddp([4.0, 3.0, 2.0, 1.0]), server([3.0, 1.0])
+    plain["measured"]["step_seconds"] = [1.0, 2.0, 3.0, 4.0]
+    plain["measured"]["evaluations"] = [{"steps": 2, "loss": 3.5}, {"steps": 4, "loss": 2.5}]
+    assert not compare_curves([saved(tmp_path, "a", plain), saved(tmp_path, "b", other)]).evaluated
+    other["measured"]["evaluations"] = [
+        {"steps": 1, "loss": 3.0, "seconds": 0.2, "samples": 4.0},
+        {"steps": 2, "loss": 2.0, "seconds": 0.4, "samples": 8.0},
+    ]
+    paths = [saved(tmp_path, name, one) for name, one in (("c", plain), ("d", other))]
+    compared = compare_curves(paths)
+    assert compared.evaluated
+    assert compared.curves[0].seconds == (3.0, 10.0)
+    assert compared.curves[0].samples == (8.0, 16.0)
+    assert [row["seconds_to_it_s"] for row in compared.records()] == [10.0, 0.4]
+
+
 def test_runs_of_one_strategy_are_told_apart_by_their_folders(tmp_path: Path) -> None:
     paths = [saved(tmp_path, name, ddp([3.0, 2.0])) for name in ("a", "b")]
     assert [curve.name for curve in compare_curves(paths).curves] == ["ddp (a)", "ddp (b)"]

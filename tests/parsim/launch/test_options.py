@@ -31,6 +31,7 @@ EVERY = RunOptions(
     eval_every=2,
     timeout=12.5,
     verify=True,
+    deterministic=True,
     oversubscribe=True,
     checkpoint_every=3,
     checkpoints=Path("saved"),

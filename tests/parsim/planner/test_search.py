@@ -36,7 +36,7 @@ def space(space: PlanSpace) -> PlanSpace:
         space,
         schedule=("naive", "gpipe", "1f1b", "interleaved_1f1b", "zb_h2", "zb_auto", "zb_v"),
         tp=(1, 2),
-        microbatch_size=(1, 2, 4),
+        microbatch_size=(1, 4),
         recompute=(Recompute.NONE, Recompute.FULL),
         zero_stage=(0, 1),
         sequence_parallel=(False,),

@@ -157,8 +157,11 @@ def test_a_model_can_be_named_by_its_config(
 
 
 def test_a_config_keeps_its_notes_and_takes_a_name(tmp_path: Path) -> None:
-    config = str(CONFIGS / "mistral-7b.json")
-    scenario = load(tmp_path, model={"config": config, "name": "m", "seq_len": 8192})
+    config = json.loads((CONFIGS / "qwen2-7b.json").read_text())
+    changed = config | {"use_sliding_window": True, "sliding_window": 4096}
+    (tmp_path / "windowed.json").write_text(json.dumps(changed))
+    named = {"config": str(tmp_path / "windowed.json"), "name": "m", "seq_len": 8192}
+    scenario = load(tmp_path, model=named)
     assert scenario.spec.name == "m"
     assert scenario.notes == (
         "sliding_window=4096 is not modelled: attention is costed over all 8192 tokens of a "

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsim.cost.job import Job
@@ -96,6 +96,7 @@ factors = st.floats(min_value=1.0, max_value=50.0)
 plans = st.sampled_from(sorted(PLANS))
 
 
+@settings(max_examples=40)
 @given(name=plans, memory=factors, links=factors, nics=factors)
 def test_more_bandwidth_is_never_slower(
     name: str, memory: float, links: float, nics: float
@@ -107,6 +108,7 @@ def test_more_bandwidth_is_never_slower(
     assert after.peak_allocated == before.peak_allocated
 
 
+@settings(max_examples=40)
 @given(name=plans, factor=factors)
 def test_a_faster_device_is_never_slower(name: str, factor: float) -> None:
     job, plan = gpt_job(), PLANS[name]
@@ -116,6 +118,7 @@ def test_a_faster_device_is_never_slower(name: str, factor: float) -> None:
     assert simulate(better, plan).step_time <= simulate(job, plan).step_time * (1 + 1e-12)
 
 
+@settings(max_examples=40)
 @given(name=plans, more=st.integers(min_value=1, max_value=4))
 def test_more_micro_batches_take_longer_but_idle_less(name: str, more: int) -> None:
     job, plan = gpt_job(), PLANS[name]

@@ -6,9 +6,8 @@ from dataclasses import asdict
 
 import pytest
 
-from parsim.fitting.intervals.figures import residuals_of
+from parsim.fitting.intervals.figures import gather_errors, peaks_of, residuals_of
 from parsim.fitting.intervals.levels import Novelty
-from parsim.sim.confidence.known_errors import shipped_errors
 from parsim.validation.coverage import left_out_text, read_left_out, shipped_left_out
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import validate
@@ -27,15 +26,22 @@ def test_every_shipped_table_is_left_out_once() -> None:
     assert everything.n == sum(judged.n for table, judged in left_out.tables.items() if table)
 
 
-def test_intervals_hold_where_a_question_is_new() -> None:
+def test_intervals_hold_where_a_question_is_new_and_are_no_wider_than_that_asks() -> None:
     for level in shipped_left_out().levels:
-        if level.coverage.n >= 20:
-            assert (level.coverage.covered or 0.0) >= 0.76, level.level
+        judged = level.coverage
+        if judged.n >= 20:
+            # two tables hold nearly all runs of stated releases: one says little of the other
+            least = 0.70 if level.level == "release" else 0.76
+            assert least <= (judged.covered or 0.0) <= 0.86, level.level
+            assert 0.76 <= (level.seen or 0.0) <= 0.86, level.level
+            assert (judged.ratio or 0.0) <= 2.6, level.level
 
 
 @pytest.mark.slow
 def test_shipped_figures_are_those_of_the_shipped_tables() -> None:
-    now = Novelty(residuals_of(validate(shipped_tables()))).left_out(shipped_errors())
+    rows = validate(shipped_tables())
+    runs = residuals_of(rows)
+    now = Novelty(runs, gather_errors(runs, peaks=peaks_of(rows))).left_out()
     shipped = shipped_left_out()
     assert list(shipped.tables) == list(now.tables)
     for table, coverage in shipped.tables.items():

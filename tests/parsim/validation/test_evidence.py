@@ -54,6 +54,7 @@ def everything() -> Validation:
     return validate(shipped_tables())
 
 
+@pytest.mark.slow
 def test_the_shipped_intervals_cover_what_they_say() -> None:
     cited = everything()
     overall = cited.coverage()
@@ -63,6 +64,7 @@ def test_the_shipped_intervals_cover_what_they_say() -> None:
         assert (cited.coverage(table).covered or 1.0) >= 0.6, table
 
 
+@pytest.mark.slow
 def test_the_shipped_figures_are_those_of_the_shipped_rows() -> None:
     shipped = json.loads((files("parsim.validation") / "evidence.json").read_text("utf-8"))
     now = json.loads(evidence_text(everything()))

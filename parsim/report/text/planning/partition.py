@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -18,7 +20,7 @@ def partition_view(report: PartitionReport) -> RenderableType:
     """The plan, its stages, and how it compares with one device and with replicas of the whole."""
     best = report.best
     return Group(
-        Text(f"{report.name}: {format_seconds(best.seconds)} a micro-batch in the steady state"),
+        Text(f"{report.name}: {format_seconds(best.seconds)} a micro-batch{_where(report)}"),
         Text(
             f"{report.over_one_device:.3f} times as fast as one device "
             f"({format_seconds(best.one_device)}), {report.over_data_parallel:.3f} times as fast "
@@ -27,11 +29,32 @@ def partition_view(report: PartitionReport) -> RenderableType:
         Text(""),
         _stages(report),
         Text(""),
-        Text(
+        Text(_how(report), style="dim"),
+    )
+
+
+def _where(report: PartitionReport) -> str:
+    return " in the steady state" if report.judged is None else ""
+
+
+def _how(report: PartitionReport) -> str:
+    """What stands behind the plan: a proof under a cost model, or runs."""
+    judged = report.judged
+    if judged is None:
+        return (
             "proven: no cut and no numbers of replicas have a faster slowest stage under this cost "
-            "model; fill, drain and latencies are left out",
-            style="dim",
-        ),
+            "model; fill, drain and latencies are left out"
+        )
+    theirs = (
+        f"PipeDream's optimum takes {format_seconds(judged.of_pipedream)} ({judged.gain:.3f} times "
+        f"as long)"
+        if isfinite(judged.of_pipedream)
+        else "PipeDream's optimum does not fit the memory with all its versions"
+    )
+    return (
+        f"judged by runs of {judged.microbatches} micro-batches, fill and drain and old weights "
+        f"among them; so judged, {theirs}; {judged.runs} partitions were run, nothing is proven; "
+        f"data parallelism and one device are by PipeDream's cost model"
     )
 
 

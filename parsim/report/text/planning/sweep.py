@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -14,25 +16,39 @@ from parsim.units import format_bytes, format_seconds
 
 LONGEST_ERROR = 90
 
+_WHOLE_RUN = {"days": "days", "cost_usd": "cost, USD"}
+"""Figures of a whole run, of which those that any case has are columns."""
+
 
 def outcomes_view(result: Outcomes) -> RenderableType:
-    """One row a case: its values, its plan, time with interval, speed against the first, memory."""
-    lines: list[RenderableType] = [_rows(result)]
-    lines += [Text(""), Text(result.headline)]
+    """One row a case: its values, its plan, time with interval, speed against the first, memory.
+
+    Words that all plans share stand once below the table, and each row has the others.
+    """
+    shared = _shared([row.plan for row in result.rows if not row.error])
+    lines: list[RenderableType] = [_rows(result, shared), Text("")]
+    lines += [Text(f"all plans: {' '.join(shared)}")] if shared else []
+    lines += [Text(result.headline)]
     if len(result.rows) < result.total:
         lines.append(Text(f"interrupted: {len(result.rows)} of {result.total} cases"))
     return Group(*lines)
 
 
-def _rows(result: Outcomes) -> Table:
+def _shared(plans: Sequence[str]) -> list[str]:
+    """The words that are in the labels of all plans, in the order of the first."""
+    words = [plan.split() for plan in plans]
+    return [word for word in words[0] if all(word in others for others in words)] if words else []
+
+
+def _rows(result: Outcomes, shared: Sequence[str]) -> Table:
     done = [row for row in result.rows if not row.error]
-    whole = any(row.days == row.days for row in done)
+    whole = [name for name in _WHOLE_RUN if any(_known(getattr(row, name)) for row in done)]
     same_plan = len({row.plan for row in done}) == 1
     columns = [
         *result.keys,
         *([] if same_plan else ["plan"]),
         *("step time", "80 % interval", "speed", "MFU", "bubble", "peak memory"),
-        *(["days", "cost, USD"] if whole else []),
+        *(_WHOLE_RUN[name] for name in whole),
     ]
     rows = table(" | ".join(columns), right=range(len(result.keys) + (not same_plan), 20))
     first = done[0].tokens_per_s if done else 1.0
@@ -42,8 +58,9 @@ def _rows(result: Outcomes) -> Table:
             short = row.error[:LONGEST_ERROR]
             rows.add_row(*head, *([f"{row.plan} {short}".strip()] if not same_plan else [short]))
             continue
-        plan = [] if same_plan else [row.plan]
-        rows.add_row(*head, *plan, *_numbers(row, first), *(_run(row) if whole else []))
+        differing = " ".join(word for word in row.plan.split() if word not in shared)
+        plan = [] if same_plan else [differing]
+        rows.add_row(*head, *plan, *_numbers(row, first), *_run(row, whole))
     return rows
 
 
@@ -59,5 +76,11 @@ def _numbers(row: Outcome, first: float) -> list[str]:
     ]
 
 
-def _run(row: Outcome) -> list[str]:
-    return [amount(x) if x == x else "-" for x in (row.days, row.cost_usd)]  # nan is unlike itself
+def _run(row: Outcome, names: Sequence[str]) -> list[str]:
+    values = (getattr(row, name) for name in names)
+    return [amount(value) if _known(value) else "-" for value in values]
+
+
+def _known(value: float) -> bool:
+    """Whether a case has a figure: nan, which is unlike itself, says that it has none."""
+    return value == value

@@ -39,35 +39,44 @@ TABLES = {
 
 
 @pytest.fixture(scope="module")
-def cases() -> list[Case]:
+def dense() -> Rows:
     """Plans with every axis, sharding and recomputation, under six stacks."""
     rows = [row for name, some in TABLES.items() for row in read_table(shipped(name))[some]]
     usable = [row for row in rows if row["precision"] != "fp8" and not row["n_experts"]]
-    return [build_case(parse_row(row)) for row in usable if row["cp"] in ("", "1")]
+    return Rows([build_case(parse_row(row)) for row in usable if row["cp"] in ("", "1")])
 
 
 @pytest.fixture(scope="module")
-def mixtures() -> list[Case]:
+def mixtures() -> Rows:
     """One plan in nine with experts, of every model, under recipes and without."""
     rows = [row for row in read_table(shipped("megatron_bridge")) if is_mixture(row)]
     timed = [row for row in rows if row["step_time_s"] and row["task"] == "pretrain"]
-    return [build_case(parse_row(row)) for row in timed[1::9]]
+    return Rows([build_case(parse_row(row)) for row in timed[1::9]])
 
 
-def step_times(cases: list[Case], effect: Effect = NOTHING) -> Array:
-    out = np.zeros(len(cases))
-    for batch in batches(cases):
-        out[batch.indices] = batch.step_times(batch.job, effect)
-    return out
+class Rows:
+    """Cases in batches; their step times with each effect are computed once."""
+
+    def __init__(self, cases: list[Case]) -> None:
+        self.cases, self.batches = cases, batches(cases)
+        self.known: dict[str, Array] = {}
+
+    def step_times(self, effect: Effect = NOTHING) -> Array:
+        if effect.name not in self.known:
+            out = np.zeros(len(self.cases))
+            for batch in self.batches:
+                out[batch.indices] = batch.step_times(batch.job, effect)
+            self.known[effect.name] = out
+        return self.known[effect.name]
 
 
-def test_step_times_are_those_of_simulate(cases: list[Case]) -> None:
-    expected = [simulate(case.job, case.plan).step_time for case in cases]
-    assert step_times(cases) == pytest.approx(expected, rel=1e-12)
+def test_step_times_are_those_of_simulate(dense: Rows) -> None:
+    expected = [simulate(case.job, case.plan).step_time for case in dense.cases]
+    assert dense.step_times() == pytest.approx(expected, rel=1e-12)
 
 
-def test_rows_of_one_job_are_one_batch(cases: list[Case]) -> None:
-    found = batches(cases)
+def test_rows_of_one_job_are_one_batch(dense: Rows) -> None:
+    cases, found = dense.cases, dense.batches
     assert len(found) < len(cases)
     places = sorted(place for batch in found for place in batch.indices)
     assert places == list(range(len(cases)))
@@ -76,35 +85,35 @@ def test_rows_of_one_job_are_one_batch(cases: list[Case]) -> None:
 
 
 @pytest.mark.parametrize("effect", EFFECTS, ids=lambda effect: effect.name)
-def test_switching_an_effect_off_never_slows_a_step(cases: list[Case], effect: Effect) -> None:
-    full, without = step_times(cases), step_times(cases, effect)
+def test_switching_an_effect_off_never_slows_a_step(dense: Rows, effect: Effect) -> None:
+    full, without = dense.step_times(), dense.step_times(effect)
     assert (without <= full * (1 + 1e-12)).all()
     assert (without < full * (1 - 1e-4)).any()
     assert (without > 0).all()
 
 
 @pytest.mark.parametrize("effect", [*EFFECTS, *OF_EXPERTS], ids=lambda effect: effect.name)
-def test_effects_of_mixtures_of_experts(mixtures: list[Case], effect: Effect) -> None:
-    assert (step_times(mixtures, effect) <= step_times(mixtures) * (1 + 1e-12)).all()
+def test_effects_of_mixtures_of_experts(mixtures: Rows, effect: Effect) -> None:
+    assert (mixtures.step_times(effect) <= mixtures.step_times() * (1 + 1e-12)).all()
 
 
 @pytest.mark.parametrize("effect", [*OF_EXPERTS, *OF_RECIPES], ids=lambda effect: effect.name)
 def test_effects_of_mixtures_alone_change_mixtures_alone(
-    cases: list[Case], mixtures: list[Case], effect: Effect
+    dense: Rows, mixtures: Rows, effect: Effect
 ) -> None:
-    assert (step_times(cases, effect) == step_times(cases)).all()
-    assert (np.abs(step_times(mixtures, effect) / step_times(mixtures) - 1.0) > 1e-3).any()
+    assert (dense.step_times(effect) == dense.step_times()).all()
+    assert (np.abs(mixtures.step_times(effect) / mixtures.step_times() - 1.0) > 1e-3).any()
 
 
-def test_switching_overlap_off_never_speeds_a_step_up(cases: list[Case]) -> None:
-    full, without = step_times(cases), step_times(cases, OVERLAP)
+def test_switching_overlap_off_never_speeds_a_step_up(dense: Rows) -> None:
+    full, without = dense.step_times(), dense.step_times(OVERLAP)
     assert (without >= full * (1 - 1e-12)).all()
     assert (without > full * (1 + 1e-4)).any()
 
 
 @pytest.mark.parametrize("effect", OF_STACKS, ids=lambda effect: effect.name)
-def test_what_stacks_choose_changes_steps(cases: list[Case], effect: Effect) -> None:
-    assert (np.abs(step_times(cases, effect) / step_times(cases) - 1.0) > 1e-4).any()
+def test_what_stacks_choose_changes_steps(dense: Rows, effect: Effect) -> None:
+    assert (np.abs(dense.step_times(effect) / dense.step_times() - 1.0) > 1e-4).any()
 
 
 def _on_one_rank(plan: Plan) -> Plan:
@@ -113,13 +122,13 @@ def _on_one_rank(plan: Plan) -> Plan:
     )
 
 
-def test_one_device_has_no_communication(cases: list[Case]) -> None:
+def test_one_device_has_no_communication(dense: Rows) -> None:
     """A plan of one rank, for a job of the table that has more."""
-    alone = [replace(case, plan=_on_one_rank(case.plan)) for case in cases]
-    full = step_times(alone)
+    alone = Rows([replace(case, plan=_on_one_rank(case.plan)) for case in dense.cases[::2]])
+    full = alone.step_times()
     for effect in ALL:
         if effect.name in ("TP communication", "DP communication", "p2p", "straggler"):
-            assert step_times(alone, effect) == pytest.approx(full, rel=1e-12)
+            assert alone.step_times(effect) == pytest.approx(full, rel=1e-12)
 
 
 def test_every_switch_says_what_it_means() -> None:

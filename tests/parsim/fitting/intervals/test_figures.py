@@ -26,6 +26,7 @@ from parsim.fitting.intervals.figures import (
 )
 from parsim.fitting.intervals.groups import (
     Residual,
+    departures,
     groups,
     half,
     independent,
@@ -151,7 +152,7 @@ def test_the_file_is_read_as_it_was_written() -> None:
     assert again.groups.keys() == gathered().groups.keys()
     assert again.reach == pytest.approx(gathered().reach, abs=1e-4)
     assert again.weights == pytest.approx(gathered().weights, abs=1e-4)
-    assert again.unseen == pytest.approx(gathered().unseen, abs=1e-4)
+    assert again.factors == pytest.approx(gathered().factors, abs=1e-4)
     assert again.models == gathered().models
 
 
@@ -197,3 +198,29 @@ def test_a_run_of_a_guessed_format_is_in_no_figure() -> None:
     guessed = [row for row in published().rows if row.case and row.case.format_assumed]
     assert [row.row_id for row in guessed] == ["mlperf-5.1-llama31_8b-226"]
     assert len(runs()) == sum(row.error is not None for row in published().rows) - len(guessed)
+
+
+def test_a_release_is_irregular_where_its_time_is_like_that_of_no_other() -> None:
+    run = runs()[0]
+    timed = [
+        replace(run, measured=seconds, standing=replace(run.standing, release=release))
+        for release, seconds in (("1", 10.0), ("2", 10.4), ("3", 16.0))
+    ]
+    assert departures(timed) == [0.0, 0.0, pytest.approx(16.0 / 10.4)]
+    assert departures(timed[:2]) == [0.0, 0.0]
+    assert departures(timed[2:]) == [0.0]  # no other release ran it
+    marked = {group.release: group.irregular for group in groups(timed, PLAIN)}
+    assert marked["3"] > 1.5
+    assert marked["1"] == marked[ANY] == 0.0
+
+
+def test_an_irregular_run_widens_its_own_release_alone() -> None:
+    run = runs()[0]
+    timed = [
+        replace(run, measured=seconds, error=error, cell=release,
+                standing=replace(run.standing, release=release))
+        for release, seconds, error in (("1", 10.0, 0.01), ("2", 10.4, 0.05), ("3", 16.0, 0.5))
+    ]  # fmt: skip
+    halves = {group.release: group.half for group in groups(timed, PLAIN) if group.n != len(timed)}
+    assert halves["3"] == pytest.approx(0.5)
+    assert halves[ANY] < 0.4

@@ -1,4 +1,4 @@
-"""What a new model, device or kind of plan adds to an interval, and that it is then wide enough."""
+"""How much wider a new model, device or kind of plan makes an interval, and that it then holds."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from parsim.fitting.constants.influence import LeaveOut
 from parsim.fitting.intervals.figures import figures, residuals_of
 from parsim.fitting.intervals.groups import Residual
 from parsim.fitting.intervals.levels import (
-    KEPT_ASIDE,
+    FOLDS,
     LEVELS,
-    MEDIANS,
     Novelty,
     beyond,
     by,
+    folds,
     without,
 )
-from parsim.sim.confidence.interval import standing_half
-from parsim.sim.confidence.known_errors import UNSEEN, Errors, shipped_errors
+from parsim.sim.confidence.known_errors import LEVELS as FACTORS
+from parsim.sim.confidence.known_errors import Errors, shipped_errors
 from parsim.validation.step.case import Case
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import validate
@@ -63,25 +63,49 @@ def made(errors: dict[str, list[float]], kinds: tuple[str, ...] = ()) -> list[Re
 
 
 def figured(runs: Sequence[Residual]) -> tuple[Novelty, Errors]:
-    novelty = Novelty(runs, Unmoved())
-    return novelty, novelty.figures(figures(runs, shipped_errors()))
+    novelty = Novelty(runs, figures(runs, shipped_errors()), Unmoved())
+    return novelty, novelty.figures()
 
 
 def test_models_that_differ_widen_a_new_one() -> None:
-    near = made({str(model): [0.01, -0.01, 0.012, -0.012] for model in range(6)})
+    alike = made({str(model): [0.01, -0.01, 0.012, -0.012] for model in range(6)})
     apart = made({"a": [0.01, -0.01, 0.012, -0.012], "b": [0.7, 0.71, 0.69, 0.7]})
-    assert figured(near)[1].unseen["model"] < 0.2
-    assert figured(apart)[1].unseen["model"] == pytest.approx(0.7, abs=0.02)
+    assert figured(alike)[1].factors["model"] == pytest.approx(1.0, abs=0.1)
+    assert figured(apart)[1].factors["model"] > 3.0
 
 
-def test_a_new_model_is_never_surer_than_rows_that_nobody_had_seen() -> None:
-    runs = made({str(model): [0.01, -0.01, 0.012, -0.012] for model in range(6)})
-    _, errors = figured(runs)
-    new = replace(runs[0].standing, model="another")
-    assert standing_half(new, errors, slower=True) == pytest.approx(
-        MEDIANS * KEPT_ASIDE["model"], rel=0.02
+def test_what_is_new_is_never_surer_than_what_is_known() -> None:
+    runs = made({"a": [0.2, -0.2, 0.01, -0.3, 0.1, 0.25], "b": [0.01, 0.01]})
+    factors = figured(runs)[1].factors
+    assert min(factors[name] for name in ("model", "mixture", "kind", "device")) >= factors["known"]
+
+
+def test_a_factor_has_not_seen_the_table_of_the_run_it_is_judged_by() -> None:
+    """A table of huge errors is judged by the small ones of the others, and the other way round."""
+    quiet = made({str(model): [0.01, -0.02, 0.015, -0.012] for model in range(6)})
+    wild = [
+        replace(run, table="wild", error=run.error * 40.0, cell=f"wild {run.cell}",
+                standing=replace(run.standing, model=f"wild {run.standing.model}"))
+        for run in quiet
+    ]  # fmt: skip
+    novelty, errors = figured([*quiet, *wild])
+    (dense,) = (level for level in novelty.left_out().levels if level.level == "model, dense")
+    assert novelty.figures("wild").factors["model"] < errors.factors["model"]
+    assert (
+        novelty.figures("wild").factors["model"] < novelty.figures(quiet[0].table).factors["model"]
     )
-    assert standing_half(runs[0].standing, errors, slower=True) < 0.05
+    assert dense.seen is not None
+    assert dense.coverage.covered is not None
+    assert abs(dense.seen - 0.8) < 0.1 < abs(dense.coverage.covered - dense.seen)
+
+
+def test_folds_keep_cells_whole() -> None:
+    runs = [replace(run, cell=str(n // 2)) for n, run in enumerate(made({"a": [0.0] * 60}))]
+    parts = folds(runs)
+    assert len(parts) == FOLDS
+    assert sum(map(len, parts.values())) == 60
+    cells = [{run.cell for run in part} for part in parts.values()]
+    assert sum(map(len, cells)) == len(set().union(*cells)) == 30
 
 
 def test_four_of_five_runs_of_a_left_out_level_lie_inside() -> None:
@@ -93,8 +117,8 @@ def test_four_of_five_runs_of_a_left_out_level_lie_inside() -> None:
     shifted = {f"d{number}": random.normal(0, 0.3) for number in range(9)}
     runs = [replace(run, error=run.error + shifted[run.device]) for run in runs]
     novelty, errors = figured(runs)
-    judged = novelty.judge(BY_NAME["device"], errors)
-    inside = np.mean([abs(row.error) <= row.half for row in judged])
+    judged = novelty.judged["device"]
+    inside = np.mean([abs(row.error) <= row.half.value(errors) for row in judged])
     assert 0.75 <= inside <= 0.9
 
 
@@ -102,8 +126,8 @@ def test_every_run_of_a_level_is_judged_without_its_group() -> None:
     runs = list(published())
     rest = without(shipped_errors(), [run for run in runs if run.device != "b200-sxm"])
     assert all(key[0] != "b200-sxm" for key in rest.groups)
-    novelty = Novelty(runs, Unmoved())
-    left_out = novelty.left_out(shipped_errors())
+    novelty = Novelty(runs, shipped_errors(), Unmoved())
+    left_out = novelty.left_out()
     assert [level.level for level in left_out.levels] == [
         name
         for name in BY_NAME
@@ -131,6 +155,6 @@ def test_a_run_may_be_in_several_groups() -> None:
 
 def test_the_shipped_figures_know_every_level() -> None:
     errors = shipped_errors()
-    assert set(errors.unseen) == set(UNSEEN)
-    assert errors.unseen["mixture"] > errors.unseen["model"] > 0.05
+    assert set(errors.factors) == set(FACTORS)
+    assert errors.factors["device"] > errors.factors["model"] >= errors.factors["known"] > 0.5
     assert "32 layers of 4096" in errors.models

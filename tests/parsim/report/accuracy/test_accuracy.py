@@ -178,11 +178,17 @@ def test_a_report_of_own_rows_claims_nothing_of_the_shipped_ones(published: Vali
     assert "come from\nthe shipped tables, not from these rows." in own
     coverage = Coverage(n=1, covered=1.0, half_width=0.1, error=0.05)
     level = LevelCoverage(
-        level="model", about="none of its kind", groups=3, mean=0.06, bias=-0.01, coverage=coverage
+        level="model",
+        about="none of its kind",
+        groups=3,
+        mean=0.06,
+        bias=-0.01,
+        coverage=coverage,
+        seen=0.9,
     )
     left_out = LeftOut(tables={None: coverage}, levels=(level,))
     shipped = accuracy_report(published, command="x", left_out=left_out)
-    cells = "| 3 | 1 | 100.0 % | 10.0 % | 5.0 % | 2.0 | 6.0 % | -1.0 % |"
+    cells = "| 3 | 1 | 100.0 % | 90.0 % | 10.0 % | 5.0 % | 2.0 | 6.0 % | -1.0 % |"
     assert f"| model (none of its kind) {cells}" in section(
         shipped.splitlines(), "What nobody has measured"
     )

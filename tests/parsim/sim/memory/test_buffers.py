@@ -19,7 +19,9 @@ from parsim.model.transformer import build_transformer, with_options
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.sim import simulate
 from parsim.sim.memory.buffers import (
+    LIVE,
     embedding_moment,
+    gathered_at_once,
     gathered_bytes,
     head_moment,
     placeholder_bytes,
@@ -119,6 +121,24 @@ def test_zero_3_gathers_ends_where_they_are() -> None:
     assert (
         gathered_bytes(job, PlanTable.of([Plan(pp=2)]), (0, 1), np.array([True, True])) == 0
     ).all()
+
+
+@pytest.mark.parametrize(
+    ("width", "parameters"),
+    [(12288, LIVE), (20480, 20480 * 4 * 20480), (2048, 2048 * (12 * 2048 + 13))],
+)
+def test_deepspeed_gathers_weights_and_not_layers(width: int, parameters: float) -> None:
+    """As many as may live; one weight that is larger; all of a small layer with its biases."""
+    spec = with_options(
+        model_spec("gpt3-175b"), hidden_size=width, ffn_hidden_size=4 * width,
+        num_attention_heads=width // 128, num_key_value_heads=width // 128,
+    )  # fmt: skip
+    job = replace(trimmed(4), model=build_transformer(spec))
+    table = PlanTable.of([Plan(dp_shard=8, zero_stage=3)])
+    deepspeed = replace(job, software=software("deepspeed-zero3"))
+    assert gathered_at_once(deepspeed, table)[0] == pytest.approx(parameters)
+    whole = gathered_at_once(replace(job, software=software("torchtitan")), table)[0]
+    assert whole == job.model.blocks[0].parameters >= parameters
 
 
 def test_only_fused_accumulation_needs_placeholders() -> None:

@@ -33,7 +33,7 @@ GROUP = MemoryGroup(
 )
 ERRORS = Errors(
     groups={},
-    unseen={},
+    factors={},
     unknown_software=0.0,
     reach=0.0,
     memory_reach=0.02,

@@ -1,0 +1,59 @@
+"""Measured runs that a prediction says have no room: each contradicts a term of the memory model.
+
+A run that was published ran. Where its predicted peak passes what the device has, either a term is
+too high or the run did what its table does not print: moved activations to the host, say.
+
+Source: the fit's three words, `parsim/sim/confidence/memory_fit.py`.
+Leaves out: runs that are predicted to fit and did not, which nobody publishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_of
+from parsim.units import format_bytes
+from parsim.validation.validate import Validation
+from parsim.validation.validated_row import ValidatedRow
+
+
+def unfit_lines(validation: Validation) -> Iterator[str]:
+    """A Markdown table of the runs that are predicted not to fit; runs of one plan share a line."""
+    judged = [row for row in validation.rows if row.case is not None and row.predicted_peak]
+    words = [_fit(row) for row in judged]
+    if not judged:
+        return
+    unfit = [row for row, word in zip(judged, words, strict=True) if word is Fit.TOO_LARGE]
+    yield (
+        f"Of {len(judged):,} runs that ran, {words.count(Fit.FITS):,} are predicted to fit, "
+        f"{words.count(Fit.TIGHT)} to be tight, {len(unfit)} not to fit:"
+    )
+    yield ""
+    yield "| table | runs | model | device | stack | plan | predicted peak | device's memory |"
+    yield "|---|--:|---|---|---|---|--:|--:|"
+    for cells, rows in groupby(sorted(unfit, key=_cells), key=_cells):
+        same = list(rows)
+        highest = max(same, key=lambda row: row.predicted_peak or 0.0)
+        yield f"| {cells[0]} | {len(same)} | {' | '.join(cells[1:])} | {_sizes(highest)} |"
+
+
+def _fit(row: ValidatedRow) -> Fit | None:
+    """The word for one run's highest rank."""
+    if row.case is None or row.predicted_peak is None:
+        return None
+    job, plan = row.case.job, row.case.plan
+    usable = job.device.memory - job.device.context_memory
+    return fit_of(job.software, row.predicted_peak, usable, margin_of(job, plan).share)
+
+
+def _cells(row: ValidatedRow) -> tuple[str, ...]:
+    """What one line is of; how many replicas run a plan does not matter to it."""
+    plan = " ".join(word for word in row.plan.split() if not word.startswith(("dp", "shard")))
+    return row.table, row.model, row.device, row.stack, plan
+
+
+def _sizes(row: ValidatedRow) -> str:
+    if row.case is None or row.predicted_peak is None:
+        return "- | -"
+    return f"{format_bytes(row.predicted_peak)} | {format_bytes(row.case.job.device.memory)}"

@@ -1,0 +1,58 @@
+"""Partitions judged by runs: never worse than PipeDream's optimum by the same measure."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from parsim.errors import NoFeasiblePlan
+from parsim.partition.hierarchy import Level, Options, Stage, partition
+from parsim.partition.simulated import Judge, improved
+from tests.parsim.partition.test_rows import ROWS, states
+
+CHEAP = ("1", "2", "4", "17", "21", "28")
+
+
+def options_of(row: dict[str, str]) -> tuple[list[Level], Options]:
+    pairs = zip(row["units"].split(), row["bandwidth_gb_per_s"].split(), strict=True)
+    levels = [Level(int(units), 1e9 * float(rate)) for units, rate in pairs]
+    return levels, Options(transfers=row["transfers"] == "1")
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row["row"] in CHEAP], ids=CHEAP)
+def test_no_row_is_worse_than_pipedreams_optimum(row: dict[str, str]) -> None:
+    levels, options = options_of(row)
+    graph = states(row["profile"])
+    found, judge = improved(graph, levels, options), Judge(graph, levels, options)
+    theirs = partition(graph, levels, options).stages
+    assert found.seconds <= found.of_pipedream == judge.seconds(theirs)
+    assert judge.bound(found.stages) <= found.seconds * (1 + 1e-9)
+    assert sum(stage.replicas for stage in found.stages) == judge.devices
+
+
+def test_messages_count_where_pipedreams_model_leaves_them_out() -> None:
+    """VGG-16, 4 devices at 1 GB/s: the cut behind 15 states sends more than that behind 17."""
+    levels, options = options_of(ROWS[0])
+    found = improved(states("vgg16"), levels, options)
+    assert found.gain > 1.5
+    assert [stage.replicas for stage in found.stages] == [3, 1]
+
+
+def test_one_stage_is_data_parallelism() -> None:
+    """(C + 2 (r - 1) / r W / B) / r."""
+    graph = states("resnet18")
+    judge = Judge(graph, [Level(4, 1e9)], Options())
+    compute, weights = float(graph.seconds[-1]), float(graph.parameters[-1])
+    by_hand = (compute + 2.0 * 3 / 4 * weights / 1e9) / 4
+    assert judge.seconds((Stage(0, len(graph), 4),)) == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_all_versions_must_fit() -> None:
+    graph, levels = states("vgg16"), [Level(4, 1e9)]
+    plenty = Judge(graph, levels, Options(memory=1e12))
+    stages = partition(graph, levels, Options()).stages
+    assert plenty.seconds(stages) == Judge(graph, levels, Options()).seconds(stages)
+    assert Judge(graph, levels, Options(memory=5e9)).seconds(stages) == inf
+    with pytest.raises(NoFeasiblePlan, match="fits"):
+        improved(graph, levels, Options(memory=1e6))
