@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from executor.model.batch_norm import BatchNorm
@@ -21,6 +22,7 @@ from parsim.errors import ModelError, PlanError
 from parsim.model.graph import images, texts
 from parsim.model.graph.operation import Operation, Shape
 from parsim.model.graph.operations import NAMES
+from parsim.model.graph.pointwise import Multiply, Pointwise
 from parsim.model.graph.record import INPUT, Graph, Node
 from parsim.plan import Recompute
 
@@ -111,6 +113,8 @@ MODULES: Mapping[type[Operation], Made] = {
     images.InstanceNorm2d: lambda op, ins: nn.InstanceNorm2d(ins[0][0], affine=op.affine),
     images.Relu: _relu,
     images.Sigmoid: lambda op, ins: nn.Sigmoid(),
+    Pointwise: lambda op, ins: Function(getattr(functional, op.function)),
+    Multiply: lambda op, ins: Function(lambda x, y: x * y),
     images.MaxPool2d: _pool(nn.MaxPool2d),
     images.AvgPool2d: _pool(nn.AvgPool2d),
     images.AdaptiveAvgPool2d: lambda op, ins: nn.AdaptiveAvgPool2d(op.output_size),

@@ -8,6 +8,7 @@ from typing import Any
 from parsim.model.convolution import Pair
 from parsim.model.graph import images, texts
 from parsim.model.graph.operation import Operation, Shape
+from parsim.model.graph.pointwise import FUNCTIONS, Multiply, Pointwise
 
 Arguments = Mapping[str, Any]
 """Arguments of an operation by its schema's names; tensors stand as shapes without the batch."""
@@ -63,7 +64,26 @@ def _flat(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
 def _times(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
     other = given["other"]
     scales = isinstance(other, tuple) and len(inputs) == 3 and other[1:] == (inputs[0], 1, 1)
-    return images.Scale() if scales else None
+    if scales:
+        return images.Scale()
+    return Multiply() if isinstance(other, tuple) and other[1:] == inputs == output else None
+
+
+def _pointwise(function: str) -> Known:
+    """A function of each value, where its constants are the usual ones."""
+
+    def known(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
+        constants = {name: given[name] for name in USUAL.get(function, {}) if name in given}
+        usual = all(USUAL[function][name] == value for name, value in constants.items())
+        return Pointwise(function=function) if usual else None
+
+    return known
+
+
+def _clipped(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
+    names = {(-1.0, 1.0): "hardtanh", (0.0, 6.0): "relu6"}
+    name = names.get((float(given["min_val"]), float(given["max_val"])))
+    return Pointwise(function=name) if name else None
 
 
 def _plus(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
@@ -87,7 +107,18 @@ def _embedded(given: Arguments, inputs: Shape, output: Shape) -> Operation | Non
     return texts.Embedding(num_embeddings=rows, embedding_dim=width)
 
 
+USUAL: Mapping[str, Mapping[str, float]] = {
+    "elu": {"alpha": 1.0, "scale": 1.0, "input_scale": 1.0},
+    "celu": {"alpha": 1.0},
+    "softplus": {"beta": 1.0, "threshold": 20.0},
+}
+"""Constants of `torch.nn.functional`'s defaults; others change what the twin computes."""
+
 OPERATIONS: Mapping[str, Known] = {
+    **{name: _pointwise(name) for name in FUNCTIONS},
+    **{f"{name}_": _pointwise(name) for name in FUNCTIONS},
+    **dict.fromkeys(("hardtanh", "hardtanh_"), _clipped),
+    **dict.fromkeys(("log_sigmoid", "log_sigmoid_forward"), _pointwise("logsigmoid")),
     "conv2d": _conv2d,
     "batch_norm": lambda given, ins, out: (
         images.BatchNorm2d(affine=given.get("weight") is not None) if len(out) == 3 else None

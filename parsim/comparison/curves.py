@@ -131,10 +131,10 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _strategy(document: Mapping[str, Any]) -> str:
-    if "strategy" in document:
-        return str(document["strategy"]["name"])
     plan = document["plan"]
-    return str(plan["schedule"]) if plan["pp"] > 1 else "ddp"
+    if plan.get("strategy"):
+        return str(plan["strategy"]["name"])
+    return str(plan["schedule"]) if plan.get("pp", 1) > 1 else "ddp"
 
 
 def curve_of(document: Mapping[str, Any], name: str) -> Curve:

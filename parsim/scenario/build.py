@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parsim.cluster.background import Background, Stream, check_network
+from parsim.cluster.groups import in_groups
 from parsim.cluster.hardware import Cluster
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
@@ -34,12 +35,9 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
         notes.append(f"precision is not stated: '{file.training.precision}' is assumed")
     stack = _software(tree, file, notes)
     description = build_description(tree, file.model, stack, notes)
-    if isinstance(description, Graph) and description.device:
-        notes.append(
-            f"model {description.name} has operations that were timed on {description.device}; "
-            f"their seconds are taken as they are"
-        )
     cluster = build_cluster(tree, file.cluster, notes)
+    if isinstance(description, Graph) and description.device:
+        notes.append(_timed_elsewhere(description, cluster))
     job = Job(
         model=build_model(description),
         cluster=cluster,
@@ -66,6 +64,13 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
         background=_background(tree, file, cluster),
         goal=_goal(file),
     )
+
+
+def _timed_elsewhere(graph: Graph, cluster: Cluster) -> str:
+    """That some operations have measured seconds, which are those of another device."""
+    told = f"model {graph.name} has operations that were timed on {graph.device}"
+    devices = ", ".join(sorted({group.system.device.id for group in in_groups(cluster).groups}))
+    return f"{told}; their seconds are taken as they are: on {devices} they take others"
 
 
 def _goal(file: ScenarioFile) -> TrainingGoal:

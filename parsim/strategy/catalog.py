@@ -61,7 +61,7 @@ STRATEGIES: dict[str, Described] = {
         "2 n P / k bytes a step",
         when="hosts with idle interfaces and memory (k near n), or weights too large for devices",
         paper="Li et al., OSDI 2014; backup workers: arXiv 1604.00981; BytePS, OSDI 2020",
-        options="servers, on: hosts or devices, compression, backup_workers",
+        options="servers, on: hosts or devices, compression, compressor, backup_workers",
     ),
     "asynchronous_server": Described(
         program=asynchronous_server,
@@ -72,7 +72,8 @@ STRATEGIES: dict[str, Described] = {
         "staleness near n - 1",
         when="workers of mixed or changing speed, models that bear stale gradients",
         paper="Dean et al., NIPS 2012; Hogwild!, NIPS 2011; SSP, NIPS 2013",
-        options="servers, on, compression, staleness (a bound), updates (simulated a worker)",
+        options="servers, on, compression, compressor, staleness (a bound), updates (simulated a "
+        "worker)",
     ),
     "gossip": Described(
         program=gossip,

@@ -20,6 +20,7 @@ from tests.benchmarks.engines import engines  # noqa: E402
 from tests.benchmarks.flows import flows  # noqa: E402
 from tests.benchmarks.measure import Benchmark, Outcome, run  # noqa: E402
 from tests.benchmarks.runtime import runtime  # noqa: E402
+from tests.benchmarks.searches import searches  # noqa: E402
 
 HEAD = """# Benchmarks
 
@@ -35,7 +36,11 @@ with
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks, print the table, write the report."""
     options = _options(arguments)
-    chosen = [b for b in chain(engines(), flows(), commands(), runtime()) if options.only in b.name]
+    chosen = [
+        b
+        for b in chain(engines(), flows(), commands(), searches(), runtime())
+        if options.only in b.name
+    ]
     outcomes = []
     for number, benchmark in enumerate(chosen, start=1):
         print(f"{number}/{len(chosen)} {benchmark.name}", file=sys.stderr)

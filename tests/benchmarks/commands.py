@@ -47,9 +47,3 @@ def commands() -> Iterator[Benchmark]:
             measure=lambda scenario=scenario: simulate(scenario),  # type: ignore[misc]
         )
     yield Benchmark(name="parsim timeline, 8,192 boxes to PNG", demand=3.0, unit="s", measure=draw)
-    yield Benchmark(
-        name=f"parsim search {MAIN}",
-        demand=30.0,
-        unit="s",
-        measure=lambda: process_seconds("search", MAIN, runs=2),
-    )

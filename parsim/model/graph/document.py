@@ -151,8 +151,10 @@ def _operation(op: str, kind: type[Operation], given: Mapping[str, object]) -> O
 
 
 def _value(field: Field[Any], value: object) -> object:
-    """A field's value of its kind: whole numbers, numbers, truth values, or pairs of sizes."""
+    """A field's value of its kind: text, whole numbers, numbers, truth values, pairs of sizes."""
     kind = str(field.type)
+    if kind == "str":
+        return _text({field.name: value}, field.name, "")
     if kind == "bool":
         if not isinstance(value, bool):
             raise ModelError(f"{field.name}={shown(value)} must be true or false")

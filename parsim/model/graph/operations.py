@@ -23,6 +23,7 @@ from parsim.model.graph.images import (
     Upsample,
 )
 from parsim.model.graph.operation import Operation
+from parsim.model.graph.pointwise import Multiply, Pointwise
 from parsim.model.graph.texts import (
     AdditiveAttention,
     CrossEntropy,
@@ -43,6 +44,8 @@ OPERATIONS: Mapping[str, type[Operation]] = {
     "instance_norm": InstanceNorm2d,
     "relu": Relu,
     "sigmoid": Sigmoid,
+    "pointwise": Pointwise,
+    "multiply": Multiply,
     "max_pool2d": MaxPool2d,
     "avg_pool2d": AvgPool2d,
     "adaptive_avg_pool2d": AdaptiveAvgPool2d,

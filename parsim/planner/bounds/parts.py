@@ -30,13 +30,15 @@ from parsim.schedule import build_schedule
 class Parts(Columns):
     """R stages and Q ranks that stand for those of C plans.
 
-    `counts` (R, K, C) are a stage's layers of each kind; `held` and `ahead` (Q, R, C) how many such
+    `counts` (R, K, C) are a stage's layers of each kind, `every` (R, C) how many such stages there
+    are; `held` and `ahead` (Q, R, C) how many such
     stages a rank holds, and how many lie before its first one. `rank` (Q, C) are the ranks' numbers
     and `early` the first ranks that hold the same. `looped` says that stage s is on rank s % pp,
     `own` that a schedule of the user's puts stages anywhere.
     """
 
     counts: Array
+    every: Array
     held: Array
     ahead: Array
     rank: Ints
@@ -55,7 +57,7 @@ class Parts(Columns):
         padded = [cut.padded(kinds) for cut in cuts]
         stacked = {
             name: np.stack([getattr(cut, name) for cut in padded], axis=-1)
-            for name in ("counts", "held", "ahead", "rank", "early")
+            for name in ("counts", "every", "held", "ahead", "rank", "early")
         }
         own = table.common.actions is not None
         return cls(**stacked, looped=~folded & (not own), own=own)
@@ -101,6 +103,7 @@ class _Cut:
     """`Parts` of one plan, without the last axis."""
 
     counts: Array
+    every: Array
     held: Array
     ahead: Array
     rank: Ints
@@ -119,6 +122,7 @@ class _Cut:
         early = [int(np.argmax((held == held[rank]).all(axis=1))) for rank in chosen]
         return cls(
             counts=rows,
+            every=each.sum(axis=0),
             held=held[chosen],
             ahead=ahead[chosen],
             rank=np.array(chosen),
@@ -129,8 +133,11 @@ class _Cut:
         """The same with as many kinds of stage as other cuts have: the new ones stand for none."""
         more = kinds - len(self.counts)
         counts = np.insert(self.counts, [1] * more, self.counts[0], axis=0)
-        held, ahead = (np.insert(each, [1] * more, 0.0, axis=1) for each in (self.held, self.ahead))
-        return _Cut(counts=counts, held=held, ahead=ahead, rank=self.rank, early=self.early)
+        every, held, ahead = (
+            np.insert(each, [1] * more, 0.0, axis=-1)
+            for each in (self.every, self.held, self.ahead)
+        )
+        return replace(self, counts=counts, every=every, held=held, ahead=ahead)
 
 
 def _kinds_of_stage(counts: Array) -> tuple[Array, Sequence[int]]:

@@ -5,6 +5,10 @@ stages before it, and its last gradient has to pass them again, if backwards are
 
     end[r] = sum of F and hops before r + m x (F + B of its stages) + sum of B and hops before r
 
+The micro-batch that starts last waits for the m - 1 others on stage 0 and then passes all stages:
+
+    end[0] >= (m - 1) x F of stage 0 + sum of all F + sum of all B, if backwards are whole
+
 then come the reductions that cannot be hidden, the norm of all gradients, the update. All of it are
 sums and maxima of which tier B has more terms, so that the step is never shorter. What the schedule
 adds by its order, what ZeRO-3's programs lose at their ends and what the last backwards lose to the
@@ -162,7 +166,11 @@ class _Chunk:
         back += _exposed(work.ahead_backward, tail.ahead_backward, backward)
         count = self.table.num_microbatches
         once, times = np.where(self.kinds.naive, 1, count), np.where(self.kinds.naive, count, 1)
-        return np.asarray((lead + np.where(self.kinds.whole, back, 0.0) + once * busy) * times)
+        ends = (lead + np.where(self.kinds.whole, back, 0.0) + once * busy) * times
+        if common.actions is None:
+            returns = work.all_forward + np.where(self.kinds.whole, work.all_backward, 0.0)
+            ends[0] = np.maximum(ends[0], (count - 1) * work.first + returns)
+        return np.asarray(ends)
 
     def _reductions(self) -> Array:
         """What a rank's gradients take at the least behind its last action, (Q, B)."""

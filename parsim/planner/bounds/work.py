@@ -35,7 +35,8 @@ class Work(Columns):
 
     `forward`, `backward` of a rank's stages and `ahead_forward`, `ahead_backward` of those before
     them; `sent_ahead` and `sent_back` messages on the way to a rank and back from it, `blocked`
-    those that keep it. `last` (C,) is the backward of stage 0. `first_kept` is what a rank keeps of
+    those that keep it. `first` and `last` (C,) are forward and backward of stage 0, `all_forward`
+    and `all_backward` (C,) of all stages, one after another. `first_kept` is what a rank keeps of
     its first chunk, `last_kept` of its last one, `least_kept` of the one with the least, `kept` of
     all; `moment` what a backward adds at its highest, `scores` (Q, C) what each further micro-batch
     in flight on the last stage keeps of its logits.
@@ -48,7 +49,10 @@ class Work(Columns):
     sent_ahead: Array
     sent_back: Array
     blocked: Array
+    first: Array
     last: Array
+    all_forward: Array
+    all_backward: Array
     first_kept: Array
     last_kept: Array
     least_kept: Array
@@ -75,7 +79,10 @@ class Work(Columns):
             sent_ahead=ahead,
             sent_back=back,
             blocked=blocked,
+            first=forward[0],
             last=backward[0],
+            all_forward=(parts.every * forward).sum(axis=0),
+            all_backward=(parts.every * backward).sum(axis=0),
             first_kept=least + ends[0],
             last_kept=least + ends[1],
             least_kept=least,

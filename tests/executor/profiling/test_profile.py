@@ -9,10 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from executor.model.graph import MODULES  # noqa: E402
 from executor.profiling.__main__ import profiled  # noqa: E402
 from parsim.errors import InputError  # noqa: E402
 from parsim.model.graph.build import build_graph  # noqa: E402
 from parsim.model.graph.document import graph_of, read_graph  # noqa: E402
+from parsim.model.graph.pointwise import FUNCTIONS, Multiply, Pointwise  # noqa: E402
 from parsim.model.graph.texts import Measured  # noqa: E402
 from parsim.scenario import load_scenario  # noqa: E402
 
@@ -71,6 +73,22 @@ def choosing():
     return Choosing()
 
 
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.gate = nn.Linear(8, 16), nn.Linear(8, 16)
+        self.act = nn.Sequential(
+            nn.SiLU(), nn.Tanh(), nn.Hardswish(), nn.ReLU6(), nn.ELU(), nn.Softplus()
+        )
+
+    def forward(self, x):
+        return self.act(self.gate(x)) * self.up(x)
+
+
+def gated():
+    return Gated()
+
+
 def words():
     return nn.Sequential(nn.Embedding(50, 16), nn.LayerNorm(16), nn.Linear(16, 50))
 
@@ -95,6 +113,27 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("code") / "nets.py"
     file.write_text(CODE, encoding="utf-8")
     return file
+
+
+def test_functions_of_each_value_have_formulas(code: Path, tmp_path: Path) -> None:
+    document = profiled(f"{code}:gated", "4x8", hooks=False)
+    assert document["notes"] == []
+    file = tmp_path / "gated.yaml"
+    file.write_text(str(document["text"]), encoding="utf-8")
+    operations = [node.operation for node in read_graph(file).nodes]
+    named = [op.function for op in operations if isinstance(op, Pointwise)]
+    assert named == ["silu", "tanh", "hardswish", "relu6", "elu", "softplus"]
+    assert sum(isinstance(op, Multiply) for op in operations) == 1
+
+
+def test_the_twin_computes_every_function() -> None:
+    x = torch.linspace(-8.0, 8.0, 33)[None]
+    for function in FUNCTIONS:
+        twin = MODULES[Pointwise](Pointwise(function=function), ((33,),))
+        assert twin(x).shape == x.shape, function
+        assert twin(x).isfinite().all(), function
+    product = MODULES[Multiply](Multiply(), ((33,), (33,)))
+    assert torch.equal(product(x, x), x * x)
 
 
 def test_known_operations_are_written_as_such(code: Path, tmp_path: Path) -> None:

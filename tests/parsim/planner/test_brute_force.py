@@ -1,0 +1,102 @@
+"""The search against every plan simulated by itself, in random small scenarios."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+import pytest
+
+from parsim.cluster.hardware import Cluster
+from parsim.cluster.reader import load_catalog
+from parsim.cost.job import Job
+from parsim.cost.software import software
+from parsim.model.reader import model_spec
+from parsim.model.transformer import build_transformer
+from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
+from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.planner.bounds import plan_bounds
+from parsim.planner.equal.best_shapes import BestShapes
+from parsim.planner.space import enumerate_plans
+from parsim.sim.recurrence.evaluate import evaluate
+from tests.parsim.planner.conftest import with_memory
+
+MODELS = ("gpt2", "llama3-8b", "mixtral-8x7b")
+SYSTEMS = ("dgx-a100", "dgx-h100", "dgx-1v", "rtx-4090-node")
+STACKS = ("generic", "megatron-2022", "megatron-te-2025", "torchtitan", "executor-cpu")
+MOST = 48
+"""Plans of a scenario: each is simulated alone."""
+FEW = 8
+"""Plans of a scenario of the fast test."""
+
+
+def scenario(seed: int, most: int = MOST) -> tuple[Job, PlanSpace, PlanTable] | None:
+    """A short model on a few devices, and a part of its space; None where that is empty."""
+    rng = random.Random(seed)
+    spec = replace(model_spec(rng.choice(MODELS)), num_layers=rng.choice((3, 4, 6, 8)), seq_len=512)
+    node = load_catalog().system(rng.choice(SYSTEMS))
+    node = replace(node, devices_per_node=rng.choice((2, 4)))
+    cluster = Cluster(system=node, num_nodes=rng.choice((1, 2)))
+    job = Job(model=build_transformer(spec), cluster=cluster, software=software(rng.choice(STACKS)))
+    overlap = [rng.random() < 0.5 for _ in range(4)]
+    common = Plan(
+        precision="bf16" if "bf16" in node.device.peak_flops else "fp16",
+        overlap_p2p=overlap[0],
+        overlap_grad_reduce=overlap[1],
+        overlap_param_gather=overlap[2],
+        scatter_p2p=overlap[3],
+    )
+    space = PlanSpace(
+        global_batch_size=rng.choice((4, 8, 12, 16)),
+        schedule=tuple(rng.sample(SCHEDULE_NAMES, 4)),
+        zero_stage=tuple(sorted(rng.sample((0, 1, 2, 3), 2))),
+        recompute=tuple(rng.sample(tuple(Recompute), 2)),
+        hybrid=rng.random() < 0.5,
+        common=common,
+    )
+    table = enumerate_plans(job, space).table
+    if table is None:
+        return None
+    rows = sorted(rng.sample(range(len(table)), min(most, len(table))))
+    return job, space, table.take(np.array(rows))
+
+
+def check(seed: int, most: int = MOST) -> None:
+    """The ten best of a scenario are those of brute force, and nothing fits that was left out."""
+    made = scenario(seed, most)
+    if made is None:
+        return
+    job, space, table = made
+    alone = [evaluate(job, table.plan(row)) for row in range(len(table))]
+    steps = np.array([one.step_time for one in alone])
+    peaks = np.array([float(one.peak.max()) for one in alone])
+    work = BestShapes(job, table, space, 10)
+    bounds = plan_bounds(job, table, work.layers, work.layer_row)
+    assert (bounds.step <= steps).all()
+    assert (bounds.peak <= peaks).all()
+    # memory that a half of the plans fit in, so that the other half has to be told apart
+    tight = with_memory(job, float(np.median(peaks)) * 1.05)
+    work = BestShapes(tight, table, space, 10)
+    work.run(None, inf)
+    known = work.known
+    assert (peaks[known.too_large] > tight.device.usable_memory).all()
+    everything = BestShapes(tight, table, space, 10**6)
+    everything.run(None, inf)
+    fits = everything.known.fits
+    assert np.allclose(everything.known.step[fits], steps[fits], rtol=1e-12, atol=0.0)
+    expected = np.sort(steps[fits])[:10]
+    best = [plan.step_time for plan in known.fastest(table, known.fits, 10)]
+    assert best == pytest.approx(expected.tolist(), rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_search_finds_what_brute_force_does(seed: int) -> None:
+    check(seed, FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12, 512))
+def test_the_search_finds_what_brute_force_does_in_many_scenarios(seed: int) -> None:
+    check(seed)
