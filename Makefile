@@ -19,7 +19,7 @@ SEED ?= 1
 SECONDS_AT_MOST ?= 3600
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-all mutate fuzz lint format bench hardware reports ablation fit fit-kernels fit-collectives clean
+.PHONY: help run test test-slow test-all mutate fuzz lint format bench hardware reports ablation experts fit fit-kernels fit-collectives clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ reports: $(CORE) ## predict every shipped measured run; write reports/*.md and t
 
 ablation: $(CORE) ## switch effects off, leave sources out; write reports/ablation.md (minutes)
 	$(BIN)/python -m parsim.fitting.reports.ablation reports/ablation.md
+
+experts: $(CORE) ## search the jobs of vendors' tuned plans; write reports/experts.md (minutes)
+	$(BIN)/python -m parsim.fitting.reports.experts reports/experts.md
 
 fit: $(CORE) ## fit the constants again and write reports/fit.md; WRITE=1 also into the catalog
 	$(BIN)/python -m parsim.fitting.reports.fit reports/fit.md $(if $(WRITE),--write)

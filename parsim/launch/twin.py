@@ -1,7 +1,7 @@
 """A small job that keeps the shape of some plans, for machines that cannot run the job itself.
 
     searched   tp8 pp4 dp32 mb3 m16 interleaved_1f1b v8     GPT-3 175B, 1,024 A100s
-    twin       tp1 pp4 dp1  mb3 m8  interleaved_1f1b v8     32 layers of width 64, 4 ranks over gloo
+    twin       tp2 pp4 dp1  mb3 m8  interleaved_1f1b v8     32 layers of width 256, 8 ranks
 
 All plans are divided alike, so that their twins train one job: replicas first, then tensor and
 context ranks, by what all plans have in common, until `MOST_RANKS` hold them; then micro-batches,
@@ -26,8 +26,10 @@ from parsim.scenario import Scenario
 
 MOST_RANKS = 8
 """Ranks of a twin at the most: they share this machine's cores."""
-HEAD_DIM = 16
-SEQUENCE = 64
+HEAD_DIM = 32
+WIDTH = 256
+"""Width of a twin at the least: of a narrower one, the host's overhead is all that is timed."""
+SEQUENCE = 128
 VOCABULARY = 1024
 
 
@@ -122,7 +124,8 @@ def _enough(plan: Plan, share: int) -> bool:
 
 def _model(spec: TransformerSpec, plans: Sequence[Plan]) -> Iterator[tuple[str, int]]:
     """Sizes of the model: a layer a stage, as few heads as the widest tensor group splits."""
-    heads = max(plan.tp for plan in plans) * 2
+    widest = max(plan.tp for plan in plans)
+    heads = widest * max(2, -(-WIDTH // (widest * HEAD_DIM)))
     layers = max(plan.num_stages for plan in plans)
     yield ("num_layers", min(spec.num_layers, max(2, layers)))
     yield ("num_attention_heads", heads)

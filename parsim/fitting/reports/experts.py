@@ -52,7 +52,7 @@ def page(tables: Sequence[Path]) -> str:
         f"**{agree} of {len(judged)} tuned plans are the search's first, within 3 % of it or tied "
         f"with it**, {agree} of the {fitting} that fit by the predicted memory."
     )
-    parts = [HEAD, words, table(SUMMARY_HEAD, summary(judged, rows), range(1, 8))]
+    parts = [HEAD, words, tried(judged), table(SUMMARY_HEAD, summary(judged, rows), range(1, 8))]
     parts += ["## Every plan", WORDS, table(PLANS_HEAD, map(plan_row, judged), (1, 4, 5, 7, 8))]
     behind = [plan for plan in judged if plan.verdict == "behind"]
     if behind:
@@ -62,6 +62,20 @@ def page(tables: Sequence[Path]) -> str:
     if large:
         parts += ["## Does not fit", LARGE, table(LARGE_HEAD, map(large_row, large), (1, 3, 4))]
     return "\n\n".join(parts) + "\n"
+
+
+def tried(judged: Sequence[Judged]) -> str:
+    """How often the search's other choice ran faster, where somebody published a run of it."""
+    other = [
+        (plan.measured, plan.best_measured)
+        for plan in judged
+        if plan.best_measured is not None and plan.slower > 0.0
+    ]
+    faster = sum(theirs > ours for theirs, ours in other)
+    return (
+        f"Of {len(other)} plans a run of the search's other choice for the same job is published "
+        f"too: it was faster in {faster}."
+    )
 
 
 def summary(judged: Sequence[Judged], rows: Sequence[ValidatedRow]) -> Iterator[Row]:

@@ -49,6 +49,8 @@ def _job(path: Path, text: str) -> DescribedJob:
         return torchtitan_job(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: {error}") from None
+    except RecursionError:
+        raise InputError(f"{path}: brackets are nested too deeply") from None
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 

@@ -37,6 +37,13 @@ class Profiled:
     parameters: int
 
 
+COSTS = ("forward_compute_time", "backward_compute_time", "activation_size", "parameter_size")
+"""What a node's line says: milliseconds, then bytes."""
+
+MOST = 1e15
+"""The largest of them that may be true."""
+
+
 def is_profile(text: str) -> bool:
     """Whether a text is such a profile rather than a model file."""
     return _FIRST.match(text) is not None
@@ -106,15 +113,20 @@ def _lines(text: str) -> tuple[dict[str, Profiled], list[tuple[str, str]]]:
 def _profiled(number: int, what: str, figures: str) -> Profiled:
     cells = dict(re.findall(r"(\w+)=(\[[^\]]*\]|[-+.\deE]+)", figures))
     try:
-        return Profiled(
-            what=what,
-            forward=1e-3 * float(cells["forward_compute_time"]),
-            backward=1e-3 * float(cells["backward_compute_time"]),
-            values=round(_sum(cells["activation_size"]) / VALUE),
-            parameters=round(float(cells["parameter_size"]) / VALUE),
-        )
+        costs = {name: _sum(cells[name]) for name in COSTS}
     except (KeyError, ValueError) as reason:
         raise ModelError(f"line {number}: {reason} is missing or no number") from None
+    for name, value in costs.items():
+        if not 0.0 <= value <= MOST:
+            raise ModelError(f"line {number}: {name}={value:g} is not between 0 and {MOST:g}")
+    forward, backward, outputs, parameters = costs.values()
+    return Profiled(
+        what=what,
+        forward=1e-3 * forward,
+        backward=1e-3 * backward,
+        values=round(outputs / VALUE),
+        parameters=round(parameters / VALUE),
+    )
 
 
 def _sum(cell: str) -> float:

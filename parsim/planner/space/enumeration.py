@@ -216,6 +216,11 @@ def check_space(job: Job, space: PlanSpace) -> None:
             raise PlanError(
                 f"zero_stage={stage} is unknown; allowed: {', '.join(map(str, ZERO_STAGES))}"
             )
+    if not any(chosen(space.zero_stage, job.software.zero_stages_with(pp)) for pp in (1, 2)):
+        raise PlanError(
+            f"zero_stage {space.zero_stage} leaves none of the stages of {job.software.id}: "
+            f"{', '.join(map(str, job.software.zero_stages))}; widen it, or list others"
+        )
     probe = replace(
         space.common,
         tp=1,

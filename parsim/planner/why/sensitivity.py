@@ -6,24 +6,22 @@ hand, the network at which the second best of another shape overtakes it is foun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
-from parsim.cluster.hardware import System
 from parsim.cost.job import Job
-from parsim.errors import InputError, ModelError, NoFeasiblePlan, PlanError
-from parsim.model.transformer import TransformerSpec, build_transformer
+from parsim.errors import InputError, NoFeasiblePlan, PlanError
+from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, PlanSpace
 from parsim.planner.result import Progress, Ranked
 from parsim.planner.search import search
+from parsim.planner.why.surroundings import on_network, surroundings
 from parsim.results import Result
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.units import format_rate, format_seconds
 
 SCHEMA_VERSION = 1
-SHARE = 0.2
 FARTHEST = 16.0
 """Times by which the network is made faster or slower in the search for a break-even."""
 AMONG = 50
@@ -129,7 +127,7 @@ def sensitivity(
         raise InputError("what changes with the surroundings needs nodes of one kind")
     result = search(job, space, top=AMONG)
     best = result.plans[0]
-    worlds = list(_changes(job, spec, space))
+    worlds = list(surroundings(job, spec, space, best.plan))
     changes = []
     for done, (what, other, allowed) in enumerate(worlds, start=1):
         changes.append(_after(what, other, allowed, best.plan))
@@ -148,46 +146,6 @@ def sensitivity(
 def _shape(plan: Plan) -> tuple[int, ...]:
     """Degrees and what is sharded: plans that differ in less are one way to train."""
     return (plan.tp, plan.pp, plan.dp, plan.cp, plan.ep, plan.zero_stage)
-
-
-def _changes(
-    job: Job, spec: TransformerSpec, space: PlanSpace
-) -> Iterator[tuple[str, Job, PlanSpace]]:
-    """What is different, the job then and its space."""
-    for word, factor in (("-", 1.0 - SHARE), ("+", 1.0 + SHARE)):
-        sign = f"{word}{100 * SHARE:.0f} %"
-        if job.cluster.num_nodes > 1:
-            yield (f"network {sign}", _with_system(job, partial(_network, factor)), space)
-        yield (f"links in a node {sign}", _with_system(job, partial(_intra, factor)), space)
-        length = max(round(spec.seq_len * factor / 256) * 256, 256)
-        try:
-            model = build_transformer(replace(spec, seq_len=length))
-            yield (f"sequence of {length}", replace(job, model=model), space)
-        except ModelError:
-            pass
-    for factor in (0.5, 2.0):
-        batch = int(space.global_batch_size * factor)
-        sized = replace(job, global_batch_size=batch if job.global_batch_size else None)
-        yield (f"batch of {batch}", sized, replace(space, global_batch_size=batch))
-        nodes = int(job.cluster.num_nodes * factor)
-        if nodes >= 1 and (nodes == 1 or job.system.network is not None):
-            cluster = replace(job.cluster, num_nodes=nodes, placement=None, failed=())
-            yield (f"{nodes} node{'s' if nodes > 1 else ''}", replace(job, cluster=cluster), space)
-
-
-def _with_system(job: Job, change: Callable[[System], System]) -> Job:
-    return replace(job, cluster=replace(job.cluster, system=change(job.system)))
-
-
-def _network(factor: float, system: System) -> System:
-    if system.network is None:
-        return system
-    bandwidth = system.network.nic_bandwidth * factor
-    return replace(system, network=replace(system.network, nic_bandwidth=bandwidth))
-
-
-def _intra(factor: float, system: System) -> System:
-    return replace(system, intra=replace(system.intra, bandwidth=system.intra.bandwidth * factor))
 
 
 def _after(what: str, job: Job, space: PlanSpace, before: Plan) -> Change:
@@ -228,7 +186,7 @@ def _break_even(job: Job, best: Plan, second: Ranked) -> BreakEven:
 
 def _ahead(job: Job, best: Plan, second: Plan, factor: float) -> float:
     """Seconds by which the best plan is faster on a network of so many times the bandwidth."""
-    other = _with_system(job, partial(_network, factor))
+    other = on_network(job, factor)
     steps = [evaluate(other, plan, memory=False).step_time for plan in (second, best)]
     return steps[0] - steps[1]
 

@@ -88,6 +88,7 @@ def test_a_twin_keeps_the_shape() -> None:
     assert (first.pp, second.pp) == (4, 8)
     assert first.global_batch_size == second.global_batch_size
     assert first.microbatch_size == 3
+    assert twin.overrides["model.hidden_size"] == 256
     assert "on 8 ranks over gloo instead of 1024" in twin.words
 
 

@@ -132,6 +132,23 @@ def test_too_many_cases() -> None:
         cases_over(Path(LLAMA), (many, many), {})
 
 
+def test_what_follows_the_first_field_makes_no_lines() -> None:
+    """Weak scaling: the batch grows with the nodes, so that there is one line."""
+    rows = list(run_cases(cases_of_files([Path(LLAMA), Path(GPT3)], {})))
+    keys = ("cluster.nodes", "training.global_batch_size")
+    pairs = (("1", "16"), ("2", "32"))
+    weak = [
+        replace(row, values=dict(zip(keys, pair, strict=True)))
+        for row, pair in zip(rows, pairs, strict=True)
+    ]
+    seconds = draw_outcomes(Outcomes(rows=tuple(weak), keys=keys, total=2)).axes[0]
+    assert len(seconds.containers) == 1
+    assert seconds.get_xlabel() == "cluster.nodes (with training.global_batch_size)"
+    apart = [replace(row, values={**row.values, keys[0]: "1"}) for row in weak]
+    both = draw_outcomes(Outcomes(rows=tuple(apart), keys=keys, total=2)).axes[0]
+    assert (len(both.containers), both.get_xlabel()) == (2, keys[0])
+
+
 def test_plans_side_by_side_and_their_picture(tmp_path: Path) -> None:
     cases = cases_of_files([Path(LLAMA), Path(GPT3)], {})
     result = Outcomes(rows=tuple(run_cases(cases)), keys=("file",), total=2)

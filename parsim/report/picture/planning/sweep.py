@@ -43,7 +43,8 @@ def draw_outcomes(result: Outcomes, path: Path | None = None) -> Figure:
             _step_times(seconds, points, {**look, "label": label})
             _speeds(speed, points, look)
         for axes, words in ((seconds, "step time, s"), (speed, "tokens/s")):
-            axes.set(xlabel=result.keys[0], ylabel=words)
+            axes.set(xlabel=_across_words(result), ylabel=words)
+            axes.yaxis.set_major_formatter("{x:,g}")
             axes.set_ylim(bottom=0.0)
             axes.set_xticks([position for position, _ in ticks], [text for _, text in ticks])
             if len("".join(text for _, text in ticks)) > 40:
@@ -60,7 +61,8 @@ def draw_outcomes(result: Outcomes, path: Path | None = None) -> Figure:
 
 def _curves(result: Outcomes) -> tuple[Curves, list[tuple[float, str]]]:
     """Points by what the other fields say, and where the first field's values stand."""
-    key, rest = result.keys[0], result.keys[1:]
+    key, followers = result.keys[0], _followers(result)
+    rest = [name for name in result.keys[1:] if name not in followers]
     texts = list(dict.fromkeys(row.values[key] for row in result.rows))
     numbers = [_number(text) for text in texts]
     units = {re.sub(r"[\d.eE+-]", "", text) for text in texts}
@@ -73,6 +75,22 @@ def _curves(result: Outcomes) -> tuple[Curves, list[tuple[float, str]]]:
             label = ", ".join(f"{name}={row.values[name]}" for name in rest)
             curves.setdefault(label, []).append((places[row.values[key]] or 0.0, row))
     return curves, [(position or 0.0, Path(text).name) for text, position in places.items()]
+
+
+def _followers(result: Outcomes) -> list[str]:
+    """Fields that the first one decides, as the batch of weak scaling: they make no lines."""
+    key, rest = result.keys[0], result.keys[1:]
+    return [
+        name
+        for name in rest
+        if len({(row.values[key], row.values[name]) for row in result.rows})
+        == len({row.values[key] for row in result.rows})
+    ]
+
+
+def _across_words(result: Outcomes) -> str:
+    followers = _followers(result)
+    return result.keys[0] + (f" (with {', '.join(followers)})" if followers else "")
 
 
 def _number(text: str) -> float | None:

@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 
 from parsim.fitting.experts.judge import CLOSE, Judged, judge, space_around
-from parsim.fitting.reports.experts import VENDORS, behind_row, plan_row, summary, vendor_tables
+from parsim.fitting.reports.experts import (
+    VENDORS,
+    behind_row,
+    plan_row,
+    summary,
+    tried,
+    vendor_tables,
+)
 from parsim.plan.space import Between
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.validation.predict_row import predict_row
@@ -56,6 +63,8 @@ def test_rows_of_the_page(judged: list[Judged]) -> None:
     row = plan_row(judged[0])
     assert row[0] == "Nemotron-4 15B bf16"
     assert "(measured 2.746 s)" in row[7]
+    assert tried(judged).startswith("Of 1 plans ")
+    assert tried(judged).endswith("it was faster in 1.")
     assert "tensor" in behind_row(judged[0])[5]
     counted = list(summary(judged, [run for plan in judged for run in plan.rows]))
     assert counted[0] == (DGXC, "3", "2", *counted[-1][3:])

@@ -127,6 +127,7 @@ def test_torchtitans_toml(tmp_path: Path) -> None:
         (TITAN.replace("degree = 8", "degree = -1"), "a.toml", "write the number"),
         (TITAN.replace("full", "some"), "a.toml", "activation_checkpoint.mode 'some' is unknown"),
         ("[model", "a.toml", "a.toml: "),
+        ("a = " + "[" * 5000, "a.toml", "a.toml: brackets are nested too deeply"),
         (TITAN.replace("seq_len = 4096", 'seq_len = "x"'), "a.toml", "must be a whole number"),
     ],
 )

@@ -47,6 +47,8 @@ def test_lists_of_sizes_are_added_up_and_edges_join() -> None:
             "the edges around node1 go in a circle",
         ),
         ("node1 -- Conv -- forward_compute_time=1\n", "line 1: 'backward_compute_time' is missing"),
+        (LINE.format(1, "1e999"), "=inf is not between 0 and 1e+15"),
+        (LINE.format(1, "-1"), "=-1 is not between 0 and 1e+15"),
     ],
 )
 def test_wrong_profiles(text: str, message: str) -> None:

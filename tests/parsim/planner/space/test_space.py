@@ -14,6 +14,7 @@ from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.plan.rules import violation
+from parsim.plan.space import Between
 from parsim.planner.space import Enumeration, check_space, enumerate_plans
 
 LAYERS, HEADS, WORLD, BATCH = 6, 4, 4, 8
@@ -163,6 +164,11 @@ def test_a_batch_that_replicas_cannot_share(job: Job, space: PlanSpace) -> None:
     ("changes", "message"),
     [
         ({"zero_stage": (0, 5)}, "zero_stage=5 is unknown; allowed: 0, 1, 2, 3"),
+        (
+            {"zero_stage": Between(least=4)},
+            "zero_stage >= 4 leaves none of the stages of megatron-2021: 0, 1, 2, 3; widen it, or "
+            "list others",
+        ),
         ({"common": Plan(ep=2)}, "ep=2: gpt2 has no experts; use ep=1"),
         (
             {"common": Plan(precision="fp8")},

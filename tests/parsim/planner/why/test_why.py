@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -17,7 +18,10 @@ from parsim.planner.why import read_pins, reasons, sensitivity
 from parsim.planner.why.parts import step_parts
 from parsim.planner.why.pins import pin_words, pinned
 from parsim.planner.why.sensitivity import bandwidth_words
+from parsim.planner.why.surroundings import surroundings
+from parsim.scenario import load_scenario
 from parsim.sim import simulate
+from tests.commands import GPT3
 from tests.parsim.planner.conftest import with_memory
 
 
@@ -122,7 +126,9 @@ def test_changes_and_the_break_even(job: Job, narrow: PlanSpace, spec: Transform
     by_name = {change.what: change for change in told.changes}
     assert by_name["network -20 %"].step_time >= told.best.step_time
     assert by_name["network +20 %"].step_time <= told.best.step_time
-    assert {"batch of 4", "batch of 16", "1 node", "4 nodes", "sequence of 768"} <= set(by_name)
+    assert "sequence of 768" in by_name
+    assert any(name.startswith("batch of ") for name in by_name)
+    assert any(re.fullmatch(r"\d+ nodes? \([+-]\d+ %\)", name) for name in by_name)
     even = told.break_even
     assert even is not None
     assert even.other_step_time >= told.best.step_time
@@ -134,6 +140,26 @@ def test_changes_and_the_break_even(job: Job, narrow: PlanSpace, spec: Transform
         there = replace(two, cluster=replace(two.cluster, system=system))
         steps = [simulate(there, plan).step_time for plan in (told.best.plan, even.other)]
         assert steps[0] == pytest.approx(steps[1], rel=1e-4)
+
+
+def test_batch_and_nodes_go_to_the_nearest_that_the_best_plan_fills(spec: TransformerSpec) -> None:
+    """128 nodes, tp 8 pp 8 dp 16, 1,536 sequences: rounds of 8 micro-batches a replica."""
+    gpt3 = load_scenario(GPT3)
+    best = gpt3.fixed_plan()
+    space = PlanSpace(global_batch_size=1536)
+    worlds = {what: (job, there) for what, job, there in surroundings(gpt3.job, spec, space, best)}
+    names = [what for what in worlds if what.startswith(("batch", "9", "1"))]
+    assert names == [
+        "batch of 1280 (-17 %)",
+        "96 nodes (-25 %)",
+        "batch of 1792 (+17 %)",
+        "192 nodes (+50 %)",
+    ]
+    job, there = worlds["batch of 1280 (-17 %)"]
+    assert (job.global_batch_size, there.global_batch_size) == (1280, 1280)
+    assert worlds["96 nodes (-25 %)"][0].cluster.num_nodes == 96
+    alone = surroundings(gpt3.job, spec, replace(space, global_batch_size=128), best)
+    assert not any(what.startswith("batch of 0") for what, _, _ in alone)
 
 
 def test_twins_are_folded(job: Job, narrow: PlanSpace) -> None:
