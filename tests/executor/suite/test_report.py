@@ -128,7 +128,7 @@ def test_errors_are_signed_and_shared_ranks_do_not_count(out: Path) -> None:
     }
     assert document["summary"]["peak_memory"]["max_abs"] == pytest.approx(0.03)
     assert document["summary"]["backward"]["bias"] == pytest.approx(0.025)
-    assert [one["counted"] for one in document["cases"]] == [True, True, False]
+    assert [entry["counted"] for entry in document["cases"]] == [True, True, False]
     assert document["cases"][0]["step_time_s"]["error_of_min"] == pytest.approx(1 / 0.72 - 1)
 
 
@@ -182,8 +182,8 @@ def test_no_case_has_run(out: Path) -> None:
     progress = json.loads((out / "progress.json").read_text())
     progress["cases"] = {"late": progress["cases"]["late"]}
     (out / "progress.json").write_text(json.dumps(progress))
-    found = read(out)
-    write_report(out, found, draw_all(out, found))
+    outcome = read(out)
+    write_report(out, outcome, draw_all(out, outcome))
     assert "No case has run." in (out / "report.md").read_text()
 
 
