@@ -205,7 +205,8 @@ def test_spearman_by_hand() -> None:
     tied = [result(p, m) for p, m in ((1.0, 1.0), (2.0, 2.0), (2.0, 3.0), (4.0, 4.0))]
     assert spearman(tied) == pytest.approx(4.5 / (4.5 * 5.0) ** 0.5)
     assert spearman(cases[:2]) is None
-    assert spearman([result(1.0, m) for m in (1.0, 2.0, 3.0)]) is None
+    assert spearman([result(1.0, m) for m in (1.0, 2.0, 3.0)]) == 0.0  # predicts no order
+    assert spearman([result(p, 1.0) for p in (1.0, 2.0, 3.0)]) is None  # there is none
 
 
 @given(st.lists(st.floats(0.001, 10.0), min_size=3, max_size=12, unique=True))
