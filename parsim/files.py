@@ -3,6 +3,7 @@
 Every reader of a user's file asks here, so that a device, a pipe, a folder or a file of gigabytes
 is refused in words before anything is made of it. Parsed text takes up to twenty times its bytes
 in memory, and YAML minutes a MiB, so each kind of file has a size that is enough for any real one.
+A file that gzip packed is unpacked; the size counts what was in it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import errno
 import json
 import os
 import stat
+import zlib
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +28,8 @@ MOST_ROWS: Final = 16 << 20
 MOST_YAML: Final = 256 << 10
 """Bytes of YAML, which is read at some 20 kB a second: ten times the longest file shipped."""
 
+GZIP: Final = b"\x1f\x8b"
+"""The first bytes of a file that gzip packed."""
 
 MOST_CORPUS: Final = 1 << 30
 """Bytes of a text to train on, which is taken as it is."""
@@ -106,10 +110,24 @@ def _content(path: Path, most: int) -> bytes:
     with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise _Refused("is no regular file but a device, a pipe or a socket; save it first")
-        content = file.read(most + 1)
+        content = _unpacked(file.read(most + 1), most)
     if len(content) > most:
         raise _Refused(f"has more than {format_bytes(most)}, which no file of its kind needs")
     return content
+
+
+def _unpacked(content: bytes, most: int) -> bytes:
+    """What gzip packed, of at most a byte more than so many; other content as it is."""
+    if not content.startswith(GZIP):
+        return content
+    unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # 16: with gzip's head
+    try:
+        inside = unpacking.decompress(content, most + 1)
+    except zlib.error:
+        raise _Refused("is gzip, but damaged") from None
+    if len(inside) <= most and not unpacking.eof:
+        raise _Refused("is gzip, but cut short")
+    return inside
 
 
 def _files_in(folder: Path, suffixes: tuple[str, ...]) -> list[str]:

@@ -35,8 +35,8 @@ class Ran(NamedTuple):
     @property
     def document(self) -> dict[str, Any]:
         """The one JSON document on stdout, without NaN or Infinity."""
-        found: dict[str, Any] = json.loads(self.out, parse_constant=pytest.fail)
-        return found
+        result: dict[str, Any] = json.loads(self.out, parse_constant=pytest.fail)
+        return result
 
 
 Cli = Callable[..., Ran]

@@ -34,8 +34,10 @@ def python(*arguments: str, cwd: Path, path: Path | None = None) -> str:
 
 def modules() -> list[Path]:
     """Every Python file of the two packages, relative to the root."""
-    found = [path for package in ("parsim", "executor") for path in ROOT.glob(f"{package}/**/*.py")]
-    return sorted(path.relative_to(ROOT) for path in found)
+    result = [
+        path for package in ("parsim", "executor") for path in ROOT.glob(f"{package}/**/*.py")
+    ]
+    return sorted(path.relative_to(ROOT) for path in result)
 
 
 @pytest.fixture(scope="module")

@@ -101,20 +101,20 @@ class Measured:
         """Losses of evaluations by steps, seconds and samples that all workers had done by then."""
         return [
             {
-                "steps": one.rounds,
-                "seconds": one.seconds,
-                "samples": self._done(one),
-                "loss": known(one.loss),
+                "steps": evaluation.rounds,
+                "seconds": evaluation.seconds,
+                "samples": self._done(evaluation),
+                "loss": known(evaluation.loss),
             }
-            for one in self.evaluations
+            for evaluation in self.evaluations
         ]
 
-    def _done(self, one: Evaluated) -> float:
+    def _done(self, evaluation: Evaluated) -> float:
         """Samples before an evaluation: whole batches, unless workers are at different rounds."""
         if not self.ages:
-            return float(one.rounds * self.samples)
+            return float(evaluation.rounds * self.samples)
         ends = (ended.seconds for row in self.rounds for ended in row)
-        return self.samples / len(self.rounds) * sum(end <= one.seconds for end in ends)
+        return self.samples / len(self.rounds) * sum(end <= evaluation.seconds for end in ends)
 
 
 def strategy_document(

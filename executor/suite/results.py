@@ -213,7 +213,7 @@ def covered(results: Sequence[Result]) -> dict[str, int] | None:
 
 
 def spearman(results: Sequence[Result]) -> float | None:
-    """Rank correlation of predicted and measured step times; None for fewer than three cases."""
+    """Rank correlation of step times; None for fewer than three, or where all took as long."""
     pairs = [result.step_time for result in results]
     if len(pairs) < 3:
         return None

@@ -1,4 +1,4 @@
-"""`parsim profile`: a model file of any module."""
+"""`parsim profile`: a model file of any module, or of a trace of its training step."""
 
 from __future__ import annotations
 
@@ -8,15 +8,28 @@ from typing import Annotated
 import typer
 
 from parsim.cli.terminal import AsJson, note, print_json, progress
+from parsim.errors import InputError
+
+TRACES = (".json", ".json.gz")
+"""How the names of a profiler's traces end."""
 
 
 def profile(
     module: Annotated[
-        str, typer.Argument(metavar="FILE.py:FUNCTION", help="a function that builds the module")
+        str,
+        typer.Argument(
+            metavar="FILE.py:FUNCTION|TRACE.json",
+            help="a function that builds the module, or what torch's profiler exported",
+        ),
     ],
     sizes: Annotated[
-        str, typer.Option("--input", metavar="BATCHxSIZES", help="of a batch, e.g. 32x3x224x224")
-    ],
+        str | None,
+        typer.Option(
+            "--input",
+            metavar="BATCHxSIZES",
+            help="of a batch, e.g. 32x3x224x224; a trace tells its own",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="model file; default: FILE.yaml")
     ] = None,
@@ -25,12 +38,25 @@ def profile(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Read a torch module's operations and write a model file that every command takes."""
-    from parsim.launch.profiling import profile as ask
+    """Read a torch module's operations and write a model file that every command takes.
 
-    path = out or Path(f"{Path(module.rpartition(':')[0]).stem or 'model'}.yaml")
-    with progress("profiling"):
-        document = ask(module, sizes, path, hooks=hooks)
+    A trace (prof.export_chrome_trace, also .json.gz) of a training step gives measured layers.
+    """
+    from parsim.launch.profiling import profile as ask
+    from parsim.launch.profiling import profile_trace
+
+    traced = module.endswith(TRACES)
+    source = module.removesuffix(".gz") if traced else module.rpartition(":")[0]
+    path = out or Path(f"{Path(source).stem or 'model'}.yaml")
+    if traced and hooks:
+        raise InputError("--hooks times a module; a trace has its times")
+    if traced:
+        document = profile_trace(Path(module), sizes, path)
+    elif sizes is None:
+        raise InputError("a module needs --input BATCHxSIZES, for example 32x3x224x224")
+    else:
+        with progress("profiling"):
+            document = ask(module, sizes, path, hooks=hooks)
     if as_json:
         print_json(document)
         return

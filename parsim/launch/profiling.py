@@ -1,12 +1,19 @@
-"""Asks the executor for the graph of a module."""
+"""Asks the executor for the graph of a module, and reads one from a trace of torch's profiler."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+from parsim.errors import InputError, ModelError, shown
+from parsim.files import read_json
 from parsim.launch.ranks import ask, require_torch
+from parsim.model.graph.build import build_graph
+from parsim.model.graph.document import NEAR, graph_text
+from parsim.model.graph.traces.events import is_trace
+from parsim.model.graph.traces.graph import read_trace
 from parsim.report.writing import check_writable, write_text
 
 
@@ -22,3 +29,42 @@ def profile(target: str, sizes: str, out: Path, *, hooks: bool = False) -> dict[
     document: dict[str, Any] = json.loads(ask("executor.profiling", words).stdout)
     write_text(out, document.pop("text"))
     return {**document, "file": str(out)}
+
+
+def profile_trace(trace: Path, sizes: str | None, out: Path) -> dict[str, Any]:
+    """Write the model file of a torch profiler's trace and return what there is to say of it.
+
+    Args:
+        trace: JSON as `export_chrome_trace` writes it, also packed by gzip.
+        sizes: the batch's, `16x3x224x224`; by default those that the first layer took.
+        out: the model file.
+
+    Raises:
+        InputError: there is no such trace, it holds no training step, or a file cannot be written.
+    """
+    check_writable(out)
+    batch = None if sizes is None else _sizes(sizes)
+    document = read_json(trace, error=ModelError, near=NEAR)
+    if not is_trace(document):
+        raise ModelError(f"{trace}: is no trace of torch's profiler: it has no traceEvents")
+    try:
+        traced = read_trace(trace.name, document, str(trace), batch)
+    except ModelError as reason:
+        raise ModelError(f"{trace}: {reason}") from None
+    write_text(out, graph_text(traced.graph, traced.notes))
+    made = build_graph(traced.graph)
+    return {
+        "schema_version": 1,
+        "name": traced.graph.name,
+        "parameters": made.parameters,
+        "layers": made.num_layers,
+        "operations": len(traced.graph.nodes),
+        "notes": list(traced.notes),
+        "file": str(out),
+    }
+
+
+def _sizes(sizes: str) -> tuple[int, ...]:
+    if re.fullmatch(r"[1-9]\d{0,8}(x[1-9]\d{0,8})*", sizes) is None:
+        raise InputError(f"--input {shown(sizes)}: give BATCHxSIZES, for example 32x3x224x224")
+    return tuple(map(int, sizes.split("x")))

@@ -17,7 +17,7 @@ from parsim.scenario.model import build_description
 from parsim.scenario.plan import build_plan, build_space
 from parsim.scenario.positions import Tree
 from parsim.scenario.record import Scenario
-from parsim.scenario.schema import ScenarioFile
+from parsim.scenario.schema.file import ScenarioFile
 from parsim.training_run import Failures, TrainingGoal
 
 

@@ -9,7 +9,7 @@ from parsim.cluster.groups import mixed_cluster
 from parsim.cluster.hardware import Cluster, Network, NodeGroup, System
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.scenario.positions import Tree
-from parsim.scenario.schema import ClusterBlock, GroupBlock, MixedBlock
+from parsim.scenario.schema.cluster import ClusterBlock, GroupBlock, MixedBlock
 
 AnyCluster = ClusterBlock | MixedBlock
 NodeBlock = ClusterBlock | GroupBlock

@@ -10,15 +10,9 @@ from pydantic import ValidationError
 from parsim.errors import ScenarioError, did_you_mean, shown
 from parsim.names import alternatives
 from parsim.scenario.positions import KeyPath, Tree, kind
-from parsim.scenario.schema import (
-    BLOCKS,
-    GROUP,
-    GROUP_BLOCKS,
-    Block,
-    MixedBlock,
-    MixedScenarioFile,
-    ScenarioFile,
-)
+from parsim.scenario.schema.cluster import MixedBlock
+from parsim.scenario.schema.file import BLOCKS, GROUP, GROUP_BLOCKS, MixedScenarioFile, ScenarioFile
+from parsim.scenario.schema.values import Block
 
 _EXAMPLES: Mapping[KeyPath, str] = {
     ("model",): "e.g. 'model: {name: gpt3-175b}'",

@@ -18,7 +18,7 @@ from parsim.model.reader import Description, load_model_catalog, model_spec
 from parsim.model.transformer import TransformerSpec, check_spec, with_options
 from parsim.names import matching
 from parsim.scenario.positions import Tree
-from parsim.scenario.schema import ModelBlock
+from parsim.scenario.schema.model import ModelBlock
 
 _CONFIG = "config.json"
 IMAGES = {"image_size", "num_classes"}

@@ -18,7 +18,8 @@ from parsim.plan.rules import V_SHAPED, check_plan
 from parsim.plan.stages import Stage
 from parsim.scenario.positions import Tree
 from parsim.scenario.schedule import read_schedule
-from parsim.scenario.schema import PlanBlock, ScenarioFile, SharedBlock
+from parsim.scenario.schema.file import ScenarioFile
+from parsim.scenario.schema.plan import PlanBlock, SharedBlock
 from parsim.scenario.space.presets import preset
 from parsim.scenario.strategy import build_strategy
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from parsim.errors import DeadlockError, InputError, ScheduleError
 from parsim.files import MOST_ROWS, read_text
 from parsim.scenario.positions import Tree
-from parsim.scenario.schema import PlanBlock
+from parsim.scenario.schema.plan import PlanBlock
 from parsim.schedule import Schedule, parse_user_schedule
 
 SUFFIX = ".csv"

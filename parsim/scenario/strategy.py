@@ -8,7 +8,7 @@ from parsim.errors import shown
 from parsim.names import alternatives
 from parsim.plan.strategies import STRATEGY_KINDS, Strategy
 from parsim.scenario.positions import Tree
-from parsim.scenario.schema import StrategyBlock
+from parsim.scenario.schema.plan import StrategyBlock
 
 PATH = ("plan", "strategy")
 

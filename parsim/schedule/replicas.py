@@ -104,9 +104,9 @@ class StageReplicas:
         """The actions of one rank: those of 1F1B on every so-many-th micro-batch."""
         stage = self.stage_of[rank]
         count = self.counts[stage]
-        own = rank - self.ranks(stage)[0]
+        within = rank - self.ranks(stage)[0]
         for _, kind, number in one_f_one_b_row(stage, warmups[stage], microbatches // count):
-            yield Action(stage, kind, own + count * number)
+            yield Action(stage, kind, within + count * number)
 
 
 def in_order(rows: Sequence[Sequence[Action]], replicas: StageReplicas) -> Iterator[Action]:
@@ -138,6 +138,6 @@ def _needs(action: Action, replicas: StageReplicas) -> tuple[Action, ...]:
     stage, kind, number = action
     if kind == Kind.REDUCE_GRAD and number is not None:
         count = replicas.counts[stage]
-        return tuple(Action(stage, Kind.B, number * count + one) for one in range(count))
+        return tuple(Action(stage, Kind.B, number * count + copy) for copy in range(count))
     other = stage - 1 if kind == Kind.F else stage + 1
     return (Action(other, kind, number),) if 0 <= other < replicas.stages else ()

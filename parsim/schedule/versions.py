@@ -24,9 +24,9 @@ from parsim.names import alternatives
 from parsim.schedule.replicas import StageReplicas
 
 RULES = {
-    "pipedream": "1F1B without flush; a micro-batch's backward uses the weights of its forward",
-    "pipedream_vertical_sync": "the same, and all stages use the version that the first one used",
-    "pipedream_2bw": "two versions: updates once a batch, each with the gradient of one before",
+    "pipedream": "1F1B without flush; a micro-batch's backward uses the weights of its forward.",
+    "pipedream_vertical_sync": "PipeDream, and all stages use the version that the first one used.",
+    "pipedream_2bw": "PipeDream with two versions: updates once a batch, by the gradient before.",
 }
 """Rules by name, with what they say."""
 

@@ -99,7 +99,7 @@ def _reduce(versions: Versions, action: Action) -> Task:
         stream=DATA,
         price=REDUCE,
         at=(stage,),
-        after=tuple(task_name(stage, Kind.B, number * count + one) for one in range(count)),
+        after=tuple(task_name(stage, Kind.B, number * count + copy) for copy in range(count)),
         meets=Meeting.STAGES,
         stages=(stage,) * count,
     )

@@ -62,13 +62,13 @@ def cpu_seconds(work: Callable[[], object], *, runs: int = 7) -> float:
     """Least CPU time of several runs of this process: what other load on the machine adds is
     never negative.
     """
-    found = []
+    collected = []
     for _ in range(runs):
         gc.collect()
         begin = time.process_time()
         work()
-        found.append(time.process_time() - begin)
-    return min(found)
+        collected.append(time.process_time() - begin)
+    return min(collected)
 
 
 def process_seconds(*arguments: str, runs: int = 3) -> float:

@@ -73,9 +73,9 @@ def measured() -> dict[str, tuple[float, float]]:
     """
     if importlib.util.find_spec("torch") is None:
         raise NotRun("torch is not installed: pip install torch")
-    found = [_launched() for _ in range(LAUNCHES)]
+    result = [_launched() for _ in range(LAUNCHES)]
     return {
-        name: (min(one[name][0] for one in found), min(one[name][1] for one in found))
+        name: (min(entry[name][0] for entry in result), min(entry[name][1] for entry in result))
         for name in SCHEDULES
     }
 
@@ -84,10 +84,10 @@ def _launched() -> dict[str, tuple[float, float]]:
     """The least seconds of one launch."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            found = launch(Path(__file__), ranks=RANKS, folder=Path(folder), timeout=600.0)
+            result = launch(Path(__file__), ranks=RANKS, folder=Path(folder), timeout=600.0)
         except LaunchError as error:
             raise NotRun(str(error).splitlines()[0]) from None
-    return {name: (one[0], one[1]) for name, one in found[0].items()}
+    return {name: (one[0], one[1]) for name, one in result[0].items()}
 
 
 def compare(name: str, chunks: int) -> tuple[float, float]:
@@ -228,8 +228,8 @@ def worker() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     try:
-        found = {name: compare(name, chunks) for name, chunks in SCHEDULES.items()}
-        results(sys.argv[1], int(os.environ["RANK"]), found)
+        result = {name: compare(name, chunks) for name, chunks in SCHEDULES.items()}
+        results(sys.argv[1], int(os.environ["RANK"]), result)
     finally:
         dist.destroy_process_group()
 

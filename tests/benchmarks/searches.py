@@ -99,9 +99,9 @@ def searches() -> Iterator[Benchmark]:
             measure=lambda share=share: float(np.quantile(tightness(), share)),  # type: ignore[misc]
         )
     for scenario, changes, seconds in SEARCHES:
-        said = " ".join(f"{key}={value}" for key, value in changes.items())
+        text = " ".join(f"{key}={value}" for key, value in changes.items())
         yield Benchmark(
-            name=" ".join(("parsim search", scenario, said)).strip(),
+            name=" ".join(("parsim search", scenario, text)).strip(),
             demand=seconds,
             unit="s",
             measure=lambda scenario=scenario, changes=changes: searched(scenario, changes),  # type: ignore[misc]

@@ -84,8 +84,8 @@ class Server:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
-        found = json.loads(self._process.stdout.readline())
-        return Ended(codes=tuple(found["codes"]), late=found["late"])
+        document = json.loads(self._process.stdout.readline())
+        return Ended(codes=tuple(document["codes"]), late=document["late"])
 
     def close(self) -> None:
         """Let the server end."""

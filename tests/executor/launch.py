@@ -31,9 +31,9 @@ class LaunchError(Exception):
 @cache
 def server() -> Server:
     """This process's server."""
-    found = Server()
-    atexit.register(found.close)
-    return found
+    result = Server()
+    atexit.register(result.close)
+    return result
 
 
 def launch(worker: Path, *args: str, ranks: int, folder: Path, timeout: float) -> list[Any]:
@@ -61,18 +61,18 @@ def fork_runs(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     environment = settings(ONE_NODE, linux=True)
 
     def ask(module: str, words: list[str]) -> subprocess.CompletedProcess[str]:
-        said, errors = folder / "said.txt", folder / "errors.txt"
-        for file in (said, errors):
+        text, errors = folder / "said.txt", folder / "errors.txt"
+        for file in (text, errors):
             file.write_text("")
         ended = server().run(
             ["-m", module, *words],
             ranks=0,
-            output=said,
+            output=text,
             errors=errors,
             timeout=120.0,
             environment=environment,
         )
-        return subprocess.CompletedProcess(words, ended.code, said.read_text(), errors.read_text())
+        return subprocess.CompletedProcess(words, ended.code, text.read_text(), errors.read_text())
 
     def torchrun(
         layout: list[str],

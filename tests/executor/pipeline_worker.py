@@ -195,14 +195,14 @@ class Case:
 
     def compare(self, losses: list[float]) -> Found:
         pairs = [(module, self.expected[s]) for s, module in self.stages.items()]
-        found: Found = {"gradient": max(gradient_error(*pair) for pair in pairs)}
+        result: Found = {"gradient": max(gradient_error(*pair) for pair in pairs)}
         if self.schedule.num_stages - 1 in self.stages:
             expected = self.losses[self.replica]
             pairs_of_losses = zip(losses, expected, strict=True)
-            found["loss"] = max(abs(a - b) / abs(b) for a, b in pairs_of_losses)
+            result["loss"] = max(abs(a - b) / abs(b) for a, b in pairs_of_losses)
         elif losses:
             raise AssertionError("losses where the last stage is not")
-        return found
+        return result
 
     def run(self, steps: int = 2) -> Found:
         """The last of some steps; the second one uses buffers that the first one left."""
@@ -225,16 +225,16 @@ def stock(pp: int) -> Iterator[Schedule]:
 def two(world: dist.ProcessGroup) -> Iterator[tuple[str, Found]]:
     for schedule in stock(2):
         yield schedule.name, Case(schedule, world).run()
-    one = build_schedule("1f1b", pp=2, num_microbatches=4)
+    first = build_schedule("1f1b", pp=2, num_microbatches=4)
     split = random_schedule(11, pp=2)
     yield "one microbatch", Case(build_schedule("1f1b", pp=2, num_microbatches=1), world).run()
     yield "csv", Case(Schedule.from_csv(split.to_csv()), world).run()
     lowered = lower(split).to_csv()
     yield "csv with messages", Case(Schedule.from_csv(lowered), world).run()
-    yield "recompute", Case(one, world, recompute=True).run()
+    yield "recompute", Case(first, world, recompute=True).run()
     yield "recompute, split backward", Case(split, world, recompute=True).run()
-    yield "not contiguous", Case(one, world, turned=True).run()
-    yield "accumulated", accumulated(one, world)
+    yield "not contiguous", Case(first, world, turned=True).run()
+    yield "accumulated", accumulated(first, world)
     for schedule in (*stock(2), split):
         yield f"timeline of {schedule.name}", timeline(Case(schedule, world), world)
     solo = [dist.new_group([rank]) for rank in range(2)][dist.get_rank()]
@@ -267,15 +267,15 @@ def timeline(case: Case, group: dist.ProcessGroup) -> Found:
         losses = case.step()
         with recorder.measure("OPTIMIZER"):
             pass
-    found = case.compare(losses)
+    result = case.compare(losses)
     gathered = recorder.gather()
     again = case.step()  # recording is over: nothing is added
-    found["silent"] = len(recorder.spans())
-    found["unchanged"] = case.compare(again)["gradient"]
+    result["silent"] = len(recorder.spans())
+    result["unchanged"] = case.compare(again)["gradient"]
     if gathered is not None:
-        found["timeline"] = gathered.to_json()
-        found["lowered"] = [list(map(str, row)) for row in case.runner.schedule.ranks]
-    return found
+        result["timeline"] = gathered.to_json()
+        result["lowered"] = [list(map(str, row)) for row in case.runner.schedule.ranks]
+    return result
 
 
 def refusals(world: dist.ProcessGroup, solo: dist.ProcessGroup) -> dict[str, str]:
@@ -370,8 +370,8 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=30))
     try:
-        found = dict(SUITES[suite](dist.group.WORLD))
-        results(folder, int(os.environ["RANK"]), found)
+        result = dict(SUITES[suite](dist.group.WORLD))
+        results(folder, int(os.environ["RANK"]), result)
     finally:
         dist.destroy_process_group()
 

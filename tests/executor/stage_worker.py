@@ -133,15 +133,15 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=30))
     try:
-        found: dict[str, Any] = {
+        result: dict[str, Any] = {
             f"{rule} {batch}": case(rule, batch, False) for rule, batch in CASES
         }
-        found["recomputed"] = case("pipedream", 1, True)
-        found["refusal"] = refusal()
-        found["2-1"] = unequal((2, 1), "")
-        found["1-2"] = unequal((1, 2), "")
-        found["2-1 pipedream"] = unequal((2, 1), "pipedream")
-        results(folder, int(os.environ["RANK"]), found)
+        result["recomputed"] = case("pipedream", 1, True)
+        result["refusal"] = refusal()
+        result["2-1"] = unequal((2, 1), "")
+        result["1-2"] = unequal((1, 2), "")
+        result["2-1 pipedream"] = unequal((2, 1), "pipedream")
+        results(folder, int(os.environ["RANK"]), result)
     finally:
         dist.destroy_process_group()
 

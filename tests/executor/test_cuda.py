@@ -56,44 +56,44 @@ def run(
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "bf16_amp"])
 def test_gradients(scenario: Path, capsys: pytest.CaptureFixture[str], precision: str) -> None:
-    found = run(scenario, capsys, f"training.precision={precision}", verify=True)
-    assert found["backend"] == "nccl"
-    assert found["verify"]["within"]
-    assert found["verify"]["bound"] <= (1e-5 if precision == "fp32" else 0.15)
-    assert found["measured"]["loss"][-1] < found["measured"]["loss"][0]
+    result = run(scenario, capsys, f"training.precision={precision}", verify=True)
+    assert result["backend"] == "nccl"
+    assert result["verify"]["within"]
+    assert result["verify"]["bound"] <= (1e-5 if precision == "fp32" else 0.15)
+    assert result["measured"]["loss"][-1] < result["measured"]["loss"][0]
 
 
 def test_recomputation_changes_memory_and_not_the_loss(
     scenario: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = {
+    result = {
         name: run(scenario, capsys, f"plan.recompute={name}", "training.precision=bf16")["measured"]
         for name in ("none", "selective", "full")
     }
-    peaks = {name: one["peak_allocated_bytes"][0] for name, one in found.items()}
+    peaks = {name: one["peak_allocated_bytes"][0] for name, one in result.items()}
     assert peaks["full"] < peaks["selective"] <= peaks["none"]
     for name in ("selective", "full"):
-        assert found[name]["loss"] == pytest.approx(found["none"]["loss"], rel=0.02)
+        assert result[name]["loss"] == pytest.approx(result["none"]["loss"], rel=0.02)
 
 
 def test_peak_memory_is_near_the_prediction(
     scenario: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changes = ("model.num_layers=12", "model.seq_len=1024", "training.global_batch_size=16")
-    found = run(scenario, capsys, *changes, "plan.microbatch_size=8", "training.precision=bf16")
-    assert abs(found["error"]["peak_memory"]) <= 0.15
-    assert found["measured"]["peak_allocated_bytes"][0] > 2e9  # 124e6 parameters x 16 bytes
+    result = run(scenario, capsys, *changes, "plan.microbatch_size=8", "training.precision=bf16")
+    assert abs(result["error"]["peak_memory"]) <= 0.15
+    assert result["measured"]["peak_allocated_bytes"][0] > 2e9  # 124e6 parameters x 16 bytes
 
 
 def test_spans_of_events_fill_the_step(scenario: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = run(scenario, capsys, "model.seq_len=1024", "plan.microbatch_size=4")
+    result = run(scenario, capsys, "model.seq_len=1024", "plan.microbatch_size=4")
     timeline = load_timeline(scenario.parent / "out" / "timeline.json")
     kinds = [span.kind for span in timeline.on(0, "compute")]
     assert kinds == ["F", "B", "F", "B", "GRAD_NORM", "OPTIMIZER"]
     spans = sorted(timeline.on(0, "compute"), key=lambda span: span.start)
     assert all(span.duration > 0.0 for span in spans)
     assert all(a.end <= b.start + 1e-4 for a, b in pairwise(spans))
-    step = found["measured"]["step_time_s"]["median"]
+    step = result["measured"]["step_time_s"]["median"]
     assert 0.3 * step < timeline.busy(0) < 3.0 * step
 
 
@@ -131,9 +131,9 @@ def test_calibration_times_every_group_of_this_machine(
         return
     sizes = [2**i for i in range(1, 5) if 2**i <= max(count, 2)]
     assert document["groups"]["sizes"] == sizes
-    assert {one["ranks"] for one in document["system"]["curves"]} == set(sizes)
+    assert {curve["ranks"] for curve in document["system"]["curves"]} == set(sizes)
     system = load_catalog([out]).system(document["system"]["id"])
-    rates = [one.bandwidth for one in system.curves if one.collective == "all_reduce"]
+    rates = [curve.bandwidth for curve in system.curves if curve.collective == "all_reduce"]
     assert min(rates) > 1e9
     for ranks in sizes:
         where = one_group(system, ranks)

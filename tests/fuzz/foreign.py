@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.parsim.frameworks.reading.test_reading import SCRIPT, TITAN
 from tests.parsim.launch.test_recorded_runs import run_of
 
 GRAPHS = sorted((ROOT / "tests/parsim/partition/profiles").glob("*.graph.txt"))
+TRACE = ROOT / "tests/parsim/model/graph/profiles/linear.trace.json.gz"
 IMAGES = ROOT / "scenarios" / "resnet50-dgx-1v.yaml"
 
 
@@ -44,10 +46,11 @@ def launch_file(random: Random) -> Input:
 
 @cache
 def model_files() -> tuple[tuple[str, str], ...]:
-    """Names and texts of model files: written by `parsim profile`, and by PipeDream's profiler."""
+    """Names and texts of model files: of `parsim profile`, PipeDream's and torch's profilers."""
     written = graph_text(network("resnet18", 64, 10))
     small = min(GRAPHS, key=lambda path: path.stat().st_size)
-    return (("m.yaml", written), ("m.graph.txt", text_of(small)))
+    trace = gzip.decompress(TRACE.read_bytes()).decode()
+    return (("m.yaml", written), ("m.graph.txt", text_of(small)), ("m.json", trace))
 
 
 def model_file(random: Random) -> Input:

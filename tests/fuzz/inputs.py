@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-from parsim.scenario.schema import BLOCKS
+from parsim.scenario.schema.file import BLOCKS
 from tests.commands import SCENARIOS
 from tests.fuzz.mutations import mutated, value
 

@@ -51,15 +51,15 @@ def lines() -> Iterator[str]:
     for row in ROWS:
         case = [row[name] for name in ("row", "profile", "units", "bandwidth_gb_per_s")]
         case += [row["transfers"], row["memory_bytes"]]
-        found = judged(row)
-        if found is None:
+        result = judged(row)
+        if result is None:
             yield _line([*case, "", "", "", "none fits with gradients and all versions"])
             continue
         fitting += 1
-        better += found.gain > 1.001
-        theirs = f"{1e3 * found.of_pipedream:.3f}" if isfinite(found.of_pipedream) else "no fit"
-        plan = "-".join(str(stage.replicas) for stage in found.stages)
-        yield _line([*case, theirs, f"{1e3 * found.seconds:.3f}", f"{found.gain:.3f}", plan])
+        better += result.gain > 1.001
+        theirs = f"{1e3 * result.of_pipedream:.3f}" if isfinite(result.of_pipedream) else "no fit"
+        plan = "-".join(str(stage.replicas) for stage in result.stages)
+        yield _line([*case, theirs, f"{1e3 * result.seconds:.3f}", f"{result.gain:.3f}", plan])
     yield f"\n{fitting} of {len(ROWS)} rows fit; on {better} parsim's is faster, on none slower."
 
 

@@ -139,13 +139,13 @@ def judge(
 ) -> tuple[str, list[Difference]]:
     """What is to be said of one case, and its differences but those of the keys `ignored`."""
     every = list(differences(values_of(before, rtol), values_of(after, rtol)))
-    found = [each for each in every if each.key not in ignored]
+    result = [each for each in every if each.key not in ignored]
     if not every:
         return (IDENTICAL if hashes(before) == hashes(after) else OTHER_TEXT), []
-    if not found:
+    if not result:
         return IGNORED, []
-    worst = max(each.relative for each in found)
-    return (ROUNDING if worst <= rtol else DIFFERENT), found
+    worst = max(each.relative for each in result)
+    return (ROUNDING if worst <= rtol else DIFFERENT), result
 
 
 def read_cases(folder: Path, only: str | None) -> dict[str, Path]:
@@ -195,15 +195,15 @@ def compare_folders(before: Path, after: Path, options: Options) -> int:
     old, new = read_cases(before, options.only), read_cases(after, options.only)
     counts: Counter[str] = Counter()
     for name in sorted(old.keys() | new.keys()):
-        verdict, found = ADDED if name not in old else MISSING, list[Difference]()
+        verdict, result = ADDED if name not in old else MISSING, list[Difference]()
         if name in old and name in new:
             cases = read(old[name]), read(new[name])
-            verdict, found = judge(*cases, options.rtol, options.ignored)
+            verdict, result = judge(*cases, options.rtol, options.ignored)
         elif verdict == MISSING and options.partial:
             continue
         counts[verdict] += 1
         if verdict not in (IDENTICAL, IGNORED):
-            tell(name, verdict, found, options.most)
+            tell(name, verdict, result, options.most)
     listed = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
     sys.stdout.write(f"{sum(counts.values())} cases: {listed or 'none'}\n")
     failures = (*FAILURES, OTHER_TEXT) if options.rtol == 0.0 else FAILURES

@@ -97,8 +97,8 @@ def scenario_cases() -> Iterable[Case]:
             seconds=20.0 if large else 3.0,
         )
         if name not in UNSEARCHED:
-            found = {"json": ("search", path, "--json", "--top", "50")}
-            yield Case(id=f"search/{name}", commands=found, quick=quick, seconds=seconds)
+            result = {"json": ("search", path, "--json", "--top", "50")}
+            yield Case(id=f"search/{name}", commands=result, quick=quick, seconds=seconds)
 
 
 def search_cases() -> Iterable[Case]:

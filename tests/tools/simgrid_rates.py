@@ -42,10 +42,10 @@ def main() -> None:
     )
     ways = paths(count, CASES[count])
     pairs = _platform(ways)
-    found: list[float] = []
-    Actor.create("measure", pairs[0][0], _measure, pairs, found)
+    collected: list[float] = []
+    Actor.create("measure", pairs[0][0], _measure, pairs, collected)
     engine.run()
-    json.dump(found, sys.stdout)
+    json.dump(collected, sys.stdout)
 
 
 def _platform(ways: list[list[int]]) -> list[tuple[object, object]]:

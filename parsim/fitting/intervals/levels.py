@@ -16,7 +16,7 @@ level's coverage is that of factors that have not seen the table of the run (`No
 with those of all tables it would be four of five by construction.
 
 Leaves out: that formulas were chosen by people who saw the rows, which no refit undoes. Tables that
-nobody has looked at stay blind, and their coverage stands apart (`report/accuracy/blind.py`).
+nobody has looked at stay unseen; their coverage stands apart, in the report of accuracy.
 """
 
 from __future__ import annotations

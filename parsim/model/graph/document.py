@@ -26,27 +26,34 @@ from parsim.model.graph.operation import Operation
 from parsim.model.graph.operations import NAMES, OPERATIONS
 from parsim.model.graph.pipedream import is_profile, read_profile
 from parsim.model.graph.record import Graph, Node
+from parsim.model.graph.traces.events import is_trace
+from parsim.model.graph.traces.graph import read_trace
 from parsim.names import alternatives
 
 SCHEMA_VERSION = 1
 KIND = "graph"
 MOST = 10**9
 """No size of an operation is larger."""
+NEAR = (".yaml", ".json", ".gz", ".txt")
+"""Suffixes of such files."""
 _KEYS = {"kind", "schema_version", "name", "input_shape", "device", "ends", "nodes", "notes"}
 _OWN = ("name", "op", "from")
 
 
 def read_graph(path: Path) -> Graph:
-    """Read a model file, or PipeDream's profile of a model (`graph.txt`).
+    """Read a model file, PipeDream's profile (`graph.txt`), or a trace of torch's profiler.
 
     Raises:
         ModelError: it cannot be read, or what it says is no graph; the message names file and node.
     """
-    text = read_text(path, most=MOST_TEXT, error=ModelError, near=(".yaml", ".json", ".txt"))
+    text = read_text(path, most=MOST_TEXT, error=ModelError, near=NEAR)
     try:
         if is_profile(text):
             return read_profile(path.name, text, str(path))
-        return graph_of(_parsed(path, text), str(path))
+        document = _parsed(path, text)
+        if is_trace(document):
+            return read_trace(path.name, document, str(path)).graph
+        return graph_of(document, str(path))
     except ModelError as reason:
         raise ModelError(f"{path}: {reason}") from None
 
@@ -107,6 +114,8 @@ def _parsed(path: Path, text: str) -> object:
             return json.loads(text)
         except json.JSONDecodeError as reason:
             raise ModelError(f"line {reason.lineno}: {reason.msg}") from None
+        except (RecursionError, ValueError):  # Python reads no integer of more than 4,300 digits
+            raise ModelError("is nested too deeply, or has a number that is too long") from None
     if len(text) > MOST_YAML:
         raise ModelError(f"{len(text):,} bytes of YAML are too slow to read; write it as JSON")
     from ruamel.yaml import YAML

@@ -94,15 +94,15 @@ def _models() -> list[Row]:
 
 def _schedules() -> list[Row]:
     from parsim.schedule import CHUNKED, SCHEDULES, V_SHAPED
+    from parsim.schedule.versions import RULES
 
     chunks = dict.fromkeys(CHUNKED, "v >= 2") | dict.fromkeys(V_SHAPED, "v = 2")
+    named = {
+        name: (builder.__doc__ or "").strip().splitlines()[0] for name, builder in SCHEDULES.items()
+    }
     return [
-        {
-            "id": name,
-            "chunks": chunks.get(name, "v = 1"),
-            "what": (builder.__doc__ or "").strip().splitlines()[0],
-        }
-        for name, builder in SCHEDULES.items()
+        {"id": name, "chunks": chunks.get(name, "v = 1"), "what": words}
+        for name, words in {**named, **RULES}.items()
     ]
 
 

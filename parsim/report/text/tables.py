@@ -15,8 +15,18 @@ BAR = 28
 
 
 def table(columns: str, *, title: str | None = None, right: Iterable[int] = ()) -> Table:
-    """A borderless table with columns `a | b | c`; those numbered in `right` are right-aligned."""
-    empty = Table(title=title, box=None, pad_edge=False, title_justify="left", title_style="bold")
+    """A borderless table with columns `a | b | c`; those numbered in `right` are right-aligned.
+
+    It is at least as wide as its title, which else would break; of long ones, 72 characters.
+    """
+    empty = Table(
+        title=title,
+        box=None,
+        pad_edge=False,
+        title_justify="left",
+        title_style="bold",
+        min_width=min(len(title), 72) if title else None,
+    )
     for i, name in enumerate(columns.split(" | ")):
         empty.add_column(name, justify="right" if i in set(right) else "left", no_wrap=i == 0)
     return empty

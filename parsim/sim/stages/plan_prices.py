@@ -103,7 +103,10 @@ class PlanPrices:
         """A field of the costs of each stage, (p,)."""
         return np.array(
             [
-                sum(share * float(getattr(one.step.costs, name)[number, 0]) for share, one in parts)
+                sum(
+                    share * float(getattr(evaluation.step.costs, name)[number, 0])
+                    for share, evaluation in parts
+                )
                 for number, parts in enumerate(map(list, map(self.shares, self.stages)))
             ]
         )
@@ -139,7 +142,7 @@ class PlanPrices:
     def memory(self, number: int) -> Mapping[str, float]:
         """Bytes by category of a stage that has one micro-batch in flight."""
         parts = list(self.shares(self.stages[number]))
-        uses = [_with_one(one.memory_of(0), one, number) for _, one in parts]
+        uses = [_with_one(evaluation.memory_of(0), evaluation, number) for _, evaluation in parts]
         kept = sum(share * use["activations"] for (share, _), use in zip(parts, uses, strict=True))
         highest = {name: max(use[name] for use in uses) for name in CATEGORIES}
         return {**highest, "activations": kept}
@@ -180,12 +183,11 @@ class PlanPrices:
 
     def tail(self) -> dict[str, Array]:
         """Prices of what a synchronous step ends with; ranks or one for all."""
-        variants = list(self._known.values())
+        variants = [evaluation.step for evaluation in self._known.values()]
         late = [
-            late_by_stage(one.step.job, one.step.pricing.table, one.step.pricing.layers(0),
-                          one.step.costs).max()
-            for one in variants
-        ]  # fmt: skip
+            late_by_stage(step.job, step.pricing.table, step.pricing.layers(0), step.costs).max()
+            for step in variants
+        ]
         ranks = self.replicas.stage_of
         growth = straggler_growth(
             self.job,
@@ -195,7 +197,7 @@ class PlanPrices:
         )
         return {
             LATE: np.array([max(map(float, late))]),
-            NORM: np.array([max(float(one.step.costs.norm[0]) for one in variants)]),
+            NORM: np.array([max(float(step.costs.norm[0]) for step in variants)]),
             "optimizer": self.mixed("optimizer")[list(ranks)],
             GATHER: self.mixed("gather")[list(ranks)],
             "tied": self._tied(),
@@ -221,8 +223,8 @@ def _with_room(job: Job, ranks: int) -> Job:
     return replace(job, cluster=replace(job.cluster, system=larger))
 
 
-def _with_one(memory: MemoryUse, one: Evaluation, number: int) -> dict[str, float]:
+def _with_one(memory: MemoryUse, evaluation: Evaluation, number: int) -> dict[str, float]:
     """Bytes of a stage by category as if one micro-batch were in flight."""
-    counts = [max(map(sum, rank)) for rank in inflight_counts(one.step.schedule(0))]
+    counts = [max(map(sum, rank)) for rank in inflight_counts(evaluation.step.schedule(0))]
     use = memory.at(number, 0)
     return {**use, "activations": use["activations"] / counts[number]}

@@ -98,15 +98,15 @@ def test_the_fit_finds_the_constants_of_kernels(id: str, kind: str) -> None:
     base = load_catalog().device(id)
     known = replace(known_device(base), gemm_k_half=6.0 * base.gemm_k_half)
     samples = kernel_samples(known, cases(setting(REPORTS[kind])))
-    found = fit_device(base, samples, KERNELS)
-    assert found.calibrated
-    assert found.gemm_efficiency == pytest.approx(known.gemm_efficiency, rel=0.01)
-    assert found.memory_efficiency == pytest.approx(known.memory_efficiency, rel=0.01)
-    assert found.kernel_latency == pytest.approx(known.kernel_latency, rel=0.02)
-    assert found.gemm_latency == pytest.approx(known.gemm_latency, rel=0.15)
-    assert found.gemm_k_half == pytest.approx(known.gemm_k_half, rel=0.1)
+    result = fit_device(base, samples, KERNELS)
+    assert result.calibrated
+    assert result.gemm_efficiency == pytest.approx(known.gemm_efficiency, rel=0.01)
+    assert result.memory_efficiency == pytest.approx(known.memory_efficiency, rel=0.01)
+    assert result.kernel_latency == pytest.approx(known.kernel_latency, rel=0.02)
+    assert result.gemm_latency == pytest.approx(known.gemm_latency, rel=0.15)
+    assert result.gemm_k_half == pytest.approx(known.gemm_k_half, rel=0.1)
     for name in ("attention_forward_efficiency", "attention_backward_efficiency"):
-        assert getattr(found, name) == pytest.approx(getattr(known, name), rel=0.01)
+        assert getattr(result, name) == pytest.approx(getattr(known, name), rel=0.01)
 
 
 def test_a_machine_faster_than_the_catalogs_raises_the_scale(tmp_path: Path) -> None:
@@ -116,12 +116,12 @@ def test_a_machine_faster_than_the_catalogs_raises_the_scale(tmp_path: Path) -> 
         kernels=kernel_samples(fast, cases(chosen)), links=(), reference=(1.0,), notes=()
     )
     (tmp_path / "device.yaml").write_text(conclude(chosen, measured)[0])
-    found = load_catalog([tmp_path / "device.yaml"]).device("my-cpu")
-    assert found.gemm_efficiency == pytest.approx(1.0, rel=0.01)
-    assert found.peak("fp32") == pytest.approx(2.6 * fast.peak("fp32"), rel=0.01)
-    assert found.memory_bandwidth == pytest.approx(1.9 * fast.memory_bandwidth, rel=0.02)
+    result = load_catalog([tmp_path / "device.yaml"]).device("my-cpu")
+    assert result.gemm_efficiency == pytest.approx(1.0, rel=0.01)
+    assert result.peak("fp32") == pytest.approx(2.6 * fast.peak("fp32"), rel=0.01)
+    assert result.memory_bandwidth == pytest.approx(1.9 * fast.memory_bandwidth, rel=0.02)
     for sample in measured.kernels:
-        modelled = KERNELS.time(found, sample.kind, sample.shape)
+        modelled = KERNELS.time(result, sample.kind, sample.shape)
         assert modelled == pytest.approx(sample.seconds, rel=1e-4 if sample.kind == "gemm" else 0.1)
 
 
@@ -134,26 +134,26 @@ def test_checks_do_not_move_the_fit() -> None:
 
 def test_the_fit_finds_the_constants_of_links() -> None:
     known = known_system()
-    found = fit_system(load_catalog().system("cpu"), link_samples(known))
+    result = fit_system(load_catalog().system("cpu"), link_samples(known))
     rate = known.intra.bandwidth * known.intra.efficiency
-    assert found.intra.bandwidth * found.intra.efficiency == pytest.approx(rate, rel=0.02)
-    message = found.intra.latency + found.call_overhead
+    assert result.intra.bandwidth * result.intra.efficiency == pytest.approx(rate, rel=0.02)
+    message = result.intra.latency + result.call_overhead
     assert message == pytest.approx(100e-6, rel=0.02)
-    call = found.call_overhead + found.call_overhead_per_rank
+    call = result.call_overhead + result.call_overhead_per_rank
     assert call == pytest.approx(110e-6, rel=0.02)
 
 
 def test_residuals_by_kind() -> None:
     samples = [Sample(kind="gemm", shape={}, seconds=x) for x in (1.0, 2.0, 4.0)]
-    found = residuals(samples, [1.1, 2.0, 2.0])
-    assert found == {
+    result = residuals(samples, [1.1, 2.0, 2.0])
+    assert result == {
         "gemm": {"n": 3, "median": pytest.approx(0.1), "p90": pytest.approx(0.42), "max": 0.5}
     }
 
 
 def test_shapes_of_a_plan(tmp_path: Path) -> None:
-    found = load_scenario(scenario(tmp_path))
-    workload = Workload(spec=found.spec, plan=found.fixed_plan())
+    result = load_scenario(scenario(tmp_path))
+    workload = Workload(spec=result.spec, plan=result.fixed_plan())
     cases = list(distinct_cases([workload], KERNELS.software))
     products = [tuple(case.shape.values()) for case in cases if case.kind == "gemm"]
     assert (64, 64, 64) in products  # 2 x 32 tokens; the ffn of 128 is split by tp=2
@@ -234,11 +234,11 @@ def test_a_measured_shape_is_reproduced_from_the_file(tmp_path: Path) -> None:
 
 def layers_of(chosen: Setting, slower: float) -> list[LayerSample]:
     """Blocks that take so many times what the catalog's device would."""
-    bare = [LayerSample(one, "block", 0.0, 0.0) for one in chosen.workloads]
+    bare = [LayerSample(workload, "block", 0.0, 0.0) for workload in chosen.workloads]
     times = layer_times(known_system(), chosen.device, chosen, bare)
     return [
-        LayerSample(one, "block", slower * ahead, slower * behind)
-        for one, ahead, behind in zip(chosen.workloads, times[::2], times[1::2], strict=True)
+        LayerSample(workload, "block", slower * ahead, slower * behind)
+        for workload, ahead, behind in zip(chosen.workloads, times[::2], times[1::2], strict=True)
     ]
 
 
@@ -272,14 +272,14 @@ def test_whole_layers_are_reproduced_too(tmp_path: Path) -> None:
 def test_waits_are_reproduced_too(tmp_path: Path) -> None:
     """A split block waits half of the share that collectives are modelled to have of it."""
     chosen = setting(CPU)
-    blocks = [one for one in layers_of(chosen, 1.3) if one.workload.plan.tp > 1]
-    bare = [one._replace(part="block_waited") for one in blocks]
+    blocks = [entry for entry in layers_of(chosen, 1.3) if entry.workload.plan.tp > 1]
+    bare = [entry._replace(part="block_waited") for entry in blocks]
     system, device = known_system(), chosen.device
-    exposed, wholes = (layer_times(system, device, chosen, one) for one in (bare, blocks))
+    exposed, wholes = (layer_times(system, device, chosen, entry) for entry in (bare, blocks))
     shares = [x / y for x, y in zip(exposed, wholes, strict=True)]
     waits = [
-        one._replace(forward=0.5 * ahead, backward=0.5 * behind)
-        for one, ahead, behind in zip(bare, shares[::2], shares[1::2], strict=True)
+        entry._replace(forward=0.5 * ahead, backward=0.5 * behind)
+        for entry, ahead, behind in zip(bare, shares[::2], shares[1::2], strict=True)
     ]
     measured = Measured(
         kernels=kernel_samples(device, cases(chosen)),
@@ -290,9 +290,9 @@ def test_waits_are_reproduced_too(tmp_path: Path) -> None:
     )
     (tmp_path / "device.yaml").write_text(conclude(chosen, measured)[0])
     system = load_catalog([tmp_path / "device.yaml"]).system("my-cpu-node")
-    again = [layer_times(system, system.device, chosen, one) for one in (bare, blocks)]
-    found = [x / y for x, y in zip(*again, strict=True)]
-    assert found == pytest.approx([0.5 * x for x in shares], rel=0.02)
+    again = [layer_times(system, system.device, chosen, entry) for entry in (bare, blocks)]
+    result = [x / y for x, y in zip(*again, strict=True)]
+    assert result == pytest.approx([0.5 * x for x in shares], rel=0.02)
 
 
 def test_one_device_has_no_links(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         "repeated_layers",
     }
     assert document["groups"]["sizes"] == [2]
-    assert {one["ranks"] for one in document["system"]["curves"]} <= {2}
+    assert {entry["ranks"] for entry in document["system"]["curves"]} <= {2}
     # this plan's own split block comes first, whatever the time
     assert {"split_block_forward", "split_block_backward"} <= set(document["residuals"]["layers"])
     assert set(document["seconds_of"]) == {"links", "kernels", "layers", "fit"}
@@ -348,9 +348,9 @@ def test_layers_are_a_fixed_part_and_a_share() -> None:
     samples = [
         Sample(kind="block_forward", shape={"seconds": x}, seconds=0.002 + 1.1 * x) for x in times
     ]
-    found = lines(samples)
+    result = lines(samples)
     for between in (0.0005, 0.002, 0.009, 0.05):
-        factor = float(measured_factor(found, "block_forward", between))
+        factor = float(measured_factor(result, "block_forward", between))
         assert between * factor == pytest.approx(0.002 + 1.1 * between, rel=0.03)
 
 

@@ -69,9 +69,9 @@ def test_a_shape_that_tells_of_its_neighbours_comes_first() -> None:
 
 def test_what_cannot_be_run_is_left_out() -> None:
     candidates = [replace(candidate(1.0), case=None), candidate(4.0)]
-    found = choose(candidates, np.array([[0.9, 0.1]]), 10.0, cpu=False)
-    assert found.measured == (1,)
-    assert found.counts() == {GEMM: {"of": 2, "measured": 1}}
+    result = choose(candidates, np.array([[0.9, 0.1]]), 10.0, cpu=False)
+    assert result.measured == (1,)
+    assert result.counts() == {GEMM: {"of": 2, "measured": 1}}
 
 
 @given(st.lists(st.floats(1.0, 1e6), min_size=2, max_size=8, unique=True), st.data())
@@ -91,16 +91,16 @@ def test_measuring_never_makes_less_sure(sizes: list[float], data: st.DataObject
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 @pytest.mark.parametrize("scenario", [None, SCENARIOS / "gpt2-small-cpu.yaml"])
 def test_a_calibration_of_a_minute(kind: str, scenario: Path | None) -> None:
-    found = choice_for(setting(REPORTS[kind], [scenario] if scenario else []), 55.0)
-    counts = found.counts()
+    result = choice_for(setting(REPORTS[kind], [scenario] if scenario else []), 55.0)
+    counts = result.counts()
     assert counts["gemm"]["measured"] >= 20
     for direction in ("forward", "backward"):
         assert counts[f"attention_{direction}"]["measured"] >= 3
         assert counts[f"norm_{direction}"]["measured"] >= 2
     assert counts["launch"]["measured"] == 1
-    assert found.cost <= 0.4 * 55.0
-    assert found.expected < 0.2 * found.before
-    assert f"of {len(found.candidates)} kernel shapes" in announced(found)
+    assert result.cost <= 0.4 * 55.0
+    assert result.expected < 0.2 * result.before
+    assert f"of {len(result.candidates)} kernel shapes" in announced(result)
 
 
 def test_more_time_is_never_less_sure() -> None:
@@ -116,10 +116,10 @@ def test_the_same_every_time() -> None:
 
 
 def test_exact_shapes_of_the_plan_carry_the_choice() -> None:
-    found = choice_for(setting(CPU, [SCENARIOS / "gpt2-small-cpu.yaml"]), 55.0)
-    products = np.array([candidate.shape[0] == GEMM for candidate in found.candidates])
-    measured = np.isin(np.arange(len(products)), found.measured)
-    share = found.weights[0, products & measured].sum() / found.weights[0, products].sum()
+    result = choice_for(setting(CPU, [SCENARIOS / "gpt2-small-cpu.yaml"]), 55.0)
+    products = np.array([candidate.shape[0] == GEMM for candidate in result.candidates])
+    measured = np.isin(np.arange(len(products)), result.measured)
+    share = result.weights[0, products & measured].sum() / result.weights[0, products].sum()
     assert share > 0.9
 
 
@@ -135,9 +135,9 @@ def test_a_space_has_every_tensor_degree_and_micro_batch(tmp_path: Path) -> None
 
 
 def test_the_blocks_of_a_ring_are_timed_in_their_own_shape() -> None:
-    found = load_scenario(SCENARIOS / "gpt2-small-cp-cpu.yaml")
-    (target,) = of_scenario(found, found.job.system.device)
-    cases = {shape_of(case) for case in kernel_cases(target.workload, found.job.software)}
+    scenario = load_scenario(SCENARIOS / "gpt2-small-cp-cpu.yaml")
+    (target,) = of_scenario(scenario, scenario.job.system.device)
+    cases = {shape_of(case) for case in kernel_cases(target.workload, scenario.job.software)}
     step = {
         (kernel.kind, rounded(kernel.where))
         for kernel in plan_kernels(target.job, target.plan)
@@ -158,17 +158,17 @@ def test_collectives_within_memory_and_time() -> None:
     assert few.cost <= 1.0
     assert len(few.cases) < len(many.cases) == 4 * len(SIZES)
     default = links_for(setting(CPU), 55.0).counts()
-    assert min(one["measured"] for one in default.values()) >= 4
+    assert min(entry["measured"] for entry in default.values()) >= 4
 
 
 def test_a_restless_machine_is_less_sure() -> None:
-    found = choice_for(setting(CPU), 20.0)
-    done = [found.candidates[i].shape for i in found.measured]
+    result = choice_for(setting(CPU), 20.0)
+    done = [result.candidates[i].shape for i in result.measured]
     scatter = {kind: (0.05, 5) for kind, _ in done}
-    quiet, restless = (found.achieved(scatter, done, drift) for drift in (0.0, 0.1))
-    assert found.before > restless > quiet > 0.0
+    quiet, restless = (result.achieved(scatter, done, drift) for drift in (0.0, 0.1))
+    assert result.before > restless > quiet > 0.0
     assert restless > 0.12  # 1.28 times the drift that all kernels share
-    assert found.achieved(scatter, done[:5], 0.0) > quiet
+    assert result.achieved(scatter, done[:5], 0.0) > quiet
 
 
 @pytest.mark.parametrize(
@@ -179,8 +179,8 @@ def test_a_restless_machine_is_less_sure() -> None:
     ],
 )
 def test_the_choice_beats_chance(file: str, model: dict[str, str]) -> None:
-    found = load_scenario(SCENARIOS / "gpt2-small-cpu.yaml", model)
-    record = Record.of(read(DATA / file), found)
+    scenario = load_scenario(SCENARIOS / "gpt2-small-cpu.yaml", model)
+    record = Record.of(read(DATA / file), scenario)
     assert len(record.cases) == 151
     inside, shares = [], []
     for count in (5, 10, 20, 40, 80):
@@ -195,8 +195,8 @@ def test_the_choice_beats_chance(file: str, model: dict[str, str]) -> None:
 
 def test_a_choice_without_plans_of_weight_is_still_spread() -> None:
     candidates = [candidate(2.0**i) for i in range(40)]
-    found: Choice = choose(candidates, np.zeros((1, 40)), 30.0, cpu=False)
-    assert len(found.measured) == 20
+    result: Choice = choose(candidates, np.zeros((1, 40)), 30.0, cpu=False)
+    assert len(result.measured) == 20
 
 
 def test_what_is_held_is_not_measured_again() -> None:
@@ -265,8 +265,8 @@ def test_where_all_is_held_all_is_measured_again() -> None:
 
     every = frozenset(as_written(shape_of(case)) for case in link_cases(pairs))
     assert len(chosen(every).measured) == len(chosen().measured)
-    some = frozenset(one for one in every if one[0] == "all_reduce")
-    kinds = {one.kind for one in chosen(some).cases}
+    some = frozenset(entry for entry in every if entry[0] == "all_reduce")
+    kinds = {entry.kind for entry in chosen(some).cases}
     assert kinds == set(LINKS) - {"all_reduce"}
 
 
@@ -322,14 +322,14 @@ def test_kernels_that_were_not_measured_are_gaps_by_kind_and_reason() -> None:
     late = picked.cases[:2]
     shapes = [shape_of(case) for case in late]
     gaps = kernel_gaps(picked, [(late[0], "out of memory"), (late[1], "time over")])
-    said = {(gap.kind, gap.reason) for gap in gaps}
+    text = {(gap.kind, gap.reason) for gap in gaps}
     shares = dict(
         zip((x.shape for x in picked.candidates), picked.weights.mean(axis=0), strict=True)
     )
     for shape, reason in zip(shapes, ("out of memory", "time over"), strict=True):
-        assert ((shape[0], reason) in said) == (shares[shape] > 0.0)
+        assert ((shape[0], reason) in text) == (shares[shape] > 0.0)
     refused = [x for x in picked.candidates if x.refused and shares[x.shape] > 0.0]
-    assert {(x.shape[0], x.refused) for x in refused} <= said
+    assert {(x.shape[0], x.refused) for x in refused} <= text
     assert all(x.cost == float("inf") for x in refused)
 
 

@@ -196,11 +196,11 @@ def test_only_kinds_without_any_measurement_stay_in_the_file() -> None:
 
 
 def test_equal_tasks_keep_their_order() -> None:
-    one = few_tasks()[0]
-    spec = replace(one.workload.spec, name="twin")
-    twin = replace(one, workload=Workload(spec=spec, plan=one.workload.plan))
-    assert [task.workload.spec.name for task in ordered([one, twin])] == [
-        one.workload.spec.name,
+    first = few_tasks()[0]
+    spec = replace(first.workload.spec, name="twin")
+    twin = replace(first, workload=Workload(spec=spec, plan=first.workload.plan))
+    assert [task.workload.spec.name for task in ordered([first, twin])] == [
+        first.workload.spec.name,
         "twin",
     ]
 

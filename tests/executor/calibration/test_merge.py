@@ -66,11 +66,11 @@ def calibrated(start: int, step: int, slower: float) -> tuple[str, str]:
     links = [
         Sample(kind=k, shape=s, seconds=2 * slower * link_time(system, k, s)) for k, s in shapes
     ]
-    layers = [LayerSample(one, "block", 0.0, 0.0) for one in SETTING.workloads]
+    layers = [LayerSample(workload, "block", 0.0, 0.0) for workload in SETTING.workloads]
     times = layer_times(system, SETTING.device, SETTING, layers)
     layers = [
-        LayerSample(one.workload, "block", 0.001 + ahead, 0.002 + behind)
-        for one, ahead, behind in zip(layers, times[::2], times[1::2], strict=True)
+        LayerSample(workload.workload, "block", 0.001 + ahead, 0.002 + behind)
+        for workload, ahead, behind in zip(layers, times[::2], times[1::2], strict=True)
     ]
     own = slice(start, None, step)
     measured = Measured(
@@ -109,8 +109,8 @@ def same_points(one: Device | System, other: Device | System, rel: float) -> Non
 
 
 def test_merging_a_file_with_itself_changes_nothing(tmp_path: Path) -> None:
-    one = write(tmp_path / "a.yaml", slice(None), 1.0)
-    assert_same(merged(one, one, tmp_path / "aa.yaml"), one)
+    first = write(tmp_path / "a.yaml", slice(None), 1.0)
+    assert_same(merged(first, first, tmp_path / "aa.yaml"), first)
 
 
 def test_the_order_of_the_files_does_not_matter(tmp_path: Path) -> None:
@@ -124,22 +124,22 @@ def test_the_order_of_the_files_does_not_matter(tmp_path: Path) -> None:
 
 def test_curves_of_both_are_kept_and_old_points_are_those_of_pairs(tmp_path: Path) -> None:
     """A file of before groups had sizes has points of bytes alone."""
-    one = write(tmp_path / "a.yaml", slice(None), 1.0)
+    first = write(tmp_path / "a.yaml", slice(None), 1.0)
     old = write(tmp_path / "b.yaml", slice(None), 1.0, edit=without_ranks)
-    assert one.system is not None
+    assert first.system is not None
     assert old.system is not None
     assert {len(row) for row in old.system.residuals["all_reduce"]} == {2}
     assert old.system.curves == ()
-    found = merged(old, one, tmp_path / "ab.yaml")
-    assert found.system is not None
-    assert {row[1] for row in found.system.residuals["all_reduce"]} == {2.0}
-    (own,), (kept,) = one.system.curves, found.system.curves
+    result = merged(old, first, tmp_path / "ab.yaml")
+    assert result.system is not None
+    assert {row[1] for row in result.system.residuals["all_reduce"]} == {2.0}
+    (own,), (kept,) = first.system.curves, result.system.curves
     assert (kept.collective, kept.ranks, kept.least) == ("all_reduce", 2, 4.0**6)
     assert kept.most == pytest.approx(4.0**13, rel=1e-5)  # six digits are written
     for size in (4.0**7, 4.0**12):
         times = [
             link_time(x.system, ALL_REDUCE, {"bytes": size, "ranks": 2.0})
-            for x in (one, found)
+            for x in (first, result)
             if x.system
         ]
         assert times[0] == pytest.approx(times[1], rel=1e-3)
@@ -159,13 +159,13 @@ def times(one: Calibration) -> dict[tuple[object, ...], float]:
     points = {
         (kind, row[:-1]): row[-1] for kind, rows in one.device.residuals.items() for row in rows
     }
-    found: dict[tuple[object, ...], float] = {}
+    result: dict[tuple[object, ...], float] = {}
     for case in CASES:
         where = tuple(float(f"{x:.6g}") for n, x in case.shape.items() if n != "launches")
         if (case.kind, where) in points:
             seconds = SETTING.kernels.time(bare, case.kind, case.shape)
-            found[case.kind, where] = points[case.kind, where] * seconds
-    return found
+            result[case.kind, where] = points[case.kind, where] * seconds
+    return result
 
 
 def test_all_times_of_both_are_kept(tmp_path: Path) -> None:
@@ -181,10 +181,12 @@ def test_of_equal_shapes_the_newer_file_counts(tmp_path: Path) -> None:
     old = write(tmp_path / "old.yaml", slice(None), 1.0)
     new = write(tmp_path / "new.yaml", slice(None), 1.5, "2026-11-09")
     for pair_ in ((old, new), (new, old)):
-        found = merged(*pair_, tmp_path / "merged.yaml")
+        result = merged(*pair_, tmp_path / "merged.yaml")
         for name in DEVICE_CONSTANTS:
-            assert getattr(found.device, name) == pytest.approx(getattr(new.device, name), rel=1e-3)
-        assert found.latest == "2026-11-09"
+            assert getattr(result.device, name) == pytest.approx(
+                getattr(new.device, name), rel=1e-3
+            )
+        assert result.latest == "2026-11-09"
 
 
 @pytest.mark.parametrize(
@@ -195,18 +197,18 @@ def test_of_equal_shapes_the_newer_file_counts(tmp_path: Path) -> None:
     ],
 )
 def test_another_device_or_precision(tmp_path: Path, before: str, after: str, said: str) -> None:
-    one = write(tmp_path / "a.yaml", slice(None), 1.0)
+    first = write(tmp_path / "a.yaml", slice(None), 1.0)
     other = write(tmp_path / "b.yaml", slice(None), 1.0, edit=lambda x: x.replace(before, after))
     with pytest.raises(InputError, match=said):
-        merge(other, one)
+        merge(other, first)
 
 
 def test_another_torch_is_noted(tmp_path: Path) -> None:
-    one = write(tmp_path / "a.yaml", slice(None), 1.0)
+    first = write(tmp_path / "a.yaml", slice(None), 1.0)
     other = write(
         tmp_path / "b.yaml", slice(None), 1.0, edit=lambda x: x.replace("torch 2.", "torch 1.")
     )
-    _, document = merge(other, one)
+    _, document = merge(other, first)
     assert "measured with torch 1." in document["notes"][0]
     assert len(document["merged"]["sources"]) == 2
 
@@ -259,9 +261,9 @@ def test_on_the_command_line(
     fork_runs(monkeypatch, tmp_path)
     words = ["calibrate", "--merge", str(tmp_path / "old.yaml"), "--device", "cpu"]
     assert main([*words, "--out", str(tmp_path / "both.yaml")]) == 0
-    said = capsys.readouterr().err
-    assert "±50.0 % -> ±3.0 % (expected ±1.0 %)" in said
-    assert "points were merged to" in said
+    text = capsys.readouterr().err
+    assert "±50.0 % -> ±3.0 % (expected ±1.0 %)" in text
+    assert "points were merged to" in text
     files = [tmp_path / f"{name}.yaml" for name in ("both", "old", "new")]
     both, old, new = (read_calibration(file) for file in files)
     assert_same(both, merged(old, new, tmp_path / "again.yaml"))

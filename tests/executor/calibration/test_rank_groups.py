@@ -54,24 +54,24 @@ def scenario(tmp_path: Path) -> Path:
 
 
 def test_a_plan_has_the_groups_of_its_axes_and_of_all_ranks(scenario: Path) -> None:
-    found = rank_groups(CORES, [load_scenario(scenario)])
-    assert (found.sizes, found.left_out) == ((2, 4, 16), ())
-    assert (found.world, found.oversubscribed) == (16, False)
+    result = rank_groups(CORES, [load_scenario(scenario)])
+    assert (result.sizes, result.left_out) == ((2, 4, 16), ())
+    assert (result.world, result.oversubscribed) == (16, False)
 
 
 def test_a_plan_space_has_the_groups_of_all_its_plans(tmp_path: Path) -> None:
     path = tmp_path / "space.yaml"
     text = SCENARIO.replace("SYSTEM", "dgx-h100").replace("NODES", "1")
     path.write_text(f"{text}search: {{}}\n")
-    found = rank_groups(GPUS, [load_scenario(path)])
-    assert (found.sizes, found.left_out) == ((2, 4, 8), ())
+    result = rank_groups(GPUS, [load_scenario(path)])
+    assert (result.sizes, result.left_out) == ((2, 4, 8), ())
 
 
 def test_more_ranks_than_devices_only_where_asked_for(scenario: Path) -> None:
     loaded = [load_scenario(scenario)]
-    found = rank_groups(CPU, loaded)
-    assert (found.sizes, found.left_out, found.world) == ((2,), (4, 16), 2)
-    assert found.unmeasured("cpu", shareable=True) == (
+    result = rank_groups(CPU, loaded)
+    assert (result.sizes, result.left_out, result.world) == ((2,), (4, 16), 2)
+    assert result.unmeasured("cpu", shareable=True) == (
         "groups of 4, 16 ranks are not measured: this machine has 2 CPU cores; --oversubscribe "
         "lets ranks share them"
     )
@@ -118,9 +118,9 @@ SIZES = np.array([4096.0, 65536.0, 2.0**20, 2.0**23, 2.0**25])
 )
 def test_a_curve_is_found(latency: float, rate: float, ramp: float) -> None:
     seconds = 7e-5 + latency + SIZES / rate + ramp * np.sqrt(SIZES / 2**20)
-    found = fitted(SIZES, seconds, 7e-5)
-    assert found is not None
-    assert found == pytest.approx((latency, 1.0 / rate, ramp), rel=1e-6, abs=1e-15)
+    result = fitted(SIZES, seconds, 7e-5)
+    assert result is not None
+    assert result == pytest.approx((latency, 1.0 / rate, ramp), rel=1e-6, abs=1e-15)
 
 
 def test_a_curve_needs_sizes_and_growing_times() -> None:
@@ -135,16 +135,16 @@ def links(chosen: Setting, *groups: int) -> list[Sample]:
     base = chosen.base
     assert base is not None
     true = replace(base, **CALL)  # type: ignore[arg-type]
-    found = []
+    collected = []
     for size in map(float, SIZES):
         for ranks in map(float, groups):
             shape = {"bytes": size, "ranks": ranks}
             seconds = ranks * link_time(true, ALL_REDUCE, shape)
-            found.append(Sample(kind=ALL_REDUCE, shape=shape, seconds=seconds))
+            collected.append(Sample(kind=ALL_REDUCE, shape=shape, seconds=seconds))
         shape = {"bytes": size}
         seconds = link_time(true, SEND_RECV, shape)
-        found.append(Sample(kind=SEND_RECV, shape=shape, seconds=seconds))
-    return found
+        collected.append(Sample(kind=SEND_RECV, shape=shape, seconds=seconds))
+    return collected
 
 
 def calibrated(folder: Path, report: DeviceReport, scenario: Path) -> tuple[System, list[Sample]]:
@@ -153,8 +153,8 @@ def calibrated(folder: Path, report: DeviceReport, scenario: Path) -> tuple[Syst
     kernels = [Sample(kind="gemm", shape={"m": 512, "n": 512, "k": 512}, seconds=0.01)]
     measured = Measured(kernels=kernels, links=samples, reference=(1.0,), notes=())
     text, document = conclude(chosen, measured)
-    assert [one["ranks"] for one in document["system"]["curves"]] == [2, 4]
-    assert {one["n"] for one in document["system"]["curves"]} == {len(SIZES)}
+    assert [entry["ranks"] for entry in document["system"]["curves"]] == [2, 4]
+    assert {entry["n"] for entry in document["system"]["curves"]} == {len(SIZES)}
     (folder / "device.yaml").write_text(text)
     return load_catalog([folder / "device.yaml"]).system(document["system"]["id"]), samples
 
@@ -165,10 +165,12 @@ def test_curves_of_every_group_are_in_the_file(
 ) -> None:
     system, samples = calibrated(tmp_path, report, scenario)
     assert system.devices_per_node == report.count
-    assert [(one.ranks, one.nodes) for one in system.curves] == [(2, 1), (4, 1)]
+    assert [(sample.ranks, sample.nodes) for sample in system.curves] == [(2, 1), (4, 1)]
     assert {row[1] for row in system.residuals[ALL_REDUCE]} == {2.0, 4.0}
-    for one in samples:
-        assert link_time(system, one.kind, one.shape) == pytest.approx(one.seconds, rel=2e-3)
+    for sample in samples:
+        assert link_time(system, sample.kind, sample.shape) == pytest.approx(
+            sample.seconds, rel=2e-3
+        )
 
 
 def test_other_groups_take_the_nearest_and_are_less_sure(tmp_path: Path, scenario: Path) -> None:
@@ -202,8 +204,8 @@ def test_the_command_tells_what_a_number_rests_on(
 @pytest.mark.distributed
 def test_groups_of_four_forked_ranks(tmp_path: Path) -> None:
     """Four ranks on fewer cores: that the way works, not how fast it is."""
-    found = launch(WORKER, "2,4", "4", ranks=4, folder=tmp_path, timeout=120.0)
-    samples = found[0]
+    result = launch(WORKER, "2,4", "4", ranks=4, folder=tmp_path, timeout=120.0)
+    samples = result[0]
     kinds = {(kind, shape.get("ranks", 0.0)) for kind, shape, _ in samples}
     assert {
         ("all_reduce", 2.0),
@@ -213,13 +215,13 @@ def test_groups_of_four_forked_ranks(tmp_path: Path) -> None:
         ("send_recv", 0.0),
     } <= kinds
     assert all(seconds > 0.0 for _, _, seconds in samples)
-    assert [len(one) for one in found] == [len(samples)] * 4  # all ranks go the same way
+    assert [len(entry) for entry in result] == [len(samples)] * 4  # all ranks go the same way
     system = replace(load_catalog().system("cpu"), devices_per_node=4)
     listed = [Sample(kind=kind, shape=shape, seconds=seconds) for kind, shape, seconds in samples]
-    assert {one.ranks for one in curves_of(system, listed, "a test")} <= {2, 4}
+    assert {entry.ranks for entry in curves_of(system, listed, "a test")} <= {2, 4}
 
 
 def test_a_setting_has_the_groups_of_its_scenarios(scenario: Path) -> None:
-    found = load_scenario(scenario)
-    assert setting(CPU, [scenario]).groups == rank_groups(CPU, [found])
+    result = load_scenario(scenario)
+    assert setting(CPU, [scenario]).groups == rank_groups(CPU, [result])
     assert setting(CPU, [scenario], oversubscribe=True).groups.world == 16

@@ -222,11 +222,11 @@ def test_going_on_changes_nothing(tmp_path: Path) -> None:
     on_two = _launched(tmp_path, 2)
     on_four = _launched(tmp_path, 4, str(tmp_path / "2"))
     _check_failures(on_two, tmp_path / "2")
-    for found in (on_two, on_four):
-        plans = {name for name, case in found[0].items() if "weights" in case}
+    for entry in (on_two, on_four):
+        plans = {name for name, case in entry[0].items() if "weights" in case}
         assert len(plans) >= 5
         for name in plans:
-            for case in (rank[name] for rank in found):
+            for case in (rank[name] for rank in entry):
                 through, again = case["losses"]
                 assert (case["before"], len(through)) == (2, 4), name
                 assert through == again, name

@@ -100,9 +100,9 @@ def test_boxes_that_share_nothing() -> None:
 
 
 def test_a_scalar_is_a_piece_too(tmp_path: Path) -> None:
-    one = Piece(name="s", whole=(), box=Box.whole(()), begin=0, end=1, values=torch.tensor(3.0))
+    first = Piece(name="s", whole=(), box=Box.whole(()), begin=0, end=1, values=torch.tensor(3.0))
     target = Piece(name="s", whole=(), box=Box.whole(()), begin=0, end=1, values=torch.zeros(()))
-    Pieces(saved(tmp_path, [one])).read(target)
+    Pieces(saved(tmp_path, [first])).read(target)
     assert float(target.values) == 3.0
 
 

@@ -40,11 +40,11 @@ def test_processors_are_shared_and_gpus_are_not() -> None:
 
 
 def test_what_there_is_to_measure_on() -> None:
-    found = hardware(CPU)
-    assert (found["system"], found["backend"], found["count"]) == ("cpu", "gloo", 2)
+    result = hardware(CPU)
+    assert (result["system"], result["backend"], result["count"]) == ("cpu", "gloo", 2)
 
 
 def test_a_gpu_that_the_catalog_lacks_has_no_system() -> None:
-    found = hardware(UNKNOWN)
-    assert found["system"] is None
-    assert found["hardware"] == "Other GPU"
+    result = hardware(UNKNOWN)
+    assert result["system"] is None
+    assert result["hardware"] == "Other GPU"

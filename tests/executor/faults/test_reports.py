@@ -55,18 +55,18 @@ def report(rank: int, message: str, *, time: float = 0.0, kind: str = "error") -
     ],
 )
 def test_kind_and_message(error: Exception, kind: str, message: str | None) -> None:
-    found = describe(error, 1)
-    assert (found.rank, found.kind) == (1, kind)
-    assert "\n" not in found.message
-    assert message is None or found.message == message
+    result = describe(error, 1)
+    assert (result.rank, result.kind) == (1, kind)
+    assert "\n" not in result.message
+    assert message is None or result.message == message
 
 
 def test_the_cause_is_told_not_what_was_made_of_it() -> None:
     error = RuntimeError("[Stage 1] failed to run forward: args (1,)")
     error.__cause__ = RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 B")
-    found = describe(error, 1)
-    assert found.kind == "out of memory"
-    assert found.message == "RuntimeError: DefaultCPUAllocator: can't allocate memory: 9 B"
+    result = describe(error, 1)
+    assert result.kind == "out of memory"
+    assert result.message == "RuntimeError: DefaultCPUAllocator: can't allocate memory: 9 B"
 
 
 def test_the_first_failure_is_not_its_victims() -> None:
@@ -84,8 +84,8 @@ def test_the_first_failure_is_not_its_victims() -> None:
 
 
 def test_wrong_input_on_a_rank_keeps_its_exit_code() -> None:
-    found = Evidence(ranks=2, timeout=8.0, reports=[report(0, "cannot write x", kind="input")])
-    assert explain(found)[1] == 2
+    result = Evidence(ranks=2, timeout=8.0, reports=[report(0, "cannot write x", kind="input")])
+    assert explain(result)[1] == 2
 
 
 def test_a_hung_rank_is_the_silent_one_furthest_behind() -> None:
@@ -171,9 +171,9 @@ def _ended_by(number: signal.Signals, code: int) -> None:
 
 
 def test_ranks_that_aborted_without_a_word_waited_for_the_one_that_had_to_be_killed() -> None:
-    found = Evidence(ranks=2, timeout=8.0, places={1: (3, "step")}, exits={1: -9, 0: -6}, root=0)
+    result = Evidence(ranks=2, timeout=8.0, places={1: (3, "step")}, exits={1: -9, 0: -6}, root=0)
     told = "rank 1 gave no answer for --timeout=8 s at step 3, action step"
-    assert explain(found) == (told, 1)
+    assert explain(result) == (told, 1)
 
 
 def test_nothing_known() -> None:
@@ -212,9 +212,9 @@ def test_a_failing_rank_reports_and_ends(
     )
     assert done.returncode == code
     assert "Traceback" in done.stderr  # goes to the log
-    found = json.loads((tmp_path / "errors" / "attempt0" / "rank3.json").read_text())
-    assert set(found) == {"rank", "step", "action", "kind", "message", "time"}
-    assert (found["step"], found["action"], found["kind"]) == (9, "record", kind)
+    document = json.loads((tmp_path / "errors" / "attempt0" / "rank3.json").read_text())
+    assert set(document) == {"rank", "step", "action", "kind", "message", "time"}
+    assert (document["step"], document["action"], document["kind"]) == (9, "record", kind)
 
 
 def test_the_action_of_the_runtime_is_named() -> None:

@@ -46,10 +46,10 @@ def test_training_goes_on_after_a_killed_and_a_stopped_rank(
         rf"note: rank {stopped} gave no answer for --timeout=15 s {went_on} \(restart 2\)", notes[1]
     )
     assert not (disturbed.out / "errors").exists()
-    found = json.loads((disturbed.out / "run.json").read_text())["measured"]
-    assert (found["restarts"], expected["restarts"]) == (2, 0)
-    assert found["step_time_s"]["n"] < expected["step_time_s"]["n"] == 60
-    assert [f"{loss:.6g}" for loss in found["loss"]] == [f"{x:.6g}" for x in expected["loss"]]
+    result = json.loads((disturbed.out / "run.json").read_text())["measured"]
+    assert (result["restarts"], expected["restarts"]) == (2, 0)
+    assert result["step_time_s"]["n"] < expected["step_time_s"]["n"] == 60
+    assert [f"{loss:.6g}" for loss in result["loss"]] == [f"{x:.6g}" for x in expected["loss"]]
 
 
 def undisturbed(
@@ -60,5 +60,5 @@ def undisturbed(
     path, out = folder / "undisturbed.yaml", folder / "undisturbed"
     path.write_text(scenario)
     assert main(["run", str(path), "--out", str(out), "--warmup", "0", *words]) == 0
-    found: dict[str, Any] = json.loads((out / "run.json").read_text())["measured"]
-    return found
+    result: dict[str, Any] = json.loads((out / "run.json").read_text())["measured"]
+    return result

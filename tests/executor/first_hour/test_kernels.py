@@ -16,12 +16,12 @@ def test_gaps_and_totals_by_hand() -> None:
         Kernel("gemm", 1.5, 2.0),
         Kernel("copy", 2.0 + 10e-6, 3.0),  # a gap of one launch
     ]
-    found = described(kernels)
-    assert (found["kernels"], found["span_s"]) == (4, 3.0)
-    assert found["idle_s"] == pytest.approx(0.5 + 10e-6)
-    assert found["idle_share"] == pytest.approx((0.5 + 10e-6) / 3.0)
-    assert found["by_name"][0] == {"name": "gemm", "count": 2, "seconds": 1.5}
-    assert found["long_gaps"] == [{"seconds": 0.5, "after": "gemm", "before": "gemm"}]
+    result = described(kernels)
+    assert (result["kernels"], result["span_s"]) == (4, 3.0)
+    assert result["idle_s"] == pytest.approx(0.5 + 10e-6)
+    assert result["idle_share"] == pytest.approx((0.5 + 10e-6) / 3.0)
+    assert result["by_name"][0] == {"name": "gemm", "count": 2, "seconds": 1.5}
+    assert result["long_gaps"] == [{"seconds": 0.5, "after": "gemm", "before": "gemm"}]
 
 
 def test_nothing_was_recorded() -> None:

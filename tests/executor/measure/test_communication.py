@@ -13,8 +13,8 @@ def named(
     spans: list[Span], transfers: list[Transfer], expected: Expected = NOTHING
 ) -> list[tuple[str, float]]:
     """Names of the communication spans, and their exposed seconds, in time order."""
-    found = with_communication(spans, transfers, expected)
-    lanes = sorted((s for s in found if s.stream != "compute"), key=lambda span: span.start)
+    result = with_communication(spans, transfers, expected)
+    lanes = sorted((s for s in result if s.stream != "compute"), key=lambda span: span.start)
     return [(f"{span.stream}: {span.name}", span.exposed) for span in lanes]
 
 
@@ -32,8 +32,8 @@ def test_an_exchange_belongs_to_the_action_around_it() -> None:
         Transfer("tp", "all_reduce", 3.0, 3.5, ((3.25, 3.5),)),
     ]
     assert named(spans, transfers) == [("tp: 0EXCHANGE0", 0.5), ("tp: 0EXCHANGE0", 0.25)]
-    found = with_communication(spans, transfers, NOTHING)
-    assert [s.exposed for s in found if s.stream == "compute"] == [0.5, 0.25, 0.0]
+    result = with_communication(spans, transfers, NOTHING)
+    assert [s.exposed for s in result if s.stream == "compute"] == [0.5, 0.25, 0.0]
 
 
 def test_shards_are_gathered_reduced_and_updated() -> None:

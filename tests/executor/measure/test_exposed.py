@@ -19,14 +19,14 @@ def dp(start: float, end: float) -> Transfer:
 
 def test_a_wait_belongs_to_what_ends_first() -> None:
     """Buckets 0 and 1 of the drawing in the module."""
-    found = attribute([dp(1.0, 6.0), dp(2.0, 9.0)], [(4.0, 8.0)], extend=False)
-    assert [one.exposed for one in found] == [((4.0, 6.0),), ((6.0, 8.0),)]
-    assert [one.waited for one in found] == [2.0, 2.0]
+    result = attribute([dp(1.0, 6.0), dp(2.0, 9.0)], [(4.0, 8.0)], extend=False)
+    assert [entry.exposed for entry in result] == [((4.0, 6.0),), ((6.0, 8.0),)]
+    assert [entry.waited for entry in result] == [2.0, 2.0]
 
 
 def test_what_is_waited_for_reaches_over_the_wait() -> None:
-    found = attribute([dp(1.5, 3.0)], [(1.0, 3.5)], extend=True)
-    assert found == [Transfer("dp", "all_reduce", 1.0, 3.5, ((1.0, 3.5),))]
+    result = attribute([dp(1.5, 3.0)], [(1.0, 3.5)], extend=True)
+    assert result == [Transfer("dp", "all_reduce", 1.0, 3.5, ((1.0, 3.5),))]
 
 
 def test_a_wait_for_nothing_is_work() -> None:
@@ -34,8 +34,8 @@ def test_a_wait_for_nothing_is_work() -> None:
 
 
 def test_what_nobody_waits_for_is_hidden() -> None:
-    found = attribute([dp(1.0, 2.0), dp(3.0, 5.0)], [(4.5, 5.0)], extend=True)
-    assert [one.waited for one in found] == [0.0, 0.5]
+    result = attribute([dp(1.0, 2.0), dp(3.0, 5.0)], [(4.5, 5.0)], extend=True)
+    assert [entry.waited for entry in result] == [0.0, 0.5]
 
 
 def test_gaps_are_what_is_left() -> None:
@@ -57,12 +57,12 @@ intervals = st.lists(st.tuples(moments, moments).filter(lambda pair: pair[0] < p
 def test_no_moment_is_counted_twice(
     running: list[Interval], waits: list[Interval], extend: bool
 ) -> None:
-    found = attribute([dp(*one) for one in running], waits, extend=extend)
-    parts = exposed_of(found)
+    result = attribute([dp(*entry) for entry in running], waits, extend=extend)
+    parts = exposed_of(result)
     assert all(a[1] <= b[0] for a, b in pairwise(parts))
-    for one in found:
-        assert one.waited <= one.end - one.start
-        assert all(one.start <= begin and end <= one.end for begin, end in one.exposed)
-    busy = list(merged((one.start, one.end) for one in found))
+    for entry in result:
+        assert entry.waited <= entry.end - entry.start
+        assert all(entry.start <= begin and end <= entry.end for begin, end in entry.exposed)
+    busy = list(merged((entry.start, entry.end) for entry in result))
     both = sum(overlap(busy, *wait) for wait in merged(waits))
-    assert sum(one.waited for one in found) == pytest.approx(both)
+    assert sum(entry.waited for entry in result) == pytest.approx(both)

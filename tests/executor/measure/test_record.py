@@ -68,7 +68,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
         folder = tmp_path_factory.mktemp(f"ranks{ranks}")
         return launch(WORKER, ranks=ranks, folder=folder, timeout=400)
 
-    return lambda ranks, name: [found[name] for found in run(ranks)]
+    return lambda ranks, name: [entry[name] for entry in run(ranks)]
 
 
 def recorded(found: Found) -> Timeline:
@@ -85,13 +85,13 @@ def collectives(timeline: Timeline, rank: int) -> list[Span]:
 
 @each_case
 def test_every_collective_is_recorded(suite: Suite, ranks: int, name: str) -> None:
-    found = suite(ranks, name)
-    timeline = recorded(found)
+    result = suite(ranks, name)
+    timeline = recorded(result)
     assert timeline.ranks == tuple(range(ranks))
     for rank in timeline.ranks:
         spans = collectives(timeline, rank)
         # the sum of the gradients' norm over all ranks is part of GRAD_NORM
-        assert len(spans) == found[rank]["collectives"] - 1 > 0
+        assert len(spans) == result[rank]["collectives"] - 1 > 0
         assert {span.kind for span in spans} == KINDS[name]
         assert all((span.stream == "tp") == (span.kind == "EXCHANGE") for span in spans)
         assert all((span.stream == "ep") == (span.kind == "ALL_TO_ALL") for span in spans)
@@ -161,8 +161,8 @@ def test_the_timeline_is_read_drawn_and_compared(
     assert load_timeline(path) == timeline
     check(to_trace_events(timeline))
     assert main(["timeline", str(path), "-o", str(tmp_path / "x.png")]) == 0
-    found = compare_timelines(timeline, timeline)
-    shown = {row.quantity: row.measured or 0.0 for row in found.rows if row.rank is None}
+    result = compare_timelines(timeline, timeline)
+    shown = {row.quantity: row.measured or 0.0 for row in result.rows if row.rank is None}
     assert 0.0 <= shown["bubble_fraction"] < 1.0
     assert ("exposed_ep_s" in shown) == ("ep" in name)
     streams = ("tp", "dp", "p2p", *(["ep"] if "ep" in name else []))
@@ -177,9 +177,9 @@ def test_the_timeline_is_read_drawn_and_compared(
 
 @each_case
 def test_training_goes_on_after_a_recorded_step(suite: Suite, ranks: int, name: str) -> None:
-    found = suite(ranks, name)
-    timeline = recorded(found)
+    result = suite(ranks, name)
+    timeline = recorded(result)
     assert timeline.meta["recorded_step_s"] > 0.0
     assert timeline.meta["recording_cost"] > -1.0
-    assert all(one["timeline"] is None for one in found[1:])
-    assert any(one["losses"] for one in found)
+    assert all(entry["timeline"] is None for entry in result[1:])
+    assert any(entry["losses"] for entry in result)

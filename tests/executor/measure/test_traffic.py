@@ -58,8 +58,8 @@ def test_on_gloo_waits_are_those_of_the_functions_that_wait(watch: Watch) -> Non
     ]
     traffic = watch("cpu", "gloo", ["dp"], ranges)
     traffic.waits.append((1.5, 2.25))
-    (found,) = traffic.stop()
-    assert (found.stream, found.start, found.end, found.exposed) == (
+    (result,) = traffic.stop()
+    assert (result.stream, result.start, result.end, result.exposed) == (
         "dp",
         1.0,
         2.25,
@@ -75,8 +75,8 @@ def test_on_nccl_exposed_is_where_no_kernel_runs(watch: Watch) -> None:
         Range("gemm", 0.0, 2.0, 7, True),
         Range("gemm", 4.0, 6.0, 7, True),
     ]
-    (found,) = watch("cuda", "nccl", ["tp"], ranges).stop()
-    assert (found.stream, found.operation, found.exposed) == ("tp", "AllReduce", ((2.0, 4.0),))
+    (result,) = watch("cuda", "nccl", ["tp"], ranges).stop()
+    assert (result.stream, result.operation, result.exposed) == ("tp", "AllReduce", ((2.0, 4.0),))
 
 
 @pytest.mark.parametrize(
@@ -90,20 +90,20 @@ def test_groups_are_told_apart_by_what_they_run_on(
     ranges = [Range(name, 1.0 + i, 1.5 + i, i, on_device) for i in range(3)]
     traffic = watch(device, backend, ["tp", "dp"], ranges)
     traffic._channels = {0: "tp", 1: "dp"}
-    assert [one.stream for one in traffic.stop()] == ["tp", "dp", unknown]
+    assert [entry.stream for entry in traffic.stop()] == ["tp", "dp", unknown]
 
 
 def test_a_ring_is_told_from_messages_between_stages(watch: Watch) -> None:
     on_cpu = [Range(CONTEXT_RANGE, 1.0, 2.0, 1, False), Range("gloo:send", 1.0, 2.0, 1, False)]
-    (found,) = watch("cpu", "gloo", ["tp", "dp"], on_cpu).stop()
-    assert (found.stream, found.operation, found.start) == ("tp", "send_recv", 1.0)
+    (result,) = watch("cpu", "gloo", ["tp", "dp"], on_cpu).stop()
+    assert (result.stream, result.operation, result.start) == ("tp", "send_recv", 1.0)
     name = "ncclDevKernel_SendRecv"
     traffic = watch(
         "cuda", "nccl", ["tp", "dp"], [Range(name, 1.0 + i, 2.0, i, True) for i in range(3)]
     )
     traffic._channels = {1: "tp", 2: "dp"}
-    (found,) = traffic.stop()
-    assert (found.stream, found.start) == ("tp", 2.0)
+    (result,) = traffic.stop()
+    assert (result.stream, result.start) == ("tp", 2.0)
 
 
 def test_a_wait_is_timed_and_put_back(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +133,6 @@ def test_the_profiler_records_named_ranges_and_no_operators() -> None:
     compat.start_ranges(kernels=False)
     with torch.profiler.record_function("named"):
         torch.ones(3) + 1
-    found = compat.stop_ranges()
-    assert [(event.name(), on_device) for event, on_device in found] == [("named", False)]
-    assert found[0][0].start_ns() <= found[0][0].end_ns()
+    result = compat.stop_ranges()
+    assert [(event.name(), on_device) for event, on_device in result] == [("named", False)]
+    assert result[0][0].start_ns() <= result[0][0].end_ns()

@@ -142,8 +142,8 @@ def test_recomputation_changes_no_gradient(
     seed_dropout(3)
     expected = gradients(build_model(spec), *batch)
     seed_dropout(3)
-    found = gradients(build_model(spec, recompute=recompute), *batch)
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    result = gradients(build_model(spec, recompute=recompute), *batch)
+    assert all(torch.equal(result[name], expected[name]) for name in expected)
 
 
 def saved_bytes(spec: TransformerSpec, recompute: Recompute) -> int:

@@ -68,10 +68,10 @@ def test_output_and_gradients_are_those_of_tokens_one_by_one(spec: TransformerSp
     layer.balance.weight = 0.7
     x = torch.randn(3, 5, spec.hidden_size, dtype=torch.double, requires_grad=True)
     expected = torch.stack([one_token(layer, token) for token in x.flatten(0, 1)]).view_as(x)
-    found = layer(x)
-    assert torch.allclose(found, expected, rtol=1e-12)
+    result = layer(x)
+    assert torch.allclose(result, expected, rtol=1e-12)
     wanted = (x, *layer.parameters())
-    gradients = torch.autograd.grad(found.square().sum(), wanted)
+    gradients = torch.autograd.grad(result.square().sum(), wanted)
     loss = expected.square().sum() + 0.7 * unbalanced(layer, x.flatten(0, 1))
     exact = torch.autograd.grad(loss, wanted)
     for gradient, other in zip(gradients, exact, strict=True):

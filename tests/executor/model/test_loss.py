@@ -25,9 +25,9 @@ def test_the_loss_is_the_mean_over_tokens_in_fp32() -> None:
     targets = torch.arange(10).view(2, 5)
     shares = logits.double().log_softmax(-1)
     expected = -shares.gather(-1, targets.unsqueeze(-1)).mean()
-    found = loss(logits, targets)
-    assert found.dtype == torch.float32
-    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+    result = loss(logits, targets)
+    assert result.dtype == torch.float32
+    assert result.item() == pytest.approx(expected.item(), rel=1e-6)
 
 
 def test_tokens_without_a_target_do_not_count() -> None:

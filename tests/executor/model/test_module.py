@@ -124,9 +124,9 @@ def test_a_cut_model_has_the_same_weights_and_output(
 ) -> None:
     whole, stages = build_model(spec, seed=5), cut(spec, *sizes, seed=5)
     expected = whole.state_dict()
-    found = {name: value for stage in stages for name, value in stage.state_dict().items()}
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    result = {name: value for stage in stages for name, value in stage.state_dict().items()}
+    assert result.keys() == expected.keys()
+    assert all(torch.equal(result[name], expected[name]) for name in expected)
     tokens, _ = draw(spec)
     x = tokens
     for stage in stages:
@@ -202,16 +202,16 @@ def test_gradients_of_two_stages_sum_to_those_of_one_model(spec: TransformerSpec
     expected = gradients(build_model(spec), tokens, targets)
     first, last = cut(spec, 3, 1)
     loss(last(first(tokens)), targets).backward()
-    found = {n: p.grad for stage in (first, last) for n, p in stage.named_parameters()}
+    result = {n: p.grad for stage in (first, last) for n, p in stage.named_parameters()}
     if first.tied_parameters():
-        found[TOKEN_TABLE] = found[TOKEN_TABLE] + found.pop(OUTPUT_TABLE)
-    assert found.keys() == expected.keys()
-    assert all(torch.allclose(found[n], expected[n], rtol=0, atol=1e-7) for n in expected)
+        result[TOKEN_TABLE] = result[TOKEN_TABLE] + result.pop(OUTPUT_TABLE)
+    assert result.keys() == expected.keys()
+    assert all(torch.allclose(result[n], expected[n], rtol=0, atol=1e-7) for n in expected)
 
 
 @each_trained
 def test_every_parameter_gets_a_gradient(spec: TransformerSpec) -> None:
-    found = gradients(build_model(spec), *draw(spec))
-    still = {name for name, gradient in found.items() if not gradient.any()}
+    result = gradients(build_model(spec), *draw(spec))
+    still = {name for name, gradient in result.items() if not gradient.any()}
     # the pooler has no objective of its own; a constant added to all keys changes no softmax
-    assert still <= {name for name in found if "pooler" in name or name.endswith(".k.bias")}
+    assert still <= {name for name in result if "pooler" in name or name.endswith(".k.bias")}

@@ -66,7 +66,7 @@ def test_blocks_add_up_to_the_whole(kv_heads: int, causal: bool) -> None:
     expected = scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=kv_heads != 4)
     grad = torch.randn(expected.shape, generator=generator)
     wanted = torch.autograd.grad(expected, (q, k, v), grad)
-    found = [torch.zeros_like(one) for one in wanted]
+    result = [torch.zeros_like(entry) for entry in wanted]
     with torch.no_grad():
         for rank, here in enumerate(places):
             order = [rank, *(source for source in range(size) if source != rank)]
@@ -94,11 +94,11 @@ def test_blocks_add_up_to_the_whole(kv_heads: int, causal: bool) -> None:
                     causal=masked,
                 )
                 for total, piece, at in zip(
-                    found, parts, (here[queries], there, there), strict=True
+                    result, parts, (here[queries], there, there), strict=True
                 ):
                     total[:, :, at] += piece
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other)
+    for entry, other in zip(result, wanted, strict=True):
+        torch.testing.assert_close(entry, other)
 
 
 def test_foreign_blocks_are_half_seen() -> None:
@@ -111,14 +111,14 @@ def test_foreign_blocks_are_half_seen() -> None:
 @pytest.mark.gpu
 def test_kernels_of_a_gpu() -> None:
     q, k, v = (torch.randn(2, 4, 64, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-    for one in (q, k, v):
-        one.requires_grad_(True)
+    for entry in (q, k, v):
+        entry.requires_grad_(True)
     expected = scaled_dot_product_attention(q, k, v, is_causal=True)
     grad = torch.randn_like(expected)
     wanted = torch.autograd.grad(expected, (q, k, v), grad)
     with torch.no_grad():
         out, lse = compat.attend(q, k, v, causal=True)
-        found = compat.attend_backward(grad, q, k, v, out, lse, causal=True)
+        result = compat.attend_backward(grad, q, k, v, out, lse, causal=True)
     torch.testing.assert_close(out, expected, rtol=2e-2, atol=2e-2)
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2)
+    for entry, other in zip(result, wanted, strict=True):
+        torch.testing.assert_close(entry, other, rtol=2e-2, atol=2e-2)

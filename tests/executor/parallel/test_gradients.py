@@ -316,16 +316,16 @@ def test_a_ring_has_the_messages_that_its_price_has(
 @pytest.mark.distributed
 @pytest.mark.parametrize("name", BF16)
 def test_bf16_is_near_fp32(two: list[dict[str, Any]], name: str) -> None:
-    found = two[0][name]
-    assert 0 < found["gradient"] <= ROUNDED, found
+    result = two[0][name]
+    assert 0 < result["gradient"] <= ROUNDED, result
     assert max(rank[name]["loss"] for rank in two) <= 1e-3
 
 
 @pytest.mark.distributed
 @pytest.mark.parametrize("name", COUNTS)
 def test_one_exchange_per_border(two: list[dict[str, Any]], name: str) -> None:
-    found = dict(two[0][f"count {name}"])
-    assert found == COUNTS[name][1]
+    result = dict(two[0][f"count {name}"])
+    assert result == COUNTS[name][1]
 
 
 @pytest.mark.distributed
@@ -338,17 +338,17 @@ def test_sequence_parallelism_keeps_no_whole_states(two: list[dict[str, Any]]) -
 @pytest.mark.distributed
 def test_a_ring_needs_no_more_memory(two: list[dict[str, Any]]) -> None:
     for rank in two:
-        found = {name: rank[f"peak {name}"]["bytes"] for name in PEAKS}
-        assert found["cp"] == pytest.approx(found["dp"], rel=0.02)
+        result = {name: rank[f"peak {name}"]["bytes"] for name in PEAKS}
+        assert result["cp"] == pytest.approx(result["dp"], rel=0.02)
 
 
 @pytest.mark.distributed
 def test_logits_take_eight_bytes_and_are_split(two: list[dict[str, Any]]) -> None:
-    found = {name: [rank[f"logits {name}"]["bytes"] for rank in two] for name in LOGITS}
+    result = {name: [rank[f"logits {name}"]["bytes"] for rank in two] for name in LOGITS}
     # the table's gradient and the states of 2 narrow layers are the rest
-    assert all(8.0 <= value <= 1.35 * 8.0 for value in found["tp 1"]), found
+    assert all(8.0 <= value <= 1.35 * 8.0 for value in result["tp 1"]), result
     for name in ("tp 2", "tp 2 + sp"):
-        assert all(4.0 <= value <= 1.35 * 4.0 for value in found[name]), found
+        assert all(4.0 <= value <= 1.35 * 4.0 for value in result[name]), result
 
 
 @pytest.mark.distributed
@@ -362,8 +362,8 @@ def test_what_stays_after_a_step(two: list[dict[str, Any]], name: str) -> None:
 @pytest.mark.distributed
 @pytest.mark.parametrize("name", SUMS)
 def test_bf16_gradients_are_added_up_as_the_plan_says(two: list[dict[str, Any]], name: str) -> None:
-    found = two[0][f"sum {name}"]
-    assert found["gradient"] <= EXACT < 1e-3 < found["rounding"]
+    result = two[0][f"sum {name}"]
+    assert result["gradient"] <= EXACT < 1e-3 < result["rounding"]
 
 
 @pytest.mark.distributed

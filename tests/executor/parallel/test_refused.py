@@ -218,16 +218,16 @@ def test_sizes_that_do_not_split(changes: dict[str, Any], sequence: bool, messag
 
 def test_error_is_relative_to_the_parameter() -> None:
     expected = {"a": torch.tensor([2.0, 4.0]), "b": torch.tensor([0.5])}
-    found = {"a": torch.tensor([2.0, 4.0]), "b": torch.tensor([0.6])}
-    worst = max_relative_error(found, expected)
+    result = {"a": torch.tensor([2.0, 4.0]), "b": torch.tensor([0.6])}
+    worst = max_relative_error(result, expected)
     assert worst.parameter == "b"
     assert worst.error == pytest.approx(0.2, rel=1e-6)
 
 
 def test_gradient_of_rounding_alone_is_judged_on_the_largest() -> None:
     expected = {"a": torch.tensor([1.0]), "k.bias": torch.tensor([1e-9])}
-    found = {"a": torch.tensor([1.0]), "k.bias": torch.tensor([-1e-9])}
-    assert max_relative_error(found, expected).error == pytest.approx(2e-6, rel=1e-3)
+    result = {"a": torch.tensor([1.0]), "k.bias": torch.tensor([-1e-9])}
+    assert max_relative_error(result, expected).error == pytest.approx(2e-6, rel=1e-3)
 
 
 def test_nan_is_the_largest_error() -> None:
@@ -237,9 +237,9 @@ def test_nan_is_the_largest_error() -> None:
 
 
 def test_missing_gradient_is_named() -> None:
-    one = torch.ones(1)
+    first = torch.ones(1)
     with pytest.raises(InputError, match="missing b; additional c"):
-        max_relative_error({"a": one, "c": one}, {"a": one, "b": one})
+        max_relative_error({"a": first, "c": first}, {"a": first, "b": first})
 
 
 def test_shape_is_compared() -> None:

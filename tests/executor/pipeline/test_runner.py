@@ -79,10 +79,10 @@ def test_unusual_pipeline_trains_as_one_process(suite: Suite, case: str) -> None
 
 
 def test_random_schedules_train_as_one_process(suite: Suite) -> None:
-    found = suite("three")
-    assert len(found[0]) == 100
-    for case in found[0]:
-        gradient, loss = worst(found, case)
+    result = suite("three")
+    assert len(result[0]) == 100
+    for case in result[0]:
+        gradient, loss = worst(result, case)
         assert (case, gradient <= EXACT, loss <= EXACT) == (case, True, True)
 
 
@@ -126,8 +126,8 @@ def test_misfit_is_refused_on_every_rank(suite: Suite, case: str, wording: str) 
 
 
 def recorded(suite: Suite, name: str, case: str) -> tuple[Timeline, list[list[str]]]:
-    found = suite(name)[0][case]
-    return Timeline.from_json(found["timeline"]), found["lowered"]
+    result = suite(name)[0][case]
+    return Timeline.from_json(result["timeline"]), result["lowered"]
 
 
 @pytest.mark.parametrize(("name", "case", "ranks"), TIMELINES)
@@ -189,10 +189,10 @@ def test_recording_stops_and_changes_nothing(
     suite: Suite, name: str, case: str, ranks: int
 ) -> None:
     timeline, _ = recorded(suite, name, case)
-    found = [rank[case] for rank in suite(name) if "timeline" in rank[case]]
-    assert found[0]["silent"] == sum(1 for _ in timeline.on(0))
+    result = [rank[case] for rank in suite(name) if "timeline" in rank[case]]
+    assert result[0]["silent"] == sum(1 for _ in timeline.on(0))
     gradient, loss = worst(suite(name), case)
-    assert max(gradient, loss, found[0]["unchanged"]) <= EXACT
+    assert max(gradient, loss, result[0]["unchanged"]) <= EXACT
 
 
 def test_hanging_workers_are_ended(tmp_path: Path) -> None:

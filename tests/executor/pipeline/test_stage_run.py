@@ -31,12 +31,12 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 def test_weights_are_those_of_the_replay_to_the_bit(
     ranks: list[Any], rule: str, batch: int, kept: list[int]
 ) -> None:
-    found = [rank[f"{rule} {batch}"] for rank in ranks]
-    assert all(rank["equal"] and rank["moved"] for rank in found)
+    result = [rank[f"{rule} {batch}"] for rank in ranks]
+    assert all(rank["equal"] and rank["moved"] for rank in result)
     versions = Versions(rule=rule, pp=3, batch=batch)
-    assert [rank["most_versions"] for rank in found] == kept
+    assert [rank["most_versions"] for rank in result] == kept
     assert kept == [versions.kept(stage) for stage in range(3)]
-    for stage, rank in enumerate(found):
+    for stage, rank in enumerate(result):
         assert rank["used"] == [versions.used(stage, mb) for mb in range(len(rank["used"]))]
 
 
@@ -59,15 +59,15 @@ def test_a_group_of_another_size_is_refused(ranks: list[Any]) -> None:
 
 @pytest.mark.parametrize("stages", ["2-1", "1-2"])
 def test_gradients_of_unequal_stages_are_one_processs(ranks: list[Any], stages: str) -> None:
-    found = [rank[stages] for rank in ranks]
-    assert max(rank["error"] for rank in found) < 1e-6
+    result = [rank[stages] for rank in ranks]
+    assert max(rank["error"] for rank in result) < 1e-6
     counts = [int(count) for count in stages.split("-")]
     shares = [list(range(n, 12, count)) for count in counts for n in range(count)]
-    assert [rank["microbatches"] for rank in found] == shares
+    assert [rank["microbatches"] for rank in result] == shares
 
 
 def test_replicas_of_a_stage_without_flush_have_the_same_weights(ranks: list[Any]) -> None:
-    found = [rank["2-1 pipedream"] for rank in ranks]
-    assert [rank["versions"] for rank in found] == [2, 2, 1]
-    assert found[0]["weights"] == found[1]["weights"]
-    assert found[0]["used"] == found[1]["used"] == [0, 0, 1, 2, 3, 4]
+    result = [rank["2-1 pipedream"] for rank in ranks]
+    assert [rank["versions"] for rank in result] == [2, 2, 1]
+    assert result[0]["weights"] == result[1]["weights"]
+    assert result[0]["used"] == result[1]["used"] == [0, 0, 1, 2, 3, 4]

@@ -104,9 +104,9 @@ def test_a_share_that_does_not_fit_a_node() -> None:
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 6, 12])
 def test_what_fits_can_be_shared_out(nodes: int) -> None:
-    found = largest_fitting(Plan(tp=4, pp=3), 2, nodes=nodes)
-    assert found.world_size % nodes == 0
-    assert found.world_size <= 2 * nodes
+    result = largest_fitting(Plan(tp=4, pp=3), 2, nodes=nodes)
+    assert result.world_size % nodes == 0
+    assert result.world_size <= 2 * nodes
 
 
 # --------------------------------------------------------------------------- launches

@@ -49,14 +49,14 @@ def test_a_pipeline_without_flush_is_run_and_replayed_to_the_bit(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     block = BLOCK.replace("1f1b", schedule)
-    found = ran(tmp_path, UNTIED.replace(BLOCK, block), monkeypatch, capsys)
-    assert found["strategy"]["name"] == schedule
-    assert found["strategy"]["replay_error"] == 0.0
-    assert found["strategy"]["versions_by_rank"] == versions
-    assert found["verify"]["within"]
-    assert len(found["measured"]["loss"]) == 4
-    assert [point["samples"] for point in found["strategy"]["curve"]] == [8.0, 16.0, 24.0, 32.0]
-    assert max(map(abs, found["error"]["peak_memory_by_stage"])) <= 0.25  # a tiny model's buffers
+    result = ran(tmp_path, UNTIED.replace(BLOCK, block), monkeypatch, capsys)
+    assert result["strategy"]["name"] == schedule
+    assert result["strategy"]["replay_error"] == 0.0
+    assert result["strategy"]["versions_by_rank"] == versions
+    assert result["verify"]["within"]
+    assert len(result["measured"]["loss"]) == 4
+    assert [point["samples"] for point in result["strategy"]["curve"]] == [8.0, 16.0, 24.0, 32.0]
+    assert max(map(abs, result["error"]["peak_memory_by_stage"])) <= 0.25  # a tiny model's buffers
 
 
 @pytest.mark.distributed
@@ -68,10 +68,10 @@ def test_unequal_stages_train_as_one_process_does(
     text = STILL.replace(BLOCK, f"microbatch_size: 2, stages: {stages}").replace(
         "{system: cpu, nodes: 1}", "{system: cpu, nodes: 1, devices_per_node: 3}"
     )
-    found = ran(tmp_path, text, monkeypatch, capsys, "--oversubscribe")
-    assert found["verify"]["within"]
-    assert found["strategy"]["replay_error"] is None
-    assert found["measured"]["loss"][-1] < found["measured"]["loss"][0]
+    result = ran(tmp_path, text, monkeypatch, capsys, "--oversubscribe")
+    assert result["verify"]["within"]
+    assert result["strategy"]["replay_error"] is None
+    assert result["measured"]["loss"][-1] < result["measured"]["loss"][0]
 
 
 @pytest.mark.parametrize(

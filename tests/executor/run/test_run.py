@@ -34,8 +34,8 @@ def scenario(tmp_path: Path) -> Path:
 
 
 def test_spread_is_robust() -> None:
-    found = Spread.of([1.0, 1.2, 1.1, 9.0, 1.0])
-    assert found.to_json() == {"median": 1.1, "min": 1.0, "mad": pytest.approx(0.1), "n": 5}
+    result = Spread.of([1.0, 1.2, 1.1, 9.0, 1.0])
+    assert result.to_json() == {"median": 1.1, "min": 1.0, "mad": pytest.approx(0.1), "n": 5}
 
 
 def test_bubble_of_a_recorded_step() -> None:
@@ -63,7 +63,7 @@ def test_the_document_of_a_run(
     if change != "plan.pp=2":
         fork_runs(monkeypatch, tmp_path)
     words = ["run", str(scenario), "--out", str(out), "--steps", "3"]
-    words += [word for one in change.split() for word in ("--set", one)]
+    words += [word for entry in change.split() for word in ("--set", entry)]
     words += ["--eval-every", "2", "--lr-warmup", "2", "--lr-decay", "cosine", "--clip", "0.5"]
     assert main([*words, "--warmup", "1", "--verify", "--json"]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -157,15 +157,15 @@ def test_a_run_of_a_mixture_says_how_even_its_load_was(
 
 
 def test_a_loss_that_is_no_number_is_null_and_told(scenario: Path) -> None:
-    found = load_scenario(scenario, {"plan.pp": "1"})
+    result = load_scenario(scenario, {"plan.pp": "1"})
     report = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)
-    predicted = simulate(found.job, found.fixed_plan())
+    predicted = simulate(result.job, result.fixed_plan())
     losses = (5.5, math.nan, math.inf)
     steps = Steps(seconds=(1.0,), losses=losses, restarts=0)
     timeline = Timeline(
         spans=(Span(0, "compute", "F", 0.0, 1.0, 0, 0),), meta={"recording_cost": 0.0}
     )
-    document = run_document(found, report, predicted, Measured(steps, timeline, [1e6]), {})
+    document = run_document(result, report, predicted, Measured(steps, timeline, [1e6]), {})
     assert document["measured"]["loss"] == [5.5, None, None]
     json.dumps(document, allow_nan=False)
     told = "the training failed: the loss is infinite or undefined at 2 of 3 steps, first at step 1"

@@ -73,8 +73,8 @@ def _check_training(document: dict[str, Any], out: Path) -> None:
     rate = Rate(warmup=2, decay="cosine", steps=5)
     assert [step["learning_rate"] for step in steps] == [rate.at(step) for step in range(5)]
     evaluations = document["measured"]["evaluations"]
-    assert [one["steps"] for one in evaluations] == [2, 4]
-    assert all(one["loss"] > 0 and one["samples"] > 0 for one in evaluations)
+    assert [evaluation["steps"] for evaluation in evaluations] == [2, 4]
+    assert all(evaluation["loss"] > 0 and evaluation["samples"] > 0 for evaluation in evaluations)
     assert document["meta"]["versions"]["torch"]
     assert (out / "predicted.json").exists()
     assert (out / "loss.png").exists()

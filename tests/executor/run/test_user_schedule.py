@@ -60,9 +60,9 @@ def words(folder: Path, text: str, *, ranks: int, batch: int, settings: list[str
     (folder / "own.csv").write_text(text)
     scenario = SCENARIO.replace("RANKS", str(ranks)).replace("BATCH", str(batch))
     (folder / "s.yaml").write_text(scenario)
-    found = ["run", str(folder / "s.yaml"), "--out", str(folder / "out"), "--steps", "2"]
-    found += ["--warmup", "1", "--verify", "--oversubscribe", "--json"]
-    return found + [word for pair in settings for word in ("--set", pair)]
+    collected = ["run", str(folder / "s.yaml"), "--out", str(folder / "out"), "--steps", "2"]
+    collected += ["--warmup", "1", "--verify", "--oversubscribe", "--json"]
+    return collected + [word for pair in settings for word in ("--set", pair)]
 
 
 def computed(folder: Path) -> list[list[str]]:

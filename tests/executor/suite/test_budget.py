@@ -92,7 +92,7 @@ def test_what_is_granted_fits_the_seconds_left(
 ) -> None:
     budget = Bench(total=total).budget
     cost = Cost.of(1e6, step)
-    steps = budget.steps(cost, [Cost.of(1e6, one) for one in later], 20)
+    steps = budget.steps(cost, [Cost.of(1e6, entry) for entry in later], 20)
     assert steps == 0 or LEAST_STEPS <= steps <= 20
     assert not steps or cost.seconds(steps) <= budget.left + 1e-9
     assert steps or cost.seconds(LEAST_STEPS) > budget.left

@@ -44,7 +44,7 @@ ONE_GPU = Machine(
 
 
 def case(name: str) -> Case:
-    return next(one for one in chain(CPU, CUDA, QUICK) if one.name == name)
+    return next(entry for entry in chain(CPU, CUDA, QUICK) if entry.name == name)
 
 
 def loaded(case: Case, kind: str, folder: Path) -> Scenario:
@@ -67,23 +67,23 @@ def test_every_case_is_a_legal_plan_of_its_ranks(suite: str, tmp_path: Path) -> 
 
 
 def test_the_cpu_has_every_family_in_two_sizes() -> None:
-    families = [one.family for one in CPU]
+    families = [entry.family for entry in CPU]
     assert {families.count(title) for title, _ in FAMILIES.values()} == {2}
-    assert {one.world_size for one in CPU} == {1, 2}
+    assert {entry.world_size for entry in CPU} == {1, 2}
 
 
 def test_one_gpu_has_the_models_and_variants_that_are_promised(tmp_path: Path) -> None:
-    alone = [one for one in CUDA if one.world_size == 1]
-    sizes = {one.family: loaded(one, "cuda", tmp_path).job.model.parameters for one in alone}
+    alone = [entry for entry in CUDA if entry.world_size == 1]
+    sizes = {entry.family: loaded(entry, "cuda", tmp_path).job.model.parameters for entry in alone}
     assert round(sizes["GPT-2 124M"] / 1e6) == 124
     assert round(sizes["GPT-2 774M"] / 1e6) == 774
     assert 1.0e9 < sizes["Llama 1B"] < 1.2e9
     for family in sizes:
-        mine = [one for one in alone if one.family == family]
-        assert {one.plan["recompute"] for one in mine} >= {"none", "full"}
-        assert len({one.plan["microbatch_size"] for one in mine}) >= 2
-        assert {one.precision for one in mine} == {"bf16", "bf16_amp"}
-        assert any(one.batch > one.plan["microbatch_size"] for one in mine)
+        mine = [entry for entry in alone if entry.family == family]
+        assert {entry.plan["recompute"] for entry in mine} >= {"none", "full"}
+        assert len({entry.plan["microbatch_size"] for entry in mine}) >= 2
+        assert {entry.precision for entry in mine} == {"bf16", "bf16_amp"}
+        assert any(entry.batch > entry.plan["microbatch_size"] for entry in mine)
 
 
 def test_a_device_without_links_stands_in_the_system_it_is_from(tmp_path: Path) -> None:

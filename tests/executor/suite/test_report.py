@@ -128,7 +128,7 @@ def test_errors_are_signed_and_shared_ranks_do_not_count(out: Path) -> None:
     }
     assert document["summary"]["peak_memory"]["max_abs"] == pytest.approx(0.03)
     assert document["summary"]["backward"]["bias"] == pytest.approx(0.025)
-    assert [one["counted"] for one in document["cases"]] == [True, True, False]
+    assert [entry["counted"] for entry in document["cases"]] == [True, True, False]
     assert document["cases"][0]["step_time_s"]["error_of_min"] == pytest.approx(1 / 0.72 - 1)
 
 
@@ -182,8 +182,8 @@ def test_no_case_has_run(out: Path) -> None:
     progress = json.loads((out / "progress.json").read_text())
     progress["cases"] = {"late": progress["cases"]["late"]}
     (out / "progress.json").write_text(json.dumps(progress))
-    found = read(out)
-    write_report(out, found, draw_all(out, found))
+    outcome = read(out)
+    write_report(out, outcome, draw_all(out, outcome))
     assert "No case has run." in (out / "report.md").read_text()
 
 
@@ -205,7 +205,8 @@ def test_spearman_by_hand() -> None:
     tied = [result(p, m) for p, m in ((1.0, 1.0), (2.0, 2.0), (2.0, 3.0), (4.0, 4.0))]
     assert spearman(tied) == pytest.approx(4.5 / (4.5 * 5.0) ** 0.5)
     assert spearman(cases[:2]) is None
-    assert spearman([result(1.0, m) for m in (1.0, 2.0, 3.0)]) is None
+    assert spearman([result(1.0, m) for m in (1.0, 2.0, 3.0)]) == 0.0  # predicts no order
+    assert spearman([result(p, 1.0) for p in (1.0, 2.0, 3.0)]) is None  # there is none
 
 
 @given(st.lists(st.floats(0.001, 10.0), min_size=3, max_size=12, unique=True))

@@ -47,16 +47,16 @@ def test_the_quick_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     out = tmp_path / "out"
     assert suite(monkeypatch, str(out), "--quick", "--seconds", "500") == 0
     document = json.loads((out / "report.json").read_text())
-    assert [one["name"] for one in document["cases"]] == [case.name for case in QUICK]
+    assert [entry["name"] for entry in document["cases"]] == [case.name for case in QUICK]
     assert document["predicted_before_running"]
     assert document["skipped"] == document["failed"] == {}
     assert document["summary"]["step_time"]["n"] == len(QUICK)
     assert -1.0 <= document["summary"]["spearman"] <= 1.0
-    for one in document["cases"]:
-        assert one["step_time_s"]["n"] == 3
-        assert one["step_time_s"]["min"] <= one["step_time_s"]["measured"]
-        assert one["kinds_s"]["forward"]["measured"] > 0.0
-        check_case(out / one["name"], one["step_time_s"]["predicted"])
+    for entry in document["cases"]:
+        assert entry["step_time_s"]["n"] == 3
+        assert entry["step_time_s"]["min"] <= entry["step_time_s"]["measured"]
+        assert entry["kinds_s"]["forward"]["measured"] > 0.0
+        check_case(out / entry["name"], entry["step_time_s"]["predicted"])
     text = (out / "report.md").read_text()
     assert "overlay-gpt-tiny-1f1b.png" in text
     assert str(tmp_path) not in text + json.dumps(document)

@@ -38,28 +38,28 @@ def hold(
 ) -> list[Any]:
     """Run a sample and hold it against its bounds; what was found."""
     words = (str(seed), str(count), precision, *families)
-    found = launch(WORKER, *words, ranks=ranks, folder=folder, timeout=500.0)[0]
-    assert len(found) == count
-    wrong = [one for one in found if not one.get("within", True)]
+    result = launch(WORKER, *words, ranks=ranks, folder=folder, timeout=500.0)[0]
+    assert len(result) == count
+    wrong = [entry for entry in result if not entry.get("within", True)]
     assert wrong == []
-    refused = [one["refused"] for one in found if "refused" in one]
+    refused = [entry["refused"] for entry in result if "refused" in entry]
     assert [text for text in refused if not any(reason in text for reason in REASONS)] == []
-    ran = [one for one in found if "refused" not in one]
-    assert all(one["losses"] == 1 for one in ran)  # the same on all ranks with the same tokens
+    ran = [entry for entry in result if "refused" not in entry]
+    assert all(entry["losses"] == 1 for entry in ran)  # the same on all ranks with the same tokens
     rounded = 2.5 if families == MIXTURES else 0.15
-    assert max(one["bound"] for one in ran) <= (WIDEST if precision == "fp32" else rounded)
+    assert max(entry["bound"] for entry in ran) <= (WIDEST if precision == "fp32" else rounded)
     return ran
 
 
 def test_a_few_plans_on_four_ranks(tmp_path: Path) -> None:
     ran = hold(tmp_path, 1, ranks=4, count=8)
-    kinds = {kind for one in ran for kind in one["kinds"]}
+    kinds = {kind for entry in ran for kind in entry["kinds"]}
     assert {"plain", "buckets", "fully_shard"} <= kinds
 
 
 def test_a_few_plans_of_mixtures_on_four_ranks(tmp_path: Path) -> None:
     ran = hold(tmp_path, 1, ranks=4, count=8, families=MIXTURES)
-    assert any("ep=2" in one["plan"] or "ep=4" in one["plan"] for one in ran)
+    assert any("ep=2" in entry["plan"] or "ep=4" in entry["plan"] for entry in ran)
 
 
 @pytest.mark.slow

@@ -62,8 +62,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def tensors(folder: Path) -> dict[str, Tensor]:
     index = folder / INDEX
-    one = {"model.safetensors"}
-    names = set(json.loads(index.read_text())["weight_map"].values()) if index.exists() else one
+    first = {"model.safetensors"}
+    names = set(json.loads(index.read_text())["weight_map"].values()) if index.exists() else first
     files = [File(folder / name) for name in names]
     return {name: file.tensor(name) for file in files for name in file.contents()}
 
@@ -72,9 +72,9 @@ def tensors(folder: Path) -> dict[str, Tensor]:
 @pytest.mark.parametrize("name", CASES)
 def test_what_went_in_comes_out(exported: Path, name: str) -> None:
     source = PUBLISHED / str(CASES[name]["model"])
-    found, stored = tensors(exported / name / "first"), tensors(source / "")
-    assert found.keys() == stored.keys()
-    assert all(torch.equal(found[tensor], stored[tensor]) for tensor in stored)
+    result, stored = tensors(exported / name / "first"), tensors(source / "")
+    assert result.keys() == stored.keys()
+    assert all(torch.equal(result[tensor], stored[tensor]) for tensor in stored)
     spec = spec_from_config(read_config(exported / name / "first" / CONFIG), name="x", seq_len=32)
     assert spec.vocab_size == 37
     Published(exported / name / "first", spec).check()
@@ -84,7 +84,7 @@ def test_what_went_in_comes_out(exported: Path, name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_all_plans_train_the_same_weights(exported: Path, name: str) -> None:
     model = str(CASES[name]["model"])
-    found = tensors(exported / name / "second")
+    result = tensors(exported / name / "second")
     expected = tensors(exported / f"{model}-ddp" / "second")
     before = tensors(PUBLISHED / model)
     assert (
@@ -93,4 +93,4 @@ def test_all_plans_train_the_same_weights(exported: Path, name: str) -> None:
         else True
     )
     for tensor, values in expected.items():
-        assert torch.allclose(found[tensor], values, rtol=1e-4, atol=1e-5), tensor
+        assert torch.allclose(result[tensor], values, rtol=1e-4, atol=1e-5), tensor

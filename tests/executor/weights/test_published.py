@@ -72,11 +72,11 @@ def test_loss_and_gradients_are_those_of_transformers(name: str) -> None:
             parameter.copy_(
                 torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             )
-    found, exact = as_published(model), tensors(PUBLISHED / name / "gradients.safetensors")
-    for unused in set(exact) - set(found):  # of BERT's next-sentence classifier
+    result, exact = as_published(model), tensors(PUBLISHED / name / "gradients.safetensors")
+    for unused in set(exact) - set(result):  # of BERT's next-sentence classifier
         assert "seq_relationship" in unused
     largest = max(float(gradient.abs().max()) for gradient in exact.values())
-    for tensor, gradient in found.items():
+    for tensor, gradient in result.items():
         assert torch.allclose(gradient, exact[tensor], rtol=1e-4, atol=3e-6 * largest), tensor
 
 

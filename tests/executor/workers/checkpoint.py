@@ -140,8 +140,8 @@ def train(trainer: Trainer, losses: list[float], upto: int) -> list[float]:
     for batch in source:
         if len(losses) == upto:
             return losses
-        found = trainer.step(*rank_part(SPEC, plan, dist.get_rank(), batch))
-        total = torch.tensor([sum(found), float(len(found))], dtype=torch.float64)
+        result = trainer.step(*rank_part(SPEC, plan, dist.get_rank(), batch))
+        total = torch.tensor([sum(result), float(len(result))], dtype=torch.float64)
         dist.all_reduce(total)
         losses.append(float(total[0] / total[1]))
     return losses
@@ -175,7 +175,7 @@ def chain(spec: TransformerSpec, plans: list[Plan], root: Path) -> list[list[lis
 
     What the last plan saved stays, for other ranks to go on from.
     """
-    found = []
+    collected = []
     for number, plan in enumerate(plans):
         folder = root / str(number)
         through = build(plan, spec)
@@ -183,8 +183,8 @@ def chain(spec: TransformerSpec, plans: list[Plan], root: Path) -> list[list[lis
         checkpoints(plan, folder, resume=False).save(through, losses)
         train(through, losses, 4)
         following = plans[(number + 1) % len(plans)]
-        found.append([losses, gone_on(spec, following, folder)])
-    return found
+        collected.append([losses, gone_on(spec, following, folder)])
+    return collected
 
 
 def gone_on(spec: TransformerSpec, plan: Plan, folder: Path) -> list[float]:
@@ -224,11 +224,11 @@ def failing_save(plan: Plan, root: Path) -> dict[str, Any]:
     train(trainer, losses, 2)
     if dist.get_rank() == 1:
         with disk_of(20_000):
-            found = said(lambda: kept.save(trainer, losses))
+            result = said(lambda: kept.save(trainer, losses))
     else:
-        found = said(lambda: kept.save(trainer, losses))
+        result = said(lambda: kept.save(trainer, losses))
     dist.barrier()
-    return {"said": found, "left": sorted(path.name for path in root.iterdir())}
+    return {"said": result, "left": sorted(path.name for path in root.iterdir())}
 
 
 def spoil(folder: Path) -> None:
@@ -285,23 +285,23 @@ def main(folder: str, earlier: str = "") -> None:
     with process_group("gloo", 60.0):
         root = Path(folder)
         plans, chains = PLANS[dist.get_world_size()], CHAINS[dist.get_world_size()]
-        found: dict[str, Any] = {name: case(plan, root / name) for name, plan in plans.items()}
-        found["chains"] = {}
+        result: dict[str, Any] = {name: case(plan, root / name) for name, plan in plans.items()}
+        result["chains"] = {}
         for spec, links in zip((DRY, ROUTED), chains, strict=True):
             name = f"chain{spec.num_experts}"
-            found["chains"][spec.num_experts] = chain(spec, links, root / name)
+            result["chains"][spec.num_experts] = chain(spec, links, root / name)
             if earlier:
                 after = gone_on(spec, links[0], Path(earlier) / name / "0")
-                found["chains"][f"from {spec.num_experts}"] = after
+                result["chains"][f"from {spec.num_experts}"] = after
         if dist.get_world_size() == 2:
-            found["failing save"] = failing_save(plans["zero1"], root / "full")
-            found["stepped over"] = stepped_over(plans["zero1"], root / "full")
+            result["failing save"] = failing_save(plans["zero1"], root / "full")
+            result["stepped over"] = stepped_over(plans["zero1"], root / "full")
             if dist.get_rank() == 0:
                 shutil.rmtree(whole(root / "full")[-1])
             dist.barrier()
-            found["damaged"] = damaged(plans["zero1"], root / "full")
-            found["pruned"] = pruned(plans["ddp"], root / "pruned")
-        results(folder, dist.get_rank(), found)
+            result["damaged"] = damaged(plans["zero1"], root / "full")
+            result["pruned"] = pruned(plans["ddp"], root / "pruned")
+        results(folder, dist.get_rank(), result)
 
 
 if __name__ == "__main__":

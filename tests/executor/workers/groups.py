@@ -21,15 +21,15 @@ SECONDS, PATIENCE = 0.5, 20.0
 
 def main() -> None:
     folder, *lists = sys.argv[1:]
-    sizes, experts = (tuple(map(int, one.split(","))) for one in lists)
+    sizes, experts = (tuple(map(int, entry.split(","))) for entry in lists)
     torch.set_num_threads(1)
     with process_group("gloo", 60.0):
         groups = RankGroups(sizes=sizes, experts=experts, devices=dist.get_world_size())
         system = replace(load_catalog().system("cpu"), devices_per_node=groups.world)
         chosen = link_choice(system, groups, memory=4e6, seconds=SECONDS, cpu=True)
         bench = Bench(torch.device("cpu"), "fp32")
-        found = link_samples(bench, chosen, PATIENCE)
-        rows = [(one.kind, dict(one.shape), one.seconds) for one in found]
+        result = link_samples(bench, chosen, PATIENCE)
+        rows = [(entry.kind, dict(entry.shape), entry.seconds) for entry in result]
         results(folder, dist.get_rank(), rows)
 
 

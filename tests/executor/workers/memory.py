@@ -44,11 +44,11 @@ def main(folder: str, scenario: str, cases: str) -> None:
     die_with_parent()
     torch.set_num_threads(1)
     with process_group("gloo", 60.0):
-        found = {}
+        result = {}
         for name, overrides in json.loads(Path(cases).read_text()).items():
-            found[name] = measured(Path(scenario), overrides)
+            result[name] = measured(Path(scenario), overrides)
             gc.collect()
-        results(folder, dist.get_rank(), found)
+        results(folder, dist.get_rank(), result)
 
 
 if __name__ == "__main__":

@@ -94,12 +94,12 @@ def check(described: dict[str, Any]) -> dict[str, Any]:
     plan, trainer = case.plan, case.trainer
     case.step()
     found_loss = case.step()
-    found = gather_gradients(trainer.replicas, trainer.mesh, plan)
+    gathered = gather_gradients(trainer.replicas, trainer.mesh, plan)
     norm = gradient_norm(trainer.replicas)
     expected_loss, expected = reference(case.spec, plan, case.batch(plan, case.spec), SEED)
     result: dict[str, Any] = {"kind": trainer.replicas[0].kind}
     if dist.get_rank() == 0:
-        worst = max_relative_error(found, expected)
+        worst = max_relative_error(gathered, expected)
         result |= {"gradient": worst.error, "parameter": worst.parameter}
     if case.spec.tied_embeddings and plan.pp > 1:
         del expected[OUTPUT_TABLE]
@@ -230,15 +230,15 @@ def against_same_precision(case: Case) -> dict[str, Any]:
     plan, trainer = case.plan, case.trainer
     case.step()
     case.step()
-    found = gather_gradients(trainer.replicas, trainer.mesh, plan)
+    gathered = gather_gradients(trainer.replicas, trainer.mesh, plan)
     if dist.get_rank() != 0:
         return {}
     batch_of = case.batch(plan, case.spec)
     expected = reference(case.spec, plan, batch_of, SEED, precision=plan.precision)[1]
     exact = reference(case.spec, plan, batch_of, SEED)[1]
     return {
-        "gradient": max_relative_error(found, expected).error,
-        "rounding": max_relative_error(found, exact).error,
+        "gradient": max_relative_error(gathered, expected).error,
+        "rounding": max_relative_error(gathered, exact).error,
     }
 
 
@@ -280,13 +280,13 @@ def main() -> None:
     torch.set_num_threads(1)
     folder, cases = sys.argv[1], json.loads(Path(sys.argv[2]).read_text())
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, case in cases.items():
         try:
-            found[name] = check(case)
+            result[name] = check(case)
         except Exception as error:
             raise RuntimeError(f"case {name}") from error
-    results(folder, dist.get_rank(), found)
+    results(folder, dist.get_rank(), result)
     dist.destroy_process_group()
 
 

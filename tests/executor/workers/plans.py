@@ -73,13 +73,13 @@ def verified(spec: TransformerSpec, plan: Plan) -> dict[str, Any]:
     gradients = gather_gradients(trainer.replicas, trainer.mesh, plan)
     if dist.get_rank() != 0:
         return {}
-    found = judge(spec, plan, (tokens, targets), SEED, loss, gradients)
+    result = judge(spec, plan, (tokens, targets), SEED, loss, gradients)
     by_replica: dict[tuple[int, int], set[tuple[float, ...]]] = {}
     for replica, values in equal:
         by_replica.setdefault(replica, set()).update([tuple(values)] if values else [])
     return {
-        **asdict(found),
-        "within": found.within,
+        **asdict(result),
+        "within": result.within,
         "kinds": sorted({replica.kind for replica in trainer.replicas}),
         "losses": max(len(values) for values in by_replica.values()),
     }
@@ -93,13 +93,13 @@ def main(folder: str, seed: str, count: str, precision: str, *families: str) -> 
         plans = random_plans(
             int(seed), ranks=ranks, count=int(count), precision=precision, families=families
         )
-        found = []
+        collected = []
         for name, plan in plans:
             try:
-                found.append({"plan": f"{name} {plan}", **verified(MODELS[name], plan)})
+                collected.append({"plan": f"{name} {plan}", **verified(MODELS[name], plan)})
             except Exception as error:
                 raise RuntimeError(f"{name} {plan}") from error
-        results(folder, dist.get_rank(), found)
+        results(folder, dist.get_rank(), collected)
 
 
 if __name__ == "__main__":

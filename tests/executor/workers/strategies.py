@@ -214,17 +214,17 @@ def arrivals(found: dict[str, object], strategy: Strategy, name: str) -> None:
 
 def main(folder: str) -> None:
     dist.init_process_group("gloo")
-    found: dict[str, object] = {}
-    in_step(found)
+    result: dict[str, object] = {}
+    in_step(result)
     for bound in (None, 0, 1):
-        arrivals(found, AsynchronousServer(servers=1, staleness=bound), f"asynchronous {bound}")
-    arrivals(found, AsynchronousServer(servers=3), "servers 3")
-    arrivals(found, AsynchronousServer(servers=2, staleness=1, compression=0.2), "servers 2")
-    arrivals(found, ParameterServer(servers=1, backup_workers=1), "backup")
-    arrivals(found, AsynchronousGossip(), "peers")
+        arrivals(result, AsynchronousServer(servers=1, staleness=bound), f"asynchronous {bound}")
+    arrivals(result, AsynchronousServer(servers=3), "servers 3")
+    arrivals(result, AsynchronousServer(servers=2, staleness=1, compression=0.2), "servers 2")
+    arrivals(result, ParameterServer(servers=1, backup_workers=1), "backup")
+    arrivals(result, AsynchronousGossip(), "peers")
     rank = dist.get_rank()
     dist.destroy_process_group()
-    results(folder, rank, found)
+    results(folder, rank, result)
 
 
 if __name__ == "__main__":

@@ -94,13 +94,13 @@ def error_of(spec: TransformerSpec, which: Plan) -> float:
     # an evaluation finds a step's losses, whether before or behind it, and changes no gradient
     evaluated = trainer.evaluate([mine, mine])
     losses = trainer.gradients(*mine)
-    found = gather_gradients(trainer.replicas, trainer.mesh, which)
+    gathered = gather_gradients(trainer.replicas, trainer.mesh, which)
     evaluated += trainer.evaluate([mine])
     for again in evaluated:
         torch.testing.assert_close(again, losses, rtol=1e-6, atol=0.0)
     if dist.get_rank() != 0:
         return 0.0
-    return max_relative_error(found, reference(spec, which, (tokens, targets), 0)[1]).error
+    return max_relative_error(gathered, reference(spec, which, (tokens, targets), 0)[1]).error
 
 
 def main(folder: str) -> None:

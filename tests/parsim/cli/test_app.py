@@ -166,22 +166,22 @@ def test_what_is_assumed_goes_to_stderr(cli: Cli) -> None:
 
 def test_the_document_of_search_is_the_contract(cli: Cli) -> None:
     done = cli("search", SMALL, "--json", "--top", 200)
-    found, counts = done.document, done.document["counts"]
+    result, counts = done.document, done.document["counts"]
     assert (done.code, done.err) == (0, "")
     told = {"counts", "illegal_reasons", "optimality", "left_out", "usable_memory_bytes"}
-    assert set(found) == {"schema_version", "plans", "faster_tight_plan", *told}
-    assert sum(found["illegal_reasons"].values()) == counts["illegal"]
+    assert set(result) == {"schema_version", "plans", "faster_tight_plan", *told}
+    assert sum(result["illegal_reasons"].values()) == counts["illegal"]
     kinds = {"illegal", "out_of_memory", "tight", "slower", "evaluated"}
     assert set(counts) == {"enumerated", *kinds}
     assert counts["enumerated"] == sum(counts[kind] for kind in kinds)
-    assert len(found["plans"]) == min(counts["evaluated"], 200) > 20
-    for plan in found["plans"]:
+    assert len(result["plans"]) == min(counts["evaluated"], 200) > 20
+    for plan in result["plans"]:
         assert type(plan["plan"]) is dict
         for name in ("step_time_s", "mfu", "bubble_fraction", "peak_allocated_bytes"):
             assert type(plan[name]) is float
-    times = [plan["step_time_s"] for plan in found["plans"]]
+    times = [plan["step_time_s"] for plan in result["plans"]]
     assert times == sorted(times)
-    assert type(found["optimality"]) is str
+    assert type(result["optimality"]) is str
 
 
 def test_search_in_words(cli: Cli) -> None:
@@ -237,10 +237,10 @@ def test_the_main_job_is_recommended_what_its_stack_can_run(cli: Cli) -> None:
 
 def test_a_saved_plan_is_the_one_that_was_found(cli: Cli, tmp_path: Path) -> None:
     saved = tmp_path / "new" / "best.yaml"
-    found = cli("search", LLAMA, "--json", "--save", saved, "--set", "search.tp=[1, 2]")
-    best = found.document["plans"][0]
+    result = cli("search", LLAMA, "--json", "--save", saved, "--set", "search.tp=[1, 2]")
+    best = result.document["plans"][0]
     again = cli("simulate", saved, "--json").document
-    assert found.err == f"best plan written to {saved}\n"
+    assert result.err == f"best plan written to {saved}\n"
     assert again["plan"] == best["plan"]
     assert again["step_time_s"] == pytest.approx(best["step_time_s"], rel=1e-12)
     assert again["bubble_fraction"] == pytest.approx(best["bubble_fraction"], abs=1e-12)

@@ -110,12 +110,12 @@ def test_streams_are_simulated_unasked(cli: Cli, file: Path) -> None:
     done = cli("simulate", file, "--json", *STREAMS)
     document = done.document["contention"]
     assert document["step_time_s"] >= document["without_background_s"]
-    (one,) = document["background"]
-    assert one["name"] == "checkpoint"
-    assert one["transfer_s"] > 0.0
-    assert one["bottleneck"]["class"] == "storage"
+    (first,) = document["background"]
+    assert first["name"] == "checkpoint"
+    assert first["transfer_s"] > 0.0
+    assert first["bottleneck"]["class"] == "storage"
     assert document["step_time_s"] == pytest.approx(
-        document["without_background_s"] + one["mean_cost_per_step_s"]
+        document["without_background_s"] + first["mean_cost_per_step_s"]
     )
     assert "checkpoint" in cli("simulate", file, *STREAMS).out
 
@@ -173,16 +173,16 @@ def test_periodic_streams_cost_both_jobs(cli: Cli, file: Path) -> None:
     quiet = cli(*words, "--json").document["together"]["jobs"]
     done = cli(*words, "--json", *STREAMS)
     first, second = done.document["together"]["jobs"]
-    (one,) = first["background"]
+    (single,) = first["background"]
     assert "background" not in second
-    assert (one["name"], one["every_steps"], one["bottleneck"]["class"]) == (
+    assert (single["name"], single["every_steps"], single["bottleneck"]["class"]) == (
         "checkpoint",
         50,
         "storage",
     )
-    others = one["mean_cost_per_step_of_others_s"][second["name"]]
+    others = single["mean_cost_per_step_of_others_s"][second["name"]]
     assert first["together_s"] == pytest.approx(
-        quiet[0]["together_s"] + one["mean_cost_per_step_s"], rel=1e-12
+        quiet[0]["together_s"] + single["mean_cost_per_step_s"], rel=1e-12
     )
     assert second["together_s"] == pytest.approx(quiet[1]["together_s"] + others, rel=1e-12)
     text = cli(*words, *STREAMS).out

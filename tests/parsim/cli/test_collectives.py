@@ -27,14 +27,14 @@ def table(tmp_path: Path) -> Path:
 def test_errors_by_group_and_size(cli: Cli, table: Path) -> None:
     done = cli("validate", "--collectives", table)
     assert done.code == 0
-    for said in (
+    for entry in (
         "calibrated: groups that the catalog has a measured curve of",
         "uncalibrated: topology and constants alone",
         "NVLink domain",
         "> 64 MiB",
         "skipped: 1 x GPU 'TPU' is in no system of the catalog",
     ):
-        assert said in done.out
+        assert entry in done.out
     assert done.err == "note: system '', GPU 'H100': taken as dgx-h100\n"
 
 

@@ -95,12 +95,12 @@ def test_a_plan_that_does_not_fit_is_saved_and_refused(cli: Cli, tmp_path: Path)
 def test_a_saved_timeline_is_drawn_like_its_scenario(
     cli: Cli, predicted: Path, tmp_path: Path, suffix: str
 ) -> None:
-    one, other = tmp_path / f"one.{suffix}", tmp_path / f"other.{suffix}"
+    first, other = tmp_path / f"one.{suffix}", tmp_path / f"other.{suffix}"
     options = ["--memory", "--critical"] if suffix != "json" else []
-    done = cli("timeline", predicted, "-o", one, *options)
-    assert done == (0, "", f"timeline written to {one}\n")
+    done = cli("timeline", predicted, "-o", first, *options)
+    assert done == (0, "", f"timeline written to {first}\n")
     assert cli("timeline", SMALL, "-o", other, *options).code == 0
-    assert one.read_bytes() == other.read_bytes()
+    assert first.read_bytes() == other.read_bytes()
 
 
 def test_a_saved_timeline_as_html(cli: Cli, predicted: Path, tmp_path: Path) -> None:

@@ -27,15 +27,15 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
 def test_the_document_has_a_contention_object_where_asked(cli: Cli) -> None:
     plain = cli("simulate", GPT3, "--json", *FEW).document
     shared = cli("simulate", GPT3, "--json", FLAG, *FEW).document
-    found = shared.pop("contention")
+    result = shared.pop("contention")
     assert shared == plain
-    assert set(found) == {"step_time_s", "slowdown", "bottleneck", "classes"}
-    assert found["slowdown"] == pytest.approx(found["step_time_s"] / plain["step_time_s"])
-    assert {"link", "class", "saturated_s"} <= set(found["bottleneck"])
-    assert {links["class"] for links in found["classes"]} >= {"nvlink", "nic"}
-    for links in found["classes"]:
+    assert set(result) == {"step_time_s", "slowdown", "bottleneck", "classes"}
+    assert result["slowdown"] == pytest.approx(result["step_time_s"] / plain["step_time_s"])
+    assert {"link", "class", "saturated_s"} <= set(result["bottleneck"])
+    assert {links["class"] for links in result["classes"]} >= {"nvlink", "nic"}
+    for links in result["classes"]:
         assert set(links) == {"class", "busy_s", "saturated_s"}
-        assert 0.0 <= links["saturated_s"] <= links["busy_s"] <= found["step_time_s"]
+        assert 0.0 <= links["saturated_s"] <= links["busy_s"] <= result["step_time_s"]
 
 
 def test_the_text_says_both_times_and_the_bottleneck(cli: Cli) -> None:

@@ -110,10 +110,10 @@ def test_kernels_outside_of_what_was_measured_are_told(
     points = "residuals: {gemm: [[1e6, 1e6, 1e6, 1]]}"
     file.write_text(MEASURED.replace("DEVICE", points).replace("SYSTEM", ""))
     assert main(["simulate", SCENARIO, "--json", "--device", str(file)]) == 0
-    (said,) = [
+    (text,) = [
         remark for remark in json.loads(capsys.readouterr().out)["notes"] if "outside" in remark
     ]
-    assert said.startswith("100 % of the step's kernel time are kernels outside of what was")
-    assert "(gemm " in said
+    assert text.startswith("100 % of the step's kernel time are kernels outside of what was")
+    assert "(gemm " in text
     assert main(["simulate", SCENARIO, "--json"]) == 0
     assert "outside of what was measured" not in capsys.readouterr().out

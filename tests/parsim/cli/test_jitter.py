@@ -33,12 +33,12 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
 def test_the_document_has_a_jitter_object_where_asked(cli: Cli) -> None:
     plain = cli("simulate", SMALL, "--json").document
     late = cli("simulate", SMALL, "--json", *STEPS, "--seed", "3").document
-    found = late.pop("jitter")
+    result = late.pop("jitter")
     assert late == plain
-    assert set(found) == KEYS
-    assert (found["steps"], found["seed"]) == (50, 3)
-    assert found["p50_s"] < found["p99_s"]
-    assert found["slowdown_mean"] == pytest.approx(found["mean_s"] / found["without_jitter_s"])
+    assert set(result) == KEYS
+    assert (result["steps"], result["seed"]) == (50, 3)
+    assert result["p50_s"] < result["p99_s"]
+    assert result["slowdown_mean"] == pytest.approx(result["mean_s"] / result["without_jitter_s"])
 
 
 def test_the_same_seed_gives_the_same_bytes(cli: Cli) -> None:

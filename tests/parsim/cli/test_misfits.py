@@ -68,17 +68,17 @@ def test_the_nearest_miss_is_that_of_the_prediction_and_its_advice_fits(
 ) -> None:
     scenario, pairs = TOO_LARGE[case]
     done = cli("simulate", scenario, "--json", *settings(*pairs))
-    found, told = done.document, MISS.fullmatch(done.err)
+    result, told = done.document, MISS.fullmatch(done.err)
     assert done.code == 3
     assert told is not None, done.err
-    peaks = found["peak_allocated_bytes"]
+    peaks = result["peak_allocated_bytes"]
     assert told["need"] == format_bytes(max(peaks))
     assert peaks[int(told["rank"])] == max(peaks)
-    assert told["amount"] == format_bytes(max(found["memory_bytes"].values()))
-    assert found["memory_bytes"][told["largest"]] == max(found["memory_bytes"].values())
+    assert told["amount"] == format_bytes(max(result["memory_bytes"].values()))
+    assert result["memory_bytes"][told["largest"]] == max(result["memory_bytes"].values())
     gib = [float(told[name].split()[0]) for name in ("need", "short", "have")]
     assert gib[0] == pytest.approx(gib[1] + gib[2], abs=0.11)  # each rounded to 0.1
-    assert found["memory_fit"] == "does not fit"
+    assert result["memory_fit"] == "does not fit"
     advised = cli("simulate", scenario, "--json", *settings(*pairs), *overrides(told))
     assert (advised.code, advised.err) == (0, "")
     if told["step"]:

@@ -67,8 +67,8 @@ def best(cli: Cli, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("end", ["model:", "cluster:", "training:\n", "microbatch_s", "order: [pp"])
 def test_a_plan_that_was_cut_off(cli: Cli, best: Path, end: str) -> None:
-    before, found, _ = best.read_text().partition(end)
-    best.write_text(before + found)
+    before, result, _ = best.read_text().partition(end)
+    best.write_text(before + result)
     done = cli("run", best)
     assert (done.code, done.out) == (2, "")
     assert re.match(rf"error: {re.escape(str(best))}:\d+:\d+ \S", done.err)

@@ -30,10 +30,10 @@ def test_the_document(cli: Cli) -> None:
     assert (document["pp"], document["num_microbatches"]) == (4, 8)
     named = [row["schedule"] for row in document["schedules"]]
     assert set(named) | {row["schedule"] for row in document["refused"]} == set(SCHEDULES)
-    (one,) = (row for row in document["schedules"] if row["schedule"] == "1f1b")
-    assert one["activations_by_rank"] == [4, 3, 2, 1]
-    assert one["makespan"] == 33
-    assert one["bubble_fraction"] == pytest.approx(3 / 11)
+    (first,) = (row for row in document["schedules"] if row["schedule"] == "1f1b")
+    assert first["activations_by_rank"] == [4, 3, 2, 1]
+    assert first["makespan"] == 33
+    assert first["bubble_fraction"] == pytest.approx(3 / 11)
 
 
 def test_a_scenario_in_seconds_and_bytes(cli: Cli) -> None:

@@ -224,7 +224,7 @@ def test_an_interrupt_ends_the_ranks_and_leaves_nothing(tmp_path: Path) -> None:
     while time.monotonic() < end and not list(tmp_path.glob("parsim-collectives-*/log.txt")):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, text = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert b"interrupted" in said
+    assert b"interrupted" in text
     assert list(tmp_path.glob("parsim-collectives-*")) == []

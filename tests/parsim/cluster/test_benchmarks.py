@@ -12,14 +12,14 @@ MEASURED = ("a100-sxm-80gb", "h100-sxm-80gb", "a100-pcie-80gb", "b200-sxm")
 
 @pytest.mark.parametrize("device", MEASURED)
 def test_each_kind_has_scales_for_all_its_coordinates(device: str) -> None:
-    found = benchmark(device)
-    assert "gemm" in found.points
-    assert set(found.points) == set(found.scales)
-    for kind, points in found.points.items():
-        lengths = found.scales[kind].lengths
+    result = benchmark(device)
+    assert "gemm" in result.points
+    assert set(result.points) == set(result.scales)
+    for kind, points in result.points.items():
+        lengths = result.scales[kind].lengths
         assert {len(point) for point in points} == {len(lengths) + 1}
         assert len({point[:-1] for point in points}) == len(points)
-        assert found.scales[kind].spread > 0
+        assert result.scales[kind].spread > 0
 
 
 @pytest.mark.parametrize("device", MEASURED)

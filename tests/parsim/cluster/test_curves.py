@@ -22,11 +22,16 @@ def written(tmp_path: Path, *curves: str, head: str = "") -> Path:
 
 
 def test_curves_are_read_in_si_units(tmp_path: Path) -> None:
-    (one,) = load_catalog([written(tmp_path, GOOD)]).systems["mine"].curves
-    assert (one.collective, one.ranks, one.nodes, one.source) == ("all_reduce", 8, 1, "mine")
-    assert (one.latency, one.bandwidth, one.ramp) == (28e-6, 280e9, 7e-6)
-    assert (one.link, one.node_bandwidth) == (450e9, None)
-    assert (one.least, one.most) == (32 * 1024.0, 16 * 2.0**30)
+    (first,) = load_catalog([written(tmp_path, GOOD)]).systems["mine"].curves
+    assert (first.collective, first.ranks, first.nodes, first.source) == (
+        "all_reduce",
+        8,
+        1,
+        "mine",
+    )
+    assert (first.latency, first.bandwidth, first.ramp) == (28e-6, 280e9, 7e-6)
+    assert (first.link, first.node_bandwidth) == (450e9, None)
+    assert (first.least, first.most) == (32 * 1024.0, 16 * 2.0**30)
 
 
 def test_a_system_takes_its_parents_curves_or_none(tmp_path: Path) -> None:

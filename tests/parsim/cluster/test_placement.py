@@ -79,7 +79,7 @@ def test_rows_with_other_ranks_between_them(case: dict[str, int], rows: int, bet
 
 def test_a_row_in_each_node() -> None:
     """4 replicas x cp 2 with 4 pipeline ranks between, nodes of 8: 2 ranks in each of 4 nodes."""
-    one = group_shape(
+    first = group_shape(
         size=2,
         stride=1,
         rows=4,
@@ -88,7 +88,7 @@ def test_a_row_in_each_node() -> None:
         world_size=32,
         nodes_per_leaf=20,
     )
-    assert (one.size, one.ranks_per_node, one.num_nodes, one.sharing) == (8, 2, 4, 4)
+    assert (first.size, first.ranks_per_node, first.num_nodes, first.sharing) == (8, 2, 4, 4)
 
 
 def shape(

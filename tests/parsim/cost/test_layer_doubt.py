@@ -46,8 +46,8 @@ def lines(*names: str, ratio: float = 1.2) -> Measured:
 def device(*names: str, spread: float = 0.04, **other: object) -> Device:
     measured = lines(*names)
     base = load_catalog().device("cpu")
-    said = {"spreads": {"clock": 0.02, **dict.fromkeys(measured, spread)}, **other}
-    return replace(base, calibrated=True, residuals=measured, **said)  # type: ignore[arg-type]
+    text = {"spreads": {"clock": 0.02, **dict.fromkeys(measured, spread)}, **other}
+    return replace(base, calibrated=True, residuals=measured, **text)  # type: ignore[arg-type]
 
 
 def job_on(chosen: Device) -> Job:
@@ -64,40 +64,40 @@ def doubt(chosen: Device, plan: Plan = PLAN, after: float = 0.0):  # type: ignor
 
 
 def test_timed_layers_are_as_sure_as_their_timings() -> None:
-    found = doubt(device("block", *ENDS))
-    assert found.missing == ()
-    assert found.untimed == 0.0
-    assert found.clock == 0.02
-    assert found.whole == pytest.approx(1.0)
-    assert 0.02 < found.timed <= 0.04  # the block has most of the step, and parts err apart
-    assert doubt(device("block", *ENDS, spread=0.08)).timed == pytest.approx(2.0 * found.timed)
+    result = doubt(device("block", *ENDS))
+    assert result.missing == ()
+    assert result.untimed == 0.0
+    assert result.clock == 0.02
+    assert result.whole == pytest.approx(1.0)
+    assert 0.02 < result.timed <= 0.04  # the block has most of the step, and parts err apart
+    assert doubt(device("block", *ENDS, spread=0.08)).timed == pytest.approx(2.0 * result.timed)
 
 
 def test_what_was_not_timed_is_as_far_off_as_its_likes_are() -> None:
     reason = {"block": "time over: about 5 s, 2 s left"}
-    found = doubt(device("split_block", *ENDS, unmeasured=reason))
-    (block,) = found.missing
+    result = doubt(device("split_block", *ENDS, unmeasured=reason))
+    (block,) = result.missing
     assert (block.kind, block.reason) == ("block", reason["block"])
     assert block.deviation == pytest.approx(log(1.2))  # split blocks of this device are
-    assert found.untimed == pytest.approx(block.share * log(1.2))
-    assert found.whole == pytest.approx(1.0 - block.share)
+    assert result.untimed == pytest.approx(block.share * log(1.2))
+    assert result.whole == pytest.approx(1.0 - block.share)
 
 
 def test_without_any_like_it_the_suite_s_deviation_counts() -> None:
-    found = doubt(device(*ENDS))
-    assert [(part.kind, part.deviation, part.reason) for part in found.missing] == [
+    result = doubt(device(*ENDS))
+    assert [(part.kind, part.deviation, part.reason) for part in result.missing] == [
         ("block", WHOLE, NEVER)
     ]
 
 
 def test_split_layers_between_processors_are_hard_to_know() -> None:
-    found = doubt(device("block", *ENDS), SPLIT)
-    assert {part.kind for part in found.missing} == {
+    result = doubt(device("block", *ENDS), SPLIT)
+    assert {part.kind for part in result.missing} == {
         "sequence_block",
         "sequence_embedding",
         "sequence_head",
     }
-    assert {part.deviation for part in found.missing} == {SPLIT_ALONE}
+    assert {part.deviation for part in result.missing} == {SPLIT_ALONE}
 
 
 def test_what_follows_the_last_backward_is_no_layer_s() -> None:
@@ -106,8 +106,8 @@ def test_what_follows_the_last_backward_is_no_layer_s() -> None:
 
 
 def test_a_file_that_does_not_say_is_left_as_it_is() -> None:
-    found = doubt(replace(device("block"), spreads={}))
-    assert (found.timed, found.untimed, found.clock, found.missing) == (0.0, 0.0, 0.0, ())
+    result = doubt(replace(device("block"), spreads={}))
+    assert (result.timed, result.untimed, result.clock, result.missing) == (0.0, 0.0, 0.0, ())
 
 
 def test_the_interval_widens_and_says_why() -> None:
@@ -127,7 +127,7 @@ def test_recorded_runs_correct_plans_of_their_condition_alone() -> None:
     assert step_factor(corrected, table, "forward") == pytest.approx((1.1 * 1.2) ** 0.5)
     assert step_factor(corrected, PlanTable.of([SPLIT]), "forward") == pytest.approx(1.0)
     assert step_factor(device("block"), table, "forward") == 1.0
-    before, after = (simulate(job_on(one), PLAN) for one in (device("block", *ENDS), corrected))
+    before, after = (simulate(job_on(entry), PLAN) for entry in (device("block", *ENDS), corrected))
     for part, factor in (("forward", (1.1 * 1.2) ** 0.5), ("backward", 1.2), ("optimizer", 1.5)):
         assert after.breakdown[part] == pytest.approx(factor * before.breakdown[part], rel=0.02)
     assert "corrected by what 2 recorded runs showed" in " ".join(after.notes)
@@ -142,11 +142,11 @@ def test_a_prediction_of_the_recorded_run_itself_says_so() -> None:
 
 
 def test_what_recorded_runs_leave() -> None:
-    one, two = RUN, replace(RUN, step=1.3)
-    assert step_errors(device("block", steps=(one,)), PLAN) == (log(1.02),)
+    first, two = RUN, replace(RUN, step=1.3)
+    assert step_errors(device("block", steps=(first,)), PLAN) == (log(1.02),)
     # each of two is predicted by the other
     apart = log(1.3 / 1.15)
-    both = step_errors(device("block", steps=(one, two)), PLAN)
+    both = step_errors(device("block", steps=(first, two)), PLAN)
     assert both == pytest.approx((-apart, apart))
-    assert step_errors(device("block", steps=(one, two)), SPLIT) == (log(1.15), log(1.3))
+    assert step_errors(device("block", steps=(first, two)), SPLIT) == (log(1.15), log(1.3))
     assert step_errors(device("block"), PLAN) == ()

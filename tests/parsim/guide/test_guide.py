@@ -73,13 +73,13 @@ def test_ddp_is_recommended_where_it_is_within_three_percent(resnet: Guide) -> N
 
 
 def test_what_does_not_fit_is_not_recommended() -> None:
-    found = guide(load_scenario(SCENARIOS / "llama3-70b-dgx-h100.yaml"))
-    assert not row(found, "DDP").fits
-    assert row(found, "DDP").limits == "memory"
-    assert found.chosen is not None
-    assert found.chosen.fits
-    assert "does not fit one device" in found.reasons[0]
-    assert "DDP does not fit" in found.reasons
+    guided = guide(load_scenario(SCENARIOS / "llama3-70b-dgx-h100.yaml"))
+    assert not row(guided, "DDP").fits
+    assert row(guided, "DDP").limits == "memory"
+    assert guided.chosen is not None
+    assert guided.chosen.fits
+    assert "does not fit one device" in guided.reasons[0]
+    assert "DDP does not fit" in guided.reasons
 
 
 def test_nothing_is_chosen_of_nothing() -> None:

@@ -98,14 +98,19 @@ def test_a_run_of_known_factors_is_found(
 ) -> None:
     run = run_of(tmp_path)
     assert correct(tmp_path) == 0
-    (found,) = steps(tmp_path)
-    assert (found.date, found.split, found.sharded, found.ranks) == ("2026-11-22", "none", False, 2)
+    (result,) = steps(tmp_path)
+    assert (result.date, result.split, result.sharded, result.ranks) == (
+        "2026-11-22",
+        "none",
+        False,
+        2,
+    )
     for part, factor in KNOWN.items():
-        assert getattr(found, part) == pytest.approx(factor, rel=0.02)
-    assert found.left == pytest.approx(1.0, abs=0.02)
-    said = capsys.readouterr()
-    assert "2026-11-22 " in said.out
-    assert "1 run corrects my-cpu" in said.err
+        assert getattr(result, part) == pytest.approx(factor, rel=0.02)
+    assert result.left == pytest.approx(1.0, abs=0.02)
+    text = capsys.readouterr()
+    assert "2026-11-22 " in text.out
+    assert "1 run corrects my-cpu" in text.err
     assert (tmp_path / "device.yaml").read_text().startswith("# Measured by parsim calibrate.")
     # what the machine does is now what is predicted of it, and the prediction says so
     scenario = load_scenario(
@@ -121,8 +126,8 @@ def test_a_run_of_known_factors_is_found(
 def test_a_recorded_step_is_scaled_to_the_typical_one(tmp_path: Path) -> None:
     run_of(tmp_path, slower=1.3)
     assert correct(tmp_path) == 0
-    (found,) = steps(tmp_path)
-    assert found.forward == pytest.approx(1.3 * KNOWN["forward"], rel=0.02)
+    (result,) = steps(tmp_path)
+    assert result.forward == pytest.approx(1.3 * KNOWN["forward"], rel=0.02)
 
 
 def test_the_same_run_again_replaces_itself(tmp_path: Path) -> None:

@@ -24,19 +24,19 @@ def options_of(row: dict[str, str]) -> tuple[list[Level], Options]:
 def test_no_row_is_worse_than_pipedreams_optimum(row: dict[str, str]) -> None:
     levels, options = options_of(row)
     graph = states(row["profile"])
-    found, judge = improved(graph, levels, options), Judge(graph, levels, options)
+    result, judge = improved(graph, levels, options), Judge(graph, levels, options)
     theirs = partition(graph, levels, options).stages
-    assert found.seconds <= found.of_pipedream == judge.seconds(theirs)
-    assert judge.bound(found.stages) <= found.seconds * (1 + 1e-9)
-    assert sum(stage.replicas for stage in found.stages) == judge.devices
+    assert result.seconds <= result.of_pipedream == judge.seconds(theirs)
+    assert judge.bound(result.stages) <= result.seconds * (1 + 1e-9)
+    assert sum(stage.replicas for stage in result.stages) == judge.devices
 
 
 def test_messages_count_where_pipedreams_model_leaves_them_out() -> None:
     """VGG-16, 4 devices at 1 GB/s: the cut behind 15 states sends more than that behind 17."""
     levels, options = options_of(ROWS[0])
-    found = improved(states("vgg16"), levels, options)
-    assert found.gain > 1.5
-    assert [stage.replicas for stage in found.stages] == [3, 1]
+    result = improved(states("vgg16"), levels, options)
+    assert result.gain > 1.5
+    assert [stage.replicas for stage in result.stages] == [3, 1]
 
 
 def test_one_stage_is_data_parallelism() -> None:

@@ -97,8 +97,8 @@ def test_what_would_train_wrongly(four: Scenario, changes: dict[str, object], to
     [("1f1b", None), ("zb_h1", None), ("own.csv", "0F0,0B0\n1F0,1B0\n")],
 )
 def test_what_trains_as_it_should(four: Scenario, schedule: str, actions: str | None) -> None:
-    one = plan(four, schedule=schedule, actions=actions, dp_replicate=1, dp_shard=2, zero_stage=2)
-    assert unrunnable(one, four.job.model) is None
+    first = plan(four, schedule=schedule, actions=actions, dp_replicate=1, dp_shard=2, zero_stage=2)
+    assert unrunnable(first, four.job.model) is None
 
 
 def test_a_model_without_a_loss(four: Scenario) -> None:

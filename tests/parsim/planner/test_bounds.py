@@ -59,12 +59,12 @@ def bounds_of(job: Job, table: PlanTable) -> PlanBounds:
 def test_no_plan_is_faster_or_smaller_than_its_bounds(
     stack: str, model: str, layers: int, nodes: int, overlap: bool, places: list[float]
 ) -> None:
-    job, found = case(stack, model, layers, nodes, overlap)
-    if found.table is None:
+    job, result = case(stack, model, layers, nodes, overlap)
+    if result.table is None:
         return
     for place in places:
-        row = np.array([int(place * len(found.table))])
-        table = found.table.take(row)
+        row = np.array([int(place * len(result.table))])
+        table = result.table.take(row)
         layers_of = LayerTable.of(job, table)
         bounds = bounds_of(job, table)
         shared = shared_bound([layers_of], table, job.model, [job.cluster.num_devices])
@@ -76,12 +76,12 @@ def test_no_plan_is_faster_or_smaller_than_its_bounds(
 
 def test_bounds_are_tight_where_a_pipeline_is_even() -> None:
     """Of plans whose schedule is the closed form's, most steps are within 2 % of their bound."""
-    job, found = case("megatron-te-2025", "llama3-8b", 6, 2, True)
-    assert found.table is not None
-    rows = np.arange(0, len(found.table), 97)
+    job, result = case("megatron-te-2025", "llama3-8b", 6, 2, True)
+    assert result.table is not None
+    rows = np.arange(0, len(result.table), 97)
     slack = []
     for row in rows:
-        table = found.table.take(rows[rows == row])
+        table = result.table.take(rows[rows == row])
         bound = bounds_of(job, table).step[0]
         slack.append(evaluate(job, table.plan(0), memory=False).step_time / bound - 1.0)
     assert float(np.median(slack)) < 0.02
@@ -112,6 +112,6 @@ def test_the_least_in_flight_is_exact_for_one_chunk(name: str) -> None:
         schedule = build_schedule(name, pp=pp, num_microbatches=m)
         counted = [max(moments)[0] for moments in inflight_counts(schedule)]
         ranks = np.arange(pp)
-        one = np.ones_like(ranks)
-        flying = least_in_flight(name, pp * one, one, ranks, m * one)
+        first = np.ones_like(ranks)
+        flying = least_in_flight(name, pp * first, first, ranks, m * first)
         assert flying.total.tolist() == counted

@@ -70,8 +70,8 @@ def check(seed: int, most: int = MOST) -> None:
         return
     job, space, table = made
     alone = [evaluate(job, table.plan(row)) for row in range(len(table))]
-    steps = np.array([one.step_time for one in alone])
-    peaks = np.array([float(one.peak.max()) for one in alone])
+    steps = np.array([entry.step_time for entry in alone])
+    peaks = np.array([float(entry.peak.max()) for entry in alone])
     work = BestShapes(job, table, space, 10)
     bounds = plan_bounds(job, table, work.layers, work.layer_row)
     assert (bounds.step <= steps).all()

@@ -23,10 +23,10 @@ def plans(*seconds: float) -> ContendedOrder:
 
 
 def test_the_order_stays_where_all_slow_down_alike() -> None:
-    found = plans(1.1, 2.2, 3.3)
-    assert found.order == (0, 1, 2)
-    assert found.warning == ""
-    assert found.to_json()["order_changes"] is False
+    result = plans(1.1, 2.2, 3.3)
+    assert result.order == (0, 1, 2)
+    assert result.warning == ""
+    assert result.to_json()["order_changes"] is False
 
 
 def test_equal_times_keep_the_order_of_the_search() -> None:
@@ -34,12 +34,12 @@ def test_equal_times_keep_the_order_of_the_search() -> None:
 
 
 def test_the_warning_names_the_first_that_moves_and_why() -> None:
-    found = plans(1.0, 3.5, 3.0)
-    assert found.order == (0, 2, 1)
-    assert found.warning == (
+    result = plans(1.0, 3.5, 3.0)
+    assert result.order == (0, 2, 1)
+    assert result.warning == (
         "contention changes the order: #3 tp4 pp1 dp1 mb1 m1 no-pipeline takes 3 s on shared "
         "links, #2 tp2 pp1 dp1 mb1 m1 no-pipeline 3.5 s (nic:0.0->leaf:0.0 is full for 0.5 s)"
     )
-    document = found.to_json()
+    document = result.to_json()
     assert document["order"] == [1, 3, 2]
     assert [entry["place"] for entry in document["plans"]] == [1, 2, 3]

@@ -93,5 +93,5 @@ def test_nothing_fits(job: Job) -> None:
 )
 def test_the_rules_of_a_plan(job: Job, change: dict[str, object], message: str | None) -> None:
     plan = replace(search(job, kept(VEE), top=1).plans[0].plan, **change)  # type: ignore[arg-type]
-    found = violation(plan, job.model, job.cluster)
-    assert found == message or (message is not None and str(found).startswith(message))
+    result = violation(plan, job.model, job.cluster)
+    assert result == message or (message is not None and str(result).startswith(message))

@@ -97,7 +97,7 @@ def test_every_plan_has_the_numbers_of_its_own_simulation(
 def test_the_best_is_the_best_of_all(
     everything: SearchResult, predicted: dict[Plan, Prediction]
 ) -> None:
-    fastest = min(found.step_time for found in predicted.values())
+    fastest = min(item.step_time for item in predicted.values())
     assert everything.plans[0].step_time == pytest.approx(fastest, rel=1e-12)
     order = [(entry.step_time, entry.peak_allocated) for entry in everything.plans]
     assert order == sorted(order)
@@ -116,8 +116,10 @@ def brute_force(
     predicted: dict[Plan, Prediction], memory: float, top: int
 ) -> tuple[Fit, list[float], float | None]:
     """The word of the best plans, their seconds, and those of a tight plan that is faster."""
-    fitting = sorted(one.step_time for one in predicted.values() if room(one) <= memory)
-    tight = sorted(one.step_time for one in predicted.values() if peak(one) <= memory < room(one))
+    fitting = sorted(entry.step_time for entry in predicted.values() if room(entry) <= memory)
+    tight = sorted(
+        entry.step_time for entry in predicted.values() if peak(entry) <= memory < room(entry)
+    )
     if not fitting:
         return Fit.TIGHT, tight[:top], None
     return Fit.FITS, fitting[:top], tight[0] if tight and tight[0] < fitting[0] else None
@@ -142,8 +144,8 @@ def test_a_search_that_is_pruned_against_every_plan_simulated(
         assert result.faster_tight.step_time == pytest.approx(tight, rel=1e-12)
     kinds = ("out_of_memory", "tight", "slower", "evaluated")
     assert sum(result.counts[kind] for kind in kinds) == len(predicted)
-    fits = sum(room(one) <= memory for one in predicted.values())
-    holds = sum(peak(one) <= memory for one in predicted.values())
+    fits = sum(room(item) <= memory for item in predicted.values())
+    holds = sum(peak(item) <= memory for item in predicted.values())
     assert result.counts["evaluated"] <= fits
     assert result.counts["tight"] <= holds - fits
     assert result.counts["out_of_memory"] <= len(predicted) - holds
@@ -206,11 +208,11 @@ def test_search_and_simulate_say_the_same_of_every_plan(
     some = sorted(predicted, key=Plan.label)[::11]
     alone = {plan: simulate(small, plan, memory_margin=margin) for plan in some}
     ranked = {entry.plan: entry for entry in result.plans}
-    assert {found.fit for found in alone.values()} == set(Fit)
-    for plan, found in alone.items():
-        assert (plan in ranked) == (found.fit is Fit.FITS)
+    assert {item.fit for item in alone.values()} == set(Fit)
+    for plan, item in alone.items():
+        assert (plan in ranked) == (item.fit is Fit.FITS)
         if plan in ranked:
-            assert ranked[plan].margin == found.margin.share
+            assert ranked[plan].margin == item.margin.share
 
 
 def test_a_tight_plan_that_is_faster_than_the_best_is_told(
@@ -397,8 +399,8 @@ def test_the_compact_graph_of_naive_parallelism_is_exact(
 
 
 def test_the_same_space_gives_the_same_result(job: Job, space: PlanSpace) -> None:
-    one, two = search(job, space), search(job, replace(space))
-    assert one.to_json() == two.to_json()
+    first, two = search(job, space), search(job, replace(space))
+    assert first.to_json() == two.to_json()
 
 
 def test_what_is_sighted_on_the_way_is_proven(job: Job, space: PlanSpace) -> None:

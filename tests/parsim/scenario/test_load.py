@@ -22,7 +22,9 @@ from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.scenario import Scenario, load_scenario
-from parsim.scenario.schema import IntraBlock, ModelBlock, NetworkBlock, PlanBlock, SearchBlock
+from parsim.scenario.schema.cluster import IntraBlock, NetworkBlock
+from parsim.scenario.schema.model import ModelBlock
+from parsim.scenario.schema.plan import PlanBlock, SearchBlock
 from parsim.scenario.write import scenario_text
 
 ROOT = Path(__file__).parent.parent.parent.parent

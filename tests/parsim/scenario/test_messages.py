@@ -13,7 +13,7 @@ from parsim.model.graph.catalog import NETWORKS
 from parsim.model.reader import load_model_catalog
 from parsim.names import alternatives
 from parsim.scenario import load_scenario
-from parsim.scenario.schema import BLOCKS
+from parsim.scenario.schema.file import BLOCKS
 
 # Line numbers in the messages below count in this text.
 SCENARIO = """\

@@ -41,21 +41,21 @@ class RecordedBlock(Block):
         return super().late_update(rank, seconds, classes)
 
     def factors(self, ranks: Sequence[int]) -> NDArray[np.float32]:
-        found = super().factors(ranks)
-        for number, drawn in enumerate(found):
+        result = super().factors(ranks)
+        for number, drawn in enumerate(result):
             self.kept[self.place + number] = drawn.astype(np.float64)
-        return found
+        return result
 
     def stopped(self, place: int) -> Array:
         """Hiccups of every member within an action."""
-        found = np.zeros((self.ranks.members, *self.shape))
+        result = np.zeros((self.ranks.members, *self.shape))
         stops = self._stops.get(place)
         if stops is not None:
             for member, column, seconds in zip(
                 stops.member, stops.column, stops.seconds, strict=True
             ):
-                found.reshape(self.ranks.members, -1)[member, column] += seconds
-        return found
+                result.reshape(self.ranks.members, -1)[member, column] += seconds
+        return result
 
 
 class Action(NamedTuple):
@@ -95,7 +95,7 @@ def step_time(
                 begun[group, member] = start
                 took[group, member] = part * factor + hiccups[member, group, step] + whole - part
         ended[place] = _met(begun, took, _replicas(ranks, kind))
-        clock[row] = [[one.end for one in group] for group in ended[place]]
+        clock[row] = [[entry.end for entry in group] for group in ended[place]]
     reduced = np.maximum(clock, _reduced(graph, costs, clock, ended))
     first, last = graph.schedule.stage_rank[0], graph.schedule.stage_rank[-1]
     if first != last and costs.tied[0] > 0:
@@ -131,12 +131,12 @@ def _met(begun: Array, took: Array, replicas: int) -> list[list[Action]]:
     """Members of a group end together, and so do replicas that exchange shards."""
     alone = (begun + took).max(axis=1)
     length = took.max(axis=1)
-    found = []
+    collected = []
     for group in range(len(begun)):
         low = group // replicas * replicas
         end = float(alone[low : low + replicas].max())
-        found.append([Action(end, float(length[group]))] * begun.shape[1])
-    return found
+        collected.append([Action(end, float(length[group]))] * begun.shape[1])
+    return collected
 
 
 def _reduced(

@@ -56,11 +56,11 @@ def test_events_and_recurrence_agree(job: Job, name: str) -> None:
 
 @pytest.mark.parametrize("name", PLANS)
 def test_the_timeline_is_as_long_as_the_step(job: Job, name: str) -> None:
-    found = simulate(job, PLANS[name], timeline=True)
-    assert found.timeline is not None
-    last = max(span.end for span in found.timeline.spans)
-    assert last <= found.step_time * (1 + 1e-12)
-    assert last == pytest.approx(found.step_time, rel=0.02)  # less the stragglers' share
+    prediction = simulate(job, PLANS[name], timeline=True)
+    assert prediction.timeline is not None
+    last = max(span.end for span in prediction.timeline.spans)
+    assert last <= prediction.step_time * (1 + 1e-12)
+    assert last == pytest.approx(prediction.step_time, rel=0.02)  # less the stragglers' share
 
 
 def test_shards_on_either_side_of_the_pipeline_ranks(job: Job) -> None:

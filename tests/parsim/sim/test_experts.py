@@ -52,9 +52,9 @@ PLANS = {
 def test_every_kind_of_plan_is_priced(name: str) -> None:
     plan = PLANS[name]
     check_plan(plan, JOB.model, JOB.cluster)
-    found = simulate(JOB, plan)
-    assert found.step_time == pytest.approx(sum(found.breakdown.values()), rel=1e-6)
-    assert ("experts" in found.activations) == (plan.recompute is not Recompute.FULL)
+    prediction = simulate(JOB, plan)
+    assert prediction.step_time == pytest.approx(sum(prediction.breakdown.values()), rel=1e-6)
+    assert ("experts" in prediction.activations) == (plan.recompute is not Recompute.FULL)
     assert f"ep{plan.ep}" in plan.label()
 
 
@@ -62,8 +62,8 @@ def test_every_kind_of_plan_is_priced(name: str) -> None:
 def test_without_contention_tier_c_is_tier_b(name: str) -> None:
     graph = build_graph(JOB.cluster)
     wide = replace(graph, effective=graph.effective * 1e6, _routes={}, _near=[])
-    found = simulate_contention(JOB, PLANS[name], graph=wide)
-    assert found.step_time == pytest.approx(found.alone, rel=1e-6)
+    contended = simulate_contention(JOB, PLANS[name], graph=wide)
+    assert contended.step_time == pytest.approx(contended.alone, rel=1e-6)
 
 
 def test_the_experts_traffic_is_on_the_links() -> None:
@@ -103,13 +103,13 @@ def test_a_search_tries_each_degree_that_divides_experts_and_ranks() -> None:
         schedule=("1f1b",),
         sequence_parallel=(False,),
     )
-    found = search(JOB, space, top=100)
-    degrees = {(one.plan.pp, one.plan.ep) for one in found.plans}
+    result = search(JOB, space, top=100)
+    degrees = {(plan.plan.pp, plan.plan.ep) for plan in result.plans}
     assert degrees == {(pp, ep) for pp in (1, 2) for ep in (1, 2, 4, 8)}
-    for one in found.plans:
-        alone = simulate(JOB, one.plan)
-        assert one.step_time == pytest.approx(alone.step_time, rel=1e-12)
-        assert one.peak_allocated == pytest.approx(max(alone.peak_allocated), rel=1e-12)
+    for plan in result.plans:
+        alone = simulate(JOB, plan.plan)
+        assert plan.step_time == pytest.approx(alone.step_time, rel=1e-12)
+        assert plan.peak_allocated == pytest.approx(max(alone.peak_allocated), rel=1e-12)
 
 
 def test_a_table_of_plans_prices_each_as_if_alone() -> None:

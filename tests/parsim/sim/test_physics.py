@@ -49,10 +49,10 @@ def losses(job: Job, plan: Plan, times: float) -> dict[str, float]:
 @pairs
 def test_no_faster_part_is_slower(job: Job, plan: Plan) -> None:
     apart = on(job, replace(job.system, interference=0.0))
-    found = losses(apart, plan, 4.0)
+    result = losses(apart, plan, 4.0)
     if plan.pp > 1 and plan.schedule not in WHOLE_BACKWARDS:
-        assert found.pop("arithmetic") <= 0.01
-    assert {name: loss for name, loss in found.items() if loss > SMALL} == {}
+        assert result.pop("arithmetic") <= 0.01
+    assert {name: loss for name, loss in result.items() if loss > SMALL} == {}
 
 
 @settings(max_examples=10)
@@ -107,7 +107,7 @@ def test_a_larger_batch_takes_longer_and_no_less_memory(job: Job, plan: Plan) ->
 
 @pairs
 def test_parts_of_a_step_and_of_memory_are_never_negative(job: Job, plan: Plan) -> None:
-    found = simulate(job, plan)
-    assert sum(found.breakdown.values()) == pytest.approx(found.step_time, rel=1e-12)
-    assert min(found.memory.values()) >= 0.0
-    assert min(found.breakdown.values()) >= -1e-12 * found.step_time
+    prediction = simulate(job, plan)
+    assert sum(prediction.breakdown.values()) == pytest.approx(prediction.step_time, rel=1e-12)
+    assert min(prediction.memory.values()) >= 0.0
+    assert min(prediction.breakdown.values()) >= -1e-12 * prediction.step_time

@@ -30,13 +30,13 @@ TIMES = Times(layer=0.0035, collective=0.0004, hop=0.0002, reduction=0.006)
 def test_equal_ranks_are_tier_b_bit_for_bit(seed: int) -> None:
     schedule, costs = random_case(seed, dyadic=False)
     graph = compile_schedule(schedule)
-    found = pipeline(graph, costs)
-    end = step_end(graph, costs, found)
+    result = pipeline(graph, costs)
+    end = step_end(graph, costs, result)
     late = end.times[LATE]
     planes = run_planes(schedule, costs, np.ones((schedule.pp, 3, 2)))
     assert planes.step_time == float(end.step_time[0])
     assert planes.barrier == float(late.end.max())
-    assert (planes.clock == found.clock[:, 0, None, None]).all()
+    assert (planes.clock == result.clock[:, 0, None, None]).all()
     assert (planes.reduced == late.ready[:, 0, None, None]).all()
     assert planes.updated.max() == float(end.updated[0])
 

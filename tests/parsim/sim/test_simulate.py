@@ -27,15 +27,17 @@ def evaluated(job: Job, plan: Plan) -> Evaluation:
 
 
 def test_breakdown_sums_to_the_step(job: Job, plan: Plan) -> None:
-    found = simulate(job, plan)
-    assert sum(found.breakdown.values()) == pytest.approx(found.step_time, rel=1e-12)
-    assert min(found.breakdown.values()) >= -1e-12 * found.step_time
+    prediction = simulate(job, plan)
+    assert sum(prediction.breakdown.values()) == pytest.approx(prediction.step_time, rel=1e-12)
+    assert min(prediction.breakdown.values()) >= -1e-12 * prediction.step_time
 
 
 def test_memory_parts_sum_to_the_peak(job: Job, plan: Plan) -> None:
-    found = simulate(job, plan)
-    assert sum(found.memory.values()) == pytest.approx(max(found.peak_allocated), rel=1e-12)
-    assert min(found.memory.values()) >= 0.0
+    prediction = simulate(job, plan)
+    assert sum(prediction.memory.values()) == pytest.approx(
+        max(prediction.peak_allocated), rel=1e-12
+    )
+    assert min(prediction.memory.values()) >= 0.0
 
 
 def test_event_simulation_confirms_the_recurrence(job: Job, plan: Plan) -> None:
@@ -43,25 +45,25 @@ def test_event_simulation_confirms_the_recurrence(job: Job, plan: Plan) -> None:
 
 
 def test_bubble_fraction_and_overhead_are_the_same_idle_time(job: Job, plan: Plan) -> None:
-    found = simulate(job, plan)
-    assert 0.0 <= found.bubble_fraction < 1.0
-    busy = found.pipeline_time * (1.0 - found.bubble_fraction)
-    assert found.bubble_overhead * busy == pytest.approx(
-        found.bubble_fraction * found.pipeline_time, abs=1e-15
+    prediction = simulate(job, plan)
+    assert 0.0 <= prediction.bubble_fraction < 1.0
+    busy = prediction.pipeline_time * (1.0 - prediction.bubble_fraction)
+    assert prediction.bubble_overhead * busy == pytest.approx(
+        prediction.bubble_fraction * prediction.pipeline_time, abs=1e-15
     )
-    assert 0.0 < found.device_span <= found.pipeline_time * (1 + 1e-12)
+    assert 0.0 < prediction.device_span <= prediction.pipeline_time * (1 + 1e-12)
 
 
 def test_utilisation_counts_recomputation_apart(job: Job, plan: Plan) -> None:
-    found = simulate(job, plan)
-    assert 0.0 < found.mfu <= found.hfu < 1.0
-    assert (found.hfu > found.mfu) == (plan.recompute is not Recompute.NONE)
+    prediction = simulate(job, plan)
+    assert 0.0 < prediction.mfu <= prediction.hfu < 1.0
+    assert (prediction.hfu > prediction.mfu) == (plan.recompute is not Recompute.NONE)
 
 
 def test_tokens_per_second(job: Job, plan: Plan) -> None:
-    found = simulate(job, plan)
+    prediction = simulate(job, plan)
     tokens = plan.global_batch_size * job.model.tokens
-    assert found.tokens_per_second == pytest.approx(tokens / found.step_time)
+    assert prediction.tokens_per_second == pytest.approx(tokens / prediction.step_time)
 
 
 def test_same_input_same_bytes(job: Job, plan: Plan) -> None:
@@ -77,9 +79,9 @@ def test_an_illegal_plan_is_refused(job: Job) -> None:
 def test_no_schedule_needs_less_than_the_least_memory(job: Job, plan: Plan) -> None:
     table = PlanTable.of([plan])
     layers = LayerTable.of(job, table)
-    found = evaluated(job, plan)
+    result = evaluated(job, plan)
     least = plan_bounds(job, table, layers, np.zeros(1, dtype=np.int64)).peak[0]
-    assert least <= found.peak.max()
+    assert least <= result.peak.max()
 
 
 def with_bandwidth(job: Job, *, memory: float = 1.0, links: float = 1.0, nics: float = 1.0) -> Job:
@@ -133,19 +135,19 @@ def test_guard_passes_what_is_possible(job: Job, plan: Plan) -> None:
 
 
 def test_guard_stops_a_negative_bubble(job: Job) -> None:
-    found = evaluated(job, PLANS["1f1b"])
-    (whole,) = found.runs
-    short = replace(found, runs=(replace(whole, clock=0.5 * whole.clock),))
+    result = evaluated(job, PLANS["1f1b"])
+    (whole,) = result.runs
+    short = replace(result, runs=(replace(whole, clock=0.5 * whole.clock),))
     with pytest.raises(SimulatorError, match="negative bubble"):
         guard(short)
 
 
 def test_guard_stops_a_peak_below_the_static_bytes(job: Job) -> None:
-    found = evaluated(job, PLANS["1f1b"])
-    ((count, memory),) = found.memory.items()
+    result = evaluated(job, PLANS["1f1b"])
+    ((count, memory),) = result.memory.items()
     memory = replace(memory, activations=np.full_like(memory.activations, -1e18))
     with pytest.raises(SimulatorError, match="peak memory is below"):
-        guard(replace(found, memory={count: memory}))
+        guard(replace(result, memory={count: memory}))
 
 
 def test_tiers_that_disagree_are_reported(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,10 +38,10 @@ def stack(name: str, seconds: float, half: float) -> StackTime:
 
 
 def test_the_mixture_of_one_stack_is_that_stack() -> None:
-    one = stack("a", 2.0, 0.1)
-    assert quantile([one], 0.5) == pytest.approx(2.0)
-    assert quantile([one, one], 0.1) == pytest.approx(one.interval.low, rel=1e-5)
-    assert quantile([one, one], 0.9) == pytest.approx(one.interval.high, rel=1e-5)
+    first = stack("a", 2.0, 0.1)
+    assert quantile([first], 0.5) == pytest.approx(2.0)
+    assert quantile([first, first], 0.1) == pytest.approx(first.interval.low, rel=1e-5)
+    assert quantile([first, first], 0.9) == pytest.approx(first.interval.high, rel=1e-5)
 
 
 def test_stacks_far_apart_have_four_fifths_of_the_mixture_between_the_bounds() -> None:

@@ -28,9 +28,9 @@ class BothTiers(NamedTuple):
 def both_tiers(case: Case) -> BothTiers:
     """Run a case in tier B and in tier C."""
     compiled = compile_schedule(case.schedule)
-    found = pipeline(compiled, case.costs, keep=True)
-    end = step_end(compiled, case.costs, found)
-    return BothTiers(compiled, found, end, simulate_events(*case))
+    result = pipeline(compiled, case.costs, keep=True)
+    end = step_end(compiled, case.costs, result)
+    return BothTiers(compiled, result, end, simulate_events(*case))
 
 
 def finish_times(compiled: CompiledSchedule, found: Run) -> dict[Action, float]:

@@ -54,9 +54,9 @@ def test_recurrence_and_events_give_every_task_the_same_times(
 @pytest.mark.parametrize(("rule", "batch"), RULES)
 def test_bytes_are_the_versions_and_micro_batches_that_live_together(rule: str, batch: int) -> None:
     versions = Versions(rule=rule, pp=4, batch=batch)
-    found = peak_bytes(prices().on(without_flush(versions, 24)))
+    result = peak_bytes(prices().on(without_flush(versions, 24)))
     by_hand = [1000 + 100 * (versions.kept(s) - 1) + (4 - s) for s in range(4)]
-    assert found.tolist() == by_hand
+    assert result.tolist() == by_hand
 
 
 def test_fill_and_drain() -> None:

@@ -59,13 +59,13 @@ def test_chunks_that_the_schedule_cannot_have(row: MakeRow, name: str, vpp: str)
 
 def test_a_step_without_the_barrier_is_shorter_by_the_late_start(row: MakeRow) -> None:
     """ZB-2p gains over ZB-1p only so; in 96 layers, where the head's stage does not decide."""
-    one, two = (
+    first, two = (
         predict_row("t", row(**PP8 | {"n_layers": "96"}, schedule=name)).predicted_step
         for name in ("zb_1p", "zb_2p")
     )
-    assert one is not None
+    assert first is not None
     assert two is not None
-    assert 0.98 * one < two < 0.995 * one
+    assert 0.98 * first < two < 0.995 * first
 
 
 @pytest.mark.parametrize("name", AUTHORS)
@@ -121,8 +121,8 @@ def test_cells_that_are_wrong(row: MakeRow, cells: dict[str, str], reason: str) 
 
 
 def test_times_are_seconds_and_a_message_may_take_none(row: MakeRow) -> None:
-    said = parse_row(row(**PP8, **{**TIMES, "t_p2p_ms": ""})).profile
-    assert said == parse_row(row(**PP8, **{**TIMES, "t_p2p_ms": "0"})).profile
-    assert said is not None
-    assert (said.forward, said.message) == (0.018522, 0.0)
+    text = parse_row(row(**PP8, **{**TIMES, "t_p2p_ms": ""})).profile
+    assert text == parse_row(row(**PP8, **{**TIMES, "t_p2p_ms": "0"})).profile
+    assert text is not None
+    assert (text.forward, text.message) == (0.018522, 0.0)
     assert parse_row(row(**PP8)).profile is None

@@ -66,22 +66,22 @@ def test_what_is_left_out_of_these_tables(validation: Validation) -> None:
 
 def test_megatron_weak_scaling_from_1_7_billion_to_1_trillion(validation: Validation) -> None:
     """All ten rows of table 1 of arXiv:2104.04473."""
-    one = validation.summary("megatron_sc21_table1_weak_scaling")
-    assert (one.n, one.n_skipped) == (10, 0)
-    assert one.mean_abs_error is not None
-    assert one.mean_abs_error <= 0.06
+    first = validation.summary("megatron_sc21_table1_weak_scaling")
+    assert (first.n, first.n_skipped) == (10, 0)
+    assert first.mean_abs_error is not None
+    assert first.mean_abs_error <= 0.06
 
 
 def test_sequence_parallelism_of_22b_and_530b(validation: Validation) -> None:
     """Five of the seven rows of arXiv:2205.05198; the other two state no step time."""
-    one = validation.summary("korthikanti2022_step_time_22b_530b")
-    assert (one.n, one.n_skipped) == (5, 2)
-    assert one.mean_abs_error is not None
-    assert one.mean_abs_error <= 0.04
+    first = validation.summary("korthikanti2022_step_time_22b_530b")
+    assert (first.n, first.n_skipped) == (5, 2)
+    assert first.mean_abs_error is not None
+    assert first.mean_abs_error <= 0.04
 
 
 def test_memory_of_dense_models_and_mixtures_on_b200(validation: Validation) -> None:
-    one = validation.memory_summary("simumax_b200_real_vs_sim")
-    assert one.n == 43
-    assert one.mean_abs_error is not None
-    assert one.mean_abs_error <= 0.03
+    first = validation.memory_summary("simumax_b200_real_vs_sim")
+    assert first.n == 43
+    assert first.mean_abs_error is not None
+    assert first.mean_abs_error <= 0.03

@@ -43,10 +43,10 @@ def test_where_all_plans_are_equally_fast_every_order_is_right() -> None:
 
 
 def test_regret_by_hand() -> None:
-    one = pairs([1, 2, 3, 4], [4, 5, 3, 6])
-    assert regret(one, 1) == pytest.approx(4 / 3 - 1)
-    assert regret(one, 2) == pytest.approx(4 / 3 - 1)
-    assert regret(one, 3) == 0.0
+    first = pairs([1, 2, 3, 4], [4, 5, 3, 6])
+    assert regret(first, 1) == pytest.approx(4 / 3 - 1)
+    assert regret(first, 2) == pytest.approx(4 / 3 - 1)
+    assert regret(first, 3) == 0.0
 
 
 def test_a_tie_is_no_merit() -> None:

@@ -35,11 +35,16 @@ def test_the_ninetieth_percentile_is_of_nearest_rank(n: int, rank: int) -> None:
 
 @given(st.lists(st.floats(-1, 10), min_size=1))
 def test_summaries_are_in_order(errors: list[float]) -> None:
-    one = summarise(errors, 0)
-    assert one.mean_abs_error is not None
-    assert one.bias is not None
-    assert 0 <= (one.median_abs_error or 0) <= (one.p90_abs_error or 0) <= (one.max_abs_error or 0)
-    assert abs(one.bias) <= one.mean_abs_error * (1 + 1e-9)
+    first = summarise(errors, 0)
+    assert first.mean_abs_error is not None
+    assert first.bias is not None
+    assert (
+        0
+        <= (first.median_abs_error or 0)
+        <= (first.p90_abs_error or 0)
+        <= (first.max_abs_error or 0)
+    )
+    assert abs(first.bias) <= first.mean_abs_error * (1 + 1e-9)
 
 
 def test_slow_predictions_have_a_positive_bias() -> None:
@@ -117,9 +122,9 @@ def write(path: Path, *rows: dict[str, str]) -> Path:
 
 
 def test_tables_have_summaries_of_their_own(tmp_path: Path, row: MakeRow) -> None:
-    one = write(tmp_path / "one.csv", row(), row(tp="x"), row(peak_memory_gib="40"))
+    first = write(tmp_path / "one.csv", row(), row(tp="x"), row(peak_memory_gib="40"))
     two = write(tmp_path / "two.csv", row(dp="3"))
-    validation = validate([one, two])
+    validation = validate([first, two])
     assert validation.tables == ("one", "two")
     assert [len(validation.of(name)) for name in validation.tables] == [3, 1]
     assert (validation.summary("one").n, validation.summary("one").n_skipped) == (2, 1)
@@ -155,6 +160,6 @@ def test_mixtures_of_experts_are_summed_up_apart() -> None:
     rows = (row("x", 1.1), row("x, experts", 0.5), row("x, experts", 0.7))
     validation = Validation(rows=rows).by_kind("t")
     assert list(validation) == ["t, dense", "t, mixtures of experts"]
-    assert [one.n for one in validation.values()] == [1, 2]
-    assert [one.bias for one in validation.values()] == pytest.approx([0.1, -0.4])
+    assert [entry.n for entry in validation.values()] == [1, 2]
+    assert [entry.bias for entry in validation.values()] == pytest.approx([0.1, -0.4])
     assert Validation(rows=rows[:1]).by_kind("t") == {}

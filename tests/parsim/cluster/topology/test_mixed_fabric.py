@@ -15,9 +15,9 @@ from parsim.errors import CatalogError
 
 
 def system(name: str, **network: float | int | str | None) -> System:
-    found = load_catalog().system(name)
-    assert found.network is not None
-    return replace(found, network=replace(found.network, **network))  # type: ignore[arg-type]
+    result = load_catalog().system(name)
+    assert result.network is not None
+    return replace(result, network=replace(result.network, **network))  # type: ignore[arg-type]
 
 
 def groups(**named: tuple[System, int]) -> Cluster:
@@ -38,9 +38,10 @@ def same(one: Graph, two: Graph) -> bool:
 
 @pytest.mark.parametrize("fabric", ["fat-tree", "rail-optimised", "ring", "torus-2d", "dragonfly"])
 def test_equal_groups_have_the_links_of_one_kind(fabric: str) -> None:
-    one = system("dgx-h100", fabric=fabric, nodes_per_leaf=2, spines=2)
+    first = system("dgx-h100", fabric=fabric, nodes_per_leaf=2, spines=2)
     assert same(
-        build_graph(groups(a=(one, 2), b=(one, 4))), build_graph(Cluster(system=one, num_nodes=6))
+        build_graph(groups(a=(first, 2), b=(first, 4))),
+        build_graph(Cluster(system=first, num_nodes=6)),
     )
 
 

@@ -18,11 +18,11 @@ from parsim.plan import Plan, PlanTable
 
 
 def test_parameters_are_those_of_torch() -> None:
-    one = Recurrent(name="lstm", tokens=5, inputs=2048, hidden=1024)
-    assert one.repeated_parameters == 4 * 1024 * (2048 + 1024 + 2) == 50_364_416 // 4
+    first = Recurrent(name="lstm", tokens=5, inputs=2048, hidden=1024)
+    assert first.repeated_parameters == 4 * 1024 * (2048 + 1024 + 2) == 50_364_416 // 4
     both = Recurrent(name="lstm", tokens=5, inputs=1024, hidden=1024, directions=2)
     assert both.repeated_parameters == 16_793_600
-    assert one.flops(3) == 2 * 3 * 5 * 4 * 1024 * (2048 + 1024)
+    assert first.flops(3) == 2 * 3 * 5 * 4 * 1024 * (2048 + 1024)
 
 
 @pytest.mark.parametrize(("tokens", "images"), [(10, 16), (50, 64)])

@@ -76,11 +76,11 @@ def test_step_times_are_those_of_simulate(dense: Rows) -> None:
 
 
 def test_rows_of_one_job_are_one_batch(dense: Rows) -> None:
-    cases, found = dense.cases, dense.batches
-    assert len(found) < len(cases)
-    places = sorted(place for batch in found for place in batch.indices)
+    cases, result = dense.cases, dense.batches
+    assert len(result) < len(cases)
+    places = sorted(place for batch in result for place in batch.indices)
     assert places == list(range(len(cases)))
-    for batch in found:
+    for batch in result:
         assert all(cases[place].job == batch.job for place in batch.indices)
 
 

@@ -175,7 +175,7 @@ def test_a_source_is_judged_by_constants_that_have_not_seen_it() -> None:
     table = "simumax_b200_real_vs_sim"
     whole = figures(runs(), shipped_errors())
     listed = [source for family in families() for source in family.sources]
-    parts = [load_source(one) for one in listed if one.table == table]
+    parts = [load_source(entry) for entry in listed if entry.table == table]
     source = replace(
         parts[0],
         cases=tuple(case for part in parts for case in part.cases),

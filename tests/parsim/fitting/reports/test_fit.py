@@ -75,10 +75,10 @@ def test_values_are_written_only_when_asked(
 
 def test_every_effect_has_a_column_and_a_meaning() -> None:
     full, worse = summarise([0.02, -0.04], 0), summarise([-0.3, -0.1], 0)
-    one = Ablated(
+    first = Ablated(
         family="a100", source="SC21", full=full, without={effect.name: worse for effect in ALL}
     )
-    lines = list(ablation_lines([one]))
+    lines = list(ablation_lines([first]))
     assert lines[2] == "| SC21 | 2 | 3.0 |" + " 20.0 |" * len(ALL)
     assert lines[3] == "| ... bias | | -1.0 |" + " -20.0 |" * len(ALL)
     for effect in ALL:
@@ -87,19 +87,19 @@ def test_every_effect_has_a_column_and_a_meaning() -> None:
 
 
 def test_sources_left_out_have_three_sets_of_errors() -> None:
-    one = LeftOut(
+    first = LeftOut(
         family="a100",
         source="SC21",
         textbook=summarise([0.1], 0),
         fitted=summarise([0.01], 0),
         left_out=summarise([-0.02], 0),
     )
-    lines = list(leave_out_lines([one], ["b200"]))
+    lines = list(leave_out_lines([first], ["b200"]))
     assert lines[2] == (
         "| a100 | SC21 | 1 | 10.0 / 10.0 / 10.0 / +10.0 | 1.0 / 1.0 / 1.0 / +1.0 "
         "| 2.0 / 2.0 / 2.0 / -2.0 | - | - |"
     )
     held = coverage([(1.0, 1.05, (0.9, 1.1)), (1.0, 1.2, (0.9, 1.1))])
-    (_, _, line) = leave_out_lines([replace(one, intervals=held)], [])
+    (_, _, line) = leave_out_lines([replace(first, intervals=held)], [])
     assert line.endswith("| 50.0 % | 10.0 % |")
     assert lines[-1].endswith("none can be left out: b200.")

@@ -49,8 +49,8 @@ def test_the_front_is_that_of_every_plan(job: Job, space: PlanSpace, memory: flo
     limit = SLOWEST * min(step for step, _ in every)
     kept = [point for point in every if point[0] <= limit]
     best = {p for p, on_front in zip(kept, front_of(kept), strict=True) if on_front}
-    found = [(r.step_time, r.peak_allocated) for r in search_front(small, space).plans]
-    assert found == sorted(best)
+    result = [(r.step_time, r.peak_allocated) for r in search_front(small, space).plans]
+    assert result == sorted(best)
 
 
 def test_front_of_points() -> None:

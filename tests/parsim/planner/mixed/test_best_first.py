@@ -204,8 +204,8 @@ def test_a_tight_placement_that_is_faster_is_told(job: Job) -> None:
     """The margin is what the fastest placement leaves free, and a little more."""
     space = replace(SPACE, tp=(1,), pp=(2,), schedule=("1f1b",), memory_margin=0.0)
     fastest = search(job, space, top=1).plans[0]
-    found = simulate(job, fastest.plan)
-    left = 1.0 - max(found.peak_reserved) / min(usable(job))
+    prediction = simulate(job, fastest.plan)
+    left = 1.0 - max(prediction.peak_reserved) / min(usable(job))
     result = search(job, replace(space, memory_margin=left + 1e-3), top=3)
     assert {entry.fit for entry in result.plans} == {Fit.FITS}
     assert result.faster_tight is not None

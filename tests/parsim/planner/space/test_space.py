@@ -68,9 +68,9 @@ def pipelines(pp: int, v: int, microbatches: int) -> list[str]:
 
 
 def test_every_legal_plan_is_there_once(job: Job, space: PlanSpace) -> None:
-    found, expected = listed(enumerate_plans(job, space)), list(every_plan(space.common))
-    assert len(found) == len(set(found)) == len(expected) > 300
-    assert set(found) == set(expected)
+    result, expected = listed(enumerate_plans(job, space)), list(every_plan(space.common))
+    assert len(result) == len(set(result)) == len(expected) > 300
+    assert set(result) == set(expected)
 
 
 def test_all_are_legal_and_the_rest_is_counted(job: Job, space: PlanSpace) -> None:

@@ -75,7 +75,9 @@ def test_groups_that_slow_one_another_are_crosses(system: str, crosses: int) -> 
         size, seconds = np.asarray(points_of(figure.axes[0])[-1].get_offsets())[0]
         assert (size, seconds) == (1 << 28, both.rows[-1].together)
         low, high = figure.axes[1].get_ylim()
-        rates = [float(np.asarray(one.get_offsets())[0, 1]) for one in points_of(figure.axes[1])]
+        rates = [
+            float(np.asarray(entry.get_offsets())[0, 1]) for entry in points_of(figure.axes[1])
+        ]
         assert all(low < rate < high for rate in rates)
     title = figure.legends[0].get_title().get_text()
     assert title.endswith("crosses: 8 groups at once" if crosses else "do not slow one another")

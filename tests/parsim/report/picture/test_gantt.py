@@ -37,15 +37,15 @@ def legend_of(figure: Figure) -> list[str]:
 
 def rectangles(axes: Axes, fill: colours.RGB) -> list[tuple[float, float, float, float]]:
     """Left, right, top and bottom of every rectangle of one fill."""
-    found = []
+    collected = []
     for collection in axes.collections:
         assert isinstance(collection, PolyCollection)
         fills = np.atleast_2d(np.asarray(collection.get_facecolor(), dtype=float))
         for i, path in enumerate(collection.get_paths()):
             if tuple(fills[i % len(fills)][:3]) == pytest.approx(fill):
                 box = path.get_extents()
-                found.append((box.x0, box.x1, min(box.y0, box.y1), max(box.y0, box.y1)))
-    return found
+                collected.append((box.x0, box.x1, min(box.y0, box.y1), max(box.y0, box.y1)))
+    return collected
 
 
 def blue(axes: Axes) -> list[tuple[float, float, float, float]]:

@@ -68,12 +68,12 @@ def test_title_and_caption(pipeline: Pipeline) -> None:
 
 
 def test_a_caption_without_plan_and_error() -> None:
-    one, none = (
+    first, none = (
         Timeline(spans=(Span(0, "compute", "F", 0.0, 1.0, 0, 0),), meta={"step_time_s": step})
         for step in (1.0, 0.0)
     )
-    comparison = compare_timelines(one, none)
-    assert caption(one, none, comparison) == "step time 1.000 s predicted, 0.000 s measured"
+    comparison = compare_timelines(first, none)
+    assert caption(first, none, comparison) == "step time 1.000 s predicted, 0.000 s measured"
 
 
 def test_colours_and_legend_are_those_of_one_timeline(pipeline: Pipeline) -> None:

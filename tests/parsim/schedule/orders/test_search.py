@@ -48,11 +48,16 @@ def test_proven_optima(
     named: float,
 ) -> None:
     ours = work(forward, backward, m, limits)
-    one = build_schedule("1f1b", pp=len(forward), num_microbatches=m).ranks
-    assert makespan(ours, one) == named
-    found = search_order(ours, [one])
-    assert (found.makespan, found.bound, found.proven, found.gap) == (optimum, optimum, True, 0.0)
-    assert makespan(ours, found.rows) == optimum
+    first = build_schedule("1f1b", pp=len(forward), num_microbatches=m).ranks
+    assert makespan(ours, first) == named
+    result = search_order(ours, [first])
+    assert (result.makespan, result.bound, result.proven, result.gap) == (
+        optimum,
+        optimum,
+        True,
+        0.0,
+    )
+    assert makespan(ours, result.rows) == optimum
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -62,12 +67,12 @@ def test_no_order_of_a_small_case_is_shorter(seed: int) -> None:
     lengths = [tuple(rng.randint(1, 5) * 1.0 for _ in range(p)) for _ in range(2)]
     limits = tuple(rng.randint(1, m) for _ in range(p))
     ours = work(lengths[0], lengths[1], m, limits)
-    found = search_order(ours)
+    result = search_order(ours)
     shop = Shop(ours)
     every = product(*(_all_turns(m, limit) for limit in limits))
     shortest = min(shop.timed(list(turns)).makespan for turns in every)
-    assert found.proven
-    assert found.makespan == shortest >= lower_bound(ours)
+    assert result.proven
+    assert result.makespan == shortest >= lower_bound(ours)
 
 
 def _all_turns(m: int, limit: int) -> list[list[bool]]:
@@ -89,13 +94,13 @@ def test_large_cases_are_legal_no_worse_than_their_starts_and_the_same_again(see
     backward = tuple(rng.uniform(0.5, 4.0) for _ in range(p))
     limits = tuple(rng.randint(p - rank, 2 * p) for rank in range(p))
     ours = work(forward, backward, m, limits)
-    one = build_schedule("1f1b", pp=p, num_microbatches=m).ranks
-    found = search_order(ours, [one], evaluations=40_000, branched=400_000)
-    again = search_order(ours, [one], evaluations=40_000, branched=400_000)
-    assert found == again
-    assert lower_bound(ours) * (1 - 1e-12) <= found.makespan <= makespan(ours, one)
-    assert 0.0 <= found.gap < 1.0
-    schedule = Schedule.from_ranks(found.rows, name="found.csv")
+    first = build_schedule("1f1b", pp=p, num_microbatches=m).ranks
+    result = search_order(ours, [first], evaluations=40_000, branched=400_000)
+    again = search_order(ours, [first], evaluations=40_000, branched=400_000)
+    assert result == again
+    assert lower_bound(ours) * (1 - 1e-12) <= result.makespan <= makespan(ours, first)
+    assert 0.0 <= result.gap < 1.0
+    schedule = Schedule.from_ranks(result.rows, name="found.csv")
     check_schedule(schedule)
     for rank, counts in enumerate(inflight_counts(schedule)):
         assert max(map(sum, counts)) <= limits[rank]

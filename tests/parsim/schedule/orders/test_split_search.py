@@ -62,14 +62,14 @@ def test_uneven_stages_are_ordered_better_than_by_any_named_schedule() -> None:
         legal = [s for s in named if all(n <= k for n, k in zip(held(s), limits, strict=True))]
         best = min(made(schedule, times) for schedule in legal)
         work = SplitWork(times=times, num_microbatches=m, limits=limits)
-        found = search_split(work, [schedule.ranks for schedule in legal])
-        schedule = Schedule.from_ranks(found.rows, name="found.csv")
+        result = search_split(work, [schedule.ranks for schedule in legal])
+        schedule = Schedule.from_ranks(result.rows, name="found.csv")
         check_schedule(schedule)
         assert max(held(schedule)) <= limits[0]
-        assert found.makespan == pytest.approx(made(schedule, times), rel=1e-12)
-        assert split_bound(work) * (1 - 1e-12) <= found.makespan <= best * 1.01
+        assert result.makespan == pytest.approx(made(schedule, times), rel=1e-12)
+        assert split_bound(work) * (1 - 1e-12) <= result.makespan <= best * 1.01
         # what is at the bound already cannot be shorter
-        shorter += found.makespan < best * (1 - 1e-9) or best <= split_bound(work) * (1 + 1e-9)
+        shorter += result.makespan < best * (1 - 1e-9) or best <= split_bound(work) * (1 + 1e-9)
     assert shorter > cases / 2
 
 

@@ -43,17 +43,17 @@ def test_bandwidths_are_those_of_nccl_tests(kind: Collective, factor: float) -> 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_more_bytes_take_longer(system: str) -> None:
-    found = sweep(spread_layout(SYSTEMS[system], 1), COLLECTIVES, SIZES)
+    result = sweep(spread_layout(SYSTEMS[system], 1), COLLECTIVES, SIZES)
     for kind in COLLECTIVES:
-        times = [row.seconds for row in found.of(kind)]
+        times = [row.seconds for row in result.of(kind)]
         assert times == sorted(times)
         assert times[0] > 0
 
 
 def test_the_interval_holds_the_time_and_narrows() -> None:
-    found = sweep(spread_layout(SYSTEMS["dgx-a100"], 1), ["all_reduce"], SIZES)
+    result = sweep(spread_layout(SYSTEMS["dgx-a100"], 1), ["all_reduce"], SIZES)
     ratios = []
-    for row in found.rows:
+    for row in result.rows:
         low, high = row.interval
         assert low < row.seconds < high
         assert low * high == pytest.approx(row.seconds**2)

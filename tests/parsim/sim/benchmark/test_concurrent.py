@@ -31,13 +31,13 @@ def slowdown(
 def test_data_parallel_rings_share_interfaces_as_the_closed_form_says(
     system: str, nodes: int, tp: int
 ) -> None:
-    found = SYSTEMS[system]
+    result = SYSTEMS[system]
     dp = nodes * 8 // tp
-    layout = axis_layout(found, nodes, {"tp": tp, "dp": dp})
+    layout = axis_layout(result, nodes, {"tp": tp, "dp": dp})
     size, stride, world = (np.array([x]) for x in (dp, tp, nodes * 8))
-    shared = inter_bandwidth(found, groups(found, size=size, stride=stride, world=world))
-    alone = inter_bandwidth(found, layout.alone)
-    link = found.intra.bandwidth * found.intra.efficiency
+    shared = inter_bandwidth(result, groups(result, size=size, stride=stride, world=world))
+    alone = inter_bandwidth(result, layout.alone)
+    link = result.intra.bandwidth * result.intra.efficiency
     slower, _ = slowdown(layout, "all_reduce")
     assert slower == pytest.approx(min(link, alone[0]) / min(link, shared[0]), rel=2e-3)
 
@@ -77,8 +77,8 @@ def test_host_bridges_are_shared() -> None:
 @pytest.mark.parametrize("at_once", [2, 4])
 def test_processors_that_share_cores_take_turns(at_once: int) -> None:
     layout = spread_layout(SYSTEMS["cpu"], 1, 2, at_once)
-    found = together(sweep(layout, ["all_reduce"], [8, 1 << 26]))
-    assert [row.slowdown for row in found.rows] == pytest.approx([at_once, at_once])
+    result = together(sweep(layout, ["all_reduce"], [8, 1 << 26]))
+    assert [row.slowdown for row in result.rows] == pytest.approx([at_once, at_once])
 
 
 @pytest.mark.parametrize("kind", COLLECTIVES)

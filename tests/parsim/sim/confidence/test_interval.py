@@ -61,8 +61,8 @@ BASE = Standing(device="a100", software="megatron", system="pod", calibrated=Fal
 
 
 def halves(where: Standing, errors: Errors = ERRORS) -> tuple[float, float]:
-    found = step_interval(where, 2.0, errors)
-    return -log(found.low / 2.0), log(found.high / 2.0)
+    result = step_interval(where, 2.0, errors)
+    return -log(result.low / 2.0), log(result.high / 2.0)
 
 
 def half(where: Standing) -> float:
@@ -117,25 +117,25 @@ def test_another_device_under_the_software() -> None:
 
 
 def test_neither_was_measured() -> None:
-    found = replace(BASE, device="h100", software="maxtext")
-    assert half(found) == pytest.approx(0.3 * 2.0)  # the least known decides
-    assert "none of h100" in step_interval(found, 1.0, ERRORS).basis
+    changed = replace(BASE, device="h100", software="maxtext")
+    assert half(changed) == pytest.approx(0.3 * 2.0)  # the least known decides
+    assert "none of h100" in step_interval(changed, 1.0, ERRORS).basis
 
 
 def test_a_calibrated_device_has_the_errors_of_calibrated_ones() -> None:
-    found = replace(BASE, calibrated=True, software="maxtext")
-    assert half(found) == pytest.approx(0.06)
-    assert half(replace(found, kernels=0.1)) == pytest.approx(hypot(0.06, Z80 * 0.1))
-    unsure = replace(found, exchange=0.1)
+    changed = replace(BASE, calibrated=True, software="maxtext")
+    assert half(changed) == pytest.approx(0.06)
+    assert half(replace(changed, kernels=0.1)) == pytest.approx(hypot(0.06, Z80 * 0.1))
+    unsure = replace(changed, exchange=0.1)
     assert half(unsure) == pytest.approx(hypot(0.06, Z80 * 0.1))
     assert "its collectives add 12.8 %" in step_interval(unsure, 1.0, ERRORS).basis
 
 
 def test_a_system_without_runs_widens_by_its_links() -> None:
-    found = replace(BASE, system="pond", exchange=0.1)
-    assert half(found) == pytest.approx(hypot(0.05, Z80 * 0.1))
-    assert half(replace(found, system="pod")) == pytest.approx(0.05)
-    assert "no run on system pond" in step_interval(found, 1.0, ERRORS).basis
+    changed = replace(BASE, system="pond", exchange=0.1)
+    assert half(changed) == pytest.approx(hypot(0.05, Z80 * 0.1))
+    assert half(replace(changed, system="pod")) == pytest.approx(0.05)
+    assert "no run on system pond" in step_interval(changed, 1.0, ERRORS).basis
 
 
 def test_hard_parts_widen_by_their_weights() -> None:
@@ -199,11 +199,11 @@ def test_the_prediction_is_always_inside(where: Standing, seconds: float) -> Non
 def test_farther_outside_is_never_narrower(where: Standing, factor: float, name: str) -> None:
     low, high = RANGES[name]
     for near, far in ((high * factor, high * factor * 2.0), (low / factor, low / factor / 2.0)):
-        found = [
+        result = [
             step_interval(replace(where, sizes={**where.sizes, name: size}), 1.0, ERRORS)
             for size in (near, far)
         ]
-        assert wider(found[1], found[0])
+        assert wider(result[1], result[0])
 
 
 @given(where=standings)
@@ -232,12 +232,15 @@ def job(system: str = "dgx-a100", stack: str = "megatron-2022") -> Job:
 
 
 def test_a_prediction_lies_in_its_interval_and_says_what_it_rests_on() -> None:
-    found = simulate(job(), PLAN)
-    assert found.interval.low < found.step_time < found.interval.high
-    assert found.interval.covers(found.step_time)
-    assert not found.interval.covers(found.interval.high * 1.01)
-    assert "runs of a100-sxm-80gb under megatron-2022" in found.interval.basis
-    assert found.to_json()["step_time_interval_s"] == [found.interval.low, found.interval.high]
+    prediction = simulate(job(), PLAN)
+    assert prediction.interval.low < prediction.step_time < prediction.interval.high
+    assert prediction.interval.covers(prediction.step_time)
+    assert not prediction.interval.covers(prediction.interval.high * 1.01)
+    assert "runs of a100-sxm-80gb under megatron-2022" in prediction.interval.basis
+    assert prediction.to_json()["step_time_interval_s"] == [
+        prediction.interval.low,
+        prediction.interval.high,
+    ]
 
 
 @pytest.mark.parametrize("system", ["dgx-a100", "dgx-h100", "dgx-b200"])
@@ -256,37 +259,37 @@ def test_a_stand_in_for_an_unknown_system_is_wider() -> None:
     known = job()
     system = replace(known.system, stands_for="somebody's pod")
     unknown = replace(known, cluster=replace(known.cluster, system=system))
-    found = [simulate(one, PLAN) for one in (known, unknown)]
-    assert found[0].step_time == found[1].step_time
-    assert found[1].interval.high > found[0].interval.high
-    assert "no run on system somebody's pod" in found[1].interval.basis
+    result = [simulate(entry, PLAN) for entry in (known, unknown)]
+    assert result[0].step_time == result[1].step_time
+    assert result[1].interval.high > result[0].interval.high
+    assert "no run on system somebody's pod" in result[1].interval.basis
 
 
 def test_an_interval_is_of_the_step_time() -> None:
-    one, two = (step_interval(BASE, seconds, ERRORS) for seconds in (1.0, 2.0))
-    assert two.low == pytest.approx(2.0 * one.low)
+    first, two = (step_interval(BASE, seconds, ERRORS) for seconds in (1.0, 2.0))
+    assert two.low == pytest.approx(2.0 * first.low)
     assert two.high == pytest.approx(2.0 * exp(0.05))
 
 
 def test_recorded_steps_widen_at_once_and_narrow_slowly() -> None:
-    found = replace(BASE, calibrated=True)
-    assert half(replace(found, steps=(0.2,))) == pytest.approx(0.2)
+    changed = replace(BASE, calibrated=True)
+    assert half(replace(changed, steps=(0.2,))) == pytest.approx(0.2)
     # (1 x 0.01 + 5 x 0.06) / 6: one good run among twelve shipped ones
-    assert half(replace(found, steps=(0.01,))) == pytest.approx(0.31 / 6.0)
+    assert half(replace(changed, steps=(0.01,))) == pytest.approx(0.31 / 6.0)
     many = (0.01,) * 45
-    assert half(replace(found, steps=many)) == pytest.approx((45 * 0.01 + 5 * 0.06) / 50.0)
+    assert half(replace(changed, steps=many)) == pytest.approx((45 * 0.01 + 5 * 0.06) / 50.0)
     # the second largest of nine: 0.8 x (9 + 1) = the eighth
     nine = (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, -0.1, 0.3)
-    assert half(replace(found, steps=nine)) == pytest.approx(0.1)
+    assert half(replace(changed, steps=nine)) == pytest.approx(0.1)
     assert half(replace(BASE, steps=(0.5,))) == pytest.approx(0.05)
 
 
 def test_what_a_calibration_left_open_adds() -> None:
     missing = (Missing(kind="block", share=0.8, deviation=0.25, reason="out of memory"),)
     doubt = LayerDoubt(timed=0.03, clock=0.04, missing=missing)
-    found = replace(BASE, calibrated=True, doubt=doubt)
-    assert half(found) == pytest.approx(hypot(0.06, Z80 * 0.03, Z80 * 0.04, Z80 * 0.2))
-    basis = step_interval(found, 2.0, ERRORS).basis
+    changed = replace(BASE, calibrated=True, doubt=doubt)
+    assert half(changed) == pytest.approx(hypot(0.06, Z80 * 0.03, Z80 * 0.04, Z80 * 0.2))
+    basis = step_interval(changed, 2.0, ERRORS).basis
     assert "block (80 % of the step, out of memory)" in basis
     assert "drift while calibrating" in basis
 

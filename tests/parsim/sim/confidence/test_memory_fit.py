@@ -49,11 +49,13 @@ def test_a_plan_that_just_fits_does_so_at_the_upper_end_of_its_interval(
     recompute: Recompute,
 ) -> None:
     job, plan = gpt_job(), replace(PLANS["1f1b"], recompute=recompute)
-    found = simulate(job, plan)
-    upper = found.peak_interval[1] * max(found.peak_reserved) / max(found.peak_allocated)
+    prediction = simulate(job, plan)
+    upper = (
+        prediction.peak_interval[1] * max(prediction.peak_reserved) / max(prediction.peak_allocated)
+    )
     assert simulate(with_memory(job, upper * 1.0001), plan).fit is Fit.FITS
     assert simulate(with_memory(job, upper * 0.9999), plan).fit is Fit.TIGHT
-    assert simulate(with_memory(job, max(found.peak_allocated) - 1), plan).fit is Fit.TOO_LARGE
+    assert simulate(with_memory(job, max(prediction.peak_allocated) - 1), plan).fit is Fit.TOO_LARGE
 
 
 def test_a_table_has_the_margins_of_its_plans() -> None:
@@ -71,14 +73,14 @@ def test_a_table_has_the_margins_of_its_plans() -> None:
 
 def test_a_stated_margin_holds_for_simulate_and_for_the_saved_plan(tmp_path: Path) -> None:
     scenario = load_scenario(LLAMA, {"search.memory_margin": "0.9"})
-    found = api.simulate(scenario, timeline=False)
-    assert (found.margin.share, found.margin.basis) == (0.9, STATED)
-    assert found.fit is Fit.TIGHT
+    prediction = api.simulate(scenario, timeline=False)
+    assert (prediction.margin.share, prediction.margin.basis) == (0.9, STATED)
+    assert prediction.fit is Fit.TIGHT
     assert api.simulate(load_scenario(LLAMA), timeline=False).fit is Fit.FITS
     saved = tmp_path / "saved.yaml"
     saved.write_text(scenario_text(scenario, scenario.fixed_plan()))
     assert load_scenario(saved).memory_margin == 0.9
-    document = found.to_json()
+    document = prediction.to_json()
     assert (document["memory_fit"], document["memory_margin"]) == ("tight", 0.9)
-    assert document["usable_memory_bytes"] == found.capacity - found.context
-    assert "tight" in found.headline
+    assert document["usable_memory_bytes"] == prediction.capacity - prediction.context
+    assert "tight" in prediction.headline

@@ -27,27 +27,27 @@ def parts(plan: Plan, seq_len: int = 1024, launch: float = 1.0, model: str = "gp
 
 
 def test_one_rank_exchanges_nothing() -> None:
-    found = parts(Plan(microbatch_size=8))
-    assert found.exchange == found.skew == 0.0
-    assert found.quantized == 0.0
+    result = parts(Plan(microbatch_size=8))
+    assert result.exchange == result.skew == 0.0
+    assert result.quantized == 0.0
 
 
 def test_the_host_share_is_of_the_host_and_the_device() -> None:
-    found = [parts(Plan(microbatch_size=8), launch=factor).host for factor in (1.0, 2.0)]
-    odds = [share / (1.0 - share) for share in found]
+    result = [parts(Plan(microbatch_size=8), launch=factor).host for factor in (1.0, 2.0)]
+    odds = [share / (1.0 - share) for share in result]
     assert odds[1] == pytest.approx(2.0 * odds[0])
 
 
 def test_tensor_parallel_ranks_wait_for_one_another() -> None:
-    found = parts(Plan(tp=4, microbatch_size=8))
-    assert found.within > 0.0
-    assert found.skew == found.host * found.within
+    result = parts(Plan(tp=4, microbatch_size=8))
+    assert result.within > 0.0
+    assert result.skew == result.host * result.within
 
 
 def test_replicas_exchange_after_the_last_backward() -> None:
-    found = parts(Plan(dp_replicate=8, microbatch_size=8))
-    assert found.after > 0.0
-    assert found.within == 0.0
+    result = parts(Plan(dp_replicate=8, microbatch_size=8))
+    assert result.after > 0.0
+    assert result.within == 0.0
 
 
 def test_memory_presses_near_its_limit_only() -> None:

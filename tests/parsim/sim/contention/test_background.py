@@ -32,16 +32,16 @@ def stream(
 
 
 def beside(job: Job, *streams: Stream, storage: float = 1e12, plan: Plan = PLAN) -> Contention:
-    found = Background(streams=streams, storage_bandwidth=storage)
-    return simulate_contention(job, plan, background=found)
+    result = Background(streams=streams, storage_bandwidth=storage)
+    return simulate_contention(job, plan, background=result)
 
 
 def test_a_tiny_stream_costs_nothing(job: Job) -> None:
     quiet = simulate_contention(job, PLAN)
-    found = beside(job, stream(size=1.0))
-    assert found.quiet == quiet.step_time
-    assert found.step_time == pytest.approx(quiet.step_time, rel=1e-6)
-    assert found.streams[0].seconds == pytest.approx(1.0 / 24e9, rel=1e-9)
+    result = beside(job, stream(size=1.0))
+    assert result.quiet == quiet.step_time
+    assert result.step_time == pytest.approx(quiet.step_time, rel=1e-6)
+    assert result.streams[0].seconds == pytest.approx(1.0 / 24e9, rel=1e-9)
 
 
 def test_a_copy_alone_takes_its_bytes_over_the_narrowest_link(job: Job) -> None:
@@ -49,10 +49,10 @@ def test_a_copy_alone_takes_its_bytes_over_the_narrowest_link(job: Job) -> None:
     graph = build_graph(job.cluster)
     used = stream_links(graph, stream(), range(16), np.arange(16) // 8)
     seconds = max(units / graph.effective[link] for link, units in used.items())
-    found = beside(job, stream(size=1e8), plan=Plan(dp_replicate=16, num_microbatches=8))
-    assert found.streams[0].seconds == pytest.approx(1e8 * seconds, rel=1e-9)
-    assert found.streams[0].bottleneck is not None
-    assert found.streams[0].bottleneck.link_class == "pcie"
+    result = beside(job, stream(size=1e8), plan=Plan(dp_replicate=16, num_microbatches=8))
+    assert result.streams[0].seconds == pytest.approx(1e8 * seconds, rel=1e-9)
+    assert result.streams[0].bottleneck is not None
+    assert result.streams[0].bottleneck.link_class == "pcie"
 
 
 @pytest.mark.parametrize(("source", "target"), [("devices", "hosts"), ("hosts", "devices")])
@@ -60,12 +60,12 @@ def test_copies_share_pcie_with_gradients_of_their_direction(
     job: Job, source: str, target: str
 ) -> None:
     """Gradients go down to the interface and come up from it, so that both directions meet."""
-    found = beside(job, stream(source, target, size=None, rate=20e9))
-    assert found.quiet is not None
-    assert found.step_time > 1.01 * found.quiet
-    assert found.bottleneck is not None
-    assert found.bottleneck.link_class == "pcie"
-    assert found.bottleneck.saturated > 0.0
+    result = beside(job, stream(source, target, size=None, rate=20e9))
+    assert result.quiet is not None
+    assert result.step_time > 1.01 * result.quiet
+    assert result.bottleneck is not None
+    assert result.bottleneck.link_class == "pcie"
+    assert result.bottleneck.saturated > 0.0
 
 
 def test_a_higher_rate_is_never_faster(job: Job) -> None:
@@ -74,10 +74,10 @@ def test_a_higher_rate_is_never_faster(job: Job) -> None:
 
 
 def test_a_step_waits_for_its_batches(job: Job) -> None:
-    found = beside(job, stream("storage", "hosts", size=1e9), storage=1e9)
-    assert found.step_time == pytest.approx(2.0, rel=1e-6)  # two nodes' 1 GB from 1 GB/s
-    assert found.streams[0].bottleneck is not None
-    assert found.streams[0].bottleneck.link == "disks:0->storage:0"
+    result = beside(job, stream("storage", "hosts", size=1e9), storage=1e9)
+    assert result.step_time == pytest.approx(2.0, rel=1e-6)  # two nodes' 1 GB from 1 GB/s
+    assert result.streams[0].bottleneck is not None
+    assert result.streams[0].bottleneck.link == "disks:0->storage:0"
 
 
 def test_a_checkpoint_costs_its_delay_over_the_steps_between(job: Job) -> None:
@@ -92,16 +92,16 @@ def test_a_checkpoint_costs_its_delay_over_the_steps_between(job: Job) -> None:
 
 def test_a_checkpoint_that_never_ends_in_time_is_the_pace(job: Job) -> None:
     """16 devices' 10 GB into 10 GB/s every second step: 16 s for two steps."""
-    found = beside(job, stream("devices", "storage", size=1e10, every=2), storage=1e10)
-    assert found.streams[0].overdue
-    assert found.step_time == pytest.approx(8.0, rel=1e-6)
+    result = beside(job, stream("devices", "storage", size=1e10, every=2), storage=1e10)
+    assert result.streams[0].overdue
+    assert result.step_time == pytest.approx(8.0, rel=1e-6)
 
 
 def test_a_long_checkpoint_goes_on_as_it_began(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = stream("devices", "storage", size=2e9, every=1000)
-    some = beside(job, one)
+    first = stream("devices", "storage", size=2e9, every=1000)
+    some = beside(job, first)
     monkeypatch.setattr("parsim.sim.contention.stream_cost.MOST_STEPS", 1000)
-    every = beside(job, one)
+    every = beside(job, first)
     assert some.streams[0].seconds == pytest.approx(every.streams[0].seconds, rel=0.05)
     assert some.streams[0].cost == pytest.approx(every.streams[0].cost, rel=0.2, abs=1e-5)
 
@@ -112,10 +112,10 @@ def test_every_plan_runs_beside_streams(job: Job, plan: Plan) -> None:
         stream("devices", "storage", size=1e8, every=50, name="checkpoint"),
         stream("devices", "hosts", size=None, rate=1e9, name="offload"),
     )
-    found = beside(job, *streams, plan=plan)
-    assert found.quiet is not None
-    assert found.step_time >= found.quiet * (1.0 - 1e-9)
-    assert [one.stream.name for one in found.streams] == ["batches", "checkpoint", "offload"]
+    result = beside(job, *streams, plan=plan)
+    assert result.quiet is not None
+    assert result.step_time >= result.quiet * (1.0 - 1e-9)
+    assert [entry.stream.name for entry in result.streams] == ["batches", "checkpoint", "offload"]
 
 
 def test_storage_hangs_on_the_highest_switches(job: Job) -> None:
@@ -125,7 +125,7 @@ def test_storage_hangs_on_the_highest_switches(job: Job) -> None:
     for cluster, kind in ((job.cluster, "leaf"), (spread, "spine")):
         graph = with_storage(build_graph(cluster), 1e11)
         joined = [graph.link(i) for i in range(graph.num_links) if graph.link_class[i] == "storage"]
-        ends = {one.source.partition(":")[0] for one in joined if one.target == "storage:0"}
+        ends = {entry.source.partition(":")[0] for entry in joined if entry.target == "storage:0"}
         assert ends == {kind, "disks"}
 
 
@@ -138,11 +138,11 @@ def test_host_traffic_is_spread_over_the_interfaces_of_a_node(job: Job) -> None:
 
 
 def test_the_trace_begins_with_the_checkpoint(job: Job) -> None:
-    found = Background(
+    result = Background(
         streams=(stream("devices", "storage", size=1e9, every=9),), storage_bandwidth=1e11
     )
-    _, links = contended_timeline(job, PLANS["1f1b"], background=found)
-    curve = next(one for one in links if one.link_class == "storage")
+    _, links = contended_timeline(job, PLANS["1f1b"], background=result)
+    curve = next(link for link in links if link.link_class == "storage")
     assert curve.used[0] > 0.0
 
 
@@ -161,16 +161,16 @@ def test_a_stream_that_cannot_run_is_refused(wrong: Stream, said: str) -> None:
 
 
 def test_storage_needs_a_bandwidth_and_a_network(job: Job) -> None:
-    one = stream("hosts", "storage")
+    first = stream("hosts", "storage")
     with pytest.raises(InputError, match="storage_bandwidth is missing"):
-        Background(streams=(one,)).check()
+        Background(streams=(first,)).check()
     with pytest.raises(InputError, match="stands there twice"):
         Background(streams=(stream(), stream())).check()
     cpu = replace(
         job, cluster=replace(job.cluster, system=load_catalog().system("cpu"), num_nodes=1)
     )
     with pytest.raises(CatalogError, match="no network"):
-        beside(cpu, one, plan=Plan(dp_replicate=2, precision="fp32"))
+        beside(cpu, first, plan=Plan(dp_replicate=2, precision="fp32"))
     with pytest.raises(CatalogError, match="has no part host"):
         beside(cpu, stream(), plan=Plan(dp_replicate=2, precision="fp32"))
 

@@ -38,20 +38,20 @@ def with_network(job: Job, **changes: float | int) -> Job:
 
 
 def test_without_contention_the_step_is_tier_b(job: Job, plan: Plan) -> None:
-    found = simulate_contention(job, plan, graph=wide(job))
-    assert found.step_time == pytest.approx(simulate(job, plan).step_time, rel=1e-9)
-    assert found.alone == simulate(job, plan).step_time
-    assert all(one.saturated == 0.0 for one in found.classes)
+    contended = simulate_contention(job, plan, graph=wide(job))
+    assert contended.step_time == pytest.approx(simulate(job, plan).step_time, rel=1e-9)
+    assert contended.alone == simulate(job, plan).step_time
+    assert all(group.saturated == 0.0 for group in contended.classes)
 
 
 def test_contention_never_makes_a_step_faster(job: Job) -> None:
     """And some plan is slower for its messages beside its buckets, or nothing was tested."""
     slowdowns = []
     for plan in PLANS.values():
-        found = simulate_contention(job, plan)
-        slowdowns.append(found.slowdown)
-        for one in found.classes:
-            assert 0.0 <= one.saturated <= one.busy <= found.step_time
+        contended = simulate_contention(job, plan)
+        slowdowns.append(contended.slowdown)
+        for group in contended.classes:
+            assert 0.0 <= group.saturated <= group.busy <= contended.step_time
     assert min(slowdowns) >= 1.0 - 1e-9
     assert max(slowdowns) > 1.0 + 1e-5
 
@@ -73,11 +73,11 @@ def test_a_failed_interface_slows_the_step(job: Job) -> None:
     """Routes move to another interface, which then carries two rings."""
     plan = PLANS["one rank a replica"]
     broken = replace(job, cluster=replace(job.cluster, failed=("nic:0.3",)))
-    whole, found = simulate_contention(job, plan), simulate_contention(broken, plan)
-    assert found.alone == whole.alone
-    assert found.step_time > whole.step_time * 1.001
-    assert found.bottleneck is not None
-    assert found.bottleneck.saturated > 0.0
+    whole, result = simulate_contention(job, plan), simulate_contention(broken, plan)
+    assert result.alone == whole.alone
+    assert result.step_time > whole.step_time * 1.001
+    assert result.bottleneck is not None
+    assert result.bottleneck.saturated > 0.0
 
 
 def test_an_oversubscribed_spine_slows_messages(job: Job) -> None:
@@ -100,7 +100,7 @@ def test_tensor_groups_across_nodes_are_slow_and_say_where(job: Job) -> None:
     spread = replace(job, cluster=replace(job.cluster, system=small, num_nodes=4))
     inside, across = simulate_contention(job, plan), simulate_contention(spread, plan)
     assert across.step_time > 1.15 * inside.step_time
-    used = [{one.link_class: one.busy for one in found.classes} for found in (inside, across)]
+    used = [{group.link_class: group.busy for group in entry.classes} for entry in (inside, across)]
     assert used[1]["nic"] > 2.0 * used[0]["nic"]
 
 
@@ -109,17 +109,17 @@ def test_a_plan_that_sends_nothing_has_no_bottleneck() -> None:
     job = replace(
         gpt_job(), cluster=Cluster(system=replace(system, devices_per_node=1), num_nodes=1)
     )
-    found = simulate_contention(job, Plan(num_microbatches=2, precision="fp32"))
-    assert found.bottleneck is None
-    assert found.classes == ()
-    assert found.slowdown == pytest.approx(1.0, rel=1e-9)
+    contended = simulate_contention(job, Plan(num_microbatches=2, precision="fp32"))
+    assert contended.bottleneck is None
+    assert contended.classes == ()
+    assert contended.slowdown == pytest.approx(1.0, rel=1e-9)
 
 
 def test_the_json_is_that_of_the_contract(job: Job) -> None:
     document = simulate_contention(job, PLANS["1f1b"]).to_json()
     assert document.keys() == {"step_time_s", "slowdown", "bottleneck", "classes"}
     assert {"link", "class", "saturated_s"} <= document["bottleneck"].keys()
-    assert all(one.keys() == {"class", "busy_s", "saturated_s"} for one in document["classes"])
+    assert all(entry.keys() == {"class", "busy_s", "saturated_s"} for entry in document["classes"])
 
 
 def test_an_illegal_plan_is_refused(job: Job) -> None:
@@ -137,19 +137,19 @@ def test_which_nodes_hold_the_ranks_does_not_matter(job: Job) -> None:
     plan = PLANS["zero 3"]
     swapped = (*range(8, 16), *range(8))
     other = replace(job, cluster=replace(job.cluster, placement=swapped))
-    one, two = simulate_contention(job, plan), simulate_contention(other, plan)
-    assert two.step_time == pytest.approx(one.step_time, rel=1e-12)
-    assert [x.link_class for x in two.classes] == [x.link_class for x in one.classes]
+    first, two = simulate_contention(job, plan), simulate_contention(other, plan)
+    assert two.step_time == pytest.approx(first.step_time, rel=1e-12)
+    assert [x.link_class for x in two.classes] == [x.link_class for x in first.classes]
 
 
 def test_the_timeline_holds_all_actions_and_the_load_of_each_class(job: Job) -> None:
     plan = PLANS["interleaved"]
-    found, (timeline, links) = simulate_contention(job, plan), contended_timeline(job, plan)
+    result, (timeline, links) = simulate_contention(job, plan), contended_timeline(job, plan)
     actions = [span for span in timeline.spans if span.kind in ("F", "B")]
     assert len(actions) == 2 * plan.num_stages * plan.num_microbatches
-    for one, two in pairwise(timeline.on(0, "compute")):
-        assert one.end <= two.start + 1e-12
-    assert {one.link_class for one in links} == {one.link_class for one in found.classes}
+    for link, two in pairwise(timeline.on(0, "compute")):
+        assert link.end <= two.start + 1e-12
+    assert {link.link_class for link in links} == {link.link_class for link in result.classes}
     for curve in links:
         assert list(curve.times) == sorted(curve.times)
         assert curve.used[-1] == 0.0

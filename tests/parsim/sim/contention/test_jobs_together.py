@@ -35,10 +35,10 @@ def run(*jobs: JobAt, system: System | None = None) -> JobsTogether:
 
 
 def test_jobs_without_a_common_link_slow_each_other_by_exactly_nothing(job: Job) -> None:
-    found = run(at(thin(job), 0, 1), at(thin(job), 2, 3, name="b"))
-    assert found.shared_links == 0
-    assert found.bottleneck is None
-    assert [one.slowdown for one in found.jobs] == [0.0, 0.0]
+    result = run(at(thin(job), 0, 1), at(thin(job), 2, 3, name="b"))
+    assert result.shared_links == 0
+    assert result.bottleneck is None
+    assert [entry.slowdown for entry in result.jobs] == [0.0, 0.0]
 
 
 def test_the_engine_says_so_too_where_it_runs(job: Job) -> None:
@@ -53,14 +53,14 @@ def test_the_engine_says_so_too_where_it_runs(job: Job) -> None:
 
 def test_rings_that_cross_one_spine_halve_it(job: Job) -> None:
     slow = thin(job)
-    found = run(at(slow, 0, 2), at(slow, 1, 3, name="b"))
-    one, two = found.jobs
-    assert one.slowdown == pytest.approx(two.slowdown, rel=1e-9)
-    assert one.slowdown > 0.05
-    assert found.bottleneck is not None
-    assert found.bottleneck.link_class == "spine"
-    assert 0.0 < found.bottleneck.saturated <= found.seconds
-    assert one.steps == two.steps == 3
+    result = run(at(slow, 0, 2), at(slow, 1, 3, name="b"))
+    first, two = result.jobs
+    assert first.slowdown == pytest.approx(two.slowdown, rel=1e-9)
+    assert first.slowdown > 0.05
+    assert result.bottleneck is not None
+    assert result.bottleneck.link_class == "spine"
+    assert 0.0 < result.bottleneck.saturated <= result.seconds
+    assert first.steps == two.steps == 3
 
 
 def test_a_wider_spine_is_shared_for_nothing(job: Job) -> None:
@@ -72,18 +72,18 @@ def test_a_wider_spine_is_shared_for_nothing(job: Job) -> None:
 def test_a_short_job_repeats_beside_a_long_one(job: Job) -> None:
     slow = thin(job)
     long = Plan(dp_replicate=16, num_microbatches=6)
-    found = run(at(slow, 0, 2), at(slow, 1, 3, name="b", plan=long))
-    assert found.jobs[1].steps == 3
-    assert found.jobs[0].steps > 3
-    assert found.jobs[0].longest >= found.jobs[0].together >= found.jobs[0].alone
+    result = run(at(slow, 0, 2), at(slow, 1, 3, name="b", plan=long))
+    assert result.jobs[1].steps == 3
+    assert result.jobs[0].steps > 3
+    assert result.jobs[0].longest >= result.jobs[0].together >= result.jobs[0].alone
 
 
 def test_who_is_named_first_does_not_matter(job: Job) -> None:
     slow = thin(job)
     other = Plan(dp_replicate=16, num_microbatches=4)
-    one = run(at(slow, 0, 2), at(slow, 1, 3, name="b", plan=other))
+    first = run(at(slow, 0, 2), at(slow, 1, 3, name="b", plan=other))
     two = run(at(slow, 1, 3, name="b", plan=other), at(slow, 0, 2))
-    for a, b in zip(one.jobs, reversed(two.jobs), strict=True):
+    for a, b in zip(first.jobs, reversed(two.jobs), strict=True):
         assert a.together == pytest.approx(b.together, rel=1e-9)
 
 
@@ -93,8 +93,8 @@ def test_halves_of_the_same_nodes_share_no_interface_on_a_rail(job: Job) -> None
                    network=replace(thin(job).system.network, nics_per_node=4))  # type: ignore[type-var]  # fmt: skip
     own = replace(job, cluster=replace(job.cluster, system=half))
     plan = Plan(dp_replicate=8, num_microbatches=1)
-    found = run(at(own, 0, 1, plan=plan), at(own, 0, 1, name="b", plan=plan), system=job.system)
-    assert all(one.slowdown >= 0.0 for one in found.jobs)
+    result = run(at(own, 0, 1, plan=plan), at(own, 0, 1, name="b", plan=plan), system=job.system)
+    assert all(entry.slowdown >= 0.0 for entry in result.jobs)
     with pytest.raises(InputError, match="needs 4 devices of node 0, and 0 of 8 are left"):
         run(*(at(own, 0, 1, name=x, plan=plan) for x in "abc"), system=job.system)
 

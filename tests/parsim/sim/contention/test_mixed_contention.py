@@ -49,27 +49,27 @@ def paired(name: str) -> System:
 
 
 def groups_of(job: Job) -> dict[str, NodeGroup]:
-    return {one.name: one for one in job.cluster.groups}
+    return {group.name: group for group in job.cluster.groups}
 
 
 @pytest.mark.parametrize("name", [name for name in PLANS if name not in APART])
 def test_without_contention_the_step_is_tier_b(job: Job, name: str) -> None:
     plan = PLANS[name]
-    found = simulate_contention(job, plan, graph=wide(job, plan))
+    contended = simulate_contention(job, plan, graph=wide(job, plan))
     closed = evaluate(job, plan).step_time
-    assert found.step_time == pytest.approx(closed, rel=1e-9)
-    assert found.alone == closed
-    assert all(one.saturated == 0.0 for one in found.classes)
+    assert contended.step_time == pytest.approx(closed, rel=1e-9)
+    assert contended.alone == closed
+    assert all(group.saturated == 0.0 for group in contended.classes)
 
 
 @pytest.mark.parametrize("name", [name for name in PLANS if "uneven" not in name])
 def test_equal_groups_are_one_kind_to_the_bit(name: str) -> None:
     system, plan = node("dgx-h100"), PLANS[name]
-    one = job_on(Cluster(system=system, num_nodes=4))
+    first = job_on(Cluster(system=system, num_nodes=4))
     two = job_on(cluster_of(a=(system, 3), b=(system, 1)))
-    said, same = (simulate_contention(which, plan) for which in (one, two))
-    assert same == said
-    assert contended_timeline(two, plan)[0].spans == contended_timeline(one, plan)[0].spans
+    text, same = (simulate_contention(which, plan) for which in (first, two))
+    assert same == text
+    assert contended_timeline(two, plan)[0].spans == contended_timeline(first, plan)[0].spans
 
 
 def test_contention_never_makes_a_step_faster(job: Job) -> None:
@@ -85,11 +85,11 @@ def test_uneven_batches_of_equal_nodes_share_links_too() -> None:
     """Few micro-batches end early and wait for the others' buckets."""
     job = job_on(Cluster(system=node("dgx-h100"), num_nodes=4))
     plan = PLANS["uneven"]
-    found = simulate_contention(job, plan)
-    assert found.alone == evaluate(job, plan).step_time
-    assert found.slowdown >= 1.0 - 1e-9
+    contended = simulate_contention(job, plan)
+    assert contended.alone == evaluate(job, plan).step_time
+    assert contended.slowdown >= 1.0 - 1e-9
     idle = simulate_contention(job, plan, graph=wide(job, plan))
-    assert idle.step_time == pytest.approx(found.alone, rel=1e-9)
+    assert idle.step_time == pytest.approx(contended.alone, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", APART)
@@ -103,10 +103,10 @@ def test_the_order_in_which_groups_are_written_does_not_matter(job: Job, name: s
     """Groups the other way around, and a plan that names the first order, are the same nodes."""
     groups, plan = groups_of(job), PLANS[name]
     turned = job_on(mixed_cluster([groups["slow"], groups["fast"]]))
-    one = simulate_contention(job, plan)
+    first = simulate_contention(job, plan)
     two = simulate_contention(turned, replace(plan, node_order=("fast", "slow")))
-    assert two.step_time == pytest.approx(one.step_time, rel=1e-12)
-    assert two.slowdown == pytest.approx(one.slowdown, rel=1e-12)
+    assert two.step_time == pytest.approx(first.step_time, rel=1e-12)
+    assert two.slowdown == pytest.approx(first.slowdown, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["stages", "replicas", "tp"])
@@ -115,9 +115,9 @@ def test_a_placement_of_whole_nodes_is_an_order_of_them(job: Job, name: str) -> 
     plan, placement = PLANS[name], (4, 5, 0, 1, 2, 3, 6, 7)
     placed = replace(job, cluster=replace(job.cluster, placement=placement))
     ordered = replace(plan, node_order=("slow", "fast", "fast", "slow"))
-    one, two = simulate_contention(job, ordered), simulate_contention(placed, plan)
-    assert two.alone == one.alone
-    assert two.step_time == pytest.approx(one.step_time, rel=1e-12)
+    first, two = simulate_contention(job, ordered), simulate_contention(placed, plan)
+    assert two.alone == first.alone
+    assert two.step_time == pytest.approx(first.step_time, rel=1e-12)
 
 
 def test_a_slow_groups_interfaces_hold_the_step_back(job: Job) -> None:
@@ -129,18 +129,18 @@ def test_a_slow_groups_interfaces_hold_the_step_back(job: Job) -> None:
         for part in graph.nodes:
             if part.startswith(("nic:2.", "nic:3.")):
                 thin = thin.scaled(part, factor)
-        found = simulate_contention(job, PLANS["no pipeline"], graph=thin, whole=graph)
-        times.append(found.step_time)
+        contended = simulate_contention(job, PLANS["no pipeline"], graph=thin, whole=graph)
+        times.append(contended.step_time)
     assert times[0] < times[1] < times[2]
-    assert found.bottleneck is not None
-    assert any(part in found.bottleneck.link for part in ("nic:2.", "nic:3."))
+    assert contended.bottleneck is not None
+    assert any(part in contended.bottleneck.link for part in ("nic:2.", "nic:3."))
 
 
 def test_what_if_the_slow_group_had_slower_interfaces() -> None:
     fast, slow = node("dgx-h100"), node("dgx-a100")
     jobs = [job_on(cluster_of(fast=(fast, 2), slow=(narrower(slow, x), 2))) for x in (1, 8)]
-    one, two = (simulate_contention(which, BY_REPLICA) for which in jobs)
-    assert two.step_time > one.step_time
+    first, two = (simulate_contention(which, BY_REPLICA) for which in jobs)
+    assert two.step_time > first.step_time
 
 
 def test_a_failed_interface_slows_the_step() -> None:
@@ -148,11 +148,11 @@ def test_a_failed_interface_slows_the_step() -> None:
     plan = PLANS["no pipeline"]
     job = job_on(cluster_of(fast=(paired("dgx-h100"), 2), slow=(paired("dgx-a100"), 2)))
     broken = replace(job, cluster=replace(job.cluster, failed=("nic:3.0",)))
-    whole, found = simulate_contention(job, plan), simulate_contention(broken, plan)
-    assert found.alone == whole.alone
-    assert found.step_time > whole.step_time * 1.001
-    assert found.bottleneck is not None
-    assert "leaf:0.1" in found.bottleneck.link
+    whole, result = simulate_contention(job, plan), simulate_contention(broken, plan)
+    assert result.alone == whole.alone
+    assert result.step_time > whole.step_time * 1.001
+    assert result.bottleneck is not None
+    assert "leaf:0.1" in result.bottleneck.link
 
 
 def test_a_slow_rank_holds_back_its_own_class_until_gradients_meet(job: Job) -> None:

@@ -45,11 +45,11 @@ def test_equal_groups_are_one_kind_to_the_bit(name: str) -> None:
     plan = PLANS[name]
     one = job_on(Cluster(system=FAST, num_nodes=4))
     two = job_on(cluster_of(a=(FAST, 3), b=(FAST, 1)))
-    found, other, third = (
+    result, other, third = (
         run(at(first, 0, 2, 4, 6, plan=plan), at(second, 1, 3, 5, 7, name="b", plan=plan))
         for first, second in ((one, one), (two, one), (one, two))
     )
-    assert found == other == third
+    assert result == other == third
 
 
 def test_equal_groups_are_drawn_as_one_kind_to_the_bit() -> None:
@@ -57,8 +57,8 @@ def test_equal_groups_are_drawn_as_one_kind_to_the_bit() -> None:
         job_on(cluster)
         for cluster in (Cluster(system=FAST, num_nodes=4), cluster_of(a=(FAST, 3), b=(FAST, 1)))
     ]
-    one, two = (together_timeline([at(which, 0, 2, 4, 6)], FAST)[0].spans for which in jobs)
-    assert one == two
+    first, two = (together_timeline([at(which, 0, 2, 4, 6)], FAST)[0].spans for which in jobs)
+    assert first == two
 
 
 @pytest.mark.parametrize("name", ["stages", "replicas", "uneven", "tp", "zero1", "hsdp"])
@@ -78,10 +78,10 @@ def test_rings_that_cross_one_spine_slow_each_other(job: Job) -> None:
     """A mixed job's nodes between those of a job on A100s alone."""
     plan = PLANS["no pipeline"]
     plain = job_on(Cluster(system=SLOW, num_nodes=4))
-    found = run(at(job, 0, 2, 4, 6, plan=plan), at(plain, 1, 3, 5, 7, name="b", plan=plan))
-    assert all(one.slowdown > 0.01 for one in found.jobs)
-    assert found.bottleneck is not None
-    assert found.bottleneck.link_class == "spine"
+    result = run(at(job, 0, 2, 4, 6, plan=plan), at(plain, 1, 3, 5, 7, name="b", plan=plan))
+    assert all(entry.slowdown > 0.01 for entry in result.jobs)
+    assert result.bottleneck is not None
+    assert result.bottleneck.link_class == "spine"
 
 
 def test_who_is_named_first_does_not_matter(job: Job) -> None:
@@ -98,7 +98,7 @@ def test_who_is_named_first_does_not_matter(job: Job) -> None:
 def test_the_shared_clusters_nodes_are_of_who_takes_them(job: Job) -> None:
     plain = job_on(Cluster(system=SLOW, num_nodes=1))
     cluster = shared_cluster([at(job, 5, 0, 3, 4), at(plain, 1, name="b")], FAST, ["nic:3.0"])
-    kinds = [one.device.id[:4] for one in node_systems(cluster)]
+    kinds = [node_system.device.id[:4] for node_system in node_systems(cluster)]
     assert kinds == ["h100", "a100", "h100", "a100", "a100", "h100"]
     assert cluster.system is FAST
     assert cluster.failed == ("nic:3.0",)
@@ -108,22 +108,22 @@ def test_a_node_of_two_kinds_and_lists_of_other_lengths_are_refused(job: Job) ->
     plain = job_on(Cluster(system=FAST, num_nodes=1))
     with pytest.raises(InputError, match="node 3 is of dgx-a100 for a and of dgx-h100 for b"):
         run(at(job, 0, 1, 2, 3), at(plain, 3, name="b", plan=Plan(dp_replicate=2)))
-    said = r"cluster\.nodes=4 \(2 fast, 2 slow\), and 3 nodes are listed for it: 0, 1, 2; list 4"
-    with pytest.raises(InputError, match=said):
+    text = r"cluster\.nodes=4 \(2 fast, 2 slow\), and 3 nodes are listed for it: 0, 1, 2; list 4"
+    with pytest.raises(InputError, match=text):
         run(replace(at(job, 0, 1, 2, 3), nodes=(0, 1, 2)))
 
 
 def test_half_a_node_of_each_kind(job: Job) -> None:
     """Two jobs of one device a node, on nodes of two: of each node the second takes the other."""
-    half = [replace(one, devices_per_node=1) for one in (FAST, SLOW)]
+    half = [replace(entry, devices_per_node=1) for entry in (FAST, SLOW)]
     small = job_on(cluster_of(fast=(half[0], 2), slow=(half[1], 2)))
     plan = Plan(dp_replicate=4, num_microbatches=4)
     jobs = [
         replace(at(small, 0, 1, 2, 3, name=name, plan=plan), kinds=(FAST, FAST, SLOW, SLOW))
         for name in "ab"
     ]
-    found = run(*jobs)
-    assert found.jobs[0].alone == pytest.approx(found.jobs[1].alone, rel=1e-9)
+    result = run(*jobs)
+    assert result.jobs[0].alone == pytest.approx(result.jobs[1].alone, rel=1e-9)
     with pytest.raises(InputError, match="needs 1 devices of node 0, and 0 of 2 are left"):
         run(*jobs, replace(jobs[0], name="c"))
 

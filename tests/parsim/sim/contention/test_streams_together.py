@@ -42,24 +42,24 @@ def run(*jobs: JobAt, storage: float = DISKS) -> JobsTogether:
 def test_a_tiny_stream_costs_nothing(job: Job) -> None:
     slow = thin(job)
     quiet = run(at(slow, (0, 2)), at(slow, (1, 3), name="b"))
-    found = run(at(slow, (0, 2), checkpoint(1.0)), at(slow, (1, 3), name="b"))
-    for one, two in zip(quiet.jobs, found.jobs, strict=True):
+    result = run(at(slow, (0, 2), checkpoint(1.0)), at(slow, (1, 3), name="b"))
+    for one, two in zip(quiet.jobs, result.jobs, strict=True):
         assert two.together == pytest.approx(one.together, rel=1e-9)
         assert two.alone == pytest.approx(one.alone, rel=1e-9)
 
 
 def test_without_a_common_link_a_stream_is_its_owners(job: Job) -> None:
     """Copies to hosts, on nodes of its own; and as they are where there is one job."""
-    one = Stream(name="offload", source="devices", target="hosts", size=3e9, every=20)
+    first = Stream(name="offload", source="devices", target="hosts", size=3e9, every=20)
     slow = thin(job)
-    found = run(at(slow, (0, 1), one), at(slow, (2, 3), name="b"))
-    assert found.shared_links == 0
-    assert [one.slowdown for one in found.jobs] == [0.0, 0.0]
-    alone = simulate_contention(slow, PLAN, background=Background(streams=(one,)))
-    assert found.jobs[0].alone == pytest.approx(alone.step_time, rel=1e-9)
-    assert found.jobs[0].streams[0].cost.cost == pytest.approx(alone.streams[0].cost, rel=1e-9)
-    assert found.jobs[0].streams[0].others == {"b": 0.0}
-    assert found.jobs[1].streams == ()
+    result = run(at(slow, (0, 1), first), at(slow, (2, 3), name="b"))
+    assert result.shared_links == 0
+    assert [first.slowdown for first in result.jobs] == [0.0, 0.0]
+    alone = simulate_contention(slow, PLAN, background=Background(streams=(first,)))
+    assert result.jobs[0].alone == pytest.approx(alone.step_time, rel=1e-9)
+    assert result.jobs[0].streams[0].cost.cost == pytest.approx(alone.streams[0].cost, rel=1e-9)
+    assert result.jobs[0].streams[0].others == {"b": 0.0}
+    assert result.jobs[1].streams == ()
 
 
 def test_a_neighbours_checkpoint_costs_both(job: Job) -> None:
@@ -70,8 +70,8 @@ def test_a_neighbours_checkpoint_costs_both(job: Job) -> None:
         for every in (50, 500)
     )
     costs = [
-        (found.jobs[0].streams[0].cost.cost, found.jobs[0].streams[0].others["b"])
-        for found in (often, seldom)
+        (entry.jobs[0].streams[0].cost.cost, entry.jobs[0].streams[0].others["b"])
+        for entry in (often, seldom)
     ]
     assert min(costs[0]) > 0.0
     assert costs[0] == pytest.approx([10.0 * cost for cost in costs[1]], rel=1e-9)
@@ -84,14 +84,14 @@ def test_a_neighbours_checkpoint_costs_both(job: Job) -> None:
 def test_a_checkpoint_that_never_ends_in_time_is_its_owners_pace(job: Job) -> None:
     """16 devices' 2 GB into 10 GB/s every second step: 3.2 s for two steps."""
     slow = thin(job)
-    found = run(
+    result = run(
         at(slow, (0, 2), checkpoint(2e9, every=2)), at(slow, (1, 3), name="b"), storage=1e10
     )
-    one, two = found.jobs
-    assert one.streams[0].cost.overdue
-    assert one.together == pytest.approx(1.6, rel=1e-6)
-    assert one.alone == pytest.approx(1.6, rel=1e-6)
-    assert 0.0 < one.streams[0].others["b"] < two.together - two.alone
+    first, two = result.jobs
+    assert first.streams[0].cost.overdue
+    assert first.together == pytest.approx(1.6, rel=1e-6)
+    assert first.alone == pytest.approx(1.6, rel=1e-6)
+    assert 0.0 < first.streams[0].others["b"] < two.together - two.alone
 
 
 def test_a_long_checkpoint_goes_on_as_it_began(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_a_long_checkpoint_goes_on_as_it_began(job: Job, monkeypatch: pytest.Mon
     some = run(*jobs, storage=5e9).jobs
     monkeypatch.setattr("parsim.sim.contention.streams_together.MOST_STEPS", 1000)
     every = run(*jobs, storage=5e9).jobs
-    first, second = (found[0].streams[0] for found in (some, every))
+    first, second = (entry[0].streams[0] for entry in (some, every))
     assert first.cost.seconds == pytest.approx(second.cost.seconds, rel=0.05)
     assert first.cost.cost == pytest.approx(second.cost.cost, rel=0.2, abs=1e-5)
     assert first.others["b"] == pytest.approx(second.others["b"], rel=0.2, abs=1e-5)
@@ -113,8 +113,8 @@ def test_streams_of_every_step_and_rates_stand_in_the_step(job: Job) -> None:
         Stream(name="offload", source="devices", target="hosts", rate=1e9),
         checkpoint(),
     )
-    one, two = run(at(slow, (0, 2), *streams), at(slow, (1, 3), name="b")).jobs
-    batches, offload, last = one.streams
+    first, two = run(at(slow, (0, 2), *streams), at(slow, (1, 3), name="b")).jobs
+    batches, offload, last = first.streams
     assert (batches.cost.cost, offload.cost.cost) == (0.0, 0.0)
     assert batches.cost.seconds is not None
     assert offload.cost.seconds is None
@@ -126,19 +126,19 @@ def test_streams_of_equal_groups_are_those_of_one_kind_to_the_bit() -> None:
     system = node("dgx-h100")
     assert system.network is not None
     system = replace(system, network=replace(system.network, nodes_per_leaf=2, oversubscription=8))
-    one = job_on(cluster_of(a=(system, 4)))
+    first = job_on(cluster_of(a=(system, 4)))
     two = job_on(cluster_of(a=(system, 1), b=(system, 3)))
     streams = (checkpoint(1e8, 20), Stream(name="in", source="storage", target="hosts", size=1e7))
     plan = PLANS["replicas"]
-    found = [
+    result = [
         jobs_together(
             [
                 JobAt(name="x", job=which, plan=plan, nodes=(0, 2, 4, 6), streams=streams),
-                JobAt(name="y", job=one, plan=plan, nodes=(1, 3, 5, 7)),
+                JobAt(name="y", job=first, plan=plan, nodes=(1, 3, 5, 7)),
             ],
             system,
             storage=1e10,
         )
-        for which in (one, two)
+        for which in (first, two)
     ]
-    assert found[0] == found[1]
+    assert result[0] == result[1]

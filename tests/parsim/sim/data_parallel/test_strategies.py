@@ -102,14 +102,14 @@ def test_workers_keep_what_they_do_not_send() -> None:
 
 def test_local_steps_pay_an_nth_of_an_all_reduce() -> None:
     """step = F + B + update + all_reduce / n, to the bit of their sum."""
-    one, eight = (priced(LocalSGD(every=n)) for n in (2, 8))
-    reduce = float(one.seconds["average"][0])
+    first, eight = (priced(LocalSGD(every=n)) for n in (2, 8))
+    reduce = float(first.seconds["average"][0])
     times = [
         float(by_recurrence(PricedProgram(program=p.program, seconds=p.seconds)).step_time[0])
-        for p in (one, eight)
+        for p in (first, eight)
     ]
     assert times[0] - times[1] == pytest.approx(reduce / 2 - reduce / 8, rel=1e-9)
-    sent = [made.sent for made in (one, eight)]
+    sent = [made.sent for made in (first, eight)]
     whole = 2.0 * 4.0 * job().model.parameters * 15 / 16
     assert sent == pytest.approx([whole / 2, whole / 8])
 

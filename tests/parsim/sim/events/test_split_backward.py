@@ -63,12 +63,12 @@ def longest(job: Job, plan: Plan, graph: Graph) -> dict[tuple[str, int], float]:
     fabric = Fabric([ready.sent], graph)
     step = StepRun(SharedWire(fabric, 0), ready.run)
     fabric.env.run(until=step.start())
-    found: dict[tuple[str, int], float] = {}
+    result: dict[tuple[str, int], float] = {}
     for span in step.spans:
         if span.stream == "compute" and span.stage >= 0:
             key = span.kind, span.stage
-            found[key] = max(found.get(key, 0.0), span.duration)
-    return found
+            result[key] = max(result.get(key, 0.0), span.duration)
+    return result
 
 
 @pytest.mark.parametrize("base", PLANS)
@@ -77,8 +77,8 @@ def longest(job: Job, plan: Plan, graph: Graph) -> dict[tuple[str, int], float]:
 def test_an_idle_network_takes_the_closed_form(job: Job, name: str, stack: str, base: str) -> None:
     assert name in SPLIT
     here, plan = on(job, stack), named(name, PLANS[base])
-    found = simulate_contention(here, plan, graph=wide(here))
-    assert found.step_time == pytest.approx(simulate(here, plan).step_time, rel=1e-9)
+    contended = simulate_contention(here, plan, graph=wide(here))
+    assert contended.step_time == pytest.approx(simulate(here, plan).step_time, rel=1e-9)
 
 
 @pytest.mark.parametrize("base", PLANS)
@@ -143,5 +143,5 @@ def test_unlike_nodes_agree_too(name: str, stack: str) -> None:
     plan = replace(plan, tp=2, dp_replicate=2)
     graph = build_graph(job.cluster)
     idle = replace(graph, effective=graph.effective * 1e6, _routes={}, _near=[])
-    found = simulate_contention(job, plan, graph=idle)
-    assert found.step_time == pytest.approx(found.alone, rel=1e-9)
+    contended = simulate_contention(job, plan, graph=idle)
+    assert contended.step_time == pytest.approx(contended.alone, rel=1e-9)

@@ -23,9 +23,9 @@ from tests.parsim.sim.tiers import both_tiers, finish_events, finish_times, redu
 def test_every_finish_time_is_bit_equal(hundred: int) -> None:
     for seed in range(100 * hundred, 100 * hundred + 100):
         case = random_case(seed)
-        graph, found, end, recorded = both_tiers(case)
-        assert finish_times(graph, found) == finish_events(case, recorded), seed
-        assert found.clock[:, 0].tolist() == recorded.pipelines[0].clock, seed
+        graph, result, end, recorded = both_tiers(case)
+        assert finish_times(graph, result) == finish_events(case, recorded), seed
+        assert result.clock[:, 0].tolist() == recorded.pipelines[0].clock, seed
         assert end.times[LATE].ready[:, 0].tolist() == reduced_events(recorded), seed
         assert float(end.updated[0]) == recorded.updated, seed
         assert float(end.step_time[0]) == recorded.step_time, seed
@@ -34,8 +34,8 @@ def test_every_finish_time_is_bit_equal(hundred: int) -> None:
 def test_times_that_round_agree_to_twelve_digits() -> None:
     for seed in range(200):
         case = random_case(seed, dyadic=False)
-        graph, found, end, recorded = both_tiers(case)
-        b, c = finish_times(graph, found), finish_events(case, recorded)
+        graph, result, end, recorded = both_tiers(case)
+        b, c = finish_times(graph, result), finish_events(case, recorded)
         assert b.keys() == c.keys()
         np.testing.assert_allclose([b[a] for a in b], [c[a] for a in b], rtol=1e-12, err_msg=seed)
         assert float(end.step_time[0]) == pytest.approx(recorded.step_time, rel=1e-12)
@@ -66,7 +66,7 @@ def test_a_batch_equals_its_plans_one_by_one(seed: int) -> None:
     batch = side_by_side(plans)
     together = step_end(graph, batch, pipeline(graph, batch))
     alone = [step_end(graph, costs, pipeline(graph, costs)) for costs in plans]
-    assert together.step_time.tolist() == [float(one.step_time[0]) for one in alone]
+    assert together.step_time.tolist() == [float(entry.step_time[0]) for entry in alone]
 
 
 def test_blocks_of_plans_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:

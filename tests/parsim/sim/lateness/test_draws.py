@@ -60,14 +60,14 @@ def test_the_distance_tells_a_hiccup_that_is_left_out() -> None:
 def test_the_update_waits_for_the_slowest_of_all_groups() -> None:
     jitter = Jitter(speed_spread=0.0, noise=0.1, hiccups=0.0)
     ranks = Ranks(pp=1, groups=16, members=4)
-    found = []
+    collected = []
     for apart in (frozenset[int](), frozenset({0})):
         block = Block(graph_of_one(), ranks, jitter, np.zeros(8000, dtype=np.int64), seed=1,
                       number=0, one_by_one=apart)  # fmt: skip
-        found.append(np.array(block.late_update(0, [SECONDS], [np.arange(16)])[0]))
-    assert found[0].shape == (8000,)
-    assert two_sample(*found) < 1
-    assert found[0].mean() == pytest.approx(2 * np.expm1(0.1 * 2.38), rel=0.02)  # of 64 draws
+        collected.append(np.array(block.late_update(0, [SECONDS], [np.arange(16)])[0]))
+    assert collected[0].shape == (8000,)
+    assert two_sample(*collected) < 1
+    assert collected[0].mean() == pytest.approx(2 * np.expm1(0.1 * 2.38), rel=0.02)  # of 64 draws
 
 
 def test_the_update_of_each_class_waits_for_its_own_groups() -> None:
@@ -75,15 +75,17 @@ def test_the_update_of_each_class_waits_for_its_own_groups() -> None:
     jitter = Jitter(speed_spread=0.0, noise=0.1, hiccups=0.0)
     ranks = Ranks(pp=1, groups=16, members=4)
     classes = [np.arange(4), np.arange(4, 16)]
-    found = []
+    collected = []
     for apart in (frozenset[int](), frozenset({0})):
         block = Block(graph_of_one(), ranks, jitter, np.zeros(8000, dtype=np.int64), seed=1,
                       number=0, one_by_one=apart)  # fmt: skip
-        found.append([np.array(one) for one in block.late_update(0, [SECONDS, 3.0], classes)])
-    for at_once, each, expected in zip(*found, (2 * 1.77, 3 * 2.23), strict=True):
+        collected.append(
+            [np.array(entry) for entry in block.late_update(0, [SECONDS, 3.0], classes)]
+        )
+    for at_once, each, expected in zip(*collected, (2 * 1.77, 3 * 2.23), strict=True):
         assert two_sample(at_once, each) < 1
         assert at_once.mean() == pytest.approx(0.1 * expected, rel=0.15)
-    assert abs(np.corrcoef(found[0])[0, 1]) < 0.05
+    assert abs(np.corrcoef(collected[0])[0, 1]) < 0.05
 
 
 def test_hiccups_come_as_often_as_they_should() -> None:
@@ -92,10 +94,10 @@ def test_hiccups_come_as_often_as_they_should() -> None:
     block = Block(GRAPH, ranks, jitter, np.zeros(1000, dtype=np.int64), seed=1, number=0,
                   one_by_one=frozenset())  # fmt: skip
     lateness = block.late(GRAPH.rank.tolist(), [SECONDS] * GRAPH.num_actions)
-    found = np.array([np.array(added).sum() for added in lateness]) / 0.5
+    result = np.array([np.array(added).sum() for added in lateness]) / 0.5
     expected = 0.02 * 2 * 10 * 4 * 1000
-    assert abs(found.sum() - expected) < 5 * np.sqrt(expected)
-    assert (abs(found - expected / 8) < 5 * np.sqrt(expected / 8)).all()  # spread over 8 actions
+    assert abs(result.sum() - expected) < 5 * np.sqrt(expected)
+    assert (abs(result - expected / 8) < 5 * np.sqrt(expected / 8)).all()  # spread over 8 actions
 
 
 @pytest.mark.parametrize("apart", [frozenset[int](), frozenset({0, 1}), frozenset({1})])
@@ -107,17 +109,17 @@ def test_actions_drawn_at_once_are_those_drawn_one_by_one(
     ranks = Ranks(pp=2, groups=3, members=5)
     owners = GRAPH.rank.tolist()
     seconds = [SECONDS + rank for rank in owners]
-    found, draws = [], []
+    result, draws = [], []
     for numbers in (1, 10**6):
         monkeypatch.setattr("parsim.sim.lateness.draws.DRAWN_AT_ONCE", numbers)
         block = Block(GRAPH, ranks, jitter, np.zeros(7, dtype=np.int64), seed=1, number=0,
                       one_by_one=apart)  # fmt: skip
         draws.append(len(list(block._runs(owners))))
         lateness = [np.array(added) for added in block.late(owners, seconds)]
-        found.append(
+        result.append(
             np.array([*lateness, np.array(block.late_update(1, [1.0], [np.arange(3)]) * 3)])
         )
-    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(result[0], result[1])
     assert draws[0] == GRAPH.num_actions > draws[1]
 
 
@@ -135,13 +137,13 @@ def test_a_source_switched_off_leaves_the_others_as_they_were() -> None:
 def test_speeds_have_their_spread_and_slow_ranks_their_factor() -> None:
     jitter = Jitter(speed_spread=0.02, slow_ranks=((7, 1.2),))
     ranks = Ranks(pp=4, groups=64, members=16, slow=((1, 2, 3, 1.2),))
-    found = speeds(ranks, jitter, 0, 0)
+    result = speeds(ranks, jitter, 0, 0)
     plain = speeds(ranks, jitter.without("slow_ranks"), 0, 0)
-    assert found.std() == pytest.approx(0.02, rel=0.05)
-    assert np.argwhere(found != plain).tolist() == [[1, 3, 2]]
-    assert (found - plain)[1, 3, 2] == pytest.approx(np.log(1.2))
-    assert not np.array_equal(found, speeds(ranks, jitter, 0, 1))
-    assert np.array_equal(found, speeds(ranks, jitter, 0, 0))
+    assert result.std() == pytest.approx(0.02, rel=0.05)
+    assert np.argwhere(result != plain).tolist() == [[1, 3, 2]]
+    assert (result - plain)[1, 3, 2] == pytest.approx(np.log(1.2))
+    assert not np.array_equal(result, speeds(ranks, jitter, 0, 1))
+    assert np.array_equal(result, speeds(ranks, jitter, 0, 0))
 
 
 def test_only_ranks_that_differ_are_drawn_one_by_one() -> None:

@@ -48,8 +48,8 @@ def test_nothing_late_is_tier_b_bit_for_bit(seed: int) -> None:
     schedule, costs = random_case(seed, dyadic=False)
     graph = compile_schedule(schedule)
     ranks = Ranks(pp=schedule.pp, groups=4, members=3, meet_forward=2, meet_backward=4)
-    found = run(graph, costs, ranks, block_of(graph, ranks, STILL))
-    assert (found == step_end(graph, costs, pipeline(graph, costs)).updated[0]).all()
+    result = run(graph, costs, ranks, block_of(graph, ranks, STILL))
+    assert (result == step_end(graph, costs, pipeline(graph, costs)).updated[0]).all()
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -58,11 +58,11 @@ def test_speeds_alone_are_the_planes_of_each_cluster(seed: int) -> None:
     graph = compile_schedule(schedule)
     jitter = Jitter(speed_spread=0.1, noise=0.0, hiccups=0.0, slow_ranks=((0, 1.5),))
     ranks = Ranks(pp=schedule.pp, groups=4, members=3, slow=((0, 1, 2, 1.5),))
-    found = run(graph, costs, ranks, block_of(graph, ranks, jitter))
+    result = run(graph, costs, ranks, block_of(graph, ranks, jitter))
     for cluster in range(3):
         slowdown = np.exp(speeds(ranks, jitter, 5, cluster)).transpose(0, 2, 1)
         expected = run_planes(graph, costs, slowdown).step_time
-        assert found[cluster] == pytest.approx(expected, rel=1e-12)
+        assert result[cluster] == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -81,10 +81,10 @@ def test_noise_and_hiccups_are_a_simulation_of_every_rank(seed: int) -> None:
     block = block_of(graph, ranks, jitter, 2, RecordedBlock)
     assert isinstance(block, RecordedBlock)
     block.record()
-    found = run(graph, costs, ranks, block)
+    result = run(graph, costs, ranks, block)
     for step in range(2):
         expected = step_time(graph, costs, ranks, block, step)
-        assert found[step] == pytest.approx(expected, rel=1e-6)  # draws are single precision
+        assert result[step] == pytest.approx(expected, rel=1e-6)  # draws are single precision
 
 
 def even_case(pp: int = 4, m: int = 8) -> tuple[CompiledSchedule, StepCosts]:
@@ -96,8 +96,8 @@ def test_one_action_at_a_time_has_the_closed_form() -> None:
     graph, costs = even_case(pp=1, m=2)
     ranks = Ranks(pp=1, groups=1, members=1, slow=((0, 0, 0, 1.2),))
     jitter = Jitter(speed_spread=0.0, noise=0.0, hiccups=0.0, slow_ranks=((0, 1.2),))
-    found = run(graph, costs, ranks, block_of(graph, ranks, jitter, 1))
-    assert found[0] == pytest.approx(2 * (1 + 2) * (0.25 + 0.75 * 1.2), rel=1e-12)
+    result = run(graph, costs, ranks, block_of(graph, ranks, jitter, 1))
+    assert result[0] == pytest.approx(2 * (1 + 2) * (0.25 + 0.75 * 1.2), rel=1e-12)
 
 
 def test_exposed_communication_keeps_its_length() -> None:

@@ -39,36 +39,36 @@ def job() -> Job:
 
 @pytest.mark.parametrize("name", PLANS)
 def test_without_jitter_every_step_is_tier_b_to_the_bit(job: Job, name: str) -> None:
-    found = simulate_jitter(job, PLANS[name], STILL, steps=3)
+    jittered = simulate_jitter(job, PLANS[name], STILL, steps=3)
     expected = evaluate(job, PLANS[name], memory=False).updated
-    assert found.times == (expected,) * 3
-    assert found.base == expected
-    assert found.losses == found.alone == {}
+    assert jittered.times == (expected,) * 3
+    assert jittered.base == expected
+    assert jittered.losses == jittered.alone == {}
 
 
 @pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize("only", [None, "noise", "hiccups"])
 def test_equal_groups_are_one_kind_to_the_bit(name: str, only: str | None) -> None:
     system, plan = node("dgx-h100"), PLANS[name]
-    one = job_on(Cluster(system=system, num_nodes=4))
+    first = job_on(Cluster(system=system, num_nodes=4))
     two = job_on(cluster_of(a=(system, 3), b=(system, 1)))
     jitter = Jitter(hiccups=0.5, slow_ranks=((5, 1.1),))
     jitter = jitter if only is None else jitter.only(only)
-    said, same = (simulate_jitter(which, plan, jitter, steps=6, seed=7) for which in (one, two))
-    assert same == said
+    text, same = (simulate_jitter(which, plan, jitter, steps=6, seed=7) for which in (first, two))
+    assert same == text
 
 
 @pytest.mark.parametrize("name", [n for n in PLANS if n not in (*UNEVEN, *IN_STEP, "zero1")])
 def test_speeds_alone_are_the_planes_of_each_cluster(job: Job, name: str) -> None:
     plan = PLANS[name]
     jitter = Jitter(speed_spread=0.1, noise=0.0, hiccups=0.0, slow_ranks=((3, 1.5),), clusters=2)
-    found = simulate_jitter(job, plan, jitter, steps=4)
+    jittered = simulate_jitter(job, plan, jitter, steps=4)
     (part,), ranks = priced_plan(job, plan).pipelines.parts, ranks_of(plan, jitter)
     costs = replace(part.costs, straggler=np.zeros_like(part.costs.straggler))
     for step in range(4):
         slowdown = np.exp(speeds(ranks, jitter, 0, step // 2)).transpose(0, 2, 1)
         expected = run_planes(part.compiled, costs, slowdown).step_time
-        assert found.times[step] == pytest.approx(expected, rel=1e-12)
+        assert jittered.times[step] == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", [name for name in PLANS if name not in UNEVEN])
@@ -87,10 +87,10 @@ def test_noise_and_hiccups_are_a_simulation_of_every_rank(job: Job, name: str) -
         one_by_one=frozenset(range(plan.pp)),
     )
     block.record()
-    found = late_steps(pipelines, ranks, [block])
+    result = late_steps(pipelines, ranks, [block])
     for step in range(2):
         expected = step_time(part.compiled, part.costs, ranks, block, step)
-        assert found[step] == pytest.approx(expected, rel=1e-6)  # draws are single precision
+        assert result[step] == pytest.approx(expected, rel=1e-6)  # draws are single precision
 
 
 def blocks(pipelines: Pipelines, plan: Plan, jitter: Jitter, steps: int) -> list[Block]:
@@ -124,20 +124,20 @@ def test_uneven_batches_are_parts_whose_replicas_keep_their_speeds(job: Job) -> 
 
 def test_parts_draw_apart(job: Job) -> None:
     plan, jitter = PLANS["uneven"], Jitter(speed_spread=0.0, hiccups=0.0)
-    found = [
+    result = [
         np.asarray(next(block.late([0], [1.0])))[0]
         for block in blocks(priced_plan(job, plan).pipelines, plan, jitter, 500)
     ]
-    assert (np.abs(np.corrcoef(found)[np.triu_indices(4, 1)]) < 0.2).all()
+    assert (np.abs(np.corrcoef(result)[np.triu_indices(4, 1)]) < 0.2).all()
 
 
 @pytest.mark.parametrize("name", UNEVEN)
 def test_uneven_batches_have_steps_that_differ(job: Job, name: str) -> None:
-    found = simulate_jitter(job, PLANS[name], Jitter(), steps=40)
+    jittered = simulate_jitter(job, PLANS[name], Jitter(), steps=40)
     again = simulate_jitter(job, PLANS[name], Jitter(), steps=40)
-    assert again == found
-    assert len(set(found.times)) == 40
-    assert found.base < found.mean < 1.1 * found.base
+    assert again == jittered
+    assert len(set(jittered.times)) == 40
+    assert jittered.base < jittered.mean < 1.1 * jittered.base
 
 
 def test_a_slow_rank_costs_nothing_where_others_are_waited_for(job: Job) -> None:
@@ -151,8 +151,8 @@ def test_a_slow_rank_costs_nothing_where_others_are_waited_for(job: Job) -> None
 @pytest.mark.parametrize("name", ["replicas", "hsdp", "stages"])
 def test_the_order_in_which_groups_are_written_does_not_matter(name: str) -> None:
     fast, slow = (node("dgx-h100"), 2), (node("dgx-a100"), 2)
-    one, two = job_on(cluster_of(fast=fast, slow=slow)), job_on(cluster_of(slow=slow, fast=fast))
+    first, two = job_on(cluster_of(fast=fast, slow=slow)), job_on(cluster_of(slow=slow, fast=fast))
     plan = replace(PLANS[name], node_order=("fast", "slow"))
     assert simulate_jitter(two, plan, Jitter(), steps=6) == simulate_jitter(
-        one, plan, Jitter(), steps=6
+        first, plan, Jitter(), steps=6
     )

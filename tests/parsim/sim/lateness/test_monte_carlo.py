@@ -32,8 +32,8 @@ def small() -> Scenario:
 
 
 def mean(scenario: Scenario, jitter: Jitter, steps: int = 40, seed: int = 0) -> float:
-    found = simulate_jitter(scenario.job, scenario.fixed_plan(), jitter, steps=steps, seed=seed)
-    return found.mean
+    jittered = simulate_jitter(scenario.job, scenario.fixed_plan(), jitter, steps=steps, seed=seed)
+    return jittered.mean
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,12 @@ def mean(scenario: Scenario, jitter: Jitter, steps: int = 40, seed: int = 0) -> 
 def test_without_jitter_every_step_is_the_prediction_less_its_straggler(name: str) -> None:
     scenario = parsim.load_scenario(SCENARIOS / f"{name}.yaml")
     plan = scenario.fixed_plan()
-    found = simulate_jitter(scenario.job, plan, STILL, steps=3)
+    jittered = simulate_jitter(scenario.job, plan, STILL, steps=3)
     predicted = simulate(scenario.job, plan)
     without = predicted.step_time - predicted.breakdown["straggler"]
-    assert found.times == pytest.approx([without] * 3, rel=1e-12)
-    assert found.base * (1 + found.straggler) == pytest.approx(predicted.step_time, rel=1e-12)
-    assert found.losses == found.alone == {}
+    assert jittered.times == pytest.approx([without] * 3, rel=1e-12)
+    assert jittered.base * (1 + jittered.straggler) == pytest.approx(predicted.step_time, rel=1e-12)
+    assert jittered.losses == jittered.alone == {}
 
 
 def test_the_catalogs_straggler_is_not_counted_twice(small: Scenario) -> None:
@@ -82,19 +82,19 @@ def test_a_larger_spread_is_slower_on_average(small: Scenario, source: str) -> N
 
 def test_a_slow_rank_is_seen_and_named(small: Scenario) -> None:
     jitter = Jitter(slow_ranks=((37, 1.2),))
-    found = simulate_jitter(small.job, small.fixed_plan(), jitter, steps=40)
-    assert found.slow_ranks == ("rank 37 (pp 2, dp 0, tp 5): 1.2x",)
-    assert found.losses["slow_ranks"] > 0.05 * found.base
-    assert found.losses["slow_ranks"] == max(found.losses.values())
-    assert found.mean > mean(small, Jitter()) * 1.05
+    jittered = simulate_jitter(small.job, small.fixed_plan(), jitter, steps=40)
+    assert jittered.slow_ranks == ("rank 37 (pp 2, dp 0, tp 5): 1.2x",)
+    assert jittered.losses["slow_ranks"] > 0.05 * jittered.base
+    assert jittered.losses["slow_ranks"] == max(jittered.losses.values())
+    assert jittered.mean > mean(small, Jitter()) * 1.05
 
 
 def test_one_slow_rank_of_16384_is_seen() -> None:
     scenario = parsim.load_scenario(SCENARIOS / "llama3.1-405b-dgx-h100.yaml")
     listed = replace(STILL, noise=0.01, slow_ranks=((5000, 1.2),))
-    found = simulate_jitter(scenario.job, scenario.fixed_plan(), listed, steps=2)
-    assert found.losses["slow_ranks"] > 0.05 * found.base
-    assert found.slow_ranks[0].startswith("rank 5000 (pp 4, dp 113, tp 0)")
+    jittered = simulate_jitter(scenario.job, scenario.fixed_plan(), listed, steps=2)
+    assert jittered.losses["slow_ranks"] > 0.05 * jittered.base
+    assert jittered.slow_ranks[0].startswith("rank 5000 (pp 4, dp 113, tp 0)")
 
 
 def test_every_rank_has_a_place_of_its_own() -> None:
@@ -128,10 +128,10 @@ def test_blocks_follow_one_another(small: Scenario, monkeypatch: pytest.MonkeyPa
 def test_one_cluster_varies_less_than_many(small: Scenario) -> None:
     job, plan = small.job, small.fixed_plan()
     many = simulate_jitter(job, plan, Jitter(clusters=100), steps=200)
-    one = simulate_jitter(job, plan, Jitter(clusters=1), steps=200)
-    assert one.within == pytest.approx(one.std, rel=0.01)
+    first = simulate_jitter(job, plan, Jitter(clusters=1), steps=200)
+    assert first.within == pytest.approx(first.std, rel=0.01)
     assert many.within < 0.5 * many.std
-    assert one.std < 0.5 * many.std
+    assert first.std < 0.5 * many.std
 
 
 def test_single_members_and_single_steps_work(small: Scenario) -> None:
@@ -140,19 +140,19 @@ def test_single_members_and_single_steps_work(small: Scenario) -> None:
         {**SMALL, "plan.tp": "1", "plan.pp": "16", "plan.dp": "4", "plan.v": "1",
          "plan.schedule": "1f1b", "plan.sequence_parallel": "false"},
     )  # fmt: skip
-    found = simulate_jitter(scenario.job, scenario.fixed_plan(), Jitter(), steps=1)
-    assert found.times[0] > found.base
-    assert found.within == 0.0
+    jittered = simulate_jitter(scenario.job, scenario.fixed_plan(), Jitter(), steps=1)
+    assert jittered.times[0] > jittered.base
+    assert jittered.within == 0.0
 
 
 def test_quantiles_and_slowdown_fit_the_steps(small: Scenario) -> None:
-    found = simulate_jitter(small.job, small.fixed_plan(), Jitter(), steps=100)
-    said = found.to_json()
-    assert said["mean_s"] == pytest.approx(np.mean(found.times))
-    assert said["p50_s"] <= said["p99_s"] <= max(found.times)
-    assert said["slowdown_mean"] == pytest.approx(said["mean_s"] / said["without_jitter_s"])
-    assert set(said["loss_s"]) == set(said["loss_alone_s"]) == {"speed_spread", "noise", "hiccups"}
-    assert len(said["assumptions"]) == 4
+    jittered = simulate_jitter(small.job, small.fixed_plan(), Jitter(), steps=100)
+    text = jittered.to_json()
+    assert text["mean_s"] == pytest.approx(np.mean(jittered.times))
+    assert text["p50_s"] <= text["p99_s"] <= max(jittered.times)
+    assert text["slowdown_mean"] == pytest.approx(text["mean_s"] / text["without_jitter_s"])
+    assert set(text["loss_s"]) == set(text["loss_alone_s"]) == {"speed_spread", "noise", "hiccups"}
+    assert len(text["assumptions"]) == 4
 
 
 @pytest.mark.parametrize(

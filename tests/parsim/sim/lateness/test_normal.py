@@ -29,10 +29,10 @@ def test_quantiles_are_those_of_the_standard_library() -> None:
 
 
 def test_quantiles_of_single_precision_keep_the_upper_tail() -> None:
-    found = upper_quantile(TAILS.astype(np.float32))
+    result = upper_quantile(TAILS.astype(np.float32))
     expected = [-NormalDist().inv_cdf(float(tail)) for tail in TAILS]
-    assert found.dtype == np.float32
-    assert found == pytest.approx(expected, abs=1e-4)
+    assert result.dtype == np.float32
+    assert result == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("n", [1, 2, 8, 64, 1024])

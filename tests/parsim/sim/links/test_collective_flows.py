@@ -79,14 +79,14 @@ def test_two_rings_in_one_node_share_its_links() -> None:
 def test_names_of_ranks_do_not_matter() -> None:
     """Any node for any other, any rail for any other: the same seconds."""
     system = system_of("dgx-h100")
-    found = []
+    collected = []
     for first, second in (((0, 8), (0, 8, 16)), ((19, 3), (3, 27, 11)), ((31, 23), (31, 7, 23))):
         graph = RailGraph(Cluster(system=system, num_nodes=4))
         flows = [collective_flow(system, graph, "all_reduce", 1e8, ranks)
                  for ranks in (first, second)]  # fmt: skip
-        found.append(together(flows, graph).end.tolist())
-    assert found[0] == pytest.approx(found[1], rel=1e-12)
-    assert found[0] == pytest.approx(found[2], rel=1e-12)
+        collected.append(together(flows, graph).end.tolist())
+    assert collected[0] == pytest.approx(collected[1], rel=1e-12)
+    assert collected[0] == pytest.approx(collected[2], rel=1e-12)
 
 
 def test_bytes_on_the_wire_are_those_of_the_algorithm() -> None:

@@ -152,5 +152,5 @@ def test_rates_are_those_of_simgrid(count: int) -> None:
     stored = json.loads((Path(__file__).parent / "simgrid_rates.json").read_text("utf-8"))
     expected = stored["rates_bytes_per_s"][str(count)]
     assert len(set(expected)) >= 7
-    found = fair_rates(Flows.of(paths(count, CASES[count]), capacities()))
-    assert found == pytest.approx(expected, rel=1e-9)
+    result = fair_rates(Flows.of(paths(count, CASES[count]), capacities()))
+    assert result == pytest.approx(expected, rel=1e-9)

@@ -17,19 +17,19 @@ from parsim.sim.links.flows import Traffic, carry, carry_by_numpy, carry_compile
 def test_two_flows_share_while_both_are_there() -> None:
     """f0 alone 1 s (10), both 2 s (5 each), f0 alone again: 40 = 10 + 10 + 20 at 10."""
     flows = Flows.of([[0], [0]], [10.0])
-    found = carry(Traffic.of(flows, np.array([40.0, 10.0]), delay=np.array([0.0, 1.0])))
-    assert found.end.tolist() == [5.0, 3.0]
-    assert found.solves == 3
-    assert found.saturated.tolist() == found.busy.tolist() == [5.0]
-    assert found.load.tolist() == [50.0]
+    result = carry(Traffic.of(flows, np.array([40.0, 10.0]), delay=np.array([0.0, 1.0])))
+    assert result.end.tolist() == [5.0, 3.0]
+    assert result.solves == 3
+    assert result.saturated.tolist() == result.busy.tolist() == [5.0]
+    assert result.load.tolist() == [50.0]
 
 
 def test_latency_is_spent_once_before_the_first_byte() -> None:
     flows = Flows.of([[0, 1, 2]], [10.0, 20.0, 10.0])
-    found = carry(Traffic.of(flows, np.array([30.0]), latency=np.array([0.5])))
-    assert found.end.tolist() == [3.5]
-    assert found.busy.tolist() == [3.0, 3.0, 3.0]
-    assert found.saturated.tolist() == [3.0, 0.0, 3.0]
+    result = carry(Traffic.of(flows, np.array([30.0]), latency=np.array([0.5])))
+    assert result.end.tolist() == [3.5]
+    assert result.busy.tolist() == [3.0, 3.0, 3.0]
+    assert result.saturated.tolist() == [3.0, 0.0, 3.0]
 
 
 def test_a_flow_starts_when_the_one_it_waits_for_has_ended() -> None:
@@ -102,20 +102,20 @@ def traffics(draw: st.DrawFn) -> Traffic:
 @settings(max_examples=60, deadline=None)
 def test_both_engines_give_the_same_bits(traffic: Traffic) -> None:
     loops = pytest.importorskip("parsim.sim.links.numba_flows", reason="needs numba")
-    one, two = carry_by_numpy(traffic), carry_compiled(traffic, loops)
+    first, two = carry_by_numpy(traffic), carry_compiled(traffic, loops)
     for name in ("start", "end", "busy", "saturated", "load"):
-        assert (getattr(one, name) == getattr(two, name)).all()
-    assert one.solves == two.solves
+        assert (getattr(first, name) == getattr(two, name)).all()
+    assert first.solves == two.solves
 
 
 @given(traffics())
 @settings(max_examples=60, deadline=None)
 def test_all_bytes_arrive_and_no_sooner_than_alone(traffic: Traffic) -> None:
-    found, flows = carry_by_numpy(traffic), traffic.flows
+    result, flows = carry_by_numpy(traffic), traffic.flows
     carried = flows.weight * traffic.size[flows.owner]
     sent = np.bincount(flows.links, weights=carried, minlength=len(flows.capacity))
-    assert found.load == pytest.approx(sent, rel=1e-9)
-    assert (found.saturated <= found.busy).all()
+    assert result.load == pytest.approx(sent, rel=1e-9)
+    assert (result.saturated <= result.busy).all()
     narrowest = np.minimum.reduceat(flows.capacity[flows.links] / flows.weight, flows.bounds[:-1])
     alone = traffic.latency + traffic.size / np.minimum(narrowest, flows.limit)
-    assert (found.end - found.start >= alone * (1 - 1e-9)).all()
+    assert (result.end - result.start >= alone * (1 - 1e-9)).all()

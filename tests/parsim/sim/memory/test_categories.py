@@ -133,9 +133,9 @@ def test_softmaxes_wait_on_gpipe_s_last_stage() -> None:
 def test_the_bound_without_a_schedule_is_below_the_peak(stack: str, plan: Plan) -> None:
     job, table = under(stack), PlanTable.of([plan])
     layers = LayerTable.of(job, table)
-    found = evaluate(job, plan, layers=[layers])
+    evaluation = evaluate(job, plan, layers=[layers])
     least = plan_bounds(job, table, layers, np.zeros(1, dtype=np.int64)).peak[0]
-    assert least <= found.peak.max()
+    assert least <= evaluation.peak.max()
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,9 @@ def test_interleaving_divides_the_bubble_by_v(v: int, pp: int, m: int) -> None:
 def test_bubble_fraction_is_over_the_whole_phase(name: str, v: int, pp: int, m: int) -> None:
     graph, costs = compiled_schedule(name, pp, m, v), even(pp * v, pp, F, 2 * F)
     fraction = (pp - 1) / pp if name == "naive" else (pp - 1) / (m * v + pp - 1)
-    found = bubble_fraction(graph, costs, pipeline(graph, costs))[0]
-    assert found == pytest.approx(fraction, rel=1e-12)
-    assert found >= 0.0
+    result = bubble_fraction(graph, costs, pipeline(graph, costs))[0]
+    assert result == pytest.approx(fraction, rel=1e-12)
+    assert result >= 0.0
 
 
 LATENCIES = [

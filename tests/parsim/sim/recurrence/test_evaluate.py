@@ -69,17 +69,17 @@ def test_equal_kinds_are_one_kind_to_the_bit(alike: tuple[Job, Job], name: str) 
     if plan.replica_microbatches is not None:
         plan = replace(plan, replica_microbatches=None, num_microbatches=8)
     assert violation(plan, alike[1].model, alike[1].cluster) is None
-    one = evaluate(alike[0], plan)
+    first = evaluate(alike[0], plan)
     mixed = evaluate(alike[1], plan)
-    assert mixed.step_time == one.step_time
-    assert (mixed.clock == one.clock).all()
-    assert (mixed.reduced == one.reduced).all()
-    assert (mixed.peak == one.peak).all()
-    said, same = (simulate(which, plan) for which in alike)
-    assert same.breakdown == pytest.approx(said.breakdown, rel=1e-12)
-    assert (same.mfu, same.bubble_fraction) == pytest.approx((said.mfu, said.bubble_fraction))
-    assert same.interval == said.interval
-    assert same.fit == said.fit
+    assert mixed.step_time == first.step_time
+    assert (mixed.clock == first.clock).all()
+    assert (mixed.reduced == first.reduced).all()
+    assert (mixed.peak == first.peak).all()
+    text, same = (simulate(which, plan) for which in alike)
+    assert same.breakdown == pytest.approx(text.breakdown, rel=1e-12)
+    assert (same.mfu, same.bubble_fraction) == pytest.approx((text.mfu, text.bubble_fraction))
+    assert same.interval == text.interval
+    assert same.fit == text.fit
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -97,14 +97,14 @@ def test_folded_is_every_replica_to_the_bit(job: Job, name: str) -> None:
 
 @pytest.mark.parametrize("name", PLANS)
 def test_discrete_events_agree(job: Job, name: str) -> None:
-    plan, found = PLANS[name], unfolded(job, PLANS[name])
-    apart = np.flatnonzero(found.step.classes.sharers.sum(axis=1) > 1)
+    plan, result = PLANS[name], unfolded(job, PLANS[name])
+    apart = np.flatnonzero(result.step.classes.sharers.sum(axis=1) > 1)
     if plan.zero_stage >= 2 and len(apart):
         with pytest.raises(InputError, match="exchange shards within every pass"):
-            events_step_time(found.step)
+            events_step_time(result.step)
         return
-    assert events_step_time(found.step) == pytest.approx(found.step_time, rel=1e-12)
-    assert events_step_time(evaluate(job, plan).step) == pytest.approx(found.step_time, rel=1e-12)
+    assert events_step_time(result.step) == pytest.approx(result.step_time, rel=1e-12)
+    assert events_step_time(evaluate(job, plan).step) == pytest.approx(result.step_time, rel=1e-12)
 
 
 PLANES = [
@@ -149,11 +149,11 @@ def test_a_replica_that_waits_for_a_slow_one_is_a_class_of_its_own() -> None:
     """Three H100 replicas, one of which shares its shards with the A100 one and keeps its pace."""
     job = job_on(fast_and_slow(3, 1))
     plan = PLANS["hsdp"]
-    found, full = evaluate(job, plan), unfolded(job, plan)
-    which = found.step.classes.class_of
+    result, full = evaluate(job, plan), unfolded(job, plan)
+    which = result.step.classes.class_of
     assert which[2] not in (which[0], which[1], which[3])
     clock = full.clock.max(axis=0)
-    assert (found.clock.max(axis=0)[which] == clock).all()
+    assert (result.clock.max(axis=0)[which] == clock).all()
     assert clock[0] == clock[1] < clock[2] * 0.95
     by_kind = ReplicaClasses(class_of=np.array([0, 0, 0, 1]), first=np.array([0, 3]),
                        sharers=np.eye(2, dtype=bool))  # fmt: skip
@@ -177,7 +177,7 @@ def test_a_slower_node_never_speeds_a_step_up(
     systems[which] = narrower(slower(systems[which], device), network)
     after = job_on(cluster_of(fast=(systems[0], 2), slow=(systems[1], 2)))
     plan = PLANS[name]
-    steps = [evaluate(one, plan, memory=False).step_time for one in (before, after)]
+    steps = [evaluate(entry, plan, memory=False).step_time for entry in (before, after)]
     assert steps[1] >= steps[0] * (1.0 - 1e-9)
 
 
@@ -225,15 +225,15 @@ def test_uneven_batches_on_equal_nodes_cost_the_largest(alike: tuple[Job, Job]) 
 
 def test_a_replica_with_fewer_micro_batches_keeps_fewer_activations(job: Job) -> None:
     plan = replace(BY_REPLICA, replica_microbatches=(15, 15, 1, 1), num_microbatches=15)
-    found = evaluate(job, plan)
-    assert found.peak[0, 1] < found.peak[0, 0]
-    assert found.peak[1, 1] == found.peak[1, 0]
+    evaluation = evaluate(job, plan)
+    assert evaluation.peak[0, 1] < evaluation.peak[0, 0]
+    assert evaluation.peak[1, 1] == evaluation.peak[1, 0]
 
 
 def test_gradients_wait_for_the_slowest_replica(job: Job) -> None:
-    found = evaluate(job, BY_REPLICA)
-    assert (found.clock[:, 0] < found.clock[:, 1]).all()
-    assert (found.reduced >= found.clock.max(axis=1, keepdims=True)).all()
+    evaluation = evaluate(job, BY_REPLICA)
+    assert (evaluation.clock[:, 0] < evaluation.clock[:, 1]).all()
+    assert (evaluation.reduced >= evaluation.clock.max(axis=1, keepdims=True)).all()
 
 
 def test_links_of_different_speed_count_at_the_slowest() -> None:
@@ -275,20 +275,22 @@ def test_pcie_on_one_node_slows_its_tensor_groups_alone() -> None:
 @pytest.mark.parametrize("name", PLANS)
 def test_the_prediction_names_each_ranks_device(job: Job, name: str) -> None:
     plan = PLANS[name]
-    found = simulate(job, plan, timeline=True)
-    assert sum(found.breakdown.values()) == pytest.approx(found.step_time, rel=1e-9)
-    assert 0.0 <= found.bubble_fraction < 1.0
-    covered = sorted(r for use in found.rank_uses if use.pipeline_rank == 0 for r in use.replicas)
+    prediction = simulate(job, plan, timeline=True)
+    assert sum(prediction.breakdown.values()) == pytest.approx(prediction.step_time, rel=1e-9)
+    assert 0.0 <= prediction.bubble_fraction < 1.0
+    covered = sorted(
+        r for use in prediction.rank_uses if use.pipeline_rank == 0 for r in use.replicas
+    )
     assert covered == list(range(plan.dp))
-    assert {name for use in found.rank_uses for name in use.groups} == {"fast", "slow"}
-    document = found.to_json()["rank_groups"]
-    assert len(document) == plan.pp * len({use.replicas for use in found.rank_uses})
-    assert found.timeline is not None
-    spans = found.timeline.spans
-    assert max(span.end for span in spans) == pytest.approx(found.step_time, rel=1e-9)
-    assert len(found.timeline.meta["rank_labels"]) == len(document)
+    assert {name for use in prediction.rank_uses for name in use.groups} == {"fast", "slow"}
+    document = prediction.to_json()["rank_groups"]
+    assert len(document) == plan.pp * len({use.replicas for use in prediction.rank_uses})
+    assert prediction.timeline is not None
+    spans = prediction.timeline.spans
+    assert max(span.end for span in spans) == pytest.approx(prediction.step_time, rel=1e-9)
+    assert len(prediction.timeline.meta["rank_labels"]) == len(document)
     actions = [span for span in spans if span.stream == "compute" and span.kind == "F"]
-    counts = {use.replicas: use.microbatches for use in found.rank_uses}
+    counts = {use.replicas: use.microbatches for use in prediction.rank_uses}
     assert len(actions) == sum(counts.values()) * plan.num_stages
 
 
@@ -300,16 +302,16 @@ def test_memory_is_that_of_the_device_that_is_full() -> None:
     small = replace(node("a100-pcie-node"), device=load_catalog().device("t4"))
     job = job_on(cluster_of(big=(node("dgx-a100"), 2), small=(small, 2)), layers=12)
     plan = replace(ONE, precision="fp16", dp_replicate=4)
-    found = simulate(job, plan)
-    assert found.fit is Fit.TOO_LARGE
-    assert found.fullest_rank.groups == ("small",)
-    assert found.capacity == small.device.memory
+    prediction = simulate(job, plan)
+    assert prediction.fit is Fit.TOO_LARGE
+    assert prediction.fullest_rank.groups == ("small",)
+    assert prediction.capacity == small.device.memory
     assert "(t4 of nodes small)" in shortage_message(job, plan)
     assert simulate(job, replace(plan, stage_layers=(11, 1))).fit is Fit.FITS
 
 
 def test_the_interval_is_as_wide_as_of_either_kind(job: Job) -> None:
-    found = simulate(job, ONE)
-    assert found.interval.low < found.step_time < found.interval.high
-    assert "mixed cluster" in found.interval.basis
-    assert any("nodes of different kinds" in note for note in found.notes)
+    prediction = simulate(job, ONE)
+    assert prediction.interval.low < prediction.step_time < prediction.interval.high
+    assert "mixed cluster" in prediction.interval.basis
+    assert any("nodes of different kinds" in note for note in prediction.notes)

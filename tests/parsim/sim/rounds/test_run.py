@@ -42,9 +42,9 @@ def test_one_server_with_deterministic_service_saturates(workers: int, simulated
     """Between the exact rate of exponential service and the bound min(n / (Z + S), 1 / S)."""
     rounds = 30_000 // workers
     slow = np.random.default_rng(1).exponential(size=(rounds, workers))
-    found = rate(run_rounds(server(workers, rounds), prices([1.0] * workers, 0.1), slow=slow))
-    assert found == pytest.approx(simulated, rel=0.01)
-    assert exact_rate(workers, 1.0, 0.1) * 0.99 < found < min(workers / 1.1, 10.0) * 1.001
+    result = rate(run_rounds(server(workers, rounds), prices([1.0] * workers, 0.1), slow=slow))
+    assert result == pytest.approx(simulated, rel=0.01)
+    assert exact_rate(workers, 1.0, 0.1) * 0.99 < result < min(workers / 1.1, 10.0) * 1.001
 
 
 @pytest.mark.parametrize("workers", [1, 4, 11, 12, 20])

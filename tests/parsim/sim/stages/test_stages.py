@@ -77,13 +77,13 @@ def test_one_replica_each_is_the_plan_of_equal_stages(overlap: bool, recompute: 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "pipedream"])
 def test_tiers_agree_and_parts_sum(schedule: str) -> None:
-    found = simulate(
+    prediction = simulate(
         on(8, gpt_job()), replace(UNEQUAL, schedule=schedule), tier="events", timeline=True
     )
-    assert sum(found.breakdown.values()) == pytest.approx(found.step_time, rel=1e-9)
-    assert found.peak_allocated[0] == pytest.approx(sum(found.memory_by_rank[0].values()))
-    assert found.timeline is not None
-    labels = found.timeline.meta["rank_labels"]
+    assert sum(prediction.breakdown.values()) == pytest.approx(prediction.step_time, rel=1e-9)
+    assert prediction.peak_allocated[0] == pytest.approx(sum(prediction.memory_by_rank[0].values()))
+    assert prediction.timeline is not None
+    labels = prediction.timeline.meta["rank_labels"]
     assert (labels["5"], labels["7"]) == ("stage 0 replica 5", "stage 1 replica 1")
 
 
@@ -108,9 +108,9 @@ def test_recomputed_layers_trade_memory_for_time() -> None:
     steps, peaks = [], []
     for again in (0, 9, 18):
         first = replace(UNEQUAL.stages[0], recompute_layers=again)  # type: ignore[index]
-        found = simulate(job, replace(UNEQUAL, stages=(first, Stage(layers=6, replicas=2))))
-        steps.append(found.step_time)
-        peaks.append(found.peak_allocated[0])
+        prediction = simulate(job, replace(UNEQUAL, stages=(first, Stage(layers=6, replicas=2))))
+        steps.append(prediction.step_time)
+        peaks.append(prediction.peak_allocated[0])
     assert steps[0] < steps[1] < steps[2]
     assert peaks[0] > peaks[1] > peaks[2]
     whole = replace(UNEQUAL.stages[0], recompute_layers=18)  # type: ignore[index]

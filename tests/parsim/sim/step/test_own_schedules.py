@@ -89,9 +89,9 @@ def test_all_engines_are_bit_equal(hundred: int) -> None:
         rng = random.Random(seed)
         schedule = random_schedule(seed, pp=rng.randint(2, 5))
         case = Case(schedule, random_costs(schedule, rng))
-        graph, found, end, recorded = both_tiers(case)
-        assert finish_times(graph, found) == finish_events(case, recorded), seed
-        assert found.clock[:, 0].tolist() == recorded.pipelines[0].clock, seed
+        graph, result, end, recorded = both_tiers(case)
+        assert finish_times(graph, result) == finish_events(case, recorded), seed
+        assert result.clock[:, 0].tolist() == recorded.pipelines[0].clock, seed
         assert end.times[LATE].ready[:, 0].tolist() == reduced_events(recorded), seed
         assert float(end.step_time[0]) == recorded.step_time, seed
         planes = run_planes(schedule, case.costs, np.ones((schedule.pp, 2, 2)))
@@ -128,15 +128,17 @@ def test_random_plans_are_many_and_of_all_kinds() -> None:
 
 @pytest.mark.parametrize("plan", random_plans(), ids=lambda plan: f"p{plan.pp}v{plan.v}")
 def test_a_prediction_of_any_legal_schedule(job: Job, plan: Plan) -> None:
-    found = simulate(job, plan, tier="events", timeline=True)  # refuses where the tiers differ
-    assert sum(found.breakdown.values()) == pytest.approx(found.step_time, rel=1e-12)
-    assert sum(found.memory.values()) == pytest.approx(max(found.peak_allocated), rel=1e-12)
-    assert found.timeline is not None
-    for rank, curve in enumerate(found.timeline.memory):
-        assert max(curve.bytes) == pytest.approx(found.peak_allocated[rank], rel=1e-9)
-    spans = [span for span in found.timeline.spans if span.kind in ("F", "B", "I", "W")]
+    prediction = simulate(job, plan, tier="events", timeline=True)  # refuses where the tiers differ
+    assert sum(prediction.breakdown.values()) == pytest.approx(prediction.step_time, rel=1e-12)
+    assert sum(prediction.memory.values()) == pytest.approx(
+        max(prediction.peak_allocated), rel=1e-12
+    )
+    assert prediction.timeline is not None
+    for rank, curve in enumerate(prediction.timeline.memory):
+        assert max(curve.bytes) == pytest.approx(prediction.peak_allocated[rank], rel=1e-9)
+    spans = [span for span in prediction.timeline.spans if span.kind in ("F", "B", "I", "W")]
     assert len(spans) == sum(map(len, schedule_of(plan).ranks))
-    assert max(span.end for span in spans) == pytest.approx(found.pipeline_time, rel=1e-12)
+    assert max(span.end for span in spans) == pytest.approx(prediction.pipeline_time, rel=1e-12)
 
 
 # ------------------------------------------------------------------------------------- placement
@@ -161,18 +163,18 @@ def test_stages_are_summed_on_their_ranks() -> None:
 
 def test_a_vee_sends_nothing_where_both_stages_are_on_one_rank(job: Job) -> None:
     base = Plan(dp_replicate=4, tp=2)
-    found = evaluated(job, own(base, Schedule.from_csv(VEE)))
+    result = evaluated(job, own(base, Schedule.from_csv(VEE)))
     twice = replace(base, pp=2, v=2, schedule="interleaved_1f1b", num_microbatches=2)
     looped = evaluated(job, twice)
-    hop = found.step.costs.hop[:, 0].tolist()
+    hop = result.step.costs.hop[:, 0].tolist()
     assert hop == [looped.step.costs.hop[0, 0], 0.0, looped.step.costs.hop[0, 0], 0.0]
-    assert found.step.costs.parameters.tolist() == looped.step.costs.parameters.tolist()
+    assert result.step.costs.parameters.tolist() == looped.step.costs.parameters.tolist()
     assert job.model.tied_embeddings
-    assert (found.step.costs.tied[0], looped.step.costs.tied[0] > 0) == (0.0, True)
+    assert (result.step.costs.tied[0], looped.step.costs.tied[0] > 0) == (0.0, True)
     # rank 0 has embedding and head, so its optimizer takes longer than either's in the loop
-    assert found.step.costs.optimizer[0, 0] > looped.step.costs.optimizer.max()
-    assert found.step.costs.optimizer[1, 0] < looped.step.costs.optimizer.min()
-    assert found.memory_of(0).logits[:, 0].tolist() == [looped.memory_of(0).logits[1, 0], 0.0]
+    assert result.step.costs.optimizer[0, 0] > looped.step.costs.optimizer.max()
+    assert result.step.costs.optimizer[1, 0] < looped.step.costs.optimizer.min()
+    assert result.memory_of(0).logits[:, 0].tolist() == [looped.memory_of(0).logits[1, 0], 0.0]
 
 
 def test_messages_between_any_two_ranks_cost_what_they_cross(job: Job) -> None:
@@ -187,13 +189,13 @@ def test_messages_between_any_two_ranks_cost_what_they_cross(job: Job) -> None:
 
 
 def test_inside_a_node_it_does_not_matter_which_rank_is_which(job: Job) -> None:
-    one = replace(job, cluster=replace(job.cluster, num_nodes=1))
+    first = replace(job, cluster=replace(job.cluster, num_nodes=1))
     base = Plan(pp=4, tp=2, num_microbatches=6)
-    named = simulate(one, base)
+    named = simulate(first, base)
     for rank_of in ({0: 3, 1: 2, 2: 1, 3: 0}, {0: 2, 1: 0, 2: 3, 3: 1}):
-        found = simulate(one, own(base, placed(schedule_of(base), rank_of)), tier="events")
-        assert found.step_time == named.step_time
-        moved = [found.peak_allocated[rank_of[rank]] for rank in range(4)]
+        prediction = simulate(first, own(base, placed(schedule_of(base), rank_of)), tier="events")
+        assert prediction.step_time == named.step_time
+        moved = [prediction.peak_allocated[rank_of[rank]] for rank in range(4)]
         assert moved == list(named.peak_allocated)
 
 
@@ -265,10 +267,10 @@ def test_w_is_what_the_weight_gradients_cost(job: Job, stack: str, size: int) ->
         for coster in (LayerCoster, WithoutWeights)
     )
     layers = LayerTable.of(other, table)
-    one = layers.kinds[0].backward
+    first = layers.kinds[0].backward
     share = _weight_share(other, table, layers)[1, 0]
     costs = layers.behind.backward
-    whole = 12 * (one.kernels + one.exposed)[0] + (costs.kernels + costs.exposed)[0]
+    whole = 12 * (first.kernels + first.exposed)[0] + (costs.kernels + costs.exposed)[0]
     head = LayerCoster(other, table).cost(other.model.layers[-1]).backward.kernels[0]
     head -= WithoutWeights(other, table).cost(other.model.layers[-1]).backward.kernels[0]
     exact = 12 * (with_weights - without) + head
@@ -289,6 +291,6 @@ def test_a_rank_keeps_activations_until_w(job: Job) -> None:
     late = "0F0,0F1,0I0,0F2,0I1,0I2,0W0,0W1,0W2\n1F0,1I0,1W0,1F1,1I1,1W1,1F2,1I2,1W2\n"
     base = Plan(dp_replicate=8)
     two, three = (evaluated(job, own(base, Schedule.from_csv(text))) for text in (early, late))
-    held = [found.memory_of(0).activations[:, 0] for found in (two, three)]
+    held = [entry.memory_of(0).activations[:, 0] for entry in (two, three)]
     assert held[1][0] == pytest.approx(1.5 * held[0][0])
     assert held[1][1] == held[0][1]

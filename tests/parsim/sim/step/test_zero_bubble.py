@@ -39,8 +39,8 @@ def test_all_engines_are_bit_equal(name: str) -> None:
         pp, m, v = rng.randint(2, 5), rng.randint(1, 12), 2 if name in V_SHAPED else 1
         schedule = build_schedule(name, pp=pp, num_microbatches=m, v=v)
         case = Case(schedule, random_costs(schedule, rng))
-        graph, found, end, recorded = both_tiers(case)
-        assert finish_times(graph, found) == finish_events(case, recorded), seed
+        graph, result, end, recorded = both_tiers(case)
+        assert finish_times(graph, result) == finish_events(case, recorded), seed
         assert float(end.step_time[0]) == recorded.step_time, seed
         planes = run_planes(schedule, case.costs, np.ones((schedule.pp, 2, 2)))
         assert planes.step_time == recorded.step_time, seed
@@ -50,16 +50,18 @@ def test_all_engines_are_bit_equal(name: str) -> None:
 @pytest.mark.parametrize("stack", ["megatron-2021", "executor-cuda"])
 def test_a_prediction_adds_up(job: Job, name: str, stack: str) -> None:
     plan = named(name)
-    found = simulate(
+    prediction = simulate(
         replace(job, software=software(stack)), plan, tier="events", timeline=True
     )  # refuses where the tiers differ
-    assert sum(found.breakdown.values()) == pytest.approx(found.step_time, rel=1e-12)
-    assert sum(found.memory.values()) == pytest.approx(max(found.peak_allocated), rel=1e-12)
-    assert found.timeline is not None
-    for rank, curve in enumerate(found.timeline.memory):
-        assert max(curve.bytes) == pytest.approx(found.peak_allocated[rank], rel=1e-9)
+    assert sum(prediction.breakdown.values()) == pytest.approx(prediction.step_time, rel=1e-12)
+    assert sum(prediction.memory.values()) == pytest.approx(
+        max(prediction.peak_allocated), rel=1e-12
+    )
+    assert prediction.timeline is not None
+    for rank, curve in enumerate(prediction.timeline.memory):
+        assert max(curve.bytes) == pytest.approx(prediction.peak_allocated[rank], rel=1e-9)
         assert curve.bytes[-1] == pytest.approx(curve.static, rel=1e-9)
-    drawn = [span for span in found.timeline.spans if span.kind in ("F", "B", "I", "W")]
+    drawn = [span for span in prediction.timeline.spans if span.kind in ("F", "B", "I", "W")]
     assert len(drawn) == sum(map(len, schedule_of(plan).ranks))
     whole = sum(span.kind == "B" for span in drawn)
     assert len(drawn) + whole == 3 * 12 * plan.num_stages
@@ -76,13 +78,13 @@ def test_they_are_faster_than_1f1b_as_the_papers_say(job: Job) -> None:
 
 
 def test_memory_follows_the_papers(job: Job) -> None:
-    found = {name: simulate(job, named(name)) for name in ("1f1b", *NAMES)}
+    result = {name: simulate(job, named(name)) for name in ("1f1b", *NAMES)}
     high = {name: max(one.memory_by_rank[0]["activations"] for _ in [0]) for name, one in
-            found.items()}  # fmt: skip
+            result.items()}  # fmt: skip
     assert high["zb_h1"] == high["1f1b"]  # rank 0: pp micro-batches, none waiting for its W
     assert high["1f1b"] < high["zb_h2"] < 2.0 * high["1f1b"]
     assert high["v_min"] < high["v_half"] < 0.8 * high["1f1b"]
-    last = {name: one.memory_by_rank[-1]["activations"] for name, one in found.items()}
+    last = {name: one.memory_by_rank[-1]["activations"] for name, one in result.items()}
     assert last["1f1b"] < last["zb_h1"]  # those that wait
 
 
@@ -126,11 +128,11 @@ def test_a_search_tries_them_where_it_names_them(job: Job) -> None:
         global_batch_size=32, schedule=names, tp=(4,), pp=(4,), microbatch_size=(1,),
         common=Plan(overlap_p2p=True),
     )  # fmt: skip
-    found = search(job, space, top=50)
-    assert {(one.plan.schedule, one.plan.v) for one in found.plans} == {
+    result = search(job, space, top=50)
+    assert {(entry.plan.schedule, entry.plan.v) for entry in result.plans} == {
         ("1f1b", 1), ("zb_h1", 1), ("zb_v", 2),
     }  # fmt: skip
-    for one in found.plans[:3]:
-        exact = simulate(job, one.plan)
-        assert exact.step_time == pytest.approx(one.step_time, rel=1e-12)
-        assert max(exact.peak_allocated) == pytest.approx(one.peak_allocated, rel=1e-12)
+    for entry in result.plans[:3]:
+        exact = simulate(job, entry.plan)
+        assert exact.step_time == pytest.approx(entry.step_time, rel=1e-12)
+        assert max(exact.peak_allocated) == pytest.approx(entry.peak_allocated, rel=1e-12)

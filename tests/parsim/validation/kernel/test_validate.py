@@ -56,8 +56,8 @@ def quantiles(errors: list[np.ndarray]) -> tuple[float, float]:
 def half_splits(device: str) -> list[Split]:
     """Constants from the catalog, residuals from one half of the shapes, errors on the other."""
     rows = kernels(device, "gemm")
-    found = load_catalog().device(device)
-    return [errors_on(found, *halves(rows, seed)) for seed in range(SPLITS)]
+    result = load_catalog().device(device)
+    return [errors_on(result, *halves(rows, seed)) for seed in range(SPLITS)]
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ def half_splits(device: str) -> list[Split]:
     ],
 )
 def test_products_outside_the_measured_half(device: str, median: float, p90: float) -> None:
-    found = quantiles([half_split.corrected for half_split in half_splits(device)])
-    assert found[0] <= median
-    assert found[1] <= p90
+    result = quantiles([half_split.corrected for half_split in half_splits(device)])
+    assert result[0] <= median
+    assert result[1] <= p90
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -106,9 +106,9 @@ def test_attention_with_each_shape_left_out(
     for group in families(rows):
         seen = [left for i, left in enumerate(rows) if i not in group]
         errors.append(unseen(kind, seen, [rows[i] for i in group]).corrected)
-    found = quantiles([np.concatenate(errors)])
-    assert found[0] <= median
-    assert found[1] <= p90
+    result = quantiles([np.concatenate(errors)])
+    assert result[0] <= median
+    assert result[1] <= p90
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_attention_with_each_shape_left_out(
 def test_the_catalogs_constants_alone(device: str, kind: str, median: float, p90: float) -> None:
     rows = kernels(device, kind)
     measured = np.array([row.seconds for row in rows])
-    found = quantiles([model_times(load_catalog().device(device), rows) / measured - 1.0])
-    assert found[0] <= median
-    assert found[1] <= p90
+    result = quantiles([model_times(load_catalog().device(device), rows) / measured - 1.0])
+    assert result[0] <= median
+    assert result[1] <= p90
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -142,11 +142,11 @@ def test_a_fit_does_not_depend_on_the_order_of_rows() -> None:
     rows = kernels("a100-pcie-80gb", "gemm")
     turned = distinct_kernels([rows[i] for i in np.random.default_rng(1).permutation(len(rows))])
     device, constants = load_catalog().device("a100-pcie-80gb"), constants_of("gemm", rows)
-    one, other = (fit_constants(device, some, constants) for some in (rows, turned))
-    assert model_times(one, rows) == pytest.approx(model_times(other, rows), rel=0.005)
+    first, other = (fit_constants(device, some, constants) for some in (rows, turned))
+    assert model_times(first, rows) == pytest.approx(model_times(other, rows), rel=0.005)
     jumbled = [rows[i] for i in np.random.default_rng(2).permutation(len(rows))]
     third = fit_constants(device, jumbled, constants)
-    assert model_times(one, rows) == pytest.approx(model_times(third, rows), rel=0.005)
+    assert model_times(first, rows) == pytest.approx(model_times(third, rows), rel=0.005)
 
 
 def test_each_generation_has_tiles() -> None:
@@ -154,11 +154,11 @@ def test_each_generation_has_tiles() -> None:
 
 
 def test_every_row_of_the_shipped_tables_is_priced_or_says_why_not() -> None:
-    found = everything()
-    assert len(found.rows) == 2331
-    assert sum(found.skipped.values()) == 15
-    assert all(row.reason or (row.predicted or 0.0) > 0.0 for row in found.rows)
-    assert sum(summary.n for summary in found.summaries) == 2331 - 15
+    result = everything()
+    assert len(result.rows) == 2331
+    assert sum(result.skipped.values()) == 15
+    assert all(row.reason or (row.predicted or 0.0) > 0.0 for row in result.rows)
+    assert sum(summary.n for summary in result.summaries) == 2331 - 15
 
 
 def test_rows_in_their_own_table_are_called_measured() -> None:
@@ -204,10 +204,10 @@ def test_the_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "own.csv").write_text(TABLE)
     assert main(["validate", "--kernels", str(tmp_path / "own.csv"), "-v"]) == 0
-    said = capsys.readouterr().out
-    assert "skipped 1 of own: gpu_type 'MI300X' is not in the catalog" in said
-    assert "a100-sxm-80gb" in said
-    assert "in 80 %" in said
+    text = capsys.readouterr().out
+    assert "skipped 1 of own: gpu_type 'MI300X' is not in the catalog" in text
+    assert "a100-sxm-80gb" in text
+    assert "in 80 %" in text
 
 
 def test_a_report_of_kernels_comes_from_the_fit(

@@ -185,7 +185,7 @@ def test_compute_exposed_and_idle_make_up_the_phase(pipeline: Pipeline) -> None:
 def test_the_step_time_is_that_of_meta_then_of_the_spread_then_the_end() -> None:
     spread = {"step_time_s": {"median": 10.0}}
     cases = [timeline(0, step_time_s=11.0, spread=spread), timeline(0, spread=spread), timeline(0)]
-    values = [compare_timelines(one, one).row("step_time_s").measured for one in cases]
+    values = [compare_timelines(case, case).row("step_time_s").measured for case in cases]
     assert values == [11.0, 10.0, 9.0]
 
 
@@ -226,12 +226,12 @@ def test_longer_times_give_exactly_that_error(
 ) -> None:
     from tests.parsim.report.conftest import lay_out
 
-    one = lay_out(p, m, 1, communication=communication, memory=True)
-    same = compare_timelines(one, one, tolerance=0.0)
+    first = lay_out(p, m, 1, communication=communication, memory=True)
+    same = compare_timelines(first, first, tolerance=0.0)
     assert {row.error for row in same.rows} <= {0.0, None}
     assert same.within_tolerance
     assert {row.difference for row in same.rows} == {0.0}
-    for row in compare_timelines(scaled(one, factor), one).rows:
+    for row in compare_timelines(scaled(first, factor), first).rows:
         if row.error is not None:
             expected = factor - 1.0 if row.unit == "s" else 0.0
             assert row.error == pytest.approx(expected, abs=1e-6), row
@@ -239,8 +239,8 @@ def test_longer_times_give_exactly_that_error(
 
 @pytest.mark.parametrize(("factor", "error"), [(1.2, 0.2), (1 / 1.2, 1 / 1.2 - 1)])
 def test_a_fifth_slower_or_faster(pipeline: Pipeline, factor: float, error: float) -> None:
-    one = pipeline(4, 8, communication=True, memory=True)
-    comparison = compare_timelines(scaled(one, factor), one, tolerance=0.1)
+    first = pipeline(4, 8, communication=True, memory=True)
+    comparison = compare_timelines(scaled(first, factor), first, tolerance=0.1)
     assert comparison.row("step_time_s").error == pytest.approx(error, rel=1e-12)
     assert comparison.row("compute_s", 2).error == pytest.approx(error, rel=1e-12)
     assert not comparison.within_tolerance

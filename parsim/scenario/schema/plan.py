@@ -1,0 +1,130 @@
+"""Keys of a plan, and of a space of plans."""
+
+from __future__ import annotations
+
+from typing import Annotated, get_args
+
+from pydantic import BeforeValidator, Field
+
+from parsim.plan.strategies import STRATEGY_KINDS, Algorithm, Compressing, Topology, Where
+from parsim.scenario.schema.values import (
+    UNSET,
+    Amount,
+    AxisValues,
+    Block,
+    Count,
+    Flag,
+    Names,
+    PrecisionName,
+    PresetName,
+    RecomputeName,
+    ScheduleName,
+    Several,
+    Size,
+    StageValues,
+    SumsName,
+    Text,
+    Time,
+    in_any_case,
+    known_schedule,
+    named,
+)
+
+
+class SharedBlock(Block):
+    """Fields of a plan that a search does not vary."""
+
+    gradient_precision: SumsName = UNSET
+    reduce_precision: SumsName = UNSET
+    bucket_size: Size = UNSET
+    overlap_grad_reduce: Flag = UNSET
+    overlap_param_gather: Flag = UNSET
+    overlap_p2p: Flag = UNSET
+    scatter_p2p: Flag = UNSET
+    rank_order: tuple[Text, ...] = UNSET
+
+
+class StrategyBlock(Block):
+    """A data-parallel strategy: its name, and the options that it has (`plan/strategies.py`)."""
+
+    name: Annotated[Text, in_any_case(*STRATEGY_KINDS)]
+    algorithm: Annotated[Algorithm, in_any_case(*get_args(Algorithm))] = UNSET
+    servers: Count = UNSET
+    on: Annotated[Where, in_any_case(*get_args(Where))] = UNSET
+    compression: Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)] = UNSET
+    compressor: Annotated[Compressing, in_any_case(*get_args(Compressing))] = UNSET
+    backup_workers: Amount = UNSET
+    staleness: Amount = UNSET
+    updates: Annotated[int, Field(strict=True, ge=10, le=100_000)] = UNSET
+    topology: Annotated[Topology, in_any_case(*get_args(Topology))] = UNSET
+    every: Annotated[int, Field(strict=True, ge=1, le=10_000)] = UNSET
+    node_every: Annotated[int, Field(strict=True, ge=1, le=10_000)] = UNSET
+    after: Annotated[int, Field(strict=True, ge=0, le=100_000)] = UNSET
+    steps: Annotated[int, Field(strict=True, ge=1, le=100_000)] = UNSET
+    outer_lr: Annotated[float, Field(strict=True, gt=0, le=10, allow_inf_nan=False)] = UNSET
+    outer_momentum: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
+
+
+class StageBlock(Block):
+    """A stage with replicas of its own: the fields of `parsim.plan.stages.Stage`."""
+
+    layers: Amount
+    replicas: Count = UNSET
+    recompute_layers: Amount = UNSET
+    warmup: Amount = UNSET
+
+
+class PlanBlock(SharedBlock):
+    """One plan. `dp` is short for dp_replicate, or for dp_shard where zero_stage is above 0.
+
+    `schedule` is a name, or a file ending in .csv (scenario/schedule.py).
+    """
+
+    tp: Count = UNSET
+    pp: Count = UNSET
+    dp: Count = UNSET
+    dp_replicate: Count = UNSET
+    dp_shard: Count = UNSET
+    cp: Count = UNSET
+    ep: Count = UNSET
+    etp: Count = UNSET
+    microbatch_size: Count = UNSET
+    num_microbatches: Count = UNSET
+    schedule: ScheduleName = UNSET
+    action_times: Annotated[tuple[Time, ...], Field(min_length=5, max_length=5)] = UNSET
+    v: Count = UNSET
+    stage_layers: tuple[Amount, ...] | None = UNSET
+    zero_stage: Amount = UNSET
+    sequence_parallel: Flag = UNSET
+    recompute: RecomputeName = UNSET
+    recompute_modules: Names = UNSET
+    precision: PrecisionName = UNSET
+    sync_batch_norm: Flag = UNSET
+    node_order: Names = UNSET
+    replica_microbatches: Annotated[tuple[Count, ...], Field(min_length=1)] = UNSET
+    strategy: Annotated[StrategyBlock, BeforeValidator(named)] = UNSET
+    stages: Annotated[tuple[StageBlock, ...], Field(min_length=1)] = UNSET
+
+
+class SearchBlock(Block):
+    """The values a search may try; an absent key means every legal one, the stack's schedules.
+
+    `space` is a preset that the other keys narrow (`scenario/space/presets.py`).
+    """
+
+    space: PresetName = UNSET
+    tp: AxisValues = UNSET
+    pp: AxisValues = UNSET
+    dp: AxisValues = UNSET
+    cp: AxisValues = UNSET
+    ep: AxisValues = UNSET
+    microbatch_size: AxisValues = UNSET
+    v: AxisValues = UNSET
+    schedule: Several[Annotated[Text, BeforeValidator(known_schedule)]] = UNSET
+    zero_stage: StageValues = UNSET
+    recompute: Several[RecomputeName] = UNSET
+    sequence_parallel: Several[Flag] = UNSET
+    memory_margin: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
+    memory_cap: Size = UNSET
+    max_bubble: Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)] = UNSET
+    common: SharedBlock = SharedBlock()
