@@ -1,7 +1,7 @@
 """The command line: arguments in, exit code out; no physics, heavy imports inside commands.
 
 Results go to stdout, progress and notes to stderr. Exit codes: 0 done, 1 a bug of parsim, 2 the
-user's input is wrong, 3 nothing feasible, 4 a comparison fell outside its tolerance.
+user's input is wrong, 3 nothing feasible, 4 a comparison fell outside its tolerance, 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ from parsim.cli.planning.why import why
 from parsim.cli.profile import profile
 from parsim.cli.schedules import schedules
 from parsim.cli.simulate import check, simulate
+from parsim.cli.terminal import INTERRUPTED
 from parsim.cli.timeline import compare, timeline
 from parsim.cli.validate import validate
 from parsim.errors import ParsimError, printable, shown
-
-INTERRUPTED = 130
-"""The shell's code for what Ctrl-C ends: 128 + SIGINT."""
 
 app = typer.Typer(
     name="parsim",

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from parsim.scenario import Scenario
     from parsim.sim import Prediction
 
+INTERRUPTED = 130
+"""The shell's code for what Ctrl-C ends: 128 + SIGINT."""
+
 ScenarioPath = Annotated[Path, typer.Argument(metavar="SCENARIO", help="scenario or plan file")]
 Overrides = Annotated[
     list[str] | None,

@@ -46,6 +46,14 @@ def write_text(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
 
 
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file that has its old or its new content, whenever the writing is cut short."""
+    part = path.with_name(f"{path.name}.part")
+    with writing(path):
+        part.write_bytes(data)
+        part.replace(path)
+
+
 def check_other(path: Path, *sources: Path) -> None:
     """Refuse to write over a file that is read."""
     if path.resolve() in [source.resolve() for source in sources]:

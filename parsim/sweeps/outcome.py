@@ -1,15 +1,11 @@
-"""What came of each case: one flat row, as it is printed, drawn and written to CSV."""
+"""What came of each case: one flat row, as it is printed, drawn and written to a table."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any
 
-from parsim.errors import InputError
-from parsim.files import read_text
 from parsim.results import Result
 from parsim.units import format_seconds
 
@@ -47,6 +43,11 @@ class Outcome:
         row = {name: x for name, x in asdict(self).items() if name != "values"}
         numbers = {name: None if x != x else x for name, x in row.items()}
         return {**self.values, **numbers}
+
+    def cells(self, keys: Sequence[str]) -> list[Any]:
+        """The values of the keys, then the `NUMBERS`, missing ones as None."""
+        record = self.record()
+        return [*(self.values[key] for key in keys), *(record[name] for name in NUMBERS)]
 
 
 NUMBERS = tuple(field.name for field in fields(Outcome) if field.name != "values")
@@ -90,43 +91,3 @@ class Outcomes(Result):
     def records(self) -> list[dict[str, Any]]:
         """One row per case."""
         return [row.record() for row in self.rows]
-
-
-def csv_rows(rows: Sequence[Outcome], keys: Sequence[str]) -> list[list[str]]:
-    """Header and rows as text; numbers so that they read as the same."""
-    table = [[*keys, *NUMBERS]]
-    for row in rows:
-        record = row.record()
-        cells = ("" if record[name] is None else str(record[name]) for name in NUMBERS)
-        table.append([*(row.values[key] for key in keys), *cells])
-    return table
-
-
-def read_outcomes(path: Path, keys: Sequence[str]) -> dict[str, Outcome]:
-    """Rows of an earlier run by their digest.
-
-    Raises:
-        InputError: the file is another table.
-    """
-    lines = list(csv.reader(read_text(path).splitlines()))
-    if not lines or lines[0] != [*keys, *NUMBERS]:
-        raise InputError(
-            f"{path}: is no table of this sweep (its columns would be {', '.join(keys)}, "
-            f"{NUMBERS[0]}, ...); give another file, or take it away"
-        )
-    try:
-        rows = [_outcome(cells, keys) for cells in lines[1:]]
-    except (ValueError, IndexError, KeyError):
-        raise InputError(f"{path}: a row is broken; take it away") from None
-    return {row.digest: row for row in rows}
-
-
-def _outcome(cells: Sequence[str], keys: Sequence[str]) -> Outcome:
-    """A row that was written by `csv_rows`."""
-    values = dict(zip(keys, cells[: len(keys)], strict=True))
-    numbers: dict[str, Any] = dict(zip(NUMBERS, cells[len(keys) :], strict=True))
-    for field in fields(Outcome):
-        if field.type == "float":
-            numbers[field.name] = float(numbers[field.name] or "nan")
-    numbers["devices"] = int(numbers["devices"])
-    return Outcome(values=values, **numbers)

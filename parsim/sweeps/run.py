@@ -1,10 +1,9 @@
-"""Run the cases of a sweep, on one core or several; what is known already is not run again."""
+"""Run the cases of a sweep, here or on many machines; what is known already is not run again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 
 from parsim.errors import ParsimError
 from parsim.plan import Plan
@@ -14,44 +13,34 @@ from parsim.sim import simulate
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sweeps.case import Case
 from parsim.sweeps.outcome import Outcome
+from parsim.sweeps.workers import in_order
 from parsim.training_run.training_run import predicted_run
 from parsim.units import format_bytes
 
 DAY = 86400.0
 
-Done = Callable[[Outcome], None]
-
 
 def run_cases(
-    cases: Sequence[Case], *, known: Mapping[str, Outcome] = {}, jobs: int = 1
+    cases: Sequence[Case],
+    *,
+    known: Mapping[str, Outcome] = {},
+    jobs: int = 1,
+    backend: str | None = None,
 ) -> Iterator[Outcome]:
     """The outcomes of cases, in their order, as they come.
 
     Args:
         cases: what to run.
         known: outcomes of an earlier run by digest.
-        jobs: processes; 1 runs here.
+        jobs: cases at a time; 0 is as many as there are cores.
+        backend: what joblib runs them on; None is this machine, without joblib.
     """
     digests = [case.digest for case in cases]
-    new = [(case, digest) for case, digest in zip(cases, digests, strict=True)]
-    new = [pair for pair in new if pair[1] not in known]
-    if jobs == 1 or len(new) < 2:
-        fresh = (_run(pair) for pair in new)
-        yield from _in_order(digests, known, fresh)
-        return
-    with ProcessPoolExecutor(min(jobs, len(new)), mp_context=get_context("spawn")) as pool:
-        try:
-            yield from _in_order(digests, known, pool.map(_run, new))
-        except (GeneratorExit, KeyboardInterrupt):
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _in_order(
-    digests: Sequence[str], known: Mapping[str, Outcome], fresh: Iterator[Outcome]
-) -> Iterator[Outcome]:
-    for digest in digests:
-        yield known[digest] if digest in known else next(fresh)
+    pairs = zip(cases, digests, strict=True)
+    new = [(case, digest) for case, digest in pairs if digest not in known]
+    with closing(in_order(_run, new, jobs=jobs, backend=backend)) as fresh:
+        for digest in digests:
+            yield known[digest] if digest in known else next(fresh)
 
 
 def _run(pair: tuple[Case, str]) -> Outcome:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,9 +15,10 @@ from parsim.report.picture.planning.sweep import draw_outcomes
 from parsim.report.writing import csv_text
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
-from parsim.sweeps import Outcomes, cases_of_files, cases_over, read_over, run_cases
+from parsim.sweeps import Outcomes, cases_of_files, cases_over, read_over, run_cases, workers
 from parsim.sweeps.case import part_of
-from parsim.sweeps.outcome import csv_rows, read_outcomes
+from parsim.sweeps.table_file import cells_of, read_outcomes
+from parsim.sweeps.workers import read_backend
 from tests.commands import GPT3, LLAMA, SMALL
 
 BATCHES = ("training.global_batch_size", ("8", "16"))
@@ -69,7 +73,7 @@ def test_rows_of_an_earlier_run_are_kept(tmp_path: Path) -> None:
     keys = tuple(cases[0].values)
     rows = list(run_cases(cases[:1]))
     marked = [replace(rows[0], step_time_s=123.0)]
-    table.write_text(csv_text(csv_rows(marked, keys)), encoding="utf-8")
+    table.write_text(csv_text(cells_of(marked, keys)), encoding="utf-8")
     known = read_outcomes(table, keys)
     again = list(run_cases(cases, known=known))
     assert again[0].record() == marked[0].record()  # not run again
@@ -83,7 +87,7 @@ def test_csv_reads_as_the_same(tmp_path: Path) -> None:
     cases = cases_over(Path(GPT3), (("plan.pp", ("8", "7")),), {})
     rows = list(run_cases(cases))
     file = tmp_path / "s.csv"
-    file.write_text(csv_text(csv_rows(rows, ("plan.pp",))), encoding="utf-8")
+    file.write_text(csv_text(cells_of(rows, ("plan.pp",))), encoding="utf-8")
     again = read_outcomes(file, ("plan.pp",))
     assert again[rows[0].digest] == rows[0]
     assert again[rows[1].digest].error == rows[1].error != ""
@@ -101,6 +105,38 @@ def test_several_processes_give_the_same_rows() -> None:
     cases = cases_over(Path(SMALL), (BATCHES,), {})
     both = [[row.record() for row in run_cases(cases, jobs=jobs)] for jobs in (1, 2)]
     assert both[0] == both[1]
+
+
+def test_joblib_gives_the_same_rows() -> None:
+    pytest.importorskip("joblib")
+    cases = cases_over(Path(SMALL), (BATCHES,), {})
+    here = [row.record() for row in run_cases(cases)]
+    assert [row.record() for row in run_cases(cases, jobs=2, backend=read_backend("loky"))] == here
+
+
+def test_a_list_at_a_time_where_a_backend_gives_lists_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ray: all results, in order, from calls of joblib of four times the jobs each."""
+    sizes = []
+
+    def run(calls: list[Callable[[], str]]) -> list[str]:
+        sizes.append(len(calls))
+        return [call() for call in calls]
+
+    fake = SimpleNamespace(
+        Parallel=lambda return_as, batch_size: nullcontext(run if return_as == "list" else None),
+        delayed=lambda work: lambda argument: lambda: work(argument),
+        effective_n_jobs=lambda jobs: jobs,
+        parallel_config=lambda backend, n_jobs: nullcontext(),
+    )
+    ray = SimpleNamespace(init=lambda **options: nullcontext())
+    register = SimpleNamespace(register_ray=lambda: None)
+    modules = {"joblib": fake, "ray": ray, "ray.util.joblib": register}
+    monkeypatch.setattr(workers, "extra_module", lambda module, *_: modules[module])
+    numbers = range(10)
+    assert [*workers.in_order(str, numbers, jobs=1, backend="ray")] == [*map(str, numbers)]
+    assert sizes == [4, 4, 2]
 
 
 def test_weak_scaling() -> None:
