@@ -50,7 +50,7 @@ def read_graph(path: Path) -> Graph:
     try:
         if is_profile(text):
             return read_profile(path.name, text, str(path))
-        document = _parsed(path, text)
+        document = _readable(path, text)
         if is_trace(document):
             return read_trace(path.name, document, str(path)).graph
         return graph_of(document, str(path))
@@ -108,14 +108,22 @@ def graph_text(graph: Graph, notes: tuple[str, ...] = ()) -> str:
     return "\n".join(["{", *head, '  "nodes": [', rows, "  ]", "}", ""])
 
 
+def _readable(path: Path, text: str) -> object:
+    """What a text holds, as far as Python takes it: integers of up to 4,300 digits, real dates."""
+    try:
+        return _parsed(path, text)
+    except (RecursionError, ValueError):
+        raise ModelError(
+            "is nested too deeply, or has a number or a date that cannot be read"
+        ) from None
+
+
 def _parsed(path: Path, text: str) -> object:
     if text.lstrip().startswith("{"):
         try:
             return json.loads(text)
         except json.JSONDecodeError as reason:
             raise ModelError(f"line {reason.lineno}: {reason.msg}") from None
-        except (RecursionError, ValueError):  # Python reads no integer of more than 4,300 digits
-            raise ModelError("is nested too deeply, or has a number that is too long") from None
     if len(text) > MOST_YAML:
         raise ModelError(f"{len(text):,} bytes of YAML are too slow to read; write it as JSON")
     from ruamel.yaml import YAML

@@ -231,6 +231,14 @@ def test_profile_refuses_what_is_no_trace(tmp_path: Path, content: bytes, messag
     assert not (tmp_path / "o.yaml").exists()
 
 
+@pytest.mark.parametrize("text", ['{"traceEvents": [%s]}', "nodes: [%s]"])
+def test_numbers_of_many_digits_are_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(text % ("1" * 5000))
+    with pytest.raises(ModelError, match="a number or a date that cannot be read"):
+        read_graph(path)
+
+
 def test_what_gzip_packed_is_limited_too(tmp_path: Path) -> None:
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress(b"{}" + bytes(10**6)))
