@@ -38,7 +38,7 @@ from parsim.model.operators import (
 )
 from parsim.model.recurrent import Recurrent
 from parsim.plan import PlanTable
-from parsim.plan.record import Quantization
+from parsim.plan.precision import Quantization
 
 GEMM = "gemm"
 """Kind of all matrix products but those of experts."""
