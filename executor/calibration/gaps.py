@@ -52,7 +52,7 @@ def unmeasured_kinds(gaps: Iterable[Gap], measured: Container[str]) -> dict[str,
 
 
 def by_share(gaps: Iterable[Gap], measured: Container[str]) -> list[Gap]:
-    """Those that matter most come first.
+    """The gaps, those that matter most first.
 
     A size that no target has matters only where it is the first of its kind and nothing of the
     kind was measured: the share is the kind's, and told once.

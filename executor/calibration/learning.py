@@ -34,7 +34,7 @@ from executor.calibration.timing.operators import Call
 from parsim.arrays import Array
 from parsim.cluster.hardware import Device
 from parsim.cost.step.plan_kernels import plan_kernels
-from parsim.plan.record import precision
+from parsim.plan.precision import precision
 from parsim.scenario import Scenario, load_scenario
 
 COUNTS = (5, 10, 20, 40, 80)

@@ -39,7 +39,7 @@ from parsim.cluster.hardware import Device, Measured, System
 from parsim.cluster.reader import load_catalog
 from parsim.cluster.residuals import WHOLE_LIMIT, WHOLE_SPAN
 from parsim.cost.software import software
-from parsim.plan.record import precision
+from parsim.plan.precision import precision
 
 NAMES = {
     kinds.GEMM: ("m", "n", "k"),

@@ -256,7 +256,7 @@ def attend_backward(
 
 
 def attend_window(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int) -> torch.Tensor:
-    """The same of a GPU's 16-bit kernel, where a query sees the last `window` tokens alone."""
+    """Attention by a GPU's 16-bit kernel, where a query sees the last `window` tokens alone."""
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # that kernel has (b, s, a, d)
     tokens = q.shape[1]
     results = torch.ops.aten._flash_attention_forward(

@@ -65,7 +65,29 @@ def scenario_of(model: str, kind: str, folder: Path) -> Scenario:
 @contextmanager
 def alone(scenario: Scenario, kind: str) -> Iterator[Alone]:
     """Be the one rank of a scenario's plan, with AdamW and clipped gradients."""
+    with _only_rank():
+        yield from _alone(scenario, kind)
+
+
+@contextmanager
+def _only_rank() -> Iterator[None]:
+    """Say in the environment, as torchrun does, that this is the only rank, and take it back.
+
+    What this process starts afterwards would take itself for a rank.
+    """
+    before = {name: os.environ.get(name) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _alone(scenario: Scenario, kind: str) -> Iterator[Alone]:
     report = probe(kind)
     device = rank_device(report)
     dist.init_process_group(

@@ -248,7 +248,7 @@ def check_cut(graph: Graph, cut: tuple[int, ...]) -> None:
 
 
 def without_dropout(graph: Graph) -> Graph:
-    """The same graph, every dropout of it letting all through."""
+    """This graph, with every dropout letting all through."""
     from dataclasses import replace
 
     nodes = tuple(

@@ -27,7 +27,7 @@ class Counts:
         self._listed: list[int] | None = None
 
     def listed(self) -> list[int]:
-        """As numbers of the host, which waits for the device."""
+        """The counts as numbers of the host, which waits for the device."""
         if self._listed is None:
             meta = self.values.is_meta
             self._listed = _even(self.total, len(self.values)) if meta else self.values.tolist()

@@ -93,7 +93,7 @@ def _kept_by_turns(spec: TransformerSpec, turns: Tensor) -> Tensor:
 
 
 def _kept_by_pair(spec: TransformerSpec) -> Tensor:
-    """As `_kept_by_turns`, but linear between the pairs, rounded outward, that turn so often."""
+    """The kept share, linear between the pairs, rounded outward, that turn so often."""
     fast = max(math.floor(_pair_of(spec, spec.rope_high_freq_factor)), 0)
     slow = min(math.ceil(_pair_of(spec, spec.rope_low_freq_factor)), spec.head_dim - 1)
     pairs = torch.arange(spec.head_dim // 2, dtype=torch.float32, device="cpu")

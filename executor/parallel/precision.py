@@ -13,7 +13,7 @@ from torch import Tensor
 
 from executor.model.stage import Stage
 from parsim.plan import Plan
-from parsim.plan.record import precision
+from parsim.plan.precision import precision
 
 
 def storage_dtype(plan: Plan) -> torch.dtype:

@@ -14,7 +14,7 @@ from parsim.model.model import Model
 from parsim.model.reader import Description
 from parsim.plan import Plan
 from parsim.plan.executor_rules import rounded, unmergeable, wrong_experts, wrong_training
-from parsim.plan.record import precision
+from parsim.plan.precision import precision
 from parsim.schedule import Kind, Schedule
 
 

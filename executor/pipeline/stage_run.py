@@ -272,7 +272,7 @@ def replay(
     loss_fn: LossFn,
     updates: Sequence[Update],
 ) -> list[Weights]:
-    """The same training one micro-batch after another in one process, by the table of versions.
+    """Repeat the training one micro-batch after another in one process, by the table of versions.
 
     Returns the newest weights of each stage. The stages have one replica each.
     """

@@ -39,7 +39,7 @@ class Row:
         return median(x / y for x, y in zip(self.turns, base.turns, strict=True))
 
     def ratio_error(self, base: Row) -> float:
-        """The same of the predicted ratio."""
+        """The signed error of the predicted ratio."""
         return self.predicted / base.predicted / self.ratio(base) - 1.0
 
 

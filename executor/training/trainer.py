@@ -104,7 +104,7 @@ class Trainer:
         return _known(losses)
 
     def gradients(self, tokens: Tensor, targets: Tensor) -> list[float]:
-        """As `backward`; the losses as numbers, for which the host waits."""
+        """Run `backward` and give the losses as numbers, for which the host waits."""
         return _known(self.backward(tokens, targets))
 
     def groups(self) -> list[dist.ProcessGroup]:

@@ -80,7 +80,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class _Solved:
-    """Of one level: seconds by units (m -> (n, n)), and where each is split (state, units; -1)."""
+    """What is known of one level: seconds by units (m -> (n, n)), each split (state, units; -1)."""
 
     seconds: dict[int, Array]
     split: dict[int, Index]

@@ -4,7 +4,8 @@ Degrees, a schedule and switches come in; a checked `Plan`, a `PlanTable` with o
 for many of them, or the reason why a plan is refused (`rules`, `executor_rules`) leave.
 """
 
-from parsim.plan.record import AXES, RANK_ORDER, Plan, Precision, Recompute, precision
+from parsim.plan.precision import Precision, precision
+from parsim.plan.record import AXES, RANK_ORDER, Plan, Recompute
 from parsim.plan.space import PlanSpace
 from parsim.plan.table import PlanTable
 

@@ -13,7 +13,8 @@ from typing import TypeGuard
 from parsim.model.layer import Branches, Layer
 from parsim.model.model import Model
 from parsim.model.operators import Attention, Experts, Linear
-from parsim.plan.record import Plan, precision
+from parsim.plan.precision import precision
+from parsim.plan.record import Plan
 from parsim.plan.rules import SPLIT
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from pathlib import PurePath
 from typing import Any
 
-from parsim.errors import PlanError, shown
-from parsim.names import alternatives
 from parsim.plan.stages import Stage
 from parsim.plan.strategies import DDP, Strategy
 
@@ -47,125 +45,6 @@ RECOMPUTE_MODULES = (
     "moe",
 )
 """Parts of a layer that a plan can name to be computed again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quantization:
-    """How the matrix products of layers run in 8 bit or less; all else keeps the 16-bit precision.
-
-    `peak` names the device peak of those products and `rate` the share of that peak's usual rate
-    that the recipe's kernels reach. `operand` is the size of a quantised value with its share of
-    the scales, `kept` that of a product's input between forward and backward. `moved` is what
-    quantising one value of an activation or gradient reads and writes, both orientations together
-    (the weight gradient needs the other one), `moved_weight` the same for a weight, which is
-    quantised once a step, or in each pass where it is gathered for the pass (ZeRO-3).
-    """
-
-    peak: str
-    operand: float
-    kept: float
-    moved: float
-    moved_weight: float
-    rate: float = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Precision:
-    """Bytes per parameter of each kind, and the precision that kernels run in.
-
-    `compute` names the device peak used by matrix products. `activation` is the size of one
-    activation value. `master` is 0 where the parameters themselves are the fp32 copy. `gathered`
-    is the size of a parameter while it is communicated or used (autocast gathers 2 bytes of 4).
-    `quantization` is how the products of layers differ from that, None where they do not:
-    attention core, embedding, head and loss always run in `compute`.
-    """
-
-    name: str
-    compute: str
-    activation: int
-    parameter: int
-    gathered: int
-    master: int
-    quantization: Quantization | None = None
-
-    @property
-    def products(self) -> str:
-        """The device peak of the layers' matrix products."""
-        return self.quantization.peak if self.quantization else self.compute
-
-
-DELAYED = Quantization(peak="fp8", operand=1.0, kept=1.0, moved=3.0, moved_weight=4.0)
-"""Transformer Engine, one scale a tensor: a cast reads 2 bytes and writes 1; the transposed copy
-that Hopper's products need is written by the same kernel or folded into the norm before it.
-Weights are held in 8 bit with their transpose, 2 bytes as before, and made once a step."""
-
-ROWWISE = Quantization(peak="fp8", operand=1.0, kept=2.0, moved=10.0, moved_weight=10.0, rate=0.46)
-"""torchao, a scale a row: for either orientation one pass for the maxima (2) and a cast (2 + 1);
-autograd keeps the 16-bit input. The rate is fitted to the two torchtitan rows of June 2025, whose
-page calls the recipe slow (torchtitan issue 1207)."""
-
-MXFP8 = Quantization(peak="mxfp8", operand=33 / 32, kept=33 / 32, moved=4.1, moved_weight=4.1)
-"""Blackwell, a scale byte for each 32 values: one kernel reads 2 and writes both orientations."""
-
-NVFP4 = Quantization(
-    peak="nvfp4", operand=9 / 16, kept=9 / 16, moved=5.1, moved_weight=5.1, rate=0.78
-)
-"""Blackwell, 4 bits and a scale byte for each 16 values under a scale a tensor: one pass for the
-tensor's maximum (2), one that reads 2 and writes both orientations. The rate is fitted to the
-Megatron-Bridge rows, whose recipe may also keep some layers in 16 bit."""
-
-
-def _whole(name: str) -> Precision:
-    """Everything in 4 bytes."""
-    return Precision(name=name, compute=name, activation=4, parameter=4, gathered=4, master=0)
-
-
-def _mixed(name: str, compute: str = "bf16", how: Quantization | None = None) -> Precision:
-    """16-bit parameters beside an fp32 master copy."""
-    return Precision(
-        name=name,
-        compute=compute,
-        activation=2,
-        parameter=2,
-        gathered=2,
-        master=4,
-        quantization=how,
-    )
-
-
-def _autocast(name: str, how: Quantization | None = None, compute: str = "bf16") -> Precision:
-    """16-bit compute over fp32 parameters, which are their own master copy."""
-    return replace(_mixed(name, compute, how), parameter=4, master=0)
-
-
-PRECISIONS = {
-    precision.name: precision
-    for precision in (
-        _whole("fp32"),
-        _whole("tf32"),
-        _mixed("bf16"),
-        _mixed("fp16", "fp16"),
-        _autocast("bf16_amp"),
-        _autocast("fp16_amp", compute="fp16"),
-        _mixed("fp8", how=DELAYED),
-        _mixed("fp8_rowwise", how=ROWWISE),
-        _mixed("mxfp8", how=MXFP8),
-        _mixed("nvfp4", how=NVFP4),
-        _autocast("fp8_amp", DELAYED),
-    )
-}
-"""bf16 and fp16 keep an fp32 master copy; the _amp ones are autocast over fp32 parameters."""
-
-
-def precision(name: str) -> Precision:
-    """Look up a precision.
-
-    Raises:
-        PlanError: unknown name.
-    """
-    if name not in PRECISIONS:
-        raise PlanError(f"precision='{shown(name)}' is unknown{alternatives(name, PRECISIONS)}")
-    return PRECISIONS[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,8 @@ from parsim.names import alternatives
 from parsim.plan.batch_rules import batch_rules, node_rules
 from parsim.plan.divisors import divisors, listed
 from parsim.plan.expert_rules import expert_rules
-from parsim.plan.record import AXES, PRECISIONS, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
+from parsim.plan.precision import PRECISIONS
+from parsim.plan.record import AXES, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
 from parsim.plan.stage_rules import stage_rules
 from parsim.plan.strategy_rules import strategy_rules
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from parsim.arrays import Flags, Index, Ints
 from parsim.errors import PlanError
-from parsim.plan.record import Plan, Precision, Recompute, precision
+from parsim.plan.precision import Precision, precision
+from parsim.plan.record import Plan, Recompute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,7 +131,7 @@ class Prediction(Result):
 
     @property
     def fullest_rank(self) -> RankUse:
-        """Of a mixed cluster, where memory is fullest."""
+        """The rank whose memory is fullest, in a mixed cluster."""
         return max(self.rank_uses, key=lambda use: use.peak_allocated / use.usable)
 
     @property

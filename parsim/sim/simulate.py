@@ -14,7 +14,7 @@ from parsim.cost.legal import check_legal
 from parsim.cost.recorded import recorded_notes
 from parsim.cost.software import Software
 from parsim.plan import Plan
-from parsim.plan.record import precision
+from parsim.plan.precision import precision
 from parsim.plan.strategies import DDP
 from parsim.sim.confidence.known_errors import Sizes
 from parsim.sim.confidence.memory_fit import fit_of, margin_of, worst

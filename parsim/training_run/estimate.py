@@ -14,7 +14,7 @@ class Estimate(NamedTuple):
     high: float
 
     def times(self, factor: float) -> Estimate:
-        """The same interval in another unit."""
+        """This interval in another unit."""
         return Estimate(self.low * factor, self.value * factor, self.high * factor)
 
     def spread(self, share: float) -> Estimate:

@@ -21,7 +21,7 @@ from parsim.cluster.hardware import Device, System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.software import software
 from parsim.errors import InputError
-from parsim.plan.record import precision
+from parsim.plan.precision import precision
 from parsim.scenario import Scenario, load_scenario
 
 

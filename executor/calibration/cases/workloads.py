@@ -14,7 +14,7 @@ from parsim.model.model import Model
 from parsim.model.operators import Attention, Elementwise, Linear, Loss, Region, Split
 from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.plan import Plan
-from parsim.plan.record import precision
+from parsim.plan.precision import precision
 
 CHAIN = 4
 """Layers of a workload's model: enough that one layer's weights push another's out of a cache."""

@@ -68,7 +68,7 @@ class Passes(NamedTuple):
     scatter: tuple[float, float] = (0.0, 0.0)
 
     def divided(self, count: int) -> Passes:
-        """Those of one of several layers."""
+        """The seconds of one of several layers."""
         return self._replace(forward=self.forward / count, backward=self.backward / count)
 
 
@@ -142,7 +142,7 @@ class LayerBench:
         return Bundle(self._stage(workload), tokens, hidden.to(storage_dtype(workload.plan)))
 
     def _loss(self, workload: Workload) -> LossFn:
-        """Of whole logits, or of a tensor rank's part of them."""
+        """The loss of whole logits, or of a tensor rank's part of them."""
         tp = workload.plan.tp
         return loss if tp == 1 else partial(loss, group=self._mesh(tp).get_group())
 

@@ -24,7 +24,7 @@ from parsim.model.layer import Layer
 from parsim.model.model import Model
 from parsim.model.operators import Linear
 from parsim.plan import PlanTable
-from parsim.plan.record import Precision, Quantization
+from parsim.plan.precision import Precision, Quantization
 
 
 def quantization_of(layer: Layer, used: Precision) -> Quantization | None:
@@ -73,7 +73,7 @@ def cast_time(device: Device, how: Quantization | None, values: Array) -> tuple[
 
     `moved` bytes a value over the memory's rate, one launch.
 
-    Source: what each recipe's kernels read and write, beside the recipes in `plan/record.py`.
+    Source: what each recipe's kernels read and write, beside the recipes in `plan/precision.py`.
     Leaves out: casts that a stack folds into the norm or activation before them.
     """
     if how is None:

@@ -57,7 +57,7 @@ class Routing:
     top_groups: int = 1
 
     def met(self, holders: Array) -> Array:
-        """Of equal `holders` of neighbouring experts, those that have any of a token's, (B,).
+        """How many of equal `holders` of neighbouring experts have any of a token's, (B,).
 
         With n holders and k experts drawn evenly n (1 - (1 - 1/n)^k). Where the experts are all of
         t of G groups, a holder of G/n whole groups has j of those t by chance (hypergeometric) and
@@ -72,7 +72,7 @@ class Routing:
         return np.array([self._among(count) for count in distinct])[where].reshape(holders.shape)
 
     def _among(self, holders: float) -> float:
-        """Of so many holders, those that a token of limited groups meets."""
+        """How many of so many holders a token of limited groups meets."""
         each = self.groups / holders
         if each <= 1.0:
             share = each / self.top_groups

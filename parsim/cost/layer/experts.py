@@ -28,7 +28,7 @@ from parsim.cost.layer.dispatch import Routing, dispatch_time
 from parsim.cost.layer.passes import Kernel, Kernels, PassPart
 from parsim.model.operators import Experts
 from parsim.plan import PlanTable
-from parsim.plan.record import Quantization
+from parsim.plan.precision import Quantization
 
 ROUTING = 24.0
 """Bytes moved per token and expert in either direction: fp32 logits, probabilities and the map of

@@ -38,7 +38,7 @@ from parsim.model.operators import (
 )
 from parsim.model.recurrent import Recurrent
 from parsim.plan import PlanTable
-from parsim.plan.record import Quantization
+from parsim.plan.precision import Quantization
 
 GEMM = "gemm"
 """Kind of all matrix products but those of experts."""
@@ -105,7 +105,7 @@ class OperatorKernels:
         yield from self._around(op, how, sides, (ahead.seconds, inward.seconds, weight))
 
     def _sides(self, op: Linear) -> Sides:
-        """Of a matrix product's part on a rank."""
+        """The sides (m, n, k) of a rank's part of a matrix product."""
         tokens = self.table.microbatch_size if op.per_sample else self.table.on_rank(op.tokens)
         m = np.asarray(tokens, dtype=np.float64)
         if op.on_sequence:

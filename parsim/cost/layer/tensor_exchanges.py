@@ -22,7 +22,7 @@ from parsim.cost.layer.interference import crowded_device
 from parsim.cost.streams import pipelined
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable
-from parsim.plan.record import Quantization
+from parsim.plan.precision import Quantization
 
 Pair = tuple[Array, Array]
 """Seconds (B,) of a reducing and of a spreading collective of the same rows."""

@@ -89,7 +89,7 @@ class DataParallel:
         )
 
     def with_replicas(self, where: Groups) -> DataParallel:
-        """The same with replicas that lie somewhere else, on nodes of one kind."""
+        """This group with replicas that lie somewhere else, on nodes of one kind."""
         reached = {**self.reached, "replicate": ((self.job.system, where),)}
         return replace(self, replicate=where, reached=reached)
 

@@ -80,7 +80,7 @@ class BucketWire(NamedTuple):
 
     @classmethod
     def of(cls, data: DataParallel, parameters: Array, experts: Array | None) -> BucketWire:
-        """Of stages with so many parameters, and with so many of experts among them."""
+        """Builds it for stages with so many parameters, so many of experts among them."""
         count = data.buckets(parameters, experts)
         routed = None if experts is None else experts / count
         seconds = count * data.scatter(parameters / count, routed)
@@ -104,7 +104,7 @@ class LayerWire(NamedTuple):
 
     @classmethod
     def of(cls, data: DataParallel, counts: Array, parameters: Array) -> LayerWire:
-        """Of stages with so many layers of each kind and parameters."""
+        """Builds it for stages with so many layers of each kind and parameters."""
         measured = data.job.system.residuals
         gather = Wire.of(data, data.gather, counts, parameters)
         scatter = Wire.of(data, data.scatter, counts, parameters)

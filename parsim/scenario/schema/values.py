@@ -20,7 +20,8 @@ from parsim.cost.optimizer import OPTIMIZERS
 from parsim.errors import UnitError, shown
 from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
-from parsim.plan.record import PRECISIONS, WITHOUT_FLUSH
+from parsim.plan.precision import PRECISIONS
+from parsim.plan.record import WITHOUT_FLUSH
 from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.plan.space import Between
 from parsim.scenario.space.axis import range_or_numbers

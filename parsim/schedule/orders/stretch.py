@@ -62,5 +62,5 @@ def _repeated(row: Row, longer: Row, period: int, times: int) -> Row | None:
 
 
 def _later(row: Row, by: int) -> Row:
-    """The same actions of micro-batches so many later."""
+    """These actions, of micro-batches so many later."""
     return tuple(Action(stage, kind, mb + by) for stage, kind, mb in row)

@@ -35,7 +35,7 @@ from parsim.cost.recorded import step_errors
 from parsim.cost.software import GENERIC
 from parsim.cost.step.stages import LayerTable
 from parsim.plan import Plan
-from parsim.plan.record import precision
+from parsim.plan.precision import precision
 from parsim.sim.confidence.known_errors import (
     ANY,
     CALIBRATED,

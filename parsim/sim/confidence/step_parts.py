@@ -26,7 +26,7 @@ import numpy as np
 from parsim.cost.job import Job
 from parsim.cost.step.stages import LayerTable, host_share
 from parsim.plan import Plan
-from parsim.plan.record import precision
+from parsim.plan.precision import precision
 from parsim.sim.memory.reserved import reserved_bytes
 
 IN_LAYERS = "exposed_communication"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from parsim.plan import PlanTable
-from parsim.plan.record import precision
+from parsim.plan.precision import precision
 from parsim.plan.strategies import (
     AsynchronousGossip,
     AsynchronousServer,

@@ -28,7 +28,7 @@ from parsim.cost.server_rates import (
     host_memory,
     node_interfaces,
 )
-from parsim.plan.record import precision
+from parsim.plan.precision import precision
 from parsim.plan.strategies import AsynchronousServer, ParameterServer
 from parsim.sim.data_parallel.workers import Workers
 from parsim.strategy.program import Queue

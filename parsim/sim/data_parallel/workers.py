@@ -12,7 +12,7 @@ from parsim.cluster.hardware import System
 from parsim.cost.job import Job
 from parsim.cost.step.buckets import reduced_bytes
 from parsim.plan import Plan, PlanTable
-from parsim.plan.record import precision
+from parsim.plan.precision import precision
 from parsim.plan.strategies import LocalSGD
 from parsim.sim.recurrence.evaluate import Evaluation
 

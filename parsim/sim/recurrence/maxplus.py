@@ -63,7 +63,7 @@ class ClassTimes:
         return cls(duration=duration, hop=hop)
 
     def blocking(self) -> ClassTimes:
-        """The same with sends on the compute stream."""
+        """These times with sends on the compute stream."""
         return ClassTimes(duration=self.duration + self.hop, hop=np.zeros_like(self.hop))
 
 

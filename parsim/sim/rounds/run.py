@@ -65,7 +65,7 @@ class RoundsEnd:
 
 @dataclass(slots=True)
 class _Meeting:
-    """Those who have come to a task that its ranks do together, and when the last came."""
+    """A task that ranks do together: who has come to it, and when the last came."""
 
     come: list[int] = field(default_factory=list)
     latest: float = 0.0

@@ -88,7 +88,7 @@ class PlanPrices:
         return self._known[key]
 
     def shares(self, stage: Stage) -> Iterator[tuple[float, Evaluation]]:
-        """Of which plans of equal stages a stage is part, with the share of its layers."""
+        """The plans of equal stages that a stage is part of, each with its share of the layers."""
         again = stage.recompute_layers
         if again is None:
             yield 1.0, self.variant((stage.replicas, self.plan.recompute))
@@ -113,7 +113,7 @@ class PlanPrices:
 
     @cached_property
     def costs(self) -> StepCosts:
-        """Those of the plan with one replica of each stage."""
+        """The costs of the plan with one replica of each stage."""
         return self.variant((1, self.plan.recompute)).step.costs
 
     @property

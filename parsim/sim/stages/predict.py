@@ -63,7 +63,7 @@ def tier_times(run: TaskRun) -> tuple[float, float]:
 
 
 def _interval(run: TaskRun, alike: Prediction) -> Interval:
-    """As wide as that of the plan of equal stages, and what it does not stand on."""
+    """The interval, as wide as that of the plan of equal stages, and what it does not stand on."""
     scale = run.step_time / alike.step_time
     what = "a pipeline without flush" if run.versions else "stages with replicas of their own"
     return Interval(

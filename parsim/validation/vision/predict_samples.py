@@ -17,7 +17,7 @@ from parsim.model.graph.build import build_graph
 from parsim.model.graph.catalog import is_network, network
 from parsim.model.graph.record import Graph
 from parsim.plan import Plan, Recompute
-from parsim.plan.record import PRECISIONS
+from parsim.plan.precision import PRECISIONS
 from parsim.sim import simulate
 from parsim.validation.step.case_cluster import case_cluster
 from parsim.validation.tables import RowSkipped

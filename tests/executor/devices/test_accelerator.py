@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,6 +171,7 @@ def test_a_whole_run_of_one_rank(cuda: FakeCuda, tmp_path: Path) -> None:
     assert race["ratio"] > 0.0
     assert kernels["kernels"] > 0
     assert cuda.calls.count("synchronize") > len(told)
+    assert "RANK" not in os.environ  # what is started from here on is no rank
 
 
 def test_kernels_and_collectives_are_timed_between_events(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from parsim.errors import PlanError
 from parsim.plan import AXES, RANK_ORDER, Plan, PlanTable, Recompute, precision
-from parsim.plan.record import PRECISIONS
+from parsim.plan.precision import PRECISIONS
 from parsim.plan.table import COLUMNS
 
 SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved_1f1b")

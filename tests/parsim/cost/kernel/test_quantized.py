@@ -19,7 +19,7 @@ from parsim.cost.software import software
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanTable
-from parsim.plan.record import PRECISIONS, precision
+from parsim.plan.precision import PRECISIONS, precision
 from parsim.sim import simulate
 
 # Llama 3 8B at 2048 tokens: h 4096, kv 1024, f 14336; (inputs, outputs) of a layer's products

@@ -18,7 +18,7 @@ from parsim.cost.software import software
 from parsim.cost.step.stages import LayerTable
 from parsim.model.operators import Linear
 from parsim.plan import Plan, PlanTable, Recompute
-from parsim.plan.record import Quantization
+from parsim.plan.precision import Quantization
 from parsim.schedule import Action, Kind, Schedule, schedule_of
 from parsim.schedule.lowering import lower
 from parsim.sim import simulate
