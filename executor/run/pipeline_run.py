@@ -6,21 +6,19 @@ of each stage the measured one.
 
 from __future__ import annotations
 
-import datetime
-import os
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from executor.devices.machine import DeviceReport, rank_device
-from executor.devices.process_group import gathered, process_group
-from executor.faults.reports import HERE, fatal
+from executor.devices.machine import DeviceReport
+from executor.devices.process_group import gathered
+from executor.faults.reports import HERE
 from executor.model.graph import check_cut
 from executor.model.sizes import layer_count
 from executor.run.part import Part
 from executor.run.pipeline_session import Session, Stepped
-from executor.run.provenance import provenance
-from executor.run.results import predict, save_results
+from executor.run.results import save_results
+from executor.run.start import started
 from executor.run.strategy_document import Measured, strategy_document
 from executor.strategies.log import Ended
 from parsim.cost.step.stages import plan_cut
@@ -65,13 +63,10 @@ def check_pipeline(scenario: Scenario, kind: str) -> None:
 
 def run_pipeline(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
     """Train for warm-up and measured steps, verify where asked for, and write what came out."""
-    device, rank = rank_device(report), int(os.environ["RANK"])
-    began = datetime.datetime.now(datetime.UTC)
-    with process_group(report.backend, options.timeout, device), fatal(options.out, rank):
-        HERE.enter("predict")
-        predicted = predict(scenario, options.out) if rank == 0 else None
+    with started(scenario, report, options) as start:
+        predicted = start.predicted
         HERE.enter("verify" if options.verify else "build")
-        session = Session(Part(scenario, options, device))
+        session = Session(Part(scenario, options, start.device))
         checked = session.verify() if options.verify else None
         HERE.enter("step", 0)
         stepped = gathered(session.train())
@@ -87,7 +82,7 @@ def run_pipeline(scenario: Scenario, report: DeviceReport, options: RunOptions) 
                 samples=predicted.plan.global_batch_size,
                 in_step=True,
             )
-            meta = provenance(scenario, report, options, began)
+            meta = start.meta()
             document = strategy_document(scenario, report, predicted, measured, checked, meta)
             replayed = session.replayed(weights) if options.verify else None
             document["strategy"] |= {"replay_error": replayed, "versions_by_rank": versions}

@@ -7,7 +7,6 @@ the first step, `steps.jsonl` during them, `run.json` and `timeline.json` (measu
 from __future__ import annotations
 
 import datetime
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -19,10 +18,10 @@ import torch.distributed as dist
 
 from executor.checkpoint.checkpoints import Checkpoints
 from executor.checkpoint.record import what_is_trained
-from executor.devices.machine import DeviceReport, rank_device
-from executor.devices.process_group import gathered, process_group
+from executor.devices.machine import DeviceReport
+from executor.devices.process_group import gathered
 from executor.faults.diagnosis import tell_restart
-from executor.faults.reports import HERE, attempt, fatal, tell
+from executor.faults.reports import HERE, attempt, tell
 from executor.measure.expert_load import Rows, expert_load, watched
 from executor.measure.memory import peak_bytes
 from executor.measure.record import PAIRS, record_steps
@@ -30,8 +29,8 @@ from executor.measure.steps import Batch, Spread, Step, Steps, take_steps
 from executor.run.document import Measured, hardware_meta, run_document
 from executor.run.evaluation import BATCHES, Evaluation
 from executor.run.part import Feed, Part
-from executor.run.provenance import provenance
-from executor.run.results import named, predict, save_results
+from executor.run.results import named, save_results
+from executor.run.start import started
 from executor.run.step_log import StepLog
 from executor.training.optimizer import OptimizerConfig
 from executor.training.rate import Rate
@@ -46,12 +45,9 @@ from parsim.scenario import Scenario
 
 def run(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
     """One rank's part of `parsim run`."""
-    device, rank = rank_device(report), int(os.environ["RANK"])
-    began = datetime.datetime.now(datetime.UTC)
-    with process_group(report.backend, options.timeout, device), fatal(options.out, rank):
-        HERE.enter("predict")
-        predicted = predict(scenario, options.out) if rank == 0 else None
-        part = Part(scenario, options, device)
+    with started(scenario, report, options) as start:
+        predicted = start.predicted
+        part = Part(scenario, options, start.device)
         HERE.enter("verify" if options.verify else "build")
         checked = part.verify() if options.verify else None
         trainer = _built(part)
@@ -63,14 +59,14 @@ def run(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
             export(trainer, scenario.spec, options.export)
         HERE.enter("record", options.last_step)
         typical = Spread.of(steps.seconds).median
-        timeline = record_steps(trainer, mine, device, typical=typical)
+        timeline = record_steps(trainer, mine, start.device, typical=typical)
         HERE.enter("memory", options.last_step + 2 * PAIRS)
-        peaks, load = _peaks(trainer, next(mine), device, scenario)
+        peaks, load = _peaks(trainer, next(mine), start.device, scenario)
         if predicted is not None and timeline is not None:
             HERE.enter("write")
             if load is not None:
                 timeline = replace(timeline, meta={**timeline.meta, "expert_load": load})
-            meta = provenance(scenario, report, options, began)
+            meta = start.meta()
             measured = Measured(steps, timeline, peaks, checked, evaluations)
             document = run_document(scenario, report, predicted, measured, meta)
             hardware = hardware_meta(report, scenario.fixed_plan().world_size)

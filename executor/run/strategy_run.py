@@ -8,8 +8,6 @@ waits for them.
 
 from __future__ import annotations
 
-import datetime
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,17 +17,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.devices.machine import DeviceReport, rank_device
-from executor.devices.process_group import gathered, process_group
-from executor.faults.reports import HERE, fatal
+from executor.devices.machine import DeviceReport
+from executor.devices.process_group import gathered
+from executor.faults.reports import HERE
 from executor.measure.device_state import DeviceMonitor
 from executor.measure.steps import Step, mean_over_ranks
 from executor.model.module import seed_dropout
 from executor.run.evaluation import BATCHES
 from executor.run.part import Part
-from executor.run.provenance import provenance
-from executor.run.results import predict, save_results
+from executor.run.results import save_results
 from executor.run.run import optimizer_of
+from executor.run.start import started
 from executor.run.step_log import StepLog
 from executor.run.strategy_document import Evaluated, Measured, strategy_document
 from executor.strategies.compute import mean_of_all
@@ -46,16 +44,13 @@ from parsim.scenario import Scenario
 
 def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
     """Train for warm-up and measured rounds, verify where asked for, and write what came out."""
-    device, rank = rank_device(report), int(os.environ["RANK"])
-    began = datetime.datetime.now(datetime.UTC)
-    with process_group(report.backend, options.timeout, device), fatal(options.out, rank):
-        HERE.enter("predict")
-        predicted = predict(scenario, options.out) if rank == 0 else None
-        part = Part(scenario, options, device)
+    with started(scenario, report, options) as start:
+        predicted = start.predicted
+        part = Part(scenario, options, start.device)
         HERE.enter("verify" if options.verify else "build")
         checked = verify(_work(part, still=True), options.seed) if options.verify else None
         work = _told(part, _work(part))
-        seed_dropout(options.seed, rank)
+        seed_dropout(options.seed, start.rank)
         dist.barrier()
         done = train(work)
         HERE.enter("evaluate")
@@ -72,7 +67,7 @@ def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) 
         )
         replayed = _replayed(part, done, measured) if options.verify else None
         if predicted is not None:
-            meta = provenance(scenario, report, options, began)
+            meta = start.meta()
             document = strategy_document(scenario, report, predicted, measured, checked, meta)
             document["strategy"]["replay_error"] = replayed
             save_results(scenario, options.out, document, measured.losses, options.warmup)
