@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from parsim.arrays import Flags, Index, Ints
 from parsim.errors import PlanError
+from parsim.plan.context import CpCommType
 from parsim.plan.precision import Precision, precision
 from parsim.plan.record import Plan, Recompute
 
@@ -31,6 +32,7 @@ class PlanTable:
     dp_replicate: Ints
     dp_shard: Ints
     cp: Ints
+    cp_comm_type: Ints
     ep: Ints
     etp: Ints
     microbatch_size: Ints
@@ -130,6 +132,7 @@ class PlanTable:
         """One row as a Plan."""
         values = {name: getattr(self, name)[row].item() for name in COLUMNS}
         values["recompute"] = Recompute(values["recompute"])
+        values["cp_comm_type"] = CpCommType(values["cp_comm_type"])
         return replace(self.common, **values, schedule=self.schedules[self.schedule[row]])
 
 

@@ -13,6 +13,7 @@ from parsim.scenario.schema.values import (
     AxisValues,
     Block,
     Count,
+    CpCommName,
     Flag,
     Names,
     PrecisionName,
@@ -86,6 +87,7 @@ class PlanBlock(SharedBlock):
     dp_replicate: Count = UNSET
     dp_shard: Count = UNSET
     cp: Count = UNSET
+    cp_comm_type: CpCommName = UNSET
     ep: Count = UNSET
     etp: Count = UNSET
     microbatch_size: Count = UNSET

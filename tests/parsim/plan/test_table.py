@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.errors import PlanError
-from parsim.plan import AXES, RANK_ORDER, Plan, PlanTable, Recompute, precision
+from parsim.plan import AXES, RANK_ORDER, CpCommType, Plan, PlanTable, Recompute, precision
 from parsim.plan.precision import PRECISIONS
 from parsim.plan.table import COLUMNS
 
@@ -33,13 +33,14 @@ def plan_lists(draw: st.DrawFn) -> list[Plan]:
         scatter_p2p=draw(st.booleans()),
         ep=draw(st.integers(1, 4)),
     )
-    whole = {name: degrees for name in COLUMNS[:8]}
+    whole = {name: degrees for name in COLUMNS[:9] if name != "cp_comm_type"}
     changes = st.fixed_dictionaries(
         {
             **whole,
             "zero_stage": st.integers(0, 3),
             "sequence_parallel": st.booleans(),
             "recompute": st.sampled_from(Recompute),
+            "cp_comm_type": st.sampled_from(CpCommType),
             "schedule": st.sampled_from(SCHEDULES),
         }
     )
@@ -135,6 +136,7 @@ def test_a_plan_as_a_document() -> None:
     assert document["rank_order"] == list(RANK_ORDER)
     rare = {"actions", "action_times", "node_order", "replica_microbatches", "etp"}
     rare |= {"recompute_modules", "bucket_bytes", "strategy", "sync_batch_norm", "stages"}
+    rare |= {"cp_comm_type"}
     named = {f.name for f in fields(Plan)} - rare | {"dp", "world_size"}
     assert set(document) == named
     assert set(Plan(schedule="a.csv", actions="0F0,0B0").to_json()) == named | {"actions"}
