@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.strategies.backup_workers import backup_workers
-from executor.strategies.compression import Compressor, empty_message, unpacked
+from executor.strategies.compression import Compressor, add, empty_message
 from executor.strategies.compute import gradient_of, weight
 from executor.strategies.log import Trained, Work
 from executor.strategies.replica import FlatOptimizer
@@ -63,7 +63,7 @@ def _pushed(compressor: Compressor, place: int, share: Share, part: Tensor) -> T
     dist.gather(message, messages, dst=share.rank)
     total = torch.zeros_like(part)
     for received in messages:
-        total += unpacked(strategy, received, share.size)
+        add(strategy, total, received)
     return total / world
 
 

@@ -13,7 +13,8 @@ from parsim.sim.data_parallel.programs import Priced
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.program import PricedProgram, by_recurrence
 from parsim.sim.rounds.figures import Spoke
-from parsim.sim.rounds.run import RoundsEnd, run_rounds
+from parsim.sim.rounds.rounds_end import RoundsEnd
+from parsim.sim.rounds.run import run_rounds
 from parsim.sim.rounds.staleness import Staleness, staleness
 from parsim.strategy import StepProgram
 
@@ -103,9 +104,10 @@ def _of_events(workers: Workers, priced: Priced, end: RoundsEnd) -> Pace:
     finished = end.finished[:, : workers.count]
     first = max(int(WARM_UP * program.rounds) - 1, 0)
     begin, stop = float(finished[first].max()), float(finished[-1].min())
-    dropped = end.dropped / (program.rounds * workers.count)
+    rounds = program.rounds * workers.count
+    counted = 1.0 - (end.dropped + end.skipped) / rounds
     done = float(((finished > begin) & (finished <= stop)).sum())
-    batches = done * (1.0 - dropped) / (stop - begin)
+    batches = done * counted / (stop - begin)
     ages = staleness(end)
     within = _within(ages, end, begin, stop)
     return Pace(
@@ -114,7 +116,7 @@ def _of_events(workers: Workers, priced: Priced, end: RoundsEnd) -> Pace:
         busy={name: seconds / end.end for name, seconds in end.busy.items()},
         ages=None if priced.synchronises else within,
         updates=batches if not priced.synchronises else 0.0,
-        dropped=dropped,
+        dropped=end.dropped / (rounds - end.skipped),
     )
 
 
