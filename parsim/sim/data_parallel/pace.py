@@ -77,12 +77,12 @@ def speeds(jitter: Jitter, rounds: int, compute: float, workers: int, seed: int)
     A worker's own speed, noise of each round, listed slow ranks, and hiccups of the host.
     """
     random = np.random.default_rng(seed)
-    own = np.exp(jitter.speed_spread * random.standard_normal(workers))
+    slowness = np.exp(jitter.speed_spread * random.standard_normal(workers))
     for rank, factor in jitter.slow_ranks:
-        own[rank] *= factor
+        slowness[rank] *= factor
     noise = np.exp(jitter.noise * random.standard_normal((rounds, workers)))
     stops = random.poisson(jitter.hiccups, (rounds, workers)) * jitter.hiccup_length
-    return np.asarray(own * noise + stops / compute)
+    return np.asarray(slowness * noise + stops / compute)
 
 
 def _busy(priced: Priced, step: float) -> dict[str, float]:

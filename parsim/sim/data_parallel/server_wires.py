@@ -160,7 +160,7 @@ class _Layout:
                 node == self.node[number] and worker != rank
                 for worker, node in enumerate(self.workers.node)
             ]
-            rows = tuple(f"server {number} {into}" if one else "" for one in near)
+            rows = tuple(f"server {number} {into}" if shares_node else "" for shares_node in near)
             yield Queue(rows=rows, price=self.priced(f"{verb} near {number}", shard / rate))
         if memory:
             rows = (f"server {number} memory",)
@@ -200,9 +200,9 @@ class _Layout:
 
     def update(self, copied: float) -> Array:
         """Seconds in which each server updates its shard, and moves so many bytes more, (k,)."""
-        held = precision(self.workers.plan.precision)
+        precision_of_weights = precision(self.workers.plan.precision)
         each = GRADIENT_BYTES + 2.0 * (MASTER_BYTES + self.workers.job.optimizer.states)
-        each += held.parameter if held.master else 0.0
+        each += precision_of_weights.parameter if precision_of_weights.master else 0.0
         moved = self.workers.parameters / self.servers * each + copied
         rates = np.array([self._memory(number) for number in range(self.servers)])
         return np.asarray(moved / rates + self.workers.job.software.optimizer_fixed)
