@@ -90,19 +90,19 @@ def _judged(alike: tuple[ValidatedRow, ...], rows: Sequence[ValidatedRow]) -> Ju
         raise ValueError(f"{alike[0].row_id} was not predicted")
     expert = evaluated(case.job, case.plan)
     try:
-        found = search(case.job, space_around(case.plan), top=1)
+        result = search(case.job, space_around(case.plan), top=1)
     except NoFeasiblePlan:
         alone = ranked_plans(case.job, [expert], WHATEVER)[0]
         return Judged(rows=alike, expert=alone, best=None, best_measured=None, looked=0)
-    best = as_evaluated(found.plans[0])
+    best = as_evaluated(result.plans[0])
     pair = sorted([best, expert], key=lambda entry: entry.step_time)
     ranked = ranked_plans(case.job, pair, WHATEVER)
     return Judged(
         rows=alike,
         expert=ranked[pair.index(expert)],
-        best=found.plans[0],
+        best=result.plans[0],
         best_measured=_measured(alike[0], best.plan, rows),
-        looked=found.counts["enumerated"],
+        looked=result.counts["enumerated"],
     )
 
 
