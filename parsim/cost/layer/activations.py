@@ -313,7 +313,7 @@ def _heads(
 
 def _by_heads(table: PlanTable) -> Flags:
     """Whether context ranks have heads of whole sequences in attention, (B,)."""
-    return np.asarray((table.cp > 1) & (table.cp_comm_type == CpCommType.A2A))
+    return np.asarray((table.cp > 1) & (table.common.cp_comm_type is CpCommType.A2A))
 
 
 def _scores(op: Attention, table: PlanTable) -> Array:

@@ -27,7 +27,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from parsim.arrays import Array, Flags, Ints
+from parsim.arrays import Array, Flags
 from parsim.cost.collective.collectives import p2p_time
 from parsim.cost.collective.group_bandwidth import groups
 from parsim.cost.collective.measured_curve import CollectiveKind
@@ -48,20 +48,19 @@ Pair = tuple[Array, Array]
 """Seconds forward and backward, (B,) each."""
 
 
-def comm_types(job: Job, table: PlanTable) -> Ints:
-    """What the ranks of each plan exchange, (B,): the plan's choice, or the software's."""
-    own = table.cp_comm_type
-    return np.where(own == CpCommType.DEFAULT, job.software.cp_comm_type, own)
+def comm_type(job: Job, table: PlanTable) -> CpCommType:
+    """What the ranks of the plans exchange: what the plans say, or what the software does."""
+    return table.common.cp_comm_type or job.software.cp_comm_type
 
 
-def on_ring(job: Job, table: PlanTable) -> Flags:
-    """Whether blocks of keys and values go round a ring, (B,)."""
-    return np.asarray(comm_types(job, table) == CpCommType.P2P)
+def on_ring(job: Job, table: PlanTable) -> bool:
+    """Whether blocks of keys and values go round a ring."""
+    return comm_type(job, table) is CpCommType.P2P
 
 
 def by_heads(job: Job, table: PlanTable) -> Flags:
     """Whether ranks have heads of the whole sequence in attention, (B,)."""
-    return np.asarray((table.cp > 1) & (comm_types(job, table) == CpCommType.A2A))
+    return np.asarray((table.cp > 1) & (comm_type(job, table) is CpCommType.A2A))
 
 
 def slowest_share(job: Job, table: PlanTable, op: Attention) -> Array:
@@ -109,12 +108,7 @@ def exposed_exchange(job: Job, table: PlanTable, op: Attention, core: Pair) -> P
     `core` are the seconds of all of a pass's attention kernels; see `_ring`, `_gathered` and
     `_swapped`.
     """
-    types = comm_types(job, table)
-    ahead = behind = np.zeros(len(table))
-    for kind in np.unique(types):
-        more, less = _EXPOSED[CpCommType(kind)](job, table, op, core)
-        ahead, behind = np.where(types == kind, more, ahead), np.where(types == kind, less, behind)
-    return ahead, behind
+    return _EXPOSED[comm_type(job, table)](job, table, op, core)
 
 
 def context_message(job: Job, table: PlanTable, op: Attention) -> Message:

@@ -14,7 +14,7 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.layer.activations import whole_parts
-from parsim.cost.layer.context import comm_types, keys_and_values
+from parsim.cost.layer.context import comm_type, keys_and_values
 from parsim.model.layer import Layer
 from parsim.model.operators import Attention
 from parsim.plan import CpCommType, PlanTable
@@ -28,13 +28,12 @@ def gathered_moment(job: Job, table: PlanTable) -> Array:
 
     A library that copies what it scatters (`Software.scatter_copies`) has the gradients twice.
     """
-    used = (table.cp > 1) & (comm_types(job, table) == CpCommType.ALL_GATHER)
-    if not used.any():
+    if comm_type(job, table) is not CpCommType.ALL_GATHER or not (table.cp > 1).any():
         return np.zeros(len(table))
     moments = [
         _moment(job, table, layer, core) for layer in job.model.kinds for core in _cores(layer)
     ]
-    return np.where(used, np.max(np.stack(moments), axis=0, initial=0.0), 0.0)
+    return np.where(table.cp > 1, np.max(np.stack(moments), axis=0, initial=0.0), 0.0)
 
 
 def _cores(layer: Layer) -> list[Attention]:

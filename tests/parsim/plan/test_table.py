@@ -32,15 +32,15 @@ def plan_lists(draw: st.DrawFn) -> list[Plan]:
         overlap_p2p=draw(st.booleans()),
         scatter_p2p=draw(st.booleans()),
         ep=draw(st.integers(1, 4)),
+        cp_comm_type=draw(st.sampled_from(CpCommType)),
     )
-    whole = {name: degrees for name in COLUMNS[:9] if name != "cp_comm_type"}
+    whole = {name: degrees for name in COLUMNS[:8]}
     changes = st.fixed_dictionaries(
         {
             **whole,
             "zero_stage": st.integers(0, 3),
             "sequence_parallel": st.booleans(),
             "recompute": st.sampled_from(Recompute),
-            "cp_comm_type": st.sampled_from(CpCommType),
             "schedule": st.sampled_from(SCHEDULES),
         }
     )

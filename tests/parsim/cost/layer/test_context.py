@@ -161,20 +161,6 @@ def test_a_plan_says_what_its_software_would_not() -> None:
         assert named.exposed_backward == usual.exposed_backward
 
 
-def test_plans_of_all_kinds_stand_in_one_table() -> None:
-    """Columns are priced row by row as each plan alone."""
-    job = make_job()
-    plans = [Plan(cp=cp, dp_replicate=8 // cp, cp_comm_type=k) for k in CpCommType for cp in (1, 4)]
-    op = job.model.attention
-    assert op is not None
-    parts = list(attention_core(job, PlanTable.of(plans), op))
-    exposed = [part.exposed for part in parts if isinstance(part, Exchange)]
-    for row, plan in enumerate(plans):
-        single = attention_core(job, PlanTable.of([plan]), op)
-        alone = [part.exposed[0] for part in single if isinstance(part, Exchange)]
-        assert [column[row] for column in exposed] == alone
-
-
 @pytest.mark.parametrize(("cp", "share"), [(1, 1.0), (2, 1.5), (4, 1.75), (8, 1.875)])
 def test_the_last_rank_of_a_plain_cut_is_slowest(cp: int, share: float) -> None:
     """Rank r of cp has (r + 1/2) / cp of the keys on average: the last (2 - 1/cp) of the mean."""
