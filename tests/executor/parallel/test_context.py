@@ -121,7 +121,7 @@ def test_gathered_blocks_are_what_each_query_sees(causal: bool, window: int | No
             part = torch.ones_like(seen[block.queries, block.keys])
             if block.causal:
                 part = part.tril()
-            if block.places is not None:
+            if block.places is not None and window is not None:
                 shown = mask(block.places, block.keys, window, torch.empty(0)) == 0
                 part = shown.long()
             seen[block.queries, block.keys] += part
