@@ -194,15 +194,17 @@ COUNTS: dict[str, tuple[Case, dict[str, int]]] = {
             "all_to_all of counts": 2,
         },
     ),
-    # 2 layers: queries, keys, values and outputs forward, their gradients backward: 2 * 2 * 4
+    # 2 layers: queries, keys, values and outputs forward, their gradients backward: 2 * 2 * 4.
+    # 1 bucket of gradients, 1 loss
     "cp, by heads": (
-        asked("collectives", "llama", cp=2, **BY_HEADS),
-        {"all_reduce": 1, "all_to_all of heads": 16},
+        asked("collectives", "llama", cp=2, zero_stage=1, **BY_HEADS),
+        {"all_reduce": 1, "reduce_scatter": 1, "all_to_all of heads": 16},
     ),
-    # 2 layers: keys, and values, gathered forward and backward, their gradients scattered once
+    # 2 layers: keys, and values, gathered forward and backward, their gradients scattered once,
+    # beside 1 bucket; 1 loss
     "cp, gathered": (
-        asked("collectives", "llama", cp=2, **GATHERED),
-        {"all_reduce": 1, "all_gather": 8, "reduce_scatter": 4},
+        asked("collectives", "llama", cp=2, zero_stage=1, **GATHERED),
+        {"all_reduce": 1, "all_gather": 8, "reduce_scatter": 5},
     ),
     # recomputed layers exchange all of it again
     "ep, full": (
