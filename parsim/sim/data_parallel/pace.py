@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,7 +71,9 @@ def on_all_ranks(slow: Array, program: StepProgram) -> Array:
     return np.concatenate([slow, servers], axis=1)
 
 
-def speeds(jitter: Jitter, rounds: int, compute: float, workers: int, seed: int) -> Array:
+def speeds(
+    jitter: Jitter, rounds: int, compute: float, workers: int, seed: int | Sequence[int]
+) -> Array:
     """How many times as long each worker computes in each round, (rounds, workers).
 
     A worker's own speed, noise of each round, listed slow ranks, and hiccups of the host.
