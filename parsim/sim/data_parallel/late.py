@@ -86,9 +86,7 @@ class _Study:
     priced: Priced
     seed: int
 
-    def clusters(
-        self, jitter: Jitter, steps: int, progress: Progress | None = None
-    ) -> list[Array]:
+    def clusters(self, jitter: Jitter, steps: int, progress: Progress | None = None) -> list[Array]:
         """Seconds of so many steps, those of each cluster by themselves."""
         rounds, parts, done = self._rounds(jitter, steps), list[Array](), 0
         while done < steps:

@@ -1,4 +1,4 @@
-"""Steps of workers that differ, under every strategy: by hand, by law, and what asynchrony gains."""
+"""Steps of workers that differ, under every strategy: by hand, by law, what asynchrony gains."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ def study(strategy: Strategy, jitter: Jitter, nodes: int = 2, steps: int = 60) -
 
 
 @pytest.mark.parametrize(("strategy", "nodes"), ALL, ids=str)
-def test_workers_that_do_not_differ_take_the_predicted_step(
-    strategy: Strategy, nodes: int
-) -> None:
+def test_workers_that_do_not_differ_take_the_predicted_step(strategy: Strategy, nodes: int) -> None:
     """Without the straggler allowance, which stands for the same waiting."""
     made = priced(strategy, nodes)
     alone = pace(workers(strategy, nodes), made, QUIET).step_time
