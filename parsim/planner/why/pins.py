@@ -9,6 +9,7 @@ from typing import Any
 from parsim.errors import InputError, shown
 from parsim.names import alternatives, matching
 from parsim.plan import PlanSpace, Recompute
+from parsim.plan.record import AUTO
 from parsim.plan.rules import SCHEDULE_NAMES
 
 NUMBERS = ("tp", "pp", "dp", "cp", "ep", "microbatch_size", "v", "zero_stage")
@@ -48,7 +49,7 @@ def _value(field: str, text: str) -> int | str | bool | Recompute:
             raise InputError(f"{field}={shown(text)} must be a whole number")
         return int(text)
     allowed = {
-        "schedule": SCHEDULE_NAMES,
+        "schedule": (*SCHEDULE_NAMES, AUTO),
         "recompute": tuple(level.name.lower() for level in Recompute),
         "sequence_parallel": ("false", "true"),
     }[field]
