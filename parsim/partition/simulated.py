@@ -108,10 +108,10 @@ def _starts(states: States, levels: Sequence[Level], options: Options) -> Iterat
     """Optima of the other cost models, and pure data parallelism."""
     for mode in ("pipedream", "pipedream-paper"):
         for transfers in (False, True):
-            found: Partition = partition(
+            optimum: Partition = partition(
                 states, levels, replace(options, mode=mode, transfers=transfers)
             )
-            yield found.stages
+            yield optimum.stages
     if not options.straight:
         yield (Stage(0, len(states), prod(level.units for level in levels)),)
 

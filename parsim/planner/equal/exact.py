@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -55,8 +55,9 @@ def exact(job: Job, table: PlanTable, layers: LayerTable, capacity: float) -> Ex
 
 def _with_actions(job: Job, table: PlanTable) -> PlanTable:
     """The table with the order that was found for its plan, where one is to be searched for."""
-    actions = ordered(job, table.plan(0)).actions
-    return replace(table, common=replace(table.common, actions=actions))
+    plan = table.plan(0)
+    actions = ordered(job, plan).actions
+    return table if actions == plan.actions else table.sharing({"actions": actions})
 
 
 def _compiled(plan: Plan) -> CompiledSchedule:

@@ -94,8 +94,8 @@ class BranchAndBound:
         """The next F, B and W of a rank, where their inputs are made and its limit allows them."""
         forwards, backwards, weights = partial.counts[rank]
         clock, last = partial.clocks[rank], self.p - 1
-        held = forwards - (weights if self.split else backwards)
-        if forwards < self.m and held < self.work.limits[rank]:
+        in_flight = forwards - (weights if self.split else backwards)
+        if forwards < self.m and in_flight < self.work.limits[rank]:
             yield from self._option(partial, rank, F, (rank - 1, F, forwards) if rank else None)
         if backwards < forwards:
             source = (rank, F, backwards) if rank == last else (rank + 1, B, backwards)

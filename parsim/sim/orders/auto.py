@@ -231,11 +231,11 @@ def _limits(evaluation: Evaluation, capacity: float) -> tuple[int, ...]:
     schedule holds: in another order, buffers may stand at the moment that holds most.
     """
     memory, schedule = evaluation.memory_of(0), evaluation.step.schedule(0)
-    held = np.array([max(map(sum, counts)) for counts in inflight_counts(schedule)])
-    each = memory.activations[:, 0] / held
+    in_flight = np.array([max(map(sum, counts)) for counts in inflight_counts(schedule)])
+    each = memory.activations[:, 0] / in_flight
     room = capacity - (memory.peak - memory.activations)[:, 0]
     limits = np.maximum(np.floor(room / np.maximum(each, 1.0)).astype(int), 1)
-    spared = np.maximum(limits - 1, np.minimum(limits, held))
+    spared = np.maximum(limits - 1, np.minimum(limits, in_flight))
     return tuple(np.minimum(spared, schedule.num_microbatches).tolist())
 
 
