@@ -131,7 +131,9 @@ def _ranks(p: int, draws: np.random.Generator) -> Flags:
     """For each child one rank, or those down to it, or those from it on, (p, K)."""
     rank, at = np.arange(p)[:, None], draws.integers(0, p, CHILDREN)
     scope: Index = draws.integers(0, 3, CHILDREN)
-    return np.asarray(np.where(scope == 0, rank == at, np.where(scope == 1, rank <= at, rank >= at)))
+    return np.asarray(
+        np.where(scope == 0, rank == at, np.where(scope == 1, rank <= at, rank >= at))
+    )
 
 
 def _changed(shop: Shop, rules: Rules, draws: np.random.Generator) -> Rules:

@@ -77,7 +77,7 @@ class AutoSchedule:
             gain = "an order of its own; no named schedule fits"
         else:
             share = 100.0 * (self.named[best] / self.step_time - 1.0)
-            gain = f"an order of its own; {best}, the best named one, takes {share:.2f} % longer"
+            gain = f"an order of its own; {best}, the best named one, takes {share:.2g} % longer"
         sure = "proven shortest" if self.proven else f"at most {100.0 * self.gap:.2f} % too long"
         return f"schedule={AUTO}: {gain}; the pipeline's order is {sure} under its limits of memory"
 

@@ -10,8 +10,8 @@ import pytest
 from parsim.cost.job import Job
 from parsim.errors import InputError, PlanError
 from parsim.plan import Plan
-from parsim.planner import search
 from parsim.plan.space import PlanSpace
+from parsim.planner import search
 from parsim.scenario import load_scenario
 from parsim.schedule import Kind, schedule_of
 from parsim.schedule.check import check_schedule
