@@ -7,7 +7,7 @@ from typing import Any
 
 from parsim.errors import InputError, shown
 from parsim.names import alternatives, matching
-from parsim.plan import PlanSpace, Recompute
+from parsim.plan import CpCommType, PlanSpace, Recompute
 from parsim.plan.record import AUTO, RECOMPUTE_MODULES
 from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.space.axes import AXES, BY_NAME, value_word
@@ -56,6 +56,8 @@ def _value(field: str, text: str) -> object:
     name = _known(field, text)
     if kind == "recompute":
         return Recompute[name.upper()]
+    if kind == "exchange":
+        return CpCommType[name.upper()]
     return name == "true" if kind == "flag" else name
 
 
@@ -63,6 +65,7 @@ _NAMES = {
     "schedule": (*SCHEDULE_NAMES, AUTO),
     "recompute": tuple(level.name.lower() for level in Recompute),
     "flag": ("false", "true"),
+    "exchange": tuple(str(kind) for kind in CpCommType),
     "modules": RECOMPUTE_MODULES,
 }
 """Names that an axis of each kind knows."""

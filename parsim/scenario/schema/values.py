@@ -145,6 +145,8 @@ ScheduleName = Annotated[Text, in_any_case(*SCHEDULE_NAMES, AUTO, *WITHOUT_FLUSH
 Recomputed = Literal["none", "selective", "full"]
 Preset = Literal["quick", "standard", "full"]
 PresetName = Annotated[Preset, in_any_case(*get_args(Preset))]
+CpComm = Literal["p2p", "all_gather", "a2a"]
+CpCommName = Annotated[CpComm, in_any_case(*get_args(CpComm))]
 RecomputeName = Annotated[Recomputed, in_any_case(*get_args(Recomputed))]
 Family = Literal[
     "gpt2",

@@ -46,7 +46,7 @@ class Rules(Columns):
     gap: Array
 
     def __len__(self) -> int:
-        return self.ahead.shape[1]
+        return int(self.ahead.shape[1])
 
 
 class Shop:

@@ -3,7 +3,8 @@
 Searched are orders of whole backwards and of backwards in two, with the seconds of the plan's
 stages and the micro-batches for which its devices have room. The named schedules of one stage a
 rank are simulated beside them, and the fastest of all that may be run and fit is taken (else of
-those that are tight, else the smallest): never a slower one than those. Equal input gives equal output, for actions are counted and no clock is read.
+those that are tight, else the smallest): never a slower one than those. Equal input gives equal
+output, for actions are counted and no clock is read.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from parsim.cost.job import Job
 from parsim.cost.legal import check_legal, illegal
 from parsim.errors import PlanError
 from parsim.plan import Plan
-from parsim.plan.rules import AUTO, SPLIT, V_SHAPED
+from parsim.plan.record import AUTO
+from parsim.plan.rules import SPLIT, V_SHAPED
 from parsim.schedule import Kind, Schedule, build_schedule
 from parsim.schedule.inflight import inflight_counts
 from parsim.schedule.orders.list_order import Work
@@ -45,8 +47,9 @@ class AutoSchedule:
     """The fastest order found, and what it is compared with; seconds of whole steps.
 
     `named` are the named schedules of one stage a rank that fit as well, `found` the orders that
-    were searched: "auto" of whole backwards, "auto_split" of backwards in two. `chosen` is the fastest
-    of all, and `plan` the plan with its actions. `searched` are the searches by the same names, each with its own bound.
+    were searched: "auto" of whole backwards, "auto_split" of backwards in two. `chosen` is the
+    fastest of all, and `plan` the plan with its actions. `searched` are the searches by the same
+    names, each with its own bound.
     """
 
     plan: Plan
@@ -69,7 +72,7 @@ class AutoSchedule:
         return self.searched[list(self.searched)[-1]].proven
 
     def words(self) -> str:
-        """What was chosen, what it gains over the best named schedule, and how far it may be off."""
+        """What was chosen, its gain over the best named schedule, and how far it may be off."""
         best = min(self.named, key=lambda name: self.named[name], default=None)
         if self.chosen in self.named:
             gain = f"the named {self.chosen}, than which nothing faster was found"
