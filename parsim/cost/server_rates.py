@@ -15,11 +15,14 @@ READS_AND_WRITES = 3.0
 """A gradient is added to a sum: both are read, the sum is written."""
 
 
-def host_link(system: System) -> float:
+def host_link(system: System, asked: str = "strategy.on=hosts") -> float:
     """Bytes/s of a device's way to its host, one direction: the slowest of its cables there.
 
     PCI Express or NVLink-C2C, by the cables of `cluster/topology`; shared memory, where that joins
-    the devices.
+    the devices. `asked` is the field of a plan that needs it.
+
+    Raises:
+        PlanError: the system's own topology has no such cable.
     """
     # the way to the host does not hang on how NVLinks join the devices
     meshed = system.intra.fabric == "nvlink-mesh" and not system.topology
@@ -32,8 +35,8 @@ def host_link(system: System) -> float:
     ]
     if not cables:
         raise PlanError(
-            f"strategy.on=hosts: system {system.id} has no cable from a device to its host in its "
-            f"topology; write one, or use on=devices"
+            f"{asked}: system {system.id} has no cable from a device to its host in its "
+            f"topology; write one, or leave {asked.partition('=')[0]} out"
         )
     return max(cable.bandwidth * cable.efficiency for cable in cables)
 

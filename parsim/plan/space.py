@@ -48,6 +48,8 @@ class PlanSpace:
 
     Of schedules and ZeRO stages that is every one of the stack.
 
+    Of `offload_layers`, None means none, half and all of a stage's layers.
+
     The number of micro-batches follows from the global batch; `dp` is the product of dp_replicate
     and dp_shard, and `hybrid` also shards over a part of the replicas (HSDP). `common` gives the
     fields that are not searched (precision, bucket size, overlap switches, rank order). Where it
@@ -70,6 +72,7 @@ class PlanSpace:
     zero_stage: Axis = None
     recompute: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
     sequence_parallel: tuple[bool, ...] = (False, True)
+    offload_layers: Axis = (0,)
     hybrid: bool = False
     memory_margin: float | None = None
     memory_cap: float | None = None

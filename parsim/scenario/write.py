@@ -182,10 +182,9 @@ def _plan(plan: Plan) -> dict[str, Any]:
     values["recompute"] = plan.recompute.name.lower()
     values["strategy"] = None if plan.strategy == DDP else plan.strategy.to_json()
     values["stages"] = plan.stages and [stage.to_json() for stage in plan.stages]
-    if not plan.recompute_modules:
-        del values["recompute_modules"]
-    if not plan.sync_batch_norm:
-        del values["sync_batch_norm"]
+    for name in ("recompute_modules", "offload_layers", "offload_modules", "sync_batch_norm"):
+        if not values[name]:
+            del values[name]
     if values.pop("actions") is not None:
         values["schedule"] = str(Path(plan.schedule).resolve())
     left_out = {"precision", *_following(plan)}  # precision stands in the training block

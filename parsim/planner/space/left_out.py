@@ -14,6 +14,7 @@ NEVER = {
     "stage_layers": "cuts other than as even as possible",
     "action_times": "zero-bubble schedules ordered for other ratios than F = I = W",
     "recompute_modules": "recomputation of single modules",
+    "offload_modules": "activations of single modules in the host's memory",
 }
 """Fields of a plan that no search varies, and what it leaves out with them."""
 
@@ -52,6 +53,7 @@ def left_out(software: Software, space: PlanSpace) -> dict[str, str]:
         if values is not None:
             words = values if isinstance(values, Between) else ", ".join(map(str, values))
             asked[name] = f"{ALL_BUT}{words}"
+    asked |= {"offload_layers": moved} if (moved := _offloads(space)) else {}
     if space.max_bubble is not None:
         asked["bubble"] = f"more than {100 * space.max_bubble:g} % of the pipeline phase"
     for name, every in ALL.items():
@@ -103,6 +105,15 @@ def _zero_stages(software: Software, space: PlanSpace) -> str:
     why = f"{software.id} has none of them; search.zero_stage names them if wanted"
     asked = [f"{ALL_BUT}{space.zero_stage}"] if space.zero_stage is not None else []
     return "; ".join([*asked, *([f"{' and '.join(parts)}: {why}"] if parts else [])])
+
+
+def _offloads(space: PlanSpace) -> str:
+    """The numbers of layers on the host that are not looked at."""
+    values = space.offload_layers
+    if values is None:
+        return f"{ALL_BUT}none, half and all of a stage's layers"
+    words = values if isinstance(values, Between) else ", ".join(map(str, values))
+    return f"{ALL_BUT}{words}"
 
 
 def _word(value: object) -> str:

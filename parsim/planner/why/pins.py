@@ -11,7 +11,7 @@ from parsim.names import alternatives, matching
 from parsim.plan import PlanSpace, Recompute
 from parsim.plan.rules import SCHEDULE_NAMES
 
-NUMBERS = ("tp", "pp", "dp", "cp", "ep", "microbatch_size", "v", "zero_stage")
+NUMBERS = ("tp", "pp", "dp", "cp", "ep", "microbatch_size", "v", "zero_stage", "offload_layers")
 FIELDS = (*NUMBERS, "schedule", "recompute", "sequence_parallel")
 
 Pins = Mapping[str, Any]

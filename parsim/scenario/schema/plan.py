@@ -14,6 +14,7 @@ from parsim.scenario.schema.values import (
     Block,
     Count,
     Flag,
+    LayerValues,
     Names,
     PrecisionName,
     PresetName,
@@ -98,6 +99,8 @@ class PlanBlock(SharedBlock):
     sequence_parallel: Flag = UNSET
     recompute: RecomputeName = UNSET
     recompute_modules: Names = UNSET
+    offload_layers: Amount = UNSET
+    offload_modules: Names = UNSET
     precision: PrecisionName = UNSET
     sync_batch_norm: Flag = UNSET
     node_order: Names = UNSET
@@ -124,6 +127,7 @@ class SearchBlock(Block):
     zero_stage: StageValues = UNSET
     recompute: Several[RecomputeName] = UNSET
     sequence_parallel: Several[Flag] = UNSET
+    offload_layers: LayerValues = UNSET
     memory_margin: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
     memory_cap: Size = UNSET
     max_bubble: Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)] = UNSET

@@ -19,7 +19,8 @@ def preset(name: str, job: Job) -> dict[str, Any]:
     `standard` is every legal value with the stack's schedules. `quick` keeps tensor
     parallelism inside a node, has micro-batches of 1, 2 and 4, at most 4 virtual stages, no ZeRO-2
     and no context parallelism. `full` adds shards over a part of the
-    replicas (HSDP) and the schedules that the stack lacks but parsim knows, unless the stack is
+    replicas (HSDP), activations of half and of all layers in the
+    host's memory, and the schedules that the stack lacks but parsim knows, unless the stack is
     the executor, which runs what it runs.
     """
     if name == "quick":
@@ -36,5 +37,5 @@ def preset(name: str, job: Job) -> dict[str, Any]:
         }
     if name == "full":
         every = job.software.schedules if job.software.executor else SCHEDULE_NAMES
-        return {"hybrid": True, "schedule": tuple(every)}
+        return {"hybrid": True, "schedule": tuple(every), "offload_layers": None}
     return {}

@@ -38,7 +38,9 @@ def case(stack: str, model: str, layers: int, nodes: int, overlap: bool) -> tupl
     cluster = Cluster(system=node, num_nodes=nodes)
     job = Job(model=build_transformer(spec), cluster=cluster, software=software(stack))
     common = Plan(overlap_p2p=overlap, overlap_grad_reduce=overlap, bucket_bytes=4e6)
-    space = PlanSpace(global_batch_size=16, schedule=SCHEDULE_NAMES, common=common)
+    space = PlanSpace(
+        global_batch_size=16, schedule=SCHEDULE_NAMES, offload_layers=None, common=common
+    )
     return job, enumerate_plans(job, space)
 
 
