@@ -7,6 +7,7 @@ from enum import IntEnum
 from pathlib import PurePath
 from typing import Any
 
+from parsim.plan.context import CpCommType
 from parsim.plan.stages import Stage
 from parsim.plan.strategies import DDP, Strategy
 
@@ -74,6 +75,8 @@ class Plan:
     the software's, see `cost/step/buckets.py`).
     `scatter_p2p` sends 1/tp of a stage boundary per rank and gathers it inside the node.
 
+    `cp_comm_type` is how context-parallel ranks exchange keys and values (`plan/context.py`).
+
     `ep` shares out the experts of each layer to neighbouring ranks of a pipeline stage and `etp`
     splits each of them: both divide the stage's dp x cp x tp ranks and are no factors of the world.
     The ranks that hold the same experts, dp x cp x tp / (ep x etp), reduce their gradients.
@@ -112,6 +115,7 @@ class Plan:
     dp_replicate: int = 1
     dp_shard: int = 1
     cp: int = 1
+    cp_comm_type: CpCommType = CpCommType.DEFAULT
     ep: int = 1
     etp: int = 1
     microbatch_size: int = 1
@@ -218,6 +222,8 @@ class Plan:
                 del document[name]
         if self.etp == 1:
             del document["etp"]
+        if self.cp_comm_type:
+            document["cp_comm_type"] = str(self.cp_comm_type)
         document["recompute"] = self.recompute.name.lower()
         document["rank_order"] = list(self.rank_order)
         document["stage_layers"] = list(self.stage_layers) if self.stage_layers else None
@@ -227,6 +233,7 @@ class Plan:
         """A short name for tables: `tp8 pp8 dp16 mb1 m96 1f1b full`."""
         parts = [f"tp{self.tp}", f"pp{self.pp}", f"dp{self.dp}"]
         parts += [f"cp{self.cp}"] if self.cp > 1 else []
+        parts += [str(self.cp_comm_type)] if self.cp > 1 and self.cp_comm_type else []
         parts += [f"ep{self.ep}"] if self.ep > 1 else []
         parts += [f"etp{self.etp}"] if self.etp > 1 else []
         parts += [f"mb{self.microbatch_size}"]
@@ -257,7 +264,7 @@ class Plan:
 
 
 _RARE = (
-    *("actions", "action_times", "bucket_bytes", "node_order"),
+    *("actions", "action_times", "bucket_bytes", "cp_comm_type", "node_order"),
     *("offload_layers", "offload_modules", "recompute_modules", "replica_microbatches"),
     *("stages", "strategy", "sync_batch_norm"),
 )

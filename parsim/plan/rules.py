@@ -17,6 +17,7 @@ from parsim.model.model import Model
 from parsim.model.operators import Experts, Linear, Split
 from parsim.names import alternatives
 from parsim.plan.batch_rules import batch_rules, node_rules
+from parsim.plan.context import CpCommType
 from parsim.plan.divisors import divisors, listed
 from parsim.plan.expert_rules import expert_rules
 from parsim.plan.offload_rules import offload_rules
@@ -193,6 +194,20 @@ def _context(plan: Plan, model: Model, cluster: Cluster) -> str | None:
             f"cp={plan.cp} cuts seq_len={model.tokens} into {pieces} equal pieces, which it "
             f"cannot be cut into; use a seq_len that is a multiple of {pieces}, or a smaller cp"
         )
+    return _heads_shared_out(plan, model) if plan.cp_comm_type is CpCommType.A2A else None
+
+
+def _heads_shared_out(plan: Plan, model: Model) -> str | None:
+    """All-to-alls give each context rank as many heads, of keys and values too."""
+    heads = {name: size for name, size in tensor_splits(model).items() if name.endswith("heads")}
+    for name, size in heads.items():
+        if size % (plan.tp * plan.cp):
+            each = gcd(*heads.values()) // plan.tp
+            return (
+                f"cp_comm_type=a2a gives each rank the same number of heads, but tp={plan.tp} x "
+                f"cp={plan.cp} does not divide {name}={size}; allowed cp: "
+                f"{listed(divisors(each))}, or cp_comm_type p2p or all_gather"
+            )
     return None
 
 

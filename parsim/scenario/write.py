@@ -180,6 +180,7 @@ def _plan(plan: Plan) -> dict[str, Any]:
     values = _values(plan)
     values["bucket_size"] = values.pop("bucket_bytes")
     values["recompute"] = plan.recompute.name.lower()
+    values["cp_comm_type"] = str(plan.cp_comm_type) if plan.cp_comm_type else None
     values["strategy"] = None if plan.strategy == DDP else plan.strategy.to_json()
     values["stages"] = plan.stages and [stage.to_json() for stage in plan.stages]
     for name in ("recompute_modules", "offload_layers", "offload_modules", "sync_batch_norm"):

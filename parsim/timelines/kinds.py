@@ -44,6 +44,7 @@ class SpanKind:
     ALL_TO_ALL: Final = "ALL_TO_ALL"  # inside actions: tokens to experts and back
     OFFLOAD: Final = "OFFLOAD"  # beside forwards: activations to the host's memory
     RELOAD: Final = "RELOAD"  # beside backwards: activations from the host's memory
+    COMPRESS: Final = "COMPRESS"  # gradients packed into fewer bytes before they are sent
     PUSH: Final = "PUSH"  # gradients to a parameter server
     PULL: Final = "PULL"  # weights from a parameter server
     AVERAGE: Final = "AVERAGE"  # weights with other workers' weights

@@ -23,6 +23,7 @@ from parsim.plan.executor_rules import unrunnable
 from parsim.plan.rules import ZERO_STAGES, check_plan, violation
 from parsim.plan.space import chosen
 from parsim.planner.space.left_out import lacking
+from parsim.planner.space.settings import combinations, other_plans, ruled, with_setting
 from parsim.planner.space.shapes import Degrees, all_degrees, chunks, offloads
 
 
@@ -50,7 +51,6 @@ class _Rows:
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     schedules: list[str] = field(default_factory=list)
     options: list[list[_Option]] = field(default_factory=list)
-    enumerated: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
 
 
@@ -64,15 +64,38 @@ def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
     Raises:
         PlanError: the space holds a value that no plan could ever have.
     """
+    every = list(combinations(job, space))
+    tables, enumerated, reasons = [], 0, Counter[str]()
+    listed: dict[tuple[object, ...], tuple[PlanTable | None, _Rows]] = {}
+    for values in every:
+        decisive, own = ruled(job, values), with_setting(space, values)
+        if decisive not in listed:
+            rows = _listed(job, own)
+            listed[decisive] = (_table(own, rows) if rows.shapes else None, rows)
+            reasons += rows.reasons
+            enumerated += rows.reasons.total()
+        table = listed[decisive][0]
+        if table is None:
+            continue
+        kept = other_plans(table, every[0], values)
+        if kept.any():
+            some = table if kept.all() else table.take(kept)
+            tables.append(some.sharing(values))
+            enumerated += len(some)
+    return Enumeration(
+        table=PlanTable.joined(tables) if tables else None,
+        enumerated=enumerated,
+        illegal=reasons.total(),
+        reasons=dict(reasons),
+    )
+
+
+def _listed(job: Job, space: PlanSpace) -> _Rows:
+    """All shapes of a space whose plans share all settings."""
     rows = _Rows()
     for degrees in dict.fromkeys(all_degrees(job, space)):  # a value may be listed twice
         _add(rows, job, space, degrees)
-    return Enumeration(
-        table=_table(space, rows) if rows.shapes else None,
-        enumerated=rows.enumerated,
-        illegal=rows.reasons.total(),
-        reasons=dict(rows.reasons),
-    )
+    return rows
 
 
 def _add(rows: _Rows, job: Job, space: PlanSpace, degrees: Degrees) -> None:
@@ -82,14 +105,12 @@ def _add(rows: _Rows, job: Job, space: PlanSpace, degrees: Degrees) -> None:
         (schedule, v, offloads(job, space, degrees.pp, schedule, v))
         for schedule, v in dict.fromkeys(chunks(job, space, degrees.pp))
     ]
-    count = len(options) * sum(len(layers) for _, _, layers in kinds)
-    rows.enumerated += count
     # what is wrong with a pipeline of one chunk is wrong with all
     message = None
     if space.common.actions is None:
         message = violation(_plan(space, degrees, job.model, "1f1b", 1), job.model, job.cluster)
     if message is not None:
-        rows.reasons[message] += count
+        rows.reasons[message] += len(options) * sum(len(layers) for _, _, layers in kinds)
         return
     for schedule, v, layers in kinds:
         plan = _plan(space, degrees, job.model, schedule, v)
@@ -134,9 +155,10 @@ def _runnable(
 
 def _shards(space: PlanSpace, degrees: Degrees, zero_stage: int) -> tuple[int, ...]:
     """Replicas that share the parameters: all of them, or with HSDP also a part; 1 without ZeRO."""
-    if not zero_stage:
-        return (1,)
-    return tuple(divisors(degrees.dp)[1:]) if space.hybrid and degrees.dp > 1 else (degrees.dp,)
+    if space.dp_shard is None:
+        return (degrees.dp if zero_stage else 1,)
+    legal = (divisors(degrees.dp)[1:] or [1]) if zero_stage else [1]
+    return tuple(shard for shard in legal if shard in space.dp_shard)
 
 
 def _options(
@@ -205,7 +227,8 @@ def _table(space: PlanSpace, rows: _Rows) -> PlanTable:
         offload_layers=offload,
         schedule=np.repeat(np.array([names.index(name) for name in rows.schedules]), each),
         schedules=names,
-        common=replace(space.common, stage_layers=None),
+        setting=np.zeros_like(tp),
+        settings=(replace(space.common, stage_layers=None),),
     )
 
 

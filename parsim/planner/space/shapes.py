@@ -12,7 +12,7 @@ from parsim.cost.step.offload import no_host
 from parsim.plan import PlanSpace
 from parsim.plan.divisors import divisors
 from parsim.plan.rules import SPLIT, is_splittable, most_stages, tensor_splits
-from parsim.plan.space import chosen
+from parsim.plan.space import Between, chosen
 from parsim.schedule import CHUNKED, V_SHAPED
 
 
@@ -77,16 +77,16 @@ def schedules(job: Job, space: PlanSpace) -> tuple[str, ...]:
 def offloads(job: Job, space: PlanSpace, pp: int, schedule: str, v: int) -> tuple[int, ...]:
     """Layers of each stage that move their activations to the host.
 
-    Those asked for; where every legal number may be tried, none, half and all of a stage's.
+    Those asked for, none where nothing is said; of any number none, half and all of a stage's.
     """
-    if space.offload_layers == (0,):
+    asked = space.offload_layers
+    if asked is None:
         return (0,)
     most = -(-job.model.num_layers // (pp * v))
     if (pp > 1 and schedule in SPLIT) or any(map(no_host, job.cluster.systems)):
         most = 0
-    if space.offload_layers is None:
-        return tuple(sorted({0, -(-most // 2), most}))
-    return tuple(dict.fromkeys(chosen(space.offload_layers, range(most + 1))))
+    legal = {0, -(-most // 2), most} if asked == Between() else range(most + 1)
+    return tuple(dict.fromkeys(chosen(asked, sorted(legal))))
 
 
 def chunks(job: Job, space: PlanSpace, pp: int) -> Iterator[tuple[str, int]]:

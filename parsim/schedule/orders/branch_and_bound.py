@@ -82,15 +82,15 @@ class BranchAndBound:
         backwards, forwards = partial.counts[rank]
         clock = partial.clocks[rank]
         if forwards < shop.m and forwards - backwards < shop.limits[rank]:
-            made = 0.0 if rank == 0 else partial.ends.get((rank - 1, True, forwards), -1.0)
-            if made >= 0.0:
-                start = max(clock, made + (shop.message if rank else 0.0))
+            arrival = 0.0 if rank == 0 else partial.ends.get((rank - 1, True, forwards), -1.0)
+            if arrival >= 0.0:
+                start = max(clock, arrival + (shop.message if rank else 0.0))
                 yield _Option(start, start + shop.forward[rank], rank, True)
         if backwards < forwards:
             source = (rank, True, backwards) if rank == last else (rank + 1, False, backwards)
-            made = partial.ends.get(source, -1.0)
-            if made >= 0.0:
-                start = max(clock, made + (shop.message if rank < last else 0.0))
+            arrival = partial.ends.get(source, -1.0)
+            if arrival >= 0.0:
+                start = max(clock, arrival + (shop.message if rank < last else 0.0))
                 yield _Option(start, start + shop.backward[rank], rank, False)
 
     def _after(self, partial: _Partial, option: _Option) -> _Partial:

@@ -77,8 +77,8 @@ class Work:
 
     def stages_by_depth(self, rank: int) -> list[int]:
         """The stages of a rank, the deepest of its copy first."""
-        held = [stage for stage, where in enumerate(self.stage_rank) if where == rank]
-        return sorted(held, key=lambda stage: -(stage % self.depth))
+        stages = [stage for stage, where in enumerate(self.stage_rank) if where == rank]
+        return sorted(stages, key=lambda stage: -(stage % self.depth))
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,12 +236,12 @@ def best_order(work: Work) -> Ordered:
         return (0, -place, mb) if action.kind == Kind.F else (1, mb, -place)
 
     numbered = _Numbered.of(work, priority)
-    own = [work.length(action) for action in numbered.actions]
+    durations = [work.length(action) for action in numbered.actions]
     tried = []
     for ratio in RATIOS:
         lengths = [1.0 if queue else ratio for queue in numbered.queue]
         order, _ = _Listing(work, numbered).run(lengths)
-        tried.append((_makespan(work, numbered, order, own), order))
+        tried.append((_makespan(work, numbered, order, durations), order))
     length, order = min(tried, key=lambda each: each[0])
     return Ordered(rows=numbered.rows(order), makespan=length)
 

@@ -77,9 +77,11 @@ def auto_schedule(job: Job, plan: Plan) -> AutoSchedule:
     searched = search_order(work, starts)
     orders = {"auto": searched.rows, "auto_split": _split(job, plan)}
     schedules = {name: Schedule.from_ranks(rows, name="auto.csv") for name, rows in orders.items()}
-    found = _fitting(job, {name: _written(plan, order) for name, order in schedules.items()})
+    searched_times = _fitting(
+        job, {name: _written(plan, order) for name, order in schedules.items()}
+    )
     named = _fitting(job, {name: _named(plan, name) for name in NAMED})
-    times = {**found, **named}
+    times = {**searched_times, **named}
     chosen = min(times, key=lambda name: times[name])
     return AutoSchedule(
         schedule=schedules[chosen] if chosen in schedules else _built(plan, chosen),
@@ -88,7 +90,7 @@ def auto_schedule(job: Job, plan: Plan) -> AutoSchedule:
         searched=searched,
         limits=tuple(work.limits),
         named=named,
-        found=found,
+        found=searched_times,
     )
 
 
@@ -156,8 +158,8 @@ def _limits(evaluation: Evaluation) -> list[int]:
         NoFeasiblePlan: not even one on some rank.
     """
     memory, schedule = evaluation.memory_of(0), evaluation.step.schedule(0)
-    held = np.array([max(map(sum, counts)) for counts in inflight_counts(schedule)])
-    each = memory.activations[:, 0] / held
+    in_flight = np.array([max(map(sum, counts)) for counts in inflight_counts(schedule)])
+    each = memory.activations[:, 0] / in_flight
     room = evaluation.step.job.device.usable_memory - (memory.peak - memory.activations)[:, 0]
     limits = np.floor(room / np.maximum(each, 1.0)).astype(int)
     if limits.min() < 1:
@@ -165,7 +167,7 @@ def _limits(evaluation: Evaluation) -> list[int]:
             f"rank {int(limits.argmin())} has no room for the activations of one micro-batch; use "
             f"a smaller microbatch_size, recomputation, or more ranks"
         )
-    spared = np.maximum(limits - 1, np.minimum(limits, held))
+    spared = np.maximum(limits - 1, np.minimum(limits, in_flight))
     return [int(limit) for limit in np.minimum(spared, schedule.num_microbatches)]
 
 
