@@ -193,11 +193,11 @@ class GraphStage(Stage):
 
     def tie(self) -> None:
         """Let nodes that own no weight use their table's (see `executor.model.tokens`)."""
-        made = {key: part for layer in self.layers.values() for key, part in layer.made.items()}
+        parts = {key: part for layer in self.layers.values() for key, part in layer.made.items()}
         for name, owner in self.shared.items():
-            if _key(name) in made and _key(owner) in made:
-                table = weight_of(made[_key(owner)])
-                weight_of(made[_key(name)]).weight = table.weight
+            if _key(name) in parts and _key(owner) in parts:
+                table = weight_of(parts[_key(owner)])
+                weight_of(parts[_key(name)]).weight = table.weight
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images (b, c, h, w), tokens (b, s), or what the stage before gave, to what leaves."""

@@ -52,10 +52,10 @@ class _Windowed(torch.autograd.Function):  # type: ignore[misc]  # torch has no 
             here, mine, result, sums = (x[:, :, queries] for x in (grad, q, out, lse))
             seen = mask(queries, keys, ctx.window, q)
             theirs = (k[:, :, keys], v[:, :, keys])
-            found = attend_backward(here, mine, *theirs, result, sums, causal=False, mask=seen)
-            by_query[:, :, queries] = found[0]
-            by_key[:, :, keys].add_(found[1])
-            by_value[:, :, keys].add_(found[2])
+            gradients = attend_backward(here, mine, *theirs, result, sums, causal=False, mask=seen)
+            by_query[:, :, queries] = gradients[0]
+            by_key[:, :, keys].add_(gradients[1])
+            by_value[:, :, keys].add_(gradients[2])
         return by_query, by_key, by_value, None
 
 

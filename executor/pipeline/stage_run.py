@@ -227,8 +227,8 @@ class StageRank:
 
     def _needed(self, mb: int, count: int) -> set[int]:
         """The versions that backwards to come use."""
-        own = range(mb + self.count, count, self.count)
-        return {self.order.used(self.stage, later) for later in own}
+        mine = range(mb + self.count, count, self.count)
+        return {self.order.used(self.stage, later) for later in mine}
 
     @contextmanager
     def _bound(self, version: int) -> Iterator[None]:
@@ -276,13 +276,13 @@ def replay(
 
     Returns the newest weights of each stage. The stages have one replica each.
     """
-    held: list[list[Weights]] = [[[p.data for p in stage.parameters()]] for stage in stages]
+    versions: list[list[Weights]] = [[[p.data for p in stage.parameters()]] for stage in stages]
     for mb in range(count):
         value, target = batches(mb)
         inputs, outputs = [], []
         for number, stage in enumerate(stages):
             given = value.detach().requires_grad_(number > 0)
-            _rebind(stage, held[number][order.used(number, mb)])
+            _rebind(stage, versions[number][order.used(number, mb)])
             value = stage(given)
             inputs.append(given)
             outputs.append(value)
@@ -292,11 +292,11 @@ def replay(
             outputs[number].backward(gradient)
             gradient = inputs[number].grad
             if order.made(number, mb) is not None:
-                held[number].append([w.clone() for w in held[number][-1]])
+                versions[number].append([w.clone() for w in versions[number][-1]])
                 summed = [p.grad for p in stages[number].parameters() if p.grad is not None]
-                updates[number](held[number][-1], summed)
+                updates[number](versions[number][-1], summed)
                 stages[number].zero_grad(set_to_none=True)
-    return [weights[-1] for weights in held]
+    return [weights[-1] for weights in versions]
 
 
 def _rebind(module: nn.Module, weights: Weights) -> None:

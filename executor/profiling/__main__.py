@@ -59,14 +59,16 @@ def profiled(target: str, sizes: str, *, hooks: bool) -> dict[str, object]:
         graph = hooked(name, model, batch, device)
         notes.append(f"all of {len(graph.nodes)} modules are timed on {device}")
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    made = build_graph(graph)
-    if made.parameters != parameters:
-        notes.append(f"{made.parameters:,} parameters in the file, {parameters:,} in the module")
+    read_back = build_graph(graph)
+    if read_back.parameters != parameters:
+        notes.append(
+            f"{read_back.parameters:,} parameters in the file, {parameters:,} in the module"
+        )
     return {
         "schema_version": 1,
         "name": name,
-        "parameters": made.parameters,
-        "layers": made.num_layers,
+        "parameters": read_back.parameters,
+        "layers": read_back.num_layers,
         "operations": len(graph.nodes),
         "notes": notes,
         "text": graph_text(graph, tuple(notes)),

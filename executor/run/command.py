@@ -46,8 +46,8 @@ def _work(path: Path, options: RunOptions) -> int:
     check_plan(scenario, report, options)
     if "RANK" in os.environ:
         plan = scenario.fixed_plan()
-        own = run_strategy if plan.strategy.own_program else run
-        (run_pipeline if plan.runs_as_tasks else own)(scenario, report, options)
+        runner = run_strategy if plan.strategy.own_program else run
+        (run_pipeline if plan.runs_as_tasks else runner)(scenario, report, options)
     else:
         check_files(scenario, options)
         sys.stderr.write(f"{scenario.fixed_plan().label()} on {report}\n")

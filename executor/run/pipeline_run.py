@@ -92,8 +92,8 @@ def run_pipeline(scenario: Scenario, report: DeviceReport, options: RunOptions) 
 
 def _rounds(stepped: Sequence[Stepped], count: int) -> list[Ended]:
     """When each batch ended on the last of its ranks, with its mean loss."""
-    losses = {mb: loss for one in stepped for mb, loss in one.losses.items()}
-    ends = [max(times) for times in zip(*(one.ends for one in stepped), strict=True)]
+    losses = {mb: loss for rank in stepped for mb, loss in rank.losses.items()}
+    ends = [max(times) for times in zip(*(rank.ends for rank in stepped), strict=True)]
     return [
         Ended(step, end, fmean(losses[step * count + mb] for mb in range(count)), float("nan"))
         for step, end in enumerate(ends)

@@ -170,8 +170,8 @@ class Session:
 
     def _without_flush(self, steps: int, stepped: Stepped, clock: Callable[[], float]) -> None:
         """One stream of micro-batches; a batch ends with this rank's last one of it."""
-        own = dist.get_rank() - self.order.replicas.ranks(self.stage)[0]
-        last = self.count - self.rank.count + own
+        replica = dist.get_rank() - self.order.replicas.ranks(self.stage)[0]
+        last = self.count - self.rank.count + replica
         batch = self.order.versions.batch if self.order.versions else 1
 
         def after(mb: int, loss: float | None) -> None:
@@ -254,12 +254,12 @@ class Session:
         ran = self.rank.run(self.count, self.microbatch, self.loss, self.update)
         gradient = self._whole(ran.gradient or [])
         names = [name for name, p in self.module.named_parameters() if p.requires_grad]
-        found = gathered((dict(zip(names, gradient, strict=True)), ran.losses))
+        gathered_parts = gathered((dict(zip(names, gradient, strict=True)), ran.losses))
         self.module, self.rank, self.order = kept
         if dist.get_rank() != 0:
             return None
-        gradients = {name: part for named, _ in found for name, part in named.items()}
-        loss = sum(loss for _, losses in found for loss in losses.values())
+        gradients = {name: part for named, _ in gathered_parts for name, part in named.items()}
+        loss = sum(loss for _, losses in gathered_parts for loss in losses.values())
         verdict = judge(
             self.part.still, alike(self.plan), self._global(0), self.options.seed, loss, gradients,
             self.part.values,

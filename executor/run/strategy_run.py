@@ -149,7 +149,7 @@ def _evaluations(part: Part, work: Work, done: Trained) -> list[Evaluated]:
         for worker in _workers_here(work)
         for batch in islice(part.evaluation(worker), BATCHES)
     ]
-    ended = {one.round + 1: one.seconds for one in done.rounds}
+    ended = {ended_round.round + 1: ended_round.seconds for ended_round in done.rounds}
     for taken in gathered(sorted(done.copies))[0]:
         work.replica.load(_of_all(work, done.copies.get(taken)))
         losses = [work.replica.evaluate(batch) for batch in batches]
@@ -169,8 +169,8 @@ def _of_all(work: Work, mine: Tensor | None) -> Tensor:
 
 def _workers_here(work: Work) -> Sequence[int]:
     """The workers that are in this process."""
-    one = work.plan.strategy.one_process
-    return range(work.plan.dp) if one else (dist.get_rank(),)
+    one_process = work.plan.strategy.one_process
+    return range(work.plan.dp) if one_process else (dist.get_rank(),)
 
 
 def _replayed(part: Part, done: Trained, measured: Measured) -> float | None:

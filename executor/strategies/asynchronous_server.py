@@ -65,12 +65,12 @@ def asynchronous_server(work: Work) -> Trained:
     strategy = of_kind(work.plan.strategy, AsynchronousServer)
     rank, world = dist.get_rank(), dist.get_world_size()
     start = work.replica.weights
-    held = shares(strategy, len(start), world)
+    pieces = shares(strategy, len(start), world)
     servers = {
         number: Server(
             number, FlatOptimizer(start[share.part], work.servers_config), world, strategy.staleness
         )
-        for number, share in enumerate(held)
+        for number, share in enumerate(pieces)
         if share.rank == rank
     }
     threads = [
@@ -86,12 +86,12 @@ def asynchronous_server(work: Work) -> Trained:
         loss, gradient = gradient_of(work, number)
         norm = norm_of(gradient)
         gradient = clipped(gradient, work.config.clip, norm)
-        weights = _exchanged(compressor, held, servers, gradient)
+        weights = _exchanged(compressor, pieces, servers, gradient)
         work.end(trained, number, loss, float(norm), weights)
     for thread in threads:
         thread.join()
     mine = {number: server.weights.weights for number, server in servers.items()}
-    trained.weights = pulled(held, mine, start.device)
+    trained.weights = pulled(pieces, mine, start.device)
     trained.applied = [entry for server in servers.values() for entry in server.applied]
     return trained
 

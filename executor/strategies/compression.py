@@ -72,6 +72,15 @@ def empty_message(strategy: Servers, values: int, device: torch.device) -> Tenso
     return torch.empty(size, dtype=torch.uint8, device=device)
 
 
+def add(strategy: Servers, total: Tensor, message: Tensor) -> None:
+    """Add a packed share to a sum, value by value where only some were sent."""
+    if strategy.compression < 1.0 and strategy.compressor != "half":
+        sent, index = message.chunk(2)
+        total.index_add_(0, index.view(torch.int32), sent.view(torch.float32))
+    else:
+        total += unpacked(strategy, message, len(total))
+
+
 def unpacked(strategy: Servers, message: Tensor, values: int) -> Tensor:
     """A packed share as so many values, those that were not sent zero."""
     if strategy.compression == 1.0:

@@ -21,10 +21,10 @@ def gossip(work: Work) -> Trained:
     targets = [
         other for other in range(world) if rank in neighbours(other, world, strategy.topology)
     ]
-    own = FlatOptimizer(work.replica.weights, work.config)
-    trained = Trained(weights=own.weights)
+    optimizer = FlatOptimizer(work.replica.weights, work.config)
+    trained = Trained(weights=optimizer.weights)
     for number in range(work.rounds):
-        mine = own.weights
+        mine = optimizer.weights
         sends = [dist.isend(mine, target, tag=number) for target in targets]
         received = [torch.empty_like(mine) for _ in sources]
         gets = [
@@ -34,10 +34,10 @@ def gossip(work: Work) -> Trained:
         loss, gradient = gradient_of(work, number)
         for message in (*sends, *gets):
             message.wait()
-        own.set(mixed(mine, received))
-        norm = own.apply(gradient, number)
-        work.end(trained, number, loss, norm, own.weights)
-    trained.weights = own.weights
+        optimizer.set(mixed(mine, received))
+        norm = optimizer.apply(gradient, number)
+        work.end(trained, number, loss, norm, optimizer.weights)
+    trained.weights = optimizer.weights
     return trained
 
 

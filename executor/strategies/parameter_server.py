@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.strategies.backup_workers import backup_workers
-from executor.strategies.compression import Compressor, empty_message, unpacked
+from executor.strategies.compression import Compressor, add, empty_message
 from executor.strategies.compute import gradient_of, weight
 from executor.strategies.log import Trained, Work
 from executor.strategies.replica import FlatOptimizer
@@ -27,10 +27,10 @@ def parameter_server(work: Work) -> Trained:
     if strategy.backup_workers:
         return backup_workers(work, strategy)
     weights, rank = work.replica.weights, dist.get_rank()
-    held = shares(strategy, len(weights), dist.get_world_size())
+    pieces = shares(strategy, len(weights), dist.get_world_size())
     served = {
         number: FlatOptimizer(weights[share.part], work.config)
-        for number, share in enumerate(held)
+        for number, share in enumerate(pieces)
         if share.rank == rank
     }
     compressor, trained = Compressor(strategy), Trained(weights=weights)
@@ -38,7 +38,7 @@ def parameter_server(work: Work) -> Trained:
         loss, gradient = gradient_of(work, number)
         gradient *= weight(work.plan, rank)
         sums = {}
-        for place, share in enumerate(held):
+        for place, share in enumerate(pieces):
             total = _pushed(compressor, place, share, gradient[share.part])
             if total is not None:
                 sums[place] = total
@@ -46,7 +46,7 @@ def parameter_server(work: Work) -> Trained:
         for place, server in served.items():
             server.apply(sums[place], number, norm)
         mine = {place: server.weights for place, server in served.items()}
-        weights = pulled(held, mine, gradient.device)
+        weights = pulled(pieces, mine, gradient.device)
         work.end(trained, number, loss, float(norm), weights)
     trained.weights = weights
     return trained
@@ -62,8 +62,8 @@ def _pushed(compressor: Compressor, place: int, share: Share, part: Tensor) -> T
     messages = [empty_message(strategy, share.size, part.device) for _ in range(world)]
     dist.gather(message, messages, dst=share.rank)
     total = torch.zeros_like(part)
-    for one in messages:
-        total += unpacked(strategy, one, share.size)
+    for received in messages:
+        add(strategy, total, received)
     return total / world
 
 

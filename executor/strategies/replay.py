@@ -166,7 +166,7 @@ def replay_peers(run: Replay, logs: Sequence[Sequence[Event]]) -> list[Tensor]:
         ReplayError: two peers disagree on the order of their averages.
     """
     start = run.replica.weights
-    own = [FlatOptimizer(start, run.config) for _ in logs]
+    optimizers = [FlatOptimizer(start, run.config) for _ in logs]
     copies: dict[int, Tensor] = {}
     at = [0] * len(logs)
 
@@ -178,20 +178,20 @@ def replay_peers(run: Replay, logs: Sequence[Sequence[Event]]) -> list[Tensor]:
             partners = [event.initiator, event.peer]
             if any(not _same(logs[other], at[other], event) for other in partners):
                 return False
-            mean = (own[partners[0]].weights + own[partners[1]].weights) / 2
+            mean = (optimizers[partners[0]].weights + optimizers[partners[1]].weights) / 2
             for other in partners:
-                own[other].set(mean)
+                optimizers[other].set(mean)
         elif event.kind == "copy":
-            copies[worker] = own[worker].weights
+            copies[worker] = optimizers[worker].weights
         else:
             gradient = run.gradient(copies[worker], worker, event.round)
-            own[worker].apply(gradient, event.round)
+            optimizers[worker].apply(gradient, event.round)
         for other in partners:
             at[other] += 1
         return True
 
     _until_all_are_taken(logs, at, take)
-    return [peer.weights for peer in own]
+    return [peer.weights for peer in optimizers]
 
 
 def _until_all_are_taken(

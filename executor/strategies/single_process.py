@@ -80,12 +80,12 @@ class Copies:
 def single_process(work: Work) -> Trained:
     """Train with all copies in this process, which is the only one."""
     copies = Copies.of(work.replica, work.plan.dp)
-    own = FlatOptimizer(work.replica.weights, work.config)
-    trained = Trained(weights=own.weights)
+    optimizer = FlatOptimizer(work.replica.weights, work.config)
+    trained = Trained(weights=optimizer.weights)
     with copies.threads:
         for number in range(work.rounds):
             loss, gradient = copies.gradient(work, number)
-            norm = own.apply(gradient, number)
-            work.end(trained, number, loss, norm, own.weights)
-    trained.weights = own.weights
+            norm = optimizer.apply(gradient, number)
+            work.end(trained, number, loss, norm, optimizer.weights)
+    trained.weights = optimizer.weights
     return trained

@@ -110,8 +110,8 @@ def _platform(out: Path, seconds: float) -> Platform:
             if case.name.endswith(", ddp"):
                 scenarios.append(path)
         _say(f"calibrating for {seconds:g} s")
-        made = measuring.calibrate(file, scenarios=scenarios, seconds=seconds, device="cpu")
-        write_text(document, json.dumps(made, indent=1) + "\n")
+        calibration = measuring.calibrate(file, scenarios=scenarios, seconds=seconds, device="cpu")
+        write_text(document, json.dumps(calibration, indent=1) + "\n")
     return calibrated("cpu", read_json(document), load_catalog([file]))
 
 

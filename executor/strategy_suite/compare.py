@@ -46,8 +46,8 @@ class Row:
 def predicted_step(path: Path) -> float:
     """Seconds of a scenario's step."""
     scenario = load_scenario(path)
-    made = simulate(scenario.job, scenario.fixed_plan(), jitter=scenario.jitter)
-    return made.step_time
+    prediction = simulate(scenario.job, scenario.fixed_plan(), jitter=scenario.jitter)
+    return prediction.step_time
 
 
 def by_model(rows: Sequence[Row]) -> Mapping[str, list[Row]]:

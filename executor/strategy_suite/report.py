@@ -93,8 +93,6 @@ def _steps(model: str, figures: Mapping[str, Any], workers: int) -> Iterator[str
         )
     yield ""
     turns = len(figures["rows"][0]["turns_s"])
-    yield "What a worker takes to choose the largest values of a gradient (10 %) is not priced."
-    yield ""
     yield f"- order of the strategies: Spearman {order:.2f} (asked for: {WANTED_ORDER})"
     yield (
         f"- mean absolute error: {percent(figures['mean_absolute_error_of_ratio'])} of the ratio, "

@@ -126,24 +126,37 @@ SMALL = {"family": "gpt2", "name": "gpt-7m", "num_layers": 4, "hidden_size": 384
 MEDIUM = {"family": "llama", "name": "llama-15m", "num_layers": 4, "hidden_size": 512,
           "num_attention_heads": 8, "num_key_value_heads": 4, "ffn_hidden_size": 1536,
           "vocab_size": 2048, "seq_len": 256}  # fmt: skip
+MIXTURE = {"family": "mixtral", "name": "mixture-30m", "num_layers": 4, "hidden_size": 384,
+           "num_attention_heads": 6, "num_key_value_heads": 2, "num_experts": 8,
+           "experts_per_token": 2, "expert_ffn_hidden_size": 768, "ffn_hidden_size": 768,
+           "vocab_size": 1024, "seq_len": 128}  # fmt: skip
 
-FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+Families = Mapping[str, tuple[str, Mapping[str, Any]]]
+"""Ways to split a model: a title and what the plan says, by a short name."""
+
+FAMILIES: Families = {
     "one": ("one rank", {}),
     "ddp": ("data parallel", {"dp": 2}),
     "fsdp": ("fully sharded", {"dp": 2, "zero_stage": 3}),
     "tp": ("tensor and sequence parallel", {"tp": 2, "sequence_parallel": True}),
     "gpipe": ("pipeline, GPipe", {"pp": 2, "schedule": "gpipe"}),
     "1f1b": ("pipeline, 1F1B", {"pp": 2, "schedule": "1f1b"}),
+    "interleaved": ("interleaved pipeline", {"pp": 2, "v": 2, "schedule": "interleaved_1f1b"}),
+    "zb_v": ("pipeline with split backward, ZB-V", {"pp": 2, "schedule": "zb_v"}),
+    "cp": ("context parallel, ring", {"cp": 2}),
 }
 """Ways to split a model over up to two ranks: title and what the plan says."""
 
+EXPERT_FAMILIES: Families = {
+    "ddp": ("mixture of experts, data parallel", {"dp": 2}),
+    "ep": ("mixture of experts, expert parallel", {"dp": 2, "ep": 2}),
+}
+"""Ways to split a mixture of experts."""
 
-def _split(
-    model: Mapping[str, Any], batch: int, size: int, families: Iterable[str]
-) -> Iterator[Case]:
+
+def _split(model: Mapping[str, Any], batch: int, size: int, families: Families) -> Iterator[Case]:
     """One case for each family, with micro-batches of `size` sequences."""
-    for key in families:
-        title, plan = FAMILIES[key]
+    for key, (title, plan) in families.items():
         yield Case(
             name=f"{model['name']}-{key}",
             family=title,
@@ -153,14 +166,18 @@ def _split(
         )
 
 
-QUICK = tuple(_split(TINY, 8, 2, ("one", "ddp", "1f1b")))
+QUICK = tuple(_split(TINY, 8, 2, {key: FAMILIES[key] for key in ("one", "ddp", "1f1b")}))
 """Three cases of the smallest size: they show that everything works, not how accurate it is."""
 
-CPU = (*_split(SMALL, 8, 2, FAMILIES), *_split(MEDIUM, 4, 1, FAMILIES))
+CPU = (
+    *_split(SMALL, 8, 2, FAMILIES),
+    *_split(MEDIUM, 4, 1, FAMILIES),
+    *_split(MIXTURE, 8, 2, EXPERT_FAMILIES),
+)
 """Each family with two sizes; 1,024 tokens a step, four micro-batches where there is one replica.
 
 Parameters: 4 layers x 12 x 384^2 = 7.1e6 and tables; 4 layers x (3 x 512^2 + 3 x 512 x 1536) =
-12.6e6 and two tables of 2048 x 512.
+12.6e6 and two tables of 2048 x 512; 4 layers x (8 x 3 x 384 x 768 + 2.7 x 384^2) = 29.9e6.
 """
 
 GPT2 = {"name": "gpt2", "dropout": False}
@@ -213,7 +230,9 @@ CUDA = (
     _one_gpu(LLAMA, 1),
     *(
         replace(case, precision="bf16")
-        for case in _split(GPT2_EVEN, 8, 2, [key for key in FAMILIES if key != "one"])
+        for case in _split(
+            GPT2_EVEN, 8, 2, {key: FAMILIES[key] for key in FAMILIES if key != "one"}
+        )
     ),
 )
 """Ordered so that a suite that is cut short has had each model, then each variant. The last ones

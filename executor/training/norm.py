@@ -32,7 +32,7 @@ def clip_gradients(replicas: Sequence[Replica], largest: float) -> Tensor:
     Returns the norm before, a scalar in fp32 that is the same on every rank. Every rank must call
     it, after the gradients were reduced.
     """
-    here = [held for replica in replicas for held in _held(replica)]
+    here = [gradient for replica in replicas for gradient in _held(replica)]
     norm = _norm(here, torch.device(replicas[0].mesh.device_type))
     pieces = [piece for _, piece, _ in here]
     if largest and pieces:

@@ -167,23 +167,24 @@ def evaluations_of(document: Mapping[str, Any], name: str) -> Curve:
     Raises:
         InputError: no loss is a number.
     """
-    every = document["measured"]["evaluations"]
-    known = [one for one in every if one["loss"] is not None]
+    entries = document["measured"]["evaluations"]
+    known = [entry for entry in entries if entry["loss"] is not None]
     if not known:
         raise InputError(f"{name}: no evaluation of the run has a loss that is a number")
     ends, batch = _ends(document), _batch(document["plan"])
-    taken = [one["steps"] for one in known]
+    taken = [entry["steps"] for entry in known]
     return Curve(
         name=name,
         workers=int(document["plan"]["dp"]),
         seconds=tuple(
-            one["seconds"] if "seconds" in one else ends[step - 1]
-            for one, step in zip(known, taken, strict=True)
+            entry["seconds"] if "seconds" in entry else ends[step - 1]
+            for entry, step in zip(known, taken, strict=True)
         ),
         samples=tuple(
-            one.get("samples", float(step * batch)) for one, step in zip(known, taken, strict=True)
+            entry.get("samples", float(step * batch))
+            for entry, step in zip(known, taken, strict=True)
         ),
-        loss=tuple(one["loss"] for one in known),
+        loss=tuple(entry["loss"] for entry in known),
     )
 
 

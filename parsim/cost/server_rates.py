@@ -11,8 +11,6 @@ from parsim.errors import PlanError
 STREAM_SHARE = 0.8
 """Share of the memory channels' rate that reading and writing long arrays reaches. Assumption:
 STREAM on servers of two sockets gives 0.75 to 0.85 of it."""
-READS_AND_WRITES = 3.0
-"""A gradient is added to a sum: both are read, the sum is written."""
 
 
 def host_link(system: System) -> float:

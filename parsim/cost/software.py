@@ -14,6 +14,7 @@ from typing import Any
 
 from parsim.errors import CatalogError, shown
 from parsim.names import alternatives, matching
+from parsim.plan.context import CpCommType
 from parsim.plan.rules import USUAL
 
 GENERIC = "generic"
@@ -47,11 +48,11 @@ class Software:
     last of several micro-batches is recomputed like the others, `checkpoints_stages` that full
     recomputation keeps what enters a stage, not a layer.
     `quantized_gather` says that sharded parameters of 8-bit products are gathered in 8 bit.
-    `context_exchange` is how
-    context-parallel ranks exchange keys and values, "ring" or "gather"; `context_balanced` that
-    each gets one piece from either end of a causal sequence, and `context_keeps_output` that a
-    layer keeps one more tensor of its attention's output. `loss_bytes` is moved, `loss_kept`
-    live at the peak and `loss_saved` from there to backward, per logit. `reserved_share` is
+    `cp_comm_type` is how context-parallel ranks exchange keys and values where the plan does not
+    say (`plan/context.py`); `context_balanced` that each gets one piece from either end of a
+    causal sequence, and `context_keeps_output` that a layer keeps one more tensor of its
+    attention's output. `loss_bytes` is moved, `loss_kept` live at the peak and `loss_saved`
+    from there to backward, per logit. `reserved_share` is
     what the allocator reserves above the allocated bytes, and `prints_reserved` says that the
     stack's own figure of its peak is the reserved one. `fp32_shards` says that what ZeRO-3
     shards is the fp32 copy, gathered in 16 bit. `eager` says that tensors live as eager
@@ -104,7 +105,7 @@ class Software:
     checkpoints_stages: bool
     fused_gradient_accumulation: bool
     quantized_gather: bool
-    context_exchange: str
+    cp_comm_type: CpCommType
     context_balanced: bool
     context_keeps_output: bool
     loss_bytes: float
@@ -220,6 +221,7 @@ def _build(name: str, description: str, **entry: tuple[Any, str]) -> Software:
     values = {key: value for key, (value, _) in entry.items()}
     for key in ("graphs", "channels_last", "zero_stages", "pipeline_zero_stages"):
         values[key] = tuple(values[key])
+    values["cp_comm_type"] = CpCommType[values["cp_comm_type"].upper()]
     schedules = values["schedules"]
     values["schedules"] = USUAL if schedules == "all" else tuple(schedules)
     reasons = {key: reason for key, (_, reason) in entry.items()}

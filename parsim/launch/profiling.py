@@ -52,12 +52,12 @@ def profile_trace(trace: Path, sizes: str | None, out: Path) -> dict[str, Any]:
     except ModelError as reason:
         raise ModelError(f"{trace}: {reason}") from None
     write_text(out, graph_text(traced.graph, traced.notes))
-    made = build_graph(traced.graph)
+    model = build_graph(traced.graph)
     return {
         "schema_version": 1,
         "name": traced.graph.name,
-        "parameters": made.parameters,
-        "layers": made.num_layers,
+        "parameters": model.parameters,
+        "layers": model.num_layers,
         "operations": len(traced.graph.nodes),
         "notes": list(traced.notes),
         "file": str(out),

@@ -76,16 +76,16 @@ def correct(
         InputError: a run is incomplete, of other hardware, or too far from its prediction.
     """
     check_writable(file)
-    found: list[RecordedStep] = []
+    steps: list[RecordedStep] = []
     device = ""
     for path in runs:
         run = read_run(path)
         loaded = _scenario_of(run, pairs, scenario)
         _check_alike(run, loaded)
         device = loaded.job.device.id
-        found.append(recorded_step(run, loaded))
-    write_text(file, with_steps(file.read_text(encoding="utf-8"), device, found))
-    listed = [asdict(step) for step in found]
+        steps.append(recorded_step(run, loaded))
+    write_text(file, with_steps(file.read_text(encoding="utf-8"), device, steps))
+    listed = [asdict(step) for step in steps]
     return {"schema_version": SCHEMA_VERSION, "file": str(file), "device": device, "runs": listed}
 
 
@@ -145,7 +145,7 @@ def recorded_step(run: Run, scenario: Scenario) -> RecordedStep:
     job, plan = _with_steps(scenario.job, ()), scenario.fixed_plan()
     predicted = simulate(job, plan, timeline=True)
     split, sharded = condition_of(plan)
-    found = RecordedStep(
+    recorded = RecordedStep(
         date=run.date,
         model=job.model.name,
         plan=plan.label(),
@@ -157,10 +157,10 @@ def recorded_step(run: Run, scenario: Scenario) -> RecordedStep:
         left=1.0,
         **_factors(run, predicted),
     )
-    corrected = simulate(_with_steps(job, (found,)), plan)
-    found = replace(found, left=run.step_time / corrected.step_time)
-    _check_plausible(run.path, found)
-    return found
+    corrected = simulate(_with_steps(job, (recorded,)), plan)
+    recorded = replace(recorded, left=run.step_time / corrected.step_time)
+    _check_plausible(run.path, recorded)
+    return recorded
 
 
 def with_steps(text: str, device: str, runs: Sequence[RecordedStep]) -> str:

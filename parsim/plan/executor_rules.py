@@ -13,6 +13,7 @@ from typing import TypeGuard
 from parsim.model.layer import Branches, Layer
 from parsim.model.model import Model
 from parsim.model.operators import Attention, Experts, Linear
+from parsim.plan.context import CpCommType
 from parsim.plan.precision import precision
 from parsim.plan.record import Plan
 from parsim.plan.rules import SPLIT
@@ -138,16 +139,19 @@ def _windowed(op: object) -> TypeGuard[Attention]:
 
 def unmergeable(plan: Plan, *, dropout: bool, window: int | None) -> str | None:
     """Why the blocks of a model's attention cannot be put together over context ranks."""
-    if plan.cp > 1 and window is not None:
+    if plan.cp == 1 or plan.cp_comm_type is CpCommType.A2A:
+        return None  # attention itself is whole
+    if window is not None and plan.cp_comm_type is not CpCommType.ALL_GATHER:
         return (
             f"cp={plan.cp} with window={window}: the blocks that go round the context ranks are "
-            f"seen whole or from their middle on, not by a window; use cp=1"
+            f"seen whole or from their middle on, not by a window; use cp_comm_type all_gather or "
+            f"a2a, or cp=1"
         )
-    if plan.cp == 1 or not dropout:
+    if not dropout:
         return None
     return (
         f"cp={plan.cp}: attention with dropout cannot be put together from blocks of keys here; "
-        f"use dropout: false in the model section, or cp=1"
+        f"use cp_comm_type a2a, dropout: false in the model section, or cp=1"
     )
 
 

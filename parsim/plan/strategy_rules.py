@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from parsim.cluster.hardware import Cluster
 from parsim.model.model import Model
+from parsim.plan.precision import precision
 from parsim.plan.record import Plan
 from parsim.plan.strategies import (
     AllReduce,
@@ -91,6 +92,12 @@ def _servers(plan: Plan, cluster: Cluster) -> Iterator[str]:
         yield f"compression={strategy.compression} is the share of bytes sent; allowed: 0 to 1"
     if strategy.compressor == "half" and strategy.compression != 0.5:
         yield f"compressor=half sends half of the bytes, not {strategy.compression}; use 0.5"
+    width = precision(plan.precision).gathered
+    if strategy.compressor == "half" and plan.reduce_precision == "same" and width == 2:
+        yield (
+            "compressor=half, but gradients are sent in 16 bit already (reduce_precision=same); "
+            "leave one of them out"
+        )
     if strategy.compressor == "top_k" and strategy.compression == 1.0:
         yield "compressor=top_k needs a share of the bytes; use compression below 1"
     places = hosts(cluster) if strategy.on == "hosts" else plan.dp

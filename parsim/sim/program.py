@@ -17,7 +17,8 @@ from parsim.sim.drawing.task_spans import task_spans
 from parsim.sim.events.class_run import RunnableStep
 from parsim.sim.events.step_run import StepRun, run_quietly
 from parsim.sim.recurrence.walk import PipelineEnds, StepEnd, walk
-from parsim.sim.rounds.run import RoundsEnd, run_rounds
+from parsim.sim.rounds.rounds_end import RoundsEnd
+from parsim.sim.rounds.run import run_rounds
 from parsim.strategy import StepProgram, Task
 from parsim.timelines.timeline import MemoryCurve, Timeline, ordered
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from parsim.strategy.program import Gate, Queue, StepProgram, Task, Waits
-from parsim.strategy.workers import passes, pull, push
+from parsim.strategy.workers import compress, passes, pull, push
 from parsim.timelines.kinds import SpanKind, Stream
 
 
@@ -33,6 +33,7 @@ def asynchronous_server(
     *,
     rounds: int,
     staleness: int | None = None,
+    compresses: bool = False,
 ) -> StepProgram:
     """Write the program of workers that push to and pull from servers without a barrier.
 
@@ -44,6 +45,7 @@ def asynchronous_server(
         applied: queues that apply a gradient: memory of the servers.
         rounds: updates of each worker.
         staleness: how many rounds a worker may be ahead of the slowest, less one; None: any.
+        compresses: whether workers pack gradients into fewer bytes.
     """
     ranks = tuple(range(workers))
     apply = Task(
@@ -60,6 +62,7 @@ def asynchronous_server(
         tasks=(
             pull(ranks, back, gate=gate),
             *passes(ranks, microbatches),
+            *([compress(ranks)] if compresses else []),
             push(ranks, there),
             apply,
         ),

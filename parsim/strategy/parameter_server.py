@@ -9,8 +9,9 @@
 with n workers, k servers that hold P / k bytes each, and links of b bytes/s. Each server receives
 n P / k and sends as much, 2 n P / k a step, where an all-reduce sends 2 P (n - 1) / n a worker. All
 on a message's way are queues: the interfaces of the worker's node, those of the server's, its
-memory, which adds the gradient to the sum. With e backup workers the first n - e gradients count
-and the others are dropped.
+memory, which adds the gradient to the sum. With e backup workers the first n - e gradients count. A
+worker that is late computes and pushes to the end, its gradient is dropped, and it goes on with the
+newest weights in the step that is open then.
 
 Source: Li et al., Scaling Distributed Machine Learning with the Parameter Server (OSDI 2014); Chen
 et al., Revisiting Distributed Synchronous SGD (arXiv 1604.00981): backup workers.
@@ -21,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from parsim.strategy.program import WAIT, Meeting, Queue, StepProgram, Task
-from parsim.strategy.workers import OPTIMIZER, passes, pull, push
+from parsim.strategy.workers import OPTIMIZER, compress, passes, pull, push
 from parsim.timelines.kinds import SpanKind
 
 
@@ -34,6 +35,7 @@ def parameter_server(
     *,
     rounds: int = 1,
     backup_workers: int = 0,
+    compresses: bool = False,
 ) -> StepProgram:
     """Write the program of synchronous steps with servers.
 
@@ -45,6 +47,7 @@ def parameter_server(
         back: queues that the weights pass.
         rounds: steps; more than one where they differ.
         backup_workers: how many of the workers' gradients a step does not wait for.
+        compresses: whether workers pack gradients into fewer bytes.
     """
     ranks, behind = tuple(range(workers)), tuple(range(workers, workers + servers))
     collect = Task(
@@ -66,6 +69,7 @@ def parameter_server(
     return StepProgram(
         tasks=(
             *passes(ranks, microbatches),
+            *([compress(ranks)] if compresses else []),
             push(ranks, there),
             collect,
             apply,

@@ -122,9 +122,10 @@ class Task:
 
     In a program of several rounds, `when` says in which of them the task is done. A rank passes all
     its `queues` at once and is done when the last has served it. Behind a `gate` it waits for ranks
-    that are slower. With a `quorum`, so many of those that meet are enough: the others leave what
-    they do. A task that `writes` makes a new version of the shared weights when it ends, one that
-    `reads` copies the version of the moment in which it is served.
+    that are slower. With a `quorum`, so many of those that meet are enough: the others go on with
+    what they do, and when they come they go on behind the last round that was closed. A task that
+    `writes` makes a new version of the shared weights when it ends, one that `reads` copies the
+    version of the moment in which it is served.
     """
 
     name: str

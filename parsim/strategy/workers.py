@@ -43,6 +43,17 @@ def update(workers: Sequence[int], when: Rounds | None = None) -> Task:
     )
 
 
+def compress(workers: Sequence[int]) -> Task:
+    """Pack the gradient of all passes into fewer bytes."""
+    return Task(
+        name="compress",
+        kind=SpanKind.COMPRESS,
+        ranks=tuple(workers),
+        price="compress",
+        on_device=True,
+    )
+
+
 def push(workers: Sequence[int], queues: Sequence[Queue]) -> Task:
     """Send a gradient to the servers; it takes `push_latency` where nobody else sends."""
     return Task(

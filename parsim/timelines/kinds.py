@@ -41,6 +41,7 @@ class SpanKind:
     STRAGGLER: Final = "STRAGGLER"  # the wait for the slowest replica
     EXCHANGE: Final = "EXCHANGE"  # inside actions: tensor or context ranks' activations
     ALL_TO_ALL: Final = "ALL_TO_ALL"  # inside actions: tokens to experts and back
+    COMPRESS: Final = "COMPRESS"  # gradients packed into fewer bytes before they are sent
     PUSH: Final = "PUSH"  # gradients to a parameter server
     PULL: Final = "PULL"  # weights from a parameter server
     AVERAGE: Final = "AVERAGE"  # weights with other workers' weights

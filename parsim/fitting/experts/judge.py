@@ -15,6 +15,7 @@ from statistics import mean
 from parsim.cost.job import Job
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace
+from parsim.plan.space import Between
 from parsim.planner import search
 from parsim.planner.result import EvaluatedPlan, Ranked, ranked_plans
 from parsim.planner.search import WHATEVER
@@ -89,27 +90,27 @@ def _judged(alike: tuple[ValidatedRow, ...], rows: Sequence[ValidatedRow]) -> Ju
         raise ValueError(f"{alike[0].row_id} was not predicted")
     expert = evaluated(case.job, case.plan)
     try:
-        found = search(case.job, space_around(case.plan), top=1)
+        result = search(case.job, space_around(case.plan), top=1)
     except NoFeasiblePlan:
         alone = ranked_plans(case.job, [expert], WHATEVER)[0]
         return Judged(rows=alike, expert=alone, best=None, best_measured=None, looked=0)
-    best = as_evaluated(found.plans[0])
+    best = as_evaluated(result.plans[0])
     pair = sorted([best, expert], key=lambda entry: entry.step_time)
     ranked = ranked_plans(case.job, pair, WHATEVER)
     return Judged(
         rows=alike,
         expert=ranked[pair.index(expert)],
-        best=found.plans[0],
+        best=result.plans[0],
         best_measured=_measured(alike[0], best.plan, rows),
-        looked=found.counts["enumerated"],
+        looked=result.counts["enumerated"],
     )
 
 
 def space_around(plan: Plan) -> PlanSpace:
     """The stack's whole space, with what no search varies as a plan has it."""
     common = replace(plan, stage_layers=None, action_times=None)
-    parts = plan.dp_shard > 1 < plan.dp_replicate
-    return PlanSpace(global_batch_size=plan.global_batch_size, common=common, hybrid=parts)
+    parts = Between() if plan.dp_shard > 1 < plan.dp_replicate else None
+    return PlanSpace(global_batch_size=plan.global_batch_size, common=common, dp_shard=parts)
 
 
 def evaluated(job: Job, plan: Plan) -> EvaluatedPlan:

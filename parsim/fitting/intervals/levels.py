@@ -97,11 +97,11 @@ def by(
     """Groups of runs by what each run has; a run may be in several."""
 
     def grouped(runs: Sequence[Residual]) -> dict[Hashable, list[Residual]]:
-        found: dict[Hashable, list[Residual]] = {}
+        groups: dict[Hashable, list[Residual]] = {}
         for run in runs:
             for value in key(run):
-                found.setdefault(value, []).append(run)
-        return found
+                groups.setdefault(value, []).append(run)
+        return groups
 
     return grouped
 
@@ -124,13 +124,13 @@ def _mixtures(run: Residual) -> list[Hashable]:
 
 def beyond(runs: Sequence[Residual]) -> dict[Hashable, list[Residual]]:
     """The runs on the most devices of each device and software, where others are on fewer."""
-    found: dict[Hashable, list[Residual]] = {}
+    groups: dict[Hashable, list[Residual]] = {}
     for key, members in by(lambda run: [(run.device, run.software)])(runs).items():
         most = max(run.sizes["devices"] for run in members)
         large = [run for run in members if run.sizes["devices"] > FAR * most]
         if len(large) < len(members):
-            found[key] = large
-    return found
+            groups[key] = large
+    return groups
 
 
 def folds(runs: Sequence[Residual]) -> dict[Hashable, list[Residual]]:

@@ -122,7 +122,7 @@ def behind_row(plan: Judged) -> Row:
     case, best = plan.rows[0].case, plan.best
     if case is None or best is None:
         return ()
-    theirs, ours = (step_parts(case.job, one.plan) for one in (plan.expert, best))
+    theirs, ours = (step_parts(case.job, entry.plan) for entry in (plan.expert, best))
     named = differences(ours, theirs)[:PARTS]
     told = "; ".join(f"{name} {_signed(there - here)}" for name, here, there in named)
     return (*_job(plan), f"`{plan.expert.plan.label()}`", f"`{best.plan.label()}`", told)

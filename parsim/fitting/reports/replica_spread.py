@@ -91,7 +91,7 @@ def _ratio(key: tuple[str, str, str], both: dict[int, tuple[float, float, float]
 
 def fitted(of: Sequence[Ratio]) -> int:
     """The place in the grid with the least mean absolute error."""
-    means = [fmean(abs(ratio.error(place)) for ratio in of) for place in range(len(GRID))]
+    means = [fmean(abs(ratio.error(index)) for ratio in of) for index in range(len(GRID))]
     return int(np.argmin(means))
 
 
@@ -100,9 +100,9 @@ def left_out(every: Sequence[Ratio]) -> Iterator[tuple[str, str, int, list[float
     for compute in ("default", "fp16"):
         same = [ratio for ratio in every if ratio.compute == compute]
         for model in dict.fromkeys(ratio.model for ratio in same):
-            place = fitted([ratio for ratio in same if ratio.model != model])
-            errors = [ratio.error(place) for ratio in same if ratio.model == model]
-            yield model, compute, place, errors
+            index = fitted([ratio for ratio in same if ratio.model != model])
+            errors = [ratio.error(index) for ratio in same if ratio.model == model]
+            yield model, compute, index, errors
 
 
 def page() -> str:

@@ -41,8 +41,8 @@ def _words(rule: str, messages: Mapping[str, int]) -> str:
     most = max(messages, key=lambda message: messages[message])
     if len(messages) == 1:
         return most
-    found = [_VALUE.findall(message.partition(";")[0]) for message in messages]
-    columns = list(zip(*found, strict=True))
+    numbers = [_VALUE.findall(message.partition(";")[0]) for message in messages]
+    columns = list(zip(*numbers, strict=True))
     varying = [number for number, column in enumerate(columns) if len(set(column)) > 1]
     if len(varying) != 1:
         return f"{rule}; e.g. {most}"

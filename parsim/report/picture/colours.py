@@ -50,6 +50,7 @@ LOOKS: Final = {
     SpanKind.REDUCE_GRAD: COLLECTIVE,
     SpanKind.REDUCE_TIED: COLLECTIVE,
     SpanKind.GATHER_PARAM: COLLECTIVE,
+    SpanKind.COMPRESS: Look("gradients packed", "#6A3D9A"),
 }
 """Looks by kind, in the order of the legend."""
 

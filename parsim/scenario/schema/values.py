@@ -17,14 +17,15 @@ from pydantic_core import PydanticCustomError
 from parsim.cluster.hardware import Fabric, Generation, NetworkFabric
 from parsim.cluster.plausible import MOST_OVERSUBSCRIBED
 from parsim.cost.optimizer import OPTIMIZERS
-from parsim.errors import UnitError, shown
+from parsim.errors import InputError, UnitError, shown
 from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
 from parsim.plan.precision import PRECISIONS
-from parsim.plan.record import WITHOUT_FLUSH
+from parsim.plan.record import AUTO, RECOMPUTE_MODULES, WITHOUT_FLUSH
 from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.plan.space import Between
 from parsim.scenario.space.axis import range_or_numbers
+from parsim.space.rank_order import read_order
 from parsim.units import parse_count, parse_quantity
 
 UNSET: Any = None
@@ -56,9 +57,10 @@ def _any_case(known: Iterable[str], value: object) -> object:
 
 def known_schedule(value: object) -> object:
     """The name of a schedule, in any case; what is none is refused here, with the nearest ones."""
-    value = _any_case(SCHEDULE_NAMES, value)
-    if isinstance(value, str) and value not in SCHEDULE_NAMES:
-        known = alternatives(value, SCHEDULE_NAMES, listing="parsim catalog schedules")
+    names = (*SCHEDULE_NAMES, AUTO)
+    value = _any_case(names, value)
+    if isinstance(value, str) and value not in names:
+        known = alternatives(value, names, listing="parsim catalog schedules")
         text = f"'{shown(value)}' is unknown{known}"
         if value.lower().endswith(".csv"):
             text += "; a file belongs in plan.schedule, and a search without 'schedule' keeps it"
@@ -69,6 +71,30 @@ def known_schedule(value: object) -> object:
 def _listed(value: object) -> object:
     """One value stands for a list of one."""
     return value if isinstance(value, list | dict) or value is None else [value]
+
+
+def _order(value: object) -> object:
+    """Axes outermost first, of a text such as pp-dp-cp-tp; a list stays."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return read_order(value)
+    except InputError as error:
+        raise PydanticCustomError("rank_order", "{text}", {"text": str(error)}) from None
+
+
+def _modules(value: object) -> object:
+    """Names of modules, of a text such as mlp+layernorm; "none" has none of them."""
+    if not isinstance(value, str):
+        return value
+    names = () if value.lower() == "none" else tuple(value.split("+"))
+    for name in names:
+        if name not in RECOMPUTE_MODULES:
+            known = alternatives(name, RECOMPUTE_MODULES)
+            raise PydanticCustomError(
+                "modules", "{text}", {"text": f"'{shown(name)}' is unknown{known}"}
+            )
+    return names
 
 
 Count = Annotated[int, Field(strict=True, ge=1, le=10**9)]
@@ -98,6 +124,8 @@ else:  # a union would name its branches in the keys of messages
     Stage = Annotated[int, Field(strict=True, ge=0, le=3)]
     StageValues = Annotated[tuple[Stage, ...], WrapValidator(range_or_numbers)]
 Several = Annotated[tuple[T, ...], BeforeValidator(_listed), Field(min_length=1)]
+RankOrder = Annotated[tuple[Text, ...], BeforeValidator(_order)]
+ModuleSet = Annotated[tuple[Text, ...], BeforeValidator(_modules)]
 
 
 def named(value: object) -> object:
@@ -113,10 +141,12 @@ def in_any_case(*known: str) -> BeforeValidator:
 PrecisionName = Annotated[Text, in_any_case(*PRECISIONS)]
 OptimizerName = Annotated[Literal["adamw", "sgd", "sgd_momentum"], in_any_case(*OPTIMIZERS)]
 SumsName = Annotated[Text, in_any_case("fp32", "same")]
-ScheduleName = Annotated[Text, in_any_case(*SCHEDULE_NAMES, *WITHOUT_FLUSH)]
+ScheduleName = Annotated[Text, in_any_case(*SCHEDULE_NAMES, AUTO, *WITHOUT_FLUSH)]
 Recomputed = Literal["none", "selective", "full"]
 Preset = Literal["quick", "standard", "full"]
 PresetName = Annotated[Preset, in_any_case(*get_args(Preset))]
+CpComm = Literal["p2p", "all_gather", "a2a"]
+CpCommName = Annotated[CpComm, in_any_case(*get_args(CpComm))]
 RecomputeName = Annotated[Recomputed, in_any_case(*get_args(Recomputed))]
 Family = Literal[
     "gpt2",

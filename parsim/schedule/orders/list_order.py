@@ -27,7 +27,8 @@ class Work:
     """What has to be ordered: stages on ranks, micro-batches through copies, lengths, limits.
 
     `forward` and `backward` are lengths of each stage's F and B, `message` that of a message
-    between ranks; `limits` are the chunks that each rank may hold from F to B.
+    between ranks; `limits` are the chunks that each rank may hold from F to B. Where the backward
+    is in two, `backward` are lengths of I, `weight` those of W, and a chunk is held to its W.
     """
 
     stage_rank: Sequence[int]
@@ -37,6 +38,7 @@ class Work:
     limits: Sequence[int]
     message: float = 0.0
     copies: int = 1
+    weight: Sequence[float] = ()
 
     @property
     def depth(self) -> int:
@@ -77,8 +79,8 @@ class Work:
 
     def stages_by_depth(self, rank: int) -> list[int]:
         """The stages of a rank, the deepest of its copy first."""
-        held = [stage for stage, where in enumerate(self.stage_rank) if where == rank]
-        return sorted(held, key=lambda stage: -(stage % self.depth))
+        stages = [stage for stage, where in enumerate(self.stage_rank) if where == rank]
+        return sorted(stages, key=lambda stage: -(stage % self.depth))
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,12 +238,12 @@ def best_order(work: Work) -> Ordered:
         return (0, -place, mb) if action.kind == Kind.F else (1, mb, -place)
 
     numbered = _Numbered.of(work, priority)
-    own = [work.length(action) for action in numbered.actions]
+    durations = [work.length(action) for action in numbered.actions]
     tried = []
     for ratio in RATIOS:
         lengths = [1.0 if queue else ratio for queue in numbered.queue]
         order, _ = _Listing(work, numbered).run(lengths)
-        tried.append((_makespan(work, numbered, order, own), order))
+        tried.append((_makespan(work, numbered, order, durations), order))
     length, order = min(tried, key=lambda each: each[0])
     return Ordered(rows=numbered.rows(order), makespan=length)
 

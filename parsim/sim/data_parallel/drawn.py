@@ -11,7 +11,8 @@ from parsim.sim.data_parallel.pace import columns, on_all_ranks, speeds
 from parsim.sim.data_parallel.programs import PROGRAMS
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.recurrence.evaluate import Evaluation
-from parsim.sim.rounds.run import RoundsEnd, run_rounds
+from parsim.sim.rounds.rounds_end import RoundsEnd
+from parsim.sim.rounds.run import run_rounds
 from parsim.strategy import StepProgram
 from parsim.strategy.program import COMPUTE, WAIT
 from parsim.timelines.timeline import Span, Timeline, ordered

@@ -60,8 +60,8 @@ def _servers(workers: Workers, priced: Priced, ddp: Categories) -> Holdings:
     worker = {**ddp, "optimizer": 0.0}
     if strategy.feeds_back:
         worker["communication"] += MASTER_BYTES * workers.parameters
-    held = precision(workers.plan.precision)
-    each = float(held.parameter + held.master + workers.job.optimizer.states)
+    weights = precision(workers.plan.precision)
+    each = float(weights.parameter + weights.master + workers.job.optimizer.states)
     each += MASTER_BYTES if priced.synchronises else 0.0
     server = workers.parameters / len(wires.node) * each
     if strategy.on == "hosts":

@@ -13,7 +13,8 @@ from parsim.sim.data_parallel.programs import Priced
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.program import PricedProgram, by_recurrence
 from parsim.sim.rounds.figures import Spoke
-from parsim.sim.rounds.run import RoundsEnd, run_rounds
+from parsim.sim.rounds.rounds_end import RoundsEnd
+from parsim.sim.rounds.run import run_rounds
 from parsim.sim.rounds.staleness import Staleness, staleness
 from parsim.strategy import StepProgram
 
@@ -76,12 +77,12 @@ def speeds(jitter: Jitter, rounds: int, compute: float, workers: int, seed: int)
     A worker's own speed, noise of each round, listed slow ranks, and hiccups of the host.
     """
     random = np.random.default_rng(seed)
-    own = np.exp(jitter.speed_spread * random.standard_normal(workers))
+    slowness = np.exp(jitter.speed_spread * random.standard_normal(workers))
     for rank, factor in jitter.slow_ranks:
-        own[rank] *= factor
+        slowness[rank] *= factor
     noise = np.exp(jitter.noise * random.standard_normal((rounds, workers)))
     stops = random.poisson(jitter.hiccups, (rounds, workers)) * jitter.hiccup_length
-    return np.asarray(own * noise + stops / compute)
+    return np.asarray(slowness * noise + stops / compute)
 
 
 def _busy(priced: Priced, step: float) -> dict[str, float]:
@@ -103,9 +104,10 @@ def _of_events(workers: Workers, priced: Priced, end: RoundsEnd) -> Pace:
     finished = end.finished[:, : workers.count]
     first = max(int(WARM_UP * program.rounds) - 1, 0)
     begin, stop = float(finished[first].max()), float(finished[-1].min())
-    dropped = end.dropped / (program.rounds * workers.count)
+    rounds = program.rounds * workers.count
+    counted = 1.0 - (end.dropped + end.skipped) / rounds
     done = float(((finished > begin) & (finished <= stop)).sum())
-    batches = done * (1.0 - dropped) / (stop - begin)
+    batches = done * counted / (stop - begin)
     ages = staleness(end)
     within = _within(ages, end, begin, stop)
     return Pace(
@@ -114,7 +116,7 @@ def _of_events(workers: Workers, priced: Priced, end: RoundsEnd) -> Pace:
         busy={name: seconds / end.end for name, seconds in end.busy.items()},
         ages=None if priced.synchronises else within,
         updates=batches if not priced.synchronises else 0.0,
-        dropped=dropped,
+        dropped=end.dropped / (rounds - end.skipped),
     )
 
 

@@ -131,6 +131,7 @@ def _parameter_server(workers: Workers) -> Priced:
         wires.back,
         rounds=200 if strategy.backup_workers else 1,
         backup_workers=strategy.backup_workers,
+        compresses=strategy.compression < 1.0,
     )
     return Priced(
         program=program,
@@ -153,6 +154,7 @@ def _asynchronous_server(workers: Workers) -> Priced:
         wires.applied,
         rounds=strategy.updates,
         staleness=strategy.staleness,
+        compresses=strategy.compression < 1.0,
     )
     return Priced(
         program=program,

@@ -21,8 +21,8 @@ import numpy as np
 from parsim.arrays import Array, Index
 from parsim.cluster.hardware import System
 from parsim.cost.collective.collectives import p2p_time
+from parsim.cost.compression import compress_time, sum_bytes, unpack_bytes
 from parsim.cost.server_rates import (
-    READS_AND_WRITES,
     device_interface,
     host_link,
     host_memory,
@@ -60,14 +60,17 @@ class ServerWires:
 def server_wires(workers: Workers, strategy: ServerStrategy, *, sums: bool) -> ServerWires:
     """Lay out servers and price what their messages pass; `sums` gradients before an update."""
     layout = _Layout(workers, strategy)
+    whole, width = workers.gradient_bytes / layout.servers, workers.gradient_width
     push = workers.gradient_bytes * strategy.compression / layout.servers
     pull = workers.weight_bytes / layout.servers
-    added = READS_AND_WRITES * push if sums else 0.0
+    added = sum_bytes(strategy, whole, width) if sums else 0.0
+    unpacked = 0.0 if sums else unpack_bytes(strategy, whole, width)
     copied = pull if sums else 0.0  # one by one, a reply is copied when its update is applied
     there = tuple(layout.queues("push", push, out="out", into="in", memory=added))
     back = tuple(layout.queues("pull", pull, out="in", into="out", memory=copied))
-    update = layout.update(pull - copied)
+    update = layout.update(pull - copied + unpacked)
     layout.seconds["server_optimizer"] = update
+    layout.priced("compress", layout.compress)
     applied = tuple(
         Queue(rows=(f"server {number} memory",), price=layout.priced(f"apply {number}", seconds))
         for number, seconds in enumerate(update)
@@ -157,7 +160,7 @@ class _Layout:
                 node == self.node[number] and worker != rank
                 for worker, node in enumerate(self.workers.node)
             ]
-            rows = tuple(f"server {number} {into}" if one else "" for one in near)
+            rows = tuple(f"server {number} {into}" if shares_node else "" for shares_node in near)
             yield Queue(rows=rows, price=self.priced(f"{verb} near {number}", shard / rate))
         if memory:
             rows = (f"server {number} memory",)
@@ -185,11 +188,21 @@ class _Layout:
             return system.device.memory_bandwidth * system.device.memory_efficiency
         return host_memory(system) / float((self.node == self.node[number]).sum())
 
+    @property
+    def compress(self) -> Array:
+        """Seconds in which each worker packs its gradient, (n,)."""
+        workers = self.workers
+        values, width = workers.parameters, workers.gradient_width
+        devices = [self.system(node).device for node in workers.node.tolist()]
+        return np.array([
+            float(compress_time(device, self.strategy, values, width)) for device in devices
+        ])  # fmt: skip
+
     def update(self, copied: float) -> Array:
-        """Seconds in which each server updates its shard, and copies so many bytes, (k,)."""
-        held = precision(self.workers.plan.precision)
+        """Seconds in which each server updates its shard, and moves so many bytes more, (k,)."""
+        precision_of_weights = precision(self.workers.plan.precision)
         each = GRADIENT_BYTES + 2.0 * (MASTER_BYTES + self.workers.job.optimizer.states)
-        each += held.parameter if held.master else 0.0
+        each += precision_of_weights.parameter if precision_of_weights.master else 0.0
         moved = self.workers.parameters / self.servers * each + copied
         rates = np.array([self._memory(number) for number in range(self.servers)])
         return np.asarray(moved / rates + self.workers.job.software.optimizer_fixed)

@@ -111,9 +111,14 @@ class Workers:
         return float(self.evaluation.step.costs.parameters[0, 0])
 
     @property
+    def gradient_width(self) -> float:
+        """Bytes of a gradient's value as it is sent."""
+        return float(reduced_bytes(PlanTable.of([self.plan])))
+
+    @property
     def gradient_bytes(self) -> float:
         """Bytes of a gradient as it is sent."""
-        return self.parameters * float(reduced_bytes(PlanTable.of([self.plan])))
+        return self.parameters * self.gradient_width
 
     @property
     def weight_bytes(self) -> float:

@@ -15,87 +15,19 @@ the times of the recurrence (`sim/recurrence/walk.py`), which is a test.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from heapq import heappop, heappush
 
 import numpy as np
 
-from parsim.arrays import Array, Index
+from parsim.arrays import Array
 from parsim.errors import ScheduleError
 from parsim.sim.rounds.compiled import CompiledRows, Turn, compile_rows
-from parsim.strategy.program import Meeting, StepProgram, Task
+from parsim.sim.rounds.rounds_end import RoundsEnd, Versions
+from parsim.sim.rounds.waiting import Behind, Gathering, gates
+from parsim.strategy.program import Meeting, StepProgram
 
 _FREE = -1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Versions:
-    """When ranks read and wrote the shared weights, in the order in which it happened.
-
-    Entries stand in order of events: `time` in seconds, `rank`, `round` and whether it `wrote`.
-    """
-
-    time: Array
-    rank: Index
-    round: Index
-    wrote: Index
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundsEnd:
-    """What came out: seconds.
-
-    `finished` (rounds, ranks) is the end of each round on each rank that has tasks, `busy` by queue
-    how long it served. `times` are (start, end) by task, rank and round, where they were kept.
-    `dropped` counts rounds that a quorum left behind.
-    """
-
-    finished: Array
-    busy: Mapping[str, float]
-    versions: Versions
-    times: Mapping[tuple[int, int, int], tuple[float, float]]
-    dropped: int
-
-    @property
-    def end(self) -> float:
-        """The end of the last round on any rank."""
-        return float(self.finished[-1].max())
-
-
-@dataclass(slots=True)
-class _Meeting:
-    """A task that ranks do together: who has come to it, and when the last came."""
-
-    come: list[int] = field(default_factory=list)
-    latest: float = 0.0
-
-
-@dataclass(slots=True)
-class _Behind:
-    """How many of the ranks of a gate have finished each round, and when the last of them did."""
-
-    ranks: frozenset[int]
-    passed: list[int]
-    latest: list[float]
-
-    @classmethod
-    def of(cls, task: Task, rounds: int) -> _Behind:
-        """Nobody has finished a round yet."""
-        return cls(ranks=frozenset(task.ranks), passed=[0] * rounds, latest=[0.0] * rounds)
-
-    def note(self, number: int, end: float) -> bool:
-        """A rank has finished a round; whether it is the last one."""
-        self.passed[number] += 1
-        self.latest[number] = max(self.latest[number], end)
-        return self.passed[number] == len(self.ranks)
-
-
-def _gates(program: StepProgram) -> Iterator[tuple[int, Task]]:
-    """The tasks behind gates that all their ranks must have left behind."""
-    for number, task in enumerate(program.tasks):
-        if task.gate is not None and not task.gate.of:
-            yield number, task
 
 
 def run_rounds(
@@ -140,23 +72,23 @@ class RoundsRun:
         self.slow = None if slow is None else slow.tolist()
         self.random = np.random.default_rng(seed)
         self.position, self.round = [0 for _ in ranks], [0 for _ in ranks]
-        self.epoch = [0 for _ in ranks]
         self.free = [[0.0] * max(streams, 1) for streams in rows.streams]
         self.ended = [[_FREE] * program.ranks for _ in range(program.rounds)]
-        self.heap: list[tuple[float, int, int]] = []
+        self.heap: list[tuple[float, int]] = []
         self.number = 0
         self.todo = list(reversed(ranks))
         self.open_at = [0.0] * len(rows.queues)
         self.busy = [0.0] * len(rows.queues)
-        self.meetings: dict[tuple[int, int], _Meeting] = {}
+        self.meetings: dict[tuple[int, int], Gathering] = {}
         self.missing: dict[tuple[int, int], int] = {}
         self.last_end: dict[tuple[int, int], float] = {}
         self.done_at: dict[tuple[int, int], float] = {}
         self.parked: dict[tuple[str, int, int], list[int]] = {}
-        self.behind = {n: _Behind.of(task, program.rounds) for n, task in _gates(program)}
+        self.behind = {n: Behind.of(task, program.rounds) for n, task in gates(program)}
         self.notes: list[tuple[float, int, int, int, int]] = []
         self.times: dict[tuple[int, int, int], tuple[float, float]] = {}
-        self.dropped = 0
+        self.closed: dict[int, int] = {}
+        self.dropped, self.skipped = 0, 0
         watched = {name for task in program.tasks for name in task.after}
         self.watched = [task.name in watched for task in program.tasks]
         self.whole = [rank for rank in ranks if rows.turns[rank]]
@@ -168,9 +100,8 @@ class RoundsRun:
                 self._advance(self.todo.pop())
             if not self.heap:
                 break
-            ready, rank, epoch = heappop(self.heap)  # of those who come together the first rank
-            if epoch == self.epoch[rank]:
-                self._arrive(rank, ready)
+            ready, rank = heappop(self.heap)  # of those who come together the first rank
+            self._arrive(rank, ready)
         stuck = [rank for rank in self.whole if self.round[rank] < self.program.rounds]
         if stuck:
             names = [self.program.tasks[self._turn(rank).task].name for rank in stuck[:3]]
@@ -235,7 +166,7 @@ class RoundsRun:
         return ready
 
     def _push(self, rank: int, ready: float) -> None:
-        heappush(self.heap, (ready, rank, self.epoch[rank]))
+        heappush(self.heap, (ready, rank))
 
     def _seconds(self, rank: int, turn: Turn) -> float:
         if self.slow is None or not self.program.tasks[turn.task].on_device:
@@ -273,7 +204,7 @@ class RoundsRun:
         if self.keep:
             self.times[turn.task, rank, number] = (start, end)
         if self.watched[turn.task]:
-            self._complete(turn.task, number, end, len(task.ranks))
+            self._complete(turn.task, number, end, task.quorum or len(task.ranks))
 
     def _complete(self, task: int, number: int, end: float, ranks: int) -> None:
         """One of the ranks of a task that others wait for has done it."""
@@ -293,33 +224,43 @@ class RoundsRun:
 
     def _join(self, rank: int, turn: Turn, ready: float) -> None:
         """Start the task with all who meet in it, when enough of them have come."""
-        task, key = self.program.tasks[turn.task], (turn.task, self.round[rank])
-        meeting = self.meetings.setdefault(key, _Meeting())
+        task, number = self.program.tasks[turn.task], self.round[rank]
+        if number < self.closed.get(turn.task, 0):
+            self._catch_up(rank, turn, ready)
+            return
+        meeting = self.meetings.setdefault((turn.task, number), Gathering())
         meeting.come.append(rank)
         meeting.latest = max(meeting.latest, ready)
         if len(meeting.come) < (task.quorum or len(task.ranks)):
             return
-        start, come = meeting.latest, set(meeting.come)
-        for other in task.ranks:
-            self._release(other, turn.task, start, late=other not in come)
-        self.todo += reversed(task.ranks)
+        if task.quorum:
+            self.closed[turn.task] = number + 1
+        come = sorted(meeting.come)
+        for other in come:
+            begun = self._turn(other)
+            self._settle(other, begun, meeting.latest, meeting.latest + self._seconds(other, begun))
+        self.todo += reversed(come)
 
-    def _release(self, rank: int, task: int, start: float, *, late: bool) -> None:
-        """Let a rank go on behind a meeting; one that is late leaves what it does."""
-        turns = self.rows.turns[rank]
-        self.position[rank] = next(p for p, turn in enumerate(turns) if turn.task == task)
-        if late:
-            self.epoch[rank] += 1
-            self.dropped += 1
-            self.free[rank] = [start] * len(self.free[rank])
-        turn = turns[self.position[rank]]
-        self._settle(rank, turn, start, start + self._seconds(rank, turn))
+    def _catch_up(self, rank: int, turn: Turn, ready: float) -> None:
+        """Drop what comes after its round was closed; its rank goes on behind the last closed."""
+        first, last = self.round[rank], self.closed[turn.task] - 1
+        self.dropped += 1
+        self.skipped += last - first
+        for number in range(first, last):
+            self._note_end(rank, number, ready)
+        self.round[rank] = last
+        self._settle(rank, turn, ready, ready + self._seconds(rank, turn))
+        self.todo.append(rank)
 
     def _finish(self, rank: int) -> None:
-        """End a round, and wake those who wait for it at gates."""
-        number, end = self.round[rank], max(self.free[rank])
-        self.ended[number][rank] = end
+        """End a round, and begin the next."""
+        number = self.round[rank]
         self.round[rank], self.position[rank] = number + 1, 0
+        self._note_end(rank, number, max(self.free[rank]))
+
+    def _note_end(self, rank: int, number: int, end: float) -> None:
+        """Note a round's end, and wake those who wait for it at gates."""
+        self.ended[number][rank] = end
         self.todo += reversed(self.parked.pop(("round", number, rank), []))
         for task, gate in self.behind.items():
             if rank in gate.ranks and gate.note(number, end):
@@ -336,4 +277,5 @@ class RoundsRun:
             versions=Versions(time=columns[0], rank=whole[0], round=whole[1], wrote=whole[2]),
             times=self.times,
             dropped=self.dropped,
+            skipped=self.skipped,
         )

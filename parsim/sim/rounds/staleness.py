@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parsim.arrays import Index
-from parsim.sim.rounds.run import RoundsEnd
+from parsim.sim.rounds.rounds_end import RoundsEnd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -273,14 +273,14 @@ def row_of(schedule: Schedule, timeline: Timeline) -> ScheduleRow:
     spans = [max(s.end for s in row) - min(s.start for s in row) for row in by_rank]
     idle = 1.0 - sum(busy) / len(busy) / timeline.end
     within = max(1.0 - worked / span for worked, span in zip(busy, spans, strict=True))
-    held = (max(map(sum, counts)) * share for counts in inflight_counts(schedule))
+    activations = (max(map(sum, counts)) * share for counts in inflight_counts(schedule))
     return ScheduleRow(
         name=schedule.name,
         v=schedule.v,
         makespan=timeline.end,
         bubble_fraction=_share(idle),
         span_bubble=_share(within),
-        activations=tuple(map(float, held)),
+        activations=tuple(map(float, activations)),
         weights=weights_held(schedule),
         messages=messages_sent(schedule),
         timeline=timeline,

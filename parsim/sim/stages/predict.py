@@ -52,7 +52,7 @@ def prediction_of(run: TaskRun, alike: Prediction) -> Prediction:
         memory=by_rank[fullest],
         memory_by_rank=by_rank,
         peak_interval=(low * grown, high * grown),
-        fit=worst(fit_of(job.software, one, alike.usable, alike.margin.share) for one in peaks),
+        fit=worst(fit_of(job.software, peak, alike.usable, alike.margin.share) for peak in peaks),
         notes=(*alike.notes, *_notes(run)),
     )
 

@@ -85,8 +85,8 @@ REFUSED: dict[str, tuple[Plan, str]] = {
 
 
 DROPOUT = (
-    "cp=2: attention with dropout cannot be put together from blocks of keys here; use dropout: "
-    "false in the model section, or cp=1"
+    "cp=2: attention with dropout cannot be put together from blocks of keys here; use "
+    "cp_comm_type a2a, dropout: false in the model section, or cp=1"
 )
 CONTEXT: dict[str, tuple[dict[str, Any], bool, str, str | None]] = {
     "alone": ({}, False, "cpu", None),

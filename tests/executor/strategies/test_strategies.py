@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -29,8 +30,11 @@ from parsim.plan.strategies import (  # noqa: E402
     SingleProcess,
     Strategy,
 )
+from parsim.sim.rounds.run import run_rounds  # noqa: E402
 from tests.executor.launch import launch  # noqa: E402
 from tests.executor.tiny import FAMILIES  # noqa: E402
+from tests.executor.workers.strategies import DELAYS, ROUNDS  # noqa: E402
+from tests.parsim.sim.rounds.servers import averaged, prices  # noqa: E402
 
 WORKER = Path(__file__).parent.parent / "workers" / "strategies.py"
 RANKS = 3
@@ -104,6 +108,17 @@ def test_backup_workers_drop_who_is_late(found: list[dict[str, Any]]) -> None:
     counted = [[w for w, number, _, _ in order if number == step] for step in range(6)]
     assert [len(workers) for workers in counted] == [2] * 6
     assert sum(1 in workers for workers in counted) < 6
+
+
+@pytest.mark.distributed
+def test_late_backup_workers_compute_what_is_simulated(found: list[dict[str, Any]]) -> None:
+    """The late one ends its round, which is dropped, and goes on in the step that is open then."""
+    program = averaged(RANKS, ROUNDS, quorum=RANKS - 1)
+    slow = np.tile(DELAYS, (ROUNDS, 1))
+    end = run_rounds(program, prices(1.0), slow=slow, keep=True)
+    simulated = [[n for t, r, n in sorted(end.times) if (t, r) == (0, w)] for w in range(RANKS)]
+    assert found[0]["rounds of late backup"] == simulated == [[*range(6)], [*range(6)], [0, 3]]
+    assert (end.dropped, end.skipped) == (2, 4)
 
 
 @pytest.mark.distributed

@@ -11,6 +11,7 @@ import pytest
 from executor.suite.cases import (
     CPU,
     CUDA,
+    EXPERT_FAMILIES,
     FAMILIES,
     QUICK,
     Case,
@@ -69,6 +70,7 @@ def test_every_case_is_a_legal_plan_of_its_ranks(suite: str, tmp_path: Path) -> 
 def test_the_cpu_has_every_family_in_two_sizes() -> None:
     families = [entry.family for entry in CPU]
     assert {families.count(title) for title, _ in FAMILIES.values()} == {2}
+    assert {families.count(title) for title, _ in EXPERT_FAMILIES.values()} == {1}
     assert {entry.world_size for entry in CPU} == {1, 2}
 
 

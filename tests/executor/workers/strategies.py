@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
@@ -51,6 +52,9 @@ CLIPPED = OptimizerConfig(
 ADAMW = OptimizerConfig(rate=Rate(peak=1e-3))
 CONFIGS = {"sgd": SGD, "clipped": CLIPPED, "adamw": ADAMW}
 UNEVEN = (1, 3, 2)
+DELAYS = (0.15, 0.3, 1.05)
+"""Seconds that each worker sleeps in a round: the last one comes between the third step's end and
+the fourth's."""
 CPU = torch.device("cpu")
 
 
@@ -212,6 +216,14 @@ def arrivals(found: dict[str, object], strategy: Strategy, name: str) -> None:
         found[f"events {name}"] = [tuple(event) for event in events[rank]]
 
 
+def late_backup(found: dict[str, object]) -> None:
+    """The rounds that each worker computed beside a server that waits for two of three."""
+    work = work_of(ParameterServer(servers=1, backup_workers=1), SGD)
+    work = replace(work, delay=lambda worker, number: DELAYS[worker])
+    rounds = [ended.round for ended in train(work).rounds]
+    found["rounds of late backup"] = gathered(rounds)
+
+
 def main(folder: str) -> None:
     dist.init_process_group("gloo")
     result: dict[str, object] = {}
@@ -221,6 +233,7 @@ def main(folder: str) -> None:
     arrivals(result, AsynchronousServer(servers=3), "servers 3")
     arrivals(result, AsynchronousServer(servers=2, staleness=1, compression=0.2), "servers 2")
     arrivals(result, ParameterServer(servers=1, backup_workers=1), "backup")
+    late_backup(result)
     arrivals(result, AsynchronousGossip(), "peers")
     rank = dist.get_rank()
     dist.destroy_process_group()

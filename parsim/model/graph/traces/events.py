@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TypeGuard
 
 from parsim.errors import ModelError, shown
@@ -87,8 +88,8 @@ def calls(events: list[Event]) -> list[Call]:
     for event in events:
         if event.category not in ON_DEVICE:
             threads.setdefault(event.thread, []).append(event)
-    made = [call for thread in threads.values() for call in _nested(thread)]
-    return sorted(made, key=lambda call: call.top.start)
+    nested = chain.from_iterable(map(_nested, threads.values()))
+    return sorted(nested, key=lambda call: call.top.start)
 
 
 def _nested(thread: list[Event]) -> Iterator[Call]:

@@ -63,7 +63,7 @@ def read_trace(
 
 def _nodes(layers: list[Layer], clock: Clock, batch: int) -> tuple[Node, ...]:
     """A chain: what a layer makes is what the next one takes, and the last one makes the loss."""
-    made = [sample_of(layer.forward[0], batch) for layer in layers[1:]] + [(1,)]
+    outputs = [sample_of(layer.forward[0], batch) for layer in layers[1:]] + [(1,)]
     names = _names(layers)
     return tuple(
         Node(
@@ -77,7 +77,9 @@ def _nodes(layers: list[Layer], clock: Clock, batch: int) -> tuple[Node, ...]:
             ),
             inputs=(source,),
         )
-        for name, source, layer, output in zip(names, [INPUT, *names], layers, made, strict=False)
+        for name, source, layer, output in zip(
+            names, [INPUT, *names], layers, outputs, strict=False
+        )
     )
 
 

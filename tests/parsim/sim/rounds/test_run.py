@@ -7,7 +7,8 @@ import pytest
 
 from parsim.errors import ScheduleError
 from parsim.sim.program import PricedProgram, by_recurrence
-from parsim.sim.rounds.run import RoundsEnd, run_rounds
+from parsim.sim.rounds.rounds_end import RoundsEnd
+from parsim.sim.rounds.run import run_rounds
 from parsim.sim.rounds.staleness import staleness
 from parsim.strategy.program import Gate, Queue, StepProgram, Task
 from tests.parsim.sim.rounds.servers import averaged, prices, server
@@ -111,16 +112,59 @@ def test_bounded_workers_are_never_further_apart_than_the_bound() -> None:
         assert done.max() - done.min() <= 3
 
 
+def step_of_quorum(workers: int, quorum: int) -> float:
+    """Mean step where the first of exponential workers count and the others go on until they come.
+
+    A Markov chain: some have come to the open step, some are late with an earlier one.
+    """
+    states = [
+        (come, late)
+        for come in range(quorum)
+        for late in range(workers - quorum + 1)
+        if come + late <= workers
+    ]
+    number = {state: place for place, state in enumerate(states)}
+    flow, closing = np.zeros((len(states), len(states))), np.zeros(len(states))
+    for (come, late), place in number.items():
+        fresh = workers - come - late
+        after = (0, workers - quorum) if come + 1 == quorum else (come + 1, late)
+        closing[place] = fresh if come + 1 == quorum else 0
+        moves = [(after, fresh)] if fresh else []
+        moves += [((come, late - 1), late)] if late else []
+        for to, rate in moves:
+            flow[place, number[to]] += rate
+            flow[place, place] -= rate
+    system = np.vstack([flow.T, np.ones(len(states))])
+    shares = np.linalg.lstsq(system, np.eye(len(system))[-1], rcond=None)[0]
+    return float(1.0 / (shares @ closing))
+
+
+def test_the_chain_by_hand() -> None:
+    """One of two is enough: both fresh a third of the time, so 2/3 + 2/3 = 4/3 steps a second."""
+    assert step_of_quorum(2, 1) == pytest.approx(3 / 4)
+    assert step_of_quorum(4, 4) == pytest.approx(25 / 12)
+
+
 @pytest.mark.parametrize("backups", [0, 1, 2, 3])
 def test_backup_workers_cut_the_tail(backups: int) -> None:
-    """Exponential compute: H_{n+e} - H_e of n counted and e dropped workers."""
+    """Exponential compute; a late worker is as good as new only when it has come."""
     workers, rounds = 4 + backups, 4_000
     slow = np.random.default_rng(9).exponential(size=(rounds, workers))
     program = averaged(workers, rounds, quorum=4 if backups else 0)
     end = run_rounds(program, prices([1.0] * workers), slow=slow)
-    expected = sum(1 / k for k in range(backups + 1, workers + 1))
-    assert end.end / rounds == pytest.approx(expected, rel=0.03)
-    assert end.dropped == backups * rounds
+    assert end.end / rounds == pytest.approx(step_of_quorum(workers, 4), rel=0.03)
+    assert end.dropped + end.skipped == backups * rounds
+
+
+def test_a_late_worker_ends_its_round() -> None:
+    """Two of three are enough: the third comes after three steps, and goes on in the fourth."""
+    slow = np.tile([1.0, 2.0, 7.0], (6, 1))
+    end = run_rounds(averaged(3, 6, quorum=2), prices(1.0), slow=slow, keep=True)
+    computed = {number: time for (task, rank, number), time in end.times.items()
+                if (task, rank) == (0, 2)}  # fmt: skip
+    assert computed == {0: (0.0, 7.0), 3: (7.0, 14.0)}
+    assert end.finished[:, 0].tolist() == [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]
+    assert end.finished[:, 2].tolist() == [7.0, 7.0, 7.0, 14.0, 14.0, 14.0]
 
 
 def test_what_depends_on_arrival_is_for_events_alone() -> None:
