@@ -37,7 +37,13 @@ from executor.checkpoint.pieces import (
     set_numbers,
     written_pieces,
 )
-from executor.checkpoint.record import check_sum, checksum, read_record, write_record
+from executor.checkpoint.record import (
+    check_sum,
+    checksum,
+    read_record,
+    same_plan,
+    write_record,
+)
 from executor.checkpoint.tensors import (
     Key,
     Pieces,
@@ -93,7 +99,7 @@ class Checkpoints:
             stored.read(piece)
         set_numbers(trainer.optimizer, stored.numbers)
         record = read_record(folder)
-        same = record["plan"] == self.trained["plan"]
+        same = same_plan(record["plan"], self.trained["plan"])
         if same and all(piece.name in stored for piece in drawn):
             for piece in drawn:
                 stored.read(piece)

@@ -17,7 +17,6 @@ from executor.model.stage import Stage
 from parsim.plan import Plan
 from parsim.plan.precision import precision
 
-
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """What 16-bit products are computed in."""
 
