@@ -3,10 +3,10 @@
 Parameters in fp32 that this rank updates alone or as shards go to torch's optimizer as they are.
 16-bit parameters are updated in fp32 copies ("masters") and written back. With ZeRO-1 a rank
 updates its share of each bucket, of fp32 parameters in their own place, and the ranks then gather
-each other's shares. Both optimizers treat each value apart from all others, so cutting a bucket anywhere
-changes no result, and of split parameters torch gets the local parts: to unwrap a DTensor and what
-belongs to it takes it 15 to 30 us (one core of an EPYC), half of the update of 4 M parameters in 68
-tensors.
+each other's shares. Both optimizers treat each value apart from all others, so cutting a bucket
+anywhere changes no result, and of split parameters torch gets the local parts: to unwrap a DTensor
+and what belongs to it takes it 15 to 30 us (one core of an EPYC), half of the update of 4 M
+parameters in 68 tensors.
 
 Bytes a parameter that stay, over n ranks of dp_shard x cp, AdamW, gradients in fp32:
 

@@ -4,8 +4,9 @@
 
 An infinite or undefined gradient on any rank of the plan lets all of them skip the update and
 halves the scale; after 2,000 updates in a row it is doubled. The rule, the state and the agreement
-are those of torch's `ShardedGradScaler` with the group of all ranks (Micikevicius et al. 2018, arXiv:1710.03740, section 3.2). It is given the gradients as this rank
-holds them: buckets, shares of ZeRO, local parts of split parameters.
+are those of torch's `ShardedGradScaler` with the group of all ranks (Micikevicius et al. 2018,
+arXiv:1710.03740, section 3.2). It is given the gradients as this rank holds them: buckets, shares
+of ZeRO, local parts of split parameters.
 """
 
 from __future__ import annotations
