@@ -25,6 +25,10 @@ WITHOUT_FLUSH = ("pipedream", "pipedream_vertical_sync", "pipedream_2bw")
 """Schedules that update between micro-batches, and keep old weights for those on their way."""
 
 
+AUTO = "auto"
+"""The schedule that is ordered for the plan itself, by its seconds and bytes (`sim/orders`)."""
+
+
 class Recompute(IntEnum):
     """Which activations are computed again in backward instead of being kept.
 
@@ -84,7 +88,8 @@ class Plan:
     `actions` is the CSV of a schedule of the user's own, whose file `schedule` then names. It is
     text and no `Schedule`, so that a plan still holds all that decides its step, compares and
     hashes like its other fields, and needs nothing of the schedule layer above it;
-    `parsim.schedule.schedule_of` reads it, once for all plans that share it.
+    `parsim.schedule.schedule_of` reads it, once for all plans that share it. With the schedule
+    `auto` they are the order that was found for the plan (`parsim.sim.orders`).
 
     `action_times` are what a zero-bubble schedule is searched for: F, I, W and a message in any
     unit, and the share of activations that W needs (None: 1, 1, 1, 0 and 1). They are part of the
@@ -162,6 +167,11 @@ class Plan:
     def processes(self) -> int:
         """Processes that run it: one a rank, unless one process has all devices."""
         return 1 if self.strategy.one_process else self.world_size
+
+    @property
+    def from_file(self) -> bool:
+        """Whether its actions are a schedule of the user's own, by the name of a file."""
+        return self.actions is not None and self.schedule != AUTO
 
     @property
     def num_stages(self) -> int:

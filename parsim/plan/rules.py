@@ -22,7 +22,7 @@ from parsim.plan.divisors import divisors, listed
 from parsim.plan.expert_rules import expert_rules
 from parsim.plan.offload_rules import offload_rules
 from parsim.plan.precision import PRECISIONS
-from parsim.plan.record import AXES, OFFLOAD_MODULES, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
+from parsim.plan.record import AUTO, AXES, OFFLOAD_MODULES, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
 from parsim.plan.stage_rules import stage_rules
 from parsim.plan.strategy_rules import strategy_rules
 
@@ -82,7 +82,7 @@ def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         )
     written = (plan.schedule,) if plan.actions is not None else ()
     choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-        ("schedule", plan.schedule, written or (*SCHEDULE_NAMES, *WITHOUT_FLUSH)),
+        ("schedule", plan.schedule, written or (*SCHEDULE_NAMES, AUTO, *WITHOUT_FLUSH)),
         ("precision", plan.precision, tuple(PRECISIONS)),
         ("gradient_precision", plan.gradient_precision, ("fp32", "same")),
         ("reduce_precision", plan.reduce_precision, ("fp32", "same")),
@@ -253,6 +253,8 @@ def _schedule(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         return _chunked(plan)
     if plan.schedule in WITHOUT_FLUSH:
         return _without_flush(plan)
+    if plan.schedule == AUTO and plan.pp < 2:
+        return f"schedule={AUTO!r} needs pp >= 2, but pp={plan.pp}; use schedule='1f1b'"
     if plan.v > 1:
         return (
             f"v={plan.v} needs schedule='interleaved_1f1b', but schedule={plan.schedule!r} has "

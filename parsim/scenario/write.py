@@ -186,7 +186,8 @@ def _plan(plan: Plan) -> dict[str, Any]:
     for name in ("recompute_modules", "offload_layers", "offload_modules", "sync_batch_norm"):
         if not values[name]:
             del values[name]
-    if values.pop("actions") is not None:
+    del values["actions"]
+    if plan.from_file:
         values["schedule"] = str(Path(plan.schedule).resolve())
     left_out = {"precision", *_following(plan)}  # precision stands in the training block
     block = CommentedMap(
@@ -205,7 +206,7 @@ def _following(plan: Plan) -> Iterator[str]:
     yield from ("num_microbatches", "dp_replicate")
     if plan.dp_shard == (plan.dp if plan.zero_stage else 1):
         yield "dp_shard"
-    if plan.actions is not None:
+    if plan.from_file:
         yield from ("pp", "v")
     if plan.v == 1 or plan.schedule in V_SHAPED:
         yield "v"
