@@ -52,9 +52,10 @@ class PlanSpace:
 
     The number of micro-batches follows from the global batch; `dp` is the product of dp_replicate
     and dp_shard, and `dp_shard` None shards over all of them, values also over a part (HSDP).
-    `common` gives the fields that are not searched (precision, bucket size), and `varied` the
-    values of those which are though a table of plans has no column for them
-    (`parsim/space/axes.py`): overlap switches, rank order. Where `common`
+    `offload_layers` None moves nothing to the host, any number (`Between()`) means none, half and
+    all of a stage's layers. `common` gives the fields that are not searched (precision, bucket
+    size), and `varied` the values of those which are though a table of plans has no column for
+    them (`parsim/space/axes.py`): overlap switches, rank order. Where `common`
     has a schedule of the user's own (`actions`), all plans have that, with its pp, v and
     num_microbatches. `memory_margin` is the share of the device's memory, beside context and
     allocator's reserve, that a plan must leave free to fit; None: what its predicted peak may be
@@ -76,6 +77,7 @@ class PlanSpace:
     zero_stage: Axis = None
     recompute: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
     sequence_parallel: tuple[bool, ...] = (False, True)
+    offload_layers: Axis = None
     dp_shard: Axis = None
     memory_margin: float | None = None
     memory_cap: float | None = None

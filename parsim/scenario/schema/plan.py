@@ -16,6 +16,7 @@ from parsim.scenario.schema.values import (
     Count,
     CpCommName,
     Flag,
+    LayerValues,
     ModuleSet,
     Names,
     PrecisionName,
@@ -104,6 +105,8 @@ class PlanBlock(SharedBlock):
     sequence_parallel: Flag = UNSET
     recompute: RecomputeName = UNSET
     recompute_modules: Names = UNSET
+    offload_layers: Amount = UNSET
+    offload_modules: Names = UNSET
     precision: PrecisionName = UNSET
     sync_batch_norm: Flag = UNSET
     node_order: Names = UNSET
@@ -130,6 +133,7 @@ class LimitsBlock(Block):
 _KINDS: Mapping[str, Any] = {
     "count": AxisValues,
     "stage": StageValues,
+    "layers": LayerValues,
     "flag": Several[Flag],
     "schedule": Several[Annotated[Text, BeforeValidator(known_schedule)]],
     "recompute": Several[RecomputeName],
