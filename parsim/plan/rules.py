@@ -7,6 +7,7 @@ and builds its space so that only the arithmetic rules remain (planner/space/).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from math import gcd, lcm
 
@@ -19,8 +20,9 @@ from parsim.plan.batch_rules import batch_rules, node_rules
 from parsim.plan.context import CpCommType
 from parsim.plan.divisors import divisors, listed
 from parsim.plan.expert_rules import expert_rules
+from parsim.plan.offload_rules import offload_rules
 from parsim.plan.precision import PRECISIONS
-from parsim.plan.record import AXES, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
+from parsim.plan.record import AUTO, AXES, OFFLOAD_MODULES, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
 from parsim.plan.stage_rules import stage_rules
 from parsim.plan.strategy_rules import strategy_rules
 
@@ -80,11 +82,12 @@ def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         )
     written = (plan.schedule,) if plan.actions is not None else ()
     choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-        ("schedule", plan.schedule, written or (*SCHEDULE_NAMES, *WITHOUT_FLUSH)),
+        ("schedule", plan.schedule, written or (*SCHEDULE_NAMES, AUTO, *WITHOUT_FLUSH)),
         ("precision", plan.precision, tuple(PRECISIONS)),
         ("gradient_precision", plan.gradient_precision, ("fp32", "same")),
         ("reduce_precision", plan.reduce_precision, ("fp32", "same")),
         *(("recompute_modules", name, RECOMPUTE_MODULES) for name in plan.recompute_modules),
+        *(("offload_modules", name, OFFLOAD_MODULES) for name in plan.offload_modules),
     )
     for field, value, allowed in choices:
         if value not in allowed:
@@ -250,6 +253,8 @@ def _schedule(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         return _chunked(plan)
     if plan.schedule in WITHOUT_FLUSH:
         return _without_flush(plan)
+    if plan.schedule == AUTO and plan.pp < 2:
+        return f"schedule={AUTO!r} needs pp >= 2, but pp={plan.pp}; use schedule='1f1b'"
     if plan.v > 1:
         return (
             f"v={plan.v} needs schedule='interleaved_1f1b', but schedule={plan.schedule!r} has "
@@ -337,6 +342,22 @@ def _sharding(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     return None
 
 
+def _offload(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    return offload_rules(plan, most_layers(plan, model), in_two=splits_backward(plan))
+
+
+def most_layers(plan: Plan, model: Model) -> int:
+    """Layers of the largest stage, of an even cut where the plan says none."""
+    return max(plan.cut or (-(-model.num_layers // plan.num_stages),))
+
+
+def splits_backward(plan: Plan) -> bool:
+    """Whether the backward of a plan's schedule is in two actions, I and W."""
+    if plan.actions is None:
+        return plan.schedule in SPLIT and plan.pp > 1
+    return re.search(r"\d[IW]", plan.actions) is not None
+
+
 def _size(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     each = 3 if plan.schedule in SPLIT else 2
     actions = each * plan.num_stages * plan.num_microbatches
@@ -363,6 +384,7 @@ RULES: tuple[Rule, ...] = (
     node_rules,
     batch_rules,
     strategy_rules,
+    _offload,
     _size,
 )
 

@@ -29,6 +29,7 @@ def memory_curves(
     group, schedule, table = step.group(0, number), step.schedule(number), step.pricing.table
     job, layers = step.job_on(group), step.pricing.layers(group)
     kept = stage_kept(job, table, layers, layer_counts(job.model, stage_cut(job, table)))[:, 0]
+    kept = np.maximum(kept, 0.0)  # eager PyTorch's composed operators are moved and not among it
     peak, static = memory.peak[:, 0], memory.static[:, 0]
     frees = frees_before_weights(job, table, schedule)
     after = kept_for_weights(job, table, layers)[:, 0] if frees else kept
