@@ -23,7 +23,7 @@ from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.planner.bounds import PlanBounds, growth, plan_bounds, shared_bound
 from parsim.planner.space import Enumeration, enumerate_plans
 from parsim.schedule import CHUNKED, V_SHAPED, build_schedule
-from parsim.schedule.inflight import inflight_counts, least_in_flight
+from parsim.schedule.inflight import inflight_counts, least_in_flight, split_counts
 from parsim.sim.recurrence.evaluate import evaluate
 
 STACKS = ("generic", "megatron-2022", "torchtitan", "executor-cpu", "megatron-te-2025")
@@ -96,14 +96,24 @@ def count(number: int) -> Ints:
 def test_no_schedule_holds_less_than_the_least_in_flight(name: str, pp: int) -> None:
     chunked = (2, 4) if name == "hanayo" else (2, 3, 5)
     for v in chunked if name in CHUNKED else (2,) if name in V_SHAPED else (1,):
-        for m in (pp, 3 * pp) if name in CHUNKED else (1, 2, pp, 3 * pp + 1):
+        for m in (pp, 3 * pp) if name in CHUNKED else (1, 2, pp, pp + 1, 2 * pp, 3 * pp + 1):
             schedule = build_schedule(name, pp=pp, num_microbatches=m, v=v)
-            for rank, moments in enumerate(inflight_counts(schedule)):
+            for rank, moments in enumerate(split_counts(schedule)):
                 first, last, total = least_in_flight(name, *map(count, (pp, v, rank, m)))
                 assert any(
-                    moment[0] >= first and moment[-1] >= last and sum(moment) >= total
+                    moment[0] >= first and moment[v - 1] >= last and sum(moment[:v]) >= total
                     for moment in moments
                 )
+
+
+@pytest.mark.parametrize("name", ["zb_v", "v_half", "looped_bfs"])
+def test_the_least_in_flight_of_folded_schedules_is_exact(name: str) -> None:
+    for pp, m in ((2, 1), (4, 4), (4, 5), (6, 20)):
+        schedule = build_schedule(name, pp=pp, num_microbatches=m, v=2)
+        ranks = np.arange(pp)
+        flying = least_in_flight(name, *(np.full(pp, n) for n in (pp, 2)), ranks, np.full(pp, m))
+        most = [max(sum(moment[:2]) for moment in moments) for moments in split_counts(schedule)]
+        assert flying.total.tolist() == most
 
 
 @pytest.mark.parametrize("name", ["naive", "gpipe", "1f1b"])
