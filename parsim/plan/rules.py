@@ -16,10 +16,11 @@ from parsim.model.model import Model
 from parsim.model.operators import Experts, Linear, Split
 from parsim.names import alternatives
 from parsim.plan.batch_rules import batch_rules, node_rules
+from parsim.plan.context import CpCommType
 from parsim.plan.divisors import divisors, listed
 from parsim.plan.expert_rules import expert_rules
 from parsim.plan.precision import PRECISIONS
-from parsim.plan.record import AXES, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
+from parsim.plan.record import AUTO, AXES, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
 from parsim.plan.stage_rules import stage_rules
 from parsim.plan.strategy_rules import strategy_rules
 
@@ -79,7 +80,7 @@ def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         )
     written = (plan.schedule,) if plan.actions is not None else ()
     choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-        ("schedule", plan.schedule, written or (*SCHEDULE_NAMES, *WITHOUT_FLUSH)),
+        ("schedule", plan.schedule, written or (*SCHEDULE_NAMES, AUTO, *WITHOUT_FLUSH)),
         ("precision", plan.precision, tuple(PRECISIONS)),
         ("gradient_precision", plan.gradient_precision, ("fp32", "same")),
         ("reduce_precision", plan.reduce_precision, ("fp32", "same")),
@@ -190,6 +191,20 @@ def _context(plan: Plan, model: Model, cluster: Cluster) -> str | None:
             f"cp={plan.cp} cuts seq_len={model.tokens} into {pieces} equal pieces, which it "
             f"cannot be cut into; use a seq_len that is a multiple of {pieces}, or a smaller cp"
         )
+    return _heads_shared_out(plan, model) if plan.cp_comm_type is CpCommType.A2A else None
+
+
+def _heads_shared_out(plan: Plan, model: Model) -> str | None:
+    """All-to-alls give each context rank as many heads, of keys and values too."""
+    heads = {name: size for name, size in tensor_splits(model).items() if name.endswith("heads")}
+    for name, size in heads.items():
+        if size % (plan.tp * plan.cp):
+            each = gcd(*heads.values()) // plan.tp
+            return (
+                f"cp_comm_type=a2a gives each rank the same number of heads, but tp={plan.tp} x "
+                f"cp={plan.cp} does not divide {name}={size}; allowed cp: "
+                f"{listed(divisors(each))}, or cp_comm_type p2p or all_gather"
+            )
     return None
 
 
@@ -235,6 +250,8 @@ def _schedule(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         return _chunked(plan)
     if plan.schedule in WITHOUT_FLUSH:
         return _without_flush(plan)
+    if plan.schedule == AUTO and plan.pp < 2:
+        return f"schedule={AUTO!r} needs pp >= 2, but pp={plan.pp}; use schedule='1f1b'"
     if plan.v > 1:
         return (
             f"v={plan.v} needs schedule='interleaved_1f1b', but schedule={plan.schedule!r} has "

@@ -14,6 +14,7 @@ from parsim.plan import Plan, PlanSpace
 from parsim.results import Result
 from parsim.sim.confidence.interval import Interval
 from parsim.sim.confidence.memory_fit import Fit
+from parsim.sim.orders.auto import ordered
 from parsim.sim.plan_interval import plan_interval
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.step_breakdown import breakdown
@@ -218,7 +219,7 @@ def _beside(first: Ranked, entry: Ranked) -> Ranked:
 
 
 def _ranked(job: Job, evaluated: EvaluatedPlan, goal: TrainingGoal) -> Ranked:
-    plan, step = evaluated.plan, evaluated.step_time
+    plan, step = ordered(job, evaluated.plan), evaluated.step_time
     whole = evaluate(job, plan)
     interval, parts = plan_interval(whole), breakdown(whole)
     flops = job.model.step_flops(plan.global_batch_size)

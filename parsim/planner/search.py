@@ -10,6 +10,7 @@ import numpy as np
 from parsim.cost.job import Job
 from parsim.errors import InputError, NoFeasiblePlan
 from parsim.plan import PlanSpace, PlanTable
+from parsim.plan.record import AUTO
 from parsim.planner.equal.best_shapes import SLOWEST, BestShapes
 from parsim.planner.mixed.best_first import search_mixed
 from parsim.planner.nearest_miss import nearest_miss_message
@@ -78,6 +79,8 @@ def search(
     if job.mixed:
         if space.max_bubble is not None:
             raise InputError("search.max_bubble needs nodes of one kind; leave it away")
+        if AUTO in (space.schedule or ()):
+            raise InputError(f"search.schedule: {AUTO} needs nodes of one kind; name others")
         request = Request(top=top, progress=progress, until=until, goal=goal)
         return search_mixed(job, space, listed, table, request, begin)
     work = BestShapes(job, table, space, top)

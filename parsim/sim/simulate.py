@@ -29,6 +29,7 @@ from parsim.sim.drawing.timeline import build_timeline
 from parsim.sim.events.step_run import events_step_time
 from parsim.sim.memory.activation_parts import activation_parts
 from parsim.sim.memory.reserved import reserved_bytes
+from parsim.sim.orders.auto import ordered
 from parsim.sim.plan_interval import plan_interval, plan_standings
 from parsim.sim.prediction import Prediction, RankUse
 from parsim.sim.rank_use import node_groups, rank_uses
@@ -79,6 +80,7 @@ def simulate(
         SimulatorError: a guard found a bug of parsim.
     """
     check_legal(job, plan)
+    plan = ordered(job, plan, memory_margin)
     if runs_own_program(plan):
         if tier == "events":
             _check_strategy_tiers(job, plan)

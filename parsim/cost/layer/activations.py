@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parsim.arrays import Array
+from parsim.arrays import Array, Flags
 from parsim.cost.layer.recomputed_modules import FEED_FORWARD, has_latent_attention, modules_of
 from parsim.cost.software import Software
 from parsim.model.convolution import Convolution
@@ -25,7 +25,7 @@ from parsim.model.operators import (
     Timed,
 )
 from parsim.model.recurrent import Recurrent
-from parsim.plan import PlanTable, Recompute
+from parsim.plan import CpCommType, PlanTable, Recompute
 
 Parts = dict[str, Array]
 """Kind of what is kept to its bytes, (B,) each."""
@@ -301,20 +301,29 @@ def _heads(
     Where that is kept in 8 bit, a fused kernel still needs its own. With context parallelism and
     `ring_output` one more tensor of the output's size is kept: 7 runs on B200 (SimuMax) keep 0.8 to
     1.0 of it more in each layer than their formula without cp; which tensor it is the figures do
-    not say. Blocks that are added up in place keep none.
+    not say. Blocks that are added up in place keep none; of all-to-alls see `_scores`.
     """
     value = table.precision.activation
     width = (op.heads + op.kv_heads) * op.head_dim + op.kv_heads * op.output_dim
     output = op.heads * op.output_dim
     again = output if op.fused and product != value else 0
-    ring = np.where((table.cp > 1) & ring_output, output, 0)
+    ring = np.where((table.cp > 1) & ring_output & ~_by_heads(table), output, 0)
     return np.asarray(tokens * (width + again + ring) * value / table.tp)
 
 
+def _by_heads(table: PlanTable) -> Flags:
+    """Whether context ranks have heads of whole sequences in attention, (B,)."""
+    return np.asarray((table.cp > 1) & (table.common.cp_comm_type is CpCommType.A2A))
+
+
 def _scores(op: Attention, table: PlanTable) -> Array:
-    tokens = table.on_rank(op.tokens)
+    """What the core itself keeps: its scores, or their sums and where ranks share heads its output.
+
+    The projection behind it keeps the output by tokens, the core by heads.
+    """
+    tokens, value = table.on_rank(op.tokens), table.precision.activation
     if op.fused:  # one fp32 log-sum-exp per token and head
-        return np.asarray(4.0 * tokens * op.heads / table.tp)
-    value = table.precision.activation
+        output = np.where(_by_heads(table), op.output_dim * value, 0.0)
+        return np.asarray((4.0 + output) * tokens * op.heads / table.tp)
     each = 2 * value + 1 if op.dropout else value
     return np.asarray(tokens * op.tokens * op.heads * each / table.tp)

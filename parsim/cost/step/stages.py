@@ -160,7 +160,7 @@ def forward_times(job: Job, layers: LayerTable, counts: Array) -> ChunkTimes:
     """Forward of one micro-batch on each stage."""
     kinds = [cost.forward for cost in layers.kinds]
     ends = layers.before.forward, layers.behind.forward
-    return _chunk(job, layers, _stage_pass(kinds, counts, *ends))
+    return _chunk(job, layers, stage_pass(kinds, counts, *ends))
 
 
 def backward_times(job: Job, layers: LayerTable, counts: Array) -> ChunkTimes:
@@ -173,16 +173,18 @@ def backward_times(job: Job, layers: LayerTable, counts: Array) -> ChunkTimes:
     ends = layers.before.backward, layers.behind.backward
     repeated = list(layers.recomputed)
     both = [kind.plus(again) for kind, again in zip(kinds, repeated, strict=True)]
-    once = _chunk(job, layers, _stage_pass(kinds, counts, *ends))
-    whole = _chunk(job, layers, _stage_pass(both, counts, *ends))
+    once = _chunk(job, layers, stage_pass(kinds, counts, *ends))
+    whole = _chunk(job, layers, stage_pass(both, counts, *ends))
     nothing = Pass.zero(len(layers.slowest_host))
-    again = _stage_pass(repeated, counts, nothing, nothing)
+    again = stage_pass(repeated, counts, nothing, nothing)
     longer = np.maximum(whole.time - once.time, 0.0)
     collectives = longer * again.exposed_share
     return replace(whole, exposed=once.exposed + collectives, recomputed=longer - collectives)
 
 
-def _stage_pass(parts: list[Pass], counts: Array, first: Pass, last: Pass) -> Pass:
+def stage_pass(parts: list[Pass], counts: Array, first: Pass, last: Pass) -> Pass:
+    """A pass through each stage, (S, B), of a layer's of each kind and what stands at the ends."""
+
     def stack(name: str) -> Array:
         per_kind = np.stack([getattr(part, name) for part in parts])
         rows = over_kinds(counts, per_kind)
@@ -194,14 +196,16 @@ def _stage_pass(parts: list[Pass], counts: Array, first: Pass, last: Pass) -> Pa
 
 
 def _chunk(job: Job, layers: LayerTable, total: Pass) -> ChunkTimes:
-    """Device and host race: the slower one sets the chunk's time, pnorm8(device, host)."""
-    device = total.seconds
-    host = _host(job, layers, total)
-    time = smooth_max(device, host, 8.0) + 0.5 * job.software.between_microbatches
-    pace = ratio(time, device)
+    time = raced(job, layers, total) + 0.5 * job.software.between_microbatches
+    pace = ratio(time, total.seconds)
     return ChunkTimes(
         time=time, exposed=total.exposed * pace, recomputed=np.zeros_like(time), pace=pace
     )
+
+
+def raced(job: Job, layers: LayerTable, total: Pass) -> Array:
+    """Device and host race: the slower one sets a pass's seconds, pnorm8(device, host)."""
+    return smooth_max(total.seconds, _host(job, layers, total), 8.0)
 
 
 def _host(job: Job, layers: LayerTable, total: Pass) -> Array:

@@ -14,6 +14,7 @@ from parsim.scenario.schema.values import (
     AxisValues,
     Block,
     Count,
+    CpCommName,
     Flag,
     ModuleSet,
     Names,
@@ -90,6 +91,7 @@ class PlanBlock(SharedBlock):
     dp_replicate: Count = UNSET
     dp_shard: Count = UNSET
     cp: Count = UNSET
+    cp_comm_type: CpCommName = UNSET
     ep: Count = UNSET
     etp: Count = UNSET
     microbatch_size: Count = UNSET
@@ -131,6 +133,7 @@ _KINDS: Mapping[str, Any] = {
     "recompute": Several[RecomputeName],
     "order": Several[RankOrder],
     "modules": Several[ModuleSet],
+    "exchange": Several[CpCommName],
 }
 """How the values of an axis are written, by its kind."""
 

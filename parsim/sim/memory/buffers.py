@@ -27,6 +27,7 @@ from parsim.model.layer import Layer
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable, Recompute
 from parsim.schedule import Schedule
+from parsim.sim.memory.context_moment import gathered_moment
 
 HEAD_TENSORS = 3.0
 """Tensors of tokens x h beside the logits' gradient: the gradient of the head's input before and
@@ -54,7 +55,8 @@ def layer_moment(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     wide = max((op.tokens * op.outputs for op in columns), default=0)
     around = LAYER_TENSORS * table.on_rank(job.model.border) * value
     products = table.on_rank(wide) * value / table.tp
-    top = around + np.maximum(products, _experts_moment(job, table))
+    gathered = gathered_moment(job, table)
+    top = around + np.maximum(np.maximum(products, _experts_moment(job, table)), gathered)
     whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
     again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
     alone = (table.recompute == Recompute.SELECTIVE) & (job.software.selective == "attention")

@@ -52,6 +52,7 @@ from parsim.sim.memory.categories import (
     stage_kept,
     static_bytes,
 )
+from parsim.sim.memory.context_moment import gathered_moment
 from parsim.sim.memory.moments import Moment, moments
 from parsim.sim.step.schedule_costs import on_ranks
 
@@ -139,7 +140,8 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     )
     gradients = (table.on_rank(tokens) * inputs + inputs * outputs) / table.tp
     around = 2.0 * border_bytes(table, job.model.border)
-    return np.asarray(again + gradients * table.precision.activation + around)
+    gradients = gradients * table.precision.activation
+    return np.asarray(again + np.maximum(gradients, gathered_moment(job, table)) + around)
 
 
 def _widest_weight(job: Job, table: PlanTable) -> Array:

@@ -38,6 +38,8 @@ def asked(what: str, model: str = "gpt", **plan: Any) -> Case:
 
 
 SP: Case = {"sequence_parallel": True}
+GATHERED: Case = {"cp_comm_type": "all_gather"}
+BY_HEADS: Case = {"cp_comm_type": "a2a"}
 SMALL: Case = {"bucket_bytes": 2e4}  # several buckets even for the tiny model
 
 TWO: dict[str, Case] = {
@@ -60,6 +62,12 @@ TWO: dict[str, Case] = {
     "cp": case(cp=2, num_microbatches=2),
     "cp, llama, full": case("llama", cp=2, recompute="full"),
     "cp, bert, selective": case("bert", cp=2, masked=True, recompute="selective"),
+    "cp, gathered": case("llama", cp=2, num_microbatches=2, recompute="full", **GATHERED),
+    "cp, gathered, bert": case("bert", cp=2, masked=True, zero_stage=3, **GATHERED),
+    "cp, gathered, window": case("windowed", cp=2, recompute="selective", **GATHERED),
+    "cp, by heads": case("llama", cp=2, num_microbatches=2, recompute="selective", **BY_HEADS),
+    "cp, by heads, bert": case("bert", cp=2, masked=True, zero_stage=1, **BY_HEADS),
+    "cp, by heads, window": case("windowed", cp=2, recompute="full", **BY_HEADS),
     "cp, zero 1": case("llama", cp=2, zero_stage=1, num_microbatches=2, **SMALL),
     "cp, zero 3": case("bert", cp=2, zero_stage=3, masked=True, num_microbatches=2),
 }
@@ -92,6 +100,15 @@ FOUR: dict[str, Case] = {
     "pipeline x tp": case("llama", pp=2, tp=2, num_microbatches=4, **SP),
     "cp": case("llama", cp=4, recompute="selective"),
     "cp, bert": case("bert", cp=4, masked=True),
+    "cp, gathered": case("windowed", cp=4, zero_stage=2, **GATHERED),
+    "cp x tp + sp, gathered": case("llama", cp=2, tp=2, **GATHERED, **SP),
+    "cp x pipeline, gathered": case(cp=2, pp=2, num_microbatches=4, schedule="zb_h1", **GATHERED),
+    "cp, by heads": case("llama-mha", cp=4, recompute="full", **BY_HEADS),
+    "cp x tp + sp, by heads": case("bert", cp=2, tp=2, masked=True, **BY_HEADS, **SP),
+    "cp x pipeline, by heads": case(
+        "llama", cp=2, pp=2, num_microbatches=4, schedule="zb_h1", **BY_HEADS
+    ),
+    "cp x hsdp, by heads": case("windowed", cp=2, dp_replicate=2, zero_stage=3, **BY_HEADS),
     "cp x ddp": case(cp=2, dp_replicate=2, num_microbatches=2),
     "cp x zero 1": case("llama", cp=2, dp_shard=2, zero_stage=1),
     "cp x zero 2": case(cp=2, dp_shard=2, zero_stage=2, recompute="selective"),
@@ -176,6 +193,16 @@ COUNTS: dict[str, tuple[Case, dict[str, int]]] = {
             "all_to_all of weights": 4,
             "all_to_all of counts": 2,
         },
+    ),
+    # 2 layers: queries, keys, values and outputs forward, their gradients backward: 2 * 2 * 4
+    "cp, by heads": (
+        asked("collectives", "llama", cp=2, **BY_HEADS),
+        {"all_reduce": 1, "all_to_all of heads": 16},
+    ),
+    # 2 layers: keys, and values, gathered forward and backward, their gradients scattered once
+    "cp, gathered": (
+        asked("collectives", "llama", cp=2, **GATHERED),
+        {"all_reduce": 1, "all_gather": 8, "reduce_scatter": 4},
     ),
     # recomputed layers exchange all of it again
     "ep, full": (
