@@ -93,7 +93,9 @@ def _class_spans(step: PricedStep, lanes: _Lanes) -> Iterator[Span]:
     group = step.group(0, lanes.number)
     routed = None
     if step.plan.ep * step.plan.etp > 1:
-        routed = routed_shares(step.job_on(group), step.plan, step.pricing.layers(group))
+        shares = routed_shares(step.job_on(group), step.plan, step.pricing.layers(group))
+        schedule = step.schedule(lanes.number)
+        routed = {kind: schedule.in_copies(share) for kind, share in shares.items()}
     yield from exchange_spans(actions, class_exchanges(step, lanes.number), routed)
     yield from _message_spans(step, lanes)
 
