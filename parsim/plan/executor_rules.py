@@ -92,10 +92,10 @@ def _precision(plan: Plan) -> str | None:
             f"precision={plan.precision!r}: products of 8 bit or less are predicted but cannot be "
             f"run here; use precision='bf16' or 'bf16_amp'"
         )
-    if precision(plan.precision).compute == "fp16":
+    if plan.precision == "fp16" and plan.gradient_precision == "same":
         return (
-            f"precision={plan.precision!r}: small fp16 gradients become zero without loss "
-            f"scaling, which is not done here; use precision='bf16' or 'bf16_amp'"
+            "precision='fp16' with gradient_precision='same': small gradients would become zero "
+            "when they are divided by the scale of the loss; use gradient_precision='fp32'"
         )
     return None
 
@@ -179,7 +179,8 @@ def _sums(plan: Plan) -> str | None:
         return (
             f"{where}, dp_replicate={plan.dp_replicate} and "
             f"reduce_precision={plan.reduce_precision!r}: gradients of the "
-            f"{plan.num_microbatches} micro-batches would be added up in bf16, not in fp32; use "
+            f"{plan.num_microbatches} micro-batches would be added up in "
+            f"{precision(plan.precision).compute}, not in fp32; use "
             f"reduce_precision='fp32', dp_replicate=1, or zero_stage 0 or 1"
         )
     return None
@@ -228,11 +229,12 @@ def freed(plan: Plan, schedule: str, first: str) -> str | None:
 
 
 def rounded(plan: Plan, schedule: str) -> str | None:
-    """Why a schedule with actions I and W would add up gradients in bf16."""
+    """Why a schedule with actions I and W would add up gradients in 16 bit."""
     if not _gathers_16_bit(plan):
         return None
     return (
         f"{schedule} splits the backward (I and W), and precision={plan.precision!r} with "
-        f"zero_stage={plan.zero_stage} would then add up gradients in bf16; use zero_stage 0 "
-        f"or 1, precision='fp32', or a schedule with full backwards (B)"
+        f"zero_stage={plan.zero_stage} would then add up gradients in "
+        f"{precision(plan.precision).compute}; use zero_stage 0 or 1, precision='fp32', or a "
+        f"schedule with full backwards (B)"
     )

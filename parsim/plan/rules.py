@@ -7,6 +7,7 @@ and builds its space so that only the arithmetic rules remain (planner/space/).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from math import gcd, lcm
 
@@ -19,8 +20,9 @@ from parsim.plan.batch_rules import batch_rules, node_rules
 from parsim.plan.context import CpCommType
 from parsim.plan.divisors import divisors, listed
 from parsim.plan.expert_rules import expert_rules
+from parsim.plan.offload_rules import offload_rules
 from parsim.plan.precision import PRECISIONS
-from parsim.plan.record import AUTO, AXES, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
+from parsim.plan.record import AUTO, AXES, OFFLOAD_MODULES, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
 from parsim.plan.stage_rules import stage_rules
 from parsim.plan.strategy_rules import strategy_rules
 
@@ -80,6 +82,7 @@ def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         ("gradient_precision", plan.gradient_precision, ("fp32", "same")),
         ("reduce_precision", plan.reduce_precision, ("fp32", "same")),
         *(("recompute_modules", name, RECOMPUTE_MODULES) for name in plan.recompute_modules),
+        *(("offload_modules", name, OFFLOAD_MODULES) for name in plan.offload_modules),
     )
     for field, value, allowed in choices:
         if value not in allowed:
@@ -348,6 +351,22 @@ def _sharding(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     return None
 
 
+def _offload(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    return offload_rules(plan, most_layers(plan, model), in_two=splits_backward(plan))
+
+
+def most_layers(plan: Plan, model: Model) -> int:
+    """Layers of the largest stage, of an even cut where the plan says none."""
+    return max(plan.cut or (-(-model.num_layers // plan.num_stages),))
+
+
+def splits_backward(plan: Plan) -> bool:
+    """Whether the backward of a plan's schedule is in two actions, I and W."""
+    if plan.actions is None:
+        return plan.schedule in SPLIT and plan.pp > 1
+    return re.search(r"\d[IW]", plan.actions) is not None
+
+
 def _size(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     each = 3 if plan.schedule in SPLIT else 2
     actions = each * plan.num_stages * plan.num_microbatches
@@ -374,6 +393,7 @@ RULES: tuple[Rule, ...] = (
     node_rules,
     batch_rules,
     strategy_rules,
+    _offload,
     _size,
 )
 

@@ -119,10 +119,12 @@ T = TypeVar("T")
 if TYPE_CHECKING:
     AxisValues = Between | tuple[int, ...]
     StageValues = Between | tuple[int, ...]
+    LayerValues = Between | tuple[int, ...]
 else:  # a union would name its branches in the keys of messages
     AxisValues = Annotated[tuple[Count, ...], WrapValidator(range_or_numbers)]
     Stage = Annotated[int, Field(strict=True, ge=0, le=3)]
     StageValues = Annotated[tuple[Stage, ...], WrapValidator(range_or_numbers)]
+    LayerValues = Annotated[tuple[Amount, ...], WrapValidator(range_or_numbers)]
 Several = Annotated[tuple[T, ...], BeforeValidator(_listed), Field(min_length=1)]
 RankOrder = Annotated[tuple[Text, ...], BeforeValidator(_order)]
 ModuleSet = Annotated[tuple[Text, ...], BeforeValidator(_modules)]

@@ -30,6 +30,7 @@ def memory_curves(
     job, layers = step.job_on(group), step.pricing.layers(group)
     rows = stage_kept(job, table, layers, layer_counts(job.model, stage_cut(job, table)))
     kept = schedule.in_copies(rows)[:, 0]
+    kept = np.maximum(kept, 0.0)  # eager PyTorch's composed operators are moved and not among it
     peak, static = memory.peak[:, 0], memory.static[:, 0]
     frees = frees_before_weights(job, table, schedule)
     after = schedule.in_copies(kept_for_weights(job, table, layers))[:, 0] if frees else kept

@@ -18,6 +18,7 @@ import numpy as np
 from parsim.arrays import Array, Flags, Index, ratio
 from parsim.cost.job import Job
 from parsim.cost.layer.activations import border_bytes
+from parsim.cost.step.offload import buffered_bytes, freed_bytes
 from parsim.cost.step.stages import LayerTable, layer_counts, over_kinds, sent_bytes
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.plan import PlanTable, Recompute
@@ -97,6 +98,7 @@ def memory_use(
     in_flight, whole = _in_flight(job, table, layers, kept, schedule)
     logits, temporary = buffer_bytes(job, table, layers, schedule, (kept, whole), with_blocks)
     temporary = temporary + stage_again(job, table, layers, counts, schedule)
+    temporary = temporary + with_blocks[:, None] * buffered_bytes(job, table, layers)
     return MemoryUse(
         parameters=parameters,
         gradients=gradients,
@@ -148,11 +150,12 @@ def _states(job: Job, table: PlanTable, by_rank: Array, over: Index) -> tuple[Ar
 
 
 def stage_kept(job: Job, table: PlanTable, layers: LayerTable, counts: Array) -> Array:
-    """Bytes one micro-batch keeps on each stage between forward and backward, (S, B).
+    """Bytes one micro-batch keeps on each stage's device between forward and backward, (S, B).
 
-    A stack that checkpoints whole stages keeps what enters them alone, where it recomputes.
+    What is moved to the host is not on the device. A stack that checkpoints whole stages keeps what
+    enters them alone, where it recomputes.
     """
-    rows = layers_kept(layers, counts)
+    rows = layers_kept(layers, counts) - freed_bytes(job, table, layers, stage_cut(job, table))
     if not job.software.checkpoints_stages:
         return rows
     return np.where(table.recompute == Recompute.FULL, entering_bytes(job, table), rows)

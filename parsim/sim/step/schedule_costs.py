@@ -36,8 +36,9 @@ from parsim.sim.step.split_backward import is_split, splits_like_torch
 _OF_STAGES = (
     *("forward", "backward", "exposed_forward", "exposed_backward", "recomputed", "hop"),
     *("buckets", "bucket_time", "parameters", "weight"),
+    *("experts", "copied_forward", "copied_backward"),
 )
-"""Prices that a stage has."""
+"""Prices that a stage has, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +108,7 @@ def on_schedule(
     if schedule.name in SPLIT or is_split(schedule):
         values["backward"] = inner + values["weight"]
     if schedule.copies > 1:
-        names = [*_OF_STAGES, *(["experts"] if costs.experts is not None else [])]
+        names = [name for name in _OF_STAGES if values[name] is not None]
         values |= {name: schedule.in_copies(values[name]) for name in names}
         costs = replace(costs, **{name: values[name] for name in names if name != "weight"})
     if not looped:

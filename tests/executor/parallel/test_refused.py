@@ -39,10 +39,10 @@ REFUSED: dict[str, tuple[Plan, str]] = {
         "once a step: use tp=1, pp=1, cp=1, ep=1, zero_stage 0 or 1 and sync_batch_norm=false, or "
         "leave it out",
     ),
-    "fp16": (
-        replace(BASE, precision="fp16"),
-        "precision='fp16': small fp16 gradients become zero without loss scaling, which is not "
-        "done here; use precision='bf16' or 'bf16_amp'",
+    "fp16 gradients in fp16": (
+        replace(BASE, precision="fp16", gradient_precision="same"),
+        "precision='fp16' with gradient_precision='same': small gradients would become zero when "
+        "they are divided by the scale of the loss; use gradient_precision='fp32'",
     ),
     **{
         name: (

@@ -120,3 +120,13 @@ def test_the_table_shows_them_and_bad_sizes_are_told(
     path.write_text(SCENARIO.replace("SOFTWARE", "executor-cuda"))
     done = cli("simulate", path)
     assert (done.code, "can be simulated but not run yet" in done.err) == (2, True)
+
+
+def test_activations_on_the_host_are_those_of_both_copies(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "generic")
+    plan = replace(PLAN, schedule="chimera", offload_layers=1)
+    ours = simulate(job, plan, tier="events", timeline=True)
+    assert (
+        ours.memory["activations"]
+        < simulate(job, replace(plan, offload_layers=0)).memory["activations"]
+    )
