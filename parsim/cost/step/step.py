@@ -274,7 +274,7 @@ def copies_seconds(job: Job, table: PlanTable, by_rank: Array) -> Array:
     rows = []
     for rank in range(pp):
         low, high = sorted((rank, pp - 1 - rank))
-        between = crosses[low:high].any(axis=0)
+        between = np.asarray(crosses[low:high].any(axis=0))
         rows.append(_pair_seconds(job, table, between, by_rank[rank] / table.shards))
     return np.stack(rows)
 
