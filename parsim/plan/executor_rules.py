@@ -61,18 +61,10 @@ def wrong_experts(plan: Plan, model: Model) -> str | None:
     experts = model.experts
     if experts is None:
         return None
-    if plan.cp > 1:
-        return f"cp={plan.cp}: experts cannot be run with context parallelism yet; use cp=1"
     if experts.bias and experts.width % plan.etp:
         return (
             f"etp={plan.etp} does not divide hidden_size={experts.width}, the width of the last "
             f"biases of experts, which are divided too; use an etp that divides it"
-        )
-    if plan.zero_stage >= 2 and plan.ep * plan.etp * plan.tp > 1:
-        return (
-            f"zero_stage={plan.zero_stage} with ep={plan.ep}, etp={plan.etp}, tp={plan.tp}: "
-            f"fully_shard would shard the experts over ranks that hold others; use zero_stage=1, "
-            f"or ep=1, etp=1 and tp=1"
         )
     return None
 
