@@ -52,6 +52,20 @@ RECOMPUTE_MODULES = (
 """Parts of a layer that a plan can name to be computed again."""
 
 
+OFFLOAD_MODULES = (
+    "attn_norm",
+    "qkv_linear",
+    "core_attn",
+    "attn_proj",
+    "mlp_norm",
+    "mlp",
+    "expert_fc1",
+    "moe_act",
+    "fused_group_mlp",
+)
+"""Parts of a layer whose activations a plan can name to be kept in the host's memory."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One way to train: read the field names with the axes of the design in mind.
@@ -83,6 +97,10 @@ class Plan:
 
     `recompute_modules` are parts of a layer that are computed again, as Megatron-Core names them
     (`cost/layer/recomputed_modules.py`), beside or instead of what `recompute` says.
+
+    `offload_layers` are the layers of each stage, its first ones, whose activations stay in the
+    host's memory between forward and backward; `offload_modules` are the parts of those layers
+    that do (empty: all that they keep), see `cost/layer/offloaded_modules.py`.
 
     `node_order` names the groups of a mixed cluster in the order in which ranks fill their nodes
     (`cluster/groups.py`). `replica_microbatches` are those of each replica where replicas have
@@ -116,6 +134,8 @@ class Plan:
     sequence_parallel: bool = False
     recompute: Recompute = Recompute.NONE
     recompute_modules: tuple[str, ...] = ()
+    offload_layers: int = 0
+    offload_modules: tuple[str, ...] = ()
     precision: str = "bf16"
     gradient_precision: str = "fp32"
     reduce_precision: str = "fp32"
@@ -236,6 +256,8 @@ class Plan:
         parts += ["sync-bn"] if self.sync_batch_norm else []
         parts += [f"recompute-{self.recompute.name.lower()}"] if self.recompute else []
         parts += [f"recompute-{name}" for name in self.recompute_modules]
+        parts += [f"offload{self.offload_layers}"] if self.offload_layers else []
+        parts += [f"offload-{name}" for name in self.offload_modules]
         parts += [self.strategy.label()] if self.strategy != DDP else []
         parts += [_stage_words(self.stages)] if self.stages else []
         return " ".join([*parts, *self._placement_words()])
@@ -253,7 +275,8 @@ class Plan:
 
 _RARE = (
     *("actions", "action_times", "bucket_bytes", "cp_comm_type", "node_order"),
-    *("recompute_modules", "replica_microbatches", "stages", "strategy", "sync_batch_norm"),
+    *("offload_layers", "offload_modules", "recompute_modules", "replica_microbatches"),
+    *("stages", "strategy", "sync_batch_norm"),
 )
 """Fields that most plans do not have."""
 

@@ -183,10 +183,9 @@ def _plan(plan: Plan) -> dict[str, Any]:
     values["cp_comm_type"] = str(plan.cp_comm_type) if plan.cp_comm_type else None
     values["strategy"] = None if plan.strategy == DDP else plan.strategy.to_json()
     values["stages"] = plan.stages and [stage.to_json() for stage in plan.stages]
-    if not plan.recompute_modules:
-        del values["recompute_modules"]
-    if not plan.sync_batch_norm:
-        del values["sync_batch_norm"]
+    for name in ("recompute_modules", "offload_layers", "offload_modules", "sync_batch_norm"):
+        if not values[name]:
+            del values[name]
     del values["actions"]
     if plan.from_file:
         values["schedule"] = str(Path(plan.schedule).resolve())

@@ -13,6 +13,7 @@ from parsim.cost.step.step import step_costs
 from parsim.plan import Plan, PlanTable
 from parsim.schedule import build_schedule
 from parsim.sim.memory.eager_peaks import peak_memory
+from parsim.sim.memory.host import peak_with_host
 from parsim.sim.orders.auto import ordered
 from parsim.sim.recurrence.evaluate import bubble_fraction, pipeline
 from parsim.sim.recurrence.step_end import step_end
@@ -42,7 +43,8 @@ def exact(job: Job, table: PlanTable, layers: LayerTable, capacity: float) -> Ex
     compiled = _compiled(table.plan(0))
     costs = step_costs(job, table, layers)
     costs = on_schedule(job, table, layers, costs, compiled.schedule)
-    peak = peak_memory(job, table, layers, costs, compiled.schedule).peak.max(axis=0)
+    memory = peak_memory(job, table, layers, costs, compiled.schedule)
+    peak = peak_with_host(job, table, layers, memory, compiled.schedule).max(axis=0)
     step, bubble = np.full(len(table), np.inf), np.full(len(table), np.nan)
     fits = np.flatnonzero(peak <= capacity)
     if len(fits):

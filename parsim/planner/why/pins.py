@@ -45,7 +45,7 @@ def read_pins(text: str) -> Pins:
 
 def _value(field: str, text: str) -> object:
     kind = BY_NAME[field].kind
-    if kind in ("count", "stage"):
+    if kind in ("count", "stage", "layers"):
         if not (text.isascii() and text.isdigit() and len(text) < 10):
             raise InputError(f"{field}={shown(text)} must be a whole number")
         return int(text)

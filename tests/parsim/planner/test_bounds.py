@@ -42,7 +42,9 @@ def case(
     cluster = Cluster(system=node, num_nodes=nodes)
     job = Job(model=build_transformer(spec), cluster=cluster, software=software(stack))
     common = Plan(overlap_p2p=overlap, overlap_grad_reduce=overlap, bucket_bytes=4e6)
-    space = PlanSpace(global_batch_size=16, schedule=SCHEDULE_NAMES, common=common)
+    space = PlanSpace(
+        global_batch_size=16, schedule=SCHEDULE_NAMES, offload_layers=Between(), common=common
+    )
     if varied:
         every = {varied: SETTINGS[varied].every(job), "dp_shard": Between()}
         space = replace(space.with_axes(every), schedule=SCHEDULE_NAMES[::2])
