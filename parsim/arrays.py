@@ -6,6 +6,7 @@ spells its type.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, Self
 
@@ -47,6 +48,12 @@ class Columns:
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]
         return type(self)(**{name: _taken(getattr(self, name), rows) for name in names})
 
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The cases of several records, one record's behind another's."""
+        names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+        return cls(**{name: _joined([getattr(part, name) for part in parts]) for name in names})
+
 
 def _taken(value: object, rows: Index | Flags | slice) -> object:
     if isinstance(value, tuple):
@@ -58,3 +65,12 @@ def _taken(value: object, rows: Index | Flags | slice) -> object:
     if isinstance(rows, np.ndarray) and rows.dtype == np.int64:
         return value.take(rows, axis=-1)  # faster than an index behind an ellipsis
     return value[..., rows]
+
+
+def _joined(values: Sequence[Any]) -> object:
+    first = values[0]
+    if isinstance(first, tuple):
+        return tuple(_joined(items) for items in zip(*values, strict=True))
+    if isinstance(first, Columns):
+        return type(first).joined(values)
+    return np.concatenate(values, axis=-1) if isinstance(first, np.ndarray) else first

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from parsim.plan.record import Plan, Recompute
 
@@ -49,8 +50,10 @@ class PlanSpace:
     Of schedules and ZeRO stages that is every one of the stack.
 
     The number of micro-batches follows from the global batch; `dp` is the product of dp_replicate
-    and dp_shard, and `hybrid` also shards over a part of the replicas (HSDP). `common` gives the
-    fields that are not searched (precision, bucket size, overlap switches, rank order). Where it
+    and dp_shard, and `dp_shard` None shards over all of them, values also over a part (HSDP).
+    `common` gives the fields that are not searched (precision, bucket size), and `varied` the
+    values of those which are though a table of plans has no column for them
+    (`parsim/space/axes.py`): overlap switches, rank order. Where `common`
     has a schedule of the user's own (`actions`), all plans have that, with its pp, v and
     num_microbatches. `memory_margin` is the share of the device's memory, beside context and
     allocator's reserve, that a plan must leave free to fit; None: what its predicted peak may be
@@ -70,8 +73,24 @@ class PlanSpace:
     zero_stage: Axis = None
     recompute: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
     sequence_parallel: tuple[bool, ...] = (False, True)
-    hybrid: bool = False
+    dp_shard: Axis = None
     memory_margin: float | None = None
     memory_cap: float | None = None
     max_bubble: float | None = None
     common: Plan = field(default_factory=Plan)
+    varied: Mapping[str, tuple[Any, ...] | Between] = field(default_factory=dict)
+
+    def allowed(self, name: str) -> tuple[Any, ...] | Between | None:
+        """The values of an axis by its name; None where the space does not say any."""
+        values: tuple[Any, ...] | Between | None
+        values = self.varied.get(name) if name not in _FIELDS else getattr(self, name)
+        return values
+
+    def with_axes(self, values: Mapping[str, Any]) -> PlanSpace:
+        """The space with other values of axes, by their names."""
+        own = {name: value for name, value in values.items() if name in _FIELDS}
+        varied = {name: value for name, value in values.items() if name not in _FIELDS}
+        return replace(self, **own, varied={**self.varied, **varied})
+
+
+_FIELDS = frozenset(f.name for f in fields(PlanSpace))

@@ -1,14 +1,16 @@
 """Many plans as columns, so that costs are evaluated for all of them in one numpy call.
 
-Every column has shape (B,), B plans. What is the same for a whole search (precision, rank order,
-bucket size, the overlap switches) is a scalar. A single plan is a table with B = 1: one code path
-prices one plan and a hundred thousand.
+Every column has shape (B,), B plans. What plans share (precision, rank order, bucket size, the
+overlap switches) is a scalar: a *setting*. Costs are of tables of one setting, a search holds
+tables of several and takes the rows of each (`by_setting`). A single plan is a table with B = 1:
+one code path prices one plan and a hundred thousand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +23,9 @@ from parsim.plan.record import Plan, Recompute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTable:
-    """Columns of plans; `common` holds the fields that all rows share.
+    """Columns of plans; `settings` hold the fields that rows share.
 
-    `schedule` are numbers of names in `schedules`.
+    `schedule` are numbers of names in `schedules`, `setting` of plans in `settings`.
     """
 
     tp: Ints
@@ -41,7 +43,8 @@ class PlanTable:
     recompute: Ints
     schedule: Ints
     schedules: tuple[str, ...]
-    common: Plan
+    setting: Ints
+    settings: tuple[Plan, ...]
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> PlanTable:
@@ -61,10 +64,56 @@ class PlanTable:
                     raise PlanError(f"plans of one table must agree in {name}")
         names = tuple(dict.fromkeys(plan.schedule for plan in plans))
         schedule = np.array([names.index(plan.schedule) for plan in plans])
-        return cls(**columns, schedule=schedule, schedules=names, common=first)
+        return cls(
+            **columns,
+            schedule=schedule,
+            schedules=names,
+            setting=np.zeros(len(plans), dtype=np.int64),
+            settings=(first,),
+        )
+
+    @classmethod
+    def joined(cls, tables: Sequence[PlanTable]) -> PlanTable:
+        """The rows of several tables, one table after another."""
+        if len(tables) == 1:
+            return tables[0]
+        names = tuple(dict.fromkeys(name for table in tables for name in table.schedules))
+        before = np.cumsum([0, *(len(table.settings) for table in tables)])
+        numbered = [
+            np.array([names.index(name) for name in table.schedules])[table.schedule]
+            for table in tables
+        ]
+        setting = [table.setting + first for table, first in zip(tables, before, strict=False)]
+        return cls(
+            **{name: np.concatenate([getattr(t, name) for t in tables]) for name in COLUMNS},
+            schedule=np.concatenate(numbered),
+            schedules=names,
+            setting=np.concatenate(setting),
+            settings=tuple(plan for table in tables for plan in table.settings),
+        )
 
     def __len__(self) -> int:
         return len(self.tp)
+
+    @property
+    def common(self) -> Plan:
+        """The fields that all rows share."""
+        if len(self.settings) != 1:
+            raise RuntimeError("a table of several settings is priced setting by setting")
+        return self.settings[0]
+
+    def sharing(self, values: Mapping[str, Any]) -> PlanTable:
+        """The same plans with other values of fields that rows share."""
+        return replace(self, settings=tuple(replace(plan, **values) for plan in self.settings))
+
+    def by_setting(self) -> Iterator[Index]:
+        """The rows of each setting."""
+        if len(self.settings) == 1:
+            yield np.arange(len(self))
+            return
+        order = np.argsort(self.setting, kind="stable")
+        ends = np.cumsum(np.bincount(self.setting, minlength=len(self.settings)))
+        yield from (rows for rows in np.split(order, ends[:-1]) if len(rows))
 
     @property
     def dp(self) -> Ints:
@@ -102,7 +151,7 @@ class PlanTable:
     @property
     def precision(self) -> Precision:
         """Byte sizes shared by all rows."""
-        return precision(self.common.precision)
+        return precision(self.settings[0].precision)
 
     @property
     def sequence_split(self) -> Ints:
@@ -123,17 +172,26 @@ class PlanTable:
 
     def take(self, rows: Index | Flags | slice) -> PlanTable:
         """The rows selected by an index, a mask array or a slice."""
-        columns = {name: getattr(self, name)[rows] for name in (*COLUMNS, "schedule")}
-        return replace(self, **columns)
+        columns = {name: getattr(self, name)[rows] for name in (*COLUMNS, "schedule", "setting")}
+        some = replace(self, **columns)
+        if len(self.settings) == 1:
+            return some
+        occurs = np.bincount(some.setting, minlength=len(self.settings)) > 0
+        numbers = (np.cumsum(occurs, dtype=np.int64) - 1)[some.setting]
+        used = tuple(plan for plan, is_used in zip(self.settings, occurs, strict=True) if is_used)
+        return replace(some, setting=numbers, settings=used)
 
     def plan(self, row: int) -> Plan:
         """One row as a Plan."""
         values = {name: getattr(self, name)[row].item() for name in COLUMNS}
         values["recompute"] = Recompute(values["recompute"])
-        return replace(self.common, **values, schedule=self.schedules[self.schedule[row]])
+        shared: Plan = self.settings[self.setting[row]]
+        return replace(shared, **values, schedule=self.schedules[self.schedule[row]])
 
 
 COLUMNS = tuple(
-    f.name for f in fields(PlanTable) if f.name not in ("schedule", "schedules", "common")
+    f.name
+    for f in fields(PlanTable)
+    if f.name not in ("schedule", "schedules", "setting", "settings")
 )
 """The fields of a plan that have a column of numbers."""

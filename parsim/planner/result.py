@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from parsim.cost.job import Job
-from parsim.plan import Plan
+from parsim.plan import Plan, PlanSpace
 from parsim.results import Result
 from parsim.sim.confidence.interval import Interval
 from parsim.sim.confidence.memory_fit import Fit
@@ -18,6 +18,7 @@ from parsim.sim.plan_interval import plan_interval
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.step_breakdown import breakdown
 from parsim.sim.utilisation import mean_peak_flops
+from parsim.space.axes import looked_at
 from parsim.training_run import TrainingGoal
 from parsim.training_run.estimate import Estimate
 from parsim.training_run.power import computing_share
@@ -122,7 +123,7 @@ class SearchResult(Result):
     not, and those that fit and were simulated. Where no plan fits, `plans` are tight ones; else
     `faster_tight` is the fastest tight one, if faster than the first. `left_out` says what
     `optimality` does not speak of: by field of a plan, the values that were not looked at. `limits`
-    are the usable bytes of each kind of device.
+    are the usable bytes of each kind of device. `space` is what was searched.
     """
 
     plans: tuple[Ranked, ...]
@@ -130,6 +131,7 @@ class SearchResult(Result):
     illegal_reasons: dict[str, int]
     optimality: str
     left_out: dict[str, str]
+    space: PlanSpace
     seconds: float
     limits: tuple[float, ...] = ()
     faster_tight: Ranked | None = None
@@ -153,6 +155,7 @@ class SearchResult(Result):
             "illegal_reasons": dict(self.illegal_reasons),
             "optimality": self.optimality,
             "left_out": dict(self.left_out),
+            "axes": looked_at(self.space),
             "usable_memory_bytes": list(self.limits),
             "faster_tight_plan": self.faster_tight and self.faster_tight.to_json(),
         }

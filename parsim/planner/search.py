@@ -181,7 +181,8 @@ def _result(
         },
         illegal_reasons=listed.reasons,
         optimality=optimality + shown_plans.cut,
-        left_out=left_out(job.software, space),
+        left_out=left_out(job, space),
+        space=space,
         seconds=time.perf_counter() - begin,
         limits=(known.usable,),
     )

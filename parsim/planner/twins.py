@@ -7,6 +7,10 @@ from dataclasses import replace
 
 from parsim.plan import Plan, Recompute
 from parsim.planner.result import Ranked
+from parsim.space.axes import SETTINGS
+
+PLAIN = Plan()
+"""What twins are taken to share."""
 
 
 def fold_twins(plans: Sequence[Ranked]) -> list[tuple[int, Ranked, list[Ranked]]]:
@@ -39,6 +43,7 @@ def _alike(plan: Plan) -> Plan:
         sequence_parallel=False,
         dp_replicate=plan.dp,
         dp_shard=1,
+        **{name: getattr(PLAIN, name) for name in SETTINGS if name != "etp"},
     )
 
 

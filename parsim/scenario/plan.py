@@ -20,8 +20,8 @@ from parsim.scenario.positions import Tree
 from parsim.scenario.schedule import read_schedule
 from parsim.scenario.schema.file import ScenarioFile
 from parsim.scenario.schema.plan import PlanBlock, SharedBlock
-from parsim.scenario.space.presets import preset
 from parsim.scenario.strategy import build_strategy
+from parsim.space.presets import preset
 
 _SWITCHES = (
     "gradient_precision",
@@ -158,11 +158,15 @@ def build_space(tree: Tree, file: ScenarioFile, job: Job, plan: Plan | None) -> 
             check_plan(common, job.model, Cluster(system=node, num_nodes=1))
     given = file.search.given()
     values = preset(given.get("space", "standard"), job)
+    for key in file.search.common.given():
+        if key in given:
+            raise tree.error(("search", key), f"cannot stand beside search.common.{key}; leave one")
+        values.pop(key, None)
     values |= {key: value for key, value in given.items() if key not in ("common", "space")}
     if "recompute" in given:
         values["recompute"] = tuple(Recompute[name.upper()] for name in values["recompute"])
     batch = file.training.global_batch_size
-    space = PlanSpace(global_batch_size=batch, common=common, **values)
+    space = PlanSpace(global_batch_size=batch, common=common).with_axes(values)
     if plan is None or plan.actions is None or "schedule" in given:
         return space
     return _with_own_schedule(tree, space, plan)

@@ -103,7 +103,7 @@ def _equal_buckets(job: Job) -> Job:
 def _no_modules(job: Job, table: PlanTable, layers: LayerTable) -> StepCosts:
     if not table.common.recompute_modules:
         return step_costs(job, table, layers)
-    kept = replace(table, common=replace(table.common, recompute_modules=()))
+    kept = table.sharing({"recompute_modules": ()})
     return step_costs(job, kept, LayerTable.of(job, kept))
 
 
@@ -169,10 +169,10 @@ def _no_data_parallel(job: Job, table: PlanTable, layers: LayerTable) -> StepCos
 
 
 def _nothing_hides(job: Job, table: PlanTable, layers: LayerTable) -> StepCosts:
-    waits = replace(
-        table.common, overlap_grad_reduce=False, overlap_param_gather=False, overlap_p2p=False
+    waits = table.sharing(
+        {"overlap_grad_reduce": False, "overlap_param_gather": False, "overlap_p2p": False}
     )
-    return step_costs(job, replace(table, common=waits), layers)
+    return step_costs(job, waits, layers)
 
 
 EFFECTS = (

@@ -15,6 +15,7 @@ from statistics import mean
 from parsim.cost.job import Job
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace
+from parsim.plan.space import Between
 from parsim.planner import search
 from parsim.planner.result import EvaluatedPlan, Ranked, ranked_plans
 from parsim.planner.search import WHATEVER
@@ -108,8 +109,8 @@ def _judged(alike: tuple[ValidatedRow, ...], rows: Sequence[ValidatedRow]) -> Ju
 def space_around(plan: Plan) -> PlanSpace:
     """The stack's whole space, with what no search varies as a plan has it."""
     common = replace(plan, stage_layers=None, action_times=None)
-    parts = plan.dp_shard > 1 < plan.dp_replicate
-    return PlanSpace(global_batch_size=plan.global_batch_size, common=common, hybrid=parts)
+    parts = Between() if plan.dp_shard > 1 < plan.dp_replicate else None
+    return PlanSpace(global_batch_size=plan.global_batch_size, common=common, dp_shard=parts)
 
 
 def evaluated(job: Job, plan: Plan) -> EvaluatedPlan:

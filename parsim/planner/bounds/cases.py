@@ -11,7 +11,9 @@ import numpy as np
 
 from parsim.arrays import Flags, Index, Ints
 from parsim.cost.job import Job
+from parsim.cost.step.stages import LayerTable
 from parsim.plan import PlanTable
+from parsim.planner.space.settings import layer_settings
 
 DENSE = 1 << 23
 """Codes up to which a table of all of them is written; above it the codes are sorted."""
@@ -66,4 +68,14 @@ def layer_cases(job: Job, table: PlanTable) -> Cases:
         table.sequence_parallel,
         three,
         table.dp_shard if normalised else three & (table.dp_shard > 1),
+        layer_settings(table),
     )
+
+
+def price_layers(job: Job, table: PlanTable) -> LayerTable:
+    """Costs of the layers of plans, whose settings may differ."""
+    if len(table.settings) == 1:
+        return LayerTable.of(job, table)
+    each = list(table.by_setting())
+    priced = LayerTable.joined([LayerTable.of(job, table.take(rows)) for rows in each])
+    return priced.take(np.argsort(np.concatenate(each)))

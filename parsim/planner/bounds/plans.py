@@ -18,6 +18,7 @@ reduction beside them is left out. Bytes are those of a moment that every schedu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -48,8 +49,8 @@ class PlanBounds(NamedTuple):
 def plan_bounds(job: Job, table: PlanTable, layers: LayerTable, layer_row: Index) -> PlanBounds:
     """Bounds of the plans of a table; `layer_row` (B,) are their rows in `layers`."""
     step, peak = np.zeros(len(table)), np.zeros(len(table))
-    for several in (False, True):
-        rows = np.flatnonzero((table.pp > 1) == several)
+    for alike, several in product(table.by_setting(), (False, True)):
+        rows = alike[(table.pp[alike] > 1) == several]
         if len(rows):
             priced = _Priced.of(job, table.take(rows), layers, layer_row[rows])
             step[rows], peak[rows] = priced.bounds()

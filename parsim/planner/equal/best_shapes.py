@@ -22,7 +22,7 @@ from parsim.cost.job import Job
 from parsim.cost.step.stages import LayerTable
 from parsim.plan import PlanSpace, PlanTable
 from parsim.planner.bounds import plan_bounds
-from parsim.planner.bounds.cases import Cases, layer_cases
+from parsim.planner.bounds.cases import Cases, layer_cases, price_layers
 from parsim.planner.equal.exact import exact
 from parsim.planner.equal.known import Known
 from parsim.planner.result import Progress, Sighted
@@ -60,7 +60,7 @@ class BestShapes:
         self.job, self.table, self.top = job, table, top
         cases = layer_cases(job, table)
         self.layer_row, plans = cases.of, table.take(cases.first)
-        self.layers = LayerTable.of(job, plans)
+        self.layers = price_layers(job, plans)
         bounds = plan_bounds(job, table, self.layers, self.layer_row)
         self.known = Known.unseen(
             usable=min(job.device.usable_memory, space.memory_cap or np.inf),
@@ -157,7 +157,7 @@ class BestShapes:
             return []
         table, bound = self.table, self.known.bound
         schedule = np.where(table.pp > 1, table.schedule, 0)  # a single rank's is always the same
-        columns = (schedule, table.pp, table.num_microbatches, table.v)
+        columns = (schedule, table.pp, table.num_microbatches, table.v, table.setting)
         shape = Cases.among(*(column[rows] for column in columns)).of
         order = rows[np.lexsort((bound[rows], shape))]
         starts = np.flatnonzero(np.diff(np.sort(shape), prepend=-1))

@@ -77,7 +77,8 @@ def search_mixed(
         },
         illegal_reasons=listed.reasons,
         optimality=(so_far if ran.stopped else PROVEN) + cut,
-        left_out=left_out(job.software, space),
+        left_out=left_out(job, space),
+        space=space,
         seconds=time.perf_counter() - begin,
         limits=tuple(work.usable.tolist()),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,10 +11,10 @@ from parsim.arrays import Array
 from parsim.cluster.groups import rank_groups
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
-from parsim.cost.step.stages import LayerTable
 from parsim.cost.step.step import step_costs
 from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.planner.bounds import growth, shared_bound
+from parsim.planner.bounds.cases import price_layers
 from parsim.planner.mixed.placements import Speeds, lower_bound, orders, placements
 from parsim.planner.result import EvaluatedPlan
 from parsim.schedule import build_schedule
@@ -24,8 +24,8 @@ from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.step.class_costs import groups_in
 from parsim.sim.step.replica_classes import DevicesOfRanks
 
-_Alike = tuple[str, int, int, int, tuple[int, ...] | None]
-"""Schedule, pp, micro-batches, v and cut: plans whose bytes are counted together."""
+_Alike = tuple[str, int, int, int, tuple[int, ...] | None, int]
+"""Schedule, pp, micro-batches, v, cut and setting: plans whose bytes are counted together."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Candidates:
     def __init__(self, job: Job, space: PlanSpace, table: PlanTable) -> None:
         self.job, self.space, self.table = job, space, table
         systems = job.cluster.systems
-        self.layers = [LayerTable.of(job.on(system), table) for system in systems]
+        self.layers = [price_layers(job.on(system), table) for system in systems]
         self.laid = {order: rank_groups(job.cluster, order) for order in orders(job.cluster)}
         self.growth = growth(job.cluster)
         cap = np.inf if space.memory_cap is None else space.memory_cap
@@ -102,7 +102,8 @@ class Candidates:
         for candidate in candidates:
             plan = candidate.plan
             for count in set(plan.microbatches):
-                key = (plan.schedule, plan.pp, count, plan.v, plan.stage_layers)
+                setting = int(self.table.setting[candidate.row])
+                key = (plan.schedule, plan.pp, count, plan.v, plan.stage_layers, setting)
                 alike_rows.setdefault(key, {}).setdefault(candidate.row, []).append(candidate)
         for candidate in candidates:
             candidate.fit = Fit.FITS
@@ -112,8 +113,7 @@ class Candidates:
     def _weigh(self, count: int, rows: dict[int, list[Candidate]]) -> None:
         numbers = np.array(sorted(rows))
         plan = rows[int(numbers[0])][0].plan
-        plans = self.table.take(numbers)
-        plans = replace(plans, common=replace(plans.common, stage_layers=plan.stage_layers))
+        plans = self.table.take(numbers).sharing({"stage_layers": plan.stage_layers})
         layers = self.layers[0].take(numbers)
         job = self.job.on(self.job.cluster.systems[0])
         schedule = build_schedule(

@@ -23,6 +23,7 @@ from parsim.plan.executor_rules import unrunnable
 from parsim.plan.rules import ZERO_STAGES, check_plan, violation
 from parsim.plan.space import chosen
 from parsim.planner.space.left_out import lacking
+from parsim.planner.space.settings import combinations, other_plans, ruled, with_setting
 from parsim.planner.space.shapes import Degrees, all_degrees, chunks
 
 
@@ -50,7 +51,6 @@ class _Rows:
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     schedules: list[str] = field(default_factory=list)
     options: list[list[_Option]] = field(default_factory=list)
-    enumerated: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
 
 
@@ -64,22 +64,44 @@ def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
     Raises:
         PlanError: the space holds a value that no plan could ever have.
     """
+    every = list(combinations(job, space))
+    tables, enumerated, reasons = [], 0, Counter[str]()
+    listed: dict[tuple[object, ...], tuple[PlanTable | None, _Rows]] = {}
+    for values in every:
+        decisive, own = ruled(job, values), with_setting(space, values)
+        if decisive not in listed:
+            rows = _listed(job, own)
+            listed[decisive] = (_table(own, rows) if rows.shapes else None, rows)
+            reasons += rows.reasons
+            enumerated += rows.reasons.total()
+        table = listed[decisive][0]
+        if table is None:
+            continue
+        kept = other_plans(table, every[0], values)
+        if kept.any():
+            some = table if kept.all() else table.take(kept)
+            tables.append(some.sharing(values))
+            enumerated += len(some)
+    return Enumeration(
+        table=PlanTable.joined(tables) if tables else None,
+        enumerated=enumerated,
+        illegal=reasons.total(),
+        reasons=dict(reasons),
+    )
+
+
+def _listed(job: Job, space: PlanSpace) -> _Rows:
+    """All shapes of a space whose plans share all settings."""
     rows = _Rows()
     for degrees in dict.fromkeys(all_degrees(job, space)):  # a value may be listed twice
         _add(rows, job, space, degrees)
-    return Enumeration(
-        table=_table(space, rows) if rows.shapes else None,
-        enumerated=rows.enumerated,
-        illegal=rows.reasons.total(),
-        reasons=dict(rows.reasons),
-    )
+    return rows
 
 
 def _add(rows: _Rows, job: Job, space: PlanSpace, degrees: Degrees) -> None:
     """Add all plans of some degrees: every schedule and number of chunks, with every option."""
     options = list(dict.fromkeys(_options(job, space, degrees)))
     kinds = list(dict.fromkeys(chunks(job, space, degrees.pp)))
-    rows.enumerated += len(options) * len(kinds)
     # what is wrong with a pipeline of one chunk is wrong with all
     message = None
     if space.common.actions is None:
@@ -127,9 +149,10 @@ def _runnable(
 
 def _shards(space: PlanSpace, degrees: Degrees, zero_stage: int) -> tuple[int, ...]:
     """Replicas that share the parameters: all of them, or with HSDP also a part; 1 without ZeRO."""
-    if not zero_stage:
-        return (1,)
-    return tuple(divisors(degrees.dp)[1:]) if space.hybrid and degrees.dp > 1 else (degrees.dp,)
+    if space.dp_shard is None:
+        return (degrees.dp if zero_stage else 1,)
+    legal = (divisors(degrees.dp)[1:] or [1]) if zero_stage else [1]
+    return tuple(shard for shard in legal if shard in space.dp_shard)
 
 
 def _options(job: Job, space: PlanSpace, degrees: Degrees) -> Iterator[_Option]:
@@ -195,7 +218,8 @@ def _table(space: PlanSpace, rows: _Rows) -> PlanTable:
         recompute=recompute,
         schedule=np.repeat(np.array([names.index(name) for name in rows.schedules]), each),
         schedules=names,
-        common=replace(space.common, stage_layers=None),
+        setting=np.zeros_like(tp),
+        settings=(replace(space.common, stage_layers=None),),
     )
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from parsim.cost.job import Job
 from parsim.cost.software import Software
 from parsim.plan import PlanSpace, Recompute
 from parsim.plan.rules import SCHEDULE_NAMES, USUAL, ZERO_STAGES
 from parsim.plan.space import Between
+from parsim.space.axes import AXES, SETTINGS, axis_words, setting_values, value_word
 
 ALL_BUT = "all but "
 """How a text begins that names the values that were looked at."""
@@ -13,15 +17,16 @@ ALL_BUT = "all but "
 NEVER = {
     "stage_layers": "cuts other than as even as possible",
     "action_times": "zero-bubble schedules ordered for other ratios than F = I = W",
-    "recompute_modules": "recomputation of single modules",
 }
 """Fields of a plan that no search varies, and what it leaves out with them."""
 
-HYBRID = {
+UNSAID = {
     "dp_shard": "shards over a part of the replicas (dp_replicate and dp_shard both above 1), but "
-    "with space: full"
+    "with space: full or search.dp_shard",
+    "recompute_modules": "recomputation of single modules, but with space: full or "
+    "search.recompute_modules",
 }
-"""What only a space with HSDP looks at."""
+"""What a space leaves out whose axis is not said."""
 
 ALL = {
     "recompute": tuple(Recompute),
@@ -29,40 +34,41 @@ ALL = {
 }
 """Values of those axes of a space that list them."""
 
-COMMON = (
-    "etp",
-    "rank_order",
-    "overlap_grad_reduce",
-    "overlap_param_gather",
-    "overlap_p2p",
-    "scatter_p2p",
-    "bucket_bytes",
-    "reduce_precision",
-    "gradient_precision",
-    "precision",
-)
-"""Fields that all plans of a search share."""
+COMMON = ("bucket_bytes", "reduce_precision", "gradient_precision", "precision")
+"""Fields that all plans of a search share, whatever its space is."""
 
 
-def left_out(software: Software, space: PlanSpace) -> dict[str, str]:
-    """What a search of this space for a stack does not look at, by field of a plan."""
-    asked = {}
-    for name in ("tp", "pp", "dp", "cp", "ep", "microbatch_size", "v"):
-        values = getattr(space, name)
-        if values is not None:
-            words = values if isinstance(values, Between) else ", ".join(map(str, values))
-            asked[name] = f"{ALL_BUT}{words}"
+def left_out(job: Job, space: PlanSpace) -> dict[str, str]:
+    """What a search of this space does not look at, by field of a plan."""
+    asked, software = dict(_narrowed(job, space)), job.software
     if space.max_bubble is not None:
         asked["bubble"] = f"more than {100 * space.max_bubble:g} % of the pipeline phase"
     for name, every in ALL.items():
         missing = [value for value in every if value not in getattr(space, name)]
         if missing:
-            asked[name] = ", ".join(_word(value) for value in missing)
+            asked[name] = ", ".join(value_word(value) for value in missing)
     stack = {"schedule": _schedules(software, space), "zero_stage": _zero_stages(software, space)}
     asked |= {name: words for name, words in stack.items() if words}
-    shared = {name: f"{ALL_BUT}{_word(getattr(space.common, name))}" for name in COMMON}
-    hybrid = {} if space.hybrid else HYBRID
-    return {**asked, **NEVER, **hybrid, **shared}
+    unsaid = {name: words for name, words in UNSAID.items() if space.allowed(name) is None}
+    alike = [name for name in SETTINGS if name not in space.varied and name not in unsaid]
+    shared = {
+        name: f"{ALL_BUT}{value_word(getattr(space.common, name))}" for name in (*alike, *COMMON)
+    }
+    return {**asked, **NEVER, **unsaid, **shared}
+
+
+def _narrowed(job: Job, space: PlanSpace) -> Iterator[tuple[str, str]]:
+    """Axes of numbers and settings whose values the space names, and what is looked at."""
+    for axis in AXES:
+        values = space.allowed(axis.name)
+        if values is None or values == Between():
+            continue
+        if axis.setting is not None and set(axis.setting.every(job)) <= set(
+            setting_values(job, space, axis.name)
+        ):
+            continue
+        if axis.setting is not None or axis.kind == "count":
+            yield axis.name, f"{ALL_BUT}{axis_words(values)}"
 
 
 def lacking(software: Software, space: PlanSpace) -> str:
@@ -103,11 +109,3 @@ def _zero_stages(software: Software, space: PlanSpace) -> str:
     why = f"{software.id} has none of them; search.zero_stage names them if wanted"
     asked = [f"{ALL_BUT}{space.zero_stage}"] if space.zero_stage is not None else []
     return "; ".join([*asked, *([f"{' and '.join(parts)}: {why}"] if parts else [])])
-
-
-def _word(value: object) -> str:
-    if isinstance(value, Recompute):
-        return value.name.lower()
-    if isinstance(value, tuple):
-        return "-".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)

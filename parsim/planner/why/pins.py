@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from parsim.errors import InputError, shown
 from parsim.names import alternatives, matching
 from parsim.plan import PlanSpace, Recompute
+from parsim.plan.record import RECOMPUTE_MODULES
 from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.space.axes import AXES, BY_NAME, value_word
+from parsim.space.rank_order import read_order
 
-NUMBERS = ("tp", "pp", "dp", "cp", "ep", "microbatch_size", "v", "zero_stage")
-FIELDS = (*NUMBERS, "schedule", "recompute", "sequence_parallel")
+FIELDS = tuple(axis.name for axis in AXES)
 
 Pins = Mapping[str, Any]
 """Values by field of a space, which holds them as lists of one."""
@@ -42,33 +43,45 @@ def read_pins(text: str) -> Pins:
     return pins
 
 
-def _value(field: str, text: str) -> int | str | bool | Recompute:
-    if field in NUMBERS:
+def _value(field: str, text: str) -> object:
+    kind = BY_NAME[field].kind
+    if kind in ("count", "stage"):
         if not (text.isascii() and text.isdigit() and len(text) < 10):
             raise InputError(f"{field}={shown(text)} must be a whole number")
         return int(text)
-    allowed = {
-        "schedule": SCHEDULE_NAMES,
-        "recompute": tuple(level.name.lower() for level in Recompute),
-        "sequence_parallel": ("false", "true"),
-    }[field]
+    if kind == "order":
+        return read_order(text)
+    if kind == "modules":
+        return () if text == "none" else tuple(_known(field, part) for part in text.split("+"))
+    name = _known(field, text)
+    if kind == "recompute":
+        return Recompute[name.upper()]
+    return name == "true" if kind == "flag" else name
+
+
+_NAMES = {
+    "schedule": SCHEDULE_NAMES,
+    "recompute": tuple(level.name.lower() for level in Recompute),
+    "flag": ("false", "true"),
+    "modules": RECOMPUTE_MODULES,
+}
+"""Names that an axis of each kind knows."""
+
+
+def _known(field: str, text: str) -> str:
+    """The name that a text is, in any case."""
+    allowed = _NAMES[BY_NAME[field].kind]
     name = matching(text, allowed)
     if name is None:
         raise InputError(f"{field}={shown(text)} is unknown{alternatives(text, allowed)}")
-    if field == "recompute":
-        return Recompute[name.upper()]
-    return name == "true" if field == "sequence_parallel" else name
+    return name
 
 
 def pinned(space: PlanSpace, pins: Pins) -> PlanSpace:
     """The space in which the pinned fields have one value each, whatever it was narrowed to."""
-    values: dict[str, Any] = {name: (value,) for name, value in pins.items()}
-    return replace(space, **values)
+    return space.with_axes({name: (value,) for name, value in pins.items()})
 
 
 def pin_words(pins: Pins) -> str:
     """The pins as they were written: tp=4, pp=2."""
-    return ", ".join(
-        f"{name}={value.name.lower() if isinstance(value, Recompute) else str(value).lower()}"
-        for name, value in pins.items()
-    )
+    return ", ".join(f"{name}={value_word(value)}" for name, value in pins.items())

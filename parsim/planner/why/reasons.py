@@ -138,6 +138,6 @@ def _ruled_out(space: PlanSpace, pins: Pins) -> str:
     outside = [
         f"{name}={value}"
         for name, value in pins.items()
-        if (allowed := getattr(space, name)) is not None and value not in allowed
+        if (allowed := space.allowed(name)) is not None and value not in allowed
     ]
     return ", ".join(outside)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, get_args
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, create_model
 
 from parsim.plan.strategies import STRATEGY_KINDS, Algorithm, Compressing, Topology, Where
 from parsim.scenario.schema.values import (
@@ -14,9 +15,11 @@ from parsim.scenario.schema.values import (
     Block,
     Count,
     Flag,
+    ModuleSet,
     Names,
     PrecisionName,
     PresetName,
+    RankOrder,
     RecomputeName,
     ScheduleName,
     Several,
@@ -29,6 +32,7 @@ from parsim.scenario.schema.values import (
     known_schedule,
     named,
 )
+from parsim.space.axes import AXES
 
 
 class SharedBlock(Block):
@@ -106,25 +110,36 @@ class PlanBlock(SharedBlock):
     stages: Annotated[tuple[StageBlock, ...], Field(min_length=1)] = UNSET
 
 
-class SearchBlock(Block):
-    """The values a search may try; an absent key means every legal one, the stack's schedules.
+class LimitsBlock(Block):
+    """Keys of a search block that are no axis.
 
-    `space` is a preset that the other keys narrow (`scenario/space/presets.py`).
+    `space` is a preset that the axes' keys narrow (`space/presets.py`).
     """
 
     space: PresetName = UNSET
-    tp: AxisValues = UNSET
-    pp: AxisValues = UNSET
-    dp: AxisValues = UNSET
-    cp: AxisValues = UNSET
-    ep: AxisValues = UNSET
-    microbatch_size: AxisValues = UNSET
-    v: AxisValues = UNSET
-    schedule: Several[Annotated[Text, BeforeValidator(known_schedule)]] = UNSET
-    zero_stage: StageValues = UNSET
-    recompute: Several[RecomputeName] = UNSET
-    sequence_parallel: Several[Flag] = UNSET
     memory_margin: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
     memory_cap: Size = UNSET
     max_bubble: Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)] = UNSET
     common: SharedBlock = SharedBlock()
+
+
+_KINDS: Mapping[str, Any] = {
+    "count": AxisValues,
+    "stage": StageValues,
+    "flag": Several[Flag],
+    "schedule": Several[Annotated[Text, BeforeValidator(known_schedule)]],
+    "recompute": Several[RecomputeName],
+    "order": Several[RankOrder],
+    "modules": Several[ModuleSet],
+}
+"""How the values of an axis are written, by its kind."""
+
+if TYPE_CHECKING:
+    SearchBlock = LimitsBlock
+else:
+    SearchBlock = create_model(
+        "SearchBlock",
+        __base__=LimitsBlock,
+        __doc__="The values a search may try, by axis (`space/axes.py`); absent: every legal one.",
+        **{axis.name: (_KINDS[axis.kind], UNSET) for axis in AXES},
+    )

@@ -17,14 +17,15 @@ from pydantic_core import PydanticCustomError
 from parsim.cluster.hardware import Fabric, Generation, NetworkFabric
 from parsim.cluster.plausible import MOST_OVERSUBSCRIBED
 from parsim.cost.optimizer import OPTIMIZERS
-from parsim.errors import UnitError, shown
+from parsim.errors import InputError, UnitError, shown
 from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
 from parsim.plan.precision import PRECISIONS
-from parsim.plan.record import WITHOUT_FLUSH
+from parsim.plan.record import RECOMPUTE_MODULES, WITHOUT_FLUSH
 from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.plan.space import Between
 from parsim.scenario.space.axis import range_or_numbers
+from parsim.space.rank_order import read_order
 from parsim.units import parse_count, parse_quantity
 
 UNSET: Any = None
@@ -71,6 +72,30 @@ def _listed(value: object) -> object:
     return value if isinstance(value, list | dict) or value is None else [value]
 
 
+def _order(value: object) -> object:
+    """Axes outermost first, of a text such as pp-dp-cp-tp; a list stays."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return read_order(value)
+    except InputError as error:
+        raise PydanticCustomError("rank_order", "{text}", {"text": str(error)}) from None
+
+
+def _modules(value: object) -> object:
+    """Names of modules, of a text such as mlp+layernorm; "none" has none of them."""
+    if not isinstance(value, str):
+        return value
+    names = () if value.lower() == "none" else tuple(value.split("+"))
+    for name in names:
+        if name not in RECOMPUTE_MODULES:
+            known = alternatives(name, RECOMPUTE_MODULES)
+            raise PydanticCustomError(
+                "modules", "{text}", {"text": f"'{shown(name)}' is unknown{known}"}
+            )
+    return names
+
+
 Count = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 Amount = Annotated[int, Field(strict=True, ge=0, le=10**9)]
 Rank = Annotated[int, Field(strict=True)]
@@ -98,6 +123,8 @@ else:  # a union would name its branches in the keys of messages
     Stage = Annotated[int, Field(strict=True, ge=0, le=3)]
     StageValues = Annotated[tuple[Stage, ...], WrapValidator(range_or_numbers)]
 Several = Annotated[tuple[T, ...], BeforeValidator(_listed), Field(min_length=1)]
+RankOrder = Annotated[tuple[Text, ...], BeforeValidator(_order)]
+ModuleSet = Annotated[tuple[Text, ...], BeforeValidator(_modules)]
 
 
 def named(value: object) -> object:

@@ -1,1 +1,1 @@
-"""How a search block says its space: values of an axis in words, and presets."""
+"""How a search block says its space: values of an axis in words."""

@@ -17,6 +17,7 @@ from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.plan.space import Between
 from parsim.planner.bounds import plan_bounds
 from parsim.planner.equal.best_shapes import BestShapes
 from parsim.planner.space import enumerate_plans
@@ -53,7 +54,7 @@ def scenario(seed: int, most: int = MOST) -> tuple[Job, PlanSpace, PlanTable] | 
         schedule=tuple(rng.sample(SCHEDULE_NAMES, 4)),
         zero_stage=tuple(sorted(rng.sample((0, 1, 2, 3), 2))),
         recompute=tuple(rng.sample(tuple(Recompute), 2)),
-        hybrid=rng.random() < 0.5,
+        dp_shard=Between() if rng.random() < 0.5 else None,
         common=common,
     )
     table = enumerate_plans(job, space).table

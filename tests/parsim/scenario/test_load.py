@@ -26,6 +26,7 @@ from parsim.scenario.schema.cluster import IntraBlock, NetworkBlock
 from parsim.scenario.schema.model import ModelBlock
 from parsim.scenario.schema.plan import PlanBlock, SearchBlock
 from parsim.scenario.write import scenario_text
+from parsim.space.axes import SETTINGS
 
 ROOT = Path(__file__).parent.parent.parent.parent
 CONFIGS = Path(__file__).parent.parent / "model" / "configs"
@@ -434,9 +435,8 @@ def test_a_space_with_values(tmp_path: Path) -> None:
 
 
 def test_the_search_block_knows_every_field_of_a_space() -> None:
-    """But `hybrid`, which the preset `full` sets."""
-    names = {field.name for field in fields(PlanSpace)} - {"global_batch_size", "hybrid"}
-    assert set(SearchBlock.model_fields) == names | {"space"}
+    names = {field.name for field in fields(PlanSpace)} - {"global_batch_size", "varied"}
+    assert set(SearchBlock.model_fields) == names | {"space", *SETTINGS}
 
 
 def test_every_link_can_be_overridden() -> None:

@@ -16,6 +16,7 @@ from parsim.report.text.planning.training_run import amount
 from parsim.report.text.prediction import speed_unit
 from parsim.report.text.tables import between, table
 from parsim.sim.confidence.memory_fit import RISK, Fit
+from parsim.space.axes import setting_words
 from parsim.units import format_bytes, format_seconds
 
 TIED = (
@@ -60,7 +61,7 @@ def _plans(result: SearchResult, ties: int) -> Table:
     for rank, ranked, twins in fold_twins(result.plans):
         rows.add_row(
             "1=" if ranked.tied and ties > 1 else str(rank + 1),
-            ranked.plan.label(),
+            f"{ranked.plan.label()} {setting_words(result.space, ranked.plan)}".rstrip(),
             format_seconds(ranked.step_time),
             between(ranked.interval),
             *_how_long(ranked),

@@ -75,5 +75,5 @@ def test_the_space_is_the_stacks(judged: list[Judged]) -> None:
     plan = judged[0].expert.plan
     space = space_around(replace(plan, dp_replicate=2, dp_shard=2, stage_layers=(1, 2)))
     assert (space.tp, space.zero_stage, space.schedule, space.common.stage_layers) == (None,) * 4
-    assert space.hybrid
+    assert space.dp_shard == Between()
     assert not isinstance(space.pp, Between)

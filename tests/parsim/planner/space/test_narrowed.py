@@ -38,7 +38,7 @@ def test_ranges_and_replicas(job: Job, narrow: PlanSpace) -> None:
 def test_hybrid_shards_are_found_and_priced_as_they_are_simulated(
     job: Job, narrow: PlanSpace
 ) -> None:
-    hybrid = search(job, replace(narrow, hybrid=True, zero_stage=(3,)), top=ALL)
+    hybrid = search(job, replace(narrow, dp_shard=Between(), zero_stage=(3,)), top=ALL)
     parts = [r for r in hybrid.plans if r.plan.dp_replicate > 1 and r.plan.dp_shard > 1]
     assert parts
     for ranked in parts:
@@ -47,7 +47,7 @@ def test_hybrid_shards_are_found_and_priced_as_they_are_simulated(
         assert ranked.peak_allocated == pytest.approx(max(predicted.peak_allocated), rel=1e-12)
         assert f"shard{ranked.plan.dp_shard}" in ranked.plan.label()
     # bounds never put a better one behind: the first of few is the first of all
-    first = search(job, replace(narrow, hybrid=True, zero_stage=(3,)), top=1).plans[0]
+    first = search(job, replace(narrow, dp_shard=Between(), zero_stage=(3,)), top=1).plans[0]
     assert first.plan == hybrid.plans[0].plan
 
 

@@ -93,15 +93,15 @@ def test_the_best_are_those_of_every_plan_simulated() -> None:
 
 
 def test_what_is_left_out_is_told() -> None:
-    generic = software("generic")
-    everywhere = left_out(generic, PlanSpace(global_batch_size=8))
+    job = on_stack("generic")
+    everywhere = left_out(job, PlanSpace(global_batch_size=8))
     assert not {"tp", "pp", "cp", "ep", "v", "zero_stage"} & everywhere.keys()
     rare = [name for name in SCHEDULE_NAMES if name not in USUAL]
     assert everywhere["schedule"] == f"{', '.join(rare)}: search.schedule names them if wanted"
     assert {"stage_layers", "dp_shard", "action_times", "rank_order"} <= everywhere.keys()
     narrow = PlanSpace(global_batch_size=8, cp=(1, 2), schedule=SCHEDULE_NAMES[:-1])
-    assert left_out(generic, narrow)["cp"] == "all but 1, 2"
-    assert left_out(generic, narrow)["schedule"] == SCHEDULE_NAMES[-1]
+    assert left_out(job, narrow)["cp"] == "all but 1, 2"
+    assert left_out(job, narrow)["schedule"] == SCHEDULE_NAMES[-1]
 
 
 # --------------------------------------------------------------------------- what a stack has
@@ -126,7 +126,7 @@ def test_a_search_looks_at_the_schedules_that_the_stack_has(stack: str) -> None:
     looked = schedules_of(job, space)
     assert looked <= has
     assert job.software.executor or looked == has  # the executor refuses more
-    words = re.findall(r"\w+", left_out(job.software, space)["schedule"])
+    words = re.findall(r"\w+", left_out(job, space)["schedule"])
     assert {word for word in words if word in SCHEDULE_NAMES} == set(SCHEDULE_NAMES) - has
 
 
@@ -147,7 +147,7 @@ def test_a_search_looks_at_the_zero_stages_that_the_stack_has(stack: str) -> Non
     assert pipelined <= set(stack_of.pipeline_zero_stages)  # the executor refuses more
     if stack_of.schedules and not stack_of.executor:
         assert pipelined == set(stack_of.pipeline_zero_stages)
-    told = left_out(stack_of, space).get("zero_stage", "")
+    told = left_out(job, space).get("zero_stage", "")
     lacked = [str(stage) for stage in ZERO_STAGES if stage not in stack_of.zero_stages]
     assert told.startswith(", ".join(lacked))
 
@@ -156,7 +156,7 @@ def test_zero_stages_that_are_named_are_looked_at_whatever_the_stack_has() -> No
     job, space = on_stack("megatron-bridge"), PlanSpace(global_batch_size=8, zero_stage=(2,))
     assert stages_of(job, space) == ({2}, {2})
     assert stages_of(job, replace(space, zero_stage=None)) == ({0, 1, 2, 3}, {0, 1})
-    assert left_out(job.software, replace(space, zero_stage=None))["zero_stage"] == (
+    assert left_out(job, replace(space, zero_stage=None))["zero_stage"] == (
         "2, 3 with pipelines: megatron-bridge has none of them; search.zero_stage names them if "
         "wanted"
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import RenderableType
 
-from parsim.plan import Plan
+from parsim.plan import Plan, PlanSpace
 from parsim.planner import Ranked, SearchResult
 from parsim.report.text.measured.steps import validation_view
 from parsim.report.text.planning.search import search_view
@@ -156,6 +156,7 @@ def test_a_search(shown: Shown) -> None:
         optimality="exhaustive: [all] of it",
         left_out={"stage_layers": "other cuts", "tp": "all but 8", "etp": "all but 1"},
         seconds=1.0,
+        space=PlanSpace(global_batch_size=4),
     )
     assert shown(search_view(result)) == [
         "# plan step time 80 % interval tokens/s MFU bubble peak memory",

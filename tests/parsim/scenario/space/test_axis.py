@@ -64,7 +64,7 @@ def test_presets() -> None:
     assert space_of("{space: quick, tp: 16}").tp == (16,)
     assert space_of("{space: standard}") == space_of("{}")
     full = space_of("{space: full}")
-    assert full.hybrid
+    assert full.dp_shard == Between()
     assert full.schedule is not None
     assert "zb_v" in full.schedule
     executor = space_of("{space: full}", SMALL).schedule

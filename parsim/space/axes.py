@@ -1,0 +1,316 @@
+"""The axes of a space of plans: what each is, which values it may have, what it depends on.
+
+A new axis is one record in `AXES`. Fields of a plan that a table of plans has no column for are
+`Setting`s: a space that lists several values of them holds every plan once for each combination in
+which it is another plan (`planner/space/settings.py`), and all that follows is as for one table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from parsim.arrays import Flags
+from parsim.cost.job import Job
+from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
+from parsim.plan.divisors import divisors
+from parsim.plan.record import RANK_ORDER
+from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.plan.space import Between, chosen
+from parsim.space.modules import module_sets
+
+Kind = Literal["count", "stage", "flag", "schedule", "recompute", "order", "modules"]
+"""How the values of an axis are written: see `parsim/scenario/schema/values.py`."""
+
+Values = Callable[[Job], Any]
+"""Values that a preset has of an axis, for a job: a tuple, `Between`, or None for all."""
+
+COMMON_SCHEDULES: Final = ("1f1b", "interleaved_1f1b")
+"""What most stacks with pipelines have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How plans differ by a field that a table has no column for.
+
+    `every` are the values that are legal for a job, `differs` (B,) the rows of a table that another
+    value than the first makes another plan. `rules` says whether a rule of legality reads the
+    field for a job, `layers` whether the costs of layers depend on it, `word` what a plan with a
+    rare value is called, "" where its label says it.
+    """
+
+    every: Callable[[Job], tuple[Any, ...]]
+    differs: Callable[[PlanTable], Flags]
+    word: Callable[[Plan], str] = lambda plan: ""
+    rules: Callable[[Job], bool] = lambda job: False
+    layers: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceAxis:
+    """One axis: its key in a search block, what it is, how values are written, its presets.
+
+    A preset that is not named has what a space has without the key: `unsaid`, which is every legal
+    value where nothing else is said; of a `Setting` the value that all plans share.
+    """
+
+    name: str
+    what: str
+    kind: Kind
+    unsaid: str = "every legal one"
+    presets: Mapping[str, Values] = field(default_factory=dict)
+    setting: Setting | None = None
+
+
+def _inside_a_node(job: Job) -> Between:
+    return Between(most=max(system.devices_per_node for system in job.cluster.systems))
+
+
+def _quick_schedules(job: Job) -> tuple[str, ...] | None:
+    return tuple(name for name in COMMON_SCHEDULES if name in job.software.schedules) or None
+
+
+def _every_schedule(job: Job) -> tuple[str, ...]:
+    return job.software.schedules if job.software.executor else SCHEDULE_NAMES
+
+
+def _expert_slices(job: Job) -> tuple[int, ...]:
+    """Ranks that may split each expert: divisors of its width, inside a node."""
+    experts = job.model.experts
+    if experts is None:
+        return (1,)
+    return tuple(divisors(experts.ffn_hidden_size, job.system.devices_per_node))
+
+
+def _orders(job: Job) -> tuple[tuple[str, ...], ...]:
+    """Pipeline ranks outermost, or replicas; nodes of several kinds try both by themselves."""
+    if job.mixed:
+        return (RANK_ORDER,)
+    return (RANK_ORDER, ("dp_replicate", "dp_shard", "pp", "cp", "tp"))
+
+
+def _modules(job: Job) -> tuple[tuple[str, ...], ...]:
+    """Sets of parts to compute again; the executor has none of them."""
+    return ((),) if job.software.executor else module_sets(job.model)
+
+
+def _order_word(plan: Plan) -> str:
+    """Which axes of a plan are outside of which, where replicas are outside of the pipeline."""
+    rare = plan.rank_order != RANK_ORDER and plan.pp > 1 < plan.dp
+    axes = [axis for axis in plan.rank_order if plan.degree(axis) > 1]
+    return f"by {'-'.join(axes)}" if rare else ""
+
+
+def _both(job: Job) -> tuple[bool, ...]:
+    return (True, False)
+
+
+def _reduced(table: PlanTable) -> Flags:
+    return np.asarray(table.dp * table.cp > 1)
+
+
+def _gathered(table: PlanTable) -> Flags:
+    return np.asarray((table.zero_stage > 0) & (table.shards > 1))
+
+
+def _pipelined(table: PlanTable) -> Flags:
+    return np.asarray(table.pp > 1)
+
+
+def _ordered(table: PlanTable) -> Flags:
+    return np.asarray((table.pp > 1) & (table.dp > 1))
+
+
+def _routed(table: PlanTable) -> Flags:
+    return np.ones(len(table), dtype=bool)
+
+
+def _kept(table: PlanTable) -> Flags:
+    return np.asarray(table.recompute == Recompute.NONE)
+
+
+def _has_experts(job: Job) -> bool:
+    return job.model.experts is not None
+
+
+AXES: Final[tuple[SpaceAxis, ...]] = (
+    SpaceAxis(
+        name="tp", what="tensor-parallel ranks", kind="count", presets={"quick": _inside_a_node}
+    ),
+    SpaceAxis(name="pp", what="pipeline ranks", kind="count"),
+    SpaceAxis(name="dp", what="replicas, dp_replicate x dp_shard", kind="count"),
+    SpaceAxis(
+        name="dp_shard",
+        what="replicas that share states where ZeRO does",
+        kind="count",
+        unsaid="all replicas",
+        presets={"full": lambda job: Between()},
+    ),
+    SpaceAxis(
+        name="cp", what="context-parallel ranks", kind="count", presets={"quick": lambda job: (1,)}
+    ),
+    SpaceAxis(name="ep", what="ranks that share out a layer's experts", kind="count"),
+    SpaceAxis(
+        name="etp",
+        what="ranks that split each expert",
+        kind="count",
+        presets={"full": _expert_slices},
+        setting=Setting(
+            every=_expert_slices,
+            differs=_routed,
+            rules=lambda job: True,
+            layers=True,
+        ),
+    ),
+    SpaceAxis(
+        name="microbatch_size",
+        what="sequences of a micro-batch",
+        kind="count",
+        presets={"quick": lambda job: (1, 2, 4)},
+    ),
+    SpaceAxis(
+        name="v",
+        what="chunks (virtual stages) of a pipeline rank",
+        kind="count",
+        presets={"quick": lambda job: Between(most=4)},
+    ),
+    SpaceAxis(
+        name="schedule",
+        what="pipeline schedules",
+        kind="schedule",
+        unsaid="the stack's",
+        presets={"quick": _quick_schedules, "full": _every_schedule},
+    ),
+    SpaceAxis(
+        name="zero_stage",
+        what="what replicas share: 1 optimizer states, 2 gradients, 3 parameters",
+        kind="stage",
+        unsaid="the stack's",
+        presets={"quick": lambda job: Between(excluded=(2,))},
+    ),
+    SpaceAxis(name="recompute", what="none, selective, full", kind="recompute"),
+    SpaceAxis(
+        name="recompute_modules",
+        what="parts of layers that are computed again where recompute is none",
+        kind="modules",
+        presets={"full": _modules},
+        setting=Setting(
+            every=_modules,
+            differs=_kept,
+            layers=True,
+        ),
+    ),
+    SpaceAxis(name="sequence_parallel", what="tokens split outside products", kind="flag"),
+    SpaceAxis(
+        name="rank_order",
+        what="which axes are outermost, such as dp-pp-cp-tp",
+        kind="order",
+        presets={"full": _orders},
+        setting=Setting(
+            every=_orders,
+            differs=_ordered,
+            word=_order_word,
+            rules=_has_experts,
+            layers=True,
+        ),
+    ),
+    SpaceAxis(
+        name="overlap_grad_reduce",
+        what="gradients are reduced beside the last backwards",
+        kind="flag",
+        presets={"full": _both},
+        setting=Setting(
+            every=_both,
+            differs=_reduced,
+            word=lambda plan: "" if plan.overlap_grad_reduce else "no-reduce-overlap",
+        ),
+    ),
+    SpaceAxis(
+        name="overlap_param_gather",
+        what="sharded parameters are gathered beside compute",
+        kind="flag",
+        presets={"full": _both},
+        setting=Setting(
+            every=_both,
+            differs=_gathered,
+            word=lambda plan: "" if plan.overlap_param_gather else "no-gather-overlap",
+        ),
+    ),
+    SpaceAxis(
+        name="overlap_p2p",
+        what="messages between stages travel beside compute",
+        kind="flag",
+        setting=Setting(
+            every=_both,
+            differs=_pipelined,
+            word=lambda plan: "p2p-overlap" if plan.overlap_p2p else "",
+        ),
+    ),
+    SpaceAxis(
+        name="scatter_p2p",
+        what="each tensor-parallel rank sends its share of a message between stages",
+        kind="flag",
+        setting=Setting(
+            every=_both,
+            differs=lambda table: np.asarray((table.pp > 1) & (table.tp > 1)),
+            word=lambda plan: "scatter" if plan.scatter_p2p else "",
+        ),
+    ),
+)
+"""All axes, in the order in which they are listed."""
+
+BY_NAME: Final = {axis.name: axis for axis in AXES}
+
+SETTINGS: Final[dict[str, Setting]] = {
+    axis.name: axis.setting for axis in AXES if axis.setting is not None
+}
+"""The axes whose values all rows of a table share."""
+
+
+def setting_values(job: Job, space: PlanSpace, name: str) -> tuple[Any, ...]:
+    """Values of a setting that a search tries, what all plans share first where it is among them.
+
+    A range holds those of the legal values that lie in it; values that are listed may not be legal,
+    and are told so.
+    """
+    shared = getattr(space.common, name)
+    asked = space.varied.get(name)
+    if asked is None:
+        return (shared,)
+    values = tuple(dict.fromkeys(chosen(asked, SETTINGS[name].every(job))))
+    return (shared, *(v for v in values if v != shared)) if shared in values else values
+
+
+def setting_words(space: PlanSpace, plan: Plan) -> str:
+    """How a plan's label names its values of the settings that a space varies."""
+    words = [SETTINGS[name].word(plan) for name in space.varied]
+    return " ".join(word for word in words if word)
+
+
+def looked_at(space: PlanSpace) -> dict[str, str]:
+    """The values of each axis that a search of a space looks at, in words."""
+    return {axis.name: _words(space, axis) for axis in AXES}
+
+
+def _words(space: PlanSpace, axis: SpaceAxis) -> str:
+    values = space.allowed(axis.name)
+    if values is not None:
+        return axis_words(values)
+    return value_word(getattr(space.common, axis.name)) if axis.setting else axis.unsaid
+
+
+def axis_words(values: tuple[Any, ...] | Between) -> str:
+    """Allowed values of an axis as a person writes them."""
+    return str(values) if isinstance(values, Between) else ", ".join(map(value_word, values))
+
+
+def value_word(value: object) -> str:
+    """One value of an axis as a person writes it."""
+    if isinstance(value, Recompute):
+        return value.name.lower()
+    if isinstance(value, tuple):
+        return "-".join(map(str, value)) or "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
