@@ -218,10 +218,10 @@ def validate(
     Raises:
         TableError: a table cannot be read at all.
     """
-    from parsim.validation.tables import shipped_tables
+    from parsim.validation.tables import all_step_tables
     from parsim.validation.validate import validate as predict_rows
 
-    paths = [Path(table) for table in tables] if tables else shipped_tables()
+    paths = [Path(table) for table in tables] if tables else all_step_tables()
     return predict_rows(paths, progress=progress)
 
 

@@ -17,7 +17,7 @@ taken apart so); updates and latencies, which profiles do not have; links that s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, lcm, prod
 from typing import Any
@@ -42,6 +42,8 @@ MOST_RUNS = 40
 """Partitions that are run, the first ones among them."""
 
 Stages = tuple[Stage, ...]
+Moves = Callable[[Stages, States], Iterator[Stages]]
+"""Neighbours of a partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +85,7 @@ def improved(states: States, levels: Sequence[Level], options: Options) -> Judge
     for start in _starts(states, levels, options):
         if judge.seconds(start) < seconds:
             best, seconds = start, judge.seconds(start)
-    moved = True
-    while moved:
-        moved = False
-        for other in sorted(_moves(best, states), key=judge.bound):
-            if judge.bound(other) < seconds and judge.seconds(other) < seconds:
-                best, seconds, moved = other, judge.seconds(other), True
-                break
+    best, seconds = climb(judge, best, _moves)
     if seconds == inf:
         raise NoFeasiblePlan(
             f"no partition that was run fits {options.memory:g} bytes a device with all versions "
@@ -102,6 +98,18 @@ def improved(states: States, levels: Sequence[Level], options: Options) -> Judge
         microbatches=ROUNDS * judge.devices,
         runs=min(len(judge.known), MOST_RUNS),
     )
+
+
+def climb(judge: Judge, best: Stages, moves: Moves) -> tuple[Stages, float]:
+    """Move from partition to partition as long as one takes less; the last and its seconds."""
+    seconds, moved = judge.seconds(best), True
+    while moved:
+        moved = False
+        for other in sorted(moves(best, judge.states), key=judge.bound):
+            if judge.bound(other) < seconds and judge.seconds(other) < seconds:
+                best, seconds, moved = other, judge.seconds(other), True
+                break
+    return best, seconds
 
 
 def _starts(states: States, levels: Sequence[Level], options: Options) -> Iterator[Stages]:
@@ -118,17 +126,24 @@ def _starts(states: States, levels: Sequence[Level], options: Options) -> Iterat
 
 def _moves(stages: Stages, states: States) -> Iterator[Stages]:
     """Partitions with one cut a state further, or one replica more on a neighbouring stage."""
+    yield from moved_cuts(stages, states)
+    for number in range(len(stages) - 1):
+        left, right = stages[number], stages[number + 1]
+        for more, less in ((1, -1), (-1, 1)):
+            counts = left.replicas + more, right.replicas + less
+            if min(counts) > 0:
+                pair = left._replace(replicas=counts[0]), right._replace(replicas=counts[1])
+                yield (*stages[:number], *pair, *stages[number + 2 :])
+
+
+def moved_cuts(stages: Stages, states: States) -> Iterator[Stages]:
+    """Partitions with one cut a state or two further to either side."""
     for number in range(len(stages) - 1):
         left, right = stages[number], stages[number + 1]
         for step in (-2, -1, 1, 2):
             cut = left.end + step
             if left.first < cut < right.end and states.before[cut, cut - 1]:
                 pair = left._replace(end=cut), right._replace(first=cut)
-                yield (*stages[:number], *pair, *stages[number + 2 :])
-        for more, less in ((1, -1), (-1, 1)):
-            counts = left.replicas + more, right.replicas + less
-            if min(counts) > 0:
-                pair = left._replace(replicas=counts[0]), right._replace(replicas=counts[1])
                 yield (*stages[:number], *pair, *stages[number + 2 :])
 
 
@@ -190,12 +205,10 @@ class Judge:
         kept = np.array([self._inside(stage, "activations") for stage in stages])
         counts = np.array([stage.replicas for stage in stages])
         ends = np.cumsum(counts)
-        rates = np.array(
-            [self._rate(end - r, end - 1) for end, r in zip(ends, counts, strict=True)]
-        )
+        rates = np.array([self.rate(end - r, end - 1) for end, r in zip(ends, counts, strict=True)])
         reduce = 2.0 * (counts - 1) / counts * weights / rates
         message = [
-            float(self.states.output[stage.end - 1]) / self._rate(end - stage.replicas, end)
+            float(self.states.output[stage.end - 1]) / self.rate(end - stage.replicas, end)
             for stage, end in zip(stages[:-1], ends[:-1], strict=True)
         ]
         return StagePrices(
@@ -216,7 +229,7 @@ class Judge:
         total = getattr(self.states, name)
         return float(total[stage.end - 1] - (total[stage.first - 1] if stage.first else 0.0))
 
-    def _rate(self, first: int, last: int) -> float:
+    def rate(self, first: int, last: int) -> float:
         """Bytes/s between two devices: of the outermost level on which their units differ."""
         rate, size = inf, 1
         for level in self.levels:

@@ -89,6 +89,11 @@ def check_predicted(rows: Sequence[Judged]) -> None:
         raise TableError("; ".join(told))
 
 
+def all_step_tables() -> list[Path]:
+    """Every public table of training runs: of transformers, of networks, of strategies."""
+    return [*shipped_tables(), *shipped_tables("vision"), *shipped_tables("strategies")]
+
+
 def shipped_tables(folder: str = "") -> list[Path]:
     """The public tables that come with parsim: of steps, or of a folder below them."""
     with as_file(files("parsim.validation") / "data" / folder) as path:

@@ -82,8 +82,11 @@ class Validation(Result):
         return tuple(row for row in self.rows if row.table == table)
 
     def summary(self, table: str) -> Summary:
-        """Step-time errors of one table; a row without a step time counts as skipped."""
-        return step_errors(self.of(table))
+        """Step-time errors of one table.
+
+        A row without a step time counts as skipped, unless it states a speed-up instead.
+        """
+        return step_errors([row for row in self.of(table) if not row.states_speedup])
 
     def by_kind(self, table: str) -> dict[str, Summary]:
         """Step-time errors of dense models and of mixtures of experts; empty without mixtures."""
@@ -99,6 +102,12 @@ class Validation(Result):
         """Peak-memory errors of one table."""
         rows = self.of(table)
         errors = [row.memory_error for row in rows if row.memory_error is not None]
+        return summarise(errors, len(rows) - len(errors))
+
+    def speedup_summary(self, table: str) -> Summary:
+        """Errors of one table's speed-ups."""
+        rows = [row for row in self.of(table) if row.states_speedup]
+        errors = [row.speedup_error for row in rows if row.speedup_error is not None]
         return summarise(errors, len(rows) - len(errors))
 
     def ranking(self, table: str | None = None) -> Ranking:
@@ -138,6 +147,7 @@ class Validation(Result):
             "schema_version": SCHEMA_VERSION,
             "rows": self.records(),
             "summary": {table: self.summary(table).to_json() for table in self.tables},
+            "speedup_summary": {t: self.speedup_summary(t).to_json() for t in self.tables},
             "memory_summary": {t: self.memory_summary(t).to_json() for t in self.tables},
             "ranking": {table: self.ranking(table).to_json() for table in self.tables},
             "intervals": {t: self.coverage(t).to_json() for t in self.tables},

@@ -45,6 +45,8 @@ class ValidatedRow:
     measured_bubble: float | None = None
     predicted_bubble: float | None = None
     bubble_from_profile: float | None = None
+    predicted_speedup: float | None = None
+    measured_speedup: float | None = None
     case: Case | None = None
     standing: Standing | None = None
 
@@ -62,6 +64,16 @@ class ValidatedRow:
     def error(self) -> float | None:
         """Signed step-time error."""
         return _error(self.predicted_step, self.measured_step)
+
+    @property
+    def states_speedup(self) -> bool:
+        """Whether the row's measurement is a speed-up, over a run that it describes."""
+        return self.measured_speedup is not None
+
+    @property
+    def speedup_error(self) -> float | None:
+        """Signed error of how many times as fast as another run."""
+        return _error(self.predicted_speedup, self.measured_speedup)
 
     @property
     def memory_error(self) -> float | None:
@@ -98,6 +110,17 @@ class ValidatedRow:
             "memory_error": self.memory_error,
             "peak_interval_bytes": self.peak_interval and list(self.peak_interval),
             **self._bubbles(),
+            **self._speedups(),
+        }
+
+    def _speedups(self) -> dict[str, float | None]:
+        """Only where the row states a speed-up."""
+        if not self.states_speedup:
+            return {}
+        return {
+            "predicted_speedup": self.predicted_speedup,
+            "measured_speedup": self.measured_speedup,
+            "speedup_error": self.speedup_error,
         }
 
     def _bubbles(self) -> dict[str, float | None]:

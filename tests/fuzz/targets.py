@@ -130,11 +130,11 @@ def topology(random: Random) -> Input:
 
 def table(random: Random) -> Input:
     """A spoiled table of measured runs, kernels or collectives, of a few rows."""
-    kind = random.choice(("", "", "vision", "kernels", "collectives"))
+    kind = random.choice(("", "", "vision", "strategies", "kernels", "collectives"))
     header, *rows = text_of(random.choice(sorted((TABLES / kind).glob("*.csv")))).splitlines()
     kept = "\n".join([header, *random.sample(rows, min(len(rows), random.randint(1, 3)))])
     options = random.choice(((), ("-v",), ("--json",)))
-    if kind in ("", "vision") and random.random() < 0.2:
+    if kind in ("", "vision", "strategies") and random.random() < 0.2:
         options = (*options, "--report", "r.md")
     kinds = (f"--{kind}",) if kind in ("kernels", "collectives") else ()
     words = ("validate", "m.csv", *kinds, *options)

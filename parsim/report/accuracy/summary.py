@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from parsim.report.accuracy.blind import blind_lines
+from parsim.report.accuracy.networks import networks_block, networks_line
 from parsim.report.blocks import fill_pages
 from parsim.report.text.tables import percent
 from parsim.validation.coverage import Coverage, LeftOut, shipped_left_out
@@ -50,10 +51,16 @@ def _judged(
 
 
 def main(*pages: Path) -> None:
-    """Predict the shipped tables and the blind ones; fill both blocks in the pages."""
+    """Predict the shipped tables and the blind ones; fill their blocks in the pages."""
     rows, blind = validate(shipped_tables()), validate(blind_tables())
-    summary = summary_block(rows, shipped_left_out(), blind)
-    fill_pages(pages, {"summary": summary, "blind": "\n".join(blind_lines(blind))})
+    networks = validate([*shipped_tables("vision"), *shipped_tables("strategies")])
+    blocks = {
+        "summary": summary_block(rows, shipped_left_out(), blind),
+        "blind": "\n".join(blind_lines(blind)),
+        "networks": networks_block(networks),
+        "networks-line": networks_line(networks),
+    }
+    fill_pages(pages, blocks)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
 """One measured run of a network per CSV row, checked; a blank cell means the source does not say.
 
 model, gpu_type, system           names of the catalog
-strategy                          single, data_parallel or gpipe; others are told and skipped
+strategy                          single, data_parallel, gpipe or pipedream; others are told and
+                                  skipped
 batch_per_gpu, global_batch_size  samples
 samples_per_s, step_time_s        over all devices; one of them
 n_micro_batches, partition        of a pipeline; where blank, read from the note of the row
+replicas                          of each of pipedream's stages, such as 7-1
+speedup, speedup_over             how many times as fast as the same row with other cells, such as
+                                  "strategy=single n_gpus=1"
 peak_memory_gib_sum               summed over devices
 """
 
@@ -23,7 +27,7 @@ REQUIRED = (
 )
 """Columns that a table must have."""
 
-STRATEGIES = ("single", "data_parallel", "gpipe")
+STRATEGIES = ("single", "data_parallel", "gpipe", "pipedream")
 """What is predicted from a row."""
 
 MEMORY_BATCHES = {"u-net": 32, "amoebanet-d": 128}
@@ -53,6 +57,8 @@ class MeasuredSamples:
     recompute: str
     step_time: float | None
     peak_memory: float | None
+    replicas: tuple[int, ...] = ()
+    speedup: float | None = None
     internode_gbit: float | None = None
     assumed_batch: bool = False
 
@@ -81,8 +87,11 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
     speed = _number(row, "samples_per_s")
     step = batch / speed if speed else _number(row, "step_time_s")
     memory = _number(row, "peak_memory_gib_sum")
-    if step is None and memory is None:
-        raise RowSkipped("neither samples_per_s, step_time_s nor peak_memory_gib_sum is stated")
+    speedup = _number(row, "speedup")
+    if step is None and memory is None and speedup is None:
+        raise RowSkipped(
+            "neither samples_per_s, step_time_s, peak_memory_gib_sum nor speedup is stated"
+        )
     return MeasuredSamples(
         row_id=row["row_id"],
         framework=row["framework"],
@@ -100,9 +109,46 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
         recompute=row.get("recompute", "") or "none",
         step_time=step,
         peak_memory=None if memory is None else memory * GIB,
+        replicas=_replicas(row, devices),
+        speedup=speedup,
         internode_gbit=_number(row, "internode_gbit_per_s_per_node"),
         assumed_batch=bool(assumed),
     )
+
+
+def stated_speedup(row: Mapping[str, str]) -> float | None:
+    """The speed-up of a row that may be wrong otherwise; None where there is none to read."""
+    try:
+        return _number(row, "speedup")
+    except RowSkipped:
+        return None
+
+
+def baseline_of(row: Mapping[str, str]) -> dict[str, str]:
+    """The row that a speed-up is over: this one with the cells that `speedup_over` names.
+
+    Raises:
+        RowSkipped: it names none, or a column that no row has.
+    """
+    words = row.get("speedup_over", "").split()
+    changes = dict(word.partition("=")[::2] for word in words)
+    if not changes or any(name not in row for name in changes):
+        raise RowSkipped(
+            f"speedup_over='{shown(row.get('speedup_over', ''))}' must name cells of the row that "
+            f"it is over, such as strategy=data_parallel"
+        )
+    return {**row, **changes}
+
+
+def _replicas(row: Mapping[str, str], devices: int) -> tuple[int, ...]:
+    """Replicas of pipedream's stages, which share out all devices."""
+    if row["strategy"] != "pipedream":
+        return ()
+    cell = row.get("replicas", "")
+    counts = tuple(map(int, re.findall(r"\d{1,6}", cell)))
+    if sum(counts) != devices or 0 in counts:
+        raise RowSkipped(f"replicas='{shown(cell)}' must be numbers that sum to n_gpus={devices}")
+    return counts
 
 
 def _assumed_batch(row: Mapping[str, str]) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from itertools import accumulate
+from math import lcm
 
 import numpy as np
 
@@ -12,21 +14,33 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.optimizer import OPTIMIZERS
 from parsim.cost.software import software
-from parsim.errors import InputError, ModelError, shown
-from parsim.model.graph.build import build_graph
+from parsim.errors import CatalogError, InputError, ModelError, NoFeasiblePlan, shown
 from parsim.model.graph.catalog import is_network, network
 from parsim.model.graph.record import Graph
+from parsim.model.reader import Description, build_model, model_spec
+from parsim.partition.given_replicas import cut_for
+from parsim.partition.priced import levels_of, priced_graph
+from parsim.partition.states import states_of
 from parsim.plan import Plan, Recompute
 from parsim.plan.precision import PRECISIONS
+from parsim.plan.stages import Stage
 from parsim.sim import simulate
 from parsim.validation.step.case_cluster import case_cluster
 from parsim.validation.tables import RowSkipped
 from parsim.validation.validated_row import ValidatedRow
-from parsim.validation.vision.measured_samples import MeasuredSamples, parse_samples
+from parsim.validation.vision.measured_samples import (
+    MeasuredSamples,
+    baseline_of,
+    parse_samples,
+    stated_speedup,
+)
 
 FRAMEWORKS: Mapping[str, str] = {"pytorch": "pytorch-ddp", "torchgpipe": "torchgpipe"}
 """First word of a framework, and the software that it is predicted as."""
-ASSUMED = "pytorch-ddp"
+Case = tuple[Job, Plan, tuple[str, ...]]
+"""A job, its plan, and what had to be assumed."""
+ASSUMED: Mapping[str, str] = {"gpipe": "torchgpipe"}
+"""As what other frameworks are predicted, by strategy; else as DistributedDataParallel."""
 
 
 def predict_samples(table: str, row: dict[str, str]) -> ValidatedRow:
@@ -35,11 +49,14 @@ def predict_samples(table: str, row: dict[str, str]) -> ValidatedRow:
         run = parse_samples(row)
         job, plan, notes = case_of(run)
         prediction = simulate(job, plan)
+        pace = prediction.step_time / plan.global_batch_size
+        speedup = None if run.speedup is None else _seconds_a_sample(baseline_of(row)) / pace
     except (RowSkipped, InputError) as reason:
         return ValidatedRow(
             table=table,
             row_id=row.get("row_id") or "(no row_id)",
             reason=str(reason),
+            measured_speedup=stated_speedup(row),
             stack=row.get("framework", ""),
             device=row.get("gpu_type", ""),
             precision=row.get("precision", ""),
@@ -57,8 +74,10 @@ def predict_samples(table: str, row: dict[str, str]) -> ValidatedRow:
         precision=plan.precision,
         plan=plan.label(),
         notes=notes,
-        predicted_step=prediction.step_time * run.global_batch_size / plan.global_batch_size,
+        predicted_step=pace * run.global_batch_size,
         measured_step=run.step_time,
+        predicted_speedup=speedup,
+        measured_speedup=run.speedup,
         predicted_peak=sum(prediction.peak_allocated),
         measured_peak=run.peak_memory,
         predicted_reserved=sum(prediction.peak_reserved),
@@ -67,38 +86,90 @@ def predict_samples(table: str, row: dict[str, str]) -> ValidatedRow:
     )
 
 
-def case_of(run: MeasuredSamples) -> tuple[Job, Plan, tuple[str, ...]]:
+def _seconds_a_sample(row: Mapping[str, str]) -> float:
+    """What the run that a speed-up is over takes for a sample, over all its devices."""
+    job, plan, _ = case_of(parse_samples(row))
+    return simulate(job, plan).step_time / plan.global_batch_size
+
+
+def case_of(run: MeasuredSamples) -> Case:
     """What the run trained, its plan, and what had to be assumed.
 
     Raises:
         RowSkipped: a name that parsim does not know, or batches that do not divide.
     """
-    if not is_network(run.model):
-        raise RowSkipped(f"model '{shown(run.model)}' is no network of `parsim catalog models`")
+    return _case(replace(run, row_id="", step_time=None, peak_memory=None, speedup=None))
+
+
+@lru_cache(maxsize=32)
+def _case(run: MeasuredSamples) -> Case:
+    """The case of a run, of whose measurements nothing is told; rows of one plan share it."""
     if run.precision not in PRECISIONS:
         raise RowSkipped(f"precision '{shown(run.precision)}' is unknown")
     word = run.framework.split(" ")[0].lower()
-    name = FRAMEWORKS.get(word, ASSUMED)
+    name = FRAMEWORKS.get(word, ASSUMED.get(run.strategy, "pytorch-ddp"))
     notes: tuple[str, ...] = ()
     if word not in FRAMEWORKS:
-        notes = (f"framework '{shown(run.framework)}': predicted as {ASSUMED}, unmeasured",)
+        notes = (f"framework '{shown(run.framework)}': predicted as {name}, unmeasured",)
     if run.assumed_batch:
         notes += (f"{run.model}: {run.global_batch_size} images, as torchgpipe's memory benchmark",)
     cluster, told = case_cluster(run, load_catalog())
     try:
-        graph = _pieces(network(run.model), run.partition)
-    except ModelError as reason:
+        description = _description(run)
+    except (ModelError, CatalogError) as reason:
         raise RowSkipped(str(reason)) from None
     job = Job(
-        model=build_graph(graph),
+        model=build_model(description),
         cluster=cluster,
         software=software(name),
         optimizer=OPTIMIZERS["sgd" if name == "torchgpipe" else "sgd_momentum"],
     )
-    return job, _plan(run, graph), (*notes, *told)
+    if run.strategy == "pipedream":
+        return job, _replicated(job, run), (*notes, *told)
+    plan = _plan(run, description)
+    if plan.pp > 1 and plan.stage_layers is None:  # the stack's partitioner balances costs
+        plan = replace(plan, stage_layers=_layers(job, plan, (1,) * plan.pp))
+    return job, plan, (*notes, *told)
 
 
-def _plan(run: MeasuredSamples, graph: Graph) -> Plan:
+def _description(run: MeasuredSamples) -> Description:
+    """A network in as fine pieces as its partition counts, or the sizes of a transformer."""
+    if is_network(run.model):
+        return _pieces(network(run.model), run.partition)
+    return replace(model_spec(run.model), fused_attention=False)  # these tables are from before
+
+
+def _replicated(job: Job, run: MeasuredSamples) -> Plan:
+    """PipeDream's stages with the row's replicas, over the layers that balance them best.
+
+    A row that states no partition does not say which layers a stage had: each is given those that
+    PipeDream's own partitioner would, from parsim's prices.
+    """
+    one = Plan(
+        microbatch_size=run.batch_per_gpu or run.global_batch_size // run.n_gpus,
+        num_microbatches=lcm(*run.replicas),
+        precision=run.precision,
+        reduce_precision="fp32",
+        overlap_p2p=True,
+    )
+    if len(run.replicas) == 1:
+        return replace(one, dp_replicate=run.n_gpus, num_microbatches=1)
+    layers = zip(_layers(job, one, run.replicas), run.replicas, strict=True)
+    stages = tuple(Stage(layers=count, replicas=replicas) for count, replicas in layers)
+    return replace(one, pp=len(stages), schedule="pipedream", stages=stages)
+
+
+def _layers(job: Job, plan: Plan, replicas: tuple[int, ...]) -> tuple[int, ...]:
+    """Layers of stages that have so many replicas."""
+    states = states_of(priced_graph(job, plan))
+    try:
+        cut = cut_for(states, levels_of(job), replicas)
+    except NoFeasiblePlan as reason:
+        raise RowSkipped(str(reason)) from None
+    return tuple(part.end - part.first for part in cut)
+
+
+def _plan(run: MeasuredSamples, description: Description) -> Plan:
     pipelined = run.strategy == "gpipe"
     dp = run.n_gpus if run.strategy == "data_parallel" else 1
     count = min(run.n_micro_batches, run.global_batch_size) if pipelined else 1
@@ -121,7 +192,7 @@ def _plan(run: MeasuredSamples, graph: Graph) -> Plan:
         precision=run.precision,
         reduce_precision="fp32",
         overlap_p2p=stages > 1,
-        stage_layers=_cut(run.partition, graph, stages) if stages > 1 else None,
+        stage_layers=_cut(run.partition, description, stages) if stages > 1 else None,
     )
 
 
@@ -132,11 +203,13 @@ def _pieces(graph: Graph, partition: tuple[int, ...]) -> Graph:
     return replace(graph, ends=tuple(node.name for node in graph.nodes))
 
 
-def _cut(partition: tuple[int, ...], graph: Graph, stages: int) -> tuple[int, ...] | None:
+def _cut(
+    partition: tuple[int, ...], description: Description, stages: int
+) -> tuple[int, ...] | None:
     """The layers whose ends lie nearest to those of a partition of finer pieces, in proportion."""
-    layers = [len(nodes) for nodes in graph.layers]
-    if not partition:
+    if not partition or not isinstance(description, Graph):
         return None
+    layers = [len(nodes) for nodes in description.layers]
     if len(partition) != stages:
         raise RowSkipped(f"partition has {len(partition)} parts for {stages} devices")
     if sum(partition) == len(layers):

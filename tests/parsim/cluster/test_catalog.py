@@ -21,7 +21,8 @@ DEVICES = [
     *("h100-sxm-80gb", "h100-sxm-96gb-500w", "h100-pcie-80gb", "h200-sxm", "b200-sxm", "gb200"),
     *("gb300", "b300-sxm"),
     *("h800-sxm", "h20-sxm", "a800-sxm", "a40", "a10", "l40s", "rtx-3090", "rtx-4090"),
-    *("l4", "t4", "p40", "p100-pcie-16gb", "cpu"),
+    *("l4", "t4", "p40", "p100-pcie-16gb", "p100-sxm-16gb", "titan-x-pascal", "cpu"),
+    *("v100-pcie-16gb", "tpu-v2-core", "tpu-v3-core"),
 ]
 SYSTEMS = [
     *("dgx-1v", "dgx-a100", "dgx-h100", "hgx-h200", "dgx-b200", "gb200-nvl72"),
@@ -29,6 +30,8 @@ SYSTEMS = [
     *("rtx-4090-node", "rtx-4090-peer-node", "l40s-node"),
     *("aws-p6-b200", "gcp-a4", "gcp-a3-mega", "gcp-a3-high"),
     *("a100-nvlink-pairs", "h100-nvlink-pairs", "gb300-nvl72", "dgx-b300"),
+    *("azure-nc24s-v3", "aws-p3-16xlarge", "aws-p3-2xlarge", "p100-pcie-node", "big-basin"),
+    *("titan-x-25gb-node", "titan-x-40gb-node", "tpu-v2-board", "tpu-v3-board"),
     *("hgx-h800", "hgx-h20", "hgx-a800", "a100-pcie-node", "p40-node", "cpu"),
 ]
 UNSOURCED_KINDS = (

@@ -25,7 +25,13 @@ def validation_view(validation: Validation, *, rows: bool) -> RenderableType:
     memory = {name: validation.memory_summary(name) for name in validation.tables}
     memory = {name: summary for name, summary in memory.items() if summary.n}
     parts: list[RenderableType] = _row_parts(validation) if rows else []
-    parts.append(_summary_table("step time, (predicted - measured) / measured", steps))
+    speedups = {name: validation.speedup_summary(name) for name in validation.tables}
+    speedups = {name: summary for name, summary in speedups.items() if summary.n}
+    steps = {name: each for name, each in steps.items() if each.n or name not in speedups}
+    if steps:
+        parts.append(_summary_table("step time, (predicted - measured) / measured", steps))
+    if speedups:
+        parts += [Text(""), _summary_table("speed-up over another run", speedups)]
     if memory:
         parts += [Text(""), _summary_table("peak memory", memory)]
     if validation.rankings:
@@ -50,6 +56,8 @@ def _row_parts(validation: Validation) -> list[RenderableType]:
     for name in validation.tables:
         rows = validation.of(name)
         parts += [_rows_table(name, rows), Text("")]
+        speedups = [row for row in rows if row.states_speedup and not row.skipped]
+        parts += [_speedup_table(name, speedups), Text("")] if speedups else []
         bubbles = [row for row in rows if row.measured_bubble is not None]
         parts += [_bubble_table(name, bubbles), Text("")] if bubbles else []
     return parts
@@ -81,6 +89,17 @@ def _rows_table(name: str, rows: Sequence[ValidatedRow]) -> Table:
             format_seconds(row.measured_step) if row.measured_step else "-",
             percent(row.error, signed=True),
             percent(row.memory_error, signed=True),
+        )
+    return filled
+
+
+def _speedup_table(name: str, rows: Sequence[ValidatedRow]) -> Table:
+    columns = "row | model | plan | predicted | measured | error"
+    filled = table(columns, title=f"{name}: speed-up over another run", right=(3, 4, 5))
+    for row in rows:
+        times = (f"{value:.2f}" for value in (row.predicted_speedup or 0.0, row.measured_speedup))
+        filled.add_row(
+            row.row_id, row.model, row.plan, *times, percent(row.speedup_error, signed=True)
         )
     return filled
 

@@ -1,0 +1,110 @@
+"""Speed-ups over another run: which run that is, what is refused, and the published ones."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+from parsim.partition.given_replicas import cut_for
+from parsim.partition.hierarchy import Level, Options, Stage
+from parsim.partition.layer_graph import LayerGraph, LayerNode
+from parsim.partition.simulated import Judge
+from parsim.partition.states import states_of
+from parsim.validation.tables import RowSkipped, all_step_tables, read_rows, shipped_tables
+from parsim.validation.validate import Validation, validate
+from parsim.validation.vision.measured_samples import baseline_of, parse_samples
+from parsim.validation.vision.predict_samples import case_of, predict_samples
+
+TABLES = {path.stem: path for path in shipped_tables("strategies")}
+
+
+def rows_of(table: str) -> dict[str, dict[str, str]]:
+    return {row["row_id"]: row for row in read_rows(TABLES[table], lambda path, header: None)}
+
+
+ROW = rows_of("pipedream_2018")["pipedream2018-0075"]
+
+
+def test_the_run_that_it_is_over_is_the_row_with_other_cells() -> None:
+    over = baseline_of(ROW)
+    assert (over["strategy"], over["replicas"]) == ("data_parallel", "")
+    job, plan, _ = case_of(parse_samples(over))
+    assert (plan.dp, plan.microbatch_size, job.cluster.num_nodes) == (8, 32, 8)
+    piped = case_of(parse_samples(ROW))[1]
+    assert piped.schedule == "pipedream"
+    assert [stage.replicas for stage in piped.stages or ()] == [7, 1]
+    assert piped.global_batch_size == 7 * 32
+
+
+WRONG = {
+    "replicas='7-2' must be numbers that sum to n_gpus=8": {"replicas": "7-2"},
+    "replicas='' must be numbers": {"replicas": ""},
+    "speedup_over='' must name cells": {"speedup_over": ""},
+    "speedup_over='nodes=3' must name cells": {"speedup_over": "nodes=3"},
+    "speedup='fast' is not a number": {"speedup": "fast"},
+    "model 's2vt' is not in the catalog": {"model": "s2vt"},
+    "12 stages need as many layers, but there are 9": {
+        "model": "gnmt-8",
+        "n_gpus": "12",
+        "replicas": "1-1-1-1-1-1-1-1-1-1-1-1",
+    },
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_cannot_be_predicted_says_why(message: str) -> None:
+    judged = predict_samples("t", ROW | WRONG[message])
+    assert message in judged.reason
+
+
+def test_vgg_on_machines_of_one_v100() -> None:
+    """5.12 times as fast as data parallelism over 10 Gb/s (Harlap et al. 2018, table 1)."""
+    judged = predict_samples("pipedream_2018", ROW)
+    assert judged.speedup_error == pytest.approx(0.0, abs=0.10)
+    assert judged.to_json()["measured_speedup"] == 5.12
+    table = Validation(rows=(judged,))
+    assert table.summary("pipedream_2018").n == table.summary("pipedream_2018").n_skipped == 0
+    assert table.speedup_summary("pipedream_2018").n == 1
+
+
+def test_layers_of_given_replicas_by_hand() -> None:
+    """The cut of seven layers over 2 - 1 is the best of all six when each is run."""
+    seconds = (5.0, 1.0, 4.0, 2.0, 3.0, 1.0, 2.0)
+    layers = tuple(
+        LayerNode(name=f"n{i}", description="x", seconds=each, activations=1.0, parameters=1.0)
+        for i, each in enumerate(seconds)
+    )
+    graph = LayerGraph(layers=layers, edges=tuple((i, i + 1) for i in range(6)))
+    states, levels = states_of(graph), (Level(3, 100.0),)
+    judge = Judge(states, levels, Options())
+    every = [(Stage(0, cut, 2), Stage(cut, 7, 1)) for (cut,) in combinations(range(1, 7), 1)]
+    assert cut_for(states, levels, (2, 1)) == min(every, key=judge.seconds)
+
+
+def test_without_tables_all_are_predicted() -> None:
+    folders = {path.parent.name for path in all_step_tables()}
+    assert folders == {"data", "vision", "strategies"}
+
+
+def test_a_row_that_states_nothing_is_skipped() -> None:
+    with pytest.raises(RowSkipped, match="nor speedup is stated"):
+        parse_samples(ROW | {"speedup": ""})
+
+
+@pytest.mark.slow
+def test_published_speed_ups() -> None:
+    """Over all rows: medians, those of 2019 on V100 within 10 %, and the models in order."""
+    rows = validate(list(TABLES.values()))
+    errors = {r.row_id: r.speedup_error for r in rows.rows if r.speedup_error is not None}
+    assert len(errors) == 78
+    median = {name: rows.speedup_summary(name).median_abs_error or 0.0 for name in TABLES}
+    assert median["pipedream_2019"] < 0.10
+    assert median["deeplearningexamples_translation"] < 0.10
+    assert median["pipedream_2018"] < 0.16
+    assert median["gpipe_2018"] < 0.12
+    assert abs(errors["goyal-0079"]) < 0.05
+    assert all(abs(errors[f"pipedream2019-0{number}"]) < 0.10 for number in (1, 2, 3, 4, 6))
+    gains = {r.row_id: r.predicted_speedup or 0.0 for r in rows.rows if r.states_speedup}
+    assert gains["pipedream2019-01"] > gains["pipedream2019-05"] > gains["pipedream2019-03"]
+    assert gains["pipedream2019-02"] > gains["pipedream2019-06"] > gains["pipedream2019-04"]
