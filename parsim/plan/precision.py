@@ -8,6 +8,10 @@ from parsim.errors import PlanError, shown
 from parsim.names import alternatives
 
 
+SUMS = ("fp32", "same")
+"""What gradients are summed and reduced in: 32 bits, or the precision of the parameters."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantization:
     """How the matrix products of layers run in 8 bit or less; all else keeps the 16-bit precision.

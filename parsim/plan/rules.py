@@ -18,7 +18,7 @@ from parsim.names import alternatives
 from parsim.plan.batch_rules import batch_rules, node_rules
 from parsim.plan.divisors import divisors, listed
 from parsim.plan.expert_rules import expert_rules
-from parsim.plan.precision import PRECISIONS
+from parsim.plan.precision import PRECISIONS, SUMS
 from parsim.plan.record import AXES, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
 from parsim.plan.stage_rules import stage_rules
 from parsim.plan.strategy_rules import strategy_rules
@@ -81,8 +81,8 @@ def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("schedule", plan.schedule, written or (*SCHEDULE_NAMES, *WITHOUT_FLUSH)),
         ("precision", plan.precision, tuple(PRECISIONS)),
-        ("gradient_precision", plan.gradient_precision, ("fp32", "same")),
-        ("reduce_precision", plan.reduce_precision, ("fp32", "same")),
+        ("gradient_precision", plan.gradient_precision, SUMS),
+        ("reduce_precision", plan.reduce_precision, SUMS),
         *(("recompute_modules", name, RECOMPUTE_MODULES) for name in plan.recompute_modules),
     )
     for field, value, allowed in choices:
