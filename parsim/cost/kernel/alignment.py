@@ -7,6 +7,7 @@ to be loaded in pieces. The sides that count are those along which the operands 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import floor, log2
 
 import numpy as np
 
@@ -24,9 +25,9 @@ def aligned_bytes(sides: Sequence[Num], value: float) -> Array:
 
     Args:
         sides: values along which operands and result lie in memory, arrays that broadcast.
-        value: bytes of one of them.
+        value: bytes of one of them; scales that lie apart do not count.
     """
-    size = np.asarray(LOAD)
+    value, size = 2.0 ** floor(log2(value)), np.asarray(LOAD)
     for side in sides:
         row = np.ceil(np.asarray(side, dtype=np.float64)) * value
         step = np.full(row.shape, LOAD)

@@ -121,9 +121,7 @@ def _product_time(
     (m, n, k, batch, aligned, traffic), back, whole = distinct(*shape, moved)
     share = device.gemm_efficiency * _narrow(device, precision)
     rate = device.peak(precision) * share * (1.0 if isolated else device.gemm_sustained)
-    products = Products(
-        m=m, n=n, k=k, batch=batch, value=value, moved=traffic, aligned=aligned
-    )
+    products = Products(m=m, n=n, k=k, batch=batch, value=value, moved=traffic, aligned=aligned)
     body = body_time(device, rate, products)
     if isolated:
         body = body + (device.gemm_clock_drop - 1.0) * np.maximum(body - device.gemm_boost_time, 0)

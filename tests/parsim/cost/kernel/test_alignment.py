@@ -23,6 +23,7 @@ def test_the_widest_load_that_fits_all_rows() -> None:
     assert aligned_bytes([rows], 2).tolist() == [16.0, 16.0, 8.0, 4.0, 2.0]
     assert aligned_bytes([rows, 4100.0], 2).tolist() == [8.0, 8.0, 8.0, 4.0, 2.0]
     assert aligned_bytes([rows], 1).tolist() == [16.0, 8.0, 4.0, 2.0, 1.0]
+    assert aligned_bytes([2880.0], 1.0 + 1.0 / 32.0) == 16.0  # a scale for 32 values lies apart
 
 
 def test_shares_have_three_steps() -> None:

@@ -163,7 +163,9 @@ def test_every_row_of_the_shipped_tables_is_priced_or_says_why_not() -> None:
 
 def test_rows_in_their_own_table_are_called_measured() -> None:
     for summary in everything().summaries:
-        if summary.kind == "grouped_gemm" or summary.table.startswith(("gemm_mamf", "gemm_alignment")):
+        if summary.kind == "grouped_gemm" or summary.table.startswith(
+            ("gemm_mamf", "gemm_alignment")
+        ):
             assert summary.sources[0] == 0
         else:
             assert summary.sources == (summary.n, 0, 0)
