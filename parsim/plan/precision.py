@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from parsim.errors import PlanError, shown
 from parsim.names import alternatives
 
-
 SUMS = ("fp32", "same")
 """What gradients are summed and reduced in: 32 bits, or the precision of the parameters."""
 

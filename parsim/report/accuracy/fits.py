@@ -45,8 +45,8 @@ def ran_out_line(validation: Validation) -> str:
     if not words:
         return ""
     return (
-        f"Of {len(words)} runs that ended out of memory, {words.count(Fit.TOO_LARGE)} are predicted "
-        f"not to fit, {words.count(Fit.TIGHT)} to be tight, {words.count(Fit.FITS)} to fit."
+        f"Of {len(words)} runs that ended out of memory, {words.count(Fit.TOO_LARGE)} are "
+        f"predicted not to fit, {words.count(Fit.TIGHT)} to be tight, {words.count(Fit.FITS)} to fit."
     )
 
 

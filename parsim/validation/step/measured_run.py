@@ -31,8 +31,8 @@ OPTIONAL = (
     "zero_stage", "fsdp_size", "sequence_parallel", "recompute", "schedule", "flash_attention",
     "overlap", "torch_compile", "step_time_from", "peak_memory_gib", "peak_memory_kind",
     "rank_order", "stage_layers", "ddp_bucket_parameters", "cuda_graphs", "gradient_precision",
-    "out_of_memory", "bubble_fraction", "t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms",
-    "t_p2p_ms", "task", "note",
+    "out_of_memory", "bubble_fraction", "t_forward_ms", "t_backward_input_ms",
+    "t_backward_weight_ms", "t_p2p_ms", "task", "note",
 )  # fmt: skip
 
 TIMES = ("t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms")
