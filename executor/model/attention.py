@@ -55,6 +55,10 @@ class Core(nn.Module):  # type: ignore[misc]
         """Attend; the result has the shape of `q`."""
         if self.across is not None:
             return self.across(q, k, v)
+        return self.attend(q, k, v)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attend to these tokens alone."""
         return self._fused(q, k, v) if self.fused else self._unfused(q, k, v)
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -15,14 +15,24 @@ import numpy as np
 
 from parsim.arrays import Flags
 from parsim.cost.job import Job
-from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
+from parsim.plan import CpCommType, Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.divisors import divisors
 from parsim.plan.record import RANK_ORDER
 from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.plan.space import Between, chosen
 from parsim.space.modules import module_sets
 
-Kind = Literal["count", "stage", "flag", "schedule", "recompute", "order", "modules"]
+Kind = Literal[
+    "count",
+    "stage",
+    "layers",
+    "flag",
+    "schedule",
+    "recompute",
+    "order",
+    "modules",
+    "exchange",
+]
 """How the values of an axis are written: see `parsim/scenario/schema/values.py`."""
 
 Values = Callable[[Job], Any]
@@ -92,6 +102,11 @@ def _orders(job: Job) -> tuple[tuple[str, ...], ...]:
     return (RANK_ORDER, ("dp_replicate", "dp_shard", "pp", "cp", "tp"))
 
 
+def _exchanges(job: Job) -> tuple[CpCommType, ...]:
+    """The stack's own exchange of context ranks, and the two others."""
+    return tuple(kind for kind in CpCommType if kind is not job.software.cp_comm_type)
+
+
 def _modules(job: Job) -> tuple[tuple[str, ...], ...]:
     """Sets of parts to compute again; the executor has none of them."""
     return ((),) if job.software.executor else module_sets(job.model)
@@ -152,6 +167,19 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
     SpaceAxis(
         name="cp", what="context-parallel ranks", kind="count", presets={"quick": lambda job: (1,)}
     ),
+    SpaceAxis(
+        name="cp_comm_type",
+        what="what context-parallel ranks exchange: p2p, all_gather, a2a",
+        kind="exchange",
+        unsaid="the stack's",
+        presets={"full": _exchanges},
+        setting=Setting(
+            every=_exchanges,
+            differs=lambda table: np.asarray(table.cp > 1),
+            rules=lambda job: True,
+            layers=True,
+        ),
+    ),
     SpaceAxis(name="ep", what="ranks that share out a layer's experts", kind="count"),
     SpaceAxis(
         name="etp",
@@ -202,6 +230,13 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
             differs=_kept,
             layers=True,
         ),
+    ),
+    SpaceAxis(
+        name="offload_layers",
+        what="layers of each stage with their activations in the host's memory",
+        kind="layers",
+        unsaid="none",
+        presets={"full": lambda job: Between()},
     ),
     SpaceAxis(name="sequence_parallel", what="tokens split outside products", kind="flag"),
     SpaceAxis(

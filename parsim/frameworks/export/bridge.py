@@ -47,6 +47,8 @@ def _model(spec: TransformerSpec, plan: Plan) -> Iterator[tuple[str, object]]:
         yield ("model.pipeline_dtype", "float32" if plan.precision == "fp32" else "bfloat16")
         yield ("model.overlap_p2p_comm", _word(plan.overlap_p2p and plan.v > 1))
     yield ("model.context_parallel_size", plan.cp)
+    if plan.cp > 1 and plan.cp_comm_type:
+        yield ("model.cp_comm_type", str(plan.cp_comm_type))
     yield ("model.expert_model_parallel_size", plan.ep)
     if plan.ep > 1 or plan.etp > 1:
         yield ("model.expert_tensor_parallel_size", plan.etp)

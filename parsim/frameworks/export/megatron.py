@@ -127,6 +127,8 @@ def parallel_flags(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
     yield ("--tensor-model-parallel-size", plan.tp)
     yield ("--pipeline-model-parallel-size", plan.pp)
     yield ("--context-parallel-size", plan.cp)
+    if plan.cp > 1 and plan.cp_comm_type:
+        yield ("--cp-comm-type", str(plan.cp_comm_type))
     if plan.ep > 1:
         yield ("--expert-model-parallel-size", plan.ep)
     if plan.ep > 1 or plan.etp > 1:

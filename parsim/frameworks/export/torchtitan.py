@@ -14,6 +14,7 @@ from parsim.frameworks.export.rules import (
     equal_cut,
     heading,
     no_placement,
+    torchs_context,
     transformer_of,
 )
 from parsim.plan import Plan, Recompute
@@ -86,6 +87,7 @@ def _rules(plan: Plan) -> Rules:
         f"zero_stage={plan.zero_stage}; it replicates (0) or shards parameters (3, FSDP)",
     )
     yield (plan.etp not in (1, plan.tp), f"etp={plan.etp}; it has 1, or tp={plan.tp}")
+    yield torchs_context(plan)
     shards = (plan.dp_shard if plan.zero_stage else 1) * plan.cp * plan.tp
     yield (
         shards % plan.ep != 0,

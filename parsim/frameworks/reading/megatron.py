@@ -188,6 +188,8 @@ def _plan(reader: _Reader) -> dict[str, Any]:
         "overlap_grad_reduce": reader.has("--overlap-grad-reduce"),
         "overlap_param_gather": reader.has("--overlap-param-gather"),
     }
+    if reader.has("--cp-comm-type"):  # of another word the scenario's reader tells
+        plan["cp_comm_type"] = reader.word("--cp-comm-type", "p2p")
     if reader.has("--expert-tensor-parallel-size"):
         plan["etp"] = reader.number("--expert-tensor-parallel-size", 1)
     chunks = _chunks(reader, pp)

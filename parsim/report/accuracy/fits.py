@@ -44,9 +44,10 @@ def ran_out_line(validation: Validation) -> str:
     words = [_fit(row) for row in validation.rows if row.ran_out]
     if not words:
         return ""
+    count = {word: words.count(word) for word in Fit}
     return (
-        f"Of {len(words)} runs that ended out of memory, {words.count(Fit.TOO_LARGE)} are "
-        f"predicted not to fit, {words.count(Fit.TIGHT)} to be tight, {words.count(Fit.FITS)} to fit."
+        f"Of {len(words)} runs that ended out of memory, {count[Fit.TOO_LARGE]} are predicted not to "
+        f"fit, {count[Fit.TIGHT]} to be tight, {count[Fit.FITS]} to fit."
     )
 
 

@@ -46,6 +46,7 @@ MIXTRAL = replace(
 SPECS = {
     "gpt": GPT,
     "llama": LLAMA,
+    "windowed": replace(LLAMA, name="tiny-windowed", window=5),
     "llama-mha": replace(LLAMA, name="tiny-llama-mha", num_key_value_heads=4),
     "bert": BERT,
     "mixtral": MIXTRAL,

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from parsim.errors import InputError, PlanError
 from parsim.frameworks.export import TARGETS, export_plan
 from parsim.frameworks.export.megatron import layout
-from parsim.plan import Plan, Recompute
+from parsim.plan import CpCommType, Plan, Recompute
 from parsim.plan.record import RANK_ORDER
 from parsim.scenario import Scenario, load_scenario
 from parsim.schedule import schedule_of
@@ -65,6 +65,7 @@ PLANS: list[dict[str, Any]] = [
     {"zero_stage": 1, "dp_replicate": 1, "dp_shard": 16, "overlap_grad_reduce": True},
     {"zero_stage": 1, "dp_replicate": 4, "dp_shard": 4},
     {"recompute": Recompute.FULL, "precision": "fp16"},
+    {"cp": 2, "dp_replicate": 32, "cp_comm_type": CpCommType.A2A},
     {"recompute": Recompute.NONE, "recompute_modules": ("mlp", "layernorm")},
     {"schedule": "1f1b", "v": 1, "stage_layers": (11, 13, 12, 12, 12, 12, 12, 12)},
     {"overlap_p2p": True, "rank_order": ("dp_replicate", "dp_shard", "pp", "cp", "tp")},
@@ -237,6 +238,12 @@ def test_csv_is_the_schedule(gpt3: Scenario) -> None:
         ("deepspeed", {"pp": 1, "ep": 8, "etp": 2}, "etp=2; it splits no experts"),
         ("accelerate", {}, "pp=8; it has no pipelines of its own"),
         ("accelerate", {"pp": 1, "dp_replicate": 128}, "needs dp_shard above 1"),
+        (
+            "accelerate",
+            {"pp": 1, "cp": 2, "dp_shard": 2, "cp_comm_type": CpCommType.A2A},
+            "gathers keys and values or",
+        ),
+        ("torchtitan", {"cp": 2, "cp_comm_type": CpCommType.A2A}, "gathers keys and values or"),
         ("megatron", {"replica_microbatches": (96,) * 16}, "replicas on unlike nodes"),
     ],
 )

@@ -11,7 +11,7 @@ from parsim.errors import InputError
 from parsim.frameworks.export import export_plan
 from parsim.frameworks.reading import read_config
 from parsim.frameworks.reading.megatron import arguments_of
-from parsim.plan import Plan, Recompute
+from parsim.plan import CpCommType, Plan, Recompute
 from parsim.scenario import Scenario, load_scenario
 from tests.commands import GPT3, ROOT
 
@@ -91,6 +91,15 @@ def test_a_script_as_people_write_it(tmp_path: Path) -> None:
     assert scenario.job.model.parameters == pytest.approx(8.03e9, rel=1e-3)
     notes = read_config(tmp_path / "train.sh", "dgx-h100", None)[1]
     assert notes == ("not read: --moe-aux-loss-coeff",)
+
+
+def test_what_context_ranks_exchange(tmp_path: Path) -> None:
+    cut = SCRIPT.replace("size 4 ", "size 2 --context-parallel-size 2 --cp-comm-type a2a ")
+    cut = cut.replace("stage 4 ", "stage 8 ")
+    scenario = read(tmp_path, cut)
+    assert scenario.plan is not None
+    assert scenario.plan.cp_comm_type is CpCommType.A2A
+    assert "--cp-comm-type a2a" in export_plan(scenario, scenario.plan, "megatron")
 
 
 TITAN = """\

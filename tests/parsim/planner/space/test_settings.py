@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from parsim.cost.job import Job
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
-from parsim.plan import Plan, PlanSpace, Recompute
+from parsim.plan import CpCommType, Plan, PlanSpace, Recompute
 from parsim.plan.space import Between
 from parsim.planner.search import search
 from parsim.planner.space import enumerate_plans
@@ -102,6 +103,22 @@ def test_the_search_prices_each_setting_as_it_is_simulated(job: Job, varied: Pla
         assert ranked.step_time == pytest.approx(predicted.step_time, rel=1e-12)
         assert ranked.peak_allocated == pytest.approx(max(predicted.peak_allocated), rel=1e-12)
     assert [r.plan for r in search(job, varied, top=3).plans] == [r.plan for r in every.plans[:3]]
+
+
+def test_context_ranks_exchange_what_is_asked_for(job: Job, space: PlanSpace) -> None:
+    """Every kind once where there are context ranks, and legal: heads that the ranks share."""
+    some = replace(space, schedule=("1f1b",), zero_stage=(0,), sequence_parallel=(False,))
+    every = plans_of(job, some.with_axes({"cp_comm_type": tuple(CpCommType)[1:]}))
+    alone = [plan for plan in plans_of(job, some) if plan.cp > 1]
+    kinds = Counter(plan.cp_comm_type for plan in every if plan.cp > 1)
+    assert kinds[CpCommType.P2P] == kinds[CpCommType.ALL_GATHER] == len(alone) > 0
+    assert 0 < kinds[CpCommType.A2A] <= len(alone)
+    heads = job.model.attention
+    assert heads is not None
+    swapped = [plan for plan in every if plan.cp_comm_type is CpCommType.A2A]
+    assert not [plan for plan in swapped if heads.kv_heads % (plan.tp * plan.cp)]
+    by_pin = plans_of(job, pinned(some, read_pins("cp=2,cp_comm_type=A2A")))
+    assert {plan.cp_comm_type for plan in by_pin} == {CpCommType.A2A}
 
 
 def test_experts_are_split_by_etp(job: Job, space: PlanSpace) -> None:
