@@ -16,7 +16,7 @@ from parsim.model.operators import Attention, Experts, Linear
 from parsim.plan.context import CpCommType
 from parsim.plan.precision import precision
 from parsim.plan.record import Plan
-from parsim.plan.rules import SPLIT
+from parsim.plan.rules import SPLIT, TWO_WAY
 
 
 def unrunnable(plan: Plan, model: Model) -> str | None:
@@ -61,18 +61,10 @@ def wrong_experts(plan: Plan, model: Model) -> str | None:
     experts = model.experts
     if experts is None:
         return None
-    if plan.cp > 1:
-        return f"cp={plan.cp}: experts cannot be run with context parallelism yet; use cp=1"
     if experts.bias and experts.width % plan.etp:
         return (
             f"etp={plan.etp} does not divide hidden_size={experts.width}, the width of the last "
             f"biases of experts, which are divided too; use an etp that divides it"
-        )
-    if plan.zero_stage >= 2 and plan.ep * plan.etp * plan.tp > 1:
-        return (
-            f"zero_stage={plan.zero_stage} with ep={plan.ep}, etp={plan.etp}, tp={plan.tp}: "
-            f"fully_shard would shard the experts over ranks that hold others; use zero_stage=1, "
-            f"or ep=1, etp=1 and tp=1"
         )
     return None
 
@@ -202,6 +194,11 @@ def _split_backward(plan: Plan) -> str | None:
     """Both rules for a plan whose schedule is named or written, not yet built."""
     if plan.pp == 1:
         return None
+    if plan.schedule in TWO_WAY and plan.actions is None:
+        return (
+            f"schedule={plan.schedule!r} has two copies of the model, which can be simulated but "
+            f"not run yet; use 'dualpipe_v' or 'zb_v'"
+        )
     if plan.actions is None:
         first = "0I0" if plan.schedule in SPLIT else None
     else:
