@@ -46,8 +46,8 @@ def ran_out_line(validation: Validation) -> str:
         return ""
     count = {word: words.count(word) for word in Fit}
     return (
-        f"Of {len(words)} runs that ended out of memory, {count[Fit.TOO_LARGE]} are predicted not to "
-        f"fit, {count[Fit.TIGHT]} to be tight, {count[Fit.FITS]} to fit."
+        f"Of {len(words)} runs that ended out of memory, {count[Fit.TOO_LARGE]} are predicted not "
+        f"to fit, {count[Fit.TIGHT]} to be tight, {count[Fit.FITS]} to fit."
     )
 
 

@@ -30,9 +30,9 @@ OPTIONAL = (
     "moe_ffn_hidden_size", "precision", "vpp", "cp", "ep", "etp",
     "zero_stage", "fsdp_size", "sequence_parallel", "recompute", "schedule", "flash_attention",
     "overlap", "torch_compile", "step_time_from", "peak_memory_gib", "peak_memory_kind",
-    "rank_order", "stage_layers", "ddp_bucket_parameters", "cuda_graphs", "gradient_precision",
-    "out_of_memory", "bubble_fraction", "t_forward_ms", "t_backward_input_ms",
-    "t_backward_weight_ms", "t_p2p_ms", "task", "note",
+    "rank_order", "stage_layers", "ddp_bucket_parameters", "cuda_graphs", "offload_layers",
+    "gradient_precision", "out_of_memory", "bubble_fraction", "t_forward_ms",
+    "t_backward_input_ms", "t_backward_weight_ms", "t_p2p_ms", "task", "note",
 )  # fmt: skip
 
 TIMES = ("t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms")
@@ -67,9 +67,10 @@ class MeasuredRun:
     """One row, typed; None where the source does not say. Seconds and bytes.
 
     `rank_order` are the plan's axes, outermost first, `stage_layers` the layers of each stage in
-    the pipeline's order, `bucket_parameters` those of one gradient bucket. `memory_on_device`
-    says that `peak_memory` is what the driver counts, `out_of_memory` that the run ended so.
-    `filled` are the sizes that were blank, each with where it is from.
+    the pipeline's order, `bucket_parameters` those of one gradient bucket, `offload_layers` the
+    layers of a stage whose activations are on the host. `memory_on_device` says that `peak_memory`
+    is what the driver counts, `out_of_memory` that the run ended so. `filled` are the sizes that
+    were blank, each with where it is from.
     """
 
     row_id: str
@@ -122,6 +123,7 @@ class MeasuredRun:
     gradient_precision: str | None = None
     memory_on_device: bool = False
     out_of_memory: bool = False
+    offload_layers: int | None = None
     filled: tuple[str, ...] = ()
 
 
@@ -310,6 +312,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         gradient_precision=cells.gradient_precision(),
         memory_on_device=(cells.text("peak_memory_kind") or "").startswith(ON_DEVICE),
         out_of_memory=cells.flag("out_of_memory") or False,
+        offload_layers=cells.integer("offload_layers"),
         filled=_told(filled),
     )
     _arithmetic(run)
