@@ -16,7 +16,7 @@ from parsim.model.operators import Attention, Experts
 from parsim.plan.context import CpCommType
 from parsim.plan.precision import precision
 from parsim.plan.record import Plan
-from parsim.plan.rules import SPLIT
+from parsim.plan.rules import SPLIT, TWO_WAY
 
 
 def unrunnable(plan: Plan, model: Model) -> str | None:
@@ -209,6 +209,11 @@ def _split_backward(plan: Plan) -> str | None:
     """Both rules for a plan whose schedule is named or written, not yet built."""
     if plan.pp == 1:
         return None
+    if plan.schedule in TWO_WAY and plan.actions is None:
+        return (
+            f"schedule={plan.schedule!r} has two copies of the model, which can be simulated but "
+            f"not run yet; use 'dualpipe_v' or 'zb_v'"
+        )
     if plan.actions is None:
         first = "0I0" if plan.schedule in SPLIT else None
     else:
