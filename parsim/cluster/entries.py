@@ -96,6 +96,7 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "devices_per_node": "count",
     "devices_per_host": "count",
     "host_bandwidth": "bandwidth",
+    "host_memory": "bytes",
     "intra.fabric": "fabric",
     "intra.bandwidth": "bandwidth",
     "intra.latency": "time",

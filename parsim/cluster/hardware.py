@@ -253,7 +253,7 @@ class System:
     `residuals` are as for a device. `topology`, where written, are the cables in a node;
     otherwise `topology/node_cables.py` makes them. `stands_for` names
     a system that nobody described and that this one was built for. `host_bandwidth` is what the
-    memory of a node's host moves, bytes/s; None: nobody said.
+    memory of a node's hosts moves, bytes/s, `host_memory` their bytes; None: nobody said.
     """
 
     id: str
@@ -276,6 +276,7 @@ class System:
     calibrated: bool = False
     stands_for: str = ""
     host_bandwidth: float | None = None
+    host_memory: float | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
 
     @property

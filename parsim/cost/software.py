@@ -67,7 +67,8 @@ class Software:
     tensors; `channels_last` are the precisions in which images are stored as kernels want them,
     channels innermost; `lookup_gradient` bytes per value of the token table by each backward.
     `optimizer_bytes` is moved per local parameter by a step, `norm_bytes` by the norm of its
-    gradients before, `clip_bytes` where they are clipped; `norm_sums` are scalar all-reduces.
+    gradients before, `clip_bytes` where they are clipped; `norm_sums` are scalar all-reduces;
+    `scaling_bytes` and `scaling_sums` are what fp16's scale of the loss adds to these.
     `expert_overlap` maps the start of a device id (or "default") to the share of dispatching
     tokens to experts and back that hides beside compute there, `expert_imbalance` is the tokens
     of the busiest rank's experts over
@@ -127,6 +128,8 @@ class Software:
     norm_sums: float
     norm_bytes: float
     clip_bytes: float
+    scaling_bytes: float
+    scaling_sums: float
     workspace: float
     gradient_precision: str
     reduce_precision: str

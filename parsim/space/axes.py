@@ -22,7 +22,17 @@ from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.plan.space import Between, chosen
 from parsim.space.modules import module_sets
 
-Kind = Literal["count", "stage", "flag", "schedule", "recompute", "order", "modules", "exchange"]
+Kind = Literal[
+    "count",
+    "stage",
+    "layers",
+    "flag",
+    "schedule",
+    "recompute",
+    "order",
+    "modules",
+    "exchange",
+]
 """How the values of an axis are written: see `parsim/scenario/schema/values.py`."""
 
 Values = Callable[[Job], Any]
@@ -220,6 +230,13 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
             differs=_kept,
             layers=True,
         ),
+    ),
+    SpaceAxis(
+        name="offload_layers",
+        what="layers of each stage with their activations in the host's memory",
+        kind="layers",
+        unsaid="none",
+        presets={"full": lambda job: Between()},
     ),
     SpaceAxis(name="sequence_parallel", what="tokens split outside products", kind="flag"),
     SpaceAxis(

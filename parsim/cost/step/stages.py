@@ -6,7 +6,7 @@ stages and B plans. The embedding sits on stage 0, the head on stage S - 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate
@@ -17,12 +17,14 @@ from parsim.arrays import Array, Columns, ratio
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import smooth_max
 from parsim.cost.layer.activations import border_bytes, kept_bytes, kept_policy, whole_bytes
+from parsim.cost.layer.composed import composed_kept
 from parsim.cost.layer.layers import LayerCoster
+from parsim.cost.layer.offloaded_modules import offloaded_bytes
 from parsim.cost.layer.passes import LayerCost, Pass
 from parsim.cost.order_statistics import expected_maximum
 from parsim.model.layer import Layer
 from parsim.model.model import Model
-from parsim.plan import Plan, PlanTable
+from parsim.plan import Plan, PlanTable, Recompute
 
 
 def plan_cut(plan: Plan, num_layers: int) -> tuple[int, ...]:
@@ -84,6 +86,7 @@ class LayerTable(Columns):
     """Costs of layers for all plans: one entry per kind of block, and those of the outer layers.
 
     `before` and `behind` are the outer layers of either end together (embedding, head).
+    `moved` are the bytes that a layer of each kind moves to the host where a plan says so.
     `slowest_host` (B,) is the time of a tensor-parallel group's slowest host over the mean one's.
     """
 
@@ -91,6 +94,7 @@ class LayerTable(Columns):
     recomputed: tuple[Pass, ...]
     kept: tuple[Array, ...]
     whole: tuple[Array, ...]
+    moved: tuple[Array, ...]
     before: LayerCost
     behind: LayerCost
     before_kept: Array
@@ -111,12 +115,24 @@ class LayerTable(Columns):
             ),
             kept=tuple(kept_bytes(layer, table, **policy) for layer in model.kinds),
             whole=tuple(whole_bytes(layer, table, ring_output=ring) for layer in model.kinds),
+            moved=tuple(_moved(job, layer, table, policy) for layer in model.kinds),
             before=_together(coster, model.before),
             behind=_together(coster, model.behind),
             before_kept=_kept_together(table, model.before),
             behind_kept=_kept_together(table, model.behind),
             slowest_host=slowest_host(job, table),
         )
+
+
+def _moved(job: Job, layer: Layer, table: PlanTable, policy: Mapping[str, bool]) -> Array:
+    """Bytes that a layer moves to the host; none of stages that keep only what enters them."""
+    if not (table.offload_layers > 0).any():
+        return np.zeros(len(table))
+    moved = offloaded_bytes(layer, table, **policy)
+    if job.software.eager and not table.common.offload_modules:
+        moved = moved + composed_kept(layer, table)
+    gone = job.software.checkpoints_stages & (table.recompute == Recompute.FULL)
+    return np.where((table.offload_layers > 0) & ~gone, moved, 0.0)
 
 
 def repeated_share(job: Job, table: PlanTable) -> Array | float:

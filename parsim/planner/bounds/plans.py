@@ -158,13 +158,11 @@ class _Chunk:
         work, tail, common = self.work, self.tail, self.table.common
         forward = self.overlap * common.overlap_param_gather
         backward = self.overlap * common.overlap_grad_reduce
-        busy = work.forward + work.backward + work.blocked
-        busy += _exposed(work.forward, tail.forward, forward)
-        busy += _exposed(work.backward, tail.backward, backward)
-        lead = work.ahead_forward + work.sent_ahead
-        lead += _exposed(work.ahead_forward, tail.ahead_forward, forward)
-        back = work.ahead_backward + work.sent_back
-        back += _exposed(work.ahead_backward, tail.ahead_backward, backward)
+        busy = work.blocked + _passes(work.forward, tail.forward, forward, work.copied)
+        busy += _passes(work.backward, tail.backward, backward, work.copied)
+        ahead = work.ahead_copied
+        lead = work.sent_ahead + _passes(work.ahead_forward, tail.ahead_forward, forward, ahead)
+        back = work.sent_back + _passes(work.ahead_backward, tail.ahead_backward, backward, ahead)
         count = self.table.num_microbatches
         once, times = np.where(self.kinds.naive, 1, count), np.where(self.kinds.naive, count, 1)
         ends = (lead + np.where(self.kinds.whole, back, 0.0) + once * busy) * times
@@ -188,7 +186,7 @@ class _Chunk:
     def _gathers(self) -> Array:
         """What shows of the gather of updated parameters, (Q, B)."""
         share = self.overlap * self.table.common.overlap_param_gather
-        beside = self.work.forward + self.work.ahead_forward
+        beside = self.work.forward + self.work.ahead_forward + self.work.copied_most
         return _exposed(beside, self.tail.gathered, share)
 
     def peak(self) -> Array:
@@ -233,6 +231,11 @@ class _Chunk:
         warm, gpipe, interleaved = by_name[table.schedule].T & (not own)
         several = table.pp > 1
         return warm & several, gpipe & several, interleaved & several
+
+
+def _passes(compute: Array, wire: Array, share: float, copies: Array) -> Array:
+    """Passes with what shows of their collectives, or the copies to the host beside them."""
+    return np.asarray(np.maximum(compute + _exposed(compute, wire, share), copies))
 
 
 def _exposed(compute: Array, wire: Array, share: float) -> Array:

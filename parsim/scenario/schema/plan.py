@@ -16,6 +16,7 @@ from parsim.scenario.schema.values import (
     Count,
     CpCommName,
     Flag,
+    LayerValues,
     ModuleSet,
     Names,
     PrecisionName,
@@ -104,6 +105,8 @@ class PlanBlock(SharedBlock):
     sequence_parallel: Flag = UNSET
     recompute: RecomputeName = UNSET
     recompute_modules: Names = UNSET
+    offload_layers: Amount = UNSET
+    offload_modules: Names = UNSET
     precision: PrecisionName = UNSET
     sync_batch_norm: Flag = UNSET
     node_order: Names = UNSET
@@ -122,12 +125,15 @@ class LimitsBlock(Block):
     memory_margin: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
     memory_cap: Size = UNSET
     max_bubble: Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)] = UNSET
+    strategies: Several[Annotated[StrategyBlock, BeforeValidator(named)]] = UNSET
+    synchronous: Flag = UNSET
     common: SharedBlock = SharedBlock()
 
 
 _KINDS: Mapping[str, Any] = {
     "count": AxisValues,
     "stage": StageValues,
+    "layers": LayerValues,
     "flag": Several[Flag],
     "schedule": Several[Annotated[Text, BeforeValidator(known_schedule)]],
     "recompute": Several[RecomputeName],

@@ -9,6 +9,7 @@ from parsim.plan.precision import PRECISIONS
 from parsim.plan.rules import SCHEDULE_NAMES, SPLIT, V_SHAPED
 from parsim.validation.step.assumptions import Assumptions
 from parsim.validation.step.measured_run import MeasuredRun
+from parsim.validation.step.offload_recipes import offload_layers
 from parsim.validation.step.recipes import Recipe
 from parsim.validation.tables import RowSkipped
 
@@ -47,6 +48,7 @@ def case_plan(
         scatter_p2p=stack.scatter_p2p,
         rank_order=run.rank_order or RANK_ORDER,
         stage_layers=run.stage_layers,
+        offload_layers=offload_layers(run),
     )
 
 

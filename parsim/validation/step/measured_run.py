@@ -29,7 +29,7 @@ OPTIONAL = (
     "moe_ffn_hidden_size", "precision", "vpp", "cp", "ep", "etp",
     "zero_stage", "fsdp_size", "sequence_parallel", "recompute", "schedule", "flash_attention",
     "overlap", "torch_compile", "step_time_from", "peak_memory_gib", "peak_memory_kind",
-    "rank_order", "stage_layers", "ddp_bucket_parameters", "cuda_graphs",
+    "rank_order", "stage_layers", "ddp_bucket_parameters", "cuda_graphs", "offload_layers",
     "bubble_fraction", "t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms",
     "t_p2p_ms", "task", "note",
 )  # fmt: skip
@@ -63,8 +63,9 @@ class MeasuredRun:
     """One row, typed; None where the source does not say. Seconds and bytes.
 
     `rank_order` are the plan's axes, outermost first, `stage_layers` the layers of each stage in
-    the pipeline's order, `bucket_parameters` those of one gradient bucket. `filled` are the sizes
-    that were blank, each with where it is from.
+    the pipeline's order, `bucket_parameters` those of one gradient bucket, `offload_layers` the
+    layers of a stage whose activations are on the host. `filled` are the sizes that were blank,
+    each with where it is from.
     """
 
     row_id: str
@@ -114,6 +115,7 @@ class MeasuredRun:
     stage_layers: tuple[int, ...] | None = None
     bucket_parameters: int | None = None
     cuda_graphs: bool | None = None
+    offload_layers: int | None = None
     filled: tuple[str, ...] = ()
 
 
@@ -290,6 +292,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         stage_layers=cells.stage_layers(),
         bucket_parameters=cells.integer("ddp_bucket_parameters") or None,
         cuda_graphs=cells.flag("cuda_graphs"),
+        offload_layers=cells.integer("offload_layers"),
         filled=_told(filled),
     )
     _arithmetic(run)

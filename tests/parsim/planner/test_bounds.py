@@ -20,6 +20,7 @@ from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.plan.space import Between
 from parsim.planner.bounds import PlanBounds, growth, plan_bounds, shared_bound
 from parsim.planner.space import Enumeration, enumerate_plans
 from parsim.schedule import CHUNKED, V_SHAPED, build_schedule
@@ -38,7 +39,9 @@ def case(stack: str, model: str, layers: int, nodes: int, overlap: bool) -> tupl
     cluster = Cluster(system=node, num_nodes=nodes)
     job = Job(model=build_transformer(spec), cluster=cluster, software=software(stack))
     common = Plan(overlap_p2p=overlap, overlap_grad_reduce=overlap, bucket_bytes=4e6)
-    space = PlanSpace(global_batch_size=16, schedule=SCHEDULE_NAMES, common=common)
+    space = PlanSpace(
+        global_batch_size=16, schedule=SCHEDULE_NAMES, offload_layers=Between(), common=common
+    )
     return job, enumerate_plans(job, space)
 
 

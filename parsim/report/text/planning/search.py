@@ -41,7 +41,30 @@ def search_view(result: SearchResult, *, evidence: str = "") -> RenderableType:
         *(Text(line) for line in _lines(result, ties, evidence)),
         Text(result.optimality, style="dim"),
         *([Text(_left_out(result.left_out), style="dim")] if result.left_out else []),
+        *_apart(result),
     )
+
+
+def _apart(result: SearchResult) -> Iterator[RenderableType]:
+    """Plans with strategies whose steps are not those of the whole batch; never the best."""
+    if not result.apart:
+        return
+    yield Text("")
+    title = "train otherwise than with the whole batch: samples/s compare, convergence does not"
+    columns = "plan | step time | 80 % interval | samples/s | age of gradients | peak memory"
+    rows = table(columns, title=title, right=(1, 2, 3, 4, 5))
+    for ranked in result.apart:
+        figures = ranked.strategy
+        ages = figures.staleness if figures else None
+        rows.add_row(
+            ranked.plan.label(),
+            format_seconds(ranked.step_time),
+            between(ranked.interval),
+            f"{figures.samples_per_second:,.0f}" if figures else "-",
+            f"{ages.mean:.1f} updates" if ages else "-",
+            format_bytes(ranked.peak_allocated),
+        )
+    yield rows
 
 
 def _left_out(left_out: Mapping[str, str]) -> str:
