@@ -23,6 +23,7 @@ from parsim.planner.result import (
     shown,
 )
 from parsim.planner.space import Enumeration, check_space, enumerate_plans, nothing_legal
+from parsim.planner.space.cuts import better_twins
 from parsim.planner.space.left_out import left_out
 
 __all__ = ("Progress", "Ranked", "SearchResult", "search", "search_front")
@@ -80,13 +81,15 @@ def search(
             raise InputError("search.max_bubble needs nodes of one kind; leave it away")
         request = Request(top=top, progress=progress, until=until, goal=goal)
         return search_mixed(job, space, listed, table, request, begin)
-    work = BestShapes(job, table, space, top)
+    both = 2 if len({plan.stage_layers for plan in table.settings}) > 1 else 1  # cuts of a plan
+    work = BestShapes(job, table, space, both * top)
     work.run(progress, until, sighted)
     known, stopped = work.known, _how_far(work)
     fits, tight = known.fits, known.tight
     if not (fits | tight).any():
         raise NoFeasiblePlan(_nothing_fits(job, space, work))
-    best = known.fastest(table, fits if fits.any() else tight, top)
+    best = known.fastest(table, fits if fits.any() else tight, both * top)
+    best = better_twins(best, top)
     fastest_tight = known.fastest(table, tight, 1) if fits.any() else []
     plans = shown(job, best, fastest_tight[0] if fastest_tight else None, goal, until)
     optimality = f"{stopped}: best so far{_gap_words(work)}" if stopped else PROVEN

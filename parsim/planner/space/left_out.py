@@ -15,7 +15,6 @@ ALL_BUT = "all but "
 """How a text begins that names the values that were looked at."""
 
 NEVER = {
-    "stage_layers": "cuts other than as even as possible",
     "action_times": "zero-bubble schedules ordered for other ratios than F = I = W",
 }
 """Fields of a plan that no search varies, and what it leaves out with them."""
@@ -54,7 +53,14 @@ def left_out(job: Job, space: PlanSpace) -> dict[str, str]:
     shared = {
         name: f"{ALL_BUT}{value_word(getattr(space.common, name))}" for name in (*alike, *COMMON)
     }
-    return {**asked, **NEVER, **unsaid, **shared}
+    cuts = " and balanced by seconds" if software.balanced_cut and not job.mixed else ""
+    return {
+        **asked,
+        "stage_layers": f"cuts other than as even as possible{cuts}",
+        **NEVER,
+        **unsaid,
+        **shared,
+    }
 
 
 def _narrowed(job: Job, space: PlanSpace) -> Iterator[tuple[str, str]]:

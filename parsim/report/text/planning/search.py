@@ -8,6 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from parsim.cost.step.cuts import cut_words
+from parsim.plan import Plan
 from parsim.planner.result import Ranked, SearchResult
 from parsim.planner.space.broken_rules import by_rule
 from parsim.planner.space.left_out import ALL_BUT
@@ -61,7 +63,7 @@ def _plans(result: SearchResult, ties: int) -> Table:
     for rank, ranked, twins in fold_twins(result.plans):
         rows.add_row(
             "1=" if ranked.tied and ties > 1 else str(rank + 1),
-            f"{ranked.plan.label()} {setting_words(result.space, ranked.plan)}".rstrip(),
+            _words(result, ranked.plan),
             format_seconds(ranked.step_time),
             between(ranked.interval),
             *_how_long(ranked),
@@ -73,6 +75,14 @@ def _plans(result: SearchResult, ties: int) -> Table:
             names = ", ".join(twin_words(ranked.plan, twin.plan) for twin in twins)
             rows.add_row("", f"  also {names}: slower, no less memory")
     return rows
+
+
+def _words(result: SearchResult, plan: Plan) -> str:
+    """The plan's label, its values of what the space varies, and a cut that is not even."""
+    words = [plan.label(), setting_words(result.space, plan)]
+    if plan.stage_layers and plan.node_order is None:
+        words.append(f"cut {cut_words(plan.stage_layers)}")
+    return " ".join(word for word in words if word)
 
 
 def _how_long(ranked: Ranked) -> Iterator[str]:
