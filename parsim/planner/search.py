@@ -25,6 +25,7 @@ from parsim.planner.result import (
 from parsim.planner.space import Enumeration, check_space, enumerate_plans, nothing_legal
 from parsim.planner.space.cuts import better_twins
 from parsim.planner.space.left_out import left_out
+from parsim.planner.unequal.judged import unequal_plans
 
 __all__ = ("Progress", "Ranked", "SearchResult", "search", "search_front")
 
@@ -32,6 +33,9 @@ from parsim.training_run import TrainingGoal
 
 WHATEVER = TrainingGoal()
 """No whole run is asked for."""
+
+SEEDS = 10
+"""Best equal plans at least whose degrees and micro-batches unequal stages are looked for with."""
 
 PROVEN_FRONT = (
     f"proven: every legal plan of the space was evaluated (tier B), or does not fit, or takes more "
@@ -79,21 +83,31 @@ def search(
     if job.mixed:
         if space.max_bubble is not None:
             raise InputError("search.max_bubble needs nodes of one kind; leave it away")
+        if space.unequal_stages:
+            raise InputError("search.unequal_stages needs nodes of one kind; leave it away")
         request = Request(top=top, progress=progress, until=until, goal=goal)
         return search_mixed(job, space, listed, table, request, begin)
     both = 2 if len({plan.stage_layers for plan in table.settings}) > 1 else 1  # cuts of a plan
-    work = BestShapes(job, table, space, both * top)
+    wanted = max(top, SEEDS) if space.unequal_stages else top
+    work = BestShapes(job, table, space, both * wanted)
     work.run(progress, until, sighted)
     known, stopped = work.known, _how_far(work)
     fits, tight = known.fits, known.tight
     if not (fits | tight).any():
         raise NoFeasiblePlan(_nothing_fits(job, space, work))
-    best = known.fastest(table, fits if fits.any() else tight, both * top)
-    best = better_twins(best, top)
+    best = known.fastest(table, fits if fits.any() else tight, both * wanted)
+    best = better_twins(best, wanted)
+    beside = ""
+    if space.unequal_stages and fits.any():
+        unequal = unequal_plans(job, space, best, until)
+        best = sorted([*best, *unequal.plans], key=lambda entry: entry.step_time)
+        beside = f"; {unequal.simulated:,} plans with unequal stages were simulated beside them, "
+        beside += "of which nothing is proven"
+    best = best[:top]
     fastest_tight = known.fastest(table, tight, 1) if fits.any() else []
     plans = shown(job, best, fastest_tight[0] if fastest_tight else None, goal, until)
     optimality = f"{stopped}: best so far{_gap_words(work)}" if stopped else PROVEN
-    return _result(job, space, listed, work, plans, optimality, begin)
+    return _result(job, space, listed, work, plans, optimality + beside, begin)
 
 
 def search_front(
