@@ -31,11 +31,19 @@ from executor.checkpoint.pieces import (
     Piece,
     flat_piece,
     generator_states,
+    numbers_of,
     read_pieces,
     set_generators,
+    set_numbers,
     written_pieces,
 )
-from executor.checkpoint.record import check_sum, checksum, read_record, write_record
+from executor.checkpoint.record import (
+    check_sum,
+    checksum,
+    read_record,
+    same_plan,
+    write_record,
+)
 from executor.checkpoint.tensors import (
     Key,
     Pieces,
@@ -89,9 +97,9 @@ class Checkpoints:
         stored, drawn = Pieces(folder), generator_states(torch.device(trainer.mesh.device_type))
         for piece in (*read_pieces(trainer), losses):
             stored.read(piece)
-        trainer.optimizer.updates = int(stored.numbers["updates"])
+        set_numbers(trainer.optimizer, stored.numbers)
         record = read_record(folder)
-        same = record["plan"] == self.trained["plan"]
+        same = same_plan(record["plan"], self.trained["plan"])
         if same and all(piece.name in stored for piece in drawn):
             for piece in drawn:
                 stored.read(piece)
@@ -125,14 +133,13 @@ class Checkpoints:
             *generator_states(torch.device(trainer.mesh.device_type)),
             flat_piece("losses", torch.tensor(losses, dtype=torch.float64)),
         ]
-        writers = shared_out(pieces)
+        writers, numbers = shared_out(pieces), numbers_of(trainer.optimizer)
         try:
             with writing(part, OPTION):
                 _together(lambda: _write(part, pieces, writers))
             if dist.get_rank() == 0:
                 with writing(part, OPTION):
-                    numbers = {"step": step, "updates": trainer.optimizer.updates}
-                    write_table(part, writers, numbers)
+                    write_table(part, writers, {"step": step, **numbers})
             files = _checksums(part)
             if dist.get_rank() == 0:
                 with writing(part, OPTION):

@@ -14,11 +14,13 @@ or of such a box a range of its values in row-major order (a share of a bucket o
     exp_avg/.. exp_avg_sq/..       what the optimizer keeps of it
     rng/<rank>/<device>            what dropout draws from next
     losses                         of every step so far
+
+Beside them numbers: the updates, and in fp16 the steps that were skipped and the loss's scale.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -30,7 +32,7 @@ from executor.devices.accelerator import accelerator
 from executor.devices.compat import stored_tensor
 from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE
 from executor.parallel.data import Replica
-from executor.training.optimizer import needs_masters
+from executor.training.optimizer import StageOptimizer, needs_masters
 from executor.training.trainer import Trainer
 
 Sizes = tuple[int, ...]
@@ -135,6 +137,22 @@ def _box(parameter: Tensor) -> Box:
         return Box.whole(tuple(parameter.shape))
     (chunk,) = parameter.__create_chunk_list__()
     return Box(offsets=tuple(chunk.offsets), sizes=tuple(chunk.sizes))
+
+
+def numbers_of(optimizer: StageOptimizer) -> dict[str, float]:
+    """What updates depend on that is the same on all ranks."""
+    numbers: dict[str, float] = {"updates": optimizer.updates}
+    if optimizer.scaling is not None:
+        numbers |= {"skipped": optimizer.skipped, **optimizer.scaling.state}
+    return numbers
+
+
+def set_numbers(optimizer: StageOptimizer, numbers: Mapping[str, float]) -> None:
+    """Go on from them; a training that had no scale begins with a plan's own."""
+    optimizer.updates = int(numbers["updates"])
+    optimizer.skipped = int(numbers.get("skipped", 0))
+    if optimizer.scaling is not None and "scale" in numbers:
+        optimizer.scaling.state = numbers
 
 
 def flat_piece(name: str, values: Tensor) -> Piece:

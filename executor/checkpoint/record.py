@@ -10,11 +10,13 @@ import json
 import os
 import zlib
 from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 from parsim.errors import InputError, shown
 from parsim.files import read_json
+from parsim.model.spec import TransformerSpec
 from parsim.plan import Plan
 
 FORMAT = 2
@@ -93,7 +95,7 @@ def check_same(folder: Path, record: Mapping[str, Any], trained: Mapping[str, An
     for what in ("batch", "model", "seed", "data"):
         theirs, ours = record.get(what), trained[what]
         if what == "model":
-            theirs, ours = _unnamed(theirs), _unnamed(ours)
+            theirs, ours = _distinct(theirs), _distinct(ours)
         if theirs != ours:
             pair, way = _difference(what, record, trained), ways.get(what, f"--{what}")
             raise InputError(
@@ -102,24 +104,47 @@ def check_same(folder: Path, record: Mapping[str, Any], trained: Mapping[str, An
             )
 
 
-def _unnamed(model: Any) -> Any:  # noqa: ANN401 - a part of a JSON document
-    """A model's numbers: what it is called does not matter."""
-    return {k: v for k, v in model.items() if k != "name"} if isinstance(model, dict) else model
+_DEFAULTS = {x.name: x.default for x in fields(TransformerSpec) if x.default is not MISSING}
+_USUAL: dict[str, Any] = json.loads(json.dumps(_DEFAULTS))
+"""What a model's fields are where nothing is said."""
+
+_UNKNOWN = object()
+
+
+def same_plan(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two plans say the same, be it that one is from before a field was there."""
+    usual = json.loads(json.dumps(Plan().to_json()))
+    names = {*one, *other}
+    return all(
+        one.get(name, usual.get(name, _UNKNOWN)) == other.get(name, usual.get(name, _UNKNOWN))
+        for name in names
+    )
+
+
+def _distinct(model: Any) -> Any:  # noqa: ANN401 - a part of a JSON document
+    """A model's numbers but for those at their default: what it is called does not matter.
+
+    So a checkpoint from before a field was there is of the same model while the field says nothing.
+    """
+    if not isinstance(model, dict):
+        return model
+    said = {name: value for name, value in model.items() if name != "name"}
+    return {name: value for name, value in said.items() if value != _USUAL.get(name, _UNKNOWN)}
 
 
 def _difference(
     what: str, record: Mapping[str, Any], trained: Mapping[str, Any]
 ) -> tuple[str, str]:
     """Both sides of a difference, or the fields of a model that differ."""
-    theirs, ours = record.get(what), trained[what]
-    if not isinstance(theirs, dict):
-        return str(theirs), str(ours)
+    if not isinstance(record.get(what), dict):
+        return str(record.get(what)), str(trained[what])
+    theirs, ours = (_distinct(side[what]) for side in (record, trained))
     names = sorted(name for name in {*theirs, *ours} if theirs.get(name) != ours.get(name))
-    names = [name for name in names if name != "name"]
     first, second = (
-        ", ".join(f"{name}={_short(side.get(name))}" for name in names) for side in (theirs, ours)
+        ", ".join(f"{name}={_short(side.get(name, _USUAL.get(name)))}" for name in names)
+        for side in (theirs, ours)
     )
-    return f"'{theirs.get('name', trained['label'])}' with {first}", f"with {second}"
+    return f"'{record[what].get('name', trained['label'])}' with {first}", f"with {second}"
 
 
 def _short(value: object) -> str:

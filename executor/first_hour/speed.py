@@ -24,6 +24,7 @@ from executor.devices.accelerator import accelerator
 from executor.faults.parent import end_with_parent
 from executor.first_hour.alone import CLIP, Alone, alone, scenario_of
 from executor.measure.steps import Batch
+from executor.parallel.precision import is_autocast
 from parsim.report.writing import write_text
 
 TrainStep = Callable[[torch.Tensor, torch.Tensor], object]
@@ -62,12 +63,12 @@ def plain_step(here: Alone) -> TrainStep:
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True
     )
-    autocast = here.scenario.fixed_plan().precision == "bf16_amp"
+    precision = here.scenario.fixed_plan().precision
     loss_fn = here.trainer.loss_fn
 
     def step(tokens: torch.Tensor, targets: torch.Tensor) -> object:
         optimizer.zero_grad()
-        with torch.autocast(here.device.type, torch.bfloat16, enabled=autocast):
+        with torch.autocast(here.device.type, torch.bfloat16, enabled=is_autocast(precision)):
             outputs = model(tokens)
         loss = loss_fn(outputs, targets)
         loss.backward()

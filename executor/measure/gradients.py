@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -25,9 +26,13 @@ from executor.model.module import (
 )
 from executor.model.sizes import answers
 from executor.model.stage import Stage
+from executor.parallel.context import token_places
 from executor.parallel.data import Replica, whole_tensor
+from executor.parallel.precision import compute_dtype, is_autocast
+from executor.training.scaling import until_finite
 from parsim.errors import InputError
 from parsim.model.reader import Description
+from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 
 Gradients = dict[str, Tensor]
@@ -57,22 +62,37 @@ def reference(
 
     The batch is cut as the plan cuts it, into micro-batches of which each weighs the same.
     `precision` is that of a plan, or "fp64". Gradients come back in fp32, of fp64 in fp64; those
-    of bf16 parameters are added up in what the plan says. `values` gives the weights, see
-    `build_stage`.
+    of 16-bit parameters are added up in what the plan says, those of fp16 on a scale that holds
+    them. `values` gives the weights, see `build_stage`.
     """
+    compute = partial(_computed, spec, plan, batch, seed, precision, values)
+    narrow = precision != "fp64" and compute_dtype(precision) == torch.float16
+    return until_finite(compute) if narrow else compute(1.0)
+
+
+def _computed(
+    spec: Description,
+    plan: Plan,
+    batch: tuple[Tensor, Tensor],
+    seed: int,
+    precision: str,
+    values: Values | None,
+    scale: float,
+) -> tuple[float, Gradients]:
+    """Loss, and gradients times a scale."""
     tokens, targets = batch
-    dtype = {"fp64": torch.float64, "bf16": torch.bfloat16}.get(precision, torch.float32)
+    dtype = _stored(precision)
     model = build_model(spec, device=tokens.device, dtype=dtype, seed=seed, values=values)
     pieces, wholes = _pieces(tokens, plan), _pieces(targets, plan)
     count = len(pieces)
-    balance_as_cut(model, plan, count)
+    balance_as_cut(model, plan, count, scale)
     total, gradients = 0.0, Gradients()
     for inputs, wanted in zip(pieces, wholes, strict=True):
         with _computing(precision, tokens.device):
             logits = model(inputs.to(dtype) if inputs.is_floating_point() else inputs)
         loss = cross_entropy(logits, wanted, words=answers(spec)) / count
         with _computing(precision, tokens.device, autocast=False):
-            loss.backward()
+            (loss * scale).backward()
         total += float(loss.detach())
         if plan.gradient_precision == "fp32":
             _add_wide(model, gradients)
@@ -92,15 +112,31 @@ def _pieces(batch: Tensor, plan: Plan) -> Sequence[Tensor]:
     return [torch.cat(list(parts[index::count])) for index in range(count)]
 
 
-def balance_as_cut(model: Stage, plan: Plan, count: int) -> None:
+def _stored(precision: str) -> torch.dtype:
+    """What the parameters of one process are stored in."""
+    if precision == "fp64":
+        return torch.float64
+    return torch.float32 if is_autocast(precision) else compute_dtype(precision)
+
+
+def balance_as_cut(model: Stage, plan: Plan, count: int, scale: float = 1.0) -> None:
     """Balance experts over the tokens that a rank of the plan has of a micro-batch, of `count`."""
     if not isinstance(model, TransformerStage):
         return
-    slices = plan.tp if plan.sequence_parallel else 1
-    tokens = torch.arange(model.spec.seq_len)
+    parts = _parts_of_ranks(model.spec, plan)
     for mixture in model.mixtures().values():
-        mixture.balance.weight /= count
-        mixture.balance.parts = tokens // (len(tokens) // slices)
+        mixture.balance.weight *= scale / count
+        mixture.balance.parts = parts
+
+
+def _parts_of_ranks(spec: TransformerSpec, plan: Plan) -> Tensor:
+    """Which of the ranks that share a sequence has each of its tokens, (s,)."""
+    parts = torch.empty(spec.seq_len, dtype=torch.long)
+    slices = plan.tp if plan.sequence_parallel else 1
+    for index in range(plan.cp):
+        places = token_places(spec, plan.cp, index)
+        parts[places] = index * slices + torch.arange(len(places)) // (len(places) // slices)
+    return parts
 
 
 @contextmanager
@@ -108,9 +144,10 @@ def _computing(precision: str, device: torch.device, *, autocast: bool = True) -
     """Compute matrix products as a precision says; torch's setting for fp32 is global."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    enabled = autocast and precision == "bf16_amp"
+    enabled = autocast and precision != "fp64" and is_autocast(precision)
+    narrow = compute_dtype(precision) if enabled else torch.bfloat16
     try:
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled):
+        with torch.autocast(device.type, dtype=narrow, enabled=enabled):
             yield
     finally:
         torch.set_float32_matmul_precision(before)

@@ -63,7 +63,9 @@ class Step:
     """What one step of all ranks gave; `number` counts from 0 over the whole training.
 
     `seconds` are those of the slowest rank, `loss` is the mean, `device` the highest of all ranks
-    (of clocks the lowest), `lost_on` the ranks whose own loss is infinite or undefined.
+    (of clocks the lowest), `lost_on` the ranks whose own loss is infinite or undefined. In fp16
+    the loss was multiplied by `loss_scale`, and a step whose gradients overflowed is `skipped`: it
+    updated nothing, and is not `timed`.
     """
 
     number: int
@@ -74,6 +76,8 @@ class Step:
     timed: bool
     device: DeviceState
     lost_on: tuple[int, ...] = ()
+    loss_scale: float | None = None
+    skipped: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +86,8 @@ class Steps:
 
     The losses are those of the whole training, the seconds those since its last start, `taken`
     also those of the warm-up; `restarts` says how often the ranks were started again. `lost_on`
-    are the ranks whose own loss was infinite or undefined when the mean first was.
+    are the ranks whose own loss was infinite or undefined when the mean first was. `loss_scale` is
+    the last one, None but in fp16, and `skipped` the steps of the whole training without an update.
     """
 
     seconds: tuple[float, ...]
@@ -90,6 +95,8 @@ class Steps:
     restarts: int = 0
     lost_on: tuple[int, ...] = ()
     taken: tuple[float, ...] = ()
+    loss_scale: float | None = None
+    skipped: int = 0
 
 
 def take_steps(
@@ -122,22 +129,34 @@ def take_steps(
         losses=tuple(losses),
         lost_on=first_lost.lost_on if first_lost is not None and finite_before else (),
         taken=tuple(step.seconds for step in taken),
+        loss_scale=_scale(trainer),
+        skipped=trainer.optimizer.skipped,
     )
+
+
+def _scale(trainer: Trainer) -> float | None:
+    """What the next loss is multiplied by, in fp16."""
+    scaling = trainer.optimizer.scaling
+    return None if scaling is None else scaling.scale
 
 
 def _take(
     trainer: Trainer, batch: Batch, number: int, monitor: DeviceMonitor, *, timed: bool
 ) -> Step:
     device, rate = monitor.device, trainer.optimizer.set_rate(number)
+    scale, before = _scale(trainer), trainer.optimizer.skipped
     lasted, step_losses = run_timed(partial(trainer.step, *batch), device)
     loss = mean_over_ranks(step_losses, device)
+    skipped = trainer.optimizer.skipped > before
     return Step(
         number=number,
         seconds=slowest(lasted, device),
         loss=loss,
         gradient_norm=float(trainer.optimizer.norm),
         learning_rate=rate,
-        timed=timed,
+        timed=timed and not skipped,
+        loss_scale=scale,
+        skipped=skipped,
         device=_highest(monitor.look(), device),
         lost_on=() if math.isfinite(loss) else ranks_without_loss(step_losses, device),
     )

@@ -2,9 +2,9 @@
 
     precision        compared with one process in    largest relative error of a gradient
     fp32             fp32                            1e-6, or what rounding explains
-    tf32 bf16        fp32                            what rounding explains
-    bf16_amp         fp32                            what rounding explains
-    mixture, bf16    fp32                            1: another choice of experts
+    tf32 bf16 fp16   fp32                            what rounding explains
+    their _amp       fp32                            what rounding explains
+    mixture, 16 bit  fp32                            1: another choice of experts
 
 What rounding explains is found for the model and batch at hand, since it hangs on how the model's
 layers pass errors on. In fp32 the order of every sum is free: it differs between processors, and
@@ -41,6 +41,7 @@ from executor.measure.gradients import Gradients, max_relative_error, reference
 from executor.measure.roundings import Roundings
 from executor.model.module import Values
 from executor.model.sizes import has_experts
+from executor.parallel.precision import compute_dtype
 from parsim.model.reader import Description
 from parsim.plan import Plan
 
@@ -49,9 +50,6 @@ EXACT = 1e-6
 
 ROUNDINGS = 2.0
 """Times the rounding error of one process."""
-
-STORED = {"bf16": torch.bfloat16, "bf16_amp": torch.bfloat16}
-"""What a precision keeps most of its results in, where those are 16 bits."""
 
 DRAWS = 4
 """Drawn errors of which the largest counts."""
@@ -62,8 +60,9 @@ _FIRST_DRAW = 7_919
 CHOICES = 1.0
 """Bound in 16 bit where other experts may be chosen: as much as the largest gradient."""
 
-LOSS_IN_BF16 = 2.0**-8
-"""Bound on the loss where logits have 8 bits: one rounding of all of them in the same direction."""
+LOSS_IN_16_BIT = 2.0**-8
+"""Bound on the loss where logits have 8 bits (bf16; fp16 has 11, its sums are no better): one
+rounding of all of them in the same direction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +107,8 @@ def judge(
     if rounded:
         one_process = alone(precision=plan.precision)[1]
         bound = max(EXACT, ROUNDINGS * max_relative_error(one_process, exact).error)
-        stored = STORED.get(plan.precision)
-        if worst.error > bound and stored:
+        stored = compute_dtype(plan.precision)
+        if worst.error > bound and stored != torch.float32:
             bound = max(bound, ROUNDINGS * _rounding(alone, device, exact, plan.precision, stored))
     elif worst.error > EXACT:
         wide = alone(precision="fp64")[1]
@@ -121,7 +120,7 @@ def judge(
         parameter=worst.parameter,
         max_loss_error=abs(loss / exact_loss - 1.0),
         bound=bound,
-        loss_bound=LOSS_IN_BF16 if rounded else EXACT,
+        loss_bound=LOSS_IN_16_BIT if rounded else EXACT,
         reference="one process, same seed and batch, fp32, without dropout",
     )
 

@@ -18,8 +18,8 @@ gloo, as DTensor may use the group of an equal mesh that was built before; and t
 NCCL, as `fully_shard` gathers and reduces on streams of its own.
 
 Messages between stages are no collectives, and the actions tell of them; those of a ring between
-context-parallel ranks are ranges of our own on gloo, from their post to the end of the wait for
-them, and kernels in their group's stream on NCCL.
+context-parallel ranks, and their all-to-alls, are ranges of our own on gloo, from their post to the
+end of the wait for them, and kernels in their group's stream on NCCL.
 
 When compute waits is taken from the functions that wait (gloo), or is where no kernel ran (NCCL).
 """
@@ -174,7 +174,8 @@ class Traffic:
             for event, on_device in compat.stop_ranges()
         ]
 
-    def _transfers(self, ranges: Iterable[Range]) -> Iterator[Transfer]:
+    def _transfers(self, ranges: Sequence[Range]) -> Iterator[Transfer]:
+        own = [event for event in ranges if event.name == CONTEXT_RANGE]
         for event in ranges:
             if event.name == CONTEXT_RANGE and not self._kernels:
                 yield Transfer(Stream.TP, "send_recv", event.start, event.end)
@@ -182,6 +183,8 @@ class Traffic:
             operation = collective(event.name)
             if not operation or event.on_device != self._kernels:
                 continue
+            if operation == "all_to_all" and any(inside(event, other) for other in own):
+                continue  # of heads, not of experts' rows
             message, channel = operation == "SendRecv", event.channel
             # NCCL's all-to-all is messages too; a pipeline's are on other channels
             if operation == "all_to_all" or (message and channel in self._routed):
@@ -195,6 +198,11 @@ class Traffic:
             return next(iter(self._groups))
         unknown = Stream.TP if self._groups and not self._kernels else Stream.DP
         return self._channels.get(channel, unknown)
+
+
+def inside(event: Range, other: Range) -> bool:
+    """Whether an event's middle is within another one."""
+    return other.start <= 0.5 * (event.start + event.end) <= other.end
 
 
 def collective(name: str) -> str | None:

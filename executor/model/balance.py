@@ -17,6 +17,7 @@ f is a constant, so the gradient is known in closed form, p being softmax(logits
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,16 +27,22 @@ from torch import Tensor
 from parsim.model.transformer import TransformerSpec
 
 
+def _unchanged(gradient: Tensor) -> Tensor:
+    return gradient
+
+
 @dataclass(slots=True, kw_only=True)
 class Balance:
     """How strongly a layer's experts are balanced, and over which tokens together.
 
     `weight` is c over the layers with experts and over what the step takes the mean of. `parts`
     gives each token of a sequence (s,) the number of the part it is balanced with; None: all are.
+    `scaled` gives the gradient on the scale of the loss beside it.
     """
 
     weight: float
     parts: Tensor | None = None
+    scaled: Callable[[Tensor], Tensor] = _unchanged
 
     @classmethod
     def of(cls, spec: TransformerSpec) -> Balance:
@@ -91,4 +98,5 @@ class _Balanced(torch.autograd.Function):  # type: ignore[misc]  # torch has no 
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:  # noqa: ANN401
-        return grad, ctx.balance.gradient(*ctx.saved_tensors), None, None
+        balance = ctx.balance
+        return grad, balance.scaled(balance.gradient(*ctx.saved_tensors)), None, None

@@ -1,13 +1,11 @@
 """Context parallelism: each rank holds a piece of every sequence and attends to all of it.
 
-A causal sequence is cut into 2 cp pieces, and rank r holds the r-th from either end, so that all
-ranks have the same work (arXiv:2311.09431). Seen by both ends the cut is plain:
+Which piece is in `executor.parallel.sequence`. All but attention works on single tokens, and needs
+to know their places only: position embeddings and rotary angles. Attention is, by `cp_comm_type`,
 
-    causal, cp = 2    | rank 0 | rank 1 | rank 1 | rank 0 |
-    both ends         |     rank 0      |     rank 1      |
-
-All but attention works on single tokens, and needs to know their places only: position embeddings
-and rotary angles. Attention is in `executor.parallel.ring`.
+    p2p          keys and values go round                `executor.parallel.ring`
+    all_gather   they are gathered first                 `executor.parallel.gathered`
+    a2a          a rank has some heads of all tokens     `executor.parallel.ulysses`
 """
 
 from __future__ import annotations
@@ -19,23 +17,24 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.devices.mesh import coordinates, ranks_by_place, replica_index
-from executor.model.attention import Core
+from executor.model.attention import Across, Core
 from executor.model.module import TransformerStage
+from executor.parallel.gathered import Gathered
 from executor.parallel.ring import Ring
+from executor.parallel.sequence import spans
+from executor.parallel.ulysses import Ulysses
 from parsim.errors import PlanError
 from parsim.model.graph.record import Graph
 from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec
-from parsim.plan import Plan
+from parsim.plan import CpCommType, Plan
 from parsim.plan.record import AXES
 
 
 def token_places(spec: TransformerSpec, cp: int, index: int) -> Tensor:
     """The places in a sequence of the tokens that the rank `index` of `cp` holds, ascending."""
-    pieces = torch.arange(spec.seq_len).chunk(2 * cp if spec.causal else cp)
-    if not spec.causal:
-        return pieces[index]
-    return torch.cat((pieces[index], pieces[-1 - index]))
+    pieces = spans(index, cp, spec.seq_len // cp, causal=spec.causal)
+    return torch.cat([torch.arange(piece.start, piece.stop) for piece in pieces])
 
 
 def rank_part(
@@ -69,13 +68,21 @@ def apply_context_parallel(
     places = token_places(spec, plan.cp, index)
     if stage.embedding is not None:
         stage.embedding.places = places
-    ring = Ring(group=group, causal=spec.causal)
     for module in stage.modules():
         if isinstance(module, Core):
-            module.across = ring
+            module.across = _across(plan, group, module)
     for layer in stage.layers.values():
         if layer.attention.rotary is not None:
             layer.attention.rotary.places = places
+
+
+def _across(plan: Plan, group: dist.ProcessGroup, core: Core) -> Across:
+    """What a core does with the ranks that have the other tokens; a ring where nothing is said."""
+    if plan.cp_comm_type is CpCommType.A2A:
+        return Ulysses(group=group, causal=core.causal, attend=core.attend)
+    if plan.cp_comm_type is CpCommType.ALL_GATHER:
+        return Gathered(group=group, causal=core.causal, window=core.window)
+    return Ring(group=group, causal=core.causal)
 
 
 def replica_rows(rows: int, replica: int, counts: Sequence[int]) -> slice:

@@ -4,6 +4,8 @@
 fp32, tf32   fp32 throughout                      fp32 throughout
 bf16         bf16 weights, fp32 copy apart        fp32 shards, gathered as bf16
 bf16_amp     fp32 weights, autocast               fp32 shards, gathered as bf16, autocast
+
+fp16 and fp16_amp are the same with fp16, and a scaled loss (executor/training/scaling.py).
 """
 
 from __future__ import annotations
@@ -15,16 +17,29 @@ from executor.model.stage import Stage
 from parsim.plan import Plan
 from parsim.plan.precision import precision
 
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""What 16-bit products are computed in."""
+
+
+def compute_dtype(name: str) -> torch.dtype:
+    """What the products of a precision are computed in, to torch's eyes: tf32 is fp32 there."""
+    return _DTYPES.get(precision(name).compute, torch.float32)
+
+
+def is_autocast(name: str) -> bool:
+    """Whether a precision computes in 16 bit over fp32 parameters."""
+    return precision(name).parameter > precision(name).gathered
+
 
 def storage_dtype(plan: Plan) -> torch.dtype:
     """What a stage's parameters are built in."""
     pure = precision(plan.precision).parameter == 2 and plan.zero_stage < 2
-    return torch.bfloat16 if pure else torch.float32
+    return compute_dtype(plan.precision) if pure else torch.float32
 
 
 def gathered_dtype(plan: Plan) -> torch.dtype:
     """What shards are gathered in."""
-    return torch.bfloat16 if precision(plan.precision).gathered == 2 else torch.float32
+    return compute_dtype(plan.precision)
 
 
 def gradient_dtype(plan: Plan) -> torch.dtype:
@@ -44,7 +59,7 @@ def edge_dtype(plan: Plan) -> torch.dtype:
 
 def logits_dtype(plan: Plan) -> torch.dtype:
     """What the head gives: its product's dtype, under autocast too."""
-    return torch.bfloat16 if precision(plan.precision).compute == "bf16" else torch.float32
+    return compute_dtype(plan.precision)
 
 
 def apply_autocast(stage: Stage, plan: Plan, device: str) -> None:
@@ -53,11 +68,12 @@ def apply_autocast(stage: Stage, plan: Plan, device: str) -> None:
     Hidden states leave it as `edge_dtype`; norms under autocast give fp32. For tf32 this sets
     torch's precision of fp32 matrix products, which is global.
     """
-    if plan.precision == "bf16_amp":
+    if is_autocast(plan.precision):
         inner, between = stage.forward, edge_dtype(plan)
+        narrow = compute_dtype(plan.precision)
 
         def forward(x: Tensor) -> Tensor:
-            with torch.autocast(device, dtype=torch.bfloat16):
+            with torch.autocast(device, dtype=narrow):
                 y = inner(x)
             return y if stage.gives_logits else y.to(between)
 

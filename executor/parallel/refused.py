@@ -12,7 +12,7 @@ from parsim.errors import PlanError
 from parsim.model.graph.record import Graph
 from parsim.model.model import Model
 from parsim.model.reader import Description
-from parsim.plan import Plan
+from parsim.plan import CpCommType, Plan
 from parsim.plan.executor_rules import rounded, unmergeable, wrong_experts, wrong_training
 from parsim.plan.precision import precision
 from parsim.schedule import Kind, Schedule
@@ -39,7 +39,9 @@ def check_context(plan: Plan, spec: Description, device_type: str) -> None:
     text = None if isinstance(spec, Graph) else spec
     near = text is not None and any(map(text.has_window, range(text.num_layers)))
     window = text.window if text is not None and near else None
-    message = unmergeable(plan, dropout=text is not None and text.dropout, window=window)
+    latent = text is not None and bool(text.kv_lora_rank)
+    dropout = text is not None and text.dropout
+    message = unmergeable(plan, dropout=dropout, window=window, latent=latent)
     if message is not None:
         raise PlanError(message)
     wide = device_type == "cuda" and precision(plan.precision).activation != 2
@@ -48,7 +50,12 @@ def check_context(plan: Plan, spec: Description, device_type: str) -> None:
             f"window={window} with precision={plan.precision!r}: a GPU's kernel that knows windows "
             f"runs in 16 bit; use precision='bf16' or 'bf16_amp'"
         )
-    if plan.cp > 1 and wide:
+    if plan.cp > 1 and near and plan.cp_comm_type is not CpCommType.A2A and device_type == "cuda":
+        raise PlanError(
+            f"cp={plan.cp} with window={text and text.window}: the GPU's kernel that knows windows "
+            f"takes no pieces of a sequence; use cp_comm_type a2a, or cp=1"
+        )
+    if plan.cp > 1 and wide and plan.cp_comm_type is not CpCommType.A2A:
         raise PlanError(
             f"cp={plan.cp} with precision={plan.precision!r}: blocks of attention run in 16 bit on "
             f"a GPU; use precision='bf16' or 'bf16_amp', or cp=1"

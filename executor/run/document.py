@@ -47,6 +47,11 @@ def run_document(
     evaluations = [
         {"steps": taken, "loss": known(loss)} for taken, loss in measured.evaluations.items()
     ]
+    scaling = (
+        {}
+        if steps.loss_scale is None
+        else {"loss_scale": steps.loss_scale, "skipped_steps": steps.skipped}
+    )
     highest = max(predicted.peak_allocated)
     ours = hardware_of(job)
     different = unlike(ours, hardware_meta(report, plan.world_size))
@@ -72,6 +77,7 @@ def run_document(
             "loss": [known(loss) for loss in steps.losses],
             "lost_on_ranks": list(steps.lost_on),
             "restarts": steps.restarts,
+            **scaling,
             **({"evaluations": evaluations} if evaluations else {}),
             **({} if load is None else {"expert_load": load}),
         },

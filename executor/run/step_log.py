@@ -54,6 +54,7 @@ class StepLog:
             "loss": known(step.loss),
             "gradient_norm": known(step.gradient_norm),
             "learning_rate": step.learning_rate,
+            **_scaling(step),
             "seconds": step.seconds,
             "tokens": self.tokens,
             **({"tokens_of_sample": 1} if self.samples else {}),
@@ -75,6 +76,13 @@ class StepLog:
         except OSError as error:
             self.refused = f"cannot write {path}: {error.strerror or error}"
             sys.stderr.write(f"note: {self.refused}; the training goes on without it\n")
+
+
+def _scaling(step: Step) -> dict[str, Any]:
+    """What is said of the loss's scale, in fp16."""
+    if step.loss_scale is None:
+        return {}
+    return {"loss_scale": step.loss_scale, "skipped": step.skipped}
 
 
 def evaluated(loss: float) -> dict[str, Any]:

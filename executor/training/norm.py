@@ -40,6 +40,11 @@ def clip_gradients(replicas: Sequence[Replica], largest: float) -> Tensor:
     return norm
 
 
+def gradient_values(replicas: Sequence[Replica]) -> list[Tensor]:
+    """All values of gradients that this rank holds and updates from, in place."""
+    return [piece for replica in replicas for _, piece, _ in _gradients_here(replica)]
+
+
 def clip_factor(norm: Tensor, largest: float) -> Tensor:
     """What a gradient of that norm is multiplied by so that it is no longer than `largest`."""
     return (largest / (norm + _SMALL)).clamp(max=1.0)

@@ -1,12 +1,12 @@
 """SGD and AdamW over what a rank updates, at a rate that follows a schedule.
 
 Parameters in fp32 that this rank updates alone or as shards go to torch's optimizer as they are.
-bf16 parameters are updated in fp32 copies ("masters") and written back. With ZeRO-1 a rank updates
-its share of each bucket, of fp32 parameters in their own place, and the ranks then gather each
-other's shares. Both optimizers treat each value apart from all others, so cutting a bucket anywhere
-changes no result, and of split parameters torch gets the local parts: to unwrap a DTensor and what
-belongs to it takes it 15 to 30 us (one core of an EPYC), half of the update of 4 M parameters in 68
-tensors.
+16-bit parameters are updated in fp32 copies ("masters") and written back. With ZeRO-1 a rank
+updates its share of each bucket, of fp32 parameters in their own place, and the ranks then gather
+each other's shares. Both optimizers treat each value apart from all others, so cutting a bucket
+anywhere changes no result, and of split parameters torch gets the local parts: to unwrap a DTensor
+and what belongs to it takes it 15 to 30 us (one core of an EPYC), half of the update of 4 M
+parameters in 68 tensors.
 
 Bytes a parameter that stay, over n ranks of dp_shard x cp, AdamW, gradients in fp32:
 
@@ -36,8 +36,9 @@ from executor.parallel.buckets import (
     trainable,
 )
 from executor.parallel.data import Replica, like_parameter
-from executor.training.norm import clip_gradients
+from executor.training.norm import clip_gradients, gradient_values
 from executor.training.rate import Rate
+from executor.training.scaling import FIRST_SCALE, loss_scaling
 from parsim.errors import InputError
 
 Held = tuple[str, str, nn.Parameter, int, Tensor]
@@ -49,7 +50,7 @@ class OptimizerConfig:
     """Which optimizer and its settings; the defaults are those of GPT-3's training.
 
     `clip` is the norm that gradients are clipped to, 0 if they are not. The `momentum` is that of
-    sgd_momentum.
+    sgd_momentum, `loss_scale` where that of fp16 begins.
     """
 
     name: str = "adamw"
@@ -59,14 +60,22 @@ class OptimizerConfig:
     eps: float = 1e-8
     momentum: float = 0.9
     clip: float = 0.0
+    loss_scale: float = FIRST_SCALE
 
 
 class StageOptimizer:
-    """Updates the stages of a rank; call `step` after `Replica.finish`."""
+    """Updates the stages of a rank; call `clip` and `step` after `Replica.finish`.
+
+    In fp16 the loss must be scaled by its `scaling`; `skipped` steps updated nothing.
+    """
 
     def __init__(self, replicas: Sequence[Replica], config: OptimizerConfig) -> None:
         self.replicas = tuple(replicas)
         self.norm = torch.zeros(())
+        first = self.replicas[0]
+        device = torch.device(first.mesh.device_type)
+        self.scaling = loss_scaling(first.plan, device, config.loss_scale)
+        self.skipped = 0
         self._config = config
         self.masters = {
             f"{bucket.names[0]}.{bucket.groups.place}": Masters(bucket)
@@ -89,18 +98,35 @@ class StageOptimizer:
         self.inner = build_optimizer(lists, config)
 
     def set_rate(self, step: int) -> float:
-        """Set the learning rate of a step, counted from 0 over the whole training; return it."""
-        rate = self._config.rate.at(step)
+        """Set the learning rate of a step, counted from 0 over the whole training; return it.
+
+        A step that was skipped moved nothing along the schedule.
+        """
+        rate = self._config.rate.at(step - self.skipped)
         for group in self.inner.param_groups:
             group["lr"] = rate
         return rate
 
     def clip(self) -> None:
         """Take the norm of all gradients, and scale them down to the one asked for."""
+        self.unscale()
         self.norm = clip_gradients(self.replicas, self._config.clip)
 
-    def step(self) -> None:
-        """Update the parameters from the gradients."""
+    def unscale(self) -> None:
+        """Divide the gradients by the scale of the loss, where it has one."""
+        if self.scaling is not None:
+            self.scaling.unscale(gradient_values(self.replicas))
+
+    def step(self) -> bool:
+        """Update the parameters from the gradients, unless they overflowed; whether it was done."""
+        if self.scaling is None:
+            self._update()
+            return True
+        updated = self.scaling.step(self._update)
+        self.skipped += not updated
+        return updated
+
+    def _update(self) -> None:
         for replica in self.replicas:
             if replica.buckets is not None and not needs_masters(replica):
                 for parameter in trainable(replica.stage.named_parameters()).values():
@@ -192,7 +218,7 @@ class Masters:
     """The fp32 values of this rank's share of one bucket (the whole bucket if nothing is sharded).
 
     The bucket's parameters are moved into one buffer of the bucket's layout. The share of fp32
-    parameters is a view of it, so that it costs no memory; that of bf16 parameters is a copy.
+    parameters is a view of it, so that it costs no memory; that of 16-bit ones is a copy.
     """
 
     def __init__(self, bucket: Bucket) -> None:
@@ -216,7 +242,7 @@ class Masters:
                 yield kind, name, parameter, low - part.start, mine
 
     def load_gradient(self) -> None:
-        """Point the values' gradient at the bucket; a bf16 gradient is widened."""
+        """Point the values' gradient at the bucket; a 16-bit gradient is widened."""
         self.values.grad = self._bucket.flat[self._bucket.share].to(torch.float32)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
@@ -233,7 +259,7 @@ class Masters:
 
 
 def needs_masters(replica: Replica) -> bool:
-    """Whether updates go through fp32 copies: bf16 parameters, or shares of ZeRO-1."""
+    """Whether updates go through fp32 copies: 16-bit parameters, or shares of ZeRO-1."""
     if replica.buckets is None:
         return False
     dtypes = {parameter.dtype for parameter in replica.stage.parameters()}

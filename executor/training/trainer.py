@@ -36,6 +36,7 @@ from executor.parallel.tied import sum_tied_gradients, tied_group
 from executor.pipeline.runner import PipelineRunner
 from executor.pipeline.runtime import TensorSpec
 from executor.training.optimizer import OptimizerConfig, StageOptimizer
+from executor.training.scaling import SMALLEST_SCALE
 from parsim.cost.step.stages import plan_cut
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.reader import Description
@@ -104,8 +105,17 @@ class Trainer:
         return _known(losses)
 
     def gradients(self, tokens: Tensor, targets: Tensor) -> list[float]:
-        """Run `backward` and give the losses as numbers, for which the host waits."""
-        return _known(self.backward(tokens, targets))
+        """Run `backward` and give the losses as numbers, for which the host waits.
+
+        In fp16 the gradients are those at the first scale of the loss at which none overflows.
+        """
+        losses, scaling = self.backward(tokens, targets), self.optimizer.scaling
+        while scaling is not None:
+            self.optimizer.unscale()
+            if scaling.step() or scaling.scale <= SMALLEST_SCALE:
+                break
+            losses = self.backward(tokens, targets)
+        return _known(losses)
 
     def groups(self) -> list[dist.ProcessGroup]:
         """All groups of ranks that exchange something."""
@@ -162,6 +172,10 @@ def build_trainer(
         context=context,
         experts=experts,
     )
+    scaling = trainer.optimizer.scaling
+    if scaling is not None:
+        trainer.loss_fn = scaling.scaled(trainer.loss_fn)
+        scaling.apply(replica.stage for replica in replicas)
     if plan.pp > 1:
         trainer.runner = _runner(trainer, device)
     return trainer
@@ -207,7 +221,7 @@ def _replica(
         apply_balance(built, plan)
     if plan.sync_batch_norm and plan.dp > 1:
         synchronise(built, replica_group(mesh, plan))
-    return apply_data_parallel(built, plan, mesh, None if experts is None else experts.gradients)
+    return apply_data_parallel(built, plan, mesh, experts)
 
 
 def _runner(trainer: Trainer, device: torch.device) -> PipelineRunner:

@@ -39,11 +39,11 @@ PlacedJob = tuple["Scenario", "tuple[int, ...] | None"]
 
 def simulate_shared_links(scenario: Scenario) -> Contention:
     """The scenario's step on shared links, with its listed slow ranks."""
-    from parsim.sim.contention.contention import simulate_contention
+    from parsim.sim.data_parallel.shared_links import contention_of
 
     _note_slow([scenario])
     with progress("simulating shared links"):
-        return simulate_contention(**_step(scenario))
+        return contention_of(**_step(scenario))
 
 
 def _step(scenario: Scenario) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _step(scenario: Scenario) -> dict[str, Any]:
         "job": scenario.job,
         "plan": scenario.fixed_plan(),
         "background": scenario.background,
-        "slow": dict(scenario.jitter.slow_ranks),
+        "jitter": scenario.jitter,
     }
 
 
@@ -136,8 +136,8 @@ def save_contended(scenario: Scenario, jobs: Sequence[PlacedJob], path: Path) ->
     """
     from parsim.report.timeline.trace import save_trace
     from parsim.report.writing import check_writable
-    from parsim.sim.contention.contention import contended_timeline
     from parsim.sim.contention.jobs_together import together_timeline
+    from parsim.sim.data_parallel.shared_links import contended_timeline_of
 
     if path.suffix != ".json":
         option = "--beside" if jobs else "--contention"
@@ -146,5 +146,5 @@ def save_contended(scenario: Scenario, jobs: Sequence[PlacedJob], path: Path) ->
     if jobs:
         timeline, links = together_timeline(**_fabric(jobs))
     else:
-        timeline, links = contended_timeline(**_step(scenario))
+        timeline, links = contended_timeline_of(**_step(scenario))
     save_trace(timeline, path, links)

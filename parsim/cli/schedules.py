@@ -86,7 +86,7 @@ def _auto(scenario: Path, overrides: list[str] | None, file: Path, *, as_json: b
     """Search the best order, write it, and say how good it is."""
     from parsim.report.text.schedules import auto_view
     from parsim.report.writing import check_other, check_writable, write_text
-    from parsim.sim.schedules.auto import auto_schedule
+    from parsim.sim.orders.auto import auto_schedule
 
     if file.suffix != ".csv":
         raise InputError(f"--auto {file}: a schedule's file ends with .csv, e.g. --auto mine.csv")
@@ -100,8 +100,7 @@ def _auto(scenario: Path, overrides: list[str] | None, file: Path, *, as_json: b
         print_json({"schema_version": 1, "kind": "auto_schedule", **auto.to_json()})
     else:
         show(auto_view(auto))
-    use = file if auto.chosen in auto.found else auto.chosen
-    note(f"schedule written to {file}; use it: --set plan.v=1 --set plan.schedule={use}")
+    note(f"schedule written to {file}; use it: --set plan.v=1 --set plan.schedule={file}")
 
 
 def _print(compared: ScheduleTable, *, as_json: bool) -> None:

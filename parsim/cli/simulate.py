@@ -171,8 +171,8 @@ def _jitter(scenario: Scenario, steps: int | None, seed: int) -> JitterResult | 
         if scenario.jitter.stated:
             note("note: the jitter block is left aside; --jitter-steps 1000 simulates it")
         return None
-    from parsim.sim.lateness.monte_carlo import simulate_jitter
+    from parsim.sim.data_parallel.late import jitter_of
 
     job, plan = scenario.job, scenario.fixed_plan()
     with progress("simulating steps") as step:
-        return simulate_jitter(job, plan, scenario.jitter, steps=steps, seed=seed, progress=step)
+        return jitter_of(job, plan, scenario.jitter, steps=steps, seed=seed, progress=step)

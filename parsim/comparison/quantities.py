@@ -15,6 +15,7 @@ for, in the whole step; by stream of the spans that it waited for:
           reduction of gradients after the last action; parameters gathered after the update
     p2p   messages between stages, so a part of idle_s: the time that a rank hands one over, and
           that it waits for one which is already on its way (before that, the wait is a bubble)
+    and of few plans  ep  tokens to experts and back; offload  copies to the host and back
 
 What a timeline's actions have of exposed parts beyond those spans counts as of no stream.
 `gradient_reduction_s` is the time in which gradients are reduced and no action of the rank runs,
@@ -35,8 +36,12 @@ EXPOSED = {
     "exposed_ep_s": (Stream.EP,),
     "exposed_dp_s": (Stream.DP,),
     "exposed_p2p_s": (Stream.SEND, Stream.RECV),
+    "exposed_offload_s": (Stream.OFFLOAD,),
 }
 """The streams of which each quantity adds up what the compute stream waited for."""
+
+_RARE = {Stream.EP: "exposed_ep_s", Stream.OFFLOAD: "exposed_offload_s"}
+"""Streams that most timelines lack: their quantities are then left out."""
 
 _ONCE = (SpanKind.REDUCE_GRAD, SpanKind.REDUCE_TIED, SpanKind.GATHER_PARAM)
 
@@ -79,9 +84,11 @@ def quantities_of(timeline: Timeline, groups: Groups) -> Quantities:
         if known:
             ranks[rank][PEAK] = max(known)
     step = _step(timeline, ranks, fmean(phases.values()))
-    if not any(span.stream == Stream.EP for spans in rank_spans.values() for span in spans):
-        for quantities in (step, *ranks.values()):  # no experts are spread over ranks
-            del quantities["exposed_ep_s"]
+    streams = {span.stream for spans in rank_spans.values() for span in spans}
+    for stream, name in _RARE.items():
+        if stream not in streams:
+            for quantities in (step, *ranks.values()):
+                del quantities[name]
     return Quantities(step=step, kinds=_kinds(rank_spans.values()), ranks=ranks)
 
 
@@ -136,7 +143,7 @@ def _exposed(spans: Sequence[Span], actions: Sequence[Span]) -> dict[str, float]
         for name, streams in EXPOSED.items()
     }
     whole = sum(action.exposed for action in actions)
-    named = parts["exposed_tp_s"] + parts["exposed_ep_s"] + parts["exposed_dp_s"]
+    named = sum(seconds for name, seconds in parts.items() if name != "exposed_p2p_s")
     unnamed = max(0.0, _unless_rounding(whole - named, whole))
     return {"exposed_communication_s": sum(parts.values()) + unnamed, **parts}
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from parsim.cost.job import Job
+from parsim.cost.step.offload import no_host
 from parsim.errors import PlanError
-from parsim.plan import Plan
+from parsim.plan import Plan, Recompute
 from parsim.plan.batch_rules import wrong_batch
 from parsim.plan.executor_rules import unrunnable
 from parsim.plan.rules import violation
@@ -15,9 +16,26 @@ def illegal(job: Job, plan: Plan) -> str | None:
     message = violation(plan, job.model, job.cluster)
     if message is None and job.global_batch_size is not None:
         message = wrong_batch(plan, job.global_batch_size)
+    if message is None and plan.offload_layers:
+        message = _offload(job, plan)
     if message is None and job.software.executor:
         return unrunnable(plan, job.model)
     return message
+
+
+def _offload(job: Job, plan: Plan) -> str | None:
+    """What of the job keeps a plan from moving activations to the host."""
+    lacking = next(filter(None, map(no_host, job.cluster.systems)), None)
+    if lacking is not None:
+        return lacking
+    halves = plan.recompute is Recompute.SELECTIVE and job.software.selective == "half-products"
+    if plan.offload_modules and halves:
+        return (
+            f"offload_modules={'+'.join(plan.offload_modules)}: with recompute=selective "
+            f"{job.software.id} keeps every second product's output and no module's input; leave "
+            f"offload_modules out, or use recompute=none"
+        )
+    return None
 
 
 def check_legal(job: Job, plan: Plan) -> None:

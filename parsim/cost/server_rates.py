@@ -13,11 +13,14 @@ STREAM_SHARE = 0.8
 STREAM on servers of two sockets gives 0.75 to 0.85 of it."""
 
 
-def host_link(system: System) -> float:
+def host_link(system: System, asked: str = "strategy.on=hosts") -> float:
     """Bytes/s of a device's way to its host, one direction: the slowest of its cables there.
 
     PCI Express or NVLink-C2C, by the cables of `cluster/topology`; shared memory, where that joins
-    the devices.
+    the devices. `asked` is the field of a plan that needs it.
+
+    Raises:
+        PlanError: the system's own topology has no such cable.
     """
     # the way to the host does not hang on how NVLinks join the devices
     meshed = system.intra.fabric == "nvlink-mesh" and not system.topology
@@ -30,8 +33,8 @@ def host_link(system: System) -> float:
     ]
     if not cables:
         raise PlanError(
-            f"strategy.on=hosts: system {system.id} has no cable from a device to its host in its "
-            f"topology; write one, or use on=devices"
+            f"{asked}: system {system.id} has no cable from a device to its host in its "
+            f"topology; write one, or leave {asked.partition('=')[0]} out"
         )
     return max(cable.bandwidth * cable.efficiency for cable in cables)
 

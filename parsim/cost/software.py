@@ -14,6 +14,7 @@ from typing import Any
 
 from parsim.errors import CatalogError, shown
 from parsim.names import alternatives, matching
+from parsim.plan.context import CpCommType
 from parsim.plan.rules import USUAL
 
 GENERIC = "generic"
@@ -47,11 +48,11 @@ class Software:
     last of several micro-batches is recomputed like the others, `checkpoints_stages` that full
     recomputation keeps what enters a stage, not a layer.
     `quantized_gather` says that sharded parameters of 8-bit products are gathered in 8 bit.
-    `context_exchange` is how
-    context-parallel ranks exchange keys and values, "ring" or "gather"; `context_balanced` that
-    each gets one piece from either end of a causal sequence, and `context_keeps_output` that a
-    layer keeps one more tensor of its attention's output. `loss_bytes` is moved, `loss_kept`
-    live at the peak and `loss_saved` from there to backward, per logit. `reserved_share` is
+    `cp_comm_type` is how context-parallel ranks exchange keys and values where the plan does not
+    say (`plan/context.py`); `context_balanced` that each gets one piece from either end of a
+    causal sequence, and `context_keeps_output` that a layer keeps one more tensor of its
+    attention's output. `loss_bytes` is moved, `loss_kept` live at the peak and `loss_saved`
+    from there to backward, per logit. `reserved_share` is
     what the allocator reserves above the allocated bytes, and `prints_reserved` says that the
     stack's own figure of its peak is the reserved one. `fp32_shards` says that what ZeRO-3
     shards is the fp32 copy, gathered in 16 bit. `eager` says that tensors live as eager
@@ -66,7 +67,8 @@ class Software:
     tensors; `channels_last` are the precisions in which images are stored as kernels want them,
     channels innermost; `lookup_gradient` bytes per value of the token table by each backward.
     `optimizer_bytes` is moved per local parameter by a step, `norm_bytes` by the norm of its
-    gradients before, `clip_bytes` where they are clipped; `norm_sums` are scalar all-reduces.
+    gradients before, `clip_bytes` where they are clipped; `norm_sums` are scalar all-reduces;
+    `scaling_bytes` and `scaling_sums` are what fp16's scale of the loss adds to these.
     `expert_overlap` maps the start of a device id (or "default") to the share of dispatching
     tokens to experts and back that hides beside compute there, `expert_imbalance` is the tokens
     of the busiest rank's experts over
@@ -105,7 +107,7 @@ class Software:
     checkpoints_stages: bool
     fused_gradient_accumulation: bool
     quantized_gather: bool
-    context_exchange: str
+    cp_comm_type: CpCommType
     context_balanced: bool
     context_keeps_output: bool
     loss_bytes: float
@@ -128,6 +130,8 @@ class Software:
     norm_sums: float
     norm_bytes: float
     clip_bytes: float
+    scaling_bytes: float
+    scaling_sums: float
     workspace: float
     gradient_precision: str
     reduce_precision: str
@@ -220,6 +224,7 @@ def _build(name: str, description: str, **entry: tuple[Any, str]) -> Software:
     values = {key: value for key, (value, _) in entry.items()}
     for key in ("graphs", "channels_last", "zero_stages", "pipeline_zero_stages"):
         values[key] = tuple(values[key])
+    values["cp_comm_type"] = CpCommType[values["cp_comm_type"].upper()]
     schedules = values["schedules"]
     values["schedules"] = USUAL if schedules == "all" else tuple(schedules)
     reasons = {key: reason for key, (_, reason) in entry.items()}

@@ -4,6 +4,7 @@ Degrees, a schedule and switches come in; a checked `Plan`, a `PlanTable` with o
 for many of them, or the reason why a plan is refused (`rules`, `executor_rules`) leave.
 """
 
+from parsim.plan.context import CpCommType
 from parsim.plan.precision import Precision, precision
 from parsim.plan.record import AXES, RANK_ORDER, Plan, Recompute
 from parsim.plan.space import PlanSpace
@@ -12,6 +13,7 @@ from parsim.plan.table import PlanTable
 __all__ = [
     "AXES",
     "RANK_ORDER",
+    "CpCommType",
     "Plan",
     "PlanSpace",
     "PlanTable",

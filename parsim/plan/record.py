@@ -7,6 +7,7 @@ from enum import IntEnum
 from pathlib import PurePath
 from typing import Any
 
+from parsim.plan.context import CpCommType
 from parsim.plan.stages import Stage
 from parsim.plan.strategies import DDP, Strategy
 
@@ -22,6 +23,10 @@ RANK_ORDER = AXES
 
 WITHOUT_FLUSH = ("pipedream", "pipedream_vertical_sync", "pipedream_2bw")
 """Schedules that update between micro-batches, and keep old weights for those on their way."""
+
+
+AUTO = "auto"
+"""The schedule that is ordered for the plan itself, by its seconds and bytes (`sim/orders`)."""
 
 
 class Recompute(IntEnum):
@@ -47,6 +52,20 @@ RECOMPUTE_MODULES = (
 """Parts of a layer that a plan can name to be computed again."""
 
 
+OFFLOAD_MODULES = (
+    "attn_norm",
+    "qkv_linear",
+    "core_attn",
+    "attn_proj",
+    "mlp_norm",
+    "mlp",
+    "expert_fc1",
+    "moe_act",
+    "fused_group_mlp",
+)
+"""Parts of a layer whose activations a plan can name to be kept in the host's memory."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One way to train: read the field names with the axes of the design in mind.
@@ -61,6 +80,8 @@ class Plan:
     the software's, see `cost/step/buckets.py`).
     `scatter_p2p` sends 1/tp of a stage boundary per rank and gathers it inside the node.
 
+    `cp_comm_type` is how context-parallel ranks exchange keys and values (`plan/context.py`).
+
     `ep` shares out the experts of each layer to neighbouring ranks of a pipeline stage and `etp`
     splits each of them: both divide the stage's dp x cp x tp ranks and are no factors of the world.
     The ranks that hold the same experts, dp x cp x tp / (ep x etp), reduce their gradients.
@@ -68,7 +89,8 @@ class Plan:
     `actions` is the CSV of a schedule of the user's own, whose file `schedule` then names. It is
     text and no `Schedule`, so that a plan still holds all that decides its step, compares and
     hashes like its other fields, and needs nothing of the schedule layer above it;
-    `parsim.schedule.schedule_of` reads it, once for all plans that share it.
+    `parsim.schedule.schedule_of` reads it, once for all plans that share it. With the schedule
+    `auto` they are the order that was found for the plan (`parsim.sim.orders`).
 
     `action_times` are what a zero-bubble schedule is searched for: F, I, W and a message in any
     unit, and the share of activations that W needs (None: 1, 1, 1, 0 and 1). They are part of the
@@ -76,6 +98,10 @@ class Plan:
 
     `recompute_modules` are parts of a layer that are computed again, as Megatron-Core names them
     (`cost/layer/recomputed_modules.py`), beside or instead of what `recompute` says.
+
+    `offload_layers` are the layers of each stage, its first ones, whose activations stay in the
+    host's memory between forward and backward; `offload_modules` are the parts of those layers
+    that do (empty: all that they keep), see `cost/layer/offloaded_modules.py`.
 
     `node_order` names the groups of a mixed cluster in the order in which ranks fill their nodes
     (`cluster/groups.py`). `replica_microbatches` are those of each replica where replicas have
@@ -95,6 +121,7 @@ class Plan:
     dp_replicate: int = 1
     dp_shard: int = 1
     cp: int = 1
+    cp_comm_type: CpCommType = CpCommType.DEFAULT
     ep: int = 1
     etp: int = 1
     microbatch_size: int = 1
@@ -108,6 +135,8 @@ class Plan:
     sequence_parallel: bool = False
     recompute: Recompute = Recompute.NONE
     recompute_modules: tuple[str, ...] = ()
+    offload_layers: int = 0
+    offload_modules: tuple[str, ...] = ()
     precision: str = "bf16"
     gradient_precision: str = "fp32"
     reduce_precision: str = "fp32"
@@ -139,6 +168,11 @@ class Plan:
     def processes(self) -> int:
         """Processes that run it: one a rank, unless one process has all devices."""
         return 1 if self.strategy.one_process else self.world_size
+
+    @property
+    def from_file(self) -> bool:
+        """Whether its actions are a schedule of the user's own, by the name of a file."""
+        return self.actions is not None and self.schedule != AUTO
 
     @property
     def num_stages(self) -> int:
@@ -199,6 +233,8 @@ class Plan:
                 del document[name]
         if self.etp == 1:
             del document["etp"]
+        if self.cp_comm_type:
+            document["cp_comm_type"] = str(self.cp_comm_type)
         document["recompute"] = self.recompute.name.lower()
         document["rank_order"] = list(self.rank_order)
         document["stage_layers"] = list(self.stage_layers) if self.stage_layers else None
@@ -208,6 +244,7 @@ class Plan:
         """A short name for tables: `tp8 pp8 dp16 mb1 m96 1f1b full`."""
         parts = [f"tp{self.tp}", f"pp{self.pp}", f"dp{self.dp}"]
         parts += [f"cp{self.cp}"] if self.cp > 1 else []
+        parts += [str(self.cp_comm_type)] if self.cp > 1 and self.cp_comm_type else []
         parts += [f"ep{self.ep}"] if self.ep > 1 else []
         parts += [f"etp{self.etp}"] if self.etp > 1 else []
         parts += [f"mb{self.microbatch_size}"]
@@ -220,6 +257,8 @@ class Plan:
         parts += ["sync-bn"] if self.sync_batch_norm else []
         parts += [f"recompute-{self.recompute.name.lower()}"] if self.recompute else []
         parts += [f"recompute-{name}" for name in self.recompute_modules]
+        parts += [f"offload{self.offload_layers}"] if self.offload_layers else []
+        parts += [f"offload-{name}" for name in self.offload_modules]
         parts += [self.strategy.label()] if self.strategy != DDP else []
         parts += [_stage_words(self.stages)] if self.stages else []
         return " ".join([*parts, *self._placement_words()])
@@ -236,8 +275,9 @@ class Plan:
 
 
 _RARE = (
-    *("actions", "action_times", "bucket_bytes", "node_order"),
-    *("recompute_modules", "replica_microbatches", "stages", "strategy", "sync_batch_norm"),
+    *("actions", "action_times", "bucket_bytes", "cp_comm_type", "node_order"),
+    *("offload_layers", "offload_modules", "recompute_modules", "replica_microbatches"),
+    *("stages", "strategy", "sync_batch_norm"),
 )
 """Fields that most plans do not have."""
 

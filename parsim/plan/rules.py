@@ -7,6 +7,7 @@ and builds its space so that only the arithmetic rules remain (planner/space/).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from math import gcd, lcm
 
@@ -16,10 +17,12 @@ from parsim.model.model import Model
 from parsim.model.operators import Experts, Linear, Split
 from parsim.names import alternatives
 from parsim.plan.batch_rules import batch_rules, node_rules
+from parsim.plan.context import CpCommType
 from parsim.plan.divisors import divisors, listed
 from parsim.plan.expert_rules import expert_rules
-from parsim.plan.precision import PRECISIONS
-from parsim.plan.record import AXES, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
+from parsim.plan.offload_rules import offload_rules
+from parsim.plan.precision import PRECISIONS, SUMS
+from parsim.plan.record import AUTO, AXES, OFFLOAD_MODULES, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
 from parsim.plan.stage_rules import stage_rules
 from parsim.plan.strategy_rules import strategy_rules
 
@@ -40,7 +43,7 @@ ZERO_STAGES = (0, 1, 2, 3)
 """What ZeRO shards: nothing, optimizer states, gradients too, parameters too."""
 
 TWO_WAY = ("chimera", "dualpipe")
-"""Schedules with two copies of the model, which no plan may name."""
+"""Schedules with two copies of the model, which no search looks at."""
 
 CHUNKED = frozenset(_CHUNKED)
 """Schedules with any number of chunks a rank above one."""
@@ -72,18 +75,14 @@ def _degrees(plan: Plan, model: Model, cluster: Cluster) -> str | None:
 
 
 def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    if plan.schedule in TWO_WAY and plan.actions is None:
-        return (
-            f"schedule={plan.schedule!r} has two copies of the model, which plans cannot be priced "
-            f"with; compare it in units (parsim schedules), or use 'zb_v' or 'dualpipe_v'"
-        )
     written = (plan.schedule,) if plan.actions is not None else ()
     choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-        ("schedule", plan.schedule, written or (*SCHEDULE_NAMES, *WITHOUT_FLUSH)),
+        ("schedule", plan.schedule, written or (*SCHEDULE_NAMES, *TWO_WAY, AUTO, *WITHOUT_FLUSH)),
         ("precision", plan.precision, tuple(PRECISIONS)),
-        ("gradient_precision", plan.gradient_precision, ("fp32", "same")),
-        ("reduce_precision", plan.reduce_precision, ("fp32", "same")),
+        ("gradient_precision", plan.gradient_precision, SUMS),
+        ("reduce_precision", plan.reduce_precision, SUMS),
         *(("recompute_modules", name, RECOMPUTE_MODULES) for name in plan.recompute_modules),
+        *(("offload_modules", name, OFFLOAD_MODULES) for name in plan.offload_modules),
     )
     for field, value, allowed in choices:
         if value not in allowed:
@@ -190,6 +189,20 @@ def _context(plan: Plan, model: Model, cluster: Cluster) -> str | None:
             f"cp={plan.cp} cuts seq_len={model.tokens} into {pieces} equal pieces, which it "
             f"cannot be cut into; use a seq_len that is a multiple of {pieces}, or a smaller cp"
         )
+    return _heads_shared_out(plan, model) if plan.cp_comm_type is CpCommType.A2A else None
+
+
+def _heads_shared_out(plan: Plan, model: Model) -> str | None:
+    """All-to-alls give each context rank as many heads, of keys and values too."""
+    heads = {name: size for name, size in tensor_splits(model).items() if name.endswith("heads")}
+    for name, size in heads.items():
+        if size % (plan.tp * plan.cp):
+            each = gcd(*heads.values()) // plan.tp
+            return (
+                f"cp_comm_type=a2a gives each rank the same number of heads, but tp={plan.tp} x "
+                f"cp={plan.cp} does not divide {name}={size}; allowed cp: "
+                f"{listed(divisors(each))}, or cp_comm_type p2p or all_gather"
+            )
     return None
 
 
@@ -235,6 +248,10 @@ def _schedule(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         return _chunked(plan)
     if plan.schedule in WITHOUT_FLUSH:
         return _without_flush(plan)
+    if plan.schedule in TWO_WAY and plan.actions is None:
+        return _both_ways(plan)
+    if plan.schedule == AUTO and plan.pp < 2:
+        return f"schedule={AUTO!r} needs pp >= 2, but pp={plan.pp}; use schedule='1f1b'"
     if plan.v > 1:
         return (
             f"v={plan.v} needs schedule='interleaved_1f1b', but schedule={plan.schedule!r} has "
@@ -266,6 +283,18 @@ def _zero_bubble(plan: Plan) -> str | None:
     if plan.v != chunks:
         needed = "two chunks per rank, placed as a V" if chunks == 2 else "one chunk per rank"
         return f"schedule={plan.schedule!r} has {needed}, but v={plan.v}; use v={chunks}"
+    return None
+
+
+def _both_ways(plan: Plan) -> str | None:
+    """What two directions share out evenly, one stage of each on every rank."""
+    where = f"schedule={plan.schedule!r} runs in two directions"
+    for name in ("pp", "num_microbatches"):
+        value = getattr(plan, name)
+        if value % 2 or (name == "pp" and value < 2):
+            return f"{where}, but {name}={value}; allowed: 2, 4, 6, ..."
+    if plan.v > 1:
+        return f"{where} with one chunk each per rank, but v={plan.v}; use v=1"
     return None
 
 
@@ -322,6 +351,22 @@ def _sharding(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     return None
 
 
+def _offload(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    return offload_rules(plan, most_layers(plan, model), in_two=splits_backward(plan))
+
+
+def most_layers(plan: Plan, model: Model) -> int:
+    """Layers of the largest stage, of an even cut where the plan says none."""
+    return max(plan.cut or (-(-model.num_layers // plan.num_stages),))
+
+
+def splits_backward(plan: Plan) -> bool:
+    """Whether the backward of a plan's schedule is in two actions, I and W."""
+    if plan.actions is None:
+        return plan.schedule in SPLIT and plan.pp > 1
+    return re.search(r"\d[IW]", plan.actions) is not None
+
+
 def _size(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     each = 3 if plan.schedule in SPLIT else 2
     actions = each * plan.num_stages * plan.num_microbatches
@@ -348,6 +393,7 @@ RULES: tuple[Rule, ...] = (
     node_rules,
     batch_rules,
     strategy_rules,
+    _offload,
     _size,
 )
 

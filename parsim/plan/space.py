@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from parsim.plan.record import Plan, Recompute
+from parsim.plan.strategies import Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +52,18 @@ class PlanSpace:
 
     The number of micro-batches follows from the global batch; `dp` is the product of dp_replicate
     and dp_shard, and `dp_shard` None shards over all of them, values also over a part (HSDP).
-    `common` gives the fields that are not searched (precision, bucket size), and `varied` the
-    values of those which are though a table of plans has no column for them
-    (`parsim/space/axes.py`): overlap switches, rank order. Where `common`
+    `offload_layers` None moves nothing to the host, any number (`Between()`) means none, half and
+    all of a stage's layers. `common` gives the fields that are not searched (precision, bucket
+    size), and `varied` the values of those which are though a table of plans has no column for
+    them (`parsim/space/axes.py`): overlap switches, rank order. Where `common`
     has a schedule of the user's own (`actions`), all plans have that, with its pp, v and
     num_microbatches. `memory_margin` is the share of the device's memory, beside context and
     allocator's reserve, that a plan must leave free to fit; None: what its predicted peak may be
     wrong by. `memory_cap` are bytes that no plan's peak may exceed, `max_bubble` is the largest
     share of the pipeline phase that may idle. `unequal_stages` also looks for stages with replicas
-    of their own (`planner/unequal/`).
+    of their own (`planner/unequal/`). `strategies` are data-parallel strategies that are looked at
+    beside all-reduced gradients; where the space is `synchronous` only those are ranked whose steps
+    are those of the whole batch.
     """
 
     global_batch_size: int
@@ -74,12 +78,15 @@ class PlanSpace:
     zero_stage: Axis = None
     recompute: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
     sequence_parallel: tuple[bool, ...] = (False, True)
+    offload_layers: Axis = None
     dp_shard: Axis = None
     memory_margin: float | None = None
     memory_cap: float | None = None
     max_bubble: float | None = None
     unequal_stages: bool = False
     common: Plan = field(default_factory=Plan)
+    strategies: tuple[Strategy, ...] = ()
+    synchronous: bool = True
     varied: Mapping[str, tuple[Any, ...] | Between] = field(default_factory=dict)
 
     def allowed(self, name: str) -> tuple[Any, ...] | Between | None:

@@ -41,6 +41,7 @@ class PlanTable:
     zero_stage: Ints
     sequence_parallel: Flags
     recompute: Ints
+    offload_layers: Ints
     schedule: Ints
     schedules: tuple[str, ...]
     setting: Ints

@@ -10,6 +10,7 @@ import numpy as np
 from parsim.cost.job import Job
 from parsim.errors import InputError, NoFeasiblePlan
 from parsim.plan import PlanSpace, PlanTable
+from parsim.plan.record import AUTO
 from parsim.planner.equal.best_shapes import SLOWEST, BestShapes
 from parsim.planner.mixed.best_first import search_mixed
 from parsim.planner.nearest_miss import nearest_miss_message
@@ -25,6 +26,7 @@ from parsim.planner.result import (
 from parsim.planner.space import Enumeration, check_space, enumerate_plans, nothing_legal
 from parsim.planner.space.cuts import better_twins
 from parsim.planner.space.left_out import left_out
+from parsim.planner.strategies import with_strategies
 from parsim.planner.unequal.judged import unequal_plans
 
 __all__ = ("Progress", "Ranked", "SearchResult", "search", "search_front")
@@ -85,8 +87,11 @@ def search(
             raise InputError("search.max_bubble needs nodes of one kind; leave it away")
         if space.unequal_stages:
             raise InputError("search.unequal_stages needs nodes of one kind; leave it away")
+        if AUTO in (space.schedule or ()):
+            raise InputError(f"search.schedule: {AUTO} needs nodes of one kind; name others")
         request = Request(top=top, progress=progress, until=until, goal=goal)
-        return search_mixed(job, space, listed, table, request, begin)
+        mixed = search_mixed(job, space, listed, table, request, begin)
+        return with_strategies(job, space, table, mixed, top=top, goal=goal, until=until)
     both = 2 if len({plan.stage_layers for plan in table.settings}) > 1 else 1  # cuts of a plan
     wanted = max(top, SEEDS) if space.unequal_stages else top
     work = BestShapes(job, table, space, both * wanted)
@@ -107,7 +112,8 @@ def search(
     fastest_tight = known.fastest(table, tight, 1) if fits.any() else []
     plans = shown(job, best, fastest_tight[0] if fastest_tight else None, goal, until)
     optimality = f"{stopped}: best so far{_gap_words(work)}" if stopped else PROVEN
-    return _result(job, space, listed, work, plans, optimality + beside, begin)
+    result = _result(job, space, listed, work, plans, optimality + beside, begin)
+    return with_strategies(job, space, table, result, top=top, goal=goal, until=until)
 
 
 def search_front(
@@ -133,6 +139,8 @@ def search_front(
     until = np.inf if time_limit is None else begin + time_limit
     if job.mixed:
         raise InputError("the front of time and memory needs nodes of one kind; use --top instead")
+    if space.strategies:
+        raise InputError("search.strategies: the front of time and memory has none; leave it away")
     listed, table = _legal(job, space)
     work = BestShapes(job, table, space, None)
     work.run(progress, until)

@@ -39,6 +39,7 @@ def _alike(plan: Plan) -> Plan:
         v=1,
         schedule="1f1b",
         recompute=Recompute.NONE,
+        offload_layers=0,
         zero_stage=0,
         sequence_parallel=False,
         dp_replicate=plan.dp,
@@ -47,8 +48,8 @@ def _alike(plan: Plan) -> Plan:
     )
 
 
-def twin_words(better: Plan, twin: Plan) -> str:
-    """What a twin has differently: v6, or zero2 recompute-full."""
-    words = [word for word in twin.label().split() if word not in better.label().split()]
-    lost = [word for word in better.label().split() if word not in twin.label().split()]
+def twin_words(better: str, twin: str) -> str:
+    """What a twin's label has differently: v6, or zero2 recompute-full."""
+    words = [word for word in twin.split() if word not in better.split()]
+    lost = [word for word in better.split() if word not in twin.split()]
     return " ".join(words) or f"without {' '.join(lost)}"

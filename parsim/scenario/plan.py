@@ -12,8 +12,9 @@ from parsim.cost.job import Job
 from parsim.cost.legal import check_legal
 from parsim.cost.software import Software
 from parsim.errors import PlanError
-from parsim.plan import Plan, PlanSpace, Recompute
+from parsim.plan import CpCommType, Plan, PlanSpace, Recompute
 from parsim.plan.batch_rules import microbatches_for
+from parsim.plan.record import AUTO
 from parsim.plan.rules import V_SHAPED, check_plan
 from parsim.plan.stages import Stage
 from parsim.scenario.positions import Tree
@@ -21,6 +22,7 @@ from parsim.scenario.schedule import read_schedule
 from parsim.scenario.schema.file import ScenarioFile
 from parsim.scenario.schema.plan import PlanBlock, SharedBlock
 from parsim.scenario.strategy import build_strategy
+from parsim.sim.orders.auto import auto_schedule
 from parsim.space.presets import preset
 
 _SWITCHES = (
@@ -47,6 +49,8 @@ def build_plan(tree: Tree, file: ScenarioFile, job: Job, notes: list[str]) -> Pl
     values |= {key: value for key, value in file.plan.given().items() if key in _own_fields()}
     if "recompute" in values:
         values["recompute"] = Recompute[values["recompute"].upper()]
+    if "cp_comm_type" in values:
+        values["cp_comm_type"] = CpCommType[values["cp_comm_type"].upper()]
     if file.plan.strategy is not None:
         values["strategy"] = build_strategy(tree, file.plan.strategy)
     if "stages" in values:
@@ -65,7 +69,12 @@ def build_plan(tree: Tree, file: ScenarioFile, job: Job, notes: list[str]) -> Pl
         plan = _with_microbatches(plan, file.training.global_batch_size, stated, job)
         if schedule is not None:
             _check_own_microbatches(plan, schedule.num_microbatches)
-        return plan
+        if plan.schedule != AUTO:
+            return plan
+        margin = file.search.given().get("memory_margin") if file.search is not None else None
+        auto = auto_schedule(job, plan, margin)
+    notes.append(auto.words())
+    return auto.plan
 
 
 def _check_own_microbatches(plan: Plan, count: int) -> None:
@@ -165,9 +174,16 @@ def build_space(tree: Tree, file: ScenarioFile, job: Job, plan: Plan | None) -> 
     values |= {key: value for key, value in given.items() if key not in ("common", "space")}
     if "recompute" in given:
         values["recompute"] = tuple(Recompute[name.upper()] for name in values["recompute"])
+    if "cp_comm_type" in given:
+        values["cp_comm_type"] = tuple(CpCommType[name.upper()] for name in given["cp_comm_type"])
+    if "strategies" in given:
+        values["strategies"] = tuple(
+            build_strategy(tree, block, ("search", "strategies", number))
+            for number, block in enumerate(file.search.strategies)
+        )
     batch = file.training.global_batch_size
     space = PlanSpace(global_batch_size=batch, common=common).with_axes(values)
-    if plan is None or plan.actions is None or "schedule" in given:
+    if plan is None or not plan.from_file or "schedule" in given:
         return space
     return _with_own_schedule(tree, space, plan)
 

@@ -114,7 +114,7 @@ class Scenario(Result):
     def files(self) -> tuple[Path, ...]:
         """The files that it was read from: its own, the catalogs, the schedule."""
         itself = () if self.path is None else (self.path,)
-        listed = self.plan is not None and self.plan.actions is not None
+        listed = self.plan is not None and self.plan.from_file
         return (
             *itself,
             *self.catalog,
@@ -160,6 +160,7 @@ class Scenario(Result):
             replica_microbatches=None,
             strategy=DDP,
             stages=None,
+            actions=self.plan.actions if self.plan and self.plan.from_file else None,
         )
         return PlanSpace(global_batch_size=self.global_batch_size, common=common)
 

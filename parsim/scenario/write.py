@@ -180,13 +180,14 @@ def _plan(plan: Plan) -> dict[str, Any]:
     values = _values(plan)
     values["bucket_size"] = values.pop("bucket_bytes")
     values["recompute"] = plan.recompute.name.lower()
+    values["cp_comm_type"] = str(plan.cp_comm_type) if plan.cp_comm_type else None
     values["strategy"] = None if plan.strategy == DDP else plan.strategy.to_json()
     values["stages"] = plan.stages and [stage.to_json() for stage in plan.stages]
-    if not plan.recompute_modules:
-        del values["recompute_modules"]
-    if not plan.sync_batch_norm:
-        del values["sync_batch_norm"]
-    if values.pop("actions") is not None:
+    for name in ("recompute_modules", "offload_layers", "offload_modules", "sync_batch_norm"):
+        if not values[name]:
+            del values[name]
+    del values["actions"]
+    if plan.from_file:
         values["schedule"] = str(Path(plan.schedule).resolve())
     left_out = {"precision", *_following(plan)}  # precision stands in the training block
     block = CommentedMap(
@@ -205,7 +206,7 @@ def _following(plan: Plan) -> Iterator[str]:
     yield from ("num_microbatches", "dp_replicate")
     if plan.dp_shard == (plan.dp if plan.zero_stage else 1):
         yield "dp_shard"
-    if plan.actions is not None:
+    if plan.from_file:
         yield from ("pp", "v")
     if plan.v == 1 or plan.schedule in V_SHAPED:
         yield "v"

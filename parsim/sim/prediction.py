@@ -72,6 +72,8 @@ class Prediction(Result):
     `peak_interval` holds the highest peak in 80 % of cases, by `memory_evidence`, in words
     `memory_basis`. `context` is what the driver keeps beside, `capacity` the device's memory; `fit`
     says whether every rank's peak fits its devices with that `margin`.
+    `host_bytes` are activations in the memory of one node's hosts, which have `host_memory` (None:
+    nobody said).
     `notes` say where device or system constants come from the catalog alone.
 
     On a mixed cluster `rank_uses` has what each kind of device does, entries per pipeline rank are
@@ -108,6 +110,8 @@ class Prediction(Result):
     fit: Fit
     margin: Margin
     notes: tuple[str, ...]
+    host_bytes: float = 0.0
+    host_memory: float | None = None
     timeline: Timeline | None = None
     rank_uses: tuple[RankUse, ...] = ()
     strategy: StrategyFigures | None = None
@@ -178,6 +182,7 @@ class Prediction(Result):
             "device_memory_bytes": self.capacity,
             "usable_memory_bytes": self.usable,
             "memory_fit": self.fit.value,
+            **self._host_json(),
             **self.margin.to_json(),
             "breakdown_s": dict(self.breakdown),
             "memory_bytes": dict(self.memory),
@@ -186,6 +191,15 @@ class Prediction(Result):
             **({"rank_groups": groups} if groups else {}),
             **({"strategy": self.strategy.to_json()} if self.strategy else {}),
             "notes": [*self.notes, *self.memory_notes],
+        }
+
+    def _host_json(self) -> dict[str, Any]:
+        """Bytes in the hosts of a node, where the plan has any there."""
+        if not self.plan.offload_layers:
+            return {}
+        return {
+            "node_host_bytes": self.host_bytes,
+            "node_host_memory_bytes": self.host_memory,
         }
 
     def records(self) -> list[dict[str, Any]]:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal
 
-from parsim.cluster.hardware import Device
+from parsim.cluster.hardware import Device, System
 from parsim.cost.coverage import coverage_notes
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.cost.legal import check_legal
 from parsim.cost.recorded import recorded_notes
 from parsim.cost.software import Software
+from parsim.cost.step.offload import offload_note
 from parsim.plan import Plan
 from parsim.plan.precision import precision
 from parsim.plan.strategies import DDP
 from parsim.sim.confidence.known_errors import Sizes
-from parsim.sim.confidence.memory_fit import fit_of, margin_of, worst
+from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_of, worst
 from parsim.sim.confidence.memory_spread import MemorySpread, UnstatedBytes, memory_spread, unstated
 from parsim.sim.data_parallel.drawn import strategy_timeline
 from parsim.sim.data_parallel.pace import tier_times
@@ -28,7 +30,9 @@ from parsim.sim.drawing.spans import device_span
 from parsim.sim.drawing.timeline import build_timeline
 from parsim.sim.events.step_run import events_step_time
 from parsim.sim.memory.activation_parts import activation_parts
+from parsim.sim.memory.host import has_room, host_bytes
 from parsim.sim.memory.reserved import reserved_bytes
+from parsim.sim.orders.auto import ordered
 from parsim.sim.plan_interval import plan_interval, plan_standings
 from parsim.sim.prediction import Prediction, RankUse
 from parsim.sim.rank_use import node_groups, rank_uses
@@ -79,6 +83,7 @@ def simulate(
         SimulatorError: a guard found a bug of parsim.
     """
     check_legal(job, plan)
+    plan = ordered(job, plan, memory_margin)
     if runs_own_program(plan):
         if tier == "events":
             _check_strategy_tiers(job, plan)
@@ -157,7 +162,9 @@ def _prediction(evaluation: Evaluation, memory_margin: float | None) -> Predicti
     memory, parts = evaluation.memory_of(fullest.number), breakdown(evaluation)
     standings = plan_standings(evaluation, parts)
     margin = margin_of(job, plan, memory_margin)
-    words = (fit_of(job.software, use.peak_allocated, use.usable, margin.share) for use in uses)
+    words = [fit_of(job.software, use.peak_allocated, use.usable, margin.share) for use in uses]
+    hosts = _hosts(evaluation)
+    words += [] if all(has_room(system, used) for system, used in hosts) else [Fit.TOO_LARGE]
     highest = evaluation.peak.max(axis=1)
     model_flops = float(job.model.step_flops(plan.global_batch_size))
     peak_flops = mean_peak_flops(job, plan)
@@ -193,6 +200,8 @@ def _prediction(evaluation: Evaluation, memory_margin: float | None) -> Predicti
         fit=worst(words),
         margin=margin,
         notes=_notes(evaluation),
+        host_bytes=hosts[0][1],
+        host_memory=hosts[0][0].host_memory,
         rank_uses=uses if has_classes(step) else (),
     )
 
@@ -216,6 +225,20 @@ def _fullest(evaluation: Evaluation, uses: tuple[RankUse, ...]) -> _FullestRank:
     groups = node_groups(evaluation, use.pipeline_rank, number)
     device = min((group.system.device for group in groups), key=lambda device: device.usable_memory)
     return _FullestRank(use=use, number=number, device=device)
+
+
+def _hosts(evaluation: Evaluation) -> list[tuple[System, float]]:
+    """Each kind of node with the bytes in its hosts, of the class that keeps the most there."""
+    step = evaluation.step
+    used = {}
+    for group, system in step.systems().items():
+        table, layers = step.pricing.table, step.pricing.layers(group)
+        by_class = [
+            host_bytes(step.job_on(group), table, layers, evaluation.memory_of(c), step.schedule(c))
+            for c in range(step.num_classes)
+        ]
+        used[group] = (system, float(max(float(size[0]) for size in by_class)))
+    return sorted(used.values(), key=lambda host: host[1] / (host[0].host_memory or inf))[::-1]
 
 
 def _activations(evaluation: Evaluation, fullest: _FullestRank) -> dict[str, float]:
@@ -246,4 +269,5 @@ def _notes(evaluation: Evaluation) -> tuple[str, ...]:
         for system in systems
         for note in recorded_notes(system.device, step.job.model.name, step.plan)
     ]
-    return (*sources, *dict.fromkeys(recorded), *dict.fromkeys(coverage), *unmeasured)
+    copies = [offload_note(system) for system in systems] if step.plan.offload_layers else []
+    return (*sources, *dict.fromkeys(recorded), *dict.fromkeys(coverage), *unmeasured, *copies)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
 from parsim.cost.software import Software
+from parsim.cost.step.step import StepCosts
 from parsim.sim.recurrence.evaluate import Evaluation
 
 
@@ -17,10 +18,13 @@ def breakdown(evaluation: Evaluation) -> dict[str, float]:
 
     forward, backward and recompute are kernels, and backward is the same whatever is recomputed;
     exposed_communication is tensor-parallel and sharding traffic inside actions that nothing hides,
-    collectives that recomputation repeats among it; bubble is idle time of the pipeline phase
-    (waiting for messages included); gradient_reduction is what follows the last backward.
+    collectives that recomputation repeats among it; exposed_offload, of a plan that keeps
+    activations in the host's memory, is what the copies take beyond compute; bubble is idle time of
+    the pipeline phase (waiting for messages included); gradient_reduction is what follows the last
+    backward.
     """
     costs, pipeline = evaluation.step.costs, evaluation.pipeline_time
+    copies = [_mean(evaluation, part) for part in _copied(costs)]
     before, updated = evaluation.barrier, evaluation.updated
     norm, gather = float(costs.norm[0]), float(costs.gather.max())
     recompute = _mean(evaluation, costs.recomputed)
@@ -29,7 +33,8 @@ def breakdown(evaluation: Evaluation) -> dict[str, float]:
         "forward": _mean(evaluation, costs.forward) - exposed[0],
         "backward": _mean(evaluation, costs.backward) - exposed[1] - recompute,
         "recompute": recompute,
-        "exposed_communication": exposed[0] + exposed[1],
+        "exposed_communication": exposed[0] + exposed[1] - sum(copies),
+        **({"exposed_offload": sum(copies)} if copies else {}),
         "bubble": pipeline - _busy(evaluation),
         "gradient_reduction": before - pipeline,
         "gradient_norm": norm,
@@ -39,12 +44,17 @@ def breakdown(evaluation: Evaluation) -> dict[str, float]:
     }
 
 
+def _copied(costs: StepCosts) -> Iterator[Array]:
+    """What shows of copies to the host in forwards, and in backwards, where there are any."""
+    yield from (part for part in (costs.copied_forward, costs.copied_backward) if part is not None)
+
+
 def _mean(evaluation: Evaluation, seconds: Array) -> float:
     """Seconds of a step from those of one micro-batch by stage and class, mean over ranks."""
     step = evaluation.step
     by_class = [
-        float(seconds[:, c].sum()) * step.schedule(c).num_microbatches / step.plan.pp
-        for c in range(step.num_classes)
+        float(seconds[:, c].sum()) * schedule.num_microbatches / (schedule.copies * step.plan.pp)
+        for c, schedule in enumerate(map(step.schedule, range(step.num_classes)))
     ]
     return float(np.array(by_class) @ step.shares)
 

@@ -15,14 +15,25 @@ import numpy as np
 
 from parsim.arrays import Flags
 from parsim.cost.job import Job
-from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
+from parsim.cost.step.cuts import cut_words
+from parsim.plan import CpCommType, Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.divisors import divisors
 from parsim.plan.record import RANK_ORDER
 from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.plan.space import Between, chosen
 from parsim.space.modules import module_sets
 
-Kind = Literal["count", "stage", "flag", "schedule", "recompute", "order", "modules"]
+Kind = Literal[
+    "count",
+    "stage",
+    "layers",
+    "flag",
+    "schedule",
+    "recompute",
+    "order",
+    "modules",
+    "exchange",
+]
 """How the values of an axis are written: see `parsim/scenario/schema/values.py`."""
 
 Values = Callable[[Job], Any]
@@ -92,6 +103,11 @@ def _orders(job: Job) -> tuple[tuple[str, ...], ...]:
     return (RANK_ORDER, ("dp_replicate", "dp_shard", "pp", "cp", "tp"))
 
 
+def _exchanges(job: Job) -> tuple[CpCommType, ...]:
+    """The stack's own exchange of context ranks, and the two others."""
+    return tuple(kind for kind in CpCommType if kind is not job.software.cp_comm_type)
+
+
 def _modules(job: Job) -> tuple[tuple[str, ...], ...]:
     """Sets of parts to compute again; the executor has none of them."""
     return ((),) if job.software.executor else module_sets(job.model)
@@ -106,6 +122,11 @@ def _order_word(plan: Plan) -> str:
 
 def _both(job: Job) -> tuple[bool, ...]:
     return (True, False)
+
+
+def _hidden(job: Job) -> tuple[bool, ...] | None:
+    """Where a stack hides no collective of shards, the switch changes nothing."""
+    return (True, False) if job.software.overlap > 0.0 else None
 
 
 def _reduced(table: PlanTable) -> Flags:
@@ -151,6 +172,19 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
     ),
     SpaceAxis(
         name="cp", what="context-parallel ranks", kind="count", presets={"quick": lambda job: (1,)}
+    ),
+    SpaceAxis(
+        name="cp_comm_type",
+        what="what context-parallel ranks exchange: p2p, all_gather, a2a",
+        kind="exchange",
+        unsaid="the stack's",
+        presets={"full": _exchanges},
+        setting=Setting(
+            every=_exchanges,
+            differs=lambda table: np.asarray(table.cp > 1),
+            rules=lambda job: True,
+            layers=True,
+        ),
     ),
     SpaceAxis(name="ep", what="ranks that share out a layer's experts", kind="count"),
     SpaceAxis(
@@ -203,6 +237,13 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
             layers=True,
         ),
     ),
+    SpaceAxis(
+        name="offload_layers",
+        what="layers of each stage with their activations in the host's memory",
+        kind="layers",
+        unsaid="none",
+        presets={"full": lambda job: Between()},
+    ),
     SpaceAxis(name="sequence_parallel", what="tokens split outside products", kind="flag"),
     SpaceAxis(
         name="rank_order",
@@ -232,7 +273,7 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         name="overlap_param_gather",
         what="sharded parameters are gathered beside compute",
         kind="flag",
-        presets={"full": _both},
+        presets={"full": _hidden},
         setting=Setting(
             every=_both,
             differs=_gathered,
@@ -284,10 +325,12 @@ def setting_values(job: Job, space: PlanSpace, name: str) -> tuple[Any, ...]:
     return (shared, *(v for v in values if v != shared)) if shared in values else values
 
 
-def setting_words(space: PlanSpace, plan: Plan) -> str:
-    """How a plan's label names its values of the settings that a space varies."""
+def plan_label(space: PlanSpace, plan: Plan) -> str:
+    """A plan's label, the rare values of settings that a space varies, a cut that is not even."""
     words = [SETTINGS[name].word(plan) for name in space.varied]
-    return " ".join(word for word in words if word)
+    if plan.stage_layers and plan.node_order is None:
+        words.append(f"cut {cut_words(plan.stage_layers)}")
+    return " ".join([plan.label(), *(word for word in words if word)])
 
 
 def looked_at(space: PlanSpace) -> dict[str, str]:

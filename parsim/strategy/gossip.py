@@ -36,6 +36,7 @@ def gossip(workers: int, microbatches: int, topology: str, *, rounds: int = 1) -
         ranks=ranks,
         stream=DATA,
         price="exchange",
+        routes=("exchange",),
         waits=Waits.RANK,
         gate=Gate(of=tuple(neighbours(rank, workers, topology) for rank in ranks)),
     )
@@ -67,6 +68,7 @@ def asynchronous_gossip(workers: int, microbatches: int, *, rounds: int) -> Step
         stream=DATA,
         waits=Waits.RANK,
         reads=True,
+        routes=("pair",),
         queues=(
             Queue(rows=tuple(f"worker {rank}" for rank in ranks), price="average", drawn=True),
         ),

@@ -93,5 +93,6 @@ def _average(name: str, kind: str, workers: tuple[int, ...], when: Rounds) -> Ta
         price=price,
         waits=Waits.RANK,
         meets=Meeting.STAGES,
+        routes=("all_reduce",),
         when=when,
     )

@@ -61,12 +61,14 @@ class Queue:
 
     `rows` name it for each of a task's ranks ("" passes it by), or once for all; `price` are the
     seconds that each is served. Where it is `drawn`, a rank is served by its own row together with
-    that of another rank, which is drawn anew each time.
+    that of another rank, which is drawn anew each time. A `link` is not there where the task's
+    routes run over links that all share.
     """
 
     rows: tuple[str, ...]
     price: str
     drawn: bool = False
+    link: bool = False
 
     def row(self, position: int) -> str:
         """The queue's name for the task's rank at a position."""
@@ -115,7 +117,8 @@ class Task:
     after another. Where they are `released` by the last backward of the stage, they become ready at
     an even pace while it runs; otherwise all at once.
 
-    `routes` name what travels over links, one behind the other. `on_device` are kernels, which take
+    `routes` name what travels over links, one behind the other: what all who meet send together,
+    else each rank its own. `on_device` are kernels, which take
     longer on a slow device.
     `keeps` names the bytes that live from the task's start until the end of the task that `frees`
     it.

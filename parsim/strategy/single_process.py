@@ -36,15 +36,15 @@ def single_process(devices: int, microbatches: int = 1) -> StepProgram:
         )
         tasks += [
             _together(SpanKind.SCATTER, "scatter", number, ranks),
-            _together(SpanKind.REPLICATE, "replicate", number, ranks),
+            _together(SpanKind.REPLICATE, "replicate", number, ranks, "broadcast"),
             forward,
-            _together(SpanKind.GATHER_OUTPUT, "gather", number, ranks),
+            _together(SpanKind.GATHER_OUTPUT, "gather", number, ranks, "all_gather"),
             Task(
                 name=f"loss {number}", kind=SpanKind.LOSS, ranks=ranks, price="loss",
                 waits=Waits.RANK, meets=Meeting.STAGES,
             ),
             backward,
-            _together(SpanKind.REDUCE_GRAD, "reduce", number, ranks),
+            _together(SpanKind.REDUCE_GRAD, "reduce", number, ranks, "reduce"),
         ]  # fmt: skip
     tasks.append(
         Task(
@@ -59,7 +59,7 @@ def single_process(devices: int, microbatches: int = 1) -> StepProgram:
     )
 
 
-def _together(kind: str, price: str, number: int, ranks: tuple[int, ...]) -> Task:
+def _together(kind: str, price: str, number: int, ranks: tuple[int, ...], *routes: str) -> Task:
     """Something between device 0 and the others, which wait for it."""
     return Task(
         name=f"{price} {number}",
@@ -69,5 +69,6 @@ def _together(kind: str, price: str, number: int, ranks: tuple[int, ...]) -> Tas
         price=price,
         waits=Waits.RANK,
         meets=Meeting.STAGES,
+        routes=routes,
         microbatch=number,
     )

@@ -62,6 +62,7 @@ def push(workers: Sequence[int], queues: Sequence[Queue]) -> Task:
         ranks=tuple(workers),
         stream=TRANSMIT,
         price="push_latency",
+        routes=("push",),
         waits=Waits.RANK,
         queues=tuple(queues),
     )
@@ -81,6 +82,7 @@ def pull(
         ranks=tuple(workers),
         stream=RECEIVE,
         price="pull_latency",
+        routes=("pull",),
         waits=Waits.RANK,
         after=after,
         gate=gate,

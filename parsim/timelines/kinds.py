@@ -18,6 +18,7 @@ class Stream:
     TP: Final = "tp"  # exchanges of tensor ranks, and of context ranks
     EP: Final = "ep"  # tokens to experts and back
     DP: Final = "dp"  # gradients and parameters
+    OFFLOAD: Final = "offload"  # activations to the host's memory and back
 
 
 class SpanKind:
@@ -34,13 +35,15 @@ class SpanKind:
     UNSHARD: Final = "UNSHARD"  # sharded parameters gathered for use
     RESHARD: Final = "RESHARD"
     REDUCE_GRAD: Final = "REDUCE_GRAD"
-    REDUCE_TIED: Final = "REDUCE_TIED"  # gradients of the two copies of a tied table
+    REDUCE_TIED: Final = "REDUCE_TIED"  # gradients of the two copies of a table or model
     GRAD_NORM: Final = "GRAD_NORM"  # the norm of all gradients, and the wait for it
     OPTIMIZER: Final = "OPTIMIZER"
     GATHER_PARAM: Final = "GATHER_PARAM"  # shares of updated parameters
     STRAGGLER: Final = "STRAGGLER"  # the wait for the slowest replica
     EXCHANGE: Final = "EXCHANGE"  # inside actions: tensor or context ranks' activations
     ALL_TO_ALL: Final = "ALL_TO_ALL"  # inside actions: tokens to experts and back
+    OFFLOAD: Final = "OFFLOAD"  # beside forwards: activations to the host's memory
+    RELOAD: Final = "RELOAD"  # beside backwards: activations from the host's memory
     COMPRESS: Final = "COMPRESS"  # gradients packed into fewer bytes before they are sent
     PUSH: Final = "PUSH"  # gradients to a parameter server
     PULL: Final = "PULL"  # weights from a parameter server

@@ -69,7 +69,7 @@ def _ways(
 ) -> Iterator[Way]:
     turned = ends[0] == "storage" or ends == ("hosts", "devices")
     inner, outer = reversed(ends) if turned else ends
-    finder, nodes = _Ends(graph), node_of[list(devices)].tolist()
+    finder, nodes = Ends(graph), node_of[list(devices)].tolist()
     if inner == "devices":
         for device, node in zip(devices, nodes, strict=True):
             name = f"gpu:{device}"
@@ -83,7 +83,7 @@ def _ways(
             yield (parts[::-1] if turned else parts), 1.0 / len(nics)
 
 
-class _Ends:
+class Ends:
     """Parts of each node by kind, those that cables lead to."""
 
     def __init__(self, graph: Graph) -> None:

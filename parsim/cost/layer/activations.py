@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parsim.arrays import Array
+from parsim.arrays import Array, Flags
 from parsim.cost.layer.recomputed_modules import FEED_FORWARD, has_latent_attention, modules_of
 from parsim.cost.software import Software
 from parsim.model.convolution import Convolution
@@ -20,12 +20,13 @@ from parsim.model.operators import (
     Elementwise,
     Experts,
     Linear,
+    Operator,
     Region,
     Split,
     Timed,
 )
 from parsim.model.recurrent import Recurrent
-from parsim.plan import PlanTable, Recompute
+from parsim.plan import CpCommType, PlanTable, Recompute
 
 Parts = dict[str, Array]
 """Kind of what is kept to its bytes, (B,) each."""
@@ -106,11 +107,21 @@ def whole_parts(
     A matrix product keeps its input (in 8 bit where the precision says so), an elementwise
     operator what its formula names, attention Q, K, V and its scores.
     """
-    out: Parts = _plain_parts(layer, table)
-
-    def add(name: str, size: Array) -> None:
+    out: Parts = {}
+    for _, name, size in kept_tensors(layer, table, again, ring_output=ring_output):
         out[name] = out[name] + size if name in out else size
+    return out
 
+
+def kept_tensors(
+    layer: Layer,
+    table: PlanTable,
+    again: frozenset[str] = frozenset(),
+    *,
+    ring_output: bool = True,
+) -> Iterator[tuple[Operator, str, Array]]:
+    """What each operator of a layer keeps: the operator, the kind, bytes (B,)."""
+    yield from _plain_tensors(layer, table)
     value = table.precision.activation
     product = value if layer.outer else product_input_bytes(table)
     for position, op, name in _kinds(layer):
@@ -119,21 +130,21 @@ def whole_parts(
         if isinstance(op, Linear):
             repeated = again and _input_is_made_again(layer, op, again)
             if not repeated and op.keeps_input and position not in layer.shared_inputs:
-                add(name, _input(op, table, tokens) * product)
+                yield op, name, _input(op, table, tokens) * product
         elif isinstance(op, Elementwise):
             if gone and op.name in FEED_FORWARD:
                 continue
             split = table.tp if op.region is Region.TENSOR else table.sequence_split
-            add(name, np.asarray(tokens * op.width * op.saved * value / split))
-            add("dropout_masks", np.asarray(tokens * op.width * op.mask / split))
+            yield op, name, np.asarray(tokens * op.width * op.saved * value / split)
+            yield op, "dropout_masks", np.asarray(tokens * op.width * op.mask / split)
         elif isinstance(op, Experts):
-            add(name, expert_bytes(op, table, tokens, product) - _spared(op, table, tokens, again))
+            size = expert_bytes(op, table, tokens, product) - _spared(op, table, tokens, again)
+            yield op, name, size
         else:
             if not (again and "mla_up_proj" in again and has_latent_attention(layer)):
-                add(name, _heads(op, table, tokens, product, ring_output=ring_output))
+                yield op, name, _heads(op, table, tokens, product, ring_output=ring_output)
             if not gone:
-                add("attention_scores", _scores(op, table))
-    return out
+                yield op, "attention_scores", _scores(op, table)
 
 
 def _input_is_made_again(layer: Layer, op: Linear, again: frozenset[str]) -> bool:
@@ -185,15 +196,13 @@ def _own_values(op: Convolution | Recurrent | Timed) -> int:
     return op.tokens * (op.inputs * op.keeps_input + states)
 
 
-def _plain_parts(layer: Layer, table: PlanTable) -> Parts:
-    """What operators keep that no tensor parallelism divides, by kind."""
-    parts: Parts = {}
+def _plain_tensors(layer: Layer, table: PlanTable) -> Iterator[tuple[Operator, str, Array]]:
+    """What operators keep that no tensor parallelism divides: operator, kind, bytes."""
     for op in layer.operators:
         if isinstance(op, Convolution | Recurrent | Timed):
             name = "images" if isinstance(op, Convolution) else "mlp"
             size = np.asarray(table.on_rank(_own_values(op)) * table.precision.activation)
-            parts[name] = parts[name] + size if name in parts else size
-    return parts
+            yield op, name, size
 
 
 def _kinds(layer: Layer) -> Iterator[tuple[int, Linear | Elementwise | Attention | Experts, str]]:
@@ -301,20 +310,29 @@ def _heads(
     Where that is kept in 8 bit, a fused kernel still needs its own. With context parallelism and
     `ring_output` one more tensor of the output's size is kept: 7 runs on B200 (SimuMax) keep 0.8 to
     1.0 of it more in each layer than their formula without cp; which tensor it is the figures do
-    not say. Blocks that are added up in place keep none.
+    not say. Blocks that are added up in place keep none; of all-to-alls see `_scores`.
     """
     value = table.precision.activation
     width = (op.heads + op.kv_heads) * op.head_dim + op.kv_heads * op.output_dim
     output = op.heads * op.output_dim
     again = output if op.fused and product != value else 0
-    ring = np.where((table.cp > 1) & ring_output, output, 0)
+    ring = np.where((table.cp > 1) & ring_output & ~_by_heads(table), output, 0)
     return np.asarray(tokens * (width + again + ring) * value / table.tp)
 
 
+def _by_heads(table: PlanTable) -> Flags:
+    """Whether context ranks have heads of whole sequences in attention, (B,)."""
+    return np.asarray((table.cp > 1) & (table.common.cp_comm_type is CpCommType.A2A))
+
+
 def _scores(op: Attention, table: PlanTable) -> Array:
-    tokens = table.on_rank(op.tokens)
+    """What the core itself keeps: its scores, or their sums and where ranks share heads its output.
+
+    The projection behind it keeps the output by tokens, the core by heads.
+    """
+    tokens, value = table.on_rank(op.tokens), table.precision.activation
     if op.fused:  # one fp32 log-sum-exp per token and head
-        return np.asarray(4.0 * tokens * op.heads / table.tp)
-    value = table.precision.activation
+        output = np.where(_by_heads(table), op.output_dim * value, 0.0)
+        return np.asarray((4.0 + output) * tokens * op.heads / table.tp)
     each = 2 * value + 1 if op.dropout else value
     return np.asarray(tokens * op.tokens * op.heads * each / table.tp)

@@ -1,6 +1,6 @@
 """The kernels of the attention core, forward and backward, for one micro-batch per plan.
 
-With context parallelism the core is one kernel for each block of keys and values
+With context parallelism round a ring the core is one kernel for each block of keys and values
 (cost/layer/context.py).
 
 Shapes: b micro-batch, s sequence, a heads, d head size; cp divides the queries, tp the heads.
@@ -16,7 +16,7 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import flash_attention_time, gemm_time, memory_time
-from parsim.cost.layer.context import exposed_exchange, merging, on_ring, slowest_share
+from parsim.cost.layer.context import copying, exposed_exchange, moving, on_ring, slowest_share
 from parsim.cost.layer.passes import Exchange, Kernel, Kernels, PassPart
 from parsim.model.operators import Attention
 from parsim.plan import PlanTable
@@ -48,7 +48,7 @@ def _flash(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernels | Exch
     rows = table.on_rank(s)
     flops = 4.0 * rows * s * op.heads * op.mean_dim / table.tp * op.seen
     flops = flops * slowest_share(job, table, op)
-    blocks = np.where(on_ring(job), table.cp, 1).astype(np.float64)
+    blocks = np.where(on_ring(job, table), table.cp, 1).astype(np.float64)
     speeds = job.software.attention_speed(job.device.id)
 
     def block(part: PassPart, work: Array, efficiency: float, launches: Array) -> Kernel:
@@ -73,11 +73,12 @@ def _flash(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernels | Exch
 
     first = block(PassPart.CORE, flops, speeds[0], 2 * blocks - 1)
     second = block(PassPart.BACKWARD, FLASH_BACKWARD * flops, speeds[1], 3 * blocks - 1)
-    for kernel, seconds in zip((first, second), merging(job, table, op), strict=True):
+    calls = copying(job, table)
+    for kernel, seconds in zip((first, second), moving(job, table, op), strict=True):
         # launches of adding up what the blocks of a ring came to are counted with the blocks
         yield (
             kernel,
-            Kernel(kind="merge", part=kernel.part, shape=(flops,), seconds=seconds, launches=0),
+            Kernel(kind="merge", part=kernel.part, shape=(flops,), seconds=seconds, launches=calls),
         )
     ahead, behind = exposed_exchange(job, table, op, (first.total, second.total))
     yield Exchange(part=PassPart.CORE, exposed=ahead)

@@ -101,6 +101,13 @@ class Pass(Columns):
             launches=self.launches + other.launches * times,
         )
 
+    def less(self, other: Pass) -> Pass:
+        """What is left of this pass without another that is a part of it; nothing below zero."""
+        left = np.maximum(self.seconds - other.seconds, 0.0)
+        exposed = np.minimum(self.exposed, left)
+        launches = np.maximum(self.launches - other.launches, 0.0)
+        return Pass(kernels=left - exposed, exposed=exposed, launches=launches)
+
     @property
     def seconds(self) -> Array:
         """Kernels and exposed collectives together."""

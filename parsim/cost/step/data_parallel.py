@@ -301,15 +301,18 @@ class DataParallel:
 
         A scalar all-reduce over all ranks, and another one for overflow or NaN where the stack
         checks that; before it every gradient is read, and behind it read and written to be
-        clipped, where these bytes are not among those of the update.
+        clipped, where these bytes are not among those of the update. In fp16 gradients are divided
+        by the scale of the loss first, and ranks agree on an overflow, where that is apart.
         Leaves out: the launch of kernels for many small tensors.
         """
         (_, where), *_ = self.reached["world"]
         size = np.full(len(self.table), 4.0)
         scalar = Message(kind="all_reduce", axis="world", size=size, where=where)
         stack = self.job.software
+        scaled = self.table.precision.compute == "fp16"
         each = stack.norm_bytes + (stack.clip_bytes if self.job.clip else 0.0)
-        summed = stack.norm_sums * self._time(scalar)
+        each += stack.scaling_bytes if scaled else 0.0
+        summed = (stack.norm_sums + (stack.scaling_sums if scaled else 0.0)) * self._time(scalar)
         if not each:
             return summed
         moved = each * self._updated(parameters, experts).max(axis=0)

@@ -1,7 +1,7 @@
 """The messages of a stage, one list for whoever needs their bytes: a typical one of each axis.
 
     in layers   tp  activations at the borders of split matrices
-                cp  keys and values
+                cp  keys and values, or heads of a sequence
                 ep  copies of tokens on their way to experts
     shards      parameters of a layer, gathered by the ranks that share them
     gradients   a bucket: scattered over the ranks that share parameters, reduced over replicas
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from parsim.arrays import Array
 from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
-from parsim.cost.layer.context import keys_and_values
+from parsim.cost.layer.context import context_message
 from parsim.cost.layer.experts import routed_copies
 from parsim.cost.layer.tensor_exchanges import Borders
 from parsim.cost.step.data_parallel import DataParallel
@@ -30,7 +30,7 @@ def layer_messages(job: Job, table: PlanTable) -> Iterator[Message]:
         border = Borders.of(job, table).messages(table.on_rank(model.border), 1)
         yield border.gathered if table.sequence_parallel[0] else border.summed
     if table.cp[0] > 1 and model.attention is not None:
-        yield keys_and_values(job, table, model.attention)
+        yield context_message(job, table, model.attention)
     if table.ep[0] > 1 and model.experts is not None:
         tokens = table.on_rank(model.experts.tokens) / table.sequence_split
         yield routed_copies(job, table, model.experts, tokens)

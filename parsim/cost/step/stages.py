@@ -6,7 +6,7 @@ stages and B plans. The embedding sits on stage 0, the head on stage S - 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate
@@ -17,12 +17,14 @@ from parsim.arrays import Array, Columns, ratio
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import smooth_max
 from parsim.cost.layer.activations import border_bytes, kept_bytes, kept_policy, whole_bytes
+from parsim.cost.layer.composed import composed_kept
 from parsim.cost.layer.layers import LayerCoster
+from parsim.cost.layer.offloaded_modules import offloaded_bytes
 from parsim.cost.layer.passes import LayerCost, Pass
 from parsim.cost.order_statistics import expected_maximum
 from parsim.model.layer import Layer
 from parsim.model.model import Model
-from parsim.plan import Plan, PlanTable
+from parsim.plan import Plan, PlanTable, Recompute
 
 
 def plan_cut(plan: Plan, num_layers: int) -> tuple[int, ...]:
@@ -84,6 +86,7 @@ class LayerTable(Columns):
     """Costs of layers for all plans: one entry per kind of block, and those of the outer layers.
 
     `before` and `behind` are the outer layers of either end together (embedding, head).
+    `moved` are the bytes that a layer of each kind moves to the host where a plan says so.
     `slowest_host` (B,) is the time of a tensor-parallel group's slowest host over the mean one's.
     """
 
@@ -91,6 +94,7 @@ class LayerTable(Columns):
     recomputed: tuple[Pass, ...]
     kept: tuple[Array, ...]
     whole: tuple[Array, ...]
+    moved: tuple[Array, ...]
     before: LayerCost
     behind: LayerCost
     before_kept: Array
@@ -111,12 +115,24 @@ class LayerTable(Columns):
             ),
             kept=tuple(kept_bytes(layer, table, **policy) for layer in model.kinds),
             whole=tuple(whole_bytes(layer, table, ring_output=ring) for layer in model.kinds),
+            moved=tuple(_moved(job, layer, table, policy) for layer in model.kinds),
             before=_together(coster, model.before),
             behind=_together(coster, model.behind),
             before_kept=_kept_together(table, model.before),
             behind_kept=_kept_together(table, model.behind),
             slowest_host=slowest_host(job, table),
         )
+
+
+def _moved(job: Job, layer: Layer, table: PlanTable, policy: Mapping[str, bool]) -> Array:
+    """Bytes that a layer moves to the host; none of stages that keep only what enters them."""
+    if not (table.offload_layers > 0).any():
+        return np.zeros(len(table))
+    moved = offloaded_bytes(layer, table, **policy)
+    if job.software.eager and not table.common.offload_modules:
+        moved = moved + composed_kept(layer, table)
+    gone = job.software.checkpoints_stages & (table.recompute == Recompute.FULL)
+    return np.where((table.offload_layers > 0) & ~gone, moved, 0.0)
 
 
 def repeated_share(job: Job, table: PlanTable) -> Array | float:
@@ -160,7 +176,7 @@ def forward_times(job: Job, layers: LayerTable, counts: Array) -> ChunkTimes:
     """Forward of one micro-batch on each stage."""
     kinds = [cost.forward for cost in layers.kinds]
     ends = layers.before.forward, layers.behind.forward
-    return _chunk(job, layers, _stage_pass(kinds, counts, *ends))
+    return _chunk(job, layers, stage_pass(kinds, counts, *ends))
 
 
 def backward_times(job: Job, layers: LayerTable, counts: Array) -> ChunkTimes:
@@ -173,16 +189,18 @@ def backward_times(job: Job, layers: LayerTable, counts: Array) -> ChunkTimes:
     ends = layers.before.backward, layers.behind.backward
     repeated = list(layers.recomputed)
     both = [kind.plus(again) for kind, again in zip(kinds, repeated, strict=True)]
-    once = _chunk(job, layers, _stage_pass(kinds, counts, *ends))
-    whole = _chunk(job, layers, _stage_pass(both, counts, *ends))
+    once = _chunk(job, layers, stage_pass(kinds, counts, *ends))
+    whole = _chunk(job, layers, stage_pass(both, counts, *ends))
     nothing = Pass.zero(len(layers.slowest_host))
-    again = _stage_pass(repeated, counts, nothing, nothing)
+    again = stage_pass(repeated, counts, nothing, nothing)
     longer = np.maximum(whole.time - once.time, 0.0)
     collectives = longer * again.exposed_share
     return replace(whole, exposed=once.exposed + collectives, recomputed=longer - collectives)
 
 
-def _stage_pass(parts: list[Pass], counts: Array, first: Pass, last: Pass) -> Pass:
+def stage_pass(parts: list[Pass], counts: Array, first: Pass, last: Pass) -> Pass:
+    """A pass through each stage, (S, B), of a layer's of each kind and what stands at the ends."""
+
     def stack(name: str) -> Array:
         per_kind = np.stack([getattr(part, name) for part in parts])
         rows = over_kinds(counts, per_kind)
@@ -194,14 +212,16 @@ def _stage_pass(parts: list[Pass], counts: Array, first: Pass, last: Pass) -> Pa
 
 
 def _chunk(job: Job, layers: LayerTable, total: Pass) -> ChunkTimes:
-    """Device and host race: the slower one sets the chunk's time, pnorm8(device, host)."""
-    device = total.seconds
-    host = _host(job, layers, total)
-    time = smooth_max(device, host, 8.0) + 0.5 * job.software.between_microbatches
-    pace = ratio(time, device)
+    time = raced(job, layers, total) + 0.5 * job.software.between_microbatches
+    pace = ratio(time, total.seconds)
     return ChunkTimes(
         time=time, exposed=total.exposed * pace, recomputed=np.zeros_like(time), pace=pace
     )
+
+
+def raced(job: Job, layers: LayerTable, total: Pass) -> Array:
+    """Device and host race: the slower one sets a pass's seconds, pnorm8(device, host)."""
+    return smooth_max(total.seconds, _host(job, layers, total), 8.0)
 
 
 def _host(job: Job, layers: LayerTable, total: Pass) -> Array:

@@ -21,6 +21,7 @@ from parsim.cost.layer.interference import speed_beside
 from parsim.cost.order_statistics import expected_maximum
 from parsim.cost.step.buckets import reduced_bytes
 from parsim.cost.step.data_parallel import DataParallel
+from parsim.cost.step.offload import beside_copies, copy_seconds, moved_bytes, offloads
 from parsim.cost.step.sharded_stages import Sharded
 from parsim.cost.step.stages import (
     LayerTable,
@@ -48,7 +49,10 @@ class StepCosts(Columns):
     `tied`, `norm` (B,), `optimizer` and `gather` (p, B) follow. `late` (B,) is what the last
     backwards lose to the reduction beside them. `straggler` (B,) is the share by which the whole
     step grows. `parameters` (S, B) counts local parameters of one rank, `experts` (S, B) those of
-    them that are experts' (None: none).
+    them that are experts' (None: none). `copied_forward` and `copied_backward` (S, B) are the parts
+    of the exposed seconds in which copies to the host and back show (None: nothing is moved there).
+    `copies` (p, B) is the exchange of a rank's gradients with the rank that holds the other copy of
+    its stages (None: there is one copy).
     """
 
     forward: Array
@@ -69,6 +73,9 @@ class StepCosts(Columns):
     blocking_p2p: bool
     overlap_reduce: bool
     experts: Array | None = None
+    copied_forward: Array | None = None
+    copied_backward: Array | None = None
+    copies: Array | None = None
 
     @property
     def num_plans(self) -> int:
@@ -102,6 +109,13 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         speed=speed,
     )
     ahead, behind = sharded.passes(forward, backward)
+    copied: dict[str, Array] = {}
+    if offloads(table):
+        copies = copy_seconds(job, moved_bytes(job, table, layers, stage_cut(job, table)))
+        alone = ahead, behind
+        ahead, behind = (beside_copies(chunk, copies) for chunk in alone)
+        copied["copied_forward"] = ahead.time - alone[0].time
+        copied["copied_backward"] = behind.time - alone[1].time
     buckets, bucket_time = data.bucketed_reduction(parameters, experts)
     pp = int(table.pp[0])
     by_rank = per_rank(parameters, pp)
@@ -128,6 +142,7 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         overlap_reduce=beside,
         late=_late(behind.time, buckets, bucket_time, speed).max(axis=0) * beside,
         experts=experts,
+        **copied,
     )
 
 
@@ -244,6 +259,28 @@ def _tied(job: Job, table: PlanTable) -> Array:
 
 def tied_seconds(job: Job, table: PlanTable, wrap: Flags) -> Array:
     """All-reduce of a shared table between two stages, with `wrap` on two nodes, (B,)."""
+    return _pair_seconds(job, table, wrap, tied_parameters(job.model, table))
+
+
+def copies_seconds(job: Job, table: PlanTable, by_rank: Array) -> Array:
+    """All-reduces between ranks r and pp - 1 - r, which hold copies of the same stages, (p, B).
+
+    Of what their own replicas have reduced: under ZeRO each rank has its share.
+
+    Source: Chimera (arXiv 2107.06925), section 3.2. Leaves out: that it may begin before the last
+    action of the rank.
+    """
+    pp, crosses = len(by_rank), _crossing(job, table)
+    rows = []
+    for rank in range(pp):
+        low, high = sorted((rank, pp - 1 - rank))
+        between = np.asarray(crosses[low:high].any(axis=0))
+        rows.append(_pair_seconds(job, table, between, by_rank[rank] / table.shards))
+    return np.stack(rows)
+
+
+def _pair_seconds(job: Job, table: PlanTable, wrap: Flags, parameters: Array) -> Array:
+    """All-reduce of gradients between two pipeline ranks, with `wrap` on two nodes, (B,)."""
     pair = Groups(
         size=np.full(len(table), 2.0),
         per_node=np.where(wrap, 1.0, 2.0),
@@ -251,7 +288,7 @@ def tied_seconds(job: Job, table: PlanTable, wrap: Flags) -> Array:
         sharing=_sharing(job, table),
         leaves=np.zeros(len(table), dtype=bool),
     )
-    size = tied_parameters(job.model, table) * reduced_bytes(table)
+    size = parameters * reduced_bytes(table)
     return collective_time(job.system, "all_reduce", size, pair)
 
 

@@ -10,8 +10,15 @@ from collections.abc import Iterator
 from io import StringIO
 from typing import Any
 
-from parsim.frameworks.export.rules import Rules, check_rules, heading, no_placement
-from parsim.plan import Plan, Recompute
+from parsim.frameworks.export.rules import (
+    Rules,
+    check_rules,
+    heading,
+    no_offload,
+    no_placement,
+    torchs_context,
+)
+from parsim.plan import CpCommType, Plan, Recompute
 from parsim.scenario import Scenario
 
 
@@ -23,7 +30,7 @@ def accelerate_yaml(scenario: Scenario, plan: Plan) -> str:
     """
     from ruamel.yaml import YAML
 
-    check_rules("accelerate", plan, [*no_placement(plan), *_rules(plan)])
+    check_rules("accelerate", plan, [*no_placement(plan), no_offload(plan), *_rules(plan)])
     yaml, text = YAML(), StringIO()
     yaml.default_flow_style = False
     yaml.dump(_document(scenario, plan), text)
@@ -39,6 +46,7 @@ def _rules(plan: Plan) -> Rules:
         f"zero_stage={plan.zero_stage}; it replicates (0) or shards parameters (3, FSDP2): other "
         f"stages are DeepSpeed's",
     )
+    yield torchs_context(plan)
     model_parallel = plan.tp * plan.cp > 1
     yield (
         plan.dp_replicate > 1 and plan.dp_shard == 1 and model_parallel,
@@ -69,8 +77,16 @@ def _document(scenario: Scenario, plan: Plan) -> dict[str, Any]:
             "parallelism_config_dp_shard_size": plan.dp_shard,
             "parallelism_config_tp_size": plan.tp,
             "parallelism_config_cp_size": plan.cp,
+            **_exchange(plan),
         }
     return document
+
+
+def _exchange(plan: Plan) -> dict[str, str]:
+    """What context ranks exchange where the plan says it, as torch calls it."""
+    names = {CpCommType.P2P: "alltoall", CpCommType.ALL_GATHER: "allgather"}
+    name = names.get(plan.cp_comm_type) if plan.cp > 1 else None
+    return {"parallelism_config_cp_comm_strategy": name} if name else {}
 
 
 def _unsaid(plan: Plan) -> Iterator[str]:

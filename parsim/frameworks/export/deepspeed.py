@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from parsim.frameworks.export.rules import Rules, check_rules, heading, no_placement
-from parsim.plan import Plan, Recompute
+from parsim.frameworks.export.rules import Rules, check_rules, heading, no_offload, no_placement
+from parsim.plan import CpCommType, Plan, Recompute
 from parsim.plan.record import RANK_ORDER
 from parsim.scenario import Scenario
 
@@ -23,7 +23,7 @@ def deepspeed_json(scenario: Scenario, plan: Plan) -> str:
     Raises:
         PlanError: DeepSpeed cannot run the plan.
     """
-    check_rules("deepspeed", plan, [*no_placement(plan), *_rules(plan)])
+    check_rules("deepspeed", plan, [*no_placement(plan), no_offload(plan), *_rules(plan)])
     document: dict[str, Any] = {
         "_parsim": [*heading(scenario, plan, ""), *_unsaid(plan)],
         "train_batch_size": plan.global_batch_size,
@@ -94,6 +94,6 @@ def _unsaid(plan: Plan) -> list[str]:
         lines.append(f"code: activation checkpointing, {plan.recompute.name.lower()}")
     if plan.sequence_parallel:
         lines.append("sequence parallelism beside tensor parallelism is not DeepSpeed's")
-    if plan.cp > 1:
-        lines.append("sequence_parallel_size is Ulysses: all-to-all where parsim predicts a ring")
+    if plan.cp > 1 and plan.cp_comm_type is not CpCommType.A2A:
+        lines.append("sequence_parallel_size is Ulysses: predicted with cp_comm_type: a2a alone")
     return lines

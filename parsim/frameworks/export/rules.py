@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from parsim.cost.step.stages import plan_cut
 from parsim.errors import PlanError
 from parsim.model.transformer import TransformerSpec
-from parsim.plan import Plan
+from parsim.plan import CpCommType, Plan
 from parsim.plan.strategies import DDP
 from parsim.scenario import Scenario
 
@@ -40,6 +40,23 @@ def no_placement(plan: Plan) -> Rules:
     yield (
         plan.strategy != DDP,
         f"strategy {plan.strategy.label()} has no name there; export a plan of strategy ddp",
+    )
+
+
+def no_offload(plan: Plan) -> tuple[bool, str]:
+    """The rule of targets that have no switch for activations in the host's memory."""
+    return (
+        plan.offload_layers > 0,
+        f"offload_layers={plan.offload_layers}; it has no switch that moves activations to the "
+        f"host, use offload_layers=0",
+    )
+
+
+def torchs_context(plan: Plan) -> tuple[bool, str]:
+    """The rule of targets whose context parallelism is torch's own."""
+    return (
+        plan.cp > 1 and plan.cp_comm_type is CpCommType.A2A,
+        "cp_comm_type=a2a; torch's context parallelism gathers keys and values or sends them round",
     )
 
 

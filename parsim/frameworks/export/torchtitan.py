@@ -13,7 +13,9 @@ from parsim.frameworks.export.rules import (
     check_rules,
     equal_cut,
     heading,
+    no_offload,
     no_placement,
+    torchs_context,
     transformer_of,
 )
 from parsim.plan import Plan, Recompute
@@ -38,7 +40,7 @@ def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
         PlanError: torchtitan cannot run the plan.
     """
     transformer_of(scenario, "torchtitan")
-    check_rules("torchtitan", plan, [*no_placement(plan), *_rules(plan)])
+    check_rules("torchtitan", plan, [*no_placement(plan), no_offload(plan), *_rules(plan)])
     local = plan.global_batch_size // plan.dp
     batch = plan.microbatch_size if plan.pp == 1 else local
     recompute = {
@@ -86,6 +88,7 @@ def _rules(plan: Plan) -> Rules:
         f"zero_stage={plan.zero_stage}; it replicates (0) or shards parameters (3, FSDP)",
     )
     yield (plan.etp not in (1, plan.tp), f"etp={plan.etp}; it has 1, or tp={plan.tp}")
+    yield torchs_context(plan)
     shards = (plan.dp_shard if plan.zero_stage else 1) * plan.cp * plan.tp
     yield (
         shards % plan.ep != 0,

@@ -65,6 +65,7 @@ def layer_cases(job: Job, table: PlanTable) -> Cases:
         table.microbatch_size,
         table.num_microbatches,
         table.recompute,
+        table.offload_layers,
         table.sequence_parallel,
         three,
         table.dp_shard if normalised else three & (table.dp_shard > 1),

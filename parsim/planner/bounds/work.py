@@ -14,6 +14,7 @@ import numpy as np
 from parsim.arrays import Array, Columns, Flags
 from parsim.cost.job import Job
 from parsim.cost.layer.activations import border_bytes
+from parsim.cost.step.offload import buffered_bytes, copy_seconds, offloads
 from parsim.cost.step.stages import LayerTable, backward_times, forward_times
 from parsim.cost.step.step import message_seconds
 from parsim.plan import PlanTable, Recompute
@@ -39,7 +40,9 @@ class Work(Columns):
     and `all_backward` (C,) of all stages, one after another. `first_kept` is what a rank keeps of
     its first chunk, `last_kept` of its last one, `least_kept` of the one with the least, `kept` of
     all; `moment` what a backward adds at its highest, `scores` (Q, C) what each further micro-batch
-    in flight on the last stage keeps of its logits.
+    in flight on the last stage keeps of its logits. `copied` and `ahead_copied` (Q, C) are copies
+    to the host of a rank's stages and of those before it, one direction, at the least;
+    `copied_most` (Q, C) of both at the most.
     """
 
     forward: Array
@@ -59,6 +62,9 @@ class Work(Columns):
     kept: Array
     moment: Array
     scores: Array
+    copied: Array
+    ahead_copied: Array
+    copied_most: Array
 
     @classmethod
     def of(cls, job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Work:
@@ -69,6 +75,8 @@ class Work(Columns):
         kept = _kept(job, table, layers, parts)
         moment, scores = _moments(job, table, layers, parts, kept)
         least = parts.least(kept)
+        copies, most = _copies(job, table, layers, parts)
+        ahead_of, behind_of = np.maximum(forward, copies), np.maximum(backward, copies)
         ends = np.zeros((2, *least.shape))
         ends[0, 0], ends[1, -1] = kept[0] - least[0], kept[-1] - least[-1]
         return cls(
@@ -79,16 +87,19 @@ class Work(Columns):
             sent_ahead=ahead,
             sent_back=back,
             blocked=blocked,
-            first=forward[0],
-            last=backward[0],
-            all_forward=(parts.every * forward).sum(axis=0),
-            all_backward=(parts.every * backward).sum(axis=0),
+            first=ahead_of[0],
+            last=np.maximum(backward, most)[0],
+            all_forward=(parts.every * ahead_of).sum(axis=0),
+            all_backward=(parts.every * behind_of).sum(axis=0),
             first_kept=least + ends[0],
             last_kept=least + ends[1],
             least_kept=least,
             kept=parts.sums(kept),
             moment=moment,
             scores=scores,
+            copied=parts.sums(copies),
+            ahead_copied=parts.sums_ahead(copies),
+            copied_most=parts.sums(most) + parts.sums_ahead(most),
         )
 
 
@@ -110,6 +121,25 @@ def _messages(job: Job, table: PlanTable, parts: Parts) -> Iterator[Array]:
         yield (count - leaving) * inside + leaving * across
 
 
+def _offloaded(table: PlanTable, layers: LayerTable, parts: Parts) -> tuple[Array, Array]:
+    """(least, most) bytes of a micro-batch that each kind of stage moves to the host, (R, C) each.
+
+    Which kinds of layer its first ones are is not looked at: of one kind both are exact.
+    """
+    moving = np.minimum(table.offload_layers, parts.counts.sum(axis=1))
+    moved = np.stack(layers.moved)
+    return moving * moved.min(axis=0), moving * moved.max(axis=0)
+
+
+def _copies(job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> tuple[Array, Array]:
+    """(least, most) seconds of copies to the host on each kind of stage, (R, C) each."""
+    if not offloads(table):
+        nothing = np.zeros((len(parts.counts), len(table)))
+        return nothing, nothing
+    least, most = _offloaded(table, layers, parts)
+    return copy_seconds(job, least), copy_seconds(job, most)
+
+
 def _kept(job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Array:
     """Bytes that a micro-batch keeps on each kind of stage at the least, (R, C).
 
@@ -117,6 +147,8 @@ def _kept(job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Array
     into buffers of their own, and what a stage received is not kept twice.
     """
     kept = layers_kept(layers, parts.counts)
+    if offloads(table) and not job.system.on_cpu:
+        kept = kept - _offloaded(table, layers, parts)[1]
     if job.software.checkpoints_stages:
         kept = np.where(table.recompute == Recompute.FULL, 0.0, kept)
     if not job.software.eager:
@@ -136,17 +168,20 @@ def _moments(
     """
     blocks = parts.sums(parts.counts.sum(axis=1)) > 0
     scores = np.zeros(blocks.shape)
+    on_their_way = blocks * buffered_bytes(job, table, layers)
     if job.software.eager:
-        return np.full(blocks.shape, job.software.workspace), scores
+        return job.software.workspace + on_their_way, scores
     moment = blocks * layer_moment(job, table, layers)
-    moment[0] = np.maximum(moment[0], embedding_moment(job, table) - kept[0])
+    least, most = _offloaded(table, layers, parts)
+    moment[0] = np.maximum(moment[0], embedding_moment(job, table) - kept[0] - (most - least)[0])
     logits, ends = logit_values(job, table), _last_rank(parts)
     head = head_moment(job, table) + logits * job.software.loss_kept
     moment = np.where(ends, np.maximum(moment, head), moment)
     narrow = np.min(np.stack([border_bytes(table, values) for values in _borders(job)]), axis=0)
     sent = np.where(table.pp > 1, 2.0 * narrow, 0.0) * table.common.overlap_p2p
     stays = blocks * placeholder_bytes(job, table) + job.software.workspace
-    return moment + sent + stays, np.where(ends, logits * job.software.loss_saved, 0.0)
+    saved = np.where(ends, logits * job.software.loss_saved, 0.0)
+    return moment + sent + stays + on_their_way, saved
 
 
 def _last_rank(parts: Parts) -> Flags:

@@ -21,6 +21,7 @@ from parsim.arrays import Flags, Index
 from parsim.cost.job import Job
 from parsim.cost.step.stages import LayerTable
 from parsim.plan import PlanSpace, PlanTable
+from parsim.plan.record import AUTO
 from parsim.planner.bounds import plan_bounds
 from parsim.planner.bounds.cases import Cases, layer_cases, price_layers
 from parsim.planner.equal.exact import exact
@@ -152,12 +153,17 @@ class BestShapes:
         return self.layers.take(self.layer_row[rows])
 
     def _shapes(self, rows: Index) -> list[tuple[float, Index]]:
-        """The rows by shape, each shape with its least bound, that with the least of all first."""
+        """The rows by shape, each shape with its least bound, that with the least of all first.
+
+        A plan whose order is searched for has one that no other has.
+        """
         if not len(rows):
             return []
         table, bound = self.table, self.known.bound
         schedule = np.where(table.pp > 1, table.schedule, 0)  # a single rank's is always the same
-        columns = (schedule, table.pp, table.num_microbatches, table.v, table.setting)
+        searched = np.array([name == AUTO for name in table.schedules])[schedule]
+        alone = np.where(searched & (table.pp > 1), 1 + np.arange(len(table)), 0)
+        columns = (schedule, table.pp, table.num_microbatches, table.v, table.setting, alone)
         shape = Cases.among(*(column[rows] for column in columns)).of
         order = rows[np.lexsort((bound[rows], shape))]
         starts = np.flatnonzero(np.diff(np.sort(shape), prepend=-1))
@@ -177,7 +183,7 @@ class BestShapes:
         known.weigh(self.job.software, rows, result.peak)
         known.step[rows], known.bubble[rows] = result.step, result.bubble
         known.counted[rows] = True
-        fits, tight = known.fits[rows], known.tight[rows]
+        fits, tight = known.fitting(rows), known.tightly(rows)
         self.fitting = np.sort(np.append(self.fitting, result.step[fits]))[: self.top]
         self.tight = np.sort(np.append(self.tight, result.step[tight]))[: self.top]
 

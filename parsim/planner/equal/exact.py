@@ -13,6 +13,8 @@ from parsim.cost.step.step import step_costs
 from parsim.plan import Plan, PlanTable
 from parsim.schedule import build_schedule
 from parsim.sim.memory.eager_peaks import peak_memory
+from parsim.sim.memory.host import peak_with_host
+from parsim.sim.orders.auto import ordered
 from parsim.sim.recurrence.evaluate import bubble_fraction, pipeline
 from parsim.sim.recurrence.step_end import step_end
 from parsim.sim.step.compiled_schedule import CompiledSchedule, compile_repeated, compiled_schedule
@@ -33,11 +35,16 @@ class ExactPlans:
 
 
 def exact(job: Job, table: PlanTable, layers: LayerTable, capacity: float) -> ExactPlans:
-    """Count B plans of one shape in memory, and simulate those that need at most `capacity`."""
+    """Count B plans of one shape in memory, and simulate those that need at most `capacity`.
+
+    A plan with `schedule: auto` is a shape by itself.
+    """
+    table = _with_actions(job, table)
     compiled = _compiled(table.plan(0))
     costs = step_costs(job, table, layers)
     costs = on_schedule(job, table, layers, costs, compiled.schedule)
-    peak = peak_memory(job, table, layers, costs, compiled.schedule).peak.max(axis=0)
+    memory = peak_memory(job, table, layers, costs, compiled.schedule)
+    peak = peak_with_host(job, table, layers, memory, compiled.schedule).max(axis=0)
     step, bubble = np.full(len(table), np.inf), np.full(len(table), np.nan)
     fits = np.flatnonzero(peak <= capacity)
     if len(fits):
@@ -46,6 +53,13 @@ def exact(job: Job, table: PlanTable, layers: LayerTable, capacity: float) -> Ex
         step[fits] = step_end(compiled, kept, result).step_time
         bubble[fits] = bubble_fraction(compiled, kept, result)
     return ExactPlans(peak=peak, step=step, bubble=bubble)
+
+
+def _with_actions(job: Job, table: PlanTable) -> PlanTable:
+    """The table with the order that was found for its plan, where one is to be searched for."""
+    plan = table.plan(0)
+    actions = ordered(job, plan).actions
+    return table if actions == plan.actions else table.sharing({"actions": actions})
 
 
 def _compiled(plan: Plan) -> CompiledSchedule:

@@ -20,6 +20,7 @@ from parsim.planner.result import EvaluatedPlan
 from parsim.schedule import build_schedule
 from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_shares, worst
 from parsim.sim.memory.eager_peaks import peak_memory
+from parsim.sim.memory.host import peak_with_host
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.step.class_costs import groups_in
 from parsim.sim.step.replica_classes import DevicesOfRanks
@@ -125,7 +126,8 @@ class Candidates:
             times=plan.action_times,
         )
         costs = step_costs(job, plans, layers)
-        peaks = peak_memory(job, plans, layers, costs, schedule).peak
+        memory = peak_memory(job, plans, layers, costs, schedule)
+        peaks = peak_with_host(job, plans, layers, memory, schedule)
         for column, row in enumerate(numbers.tolist()):
             for candidate in rows[row]:
                 self._weighed(candidate, peaks[:, column], count)

@@ -25,7 +25,7 @@ from parsim.plan.space import chosen
 from parsim.planner.space.cuts import balanced_twins
 from parsim.planner.space.left_out import lacking
 from parsim.planner.space.settings import combinations, other_plans, ruled, with_setting
-from parsim.planner.space.shapes import Degrees, all_degrees, chunks
+from parsim.planner.space.shapes import Degrees, all_degrees, chunks, offloads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +41,8 @@ class Enumeration:
     reasons: dict[str, int]
 
 
-_Option = tuple[int, int, Recompute, bool]
-"""ZeRO stage, dp_shard, recomputation, sequence parallelism."""
+_Option = tuple[int, int, Recompute, bool, int]
+"""ZeRO stage, dp_shard, recomputation, sequence parallelism, layers of a stage on the host."""
 
 
 @dataclass(slots=True)
@@ -103,23 +103,28 @@ def _listed(job: Job, space: PlanSpace) -> _Rows:
 def _add(rows: _Rows, job: Job, space: PlanSpace, degrees: Degrees) -> None:
     """Add all plans of some degrees: every schedule and number of chunks, with every option."""
     options = list(dict.fromkeys(_options(job, space, degrees)))
-    kinds = list(dict.fromkeys(chunks(job, space, degrees.pp)))
+    kinds = [
+        (schedule, v, offloads(job, space, degrees.pp, schedule, v))
+        for schedule, v in dict.fromkeys(chunks(job, space, degrees.pp))
+    ]
     # what is wrong with a pipeline of one chunk is wrong with all
     message = None
     if space.common.actions is None:
         message = violation(_plan(space, degrees, job.model, "1f1b", 1), job.model, job.cluster)
     if message is not None:
-        rows.reasons[message] += len(options) * len(kinds)
+        rows.reasons[message] += len(options) * sum(len(layers) for _, _, layers in kinds)
         return
-    for schedule, v in kinds:
+    for schedule, v, layers in kinds:
         plan = _plan(space, degrees, job.model, schedule, v)
-        message = violation(plan, job.model, job.cluster)
-        if message is not None:
-            rows.reasons[message] += len(options)
-            continue
-        legal = options
+        legal = []
+        for moved in layers:
+            message = violation(replace(plan, offload_layers=moved), job.model, job.cluster)
+            if message is not None:
+                rows.reasons[message] += len(options)
+                continue
+            legal += [(*option, moved) for option in options]
         if job.software.executor:
-            legal = _runnable(rows, job, plan, degrees, options)
+            legal = _runnable(rows, job, plan, degrees, legal)
         if legal:
             rows.shapes.append(_shape_row(plan, degrees))
             rows.schedules.append(schedule)
@@ -132,7 +137,7 @@ def _runnable(
     """The options of a shape that parsim's executor runs; the others are refused."""
     legal = []
     for option in options:
-        stage, shard, recompute, sequence = option
+        stage, shard, recompute, sequence, layers = option
         tried = replace(
             plan,
             zero_stage=stage,
@@ -140,6 +145,7 @@ def _runnable(
             sequence_parallel=sequence,
             dp_replicate=degrees.dp // shard,
             dp_shard=shard,
+            offload_layers=layers,
         )
         message = unrunnable(tried, job.model)
         if message is None:
@@ -157,7 +163,9 @@ def _shards(space: PlanSpace, degrees: Degrees, zero_stage: int) -> tuple[int, .
     return tuple(shard for shard in legal if shard in space.dp_shard)
 
 
-def _options(job: Job, space: PlanSpace, degrees: Degrees) -> Iterator[_Option]:
+def _options(
+    job: Job, space: PlanSpace, degrees: Degrees
+) -> Iterator[tuple[int, int, Recompute, bool]]:
     model, stages = job.model, job.software.zero_stages_with(degrees.pp)
     whole = model.tokens % (degrees.cp * degrees.tp) == 0
     routed = model.experts is not None and degrees.tp > 1  # each rank routes its own tokens
@@ -203,7 +211,7 @@ def _table(space: PlanSpace, rows: _Rows) -> PlanTable:
     shapes = np.repeat(np.array(rows.shapes, dtype=np.int64), each, axis=0)
     tp, pp, cp, dp, ep, size, count, v = shapes.T
     flat = chain.from_iterable(chain.from_iterable(rows.options))
-    stage, shard, recompute, sequence = np.fromiter(flat, dtype=np.int64).reshape(-1, 4).T
+    stage, shard, recompute, sequence, offload = np.fromiter(flat, dtype=np.int64).reshape(-1, 5).T
     return PlanTable(
         tp=tp,
         pp=pp,
@@ -218,6 +226,7 @@ def _table(space: PlanSpace, rows: _Rows) -> PlanTable:
         zero_stage=stage,
         sequence_parallel=sequence > 0,
         recompute=recompute,
+        offload_layers=offload,
         schedule=np.repeat(np.array([names.index(name) for name in rows.schedules]), each),
         schedules=names,
         setting=np.zeros_like(tp),

@@ -9,6 +9,7 @@ from parsim.cost.software import Software
 from parsim.plan import PlanSpace, Recompute
 from parsim.plan.rules import SCHEDULE_NAMES, USUAL, ZERO_STAGES
 from parsim.plan.space import Between
+from parsim.plan.strategies import DDP, STRATEGY_KINDS
 from parsim.space.axes import AXES, SETTINGS, axis_words, setting_values, value_word
 
 ALL_BUT = "all but "
@@ -16,12 +17,15 @@ ALL_BUT = "all but "
 
 NEVER = {
     "action_times": "zero-bubble schedules ordered for other ratios than F = I = W",
+    "offload_modules": "activations of single modules in the host's memory",
 }
 """Fields of a plan that no search varies, and what it leaves out with them."""
 
 UNSAID = {
     "dp_shard": "shards over a part of the replicas (dp_replicate and dp_shard both above 1), but "
     "with space: full or search.dp_shard",
+    "offload_layers": "activations in the host's memory, but with space: full or "
+    "search.offload_layers",
     "recompute_modules": "recomputation of single modules, but with space: full or "
     "search.recompute_modules",
 }
@@ -40,6 +44,8 @@ COMMON = ("bucket_bytes", "reduce_precision", "gradient_precision", "precision")
 def left_out(job: Job, space: PlanSpace) -> dict[str, str]:
     """What a search of this space does not look at, by field of a plan."""
     asked, software = dict(_narrowed(job, space)), job.software
+    if space.offload_layers == Between():
+        asked["offload_layers"] = f"{ALL_BUT}none, half and all of a stage's layers"
     if space.max_bubble is not None:
         asked["bubble"] = f"more than {100 * space.max_bubble:g} % of the pipeline phase"
     for name, every in ALL.items():
@@ -50,6 +56,9 @@ def left_out(job: Job, space: PlanSpace) -> dict[str, str]:
     asked |= {name: words for name, words in stack.items() if words}
     unsaid = {name: words for name, words in UNSAID.items() if space.allowed(name) is None}
     alike = [name for name in SETTINGS if name not in space.varied and name not in unsaid]
+    if space.strategies:
+        looked = _strategies(space)
+        asked["strategy"] = ", ".join(name for name in STRATEGY_KINDS if name not in looked)
     shared = {
         name: f"{ALL_BUT}{value_word(getattr(space.common, name))}" for name in (*alike, *COMMON)
     }
@@ -78,8 +87,13 @@ def _narrowed(job: Job, space: PlanSpace) -> Iterator[tuple[str, str]]:
             setting_values(job, space, axis.name)
         ):
             continue
-        if axis.setting is not None or axis.kind == "count":
+        if axis.setting is not None or axis.kind in ("count", "layers"):
             yield axis.name, f"{ALL_BUT}{axis_words(values)}"
+
+
+def _strategies(space: PlanSpace) -> set[str]:
+    """Names of the data-parallel strategies that are looked at."""
+    return {DDP.name, *(strategy.name for strategy in space.strategies)}
 
 
 def lacking(software: Software, space: PlanSpace) -> str:

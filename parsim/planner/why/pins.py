@@ -7,8 +7,8 @@ from typing import Any
 
 from parsim.errors import InputError, shown
 from parsim.names import alternatives, matching
-from parsim.plan import PlanSpace, Recompute
-from parsim.plan.record import RECOMPUTE_MODULES
+from parsim.plan import CpCommType, PlanSpace, Recompute
+from parsim.plan.record import AUTO, RECOMPUTE_MODULES
 from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.space.axes import AXES, BY_NAME, value_word
 from parsim.space.rank_order import read_order
@@ -45,7 +45,7 @@ def read_pins(text: str) -> Pins:
 
 def _value(field: str, text: str) -> object:
     kind = BY_NAME[field].kind
-    if kind in ("count", "stage"):
+    if kind in ("count", "stage", "layers"):
         if not (text.isascii() and text.isdigit() and len(text) < 10):
             raise InputError(f"{field}={shown(text)} must be a whole number")
         return int(text)
@@ -56,13 +56,16 @@ def _value(field: str, text: str) -> object:
     name = _known(field, text)
     if kind == "recompute":
         return Recompute[name.upper()]
+    if kind == "exchange":
+        return CpCommType[name.upper()]
     return name == "true" if kind == "flag" else name
 
 
 _NAMES = {
-    "schedule": SCHEDULE_NAMES,
+    "schedule": (*SCHEDULE_NAMES, AUTO),
     "recompute": tuple(level.name.lower() for level in Recompute),
     "flag": ("false", "true"),
+    "exchange": tuple(str(kind) for kind in CpCommType),
     "modules": RECOMPUTE_MODULES,
 }
 """Names that an axis of each kind knows."""

@@ -29,6 +29,7 @@ TRANSFER: Final = Look("send / receive", "#56B4E9")
 COLLECTIVE: Final = Look("data-parallel collective", "#D55E00")
 EXCHANGE: Final = Look("exchange of activations", "#882255")
 ALL_TO_ALL: Final = Look("experts' all-to-all", "#AA8800")
+COPY: Final = Look("copy to or from the host", "#117733")
 
 LOOKS: Final = {
     SpanKind.F: Look("F  forward", "#0072B2"),
@@ -44,6 +45,8 @@ LOOKS: Final = {
     SpanKind.RECV_B: TRANSFER,
     SpanKind.EXCHANGE: EXCHANGE,
     SpanKind.ALL_TO_ALL: ALL_TO_ALL,
+    SpanKind.OFFLOAD: COPY,
+    SpanKind.RELOAD: COPY,
     SpanKind.SHARD: COLLECTIVE,
     SpanKind.UNSHARD: COLLECTIVE,
     SpanKind.RESHARD: COLLECTIVE,
@@ -78,6 +81,7 @@ _STREAM_LOOKS: Final = {
     Stream.TP: EXCHANGE,
     Stream.EP: ALL_TO_ALL,
     Stream.DP: COLLECTIVE,
+    Stream.OFFLOAD: COPY,
 }
 _LIGHTEST: Final = 0.5
 

@@ -124,6 +124,16 @@ def _memory(prediction: Prediction) -> Iterator[tuple[str, str]]:
         f"up to {format_bytes(margin.left(usable))} reserved fits: {format_bytes(usable)} less a "
         f"margin of {100 * margin.share:.1f} % ({margin.basis}); more is tight",
     )
+    if prediction.plan.offload_layers:
+        yield "", f"on the hosts of a node: {host_words(prediction)}"
+
+
+def host_words(prediction: Prediction) -> str:
+    """What a plan keeps in the memory of a node's hosts."""
+    used, room = prediction.host_bytes, prediction.host_memory
+    if room is None:
+        return f"{format_bytes(used)} of activations; the catalog does not say what they have"
+    return f"{format_bytes(used)} of activations in {format_bytes(room)}"
 
 
 def fit_words(prediction: Prediction) -> str:
@@ -133,6 +143,8 @@ def fit_words(prediction: Prediction) -> str:
     if prediction.fit is Fit.TOO_LARGE:
         worst = prediction.fullest_rank if prediction.rank_uses else None
         peak = worst.peak_allocated if worst else max(prediction.peak_allocated)
+        if peak <= prediction.usable:
+            return f"{prediction.fit} the hosts: {host_words(prediction)}"
         return f"{prediction.fit}, {format_bytes(peak - prediction.usable)} too much"
     return str(prediction.fit)
 

@@ -41,6 +41,7 @@ def run_view(document: dict[str, Any], out: str) -> RenderableType:
         f"bubble {percent(measured['bubble_fraction'])}; loss {_loss(loss[0])} -> "
         f"{_loss(loss[-1])} over {len(loss)} steps",
         _load(measured.get("expert_load")),
+        _scaled(measured),
         f"recording a step costs {percent(measured['recording_cost'], signed=True)} of its time",
         f"memory by the prediction: {predicted['memory_fit']}",
         _verified(document["verify"]),
@@ -129,6 +130,17 @@ def _timed(measured: dict[str, Any]) -> Iterator[str]:
     yield f"{measured['tokens_per_s']:,.0f} {unit}, MFU {percent(measured['mfu'])}"
 
 
+def _scaled(measured: dict[str, Any]) -> str:
+    """The scale of the loss at the end, in fp16."""
+    if "loss_scale" not in measured:
+        return ""
+    skipped = measured["skipped_steps"]
+    return (
+        f"loss scale {measured['loss_scale']:g} at the end; {skipped} "
+        f"step{'s' * (skipped != 1)} skipped, whose gradients overflowed"
+    )
+
+
 def _load(load: dict[str, float] | None) -> str:
     if load is None:
         return ""
@@ -195,7 +207,10 @@ def step_line(record: Mapping[str, Any]) -> str:
     parts += [f"{record['power_w']:.0f} W"] if record["power_w"] else []
     if "evaluation_loss" in record:
         parts.append(f"evaluation loss {_in_form(record['evaluation_loss'], '.4f')}")
-    parts += [] if record["timed"] else ["warm-up"]
+    if record.get("skipped"):
+        parts.append(f"skipped: gradients overflowed at scale {record['loss_scale']:g}")
+    elif not record["timed"]:
+        parts.append("warm-up")
     return "  ".join(parts)
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parsim.report.text.tables import table
-from parsim.sim.schedules.auto import AutoSchedule
+from parsim.sim.orders.auto import AutoSchedule
 from parsim.sim.schedules.table import ScheduleRow, ScheduleTable
 from parsim.units import format_bytes, format_seconds
 
@@ -96,16 +96,10 @@ def auto_view(auto: AutoSchedule) -> RenderableType:
     times = {**auto.found, **auto.named}
     for name, seconds in sorted(times.items(), key=lambda pair: pair[1]):
         rows.add_row(name, format_seconds(seconds))
-    searched = auto.searched
-    how = (
-        "proven: no order of whole backwards, one stage a rank, is shorter under these limits"
-        if searched.proven
-        else f"no order of whole backwards is more than {100 * searched.gap:.2f} % shorter"
-    )
     limits = ", ".join(map(str, auto.limits))
     return Group(
         rows,
         Text(""),
         Text(f"micro-batches in flight that fit, by rank: {limits}", style="dim"),
-        Text(how, style="dim"),
+        Text(auto.words(), style="dim"),
     )

@@ -14,7 +14,9 @@ from parsim.scenario.schema.values import (
     AxisValues,
     Block,
     Count,
+    CpCommName,
     Flag,
+    LayerValues,
     ModuleSet,
     Names,
     PrecisionName,
@@ -90,6 +92,7 @@ class PlanBlock(SharedBlock):
     dp_replicate: Count = UNSET
     dp_shard: Count = UNSET
     cp: Count = UNSET
+    cp_comm_type: CpCommName = UNSET
     ep: Count = UNSET
     etp: Count = UNSET
     microbatch_size: Count = UNSET
@@ -102,6 +105,8 @@ class PlanBlock(SharedBlock):
     sequence_parallel: Flag = UNSET
     recompute: RecomputeName = UNSET
     recompute_modules: Names = UNSET
+    offload_layers: Amount = UNSET
+    offload_modules: Names = UNSET
     precision: PrecisionName = UNSET
     sync_batch_norm: Flag = UNSET
     node_order: Names = UNSET
@@ -120,18 +125,22 @@ class LimitsBlock(Block):
     memory_margin: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
     memory_cap: Size = UNSET
     max_bubble: Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)] = UNSET
-    unequal_stages: Annotated[bool, Field(strict=True)] = UNSET
+    unequal_stages: Flag = UNSET
+    strategies: Several[Annotated[StrategyBlock, BeforeValidator(named)]] = UNSET
+    synchronous: Flag = UNSET
     common: SharedBlock = SharedBlock()
 
 
 _KINDS: Mapping[str, Any] = {
     "count": AxisValues,
     "stage": StageValues,
+    "layers": LayerValues,
     "flag": Several[Flag],
     "schedule": Several[Annotated[Text, BeforeValidator(known_schedule)]],
     "recompute": Several[RecomputeName],
     "order": Several[RankOrder],
     "modules": Several[ModuleSet],
+    "exchange": Several[CpCommName],
 }
 """How the values of an axis are written, by its kind."""
 

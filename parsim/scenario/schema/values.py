@@ -20,9 +20,9 @@ from parsim.cost.optimizer import OPTIMIZERS
 from parsim.errors import InputError, UnitError, shown
 from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
-from parsim.plan.precision import PRECISIONS
-from parsim.plan.record import RECOMPUTE_MODULES, WITHOUT_FLUSH
-from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.plan.precision import PRECISIONS, SUMS
+from parsim.plan.record import AUTO, RECOMPUTE_MODULES, WITHOUT_FLUSH
+from parsim.plan.rules import SCHEDULE_NAMES, TWO_WAY
 from parsim.plan.space import Between
 from parsim.scenario.space.axis import range_or_numbers
 from parsim.space.rank_order import read_order
@@ -57,9 +57,10 @@ def _any_case(known: Iterable[str], value: object) -> object:
 
 def known_schedule(value: object) -> object:
     """The name of a schedule, in any case; what is none is refused here, with the nearest ones."""
-    value = _any_case(SCHEDULE_NAMES, value)
-    if isinstance(value, str) and value not in SCHEDULE_NAMES:
-        known = alternatives(value, SCHEDULE_NAMES, listing="parsim catalog schedules")
+    names = (*SCHEDULE_NAMES, AUTO)
+    value = _any_case(names, value)
+    if isinstance(value, str) and value not in names:
+        known = alternatives(value, names, listing="parsim catalog schedules")
         text = f"'{shown(value)}' is unknown{known}"
         if value.lower().endswith(".csv"):
             text += "; a file belongs in plan.schedule, and a search without 'schedule' keeps it"
@@ -118,10 +119,12 @@ T = TypeVar("T")
 if TYPE_CHECKING:
     AxisValues = Between | tuple[int, ...]
     StageValues = Between | tuple[int, ...]
+    LayerValues = Between | tuple[int, ...]
 else:  # a union would name its branches in the keys of messages
     AxisValues = Annotated[tuple[Count, ...], WrapValidator(range_or_numbers)]
     Stage = Annotated[int, Field(strict=True, ge=0, le=3)]
     StageValues = Annotated[tuple[Stage, ...], WrapValidator(range_or_numbers)]
+    LayerValues = Annotated[tuple[Amount, ...], WrapValidator(range_or_numbers)]
 Several = Annotated[tuple[T, ...], BeforeValidator(_listed), Field(min_length=1)]
 RankOrder = Annotated[tuple[Text, ...], BeforeValidator(_order)]
 ModuleSet = Annotated[tuple[Text, ...], BeforeValidator(_modules)]
@@ -139,11 +142,13 @@ def in_any_case(*known: str) -> BeforeValidator:
 
 PrecisionName = Annotated[Text, in_any_case(*PRECISIONS)]
 OptimizerName = Annotated[Literal["adamw", "sgd", "sgd_momentum"], in_any_case(*OPTIMIZERS)]
-SumsName = Annotated[Text, in_any_case("fp32", "same")]
-ScheduleName = Annotated[Text, in_any_case(*SCHEDULE_NAMES, *WITHOUT_FLUSH)]
+SumsName = Annotated[Text, in_any_case(*SUMS)]
+ScheduleName = Annotated[Text, in_any_case(*SCHEDULE_NAMES, *TWO_WAY, AUTO, *WITHOUT_FLUSH)]
 Recomputed = Literal["none", "selective", "full"]
 Preset = Literal["quick", "standard", "full"]
 PresetName = Annotated[Preset, in_any_case(*get_args(Preset))]
+CpComm = Literal["p2p", "all_gather", "a2a"]
+CpCommName = Annotated[CpComm, in_any_case(*get_args(CpComm))]
 RecomputeName = Annotated[Recomputed, in_any_case(*get_args(Recomputed))]
 Family = Literal[
     "gpt2",

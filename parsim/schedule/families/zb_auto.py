@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parsim.schedule.actions import require_positive
-from parsim.schedule.orders.split_search import in_turn
+from parsim.schedule.actions import Action, Kind, require_positive
 from parsim.schedule.orders.stretch import stretched
 from parsim.schedule.orders.weight_fill import EQUAL, ActionTimes, Filled, best_fill
 from parsim.schedule.schedule import Schedule
@@ -73,8 +72,18 @@ def _searched(name: str, pp: int, m: int, times: ActionTimes, limits: tuple[int,
 
 
 def _filled(warmup: tuple[int, ...], m: int, times: ActionTimes, limit: int) -> Filled:
-    order = tuple(in_turn(rank, min(count, m), m) for rank, count in enumerate(warmup))
+    order = tuple(_in_turn(rank, min(count, m), m) for rank, count in enumerate(warmup))
     return best_fill(order, range(len(warmup)), times, limit=limit)
+
+
+def _in_turn(rank: int, warmup: int, m: int) -> tuple[Action, ...]:
+    """F of the warm-up, then I and F in turn."""
+    row = [Action(rank, Kind.F, mb) for mb in range(warmup)]
+    for mb in range(m):
+        row.append(Action(rank, Kind.I, mb))
+        if warmup + mb < m:
+            row.append(Action(rank, Kind.F, warmup + mb))
+    return tuple(row)
 
 
 def _warmups(pp: int, times: ActionTimes, limit: int) -> Iterator[tuple[int, ...]]:

@@ -1,8 +1,11 @@
 """Branch and bound over active schedules: small pipelines are ordered optimally, and proven so.
 
-At each step the rank whose next action could end first is taken; whoever of its next F and B could
-start before that end is tried. A partial schedule is left where its bound is no shorter than what
-is known, or where another one has done the same actions no later.
+At each step the rank whose next action could end first is taken; whoever of its next F, B (or I)
+and W could start before that end is tried. A partial schedule is left where its bound is no shorter
+than what is known, or where another one has done the same actions no later.
+
+A limit of micro-batches leaves that complete: a rank has no other forward between a forward and an
+earlier moment at which it may run it, so that it holds no more for running it then.
 
 Source: Giffler and Thompson 1960: an active schedule is optimal for some order.
 """
@@ -10,12 +13,20 @@ Source: Giffler and Thompson 1960: an active schedule is optimal for some order.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from parsim.schedule.orders.job_shop import ROUNDING, Key, Shop, Turns
+from parsim.schedule.orders.dispatch import B, F, W
 
-Counts = tuple[tuple[int, int], ...]
-"""How many backwards and forwards each rank has run, (B, F)."""
+if TYPE_CHECKING:
+    from parsim.schedule.orders.list_order import Work
+
+ROUNDING = 1e-9
+
+Key = tuple[int, int, int]
+"""Rank, kind, micro-batch."""
+
+Counts = tuple[tuple[int, int, int], ...]
+"""How many F, B (or I) and W each rank has run."""
 
 
 class _Partial(NamedTuple):
@@ -24,7 +35,7 @@ class _Partial(NamedTuple):
     counts: Counts
     clocks: tuple[float, ...]
     ends: dict[Key, float]
-    turns: tuple[tuple[bool, ...], ...]
+    sequences: tuple[tuple[int, ...], ...]
 
 
 class _Option(NamedTuple):
@@ -33,29 +44,32 @@ class _Option(NamedTuple):
     start: float
     end: float
     rank: int
-    ahead: bool
+    kind: int
 
 
 class BranchAndBound:
     """One search; `best` is what it found that is shorter than `upper` was, if anything."""
 
-    def __init__(self, shop: Shop, upper: float, nodes: int) -> None:
+    def __init__(self, work: Work, upper: float, nodes: int) -> None:
         """Search for less than `upper`, over so many partial schedules at most."""
-        self.shop, self.upper, self.left = shop, upper, nodes
-        self.best: Turns | None = None
+        self.work, self.upper, self.left = work, upper, nodes
+        self.p, self.m, self.split = len(work.stage_rank), work.num_microbatches, bool(work.weight)
+        self.lengths = (work.forward, work.backward, work.weight or [0.0] * self.p)
+        self.best: tuple[tuple[int, ...], ...] | None = None
         self.seen: dict[Counts, list[tuple[float, ...]]] = {}
-        self.tails = [sum(shop.backward[:rank]) + rank * shop.message for rank in range(shop.p)]
+        above = range(self.p)
+        self.tails = [sum(work.backward[:rank]) + rank * work.message for rank in above]
 
     def run(self) -> bool:
         """Search; true where all that could be shorter was looked at."""
-        p, m = self.shop.p, self.shop.m
-        stack = [_Partial(((0, 0),) * p, (0.0,) * p, {}, ((),) * p)]
+        done = (self.m, self.m, self.m if self.split else 0)
+        stack = [_Partial(((0, 0, 0),) * self.p, (0.0,) * self.p, {}, ((),) * self.p)]
         while stack:
             self.left -= 1
             if self.left < 0:
                 return False
             partial = stack.pop()
-            if all(done == (m, m) for done in partial.counts):
+            if all(counts == done for counts in partial.counts):
                 self._finish(partial)
                 continue
             stack.extend(after for after in self._branches(partial) if self._worth(after))
@@ -64,56 +78,64 @@ class BranchAndBound:
     def _finish(self, partial: _Partial) -> None:
         length = max(partial.clocks)
         if length < self.upper * (1.0 - ROUNDING):
-            self.upper, self.best = length, [list(turn) for turn in partial.turns]
+            self.upper, self.best = length, partial.sequences
 
     def _branches(self, partial: _Partial) -> Iterator[_Partial]:
         """What the rank that could end first may run next, the earliest start last."""
-        options = [o for rank in range(self.shop.p) for o in self._options(partial, rank)]
+        options = [o for rank in range(self.p) for o in self._options(partial, rank)]
         if not options:
             return
-        first = min(options, key=lambda option: (option.end, option.rank))
+        first = min(options, key=lambda option: (option.end, option.rank, option.kind))
         rivals = [o for o in options if o.rank == first.rank and o.start < first.end - ROUNDING]
-        for option in sorted(rivals, reverse=True):
+        for option in sorted({first, *rivals}, reverse=True):
             yield self._after(partial, option)
 
     def _options(self, partial: _Partial, rank: int) -> Iterator[_Option]:
-        """The next F and B of a rank, where their inputs are made and its limit allows them."""
-        shop, last = self.shop, self.shop.p - 1
-        backwards, forwards = partial.counts[rank]
-        clock = partial.clocks[rank]
-        if forwards < shop.m and forwards - backwards < shop.limits[rank]:
-            arrival = 0.0 if rank == 0 else partial.ends.get((rank - 1, True, forwards), -1.0)
-            if arrival >= 0.0:
-                start = max(clock, arrival + (shop.message if rank else 0.0))
-                yield _Option(start, start + shop.forward[rank], rank, True)
+        """The next F, B and W of a rank, where their inputs are made and its limit allows them."""
+        forwards, backwards, weights = partial.counts[rank]
+        clock, last = partial.clocks[rank], self.p - 1
+        in_flight = forwards - (weights if self.split else backwards)
+        if forwards < self.m and in_flight < self.work.limits[rank]:
+            yield from self._option(partial, rank, F, (rank - 1, F, forwards) if rank else None)
         if backwards < forwards:
-            source = (rank, True, backwards) if rank == last else (rank + 1, False, backwards)
-            arrival = partial.ends.get(source, -1.0)
-            if arrival >= 0.0:
-                start = max(clock, arrival + (shop.message if rank < last else 0.0))
-                yield _Option(start, start + shop.backward[rank], rank, False)
+            source = (rank, F, backwards) if rank == last else (rank + 1, B, backwards)
+            yield from self._option(partial, rank, B, source)
+        if self.split and weights < backwards:
+            yield _Option(clock, clock + self.lengths[W][rank], rank, W)
+
+    def _option(
+        self, partial: _Partial, rank: int, kind: int, source: Key | None
+    ) -> Iterator[_Option]:
+        """The action behind its input, where that is made."""
+        start = partial.clocks[rank]
+        if source is not None:
+            if source not in partial.ends:
+                return
+            message = self.work.message if source[0] != rank else 0.0
+            start = max(start, partial.ends[source] + message)
+        yield _Option(start, start + self.lengths[kind][rank], rank, kind)
 
     def _after(self, partial: _Partial, option: _Option) -> _Partial:
-        rank, ahead = option.rank, option.ahead
-        backwards, forwards = partial.counts[rank]
-        done = (backwards + (not ahead), forwards + ahead)
-        key = (rank, ahead, forwards if ahead else backwards)
+        _, end, rank, kind = option
+        before = partial.counts[rank]
+        done = (before[F] + (kind == F), before[B] + (kind == B), before[W] + (kind == W))
+        ends = partial.ends if kind == W else {**partial.ends, (rank, kind, before[kind]): end}
         return _Partial(
             (*partial.counts[:rank], done, *partial.counts[rank + 1 :]),
-            (*partial.clocks[:rank], option.end, *partial.clocks[rank + 1 :]),
-            {**partial.ends, key: option.end},
-            (*partial.turns[:rank], (*partial.turns[rank], ahead), *partial.turns[rank + 1 :]),
+            (*partial.clocks[:rank], end, *partial.clocks[rank + 1 :]),
+            ends,
+            (
+                *partial.sequences[:rank],
+                (*partial.sequences[rank], kind),
+                *partial.sequences[rank + 1 :],
+            ),
         )
 
     def _worth(self, partial: _Partial) -> bool:
         """Whether a partial schedule may become the shortest, and none has done the same sooner."""
-        shop = self.shop
-        for rank, (backwards, forwards) in enumerate(partial.counts):
-            left = (shop.m - forwards) * shop.forward[rank]
-            left += (shop.m - backwards) * shop.backward[rank]
-            tail = self.tails[rank] if backwards < shop.m else 0.0
-            if partial.clocks[rank] + left + tail >= self.upper * (1.0 - ROUNDING):
-                return False
+        limit = self.upper * (1.0 - ROUNDING)
+        if any(self._least(partial, rank) >= limit for rank in range(self.p)):
+            return False
         times = (*partial.clocks, *self._pending(partial))
         known = self.seen.setdefault(partial.counts, [])
         if any(all(a <= b for a, b in zip(other, times, strict=True)) for other in known):
@@ -121,11 +143,20 @@ class BranchAndBound:
         known.append(times)
         return True
 
+    def _least(self, partial: _Partial, rank: int) -> float:
+        """An end that a rank's own work and the backwards above it do not allow to be earlier."""
+        forwards, backwards, weights = partial.counts[rank]
+        ahead = (self.m - forwards) * self.lengths[F][rank]
+        ahead += (self.m - backwards) * self.lengths[B][rank]
+        tail = self.tails[rank] if backwards < self.m else 0.0
+        late = (self.m - weights) * self.lengths[W][rank] if self.split else 0.0
+        return partial.clocks[rank] + ahead + max(tail, late)
+
     def _pending(self, partial: _Partial) -> Iterator[float]:
         """When results that are still to be used were made, in an order that counts decide."""
-        for rank, (backwards, forwards) in enumerate(partial.counts):
-            used = partial.counts[rank + 1][1] if rank + 1 < self.shop.p else backwards
-            yield from (partial.ends[rank, True, mb] for mb in range(used, forwards))
+        for rank, (forwards, backwards, _) in enumerate(partial.counts):
+            used = partial.counts[rank + 1][F] if rank + 1 < self.p else backwards
+            yield from (partial.ends[rank, F, mb] for mb in range(used, forwards))
             if rank:
-                used = partial.counts[rank - 1][0]
-                yield from (partial.ends[rank, False, mb] for mb in range(used, backwards))
+                used = partial.counts[rank - 1][B]
+                yield from (partial.ends[rank, B, mb] for mb in range(used, backwards))

@@ -27,7 +27,8 @@ class Work:
     """What has to be ordered: stages on ranks, micro-batches through copies, lengths, limits.
 
     `forward` and `backward` are lengths of each stage's F and B, `message` that of a message
-    between ranks; `limits` are the chunks that each rank may hold from F to B.
+    between ranks; `limits` are the chunks that each rank may hold from F to B. Where the backward
+    is in two, `backward` are lengths of I, `weight` those of W, and a chunk is held to its W.
     """
 
     stage_rank: Sequence[int]
@@ -37,6 +38,7 @@ class Work:
     limits: Sequence[int]
     message: float = 0.0
     copies: int = 1
+    weight: Sequence[float] = ()
 
     @property
     def depth(self) -> int:

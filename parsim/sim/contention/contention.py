@@ -89,7 +89,7 @@ def simulate_contention(
         CatalogError: the cluster's fabric cannot be built, or has no way for a stream.
         CertificateError: unfair rates (a bug of parsim).
     """
-    graph = _links(job, graph or placed_graph(job, plan), background)
+    graph = fabric_links(job, graph or placed_graph(job, plan), background)
     ready = ready_step(job, plan, graph, whole or intact(job, plan, background), slow)
     if not background.streams:
         ran, fabric = _step_alone(ready, graph)
@@ -103,7 +103,7 @@ def _beside_streams(
 ) -> Contention:
     """The mean step beside all streams."""
     streams = background.streams
-    kinds = stream_kinds(graph, streams, _devices(job, graph), device_nodes(job.cluster))
+    kinds = stream_kinds(graph, streams, placed_devices(job, graph), device_nodes(job.cluster))
     ready = replace(ready, sent={**ready.sent, **kinds})
     fabric = Fabric([ready.sent], graph)
     steps = RepeatedSteps(fabric, ready, 0, streams)
@@ -140,9 +140,11 @@ def contended_timeline(
         CatalogError: the cluster's fabric cannot be built.
     """
     history: LoadHistory = []
-    graph = _links(job, placed_graph(job, plan), background)
+    graph = fabric_links(job, placed_graph(job, plan), background)
     ready = ready_step(job, plan, graph, intact(job, plan, background), slow)
-    kinds = stream_kinds(graph, background.streams, _devices(job, graph), device_nodes(job.cluster))
+    kinds = stream_kinds(
+        graph, background.streams, placed_devices(job, graph), device_nodes(job.cluster)
+    )
     sent = {**ready.sent, **kinds}
     fabric = Fabric([sent], graph, lambda now, loads: history.append((now, loads)))
     steps = RepeatedSteps(fabric, ready, 0, background.streams)
@@ -175,7 +177,7 @@ def intact(job: Job, plan: Plan, background: Background = NOTHING) -> Graph | No
     graph = build_graph(replace(cluster, failed=(), placement=None))
     if job.mixed:
         graph = graph.placed(level_devices(cluster, plan.node_order).tolist())
-    return _links(job, graph, background)
+    return fabric_links(job, graph, background)
 
 
 def placed_graph(job: Job, plan: Plan) -> Graph:
@@ -183,7 +185,7 @@ def placed_graph(job: Job, plan: Plan) -> Graph:
     return build_graph(job.cluster, order=plan.node_order)
 
 
-def _links(job: Job, graph: Graph, background: Background) -> Graph:
+def fabric_links(job: Job, graph: Graph, background: Background) -> Graph:
     """The graph, with storage where streams need it."""
     system = job.cluster.system  # of a mixed cluster the first: all have a network, or none has
     check_network(background, system.network is not None, system.id)
@@ -192,7 +194,7 @@ def _links(job: Job, graph: Graph, background: Background) -> Graph:
     return with_storage(graph, background.storage_bandwidth or 0.0)
 
 
-def _devices(job: Job, graph: Graph) -> list[int]:
+def placed_devices(job: Job, graph: Graph) -> list[int]:
     """The devices that hold ranks."""
     return sorted(graph.devices.tolist())[: job.cluster.num_devices]
 

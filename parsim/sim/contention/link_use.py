@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,10 @@ class ClassUse:
     link_class: str
     busy: float
     saturated: float
+
+    def times(self, share: float) -> ClassUse:
+        """Seconds of so much of the time."""
+        return replace(self, busy=share * self.busy, saturated=share * self.saturated)
 
     def to_json(self) -> dict[str, Any]:
         """One entry of `classes`."""
@@ -42,6 +46,10 @@ class Bottleneck:
     alike: int
     busy: float
     used: float
+
+    def times(self, share: float) -> Bottleneck:
+        """Seconds of so much of the time."""
+        return replace(self, busy=share * self.busy, saturated=share * self.saturated)
 
     def to_json(self) -> dict[str, Any]:
         """The object `bottleneck`."""

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from parsim.cost.jitter import Jitter
 from parsim.plan import Plan
-from parsim.sim.data_parallel.pace import columns, on_all_ranks, speeds
+from parsim.sim.data_parallel.pace import rounds_of
 from parsim.sim.data_parallel.programs import PROGRAMS
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.recurrence.evaluate import Evaluation
+from parsim.sim.rounds.linked_run import Carrier
 from parsim.sim.rounds.rounds_end import RoundsEnd
-from parsim.sim.rounds.run import run_rounds
 from parsim.strategy import StepProgram
 from parsim.strategy.program import COMPUTE, WAIT
 from parsim.timelines.timeline import Span, Timeline, ordered
@@ -23,17 +23,18 @@ MOST_SPANS = 20_000
 """Boxes of a picture: later rounds are left out."""
 
 
-def strategy_timeline(evaluation: Evaluation, plan: Plan, jitter: Jitter | None) -> Timeline:
-    """Run the first rounds as events and draw every task of every rank."""
+def strategy_timeline(
+    evaluation: Evaluation, plan: Plan, jitter: Jitter | None, carrier: Carrier | None = None
+) -> Timeline:
+    """Run the first rounds as events, on a carrier's links if any, and draw every task."""
     workers = Workers.of(evaluation, plan)
     priced = PROGRAMS[plan.strategy.name](workers)
     program = _first_rounds(priced.program)
-    slow = None
-    if program.depends_on_arrival:
-        compute = float(workers.compute.mean())
-        drawn = speeds(jitter or Jitter(), program.rounds, compute, workers.count, 0)
-        slow = on_all_ranks(drawn, program)
-    end = run_rounds(program, columns(priced), slow=slow, keep=True)
+    spreads = jitter or Jitter()
+    if carrier is None and not program.depends_on_arrival:  # as the recurrence has it
+        spreads = replace(spreads, slow_ranks=())
+    first = replace(priced, program=program)
+    end = rounds_of(workers, first, spreads, carrier=carrier, keep=True)
     names = program.roles or tuple(f"rank {rank}" for rank in range(program.ranks))
     return Timeline(
         spans=ordered(_spans(program, end)),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from parsim.sim.data_parallel.programs import Priced
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.program import PricedProgram, by_recurrence
 from parsim.sim.rounds.figures import Spoke
+from parsim.sim.rounds.linked_run import Carrier, run_on_links
 from parsim.sim.rounds.rounds_end import RoundsEnd
 from parsim.sim.rounds.run import run_rounds
 from parsim.sim.rounds.staleness import Staleness, staleness
@@ -38,16 +39,47 @@ class Pace:
     dropped: float = 0.0
 
 
-def pace(workers: Workers, priced: Priced, jitter: Jitter, seed: int = 0) -> Pace:
-    """Run a program and take its rate."""
+def pace(
+    workers: Workers,
+    priced: Priced,
+    jitter: Jitter,
+    seed: int = 0,
+    carrier: Carrier | None = None,
+) -> Pace:
+    """Run a program and take its rate; on a carrier its messages share links."""
     program = priced.program
-    if program.depends_on_arrival:
-        drawn = speeds(jitter, program.rounds, float(workers.compute.mean()), workers.count, seed)
-        end = run_rounds(program, columns(priced), slow=on_all_ranks(drawn, program), seed=seed)
-        return _of_events(workers, priced, end)
+    if program.depends_on_arrival or carrier is not None:
+        end = rounds_of(workers, priced, jitter, seed=seed, carrier=carrier)
+        if program.depends_on_arrival:
+            return _of_events(workers, priced, end)
+        return Pace(tier="events", step_time=end.end / program.steps, busy=_shares(end))
     walked = by_recurrence(PricedProgram(program=program, seconds=priced.seconds))
     seconds = float(walked.step_time[0])
     return Pace(tier="recurrence", step_time=seconds, busy=_busy(priced, seconds))
+
+
+def rounds_of(
+    workers: Workers,
+    priced: Priced,
+    jitter: Jitter,
+    *,
+    seed: int = 0,
+    carrier: Carrier | None = None,
+    keep: bool = False,
+) -> RoundsEnd:
+    """Run the rounds of a program as events.
+
+    Workers differ as the jitter says where it matters who comes first, else by its slow ranks only.
+    """
+    program = priced.program
+    spreads = jitter if program.depends_on_arrival else Jitter().only("slow_ranks")
+    spreads = replace(spreads, slow_ranks=jitter.slow_ranks)
+    compute = float(workers.compute.mean())
+    drawn = speeds(spreads, program.rounds, compute, workers.count, seed)
+    slow = on_all_ranks(drawn, program)
+    if carrier is None:
+        return run_rounds(program, columns(priced), slow=slow, seed=seed, keep=keep)
+    return run_on_links(program, columns(priced), carrier, slow=slow, seed=seed, keep=keep)
 
 
 def tier_times(priced: Priced) -> tuple[float, float]:
@@ -71,7 +103,9 @@ def on_all_ranks(slow: Array, program: StepProgram) -> Array:
     return np.concatenate([slow, servers], axis=1)
 
 
-def speeds(jitter: Jitter, rounds: int, compute: float, workers: int, seed: int) -> Array:
+def speeds(
+    jitter: Jitter, rounds: int, compute: float, workers: int, seed: int | Sequence[int]
+) -> Array:
     """How many times as long each worker computes in each round, (rounds, workers).
 
     A worker's own speed, noise of each round, listed slow ranks, and hiccups of the host.
@@ -113,11 +147,16 @@ def _of_events(workers: Workers, priced: Priced, end: RoundsEnd) -> Pace:
     return Pace(
         tier="events",
         step_time=workers.count / batches,
-        busy={name: seconds / end.end for name, seconds in end.busy.items()},
+        busy=_shares(end),
         ages=None if priced.synchronises else within,
         updates=batches if not priced.synchronises else 0.0,
         dropped=end.dropped / (rounds - end.skipped),
     )
+
+
+def _shares(end: RoundsEnd) -> dict[str, float]:
+    """Shares of the time that queues served."""
+    return {name: seconds / end.end for name, seconds in end.busy.items()}
 
 
 def _within(ages: Staleness, end: RoundsEnd, begin: float, stop: float) -> Staleness:

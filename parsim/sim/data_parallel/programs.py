@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from parsim.plan.strategies import (
     Gossip,
     LocalSGD,
     ParameterServer,
+    Servers,
     SingleProcess,
     of_kind,
 )
@@ -47,7 +48,8 @@ class Priced:
 
     `wires` are those of servers, where there are any. `synchronises` says that all workers wait for
     one another in each round or every so-many-th, `changes_training` that the same samples may
-    train less or more than with all-reduced gradients.
+    train less or more than with all-reduced gradients. `carried` are the bytes of what travels, by
+    the name of its price: of one worker's message, or of a collective.
     """
 
     program: StepProgram
@@ -57,6 +59,7 @@ class Priced:
     synchronises: bool = True
     changes_training: bool = True
     wires: ServerWires | None = None
+    carried: Mapping[str, float] = field(default_factory=dict)
 
 
 def compute_prices(workers: Workers) -> dict[str, Array]:
@@ -103,6 +106,11 @@ def _single_process(workers: Workers) -> Priced:
         sent=whole * (workers.weight_bytes + samples + outputs),
         received=whole * workers.gradient_bytes + workers.passes * others * count * outputs,
         changes_training=False,
+        carried={
+            "replicate": workers.weight_bytes,
+            "gather": count * outputs,
+            "reduce": workers.gradient_bytes,
+        },
     )
 
 
@@ -140,6 +148,7 @@ def _parameter_server(workers: Workers) -> Priced:
         received=workers.weight_bytes,
         changes_training=bool(strategy.backup_workers) or strategy.compression < 1.0,
         wires=wires,
+        carried=_pushed(workers, strategy),
     )
 
 
@@ -163,7 +172,16 @@ def _asynchronous_server(workers: Workers) -> Priced:
         received=workers.weight_bytes,
         synchronises=False,
         wires=wires,
+        carried=_pushed(workers, strategy),
     )
+
+
+def _pushed(workers: Workers, strategy: Servers) -> dict[str, float]:
+    """Bytes of a worker's gradient to all servers together, and of the weights back."""
+    return {
+        "push_latency": workers.gradient_bytes * strategy.compression,
+        "pull_latency": workers.weight_bytes,
+    }
 
 
 def _gossip(workers: Workers) -> Priced:
@@ -178,7 +196,13 @@ def _gossip(workers: Workers) -> Priced:
     gate = program.task("exchange").gate
     peers = len(gate.of[0]) if gate else 0
     traffic = peers * workers.weight_bytes
-    return Priced(program=program, seconds=prices, sent=traffic, received=traffic)
+    return Priced(
+        program=program,
+        seconds=prices,
+        sent=traffic,
+        received=traffic,
+        carried={"exchange": workers.weight_bytes},
+    )
 
 
 def _asynchronous_gossip(workers: Workers) -> Priced:
@@ -189,7 +213,12 @@ def _asynchronous_gossip(workers: Workers) -> Priced:
     prices = {**compute_prices(workers), "average": pair_exchange(workers)}
     traffic = 2.0 * workers.weight_bytes
     return Priced(
-        program=program, seconds=prices, sent=traffic, received=traffic, synchronises=False
+        program=program,
+        seconds=prices,
+        sent=traffic,
+        received=traffic,
+        synchronises=False,
+        carried={"average": workers.weight_bytes},
     )
 
 
@@ -208,9 +237,10 @@ def _local_steps(workers: Workers) -> Priced:
         outer=outer,
     )
     moved = OUTER_TRAFFIC * workers.parameters
+    exposed = workers.evaluation.barrier - workers.evaluation.pipeline_time
     prices = {
         **compute_prices(workers),
-        "reduce": np.array([workers.evaluation.barrier - workers.evaluation.pipeline_time]),
+        "reduce": np.array([exposed]),
         "average": np.array([workers.all_reduce]),
         "node_average": np.array([node_average(workers) if node_every else 0.0]),
         "outer": np.atleast_1d(memory_time(workers.job.cluster.devices[0], moved)),
@@ -220,7 +250,15 @@ def _local_steps(workers: Workers) -> Priced:
     )
     share = often / program.rounds
     traffic = share * 2.0 * workers.gradient_bytes * (workers.count - 1) / workers.count
-    return Priced(program=program, seconds=prices, sent=traffic, received=traffic)
+    size = workers.gradient_bytes
+    exposed_size = size * min(exposed / workers.all_reduce, 1.0) if exposed > 0.0 else size
+    return Priced(
+        program=program,
+        seconds=prices,
+        sent=traffic,
+        received=traffic,
+        carried={"average": size, "node_average": size, "reduce": exposed_size},
+    )
 
 
 PROGRAMS: dict[str, Callable[[Workers], Priced]] = {

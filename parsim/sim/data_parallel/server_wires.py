@@ -43,7 +43,8 @@ ServerStrategy = ParameterServer | AsynchronousServer
 class ServerWires:
     """Queues on the way `there` and `back`, those that `apply` an update, and seconds by name.
 
-    `node` (k,) is each server's node, `received` and `sent` are bytes of a server a step of all
+    `node` (k,) is each server's node, `rank` (k,) the worker on whose device it is (-1: on a host),
+    `received` and `sent` are bytes of a server a step of all
     workers.
     """
 
@@ -52,6 +53,7 @@ class ServerWires:
     applied: tuple[Queue, ...]
     seconds: dict[str, Array]
     node: Index
+    rank: Index
     received: float
     sent: float
     on_hosts: bool
@@ -81,6 +83,7 @@ def server_wires(workers: Workers, strategy: ServerStrategy, *, sums: bool) -> S
         applied=applied,
         seconds=layout.seconds,
         node=layout.node,
+        rank=layout.rank,
         received=workers.count * push,
         sent=workers.count * pull,
         on_hosts=layout.on_hosts,
@@ -140,12 +143,13 @@ class _Layout:
         if remote.any():
             rate = np.array([node_interfaces(self.system(node)) for node in mine])
             name = self.priced(f"{verb} {out}", remote.sum(axis=1) * shard / rate)
-            yield Queue(rows=tuple(f"node {node} {out}" for node in mine), price=name)
+            yield Queue(rows=tuple(f"node {node} {out}" for node in mine), price=name, link=True)
             for node in np.unique(theirs).tolist():
                 bytes_there = float((theirs == node).sum()) * shard
                 seconds = bytes_there / node_interfaces(self.system(node))
                 rows = tuple(f"node {node} {into}" if far else "" for far in mine != node)
-                yield Queue(rows=rows, price=self.priced(f"{verb} {into} {node}", seconds))
+                name = self.priced(f"{verb} {into} {node}", seconds)
+                yield Queue(rows=rows, price=name, link=True)
         for number in range(self.servers):
             yield from self._at_server(verb, number, shard, into, memory)
 
@@ -161,7 +165,8 @@ class _Layout:
                 for worker, node in enumerate(self.workers.node)
             ]
             rows = tuple(f"server {number} {into}" if shares_node else "" for shares_node in near)
-            yield Queue(rows=rows, price=self.priced(f"{verb} near {number}", shard / rate))
+            name = self.priced(f"{verb} near {number}", shard / rate)
+            yield Queue(rows=rows, price=name, link=True)
         if memory:
             rows = (f"server {number} memory",)
             seconds = memory / self._memory(number)

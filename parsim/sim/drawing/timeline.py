@@ -12,13 +12,19 @@ from typing import NamedTuple
 
 from parsim.cost.job import Job
 from parsim.schedule import Kind
+from parsim.sim.drawing.copy_spans import copy_spans, without_copies
 from parsim.sim.drawing.critical_path import critical_path
 from parsim.sim.drawing.exchange_spans import exchange_spans
 from parsim.sim.drawing.memory_curves import memory_curves
 from parsim.sim.drawing.placed_actions import Placed, placed_actions
 from parsim.sim.drawing.task_spans import task_spans
 from parsim.sim.recurrence.evaluate import Evaluation
-from parsim.sim.step.exchanges import class_exchanges, routed_shares
+from parsim.sim.step.exchanges import (
+    class_copies,
+    class_exchanges,
+    copied_seconds,
+    routed_shares,
+)
 from parsim.sim.step.lanes import lane_labels, lanes_in_words
 from parsim.sim.step.priced_step import PricedStep, prices_of
 from parsim.sim.step.schedule_costs import exposed_seconds
@@ -93,8 +99,15 @@ def _class_spans(step: PricedStep, lanes: _Lanes) -> Iterator[Span]:
     group = step.group(0, lanes.number)
     routed = None
     if step.plan.ep * step.plan.etp > 1:
-        routed = routed_shares(step.job_on(group), step.plan, step.pricing.layers(group))
-    yield from exchange_spans(actions, class_exchanges(step, lanes.number), routed)
+        shares = routed_shares(step.job_on(group), step.plan, step.pricing.layers(group))
+        schedule = step.schedule(lanes.number)
+        routed = {kind: schedule.in_copies(share) for kind, share in shares.items()}
+    exchanges, inner = class_exchanges(step, lanes.number), actions
+    copied = copied_seconds(step.column(lanes.number))
+    if copied is not None:
+        yield from copy_spans(actions, class_copies(step, lanes.number), copied)
+        inner = list(without_copies(actions, copied))
+    yield from exchange_spans(inner, exchanges, routed)
     yield from _message_spans(step, lanes)
 
 

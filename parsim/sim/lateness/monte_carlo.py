@@ -119,7 +119,7 @@ def simulate_jitter(
     """
     check_legal(job, plan)
     jitter.check(plan.world_size)
-    _check_steps(steps, seed)
+    check_steps(steps, seed)
     priced = priced_plan(job, plan)
     _check_draws(priced.pipelines, plan, steps)
     study = Study(pipelines=priced.pipelines, ranks=ranks_of(plan, jitter), steps=steps, seed=seed)
@@ -143,7 +143,12 @@ def _result(
     )
 
 
-def _check_steps(steps: int, seed: int) -> None:
+def check_steps(steps: int, seed: int) -> None:
+    """Refuse a number of steps, or a seed, that cannot be.
+
+    Raises:
+        InputError: as said.
+    """
     if not 1 <= steps <= MOST_STEPS:
         raise InputError(
             f"jitter steps={steps} (--jitter-steps); allowed: 1 to {MOST_STEPS}, e.g. 1000"

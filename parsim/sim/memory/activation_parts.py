@@ -7,7 +7,10 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.layer.activations import KINDS, kept_parts, kept_policy
-from parsim.cost.step.stages import LayerTable, layer_counts, sent_bytes
+from parsim.cost.layer.composed import composed_kept
+from parsim.cost.layer.offloaded_modules import offloaded_parts
+from parsim.cost.step.offload import offload_counts, offloads
+from parsim.cost.step.stages import LayerTable, layer_counts, over_kinds, sent_bytes
 from parsim.cost.step.step import stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
@@ -27,10 +30,11 @@ def activation_parts(
     stages = list(schedule.stages_on(rank))
     in_flight = memory.in_flight[stages, 0]
     parts = {
-        name: float(in_flight @ rows[stages, 0]) for name, rows in _kept(job, table, layers).items()
+        name: float(in_flight @ schedule.in_copies(rows)[stages, 0])
+        for name, rows in _kept(job, table, layers).items()
     }
     if job.software.eager:
-        sent = sent_bytes(job.model, table, stage_cut(job, table))
+        sent = schedule.in_copies(sent_bytes(job.model, table, stage_cut(job, table)))
         twice = float(in_flight @ received_bytes(schedule, sent, stages)[:, 0])
         name = "layer_inputs" if parts["layer_inputs"] >= twice else "norms"
         parts[name] -= twice
@@ -50,4 +54,22 @@ def _kept(job: Job, table: PlanTable, layers: LayerTable) -> dict[str, Array]:
     kept["head"][-1] = layers.behind_kept
     if software.eager:
         kept["composed"] = composed_bytes(job, table, counts)
-    return kept
+    return _on_device(job, table, kept)
+
+
+def _on_device(job: Job, table: PlanTable, kept: dict[str, Array]) -> dict[str, Array]:
+    """What is left on the device of parts of which some are moved to the host."""
+    if not offloads(table) or job.system.on_cpu:
+        return kept
+    model, policy = job.model, kept_policy(job.software)
+    counts = offload_counts(model, table, stage_cut(job, table))
+    moved = [offloaded_parts(layer, table, **policy) for layer in model.kinds]
+    zero = np.zeros(len(table))
+    left = dict(kept)
+    for name in KINDS:
+        of_kinds = np.stack([parts.get(name, zero) for parts in moved])
+        left[name] = kept[name] - over_kinds(counts, of_kinds)
+    if job.software.eager and not table.common.offload_modules:
+        composed = np.stack([composed_kept(layer, table) for layer in model.kinds])
+        left["composed"] = kept["composed"] - over_kinds(counts, composed)
+    return left

@@ -32,7 +32,9 @@ import numpy as np
 from parsim.arrays import Array, Flags, Index
 from parsim.cost.job import Job
 from parsim.cost.layer.activations import border_bytes
+from parsim.cost.layer.composed import composed, composed_kept
 from parsim.cost.step.buckets import bucket_parameters, reduced_bytes
+from parsim.cost.step.offload import buffered_bytes
 from parsim.cost.step.stages import (
     LayerTable,
     largest_layer_parameters,
@@ -52,6 +54,7 @@ from parsim.sim.memory.categories import (
     stage_kept,
     static_bytes,
 )
+from parsim.sim.memory.context_moment import gathered_moment
 from parsim.sim.memory.moments import Moment, moments
 from parsim.sim.step.schedule_costs import on_ranks
 
@@ -81,6 +84,7 @@ class Buffers:
     embedding: Array
     gathered: Array
     gathered_at_loss: Array
+    on_their_way: Array
 
     @classmethod
     def of(cls, job: Job, table: PlanTable, layers: LayerTable) -> Buffers:
@@ -98,6 +102,7 @@ class Buffers:
             embedding=rows + alone * 2.0 * rows,
             gathered=backward,
             gathered_at_loss=at_loss,
+            on_their_way=buffered_bytes(job, table, layers),
         )
 
     def at(self, moment: Moment) -> tuple[Array, Array, Array]:
@@ -132,14 +137,13 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     inputs, outputs, tokens = max(wide, default=(0, 0, 0))
     whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
     again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
-    composed = [_composed(layer, table) for layer in job.model.kinds]
+    made = [composed(layer, table) for layer in job.model.kinds]
     # what `composed_bytes` leaves out as it is not kept
-    again = again + np.where(
-        table.recompute == Recompute.FULL, np.max(np.stack(composed), axis=0), 0.0
-    )
+    again = again + np.where(table.recompute == Recompute.FULL, np.max(np.stack(made), axis=0), 0.0)
     gradients = (table.on_rank(tokens) * inputs + inputs * outputs) / table.tp
     around = 2.0 * border_bytes(table, job.model.border)
-    return np.asarray(again + gradients * table.precision.activation + around)
+    gradients = gradients * table.precision.activation
+    return np.asarray(again + np.maximum(gradients, gathered_moment(job, table)) + around)
 
 
 def _widest_weight(job: Job, table: PlanTable) -> Array:
@@ -206,28 +210,12 @@ def gathered_bytes(job: Job, table: PlanTable) -> tuple[Array, Array]:
 def composed_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
     """Kept where eager PyTorch composes what others fuse, one micro-batch on each stage, (S, B).
 
-    SwiGLU is SiLU and a product, so SiLU's result is kept too; an RMSNorm (weight, no bias) keeps
-    the normalised input beside the input.
+    See `cost/layer/composed.py`.
     """
-    kinds = [_composed(layer, table) for layer in job.model.kinds]
-    again = np.where(table.recompute == Recompute.FULL, 0.0, 1.0)
-    rows = over_kinds(counts, np.stack(kinds) * again)
+    rows = over_kinds(counts, np.stack([composed_kept(layer, table) for layer in job.model.kinds]))
     for layer in job.model.behind:
-        rows[-1] += _composed(layer, table)
+        rows[-1] += composed(layer, table)
     return rows
-
-
-def _composed(layer: Layer, table: PlanTable) -> Array:
-    extra = np.zeros(len(table))
-    for op in layer.operators:
-        if not isinstance(op, Elementwise):
-            continue
-        tokens = table.on_rank(op.tokens) * table.precision.activation
-        if op.kind == "swiglu":
-            extra = extra + tokens * op.width / table.tp
-        elif op.kind == "norm" and op.repeated_parameters == op.width:
-            extra = extra + tokens * op.width / table.sequence_split
-    return extra
 
 
 def in_buckets(job: Job, table: PlanTable) -> Flags:
@@ -269,16 +257,17 @@ def message_bytes(schedule: Schedule, sent: Array, rank: int) -> Array:
     """
     buffers = np.zeros(sent.shape[1])
     for stage in schedule.stages_on(rank):
-        before = stage > 0 and schedule.stage_rank[stage - 1] != rank
-        after = stage < schedule.num_stages - 1 and schedule.stage_rank[stage + 1] != rank
+        before = not schedule.is_first(stage) and schedule.stage_rank[stage - 1] != rank
+        after = not schedule.is_last(stage) and schedule.stage_rank[stage + 1] != rank
         buffers = buffers + before * sent[stage - 1] + after * sent[stage]
-    return np.asarray(schedule.num_microbatches * buffers)
+    return np.asarray(schedule.num_microbatches // schedule.copies * buffers)
 
 
 def received_bytes(schedule: Schedule, sent: Array, stages: Sequence[int]) -> Array:
     """Bytes of a micro-batch that come to each stage from another rank, (stages, B)."""
     ranks = schedule.stage_rank
-    return np.stack([sent[s - 1] * (s > 0 and ranks[s - 1] != ranks[s]) for s in stages])
+    crosses = [not schedule.is_first(s) and ranks[s - 1] != ranks[s] for s in stages]
+    return np.stack([sent[s - 1] * crossing for s, crossing in zip(stages, crosses, strict=True)])
 
 
 def peak_memory(
@@ -289,11 +278,12 @@ def peak_memory(
         return memory_use(job, table, layers, costs, schedule)
     by_rank = on_ranks(costs.parameters, schedule)
     counts, sent = _layers_and_sent(job, table)
+    kept = stage_kept(job, table, layers, counts) + composed_bytes(job, table, counts)
     stages = StageBytes(
-        kept=stage_kept(job, table, layers, counts) + composed_bytes(job, table, counts),
-        waiting=waiting_bytes(job, table, counts),
-        sent=sent,
-        with_blocks=counts.sum(axis=1) > 0,
+        kept=schedule.in_copies(kept),
+        waiting=schedule.in_copies(waiting_bytes(job, table, counts)),
+        sent=schedule.in_copies(sent),
+        with_blocks=schedule.in_copies(counts).sum(axis=1) > 0,
     )
     buffers = Buffers.of(job, table, layers)
     ranks = [
@@ -344,6 +334,8 @@ def _highest(
         in_flight = np.array(moment.in_flight, dtype=np.float64)
         existing = np.array(moment.with_gradients, dtype=np.float64)
         logits, temporary, gathered = buffers.at(moment)
+        if all_stages.with_blocks[stages].any():
+            temporary = temporary + buffers.on_their_way
         waiting = np.array(moment.waiting, dtype=np.float64) @ all_stages.waiting[stages]
         twice = in_flight @ received
         now = {

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.strategy.program import StepProgram, Task, Waits
+from parsim.strategy.program import Queue, StepProgram, Task, Waits
 
 
 class Turn(NamedTuple):
@@ -39,14 +39,20 @@ class CompiledRows:
     streams: tuple[int, ...]
 
 
-def compile_rows(program: StepProgram, prices: Mapping[str, Array]) -> CompiledRows:
-    """Compile a program without pipelines; `prices` are (rows, 1) by name."""
+def compile_rows(
+    program: StepProgram, prices: Mapping[str, Array], *, linked: bool = False
+) -> CompiledRows:
+    """Compile a program without pipelines; `prices` are (rows, 1) by name.
+
+    Queues that are links are left out where what travels is `linked` to links that all share.
+    """
     queues: dict[str, int] = {}
     streams: list[dict[str, int]] = [{} for _ in range(program.ranks)]
     rows: list[list[Turn]] = [[] for _ in range(program.ranks)]
     for number, task in enumerate(program.tasks):
         seconds = _by_rank(task, prices[task.price]) if task.price else [0.0] * len(task.ranks)
-        service = [_by_rank(task, prices[queue.price]) for queue in task.queues]
+        passed = [queue for queue in task.queues if not (linked and queue.link)]
+        service = [_by_rank(task, prices[queue.price]) for queue in passed]
         for position, rank in enumerate(task.ranks):
             turn = Turn(
                 task=number,
@@ -54,7 +60,7 @@ def compile_rows(program: StepProgram, prices: Mapping[str, Array]) -> CompiledR
                 stream=streams[rank].setdefault(task.stream, len(streams[rank])),
                 waits_for_rank=task.waits is Waits.RANK,
                 after=tuple(program.order[name] for name in task.after),
-                queues=_passed(task, position, service, queues),
+                queues=_passed(passed, position, service, queues),
                 peers=_peers(task, position, queues),
                 behind=task.gate.of[position] if task.gate and task.gate.of else (),
             )
@@ -73,12 +79,15 @@ def _by_rank(task: Task, price: Array) -> list[float]:
 
 
 def _passed(
-    task: Task, position: int, service: Sequence[Sequence[float]], queues: dict[str, int]
+    passed: Sequence[Queue],
+    position: int,
+    service: Sequence[Sequence[float]],
+    queues: dict[str, int],
 ) -> tuple[tuple[int, float], ...]:
-    """The queues that a task's rank passes, with how long each serves it."""
+    """Queues that a rank passes, with how long each serves it."""
     return tuple(
         (queues.setdefault(queue.row(position), len(queues)), seconds[position])
-        for queue, seconds in zip(task.queues, service, strict=True)
+        for queue, seconds in zip(passed, service, strict=True)
         if queue.row(position)
     )
 

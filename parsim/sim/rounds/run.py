@@ -15,7 +15,7 @@ the times of the recurrence (`sim/recurrence/walk.py`), which is a test.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 
 import numpy as np
@@ -98,14 +98,20 @@ class RoundsRun:
         while True:
             while self.todo:
                 self._advance(self.todo.pop())
-            if not self.heap:
+            if not self._next():
                 break
-            ready, rank = heappop(self.heap)  # of those who come together the first rank
-            self._arrive(rank, ready)
         stuck = [rank for rank in self.whole if self.round[rank] < self.program.rounds]
         if stuck:
             names = [self.program.tasks[self._turn(rank).task].name for rank in stuck[:3]]
             raise ScheduleError(f"step program: ranks wait for one another at {', '.join(names)}")
+
+    def _next(self) -> bool:
+        """Take the next rank that comes to a queue or a meeting; False: nobody does."""
+        if not self.heap:
+            return False
+        ready, rank = heappop(self.heap)  # of those who come together the first rank
+        self._arrive(rank, ready)
+        return True
 
     def _turn(self, rank: int) -> Turn:
         return self.rows.turns[rank][self.position[rank]]
@@ -128,7 +134,7 @@ class RoundsRun:
             if task.meets is not Meeting.NOBODY:
                 self._meet(rank, turn, ready)
                 return
-            if turn.queues:
+            if turn.queues or self._travels(turn):
                 self._push(rank, ready)
                 return
             self._settle(rank, turn, ready, ready + self._seconds(rank, turn))
@@ -165,6 +171,10 @@ class RoundsRun:
             ready = max(ready, self.ended[target][other])
         return ready
 
+    def _travels(self, turn: Turn) -> bool:
+        """Whether a task's end is known when it comes only: it shares links with others."""
+        return False
+
     def _push(self, rank: int, ready: float) -> None:
         heappush(self.heap, (ready, rank))
 
@@ -179,18 +189,28 @@ class RoundsRun:
         if not turn.queues:
             self._join(rank, turn, ready)
             return
-        start, end = ready, ready + self._seconds(rank, turn)
         queues = turn.queues
         if turn.peers:
-            drawn = turn.peers[int(self.random.integers(len(turn.peers)))]
-            queues = (*queues, (drawn, queues[0][1]))
+            queues = (*queues, (self._drawn(turn), queues[0][1]))
+        start, end = self._served(queues, ready, ready + self._seconds(rank, turn))
+        self._settle(rank, turn, start, end)
+        self.todo.append(rank)
+
+    def _drawn(self, turn: Turn) -> int:
+        """The queue of a peer."""
+        return turn.peers[int(self.random.integers(len(turn.peers)))]
+
+    def _served(
+        self, queues: Iterable[tuple[int, float]], ready: float, end: float
+    ) -> tuple[float, float]:
+        """Pass queues; when the last of them began, and when all have served or `end`, if later."""
+        start = ready
         for queue, seconds in queues:
             begin = max(ready, self.open_at[queue])
             self.open_at[queue] = begin + seconds
             self.busy[queue] += seconds
             start, end = max(start, begin), max(end, begin + seconds)
-        self._settle(rank, turn, start, end)
-        self.todo.append(rank)
+        return start, end
 
     def _settle(self, rank: int, turn: Turn, start: float, end: float) -> None:
         """Note that a rank has done a task, and wake those who wait for it."""
@@ -235,11 +255,14 @@ class RoundsRun:
             return
         if task.quorum:
             self.closed[turn.task] = number + 1
-        come = sorted(meeting.come)
-        for other in come:
-            begun = self._turn(other)
-            self._settle(other, begun, meeting.latest, meeting.latest + self._seconds(other, begun))
-        self.todo += reversed(come)
+        self._together(turn, sorted(meeting.come), meeting.latest)
+
+    def _together(self, turn: Turn, ranks: list[int], start: float) -> None:
+        """All who meet do a task from then on."""
+        for rank in ranks:
+            begun = self._turn(rank)
+            self._settle(rank, begun, start, start + self._seconds(rank, begun))
+        self.todo += reversed(ranks)
 
     def _catch_up(self, rank: int, turn: Turn, ready: float) -> None:
         """Drop what comes after its round was closed; its rank goes on behind the last closed."""

@@ -16,7 +16,7 @@ of devices see groups placed as on nodes of their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -29,13 +29,13 @@ from parsim.cost.step.step import StepCosts, late_by_stage, step_costs
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
 from parsim.sim.step.replica_classes import DevicesOfRanks, ReplicaClasses
-from parsim.sim.step.schedule_costs import SplitCosts, on_schedule
+from parsim.sim.step.schedule_costs import on_schedule
 
 View = tuple[int, int, int]
 """The group that a device is of, and the groups its shards and its copies touch, as bits."""
 
-_FORWARD = ("forward", "exposed_forward")
-_BACKWARD = ("backward", "exposed_backward", "recomputed", "weight")
+_FORWARD = ("forward", "exposed_forward", "copied_forward")
+_BACKWARD = ("backward", "exposed_backward", "recomputed", "weight", "copied_backward")
 
 
 class Pricing:
@@ -139,7 +139,7 @@ def _composed(
     rank_of = pricing.schedule.stage_rank
     first = pricing.costs(columns[0][0][0])
     values = {field.name: getattr(first, field.name) for field in fields(first)}
-    values |= _actions(pricing, columns, isinstance(first, SplitCosts))
+    values |= _actions(pricing, columns, values)
     values["hop"] = _hops(pricing, devices, classes, values["hop"])
     values["bucket_time"] = _reductions(pricing, devices, len(columns))
     every = [pricing.costs(view) for view in sorted({v for c in columns for r in c for v in r})]
@@ -148,7 +148,7 @@ def _composed(
     ends = [column[rank_of[0]] + column[rank_of[-1]] for column in columns]
     values["tied"] = np.array([max(_value(pricing, view, "tied") for view in two) for two in ends])
     alike = np.ones(len(columns))
-    for name in ("buckets", "parameters"):
+    for name in ("buckets", "parameters", *(["copies"] if first.copies is not None else [])):
         values[name] = values[name] * alike
     values["norm"] = alike * max(float(costs.norm[0]) for costs in every)
     values["straggler"] = alike * max(float(costs.straggler[0]) for costs in every)
@@ -179,11 +179,16 @@ def _slowest(pricing: Pricing, column: list[list[View]], name: str) -> list[floa
     ]
 
 
-def _actions(pricing: Pricing, columns: list[list[list[View]]], split: bool) -> dict[str, Array]:
-    """Forward and backward of each stage with their parts, (S, C), of the slowest kind."""
+def _actions(
+    pricing: Pricing, columns: list[list[list[View]]], like: Mapping[str, Array | None]
+) -> dict[str, Array]:
+    """Forward and backward of each stage with those of their parts that costs `like` these have.
+
+    (S, C) each, of the slowest kind.
+    """
     values: dict[str, Array] = {}
     for whole, *parts in (_FORWARD, _BACKWARD):
-        names = [whole, *(name for name in parts if split or name != "weight")]
+        names = [whole, *(name for name in parts if like.get(name) is not None)]
         slowest = [
             [_slowest_view(pricing, column[rank], whole, stage) for column in columns]
             for stage, rank in enumerate(pricing.schedule.stage_rank)

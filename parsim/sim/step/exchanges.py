@@ -8,6 +8,7 @@ import numpy as np
 
 from parsim.arrays import Array, ratio
 from parsim.cost.job import Job
+from parsim.cost.step.offload import copy_seconds, moved_bytes
 from parsim.cost.step.stages import LayerTable, backward_times, forward_times, layer_counts
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.plan import Plan, PlanTable, Recompute
@@ -27,7 +28,7 @@ def exchanges(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) -> dic
     counts = layer_counts(job.model, stage_cut(job, PlanTable.of([plan])))
     ahead = forward_times(job, layers, counts).exposed[:, 0]
     behind = backward_times(job, layers, counts).exposed[:, 0]
-    inner = np.minimum(behind, exposed_seconds(costs)[Kind.I][:, 0])
+    inner = np.minimum(behind, exposed_seconds(costs)[Kind.I][: len(behind), 0])
     return {Kind.F: ahead, Kind.B: behind, Kind.I: inner, Kind.W: behind - inner}
 
 
@@ -39,10 +40,30 @@ def class_exchanges(step: PricedStep, number: int) -> dict[Kind, Array]:
         group: exchanges(step.job_on(group), step.plan, step.pricing.layers(group), costs)
         for group in set(groups)
     }
+    depth = step.schedule(number).depth
     return {
-        kind: np.array([by_group[group][kind][stage] for stage, group in enumerate(groups)])
+        kind: np.array([by_group[group][kind][stage % depth] for stage, group in enumerate(groups)])
         for kind in (Kind.F, *_BACKWARD)
     }
+
+
+def class_copies(step: PricedStep, number: int) -> Array:
+    """Seconds in which each stage's activations go to the host of its own kind of node, (S,)."""
+    table, cut = step.pricing.table, stage_cut(step.job_on(0), step.pricing.table)
+    groups = [step.group(rank, number) for rank in step.schedule(number).stage_rank]
+    by_group = {}
+    for group in set(groups):
+        job, layers = step.job_on(group), step.pricing.layers(group)
+        by_group[group] = copy_seconds(job, moved_bytes(job, table, layers, cut))[:, 0]
+    depth = step.schedule(number).depth
+    return np.array([by_group[group][stage % depth] for stage, group in enumerate(groups)])
+
+
+def copied_seconds(costs: StepCosts) -> dict[Kind, Array] | None:
+    """What shows of copies to the host and back in each kind of action, (S,), if there are any."""
+    if costs.copied_forward is None or costs.copied_backward is None:
+        return None
+    return {Kind.F: costs.copied_forward[:, 0], Kind.B: costs.copied_backward[:, 0]}
 
 
 def routed_shares(job: Job, plan: Plan, layers: LayerTable) -> Mapping[Kind, Array]:

@@ -103,8 +103,8 @@ def price_step(
     """
     if plan.strategy.own_program and getattr(plan.strategy, "every", 0) != 1:
         raise InputError(
-            f"strategy.name={plan.strategy.name} is simulated by itself alone (parsim simulate, "
-            f"timeline, guide); shared links, jitter steps and searches are for name=ddp"
+            f"strategy.name={plan.strategy.name} is simulated with its own links and jitter alone "
+            f"(parsim simulate, timeline, guide); jobs beside one another are for name=ddp"
         )
     if plan.runs_as_tasks:
         what = f"schedule={plan.schedule}" if plan.stages is None else "stages of their own"
@@ -151,6 +151,7 @@ def program_of(schedules: Sequence[Schedule], costs: StepCosts) -> StepProgram:
         beside=costs.overlap_reduce,
         blocking=costs.blocking_p2p,
         tied=bool((costs.tied > 0.0).any()),
+        copies=costs.copies is not None,
     )
 
 

@@ -7,12 +7,14 @@ and a backward as a whole. Here, where the two meet, prices follow the schedule:
     hop behind it    > > > > > > >                      > > > . > > >      . is none: same rank
     tied table       all-reduce 0, 3                    nothing to send: both copies on rank 0
 
-A tied table on two other ranks than the first and the last is priced as if on those two.
+A tied table on two other ranks than the first and the last is priced as if on those two. Of a
+schedule with two copies of the model both copies of a stage cost the same, and behind the step the
+two ranks that hold the same stages add up their gradients, a tied table's among them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -22,14 +24,21 @@ from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.interference import speed_beside
 from parsim.cost.layer.passes import Pass
 from parsim.cost.step.data_parallel import DataParallel
-from parsim.cost.step.stages import LayerTable, layer_counts, per_rank
-from parsim.cost.step.step import StepCosts, filling, stage_cut
+from parsim.cost.step.stages import LayerTable, layer_counts, per_rank, raced, stage_pass
+from parsim.cost.step.step import StepCosts, copies_seconds, filling, stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Experts, Linear, Split
 from parsim.plan import PlanTable
 from parsim.plan.rules import SPLIT
 from parsim.schedule import Kind, Schedule
-from parsim.sim.step.split_backward import splits_like_torch
+from parsim.sim.step.split_backward import is_split, splits_like_torch
+
+_OF_STAGES = (
+    *("forward", "backward", "exposed_forward", "exposed_backward", "recomputed", "hop"),
+    *("buckets", "bucket_time", "parameters", "weight"),
+    *("experts", "copied_forward", "copied_backward"),
+)
+"""Prices that a stage has, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +104,13 @@ def on_schedule(
     if table.common.actions is None and schedule.name not in SPLIT and looped:
         return costs
     values = {field.name: getattr(costs, field.name) for field in fields(costs)}
-    values["weight"] = costs.backward * _weight_share(job, table, layers)
+    inner, values["weight"] = _in_two(job, table, layers, costs.backward)
+    if schedule.name in SPLIT or is_split(schedule):
+        values["backward"] = inner + values["weight"]
+    if schedule.copies > 1:
+        names = [name for name in _OF_STAGES if values[name] is not None]
+        values |= {name: schedule.in_copies(values[name]) for name in names}
+        costs = replace(costs, **{name: values[name] for name in names if name != "weight"})
     if not looped:
         data, by_rank = DataParallel.of(job, table), on_ranks(costs.parameters, schedule)
         values["hop"] = _hops(costs.hop, schedule)
@@ -105,10 +120,12 @@ def on_schedule(
         values["norm"] = data.gradient_norm(by_rank, routed)
         values["optimizer"] = data.optimizer(by_rank, routed)
         in_order = schedule.stage_rank[: schedule.pp] == tuple(range(schedule.pp))
-        idle = filling(costs.forward, schedule.pp) if in_order else 0.0
+        idle = filling(costs.forward, schedule.pp) if in_order and schedule.copies == 1 else 0.0
         values["gather"] = data.final_gather(by_rank, first, speed, routed, idle)
         if schedule.stage_rank[0] == schedule.stage_rank[-1]:
             values["tied"] = np.zeros_like(costs.tied)
+        if schedule.copies > 1:
+            values["copies"] = copies_seconds(job, table, by_rank)
     return SplitCosts(**values)
 
 
@@ -128,18 +145,33 @@ def _hops(hop: Array, schedule: Schedule) -> Array:
     return out
 
 
-def _weight_share(job: Job, table: PlanTable, layers: LayerTable) -> Array:
-    """Share of a stage's backward that W takes, (S, B).
+def _in_two(job: Job, table: PlanTable, layers: LayerTable, backward: Array) -> tuple[Array, Array]:
+    """Seconds of I and of W of each stage's backward, (S, B).
 
     W is the weight gradients of the matrix products and their accumulation. A product's weight
     gradient has the 2 m n k FLOPs of its forward, so W = forward seconds of the stage's products +
     seconds of adding to their gradients. I = B - W: recomputation, attention and norms are in I.
-    Host time and sharded collectives are shared out in proportion. On stage 0 all is W in
-    PyTorch's runtime (`splits_like_torch`): nobody needs the gradient of the model's input.
+    Each races with the host that launches it, so that the two may be longer than a whole backward,
+    in which one makes up for the other; sharded collectives are shared out in proportion. On stage
+    0 all is W in PyTorch's runtime (`splits_like_torch`): nobody needs the gradient of the model's
+    input.
 
     Source: arXiv 2401.10241, section 2, splits the backward there; `LayerCoster` prices the parts.
-    Leaves out: that a weight gradient has other tiles than the forward; norms' own gradients.
+    Leaves out: that a weight gradient has other tiles than the forward; norms' own gradients; that
+    a whole backward beside ones in two is not launched in two.
     """
+    weights, whole = _weight_and_whole(job, table, layers)
+    between = 0.5 * job.software.between_microbatches
+    longer = ratio(backward, raced(job, layers, whole) + between)
+    inner = longer * (raced(job, layers, whole.less(weights)) + between)
+    weight = longer * raced(job, layers, weights)
+    if splits_like_torch(job, table):
+        inner[0], weight[0] = 0.0, backward[0]
+    return inner, weight
+
+
+def _weight_and_whole(job: Job, table: PlanTable, layers: LayerTable) -> tuple[Pass, Pass]:
+    """The weight gradients of each stage's backward, and all of it."""
     counts = layer_counts(job.model, stage_cut(job, table))
     rows = len(table)
     ours = [
@@ -149,14 +181,12 @@ def _weight_share(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     last = layers.behind.products
     for layer in job.model.behind:
         last = last.plus(_accumulation(job, table, layer))
-    weights = _stages(counts, ours, Pass.zero(rows), last)
     pairs = zip(layers.kinds, layers.recomputed, strict=True)
     behind = [kind.backward.plus(again) for kind, again in pairs]
-    whole = _stages(counts, behind, layers.before.backward, layers.behind.backward)
-    share = ratio(weights, whole)
-    if splits_like_torch(job, table):
-        share[0] = 1.0
-    return np.minimum(share, 1.0)
+    return (
+        stage_pass(ours, counts, Pass.zero(rows), last),
+        stage_pass(behind, counts, layers.before.backward, layers.behind.backward),
+    )
 
 
 def _accumulation(job: Job, table: PlanTable, layer: Layer) -> Pass:
@@ -176,11 +206,3 @@ def _accumulation(job: Job, table: PlanTable, layer: Layer) -> Pass:
                 parameters = op.expert_parameters / table.expert_ranks
                 added.add(memory_time(job.device, moved * parameters), 2)
     return added
-
-
-def _stages(counts: Array, kinds: list[Pass], first: Pass, last: Pass) -> Array:
-    """Device seconds of a pass on each stage, (S, B)."""
-    seconds: Array = counts @ np.stack([kind.kernels + kind.exposed for kind in kinds])
-    seconds[0] += first.kernels + first.exposed
-    seconds[-1] += last.kernels + last.exposed
-    return seconds

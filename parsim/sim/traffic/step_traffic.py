@@ -121,7 +121,7 @@ class TrafficMaker:
         least = float(p2p_time(self.job.system, 1.0, crosses=crosses, sharing=1.0))
         borders = stage_borders(self.job.model, stage_cut(self.job, self.table))
         size = float(hop_bytes(self.table, borders[stage])[0])
-        return _sent(used, peak, size, seconds, least)
+        return sent_alone(used, peak, size, seconds, least)
 
     @property
     def _per_node(self) -> int:
@@ -155,7 +155,7 @@ class TrafficMaker:
             return [each.edges for each in patterns], patterns[0].share
 
         used, peak, share = self._links((kind, algorithm, rank, axes, chosen), edges)
-        return _sent(used, peak, share * float(message.size[0]), seconds, least)
+        return sent_alone(used, peak, share * float(message.size[0]), seconds, least)
 
     def _axes(self, name: str) -> tuple[str, ...]:
         """Axes of the mesh whose ranks make up the groups that a message names."""
@@ -189,7 +189,18 @@ class TrafficMaker:
         return self.watched is None or not self.watched.isdisjoint(nodes)
 
 
-def _sent(used: dict[int, float], peak: float, size: float, seconds: float, least: float) -> Sent:
+def sent_alone(
+    used: dict[int, float], peak: float, size: float, seconds: float, least: float
+) -> Sent:
+    """Traffic that takes its seconds, `least` of them latency, where nothing else is under way.
+
+    Args:
+        used: units on each link.
+        peak: seconds that a byte of each unit takes on the link that it fills first.
+        size: bytes of a unit.
+        seconds: of all of it.
+        least: those of them that are latency.
+    """
     latency, limit = rate_of(seconds, least, size)
     scale = 1.0 / max(1.0, limit * peak)
     return Sent(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from executor.checkpoint.folder import (
     start_from,
     whole,
 )
-from executor.checkpoint.record import FORMAT, checksum, what_is_trained, write_record
+from executor.checkpoint.record import FORMAT, checksum, same_plan, what_is_trained, write_record
 from parsim.cli.app import main
 from parsim.errors import InputError
+from parsim.model.reader import model_spec
 from parsim.plan import Plan
 from parsim.report.text.run import run_view
 from tests.executor.launch import fork_runs, launch
@@ -123,6 +124,31 @@ def test_another_plan_goes_on(tmp_path: Path) -> None:
 def test_another_name_of_the_model_is_the_same_model(tmp_path: Path) -> None:
     folder = save(tmp_path, 5)
     assert start(tmp_path, trained=trained(model={**MODEL, "name": "mine"})) == folder
+
+
+def test_a_checkpoint_from_before_a_field_was_there(tmp_path: Path) -> None:
+    """It is of the same model while the new field says nothing, and of another one else."""
+    now = asdict(model_spec("llama3-8b"))
+    new = {"window", "router_aux_loss_coef", "groups_per_token"}
+    old = {key: value for key, value in now.items() if key not in new}
+    assert new <= set(now)
+    folder = final_folder(tmp_path, 5)
+    save(tmp_path, 5)
+    document = json.loads((folder / "plan.json").read_text())
+    (folder / "plan.json").write_text(json.dumps({**document, "model": old}))
+    assert start(tmp_path, trained=trained(model=now)) == folder
+    with pytest.raises(InputError, match=r"'llama3-8b' with window=0, this is with window=8; "):
+        start(tmp_path, trained=trained(model={**now, "window": 8}))
+    (folder / "plan.json").write_text(json.dumps({**document, "model": {**old, "gone": 1}}))
+    with pytest.raises(InputError, match="with gone=1, this is with gone=None; "):
+        start(tmp_path, trained=trained(model=now))
+
+
+def test_a_plan_from_before_a_field_was_there() -> None:
+    plan = PLAN.to_json()
+    assert same_plan({key: plan[key] for key in plan if key != "recompute"}, plan)
+    assert not same_plan(plan, {**plan, "recompute": "full"})
+    assert not same_plan({**plan, "gone": 1}, plan)
 
 
 @pytest.mark.parametrize(

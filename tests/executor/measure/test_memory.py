@@ -34,6 +34,14 @@ MIXTURE = {
     "model.expert_ffn_hidden_size": "256",
 }
 DATA = {"plan.pp": "1"}
+LONG = {
+    **DATA,
+    "plan.cp": "2",
+    "plan.microbatch_size": "2",
+    "model.seq_len": "512",
+    "model.num_key_value_heads": "4",
+    "model.ffn_hidden_size": "256",
+}
 CASES: dict[str, dict[str, str]] = {
     "1f1b": {},
     "zero-bubble": {"plan.schedule": "zb_1p"},
@@ -41,6 +49,8 @@ CASES: dict[str, dict[str, str]] = {
     "zero-bubble V": {"plan.schedule": "zb_v", "plan.microbatch_size": "2"},
     "recomputed": {"plan.recompute": "full", "plan.microbatch_size": "2"},
     "recomputed, one micro-batch": {**DATA, "plan.recompute": "full", "plan.microbatch_size": "4"},
+    "keys and values gathered": {**LONG, "plan.cp_comm_type": "all_gather"},
+    "heads exchanged": {**LONG, "plan.cp_comm_type": "a2a"},
     "replicas": DATA,
     "ZeRO-1": {**DATA, "plan.zero_stage": "1"},
     "ZeRO-1 of a mixture": {**DATA, **MIXTURE, "plan.zero_stage": "1"},

@@ -15,7 +15,7 @@ from parsim.plan import Plan
 torch = pytest.importorskip("torch")
 
 from executor.measure.gradients import Gradients, max_relative_error, reference  # noqa: E402
-from executor.measure.tolerance import EXACT, LOSS_IN_BF16, ROUNDINGS, Judgement, judge  # noqa: E402
+from executor.measure.tolerance import EXACT, LOSS_IN_16_BIT, ROUNDINGS, Judgement, judge  # noqa: E402
 from parsim.cli.app import main  # noqa: E402
 from parsim.report.text.run import verdict  # noqa: E402
 from tests.executor.workers.parallel import batch  # noqa: E402
@@ -81,7 +81,7 @@ def test_bf16_may_be_twice_as_far_as_one_process(precision: str) -> None:
     result = judged(plan, loss, gradients)
     assert 1e-3 < result.max_gradient_error < 0.05
     assert result.bound == pytest.approx(ROUNDINGS * result.max_gradient_error)
-    assert result.loss_bound == LOSS_IN_BF16
+    assert result.loss_bound == LOSS_IN_16_BIT
     assert result.within
     # what is farther is held against drawn roundings: one processor's own may be few by luck
     far = judged(plan, loss, off(gradients, 0.2))

@@ -13,8 +13,11 @@ torch = pytest.importorskip("torch")
 from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 
 from executor.devices import compat  # noqa: E402
+from executor.model.window import mask  # noqa: E402
 from executor.parallel.context import rank_part, token_places  # noqa: E402
+from executor.parallel.gathered import blocks  # noqa: E402
 from executor.parallel.ring import Part, part, put_in  # noqa: E402
+from executor.parallel.sequence import by_rank, in_sequence, spans  # noqa: E402
 from parsim.plan import Plan  # noqa: E402
 from tests.executor.workers.specs import BERT, GPT  # noqa: E402
 
@@ -99,6 +102,40 @@ def test_blocks_add_up_to_the_whole(kv_heads: int, causal: bool) -> None:
                     total[:, :, at] += piece
     for entry, other in zip(result, wanted, strict=True):
         torch.testing.assert_close(entry, other)
+
+
+@pytest.mark.parametrize("window", [None, 130])
+@pytest.mark.parametrize("causal", [True, False])
+def test_gathered_blocks_are_what_each_query_sees(causal: bool, window: int | None) -> None:
+    """Pieces of 256 tokens: with a window two tiles of queries each, whatever piece it is."""
+    ranks, tokens = 3, 512 if causal else 256
+    whole = torch.arange(ranks * tokens)
+    square = whole.unsqueeze(1) - whole
+    wanted = torch.ones_like(square, dtype=torch.bool)
+    if causal:
+        wanted = (square >= 0) & (square < (window or ranks * tokens))
+    for rank in range(ranks):
+        places = torch.cat([whole[piece] for piece in spans(rank, ranks, tokens, causal=causal)])
+        seen = torch.zeros(tokens, ranks * tokens, dtype=torch.long)
+        for block in blocks(rank, ranks, tokens, causal=causal, window=window if causal else None):
+            part = torch.ones_like(seen[block.queries, block.keys])
+            if block.causal:
+                part = part.tril()
+            if block.places is not None and window is not None:
+                shown = mask(block.places, block.keys, window, torch.empty(0)) == 0
+                part = shown.long()
+            seen[block.queries, block.keys] += part
+        assert torch.equal(seen, wanted[places].long())
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_sequence_in_its_order_and_by_rank(causal: bool) -> None:
+    whole = torch.arange(2 * 12 * 3).view(2, 12, 3)
+    parts = by_rank(whole, 3, causal=causal)
+    assert torch.equal(in_sequence(parts.unbind(), causal=causal), whole)
+    spec = replace(GPT if causal else BERT, seq_len=12)
+    for rank, part_ in enumerate(parts):
+        assert torch.equal(part_, whole[:, token_places(spec, 3, rank)])
 
 
 def test_foreign_blocks_are_half_seen() -> None:

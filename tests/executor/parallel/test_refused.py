@@ -39,10 +39,10 @@ REFUSED: dict[str, tuple[Plan, str]] = {
         "once a step: use tp=1, pp=1, cp=1, ep=1, zero_stage 0 or 1 and sync_batch_norm=false, or "
         "leave it out",
     ),
-    "fp16": (
-        replace(BASE, precision="fp16"),
-        "precision='fp16': small fp16 gradients become zero without loss scaling, which is not "
-        "done here; use precision='bf16' or 'bf16_amp'",
+    "fp16 gradients in fp16": (
+        replace(BASE, precision="fp16", gradient_precision="same"),
+        "precision='fp16' with gradient_precision='same': small gradients would become zero when "
+        "they are divided by the scale of the loss; use gradient_precision='fp32'",
     ),
     **{
         name: (
@@ -85,8 +85,8 @@ REFUSED: dict[str, tuple[Plan, str]] = {
 
 
 DROPOUT = (
-    "cp=2: attention with dropout cannot be put together from blocks of keys here; use dropout: "
-    "false in the model section, or cp=1"
+    "cp=2: attention with dropout cannot be put together from blocks of keys here; use "
+    "cp_comm_type a2a, dropout: false in the model section, or cp=1"
 )
 CONTEXT: dict[str, tuple[dict[str, Any], bool, str, str | None]] = {
     "alone": ({}, False, "cpu", None),
@@ -259,17 +259,6 @@ def test_cpu_is_probed() -> None:
 
 
 EXPERTS_REFUSED: dict[str, tuple[Plan, dict[str, Any], str]] = {
-    "context": (
-        replace(BASE, cp=2),
-        {},
-        "cp=2: experts cannot be run with context parallelism yet; use cp=1",
-    ),
-    "zero 3": (
-        replace(BASE, ep=2, dp_shard=2, zero_stage=3),
-        {},
-        "zero_stage=3 with ep=2, etp=1, tp=1: fully_shard would shard the experts over ranks that "
-        "hold others; use zero_stage=1, or ep=1, etp=1 and tp=1",
-    ),
     "bias": (
         replace(BASE, etp=3, dp_replicate=3),
         {"mlp_bias": True},

@@ -31,7 +31,7 @@ from executor.training.optimizer import OptimizerConfig, StageOptimizer
 from executor.training.rate import Rate
 from executor.training.trainer import Trainer, build_trainer
 from parsim.model.transformer import TransformerSpec
-from parsim.plan import Plan, Recompute
+from parsim.plan import CpCommType, Plan, Recompute
 from tests.executor.workers.specs import SPECS
 
 SEED = 3
@@ -70,6 +70,7 @@ class Case:
     def __init__(self, case: dict[str, Any]) -> None:
         fields = dict(case["plan"])
         fields["recompute"] = Recompute[fields.get("recompute", "none").upper()]
+        fields["cp_comm_type"] = CpCommType[fields.get("cp_comm_type", "default").upper()]
         fields["rank_order"] = tuple(fields.get("rank_order", Plan().rank_order))
         self.plan = plan = Plan(**fields)
         self.spec = SPECS[case["model"]]
@@ -137,7 +138,7 @@ class Counted(TorchDispatchMode):  # type: ignore[misc]  # torch has no types he
 def _moved(value: torch.Tensor) -> str:
     if not value.is_floating_point():
         return "counts"
-    return "rows" if value.dim() == 2 else "weights"
+    return {1: "weights", 2: "rows"}.get(value.dim(), "heads")
 
 
 def count_collectives(case: Case) -> dict[str, Any]:

@@ -94,6 +94,7 @@ def test_every_number_of_a_device_has_a_source(id: str) -> None:
 OPTIONAL_LINKS = {
     "devices_per_host",
     "host_bandwidth",
+    "host_memory",
     "intra.c2c_bandwidth",
     "network.rails",
     "network.spines",

@@ -25,6 +25,8 @@ AMOUNTS = (
     "norm_sums",
     "norm_bytes",
     "clip_bytes",
+    "scaling_bytes",
+    "scaling_sums",
     "workspace",
 )
 FLAGS = (

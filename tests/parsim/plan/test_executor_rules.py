@@ -84,7 +84,7 @@ def test_other_software_may_split_it(settings: dict[str, str]) -> None:
             },
             "would then add up gradients in bf16",
         ),
-        ({"precision": "fp16"}, "small fp16 gradients become zero"),
+        ({"precision": "fp16", "gradient_precision": "same"}, "small gradients would become zero"),
         ({"precision": "fp8"}, "products of 8 bit or less"),
     ],
 )

@@ -12,7 +12,7 @@ from parsim.errors import PlanError
 from parsim.model.model import Model
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
-from parsim.plan import Plan
+from parsim.plan import CpCommType, Plan
 from parsim.plan.batch_rules import microbatches_for
 from parsim.plan.divisors import divisors
 from parsim.plan.rules import (
@@ -62,11 +62,23 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
         "cp=2 cuts seq_len=4100 into 8 equal pieces, which it cannot be cut into; use a seq_len "
         "that is a multiple of 8, or a smaller cp",
     ),
+    "heads of context ranks": (
+        {
+            "cp": 2,
+            "tp": 8,
+            "pp": 1,
+            "dp_replicate": 1,
+            "sequence_parallel": False,
+            "cp_comm_type": CpCommType.A2A,
+        },
+        "cp_comm_type=a2a gives each rank the same number of heads, but tp=8 x cp=2 does not "
+        "divide num_key_value_heads=8; allowed cp: 1, or cp_comm_type p2p or all_gather",
+    ),
     "experts": ({"ep": 4}, "ep=4: llama3-8b has no experts; use ep=1"),
     "schedule": (
         {"schedule": "interleaved"},
-        "schedule='interleaved' is unknown (did you mean 'interleaved_1f1b'?); nearest of 19: "
-        "interleaved_1f1b, naive, pipedream, eager_1f1b, looped_bfs (all of them: parsim catalog "
+        "schedule='interleaved' is unknown (did you mean 'interleaved_1f1b'?); nearest of 22: "
+        "interleaved_1f1b, naive, chimera, pipedream, eager_1f1b (all of them: parsim catalog "
         "schedules)",
     ),
     "no pipeline to fill": (

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.errors import PlanError
-from parsim.plan import AXES, RANK_ORDER, Plan, PlanTable, Recompute, precision
+from parsim.plan import AXES, RANK_ORDER, CpCommType, Plan, PlanTable, Recompute, precision
 from parsim.plan.precision import PRECISIONS
 from parsim.plan.table import COLUMNS
 
@@ -32,6 +32,7 @@ def plan_lists(draw: st.DrawFn) -> list[Plan]:
         overlap_p2p=draw(st.booleans()),
         scatter_p2p=draw(st.booleans()),
         ep=draw(st.integers(1, 4)),
+        cp_comm_type=draw(st.sampled_from(CpCommType)),
     )
     whole = {name: degrees for name in COLUMNS[:8]}
     changes = st.fixed_dictionaries(
@@ -134,7 +135,9 @@ def test_a_plan_as_a_document() -> None:
     assert document["stage_layers"] == [1, 2]
     assert document["rank_order"] == list(RANK_ORDER)
     rare = {"actions", "action_times", "node_order", "replica_microbatches", "etp"}
+    rare |= {"offload_layers", "offload_modules"}
     rare |= {"recompute_modules", "bucket_bytes", "strategy", "sync_batch_norm", "stages"}
+    rare |= {"cp_comm_type"}
     named = {f.name for f in fields(Plan)} - rare | {"dp", "world_size"}
     assert set(document) == named
     assert set(Plan(schedule="a.csv", actions="0F0,0B0").to_json()) == named | {"actions"}

@@ -20,7 +20,7 @@ from parsim.model.config.file import read_config
 from parsim.model.huggingface import spec_from_config
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec
-from parsim.plan import Plan, PlanSpace, Recompute
+from parsim.plan import CpCommType, Plan, PlanSpace, Recompute
 from parsim.scenario import Scenario, load_scenario
 from parsim.scenario.schema.cluster import IntraBlock, NetworkBlock
 from parsim.scenario.schema.model import ModelBlock
@@ -358,17 +358,20 @@ def test_every_field_of_a_plan_can_be_written(tmp_path: Path) -> None:
         "dp_replicate": 1,
         "dp_shard": 2,
         "cp": 1,
+        "cp_comm_type": "all_gather",
         "ep": 1,
         "etp": 1,
         "microbatch_size": 2,
         "num_microbatches": 4,
+        "offload_layers": 2,
+        "offload_modules": ["core_attn"],
         "schedule": "interleaved_1f1b",
         "v": 2,
         "action_times": [1.0, 0.9, 0.8, 0.05, 0.5],
         "stage_layers": [2, 4, 4, 2],
         "zero_stage": 1,
         "sequence_parallel": True,
-        "recompute": "full",
+        "recompute": "selective",
         "recompute_modules": ["layernorm"],
         "precision": "fp16",
         "gradient_precision": "same",
@@ -384,7 +387,8 @@ def test_every_field_of_a_plan_can_be_written(tmp_path: Path) -> None:
     renamed = {"bucket_size": "bucket_bytes"}
     values = {renamed.get(key, key): value for key, value in written.items()}
     values["action_times"] = (1.0, 0.9, 0.8, 0.05, 0.5)
-    values |= {"stage_layers": (2, 4, 4, 2), "recompute": Recompute.FULL, "bucket_bytes": 25e6}
+    values |= {"stage_layers": (2, 4, 4, 2), "recompute": Recompute.SELECTIVE, "bucket_bytes": 25e6}
+    values |= {"offload_modules": ("core_attn",), "cp_comm_type": CpCommType.ALL_GATHER}
     values |= {"rank_order": tuple(written["rank_order"]), "recompute_modules": ("layernorm",)}
     elsewhere = {"actions", "node_order", "replica_microbatches"}  # from a file; test_mixed.py
     elsewhere |= {"strategy", "stages"}  # test_strategy.py, test_stages.py

@@ -85,13 +85,14 @@ def test_precisions_of_8_bit_and_context_parallelism(tmp_path: Path, precision: 
         "cluster: {system: gb300-nvl72, nodes: 1, devices_per_node: 8}\n"
         "model: {name: llama3-8b}\nsoftware: megatron-bridge\n"
         "training: {global_batch_size: 16, precision: bf16}\n"
-        f"plan: {{cp: 2, zero_stage: 3, precision: {precision}}}\n"
+        f"plan: {{cp: 2, cp_comm_type: A2A, zero_stage: 3, precision: {precision}}}\n"
     )
     first = load(tmp_path / "s.yaml", text)
     assert first.plan is not None
     assert (first.plan.precision, first.plan.cp) == (precision, 2)
     document = first.plan.to_json()
     assert (document["precision"], document["cp"]) == (precision, 2)
+    assert document["cp_comm_type"] == "a2a"
     assert_same_again(first, tmp_path / "other")
 
 

@@ -9,13 +9,15 @@ import pytest
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
+from parsim.cost.layer.activations import whole_parts
 from parsim.cost.software import software
 from parsim.cost.step.data_parallel import DataParallel
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
-from parsim.plan import RANK_ORDER, Plan, PlanTable, Recompute
+from parsim.plan import RANK_ORDER, CpCommType, Plan, PlanTable, Recompute
 from parsim.sim import simulate
 from parsim.sim.contention.contention import simulate_contention
+from parsim.sim.memory.context_moment import gathered_moment
 from parsim.sim.step.folding import fold
 from tests.parsim.sim.mesh import mesh_links
 
@@ -31,6 +33,14 @@ PLANS = {
         cp=2, pp=2, tp=2, dp_shard=2, zero_stage=1, sequence_parallel=True, num_microbatches=4,
         rank_order=("dp_replicate", "dp_shard", "pp", "cp", "tp"),
     ),
+    "gathered": Plan(
+        cp=2, pp=2, tp=2, dp_replicate=2, num_microbatches=4, cp_comm_type=CpCommType.ALL_GATHER
+    ),
+    "by heads": Plan(
+        cp=4, pp=2, v=2, tp=2, num_microbatches=4, schedule="interleaved_1f1b",
+        sequence_parallel=True, cp_comm_type=CpCommType.A2A,
+    ),
+    "by heads, sharded": Plan(cp=8, dp_shard=2, zero_stage=3, cp_comm_type=CpCommType.A2A),
     "sharded": Plan(cp=16, zero_stage=3, num_microbatches=2),
     "copies": Plan(cp=2, dp_replicate=2, dp_shard=4, zero_stage=3, precision="fp8"),
     "fp8": Plan(cp=2, tp=2, pp=2, dp_replicate=2, num_microbatches=4, precision="fp8"),
@@ -89,6 +99,32 @@ def test_a_longer_ring_does_less_work_and_shows_more_of_its_messages(job: Job) -
     assert exposed[0] == 0.0
     times = [steps[cp].step_time for cp in steps]
     assert times == sorted(times)
+
+
+@pytest.mark.parametrize("kind", list(CpCommType))
+def test_alone_on_their_links_context_ranks_take_what_the_closed_form_says(
+    job: Job, kind: CpCommType
+) -> None:
+    """Flows of a ring's neighbours, of a gather and of an all-to-all over two nodes."""
+    plan = Plan(cp=16, tp=1, cp_comm_type=kind)
+    if kind is CpCommType.A2A:  # 8 heads of keys and values
+        plan = Plan(cp=8, dp_replicate=2, cp_comm_type=kind)
+    shared = simulate_contention(job, plan)
+    assert shared.alone == pytest.approx(simulate(job, plan).step_time, rel=1e-9)
+    assert 1 - 1e-9 <= shared.slowdown < 1.05
+
+
+def test_gathered_keys_and_values_stand_where_an_mlp_stood(job: Job) -> None:
+    """K, V and their gradients of 4096 tokens, 1024 wide, and dO and dQ of 256, 4096 wide; 16 bit.
+
+    What the layer's MLP kept is gone by then.
+    """
+    plans = [Plan(cp=16, cp_comm_type=kind) for kind in CpCommType]
+    moments = [gathered_moment(job, PlanTable.of([plan]))[0] for plan in plans]
+    gone = whole_parts(job.model.kinds[0], PlanTable.of(plans[:1]))["mlp"]
+    values = 4 * 4096 * 1024 + 2 * 256 * 4096
+    assert moments == [0, 0, 2 * values - gone[0], 0]
+    assert 2 * values > gone[0]
 
 
 def test_context_ranks_fold_like_replicas() -> None:

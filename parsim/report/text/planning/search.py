@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from parsim.cost.step.cuts import cut_words
-from parsim.plan import Plan
 from parsim.planner.result import Ranked, SearchResult
 from parsim.planner.space.broken_rules import by_rule
 from parsim.planner.space.left_out import ALL_BUT
@@ -18,7 +17,7 @@ from parsim.report.text.planning.training_run import amount
 from parsim.report.text.prediction import speed_unit
 from parsim.report.text.tables import between, table
 from parsim.sim.confidence.memory_fit import RISK, Fit
-from parsim.space.axes import setting_words
+from parsim.space.axes import plan_label
 from parsim.units import format_bytes, format_seconds
 
 TIED = (
@@ -43,7 +42,30 @@ def search_view(result: SearchResult, *, evidence: str = "") -> RenderableType:
         *(Text(line) for line in _lines(result, ties, evidence)),
         Text(result.optimality, style="dim"),
         *([Text(_left_out(result.left_out), style="dim")] if result.left_out else []),
+        *_apart(result),
     )
+
+
+def _apart(result: SearchResult) -> Iterator[RenderableType]:
+    """Plans with strategies whose steps are not those of the whole batch; never the best."""
+    if not result.apart:
+        return
+    yield Text("")
+    title = "train otherwise than with the whole batch: samples/s compare, convergence does not"
+    columns = "plan | step time | 80 % interval | samples/s | age of gradients | peak memory"
+    rows = table(columns, title=title, right=(1, 2, 3, 4, 5))
+    for ranked in result.apart:
+        figures = ranked.strategy
+        ages = figures.staleness if figures else None
+        rows.add_row(
+            ranked.plan.label(),
+            format_seconds(ranked.step_time),
+            between(ranked.interval),
+            f"{figures.samples_per_second:,.0f}" if figures else "-",
+            f"{ages.mean:.1f} updates" if ages else "-",
+            format_bytes(ranked.peak_allocated),
+        )
+    yield rows
 
 
 def _left_out(left_out: Mapping[str, str]) -> str:
@@ -58,12 +80,13 @@ def _plans(result: SearchResult, ties: int) -> Table:
     whole = bool(result.plans) and result.plans[0].run is not None
     unit = speed_unit(result.plans[0]) if result.plans else "tokens/s"
     how_long = "days | cost, USD" if whole else unit
+    label = partial(plan_label, result.space)
     columns = f"# | plan | step time | 80 % interval | {how_long} | MFU | bubble | peak memory"
     rows = table(columns, right=range(2, 9) if whole else (0, 2, 3, 4, 5, 6, 7))
     for rank, ranked, twins in fold_twins(result.plans):
         rows.add_row(
             "1=" if ranked.tied and ties > 1 else str(rank + 1),
-            _words(result, ranked.plan),
+            label(ranked.plan),
             format_seconds(ranked.step_time),
             between(ranked.interval),
             *_how_long(ranked),
@@ -72,17 +95,9 @@ def _plans(result: SearchResult, ties: int) -> Table:
             format_bytes(ranked.peak_allocated),
         )
         if twins:
-            names = ", ".join(twin_words(ranked.plan, twin.plan) for twin in twins)
+            names = ", ".join(twin_words(label(ranked.plan), label(twin.plan)) for twin in twins)
             rows.add_row("", f"  also {names}: slower, no less memory")
     return rows
-
-
-def _words(result: SearchResult, plan: Plan) -> str:
-    """The plan's label, its values of what the space varies, and a cut that is not even."""
-    words = [plan.label(), setting_words(result.space, plan)]
-    if plan.stage_layers and plan.node_order is None:
-        words.append(f"cut {cut_words(plan.stage_layers)}")
-    return " ".join(word for word in words if word)
 
 
 def _how_long(ranked: Ranked) -> Iterator[str]:
@@ -132,7 +147,7 @@ def _tight(result: SearchResult) -> Iterator[str]:
     if faster is not None:
         less = 100.0 * (1.0 - faster.step_time / best.step_time)
         yield (
-            f"tight, but {less:.1f} % faster than 1: {faster.plan.label()} "
+            f"tight, but {less:.1f} % faster than 1: {plan_label(result.space, faster.plan)} "
             f"({format_seconds(faster.step_time)}, peak {format_bytes(faster.peak_allocated)}, "
             f"margin {100 * faster.margin:.1f} %); it {RISK}"
         )

@@ -22,7 +22,7 @@ from parsim.cost.software import software
 from parsim.cost.step.data_parallel import DataParallel
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
-from parsim.plan import Plan, PlanTable
+from parsim.plan import CpCommType, Plan, PlanTable
 from parsim.sim import simulate
 
 LENGTH = 8192
@@ -116,7 +116,7 @@ def test_beside_a_message_compute_loses_what_a_collective_takes() -> None:
 
 def test_gathered_keys_and_values_are_exposed() -> None:
     """8192 x 2 x 8 x 128 values of 2 bytes = 33,554,432 bytes over 4 ranks of a node."""
-    job = make_job(context_exchange="gather")
+    job = make_job(cp_comm_type=CpCommType.ALL_GATHER)
     times = core(job, cp=4, dp_replicate=2)
     columns = np.array([4]), np.array([1]), np.array([8])
     where = groups(job.system, size=columns[0], stride=columns[1], world=columns[2])
@@ -131,11 +131,41 @@ def test_gathered_keys_and_values_are_exposed() -> None:
     assert seconds_of(times.forward) == pytest.approx(float(alone))
 
 
+def test_heads_are_exchanged_four_times_in_either_direction() -> None:
+    """2048 tokens a rank; queries and outputs 32 x 128 wide, keys and values 8 x 128, 2 bytes.
+
+    16,777,216 and 4,194,304 bytes. One kernel over all keys, and copies ahead of and behind each
+    exchange: 2 x 2 x 41,943,040 bytes.
+    """
+    job = make_job(cp_comm_type=CpCommType.A2A)
+    times = core(job, cp=4, dp_replicate=2)
+    columns = np.array([4]), np.array([1]), np.array([8])
+    where = groups(job.system, size=columns[0], stride=columns[1], world=columns[2])
+    wide, narrow = (
+        collective_time(job.system, "all_to_all", size, where) for size in (16_777_216, 4_194_304)
+    )
+    assert times.exposed_forward == pytest.approx(2 * (wide + narrow))
+    assert times.exposed_backward == pytest.approx(2 * (wide + narrow))
+    flops = 274_877_906_944 / 2
+    alone = flash_attention_time(job.device, "bf16", flops=flops, seq_len=LENGTH, backward=False)
+    copied = memory_time(job.device, 4.0 * 41_943_040, 8)
+    assert seconds_of(times.forward) == pytest.approx(float(alone + copied))
+
+
+def test_a_plan_says_what_its_software_would_not() -> None:
+    """Of each way to exchange: named by the plan, or the habit of the stack."""
+    for kind in (CpCommType.P2P, CpCommType.ALL_GATHER, CpCommType.A2A):
+        named = core(make_job(), cp=4, dp_replicate=2, cp_comm_type=kind)
+        usual = core(make_job(cp_comm_type=kind), cp=4, dp_replicate=2)
+        assert seconds_of(named.backward) == seconds_of(usual.backward)
+        assert named.exposed_backward == usual.exposed_backward
+
+
 @pytest.mark.parametrize(("cp", "share"), [(1, 1.0), (2, 1.5), (4, 1.75), (8, 1.875)])
 def test_the_last_rank_of_a_plain_cut_is_slowest(cp: int, share: float) -> None:
     """Rank r of cp has (r + 1/2) / cp of the keys on average: the last (2 - 1/cp) of the mean."""
     latency = {"kernel_latency": 1e-15}
-    job = make_job(context_exchange="gather")
+    job = make_job(cp_comm_type=CpCommType.ALL_GATHER)
     device = replace(job.device, **latency)  # type: ignore[arg-type]
     job = replace(job, cluster=replace(job.cluster, system=replace(job.system, device=device)))
     plain = replace(job, software=replace(job.software, context_balanced=False))
@@ -146,11 +176,13 @@ def test_the_last_rank_of_a_plain_cut_is_slowest(cp: int, share: float) -> None:
 @given(
     cp=st.sampled_from([1, 2, 4, 8]),
     links=st.floats(1, 100),
-    exchange=st.sampled_from(["ring", "gather"]),
+    exchange=st.sampled_from(list(CpCommType)[1:]),
     zero=st.sampled_from([0, 1, 3]),
 )
-def test_more_bandwidth_is_never_slower(cp: int, links: float, exchange: str, zero: int) -> None:
-    job = make_job(2, context_exchange=exchange)
+def test_more_bandwidth_is_never_slower(
+    cp: int, links: float, exchange: CpCommType, zero: int
+) -> None:
+    job = make_job(2, cp_comm_type=exchange)
     plan = Plan(cp=cp, dp_replicate=16 // cp)
     if zero:
         plan = replace(plan, dp_replicate=1, dp_shard=16 // cp, zero_stage=zero)

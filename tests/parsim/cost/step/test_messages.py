@@ -18,7 +18,7 @@ from parsim.cost.step.messages import gradient_messages, layer_messages, shard_m
 from parsim.cost.step.step import step_costs
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
-from parsim.plan import Plan, PlanTable
+from parsim.plan import CpCommType, Plan, PlanTable
 
 LENGTH, WIDTH, BYTES = 2048, 4096, 2
 
@@ -50,6 +50,14 @@ def test_keys_and_values_are_those_of_the_models_own_heads() -> None:
     messages = in_layers(make_job(), Plan(tp=2, cp=4))
     assert set(messages) == {"tp", "cp"}
     assert messages["cp"].size == LENGTH * 2 * 8 * 128 / 2 * BYTES
+
+
+def test_heads_of_a_sequence_are_four_messages_of_their_mean() -> None:
+    """Queries and outputs 32 x 128, keys and values 8 x 128 of 512 tokens, half on a rank."""
+    plan = Plan(tp=2, cp=4, cp_comm_type=CpCommType.A2A)
+    message = in_layers(make_job(), plan)["cp"]
+    assert message.kind == "all_to_all"
+    assert message.size == LENGTH / 4 * 2 * (32 + 8) * 128 / 2 * BYTES / 4
 
 
 def test_a_copy_of_each_token_for_each_of_its_experts() -> None:
@@ -86,7 +94,7 @@ def test_shards_are_gathered_a_layer_at_a_time_and_gradients_by_buckets() -> Non
 
 def test_the_list_is_what_the_closed_forms_price() -> None:
     """Gathered keys and values, and buckets of gradients, show whole where nothing hides them."""
-    job = make_job(context_exchange="all_gather")
+    job = make_job(cp_comm_type=CpCommType.ALL_GATHER)
     plan = Plan(cp=4, dp_replicate=2)
     table = PlanTable.of([plan])
     layer = LayerCoster(job, table).cost(job.model.blocks[0])

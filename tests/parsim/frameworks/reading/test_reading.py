@@ -11,12 +11,15 @@ from parsim.errors import InputError
 from parsim.frameworks.export import export_plan
 from parsim.frameworks.reading import read_config
 from parsim.frameworks.reading.megatron import arguments_of
-from parsim.plan import Plan, Recompute
+from parsim.plan import CpCommType, Plan, Recompute
 from parsim.scenario import Scenario, load_scenario
 from tests.commands import GPT3, ROOT
 
 MIXTURE = ROOT / "scenarios" / "qwen3-30b-a3b-dgx-h100.yaml"
 DEGREES = ("tp", "pp", "cp", "ep", "dp", "microbatch_size", "num_microbatches", "v", "zero_stage")
+
+
+KEPT = ("recompute", "recompute_modules", "offload_layers", "offload_modules")
 
 
 def read(tmp_path: Path, text: str, name: str = "train.sh", nodes: int | None = None) -> Scenario:
@@ -27,7 +30,7 @@ def read(tmp_path: Path, text: str, name: str = "train.sh", nodes: int | None = 
 
 
 def the_same(first: Plan, again: Plan) -> None:
-    for name in (*DEGREES, "schedule", "sequence_parallel", "recompute", "recompute_modules"):
+    for name in (*DEGREES, "schedule", "sequence_parallel", *KEPT):
         assert getattr(again, name) == getattr(first, name), name
 
 
@@ -38,6 +41,7 @@ def the_same(first: Plan, again: Plan) -> None:
         {"zero_stage": 1, "dp_replicate": 1, "dp_shard": 16},
         {"recompute": Recompute.FULL, "schedule": "1f1b", "v": 1},
         {"recompute": Recompute.NONE, "recompute_modules": ("layernorm",)},
+        {"offload_layers": 4, "offload_modules": ("core_attn", "attn_proj")},
     ],
 )
 def test_what_megatron_is_told_is_read_back(tmp_path: Path, changes: dict[str, object]) -> None:
@@ -91,6 +95,15 @@ def test_a_script_as_people_write_it(tmp_path: Path) -> None:
     assert scenario.job.model.parameters == pytest.approx(8.03e9, rel=1e-3)
     notes = read_config(tmp_path / "train.sh", "dgx-h100", None)[1]
     assert notes == ("not read: --moe-aux-loss-coeff",)
+
+
+def test_what_context_ranks_exchange(tmp_path: Path) -> None:
+    cut = SCRIPT.replace("size 4 ", "size 2 --context-parallel-size 2 --cp-comm-type a2a ")
+    cut = cut.replace("stage 4 ", "stage 8 ")
+    scenario = read(tmp_path, cut)
+    assert scenario.plan is not None
+    assert scenario.plan.cp_comm_type is CpCommType.A2A
+    assert "--cp-comm-type a2a" in export_plan(scenario, scenario.plan, "megatron")
 
 
 TITAN = """\

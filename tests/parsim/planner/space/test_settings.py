@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -9,14 +10,14 @@ import pytest
 from parsim.cost.job import Job
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
-from parsim.plan import Plan, PlanSpace, Recompute
+from parsim.plan import CpCommType, Plan, PlanSpace, Recompute
 from parsim.plan.space import Between
 from parsim.planner.search import search
 from parsim.planner.space import enumerate_plans
 from parsim.planner.space.left_out import left_out
 from parsim.planner.why.pins import pinned, read_pins
 from parsim.sim import simulate
-from parsim.space.axes import AXES, SETTINGS, looked_at, setting_words
+from parsim.space.axes import AXES, SETTINGS, looked_at, plan_label
 from parsim.space.presets import preset
 
 DP_FIRST = ("dp_replicate", "dp_shard", "pp", "cp", "tp")
@@ -104,6 +105,22 @@ def test_the_search_prices_each_setting_as_it_is_simulated(job: Job, varied: Pla
     assert [r.plan for r in search(job, varied, top=3).plans] == [r.plan for r in every.plans[:3]]
 
 
+def test_context_ranks_exchange_what_is_asked_for(job: Job, space: PlanSpace) -> None:
+    """Every kind once where there are context ranks, and legal: heads that the ranks share."""
+    some = replace(space, schedule=("1f1b",), zero_stage=(0,), sequence_parallel=(False,))
+    every = plans_of(job, some.with_axes({"cp_comm_type": tuple(CpCommType)[1:]}))
+    alone = [plan for plan in plans_of(job, some) if plan.cp > 1]
+    kinds = Counter(plan.cp_comm_type for plan in every if plan.cp > 1)
+    assert kinds[CpCommType.P2P] == kinds[CpCommType.ALL_GATHER] == len(alone) > 0
+    assert 0 < kinds[CpCommType.A2A] <= len(alone)
+    heads = job.model.attention
+    assert heads is not None
+    swapped = [plan for plan in every if plan.cp_comm_type is CpCommType.A2A]
+    assert not [plan for plan in swapped if heads.kv_heads % (plan.tp * plan.cp)]
+    by_pin = plans_of(job, pinned(some, read_pins("cp=2,cp_comm_type=A2A")))
+    assert {plan.cp_comm_type for plan in by_pin} == {CpCommType.A2A}
+
+
 def test_experts_are_split_by_etp(job: Job, space: PlanSpace) -> None:
     spec = replace(model_spec("mixtral-8x7b"), num_layers=2, seq_len=256)
     mixture = replace(job, model=build_transformer(spec))
@@ -130,13 +147,13 @@ def test_what_is_looked_at_and_what_is_not(job: Job, varied: PlanSpace) -> None:
 
 def test_labels_name_the_settings_that_vary(varied: PlanSpace) -> None:
     plan = Plan(pp=2, dp_replicate=2, overlap_grad_reduce=False, rank_order=DP_FIRST)
-    assert setting_words(varied, plan) == "no-reduce-overlap by dp_replicate-pp"
-    assert setting_words(varied, Plan()) == ""
+    assert plan_label(varied, plan) == f"{plan.label()} no-reduce-overlap by dp_replicate-pp"
+    assert plan_label(varied, Plan()) == Plan().label()
 
 
 def test_the_full_preset_holds_the_settings(job: Job) -> None:
     full, standard = preset("full", job), preset("standard", job)
-    assert {"etp", "rank_order", "overlap_grad_reduce", "overlap_param_gather"} <= full.keys()
+    assert {"etp", "rank_order", "overlap_grad_reduce"} <= full.keys()
     assert not standard
     for name in SETTINGS.keys() & full.keys():
         assert getattr(Plan(), name) in full[name]

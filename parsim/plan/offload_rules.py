@@ -1,0 +1,48 @@
+"""Which plans may keep activations in the host's memory, and why others may not."""
+
+from __future__ import annotations
+
+from parsim.plan.record import Plan, Recompute
+
+
+def offload_rules(plan: Plan, most: int, *, in_two: bool) -> str | None:
+    """The first thing that is wrong with what a plan moves to the host, or None.
+
+    Args:
+        plan: the plan; legal otherwise.
+        most: layers of its largest stage.
+        in_two: whether its backward is in two actions, I and W.
+    """
+    layers, modules = plan.offload_layers, "+".join(plan.offload_modules)
+    if modules and layers < 1:
+        return (
+            f"offload_modules={modules} needs offload_layers, the layers of each stage that they "
+            f"are moved of; allowed: 1 to {most}"
+        )
+    if not 0 <= layers <= most:
+        return (
+            f"offload_layers={layers} must be layers of a stage, the largest of which has {most}; "
+            f"allowed: 0 to {most}"
+        )
+    if modules and plan.recompute is Recompute.FULL:
+        return (
+            f"offload_modules={modules}: with recompute=full a layer keeps its input alone; leave "
+            f"offload_modules out, or use recompute=none or selective"
+        )
+    return _beside(plan, in_two=in_two) if layers else None
+
+
+def _beside(plan: Plan, *, in_two: bool) -> str | None:
+    """What copies to the host cannot stand beside."""
+    what = f"offload_layers={plan.offload_layers}"
+    if in_two:
+        return (
+            f"{what}: schedule={plan.schedule!r} needs what I brought back from the host until its "
+            f"W, so that little is freed; use a schedule with whole backwards, e.g. '1f1b'"
+        )
+    if plan.runs_as_tasks:
+        which = f"schedule={plan.schedule!r}" if plan.stages is None else "stages of their own"
+        return f"{what} cannot stand beside {which} yet; use offload_layers=0"
+    if plan.strategy.own_program:
+        return f"{what} cannot stand beside strategy {plan.strategy.name} yet; use offload_layers=0"
+    return None
