@@ -28,7 +28,8 @@ _WHOLE = ("block", "expert_block", "embedding", "head", "split_", "sequence_", "
 
 _SHARED = {
     **dict.fromkeys(("gemm", "conv_forward", "conv_data", "conv_weight"), 3),
-    **{"attention_forward": 2, "attention_backward": 2},
+    "attention_forward": 2,
+    "attention_backward": 2,
 }
 """Kinds with more than one coordinate: m, n, k; FLOPs and sequence length."""
 _OF_GROUPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
