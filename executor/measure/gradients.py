@@ -26,11 +26,13 @@ from executor.model.module import (
 )
 from executor.model.sizes import answers
 from executor.model.stage import Stage
+from executor.parallel.context import token_places
 from executor.parallel.data import Replica, whole_tensor
 from executor.parallel.precision import compute_dtype, is_autocast
 from executor.training.scaling import until_finite
 from parsim.errors import InputError
 from parsim.model.reader import Description
+from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 
 Gradients = dict[str, Tensor]
@@ -121,11 +123,20 @@ def balance_as_cut(model: Stage, plan: Plan, count: int, scale: float = 1.0) -> 
     """Balance experts over the tokens that a rank of the plan has of a micro-batch, of `count`."""
     if not isinstance(model, TransformerStage):
         return
-    slices = plan.tp if plan.sequence_parallel else 1
-    tokens = torch.arange(model.spec.seq_len)
+    parts = _parts_of_ranks(model.spec, plan)
     for mixture in model.mixtures().values():
         mixture.balance.weight *= scale / count
-        mixture.balance.parts = tokens // (len(tokens) // slices)
+        mixture.balance.parts = parts
+
+
+def _parts_of_ranks(spec: TransformerSpec, plan: Plan) -> Tensor:
+    """Which of the ranks that share a sequence has each of its tokens, (s,)."""
+    parts = torch.empty(spec.seq_len, dtype=torch.long)
+    slices = plan.tp if plan.sequence_parallel else 1
+    for index in range(plan.cp):
+        places = token_places(spec, plan.cp, index)
+        parts[places] = index * slices + torch.arange(len(places)) // (len(places) // slices)
+    return parts
 
 
 @contextmanager

@@ -4,7 +4,7 @@
     0           DistributedDataParallel, or our buckets where that has no answer (see `buckets`)
     1           our buckets: reduce-scatter, update of one share, gathered by the optimizer
     2           fully_shard, parameters kept gathered from forward to the last backward
-    3           fully_shard, parameters gathered for each block and pass
+    3           fully_shard, parameters gathered for each block and pass (see `fully_shard`)
 
 Under a pipeline stages 0 and 1 use our buckets, sent at REDUCE_GRAD; 2 and 3 are gathered and
 reduced at UNSHARD and REDUCE_GRAD. Buckets also add up in fp32 what bf16 parameters have of
@@ -15,18 +15,16 @@ Context-parallel ranks are data ranks here: the mesh has them in a data axis.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -42,9 +40,10 @@ from executor.parallel.buckets import (
     sum_flat,
     trainable,
 )
+from executor.parallel.experts import ExpertPlace
+from executor.parallel.fully_shard import shard_fully, take_means
 from executor.parallel.precision import (
     apply_autocast,
-    gathered_dtype,
     gradient_dtype,
     storage_dtype,
     wire_dtype,
@@ -76,6 +75,7 @@ class Replica:
     plan: Plan
     mesh: DeviceMesh
     buckets: GradientBuckets | None = None
+    experts: ExpertPlace | None = None
 
     def zero_grad(self) -> None:
         """Forget the gradients of the last step."""
@@ -139,8 +139,10 @@ class Replica:
         """Complete the gradients after the last backward of a step."""
         if self.buckets is not None:
             self.buckets.finish()
-        else:
-            _finish_partial(self.stage)
+            return
+        if self.kind == "fully_shard" and self.experts is not None:
+            take_means(self.stage, self.experts)
+        _finish_partial(self.stage)
 
     def tied_gradients(self) -> list[Tensor]:
         """What this rank has of the gradient of a table that another stage has too, in place."""
@@ -169,22 +171,24 @@ class Replica:
 
 
 def apply_data_parallel(
-    stage: Stage, plan: Plan, mesh: DeviceMesh, experts: Groups | None = None
+    stage: Stage, plan: Plan, mesh: DeviceMesh, experts: ExpertPlace | None = None
 ) -> Replica:
     """Wrap a stage, tensor-parallel or not, for the data axes of a mesh.
 
-    `experts` are the groups of its experts' gradients, where these are not those of the mesh.
+    `experts` is the place of this rank among those of its experts, where that is not the mesh's.
 
     Raises:
         PlanError: a combination that would train wrongly, with the reason.
     """
     check_parallel(plan)
     apply_autocast(stage, plan, mesh.device_type)
-    kind = data_kind(plan) if experts is None else "buckets"
+    kind = data_kind(plan)
+    if experts is not None and kind != "fully_shard":
+        kind = "buckets"
     module: nn.Module = stage
     buckets = None
     if kind == "fully_shard":
-        _fully_shard(stage, plan, mesh)
+        shard_fully(stage, plan, mesh, experts)
     elif kind == "ddp":
         module = DistributedDataParallel(
             stage,
@@ -195,8 +199,16 @@ def apply_data_parallel(
             static_graph=plan.num_microbatches == 1,
         )
     elif kind == "buckets":
-        buckets = _buckets(stage, plan, mesh, experts)
-    return Replica(stage=stage, module=module, kind=kind, plan=plan, mesh=mesh, buckets=buckets)
+        buckets = _buckets(stage, plan, mesh, None if experts is None else experts.gradients)
+    return Replica(
+        stage=stage,
+        module=module,
+        kind=kind,
+        plan=plan,
+        mesh=mesh,
+        buckets=buckets,
+        experts=experts,
+    )
 
 
 def data_kind(plan: Plan) -> DataKind:
@@ -230,40 +242,6 @@ def like_parameter(parameter: nn.Parameter, local: Tensor) -> Tensor:
 def whole_tensor(value: Tensor) -> Tensor:
     """The whole of a split tensor; on all its ranks at once."""
     return value.full_tensor() if isinstance(value, DTensor) else value
-
-
-def _fully_shard(stage: Stage, plan: Plan, mesh: DeviceMesh) -> None:
-    several = mesh["dp_replicate"].size() > 1
-    axes = ("dp_replicate", "dp_shard") if several else ("dp_shard",)
-    wide = gathered_dtype(plan) == torch.float32
-    options: dict[str, Any] = {
-        "mesh": mesh[axes],
-        "reshard_after_forward": plan.zero_stage == 3,
-        "mp_policy": MixedPrecisionPolicy(
-            param_dtype=None if wide else gathered_dtype(plan),
-            reduce_dtype=None if wide else wire_dtype(plan),
-        ),
-    }
-    # the logits are a view of what a matrix product gave; nothing here writes into them
-    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
-    for block in stage.layers.values():
-        fully_shard(block, **options)
-    # the root holds embedding and head together: a tied table must be in one group
-    fully_shard(stage, **options)
-    if plan.zero_stage == 3 and mesh.device_type != "cpu":
-        prefetch(list(stage.layers.values()))
-
-
-def prefetch(blocks: Sequence[Any]) -> None:
-    """Let each sharded block gather its neighbour's parameters too, before it computes.
-
-    The next one's in forward, the one before in backward: said explicitly, a host that is behind
-    its device (small blocks) does not gather late. It is what the plan's memory counts: the block
-    at work and one more. Nothing is gained on a CPU, whose collectives have no stream of their own.
-    """
-    for before, behind in pairwise(blocks):
-        before.set_modules_to_forward_prefetch([behind])
-        behind.set_modules_to_backward_prefetch([before])
 
 
 def _buckets(stage: Stage, plan: Plan, mesh: DeviceMesh, experts: Groups | None) -> GradientBuckets:

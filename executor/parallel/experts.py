@@ -7,8 +7,8 @@ The ranks of a pipeline stage in order of their number, as `parsim.cost.layer.ex
     |-------------|                   hold the same part of them: one reduction of gradients
 
 Every rank of a stage has tokens of its own, so a gradient of an expert is the sum over all of them,
-which the exchange and the reduction make together, over the number of replicas dp, as for all other
-parameters. ZeRO-1 shards states over `shards`.
+which the exchange and the reduction make together, over the number of data ranks dp x cp, as for
+all other parameters. ZeRO shards over `shards`.
 
 A copy goes to all slices of its expert in the same exchange, and what they return is added up. That
 moves the bytes of an exchange over ep and a gather over etp: T k (etp - 1 / ep) rows.
@@ -64,7 +64,7 @@ def expert_place(plan: Plan, spec: TransformerSpec, device_type: str) -> ExpertP
     gradients = Groups(
         replicate=axis_group(mesh, "copies"),
         shard=axis_group(mesh, "shards"),
-        replicas=plan.dp,
+        replicas=plan.dp * plan.cp,
         part=f"expert{share.index * share.etp + share.slice}",
     )
     return ExpertPlace(
@@ -103,8 +103,8 @@ def apply_expert_parallel(stage: Stage, place: ExpertPlace | None) -> None:
 def apply_balance(stage: Stage, plan: Plan) -> None:
     """Weigh the loss that balances experts as the step weighs all others, in place.
 
-    Gradients are summed over the ranks that hold other tokens of a sequence, and averaged over
-    micro-batches.
+    Gradients are summed over the tensor ranks, which hold other tokens of a sequence, and averaged
+    over data ranks and micro-batches.
     """
     slices = plan.tp if plan.sequence_parallel else 1
     for mixture in stage.mixtures().values():

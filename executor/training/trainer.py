@@ -226,7 +226,7 @@ def _replica(
         apply_balance(built, plan)
     if plan.sync_batch_norm and plan.dp > 1:
         synchronise(built, replica_group(mesh, plan))
-    return apply_data_parallel(built, plan, mesh, None if experts is None else experts.gradients)
+    return apply_data_parallel(built, plan, mesh, experts)
 
 
 def _runner(trainer: Trainer, device: torch.device) -> PipelineRunner:

@@ -12,11 +12,11 @@ from typing import TypeGuard
 
 from parsim.model.layer import Branches, Layer
 from parsim.model.model import Model
-from parsim.model.operators import Attention, Experts, Linear
+from parsim.model.operators import Attention, Experts
 from parsim.plan.context import CpCommType
 from parsim.plan.precision import precision
 from parsim.plan.record import Plan
-from parsim.plan.rules import SPLIT
+from parsim.plan.rules import SPLIT, TWO_WAY
 
 
 def unrunnable(plan: Plan, model: Model) -> str | None:
@@ -30,7 +30,12 @@ def unrunnable(plan: Plan, model: Model) -> str | None:
     return (
         broken
         or wrong_training(plan)
-        or unmergeable(plan, dropout=core is not None and core.dropout, window=next(windows, None))
+        or unmergeable(
+            plan,
+            dropout=core is not None and core.dropout,
+            window=next(windows, None),
+            latent=core is not None and core.value_dim is not None,
+        )
         or _split_backward(plan)
     )
 
@@ -65,8 +70,11 @@ def _simulated(layer: Layer) -> Iterator[str]:
     if any(isinstance(part, Branches) for part in layer.parts):
         yield f"layers with branches ({layer.name})"
     for op in layer.operators:
-        if isinstance(op, Linear) and op.name == "kv_up":
-            yield f"kv_lora_rank={op.inputs}: latent attention"
+        if isinstance(op, Attention) and op.value_dim is not None:
+            if op.dropout:
+                yield "kv_lora_rank: latent attention with dropout"
+            if layer.experts is not None:
+                yield "kv_lora_rank: latent attention beside experts, whose router is another one"
         if isinstance(op, Attention) and op.window is not None and (op.dropout or not op.causal):
             what = "with dropout" if op.dropout else "that sees later tokens"
             yield f"window={op.window}: windowed attention {what}"
@@ -79,18 +87,10 @@ def wrong_experts(plan: Plan, model: Model) -> str | None:
     experts = model.experts
     if experts is None:
         return None
-    if plan.cp > 1:
-        return f"cp={plan.cp}: experts cannot be run with context parallelism yet; use cp=1"
     if experts.bias and experts.width % plan.etp:
         return (
             f"etp={plan.etp} does not divide hidden_size={experts.width}, the width of the last "
             f"biases of experts, which are divided too; use an etp that divides it"
-        )
-    if plan.zero_stage >= 2 and plan.ep * plan.etp * plan.tp > 1:
-        return (
-            f"zero_stage={plan.zero_stage} with ep={plan.ep}, etp={plan.etp}, tp={plan.tp}: "
-            f"fully_shard would shard the experts over ranks that hold others; use zero_stage=1, "
-            f"or ep=1, etp=1 and tp=1"
         )
     return None
 
@@ -155,7 +155,9 @@ def _windowed(op: object) -> TypeGuard[Attention]:
     return isinstance(op, Attention) and op.window is not None
 
 
-def unmergeable(plan: Plan, *, dropout: bool, window: int | None) -> str | None:
+def unmergeable(
+    plan: Plan, *, dropout: bool, window: int | None, latent: bool = False
+) -> str | None:
     """Why the blocks of a model's attention cannot be put together over context ranks."""
     if plan.cp == 1 or plan.cp_comm_type is CpCommType.A2A:
         return None  # attention itself is whole
@@ -164,6 +166,11 @@ def unmergeable(plan: Plan, *, dropout: bool, window: int | None) -> str | None:
             f"cp={plan.cp} with window={window}: the blocks that go round the context ranks are "
             f"seen whole or from their middle on, not by a window; use cp_comm_type all_gather or "
             f"a2a, or cp=1"
+        )
+    if latent:
+        return (
+            f"cp={plan.cp}: latent attention, whose values are narrower than keys, cannot be put "
+            f"together from blocks of keys here; use cp_comm_type a2a, or cp=1"
         )
     if not dropout:
         return None
@@ -220,6 +227,11 @@ def _first_split(plan: Plan) -> str | None:
     """The first action I or W of a plan's schedule, be that named or written; or None."""
     if plan.pp == 1:
         return None
+    if plan.schedule in TWO_WAY and plan.actions is None:
+        return (
+            f"schedule={plan.schedule!r} has two copies of the model, which can be simulated but "
+            f"not run yet; use 'dualpipe_v' or 'zb_v'"
+        )
     if plan.actions is None:
         return "0I0" if plan.schedule in SPLIT else None
     match = re.search(r"\b\d+[IW]\d+\b", plan.actions)

@@ -21,7 +21,7 @@ from parsim.plan.context import CpCommType
 from parsim.plan.divisors import divisors, listed
 from parsim.plan.expert_rules import expert_rules
 from parsim.plan.offload_rules import offload_rules
-from parsim.plan.precision import PRECISIONS
+from parsim.plan.precision import PRECISIONS, SUMS
 from parsim.plan.record import AUTO, AXES, OFFLOAD_MODULES, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
 from parsim.plan.stage_rules import stage_rules
 from parsim.plan.strategy_rules import strategy_rules
@@ -43,7 +43,7 @@ ZERO_STAGES = (0, 1, 2, 3)
 """What ZeRO shards: nothing, optimizer states, gradients too, parameters too."""
 
 TWO_WAY = ("chimera", "dualpipe")
-"""Schedules with two copies of the model, which no plan may name."""
+"""Schedules with two copies of the model, which no search looks at."""
 
 CHUNKED = frozenset(_CHUNKED)
 """Schedules with any number of chunks a rank above one."""
@@ -75,17 +75,12 @@ def _degrees(plan: Plan, model: Model, cluster: Cluster) -> str | None:
 
 
 def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    if plan.schedule in TWO_WAY and plan.actions is None:
-        return (
-            f"schedule={plan.schedule!r} has two copies of the model, which plans cannot be priced "
-            f"with; compare it in units (parsim schedules), or use 'zb_v' or 'dualpipe_v'"
-        )
     written = (plan.schedule,) if plan.actions is not None else ()
     choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-        ("schedule", plan.schedule, written or (*SCHEDULE_NAMES, AUTO, *WITHOUT_FLUSH)),
+        ("schedule", plan.schedule, written or (*SCHEDULE_NAMES, *TWO_WAY, AUTO, *WITHOUT_FLUSH)),
         ("precision", plan.precision, tuple(PRECISIONS)),
-        ("gradient_precision", plan.gradient_precision, ("fp32", "same")),
-        ("reduce_precision", plan.reduce_precision, ("fp32", "same")),
+        ("gradient_precision", plan.gradient_precision, SUMS),
+        ("reduce_precision", plan.reduce_precision, SUMS),
         *(("recompute_modules", name, RECOMPUTE_MODULES) for name in plan.recompute_modules),
         *(("offload_modules", name, OFFLOAD_MODULES) for name in plan.offload_modules),
     )
@@ -253,6 +248,8 @@ def _schedule(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         return _chunked(plan)
     if plan.schedule in WITHOUT_FLUSH:
         return _without_flush(plan)
+    if plan.schedule in TWO_WAY and plan.actions is None:
+        return _both_ways(plan)
     if plan.schedule == AUTO and plan.pp < 2:
         return f"schedule={AUTO!r} needs pp >= 2, but pp={plan.pp}; use schedule='1f1b'"
     if plan.v > 1:
@@ -286,6 +283,18 @@ def _zero_bubble(plan: Plan) -> str | None:
     if plan.v != chunks:
         needed = "two chunks per rank, placed as a V" if chunks == 2 else "one chunk per rank"
         return f"schedule={plan.schedule!r} has {needed}, but v={plan.v}; use v={chunks}"
+    return None
+
+
+def _both_ways(plan: Plan) -> str | None:
+    """What two directions share out evenly, one stage of each on every rank."""
+    where = f"schedule={plan.schedule!r} runs in two directions"
+    for name in ("pp", "num_microbatches"):
+        value = getattr(plan, name)
+        if value % 2 or (name == "pp" and value < 2):
+            return f"{where}, but {name}={value}; allowed: 2, 4, 6, ..."
+    if plan.v > 1:
+        return f"{where} with one chunk each per rank, but v={plan.v}; use v=1"
     return None
 
 

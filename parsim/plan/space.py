@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from parsim.plan.record import Plan, Recompute
+from parsim.plan.strategies import Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,9 @@ class PlanSpace:
     num_microbatches. `memory_margin` is the share of the device's memory, beside context and
     allocator's reserve, that a plan must leave free to fit; None: what its predicted peak may be
     wrong by. `memory_cap` are bytes that no plan's peak may exceed, `max_bubble` is the largest
-    share of the pipeline phase that may idle.
+    share of the pipeline phase that may idle. `strategies` are data-parallel strategies that are
+    looked at beside all-reduced gradients; where the space is `synchronous` only those are ranked
+    whose steps are those of the whole batch.
     """
 
     global_batch_size: int
@@ -80,6 +83,8 @@ class PlanSpace:
     memory_cap: float | None = None
     max_bubble: float | None = None
     common: Plan = field(default_factory=Plan)
+    strategies: tuple[Strategy, ...] = ()
+    synchronous: bool = True
     varied: Mapping[str, tuple[Any, ...] | Between] = field(default_factory=dict)
 
     def allowed(self, name: str) -> tuple[Any, ...] | Between | None:

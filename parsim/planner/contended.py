@@ -9,7 +9,8 @@ from parsim.cluster.background import Background
 from parsim.cluster.topology import build_graph
 from parsim.cost.job import Job
 from parsim.planner.search import Progress, SearchResult
-from parsim.sim.contention.contention import NOTHING, Contention, simulate_contention
+from parsim.sim.contention.contention import NOTHING, Contention
+from parsim.sim.data_parallel.shared_links import contention_of
 
 BEST = 5
 """How many plans are worth the seconds that tier C takes."""
@@ -70,7 +71,7 @@ def contended_order(
     graph = None if job.mixed else build_graph(job.cluster)  # there each plan places its ranks
     contentions = []
     for entry in chosen:
-        contentions.append(simulate_contention(job, entry.plan, graph=graph, background=background))
+        contentions.append(contention_of(job, entry.plan, graph=graph, background=background))
         if progress:
             progress(len(contentions), len(chosen))
     return ContendedOrder(plans=tuple(contentions))

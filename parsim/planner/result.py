@@ -17,6 +17,7 @@ from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.orders.auto import ordered
 from parsim.sim.plan_interval import plan_interval
 from parsim.sim.recurrence.evaluate import evaluate
+from parsim.sim.rounds.figures import StrategyFigures
 from parsim.sim.step_breakdown import breakdown
 from parsim.sim.utilisation import mean_peak_flops
 from parsim.space.axes import looked_at
@@ -83,6 +84,12 @@ class Ranked:
     margin: float
     breakdown: Mapping[str, float]
     run: TrainingRun | None = None
+    strategy: StrategyFigures | None = None
+
+    @property
+    def trains_otherwise(self) -> bool:
+        """Whether the same samples may train less or more than with the whole batch's gradient."""
+        return self.strategy is not None and self.strategy.trains_otherwise
 
     def to_json(self) -> dict[str, Any]:
         """Plain data with units in the names."""
@@ -100,6 +107,7 @@ class Ranked:
             "memory_margin": self.margin,
             "breakdown_s": dict(self.breakdown),
             **({"training_run": self.run.to_json()} if self.run else {}),
+            **({"strategy": self.strategy.to_json()} if self.strategy else {}),
         }
 
     def record(self) -> dict[str, Any]:
@@ -108,9 +116,11 @@ class Ranked:
         numbers = self.to_json()
         del numbers["plan"], numbers["step_time_interval_s"], numbers["breakdown_s"]
         numbers.pop("training_run", None)
+        figures = numbers.pop("strategy", None)
+        own = {"trains_otherwise": figures["trains_otherwise"]} if figures else {}
         whole = self.run.records()[0] if self.run else {}
         ends = {"step_time_low_s": low, "step_time_high_s": high}
-        return {**self.plan.to_json(), **numbers, **ends, **whole}
+        return {**self.plan.to_json(), **numbers, **ends, **own, **whole}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -124,7 +134,9 @@ class SearchResult(Result):
     not, and those that fit and were simulated. Where no plan fits, `plans` are tight ones; else
     `faster_tight` is the fastest tight one, if faster than the first. `left_out` says what
     `optimality` does not speak of: by field of a plan, the values that were not looked at. `limits`
-    are the usable bytes of each kind of device. `space` is what was searched.
+    are the usable bytes of each kind of device. `space` is what was searched. `apart` are plans
+    with strategies that do not train as the whole batch does, the fastest first; how many plans
+    with strategies there were stands in `counts` by itself (`strategy_plans` and so on).
     """
 
     plans: tuple[Ranked, ...]
@@ -136,6 +148,7 @@ class SearchResult(Result):
     seconds: float
     limits: tuple[float, ...] = ()
     faster_tight: Ranked | None = None
+    apart: tuple[Ranked, ...] = ()
 
     @property
     def headline(self) -> str:
@@ -159,6 +172,7 @@ class SearchResult(Result):
             "axes": looked_at(self.space),
             "usable_memory_bytes": list(self.limits),
             "faster_tight_plan": self.faster_tight and self.faster_tight.to_json(),
+            **({"train_otherwise": [row.to_json() for row in self.apart]} if self.apart else {}),
         }
 
     def records(self) -> list[dict[str, Any]]:
@@ -182,7 +196,7 @@ def ranked_plans(
         lambda entry: entry[0] < DESCRIBED or time.perf_counter() <= until, enumerate(best)
     )
     ranked = [_ranked(job, evaluated, goal) for _, evaluated in in_time]
-    return tuple(_beside(ranked[0], entry) for entry in ranked)
+    return tuple(beside(ranked[0], entry) for entry in ranked)
 
 
 class Shown(NamedTuple):
@@ -206,13 +220,13 @@ def shown(
     """Rank plans, and beside them the fastest tight one if the first of them is slower."""
     plans, cut, faster = ranked_plans(job, best, goal, until), "", None
     if tight is not None and tight.step_time < best[0].step_time:
-        faster = _beside(plans[0], _ranked(job, tight, goal))
+        faster = beside(plans[0], _ranked(job, tight, goal))
     if len(plans) < len(best):
         cut = f"; the {len(plans):,} fastest of {len(best):,} are listed, for time was up"
     return Shown(plans, faster, cut)
 
 
-def _beside(first: Ranked, entry: Ranked) -> Ranked:
+def beside(first: Ranked, entry: Ranked) -> Ranked:
     """The plan, said to be tied with the first where each lies in the other's interval."""
     tied = entry.interval.low <= first.step_time and entry.step_time <= first.interval.high
     return replace(entry, tied=tied)

@@ -25,6 +25,7 @@ from parsim.planner.result import (
 )
 from parsim.planner.space import Enumeration, check_space, enumerate_plans, nothing_legal
 from parsim.planner.space.left_out import left_out
+from parsim.planner.strategies import with_strategies
 
 __all__ = ("Progress", "Ranked", "SearchResult", "search", "search_front")
 
@@ -82,7 +83,8 @@ def search(
         if AUTO in (space.schedule or ()):
             raise InputError(f"search.schedule: {AUTO} needs nodes of one kind; name others")
         request = Request(top=top, progress=progress, until=until, goal=goal)
-        return search_mixed(job, space, listed, table, request, begin)
+        mixed = search_mixed(job, space, listed, table, request, begin)
+        return with_strategies(job, space, table, mixed, top=top, goal=goal, until=until)
     work = BestShapes(job, table, space, top)
     work.run(progress, until, sighted)
     known, stopped = work.known, _how_far(work)
@@ -93,7 +95,8 @@ def search(
     fastest_tight = known.fastest(table, tight, 1) if fits.any() else []
     plans = shown(job, best, fastest_tight[0] if fastest_tight else None, goal, until)
     optimality = f"{stopped}: best so far{_gap_words(work)}" if stopped else PROVEN
-    return _result(job, space, listed, work, plans, optimality, begin)
+    result = _result(job, space, listed, work, plans, optimality, begin)
+    return with_strategies(job, space, table, result, top=top, goal=goal, until=until)
 
 
 def search_front(
@@ -119,6 +122,8 @@ def search_front(
     until = np.inf if time_limit is None else begin + time_limit
     if job.mixed:
         raise InputError("the front of time and memory needs nodes of one kind; use --top instead")
+    if space.strategies:
+        raise InputError("search.strategies: the front of time and memory has none; leave it away")
     listed, table = _legal(job, space)
     work = BestShapes(job, table, space, None)
     work.run(progress, until)

@@ -176,6 +176,11 @@ def build_space(tree: Tree, file: ScenarioFile, job: Job, plan: Plan | None) -> 
         values["recompute"] = tuple(Recompute[name.upper()] for name in values["recompute"])
     if "cp_comm_type" in given:
         values["cp_comm_type"] = tuple(CpCommType[name.upper()] for name in given["cp_comm_type"])
+    if "strategies" in given:
+        values["strategies"] = tuple(
+            build_strategy(tree, block, ("search", "strategies", number))
+            for number, block in enumerate(file.search.strategies)
+        )
     batch = file.training.global_batch_size
     space = PlanSpace(global_batch_size=batch, common=common).with_axes(values)
     if plan is None or not plan.from_file or "schedule" in given:

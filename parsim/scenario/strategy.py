@@ -13,15 +13,17 @@ from parsim.scenario.schema.plan import StrategyBlock
 PATH = ("plan", "strategy")
 
 
-def build_strategy(tree: Tree, block: StrategyBlock) -> Strategy:
-    """Make the record of a strategy.
+def build_strategy(
+    tree: Tree, block: StrategyBlock, path: tuple[str | int, ...] = PATH
+) -> Strategy:
+    """Make the record of a strategy that stands at a path of the file.
 
     Raises:
         ScenarioError: a name that is none, or an option that this strategy does not have.
     """
     given = block.given()
     name = given.pop("name")
-    where = (*PATH, "name") if (*PATH, "name") in tree.positions else PATH
+    where = (*path, "name") if (*path, "name") in tree.positions else path
     if name not in STRATEGY_KINDS:
         rest = alternatives(name, STRATEGY_KINDS, listing="parsim catalog strategies")
         raise tree.error(where, f"'{shown(name)}' is unknown{rest}")
@@ -29,7 +31,7 @@ def build_strategy(tree: Tree, block: StrategyBlock) -> Strategy:
     options = [field.name for field in fields(kind)]
     for option in given:
         if option not in options:
-            raise tree.error((*PATH, option), _strange(name, option, options))
+            raise tree.error((*path, option), _strange(name, option, options))
     return kind(**given)
 
 

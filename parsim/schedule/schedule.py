@@ -17,7 +17,7 @@ from parsim.schedule.actions import Action, Kind, require_positive
 from parsim.schedule.staircase import staircase
 
 if TYPE_CHECKING:
-    from parsim.arrays import Index
+    from parsim.arrays import Array, Index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +63,12 @@ class Schedule:
         """Chunks (stages of one copy on one rank), the largest over the ranks."""
         first = self.stage_rank[: self.depth]
         return max(first.count(rank) for rank in range(self.pp))
+
+    def in_copies(self, stages: Array) -> Array:
+        """What the stages of one copy have, (depth, ...), for those of all copies."""
+        import numpy as np
+
+        return stages if self.copies == 1 else np.concatenate([stages] * self.copies)
 
     def is_first(self, stage: int) -> bool:
         """True where a stage's input is the batch: nothing comes before it in its copy."""

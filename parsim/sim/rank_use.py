@@ -32,7 +32,10 @@ def _layers(step: PricedStep) -> Index:
     cut = stage_cut(step.job_on(0), step.pricing.table)
     schedules = [compiled.schedule for compiled in step.compiled]
     rows = [
-        [sum(cut[stage] for stage in schedule.stages_on(rank)) for schedule in schedules]
+        [
+            sum(cut[stage % schedule.depth] for stage in schedule.stages_on(rank))
+            for schedule in schedules
+        ]
         for rank in range(step.plan.pp)
     ]
     return np.array(rows, dtype=np.int64)

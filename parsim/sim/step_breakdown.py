@@ -53,8 +53,8 @@ def _mean(evaluation: Evaluation, seconds: Array) -> float:
     """Seconds of a step from those of one micro-batch by stage and class, mean over ranks."""
     step = evaluation.step
     by_class = [
-        float(seconds[:, c].sum()) * step.schedule(c).num_microbatches / step.plan.pp
-        for c in range(step.num_classes)
+        float(seconds[:, c].sum()) * schedule.num_microbatches / (schedule.copies * step.plan.pp)
+        for c, schedule in enumerate(map(step.schedule, range(step.num_classes)))
     ]
     return float(np.array(by_class) @ step.shares)
 

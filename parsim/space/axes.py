@@ -123,6 +123,11 @@ def _both(job: Job) -> tuple[bool, ...]:
     return (True, False)
 
 
+def _hidden(job: Job) -> tuple[bool, ...] | None:
+    """Where a stack hides no collective of shards, the switch changes nothing."""
+    return (True, False) if job.software.overlap > 0.0 else None
+
+
 def _reduced(table: PlanTable) -> Flags:
     return np.asarray(table.dp * table.cp > 1)
 
@@ -267,7 +272,7 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         name="overlap_param_gather",
         what="sharded parameters are gathered beside compute",
         kind="flag",
-        presets={"full": _both},
+        presets={"full": _hidden},
         setting=Setting(
             every=_both,
             differs=_gathered,
@@ -319,10 +324,10 @@ def setting_values(job: Job, space: PlanSpace, name: str) -> tuple[Any, ...]:
     return (shared, *(v for v in values if v != shared)) if shared in values else values
 
 
-def setting_words(space: PlanSpace, plan: Plan) -> str:
-    """How a plan's label names its values of the settings that a space varies."""
+def plan_label(space: PlanSpace, plan: Plan) -> str:
+    """A plan's label, and the rare values of settings that a space varies."""
     words = [SETTINGS[name].word(plan) for name in space.varied]
-    return " ".join(word for word in words if word)
+    return " ".join([plan.label(), *(word for word in words if word)])
 
 
 def looked_at(space: PlanSpace) -> dict[str, str]:

@@ -33,6 +33,7 @@ def synchronous(
     beside: bool,
     blocking: bool,
     tied: bool,
+    copies: bool = False,
 ) -> StepProgram:
     """Write the program of a synchronous step.
 
@@ -42,6 +43,7 @@ def synchronous(
         beside: whether gradients are reduced beside the last backwards, or after them.
         blocking: whether a message keeps its sender's compute stream.
         tied: whether the first and the last stage hold copies of one table.
+        copies: whether ranks r and pp - 1 - r hold copies of the same stages.
     """
     first, last = pipelines[0].stage_rank[0], pipelines[0].stage_rank[-1]
     tasks = [
@@ -49,6 +51,9 @@ def synchronous(
     ]
     if tied and first != last:
         tasks.append(tied_task((first, last)))
+    if copies:
+        top = len(completed) - 1
+        tasks += [_copies_task(rank, top - rank) for rank in range(len(completed) // 2)]
     tasks += update_tasks(tuple(range(len(completed))))
     return StepProgram(
         tasks=tuple(tasks),
@@ -86,6 +91,20 @@ def tied_task(ranks: tuple[int, ...]) -> Task:
         ranks=ranks,
         stream=DATA,
         price="tied",
+        waits=Waits.RANK,
+        meets=Meeting.STAGES,
+    )
+
+
+def _copies_task(rank: int, other: int) -> Task:
+    """Add up the gradients of two ranks that hold copies of the same stages."""
+    return Task(
+        name=f"{SpanKind.REDUCE_TIED} {rank}",
+        kind=SpanKind.REDUCE_TIED,
+        ranks=(rank, other),
+        stream=DATA,
+        price="copies",
+        at=(rank, other),
         waits=Waits.RANK,
         meets=Meeting.STAGES,
     )

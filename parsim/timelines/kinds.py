@@ -35,7 +35,7 @@ class SpanKind:
     UNSHARD: Final = "UNSHARD"  # sharded parameters gathered for use
     RESHARD: Final = "RESHARD"
     REDUCE_GRAD: Final = "REDUCE_GRAD"
-    REDUCE_TIED: Final = "REDUCE_TIED"  # gradients of the two copies of a tied table
+    REDUCE_TIED: Final = "REDUCE_TIED"  # gradients of the two copies of a table or model
     GRAD_NORM: Final = "GRAD_NORM"  # the norm of all gradients, and the wait for it
     OPTIMIZER: Final = "OPTIMIZER"
     GATHER_PARAM: Final = "GATHER_PARAM"  # shares of updated parameters

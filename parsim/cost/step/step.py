@@ -51,6 +51,8 @@ class StepCosts(Columns):
     step grows. `parameters` (S, B) counts local parameters of one rank, `experts` (S, B) those of
     them that are experts' (None: none). `copied_forward` and `copied_backward` (S, B) are the parts
     of the exposed seconds in which copies to the host and back show (None: nothing is moved there).
+    `copies` (p, B) is the exchange of a rank's gradients with the rank that holds the other copy of
+    its stages (None: there is one copy).
     """
 
     forward: Array
@@ -73,6 +75,7 @@ class StepCosts(Columns):
     experts: Array | None = None
     copied_forward: Array | None = None
     copied_backward: Array | None = None
+    copies: Array | None = None
 
     @property
     def num_plans(self) -> int:
@@ -256,6 +259,28 @@ def _tied(job: Job, table: PlanTable) -> Array:
 
 def tied_seconds(job: Job, table: PlanTable, wrap: Flags) -> Array:
     """All-reduce of a shared table between two stages, with `wrap` on two nodes, (B,)."""
+    return _pair_seconds(job, table, wrap, tied_parameters(job.model, table))
+
+
+def copies_seconds(job: Job, table: PlanTable, by_rank: Array) -> Array:
+    """All-reduces between ranks r and pp - 1 - r, which hold copies of the same stages, (p, B).
+
+    Of what their own replicas have reduced: under ZeRO each rank has its share.
+
+    Source: Chimera (arXiv 2107.06925), section 3.2. Leaves out: that it may begin before the last
+    action of the rank.
+    """
+    pp, crosses = len(by_rank), _crossing(job, table)
+    rows = []
+    for rank in range(pp):
+        low, high = sorted((rank, pp - 1 - rank))
+        between = np.asarray(crosses[low:high].any(axis=0))
+        rows.append(_pair_seconds(job, table, between, by_rank[rank] / table.shards))
+    return np.stack(rows)
+
+
+def _pair_seconds(job: Job, table: PlanTable, wrap: Flags, parameters: Array) -> Array:
+    """All-reduce of gradients between two pipeline ranks, with `wrap` on two nodes, (B,)."""
     pair = Groups(
         size=np.full(len(table), 2.0),
         per_node=np.where(wrap, 1.0, 2.0),
@@ -263,7 +288,7 @@ def tied_seconds(job: Job, table: PlanTable, wrap: Flags) -> Array:
         sharing=_sharing(job, table),
         leaves=np.zeros(len(table), dtype=bool),
     )
-    size = tied_parameters(job.model, table) * reduced_bytes(table)
+    size = parameters * reduced_bytes(table)
     return collective_time(job.system, "all_reduce", size, pair)
 
 

@@ -171,8 +171,7 @@ LARGE = """Plans that ran although the predicted peak is above the device's memo
 do not state which tensors its rematerialisation policy keeps or moves to the host. The Llama 3 70B
 recipes for GB200 and GB300 without tensor parallelism keep activations of 20 to 40 layers on the
 host (`cpu_offloading_num_layers` in Megatron-Bridge's perf_recipes/llama/gb200/llama3.py and
-gb300/llama3.py, commit 067f987df); parsim has no such plan, and says that it does not fit
-without. What is predicted of such a plan is its step without the transfers."""
+gb300/llama3.py, commit 067f987df), and so do their plans here (`offload40`)."""
 LARGE_HEAD = ("job", "devices", "nodes", "expert's plan", "peak", "usable", "most of it")
 
 

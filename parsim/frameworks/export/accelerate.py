@@ -10,7 +10,14 @@ from collections.abc import Iterator
 from io import StringIO
 from typing import Any
 
-from parsim.frameworks.export.rules import Rules, check_rules, heading, no_placement, torchs_context
+from parsim.frameworks.export.rules import (
+    Rules,
+    check_rules,
+    heading,
+    no_offload,
+    no_placement,
+    torchs_context,
+)
 from parsim.plan import CpCommType, Plan, Recompute
 from parsim.scenario import Scenario
 
@@ -23,7 +30,7 @@ def accelerate_yaml(scenario: Scenario, plan: Plan) -> str:
     """
     from ruamel.yaml import YAML
 
-    check_rules("accelerate", plan, [*no_placement(plan), *_rules(plan)])
+    check_rules("accelerate", plan, [*no_placement(plan), no_offload(plan), *_rules(plan)])
     yaml, text = YAML(), StringIO()
     yaml.default_flow_style = False
     yaml.dump(_document(scenario, plan), text)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parsim.frameworks.export.megatron import SHARDING, layout, megatron_rules, recompute_flags
+from parsim.frameworks.export.megatron import (
+    SHARDING,
+    layout,
+    megatron_rules,
+    offload_flags,
+    recompute_flags,
+)
 from parsim.frameworks.export.rules import (
     check_rules,
     equal_cut,
@@ -54,10 +60,10 @@ def _model(spec: TransformerSpec, plan: Plan) -> Iterator[tuple[str, object]]:
         yield ("model.expert_tensor_parallel_size", plan.etp)
     yield ("model.sequence_parallel", _word(plan.sequence_parallel))
     yield ("model.seq_length", spec.seq_len)
-    for flag, value in recompute_flags(plan):
+    for flag, value in (*recompute_flags(plan), *offload_flags(plan)):
         name = flag.removeprefix("--").replace("-", "_")
         listed = f"[{','.join(str(value).split())}]" if name.endswith("modules") else value
-        yield (f"model.{name}", listed)
+        yield (f"model.{name}", _word(True) if value is True else listed)
 
 
 def _training(plan: Plan) -> Iterator[tuple[str, object]]:

@@ -88,6 +88,30 @@ def megatron_rules(spec: TransformerSpec, plan: Plan) -> Rules:
         plan.overlap_param_gather and not plan.overlap_grad_reduce and plan.zero_stage > 0,
         "overlap_param_gather needs overlap_grad_reduce",
     )
+    yield from _offload_rules(spec, plan)
+
+
+def _offload_rules(spec: TransformerSpec, plan: Plan) -> Rules:
+    """Rules of Megatron-Core's two ways to move activations to the host."""
+    layers, modules = plan.offload_layers, plan.offload_modules
+    whole, rest = layers > 0 and not modules, spec.num_layers - 1
+    again = plan.recompute is not Recompute.NONE or bool(plan.recompute_modules)
+    yield (
+        whole and (plan.pp > 1 or again),
+        f"offload_layers={layers} of whole layers beside a pipeline or recomputation, which its "
+        f"--cpu-offloading forbids; name offload_modules",
+    )
+    yield (
+        whole and layers > rest,
+        f"offload_layers={layers}; its --cpu-offloading-num-layers is at most {rest}",
+    )
+    most = max(plan_cut(plan, spec.num_layers))
+    yield (
+        bool(modules) and layers < most,
+        f"offload_modules of {layers} layers of a stage; it moves those of all: "
+        f"offload_layers={most}",
+    )
+    yield ("mlp" in modules, "offload_modules=mlp, which is no name of its own; leave it out")
 
 
 def _sizes(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
@@ -202,6 +226,17 @@ def _training(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
     if plan.gradient_precision == "fp32":
         yield ("--accumulate-allreduce-grads-in-fp32", True)
     yield from recompute_flags(plan)
+    yield from offload_flags(plan)
+
+
+def offload_flags(plan: Plan) -> Iterator[Flag]:
+    """What is kept in the host's memory between forward and backward."""
+    if plan.offload_modules:
+        yield ("--fine-grained-activation-offloading", True)
+        yield ("--offload-modules", " ".join(plan.offload_modules))
+    elif plan.offload_layers:
+        yield ("--cpu-offloading", True)
+        yield ("--cpu-offloading-num-layers", plan.offload_layers)
 
 
 def recompute_flags(plan: Plan) -> Iterator[Flag]:

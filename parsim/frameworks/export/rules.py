@@ -43,6 +43,15 @@ def no_placement(plan: Plan) -> Rules:
     )
 
 
+def no_offload(plan: Plan) -> tuple[bool, str]:
+    """The rule of targets that have no switch for activations in the host's memory."""
+    return (
+        plan.offload_layers > 0,
+        f"offload_layers={plan.offload_layers}; it has no switch that moves activations to the "
+        f"host, use offload_layers=0",
+    )
+
+
 def torchs_context(plan: Plan) -> tuple[bool, str]:
     """The rule of targets whose context parallelism is torch's own."""
     return (

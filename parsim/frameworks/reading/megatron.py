@@ -197,6 +197,7 @@ def _plan(reader: _Reader) -> dict[str, Any]:
         plan |= {"schedule": "interleaved_1f1b", "v": chunks}
         plan["overlap_p2p"] = not reader.has("--no-overlap-p2p-communication")
     plan |= _recompute(reader)
+    plan |= _offload(reader, pp * chunks)
     if plan["zero_stage"]:
         instances = reader.number("--num-distributed-optimizer-instances", 1)
         plan |= {"dp_replicate": instances} if instances > 1 else {}
@@ -225,6 +226,15 @@ def _chunks(reader: _Reader, pp: int) -> int:
         layout = reader.word("--pipeline-model-parallel-layout", "")
         return max((layout.count("|") + 1) // pp, 1)
     return 1
+
+
+def _offload(reader: _Reader, stages: int) -> dict[str, Any]:
+    """What is kept in the host's memory: whole layers, or modules of all layers of a stage."""
+    if reader.has("--fine-grained-activation-offloading") and reader.has("--offload-modules"):
+        each = -(-reader.number("--num-layers", 1) // stages)
+        return {"offload_layers": each, "offload_modules": reader.given["--offload-modules"]}
+    layers = reader.number("--cpu-offloading-num-layers", 0)
+    return {"offload_layers": layers} if reader.has("--cpu-offloading") and layers else {}
 
 
 def _recompute(reader: _Reader) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from parsim.cost.software import Software
 from parsim.plan import PlanSpace, Recompute
 from parsim.plan.rules import SCHEDULE_NAMES, USUAL, ZERO_STAGES
 from parsim.plan.space import Between
+from parsim.plan.strategies import DDP, STRATEGY_KINDS
 from parsim.space.axes import AXES, SETTINGS, axis_words, setting_values, value_word
 
 ALL_BUT = "all but "
@@ -56,6 +57,9 @@ def left_out(job: Job, space: PlanSpace) -> dict[str, str]:
     asked |= {name: words for name, words in stack.items() if words}
     unsaid = {name: words for name, words in UNSAID.items() if space.allowed(name) is None}
     alike = [name for name in SETTINGS if name not in space.varied and name not in unsaid]
+    if space.strategies:
+        looked = _strategies(space)
+        asked["strategy"] = ", ".join(name for name in STRATEGY_KINDS if name not in looked)
     shared = {
         name: f"{ALL_BUT}{value_word(getattr(space.common, name))}" for name in (*alike, *COMMON)
     }
@@ -74,6 +78,11 @@ def _narrowed(job: Job, space: PlanSpace) -> Iterator[tuple[str, str]]:
             continue
         if axis.setting is not None or axis.kind in ("count", "layers"):
             yield axis.name, f"{ALL_BUT}{axis_words(values)}"
+
+
+def _strategies(space: PlanSpace) -> set[str]:
+    """Names of the data-parallel strategies that are looked at."""
+    return {DDP.name, *(strategy.name for strategy in space.strategies)}
 
 
 def lacking(software: Software, space: PlanSpace) -> str:

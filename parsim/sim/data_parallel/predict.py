@@ -148,6 +148,7 @@ def _figures(
         updates_per_second=ran.updates,
         staleness=_staleness(workers, ran),
         roles=tuple(held.devices),
+        trains_otherwise=priced.changes_training,
     )
 
 

@@ -28,11 +28,12 @@ def memory_curves(
     step, memory = evaluation.step, evaluation.memory_of(number)
     group, schedule, table = step.group(0, number), step.schedule(number), step.pricing.table
     job, layers = step.job_on(group), step.pricing.layers(group)
-    kept = stage_kept(job, table, layers, layer_counts(job.model, stage_cut(job, table)))[:, 0]
+    rows = stage_kept(job, table, layers, layer_counts(job.model, stage_cut(job, table)))
+    kept = schedule.in_copies(rows)[:, 0]
     kept = np.maximum(kept, 0.0)  # eager PyTorch's composed operators are moved and not among it
     peak, static = memory.peak[:, 0], memory.static[:, 0]
     frees = frees_before_weights(job, table, schedule)
-    after = kept_for_weights(job, table, layers)[:, 0] if frees else kept
+    after = schedule.in_copies(kept_for_weights(job, table, layers))[:, 0] if frees else kept
     for rank in range(schedule.pp):
         stages = list(schedule.stages_on(rank))
         mine = [item for item in placed if item.rank == rank]

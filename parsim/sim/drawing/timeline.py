@@ -99,7 +99,9 @@ def _class_spans(step: PricedStep, lanes: _Lanes) -> Iterator[Span]:
     group = step.group(0, lanes.number)
     routed = None
     if step.plan.ep * step.plan.etp > 1:
-        routed = routed_shares(step.job_on(group), step.plan, step.pricing.layers(group))
+        shares = routed_shares(step.job_on(group), step.plan, step.pricing.layers(group))
+        schedule = step.schedule(lanes.number)
+        routed = {kind: schedule.in_copies(share) for kind, share in shares.items()}
     exchanges, inner = class_exchanges(step, lanes.number), actions
     copied = copied_seconds(step.column(lanes.number))
     if copied is not None:

@@ -107,6 +107,12 @@ def _node_of(job: Job, plan: Plan) -> Index | None:
 
 def _check_apart(step: PricedStep) -> None:
     plan = step.plan
+    if step.schedule(0).copies > 1:
+        raise InputError(
+            f"{_ASKED}: schedule={plan.schedule} has two copies of the model, whose exchange is "
+            f"not simulated on links that others share; use another schedule, or leave shared "
+            f"links out"
+        )
     if plan.ep > 1 and step.num_classes > 1:
         raise InputError(
             f"{_ASKED}: ep={plan.ep} has replicas that differ exchange tokens with one another's "

@@ -76,14 +76,15 @@ def _part(
     """What a stage's actions of a kind need, produce and send."""
     if kind == Kind.W:  # its I came before on this rank; nothing waits for a W
         return _Part(-1, -1, seconds, -1.0)
-    ends, ahead = schedule.num_stages - 1, kind == Kind.F
+    ahead, ends = kind == Kind.F, schedule.is_last(stage)
     needed = -1
     if not ahead:
-        needed = _number(schedule, min(stage + 1, ends), ahead=stage == ends)
-    elif stage:
+        needed = _number(schedule, stage if ends else stage + 1, ahead=ends)
+    elif not schedule.is_first(stage):
         needed = _number(schedule, stage - 1, ahead=True)
     target = stage + 1 if ahead else stage - 1
-    leaves = 0 <= target <= ends and schedule.stage_rank[target] != schedule.stage_rank[stage]
+    outside = ends if ahead else schedule.is_first(stage)
+    leaves = not outside and schedule.stage_rank[target] != schedule.stage_rank[stage]
     message = hop[min(stage, target)] if leaves else -1.0
     return _Part(needed, _number(schedule, stage, ahead=ahead), seconds, message)
 

@@ -30,10 +30,11 @@ def activation_parts(
     stages = list(schedule.stages_on(rank))
     in_flight = memory.in_flight[stages, 0]
     parts = {
-        name: float(in_flight @ rows[stages, 0]) for name, rows in _kept(job, table, layers).items()
+        name: float(in_flight @ schedule.in_copies(rows)[stages, 0])
+        for name, rows in _kept(job, table, layers).items()
     }
     if job.software.eager:
-        sent = sent_bytes(job.model, table, stage_cut(job, table))
+        sent = schedule.in_copies(sent_bytes(job.model, table, stage_cut(job, table)))
         twice = float(in_flight @ received_bytes(schedule, sent, stages)[:, 0])
         name = "layer_inputs" if parts["layer_inputs"] >= twice else "norms"
         parts[name] -= twice

@@ -162,21 +162,23 @@ def communication_bytes(job: Job, table: PlanTable, by_rank: Array, schedule: Sc
 def _widest_messages(job: Job, table: PlanTable, schedule: Schedule) -> Array:
     """Bytes of the largest message that each rank sends or receives, (p, B)."""
     sent = sent_bytes(job.model, table, stage_cut(job, table))
-    around = np.maximum(sent, np.roll(sent, 1, axis=0))
+    around = schedule.in_copies(np.maximum(sent, np.roll(sent, 1, axis=0)))
     ranks = [around[list(schedule.stages_on(rank))].max(axis=0) for rank in range(schedule.pp)]
     return np.stack(ranks)
 
 
-def gathered_bytes(job: Job, table: PlanTable, ends: tuple[int, int], with_blocks: Flags) -> Array:
+def gathered_bytes(job: Job, table: PlanTable, schedule: Schedule, with_blocks: Flags) -> Array:
     """What ZeRO-3 gathers and holds beside a rank's shards, (p, B).
 
     What stands at once (the last stays from forward to backward), and embedding and head, which
-    are one group that `fully_shard` leaves gathered until the backward is over; `ends` are the
-    ranks that they are on. `with_blocks` (p,) says which ranks hold layers between the two.
+    are one group that `fully_shard` leaves gathered until the backward is over. `with_blocks` (p,)
+    says which ranks hold layers between the two.
     """
     out = with_blocks[:, None] * gathered_at_once(job, table)
-    for rank, outer in zip(ends, (job.model.before, job.model.behind), strict=True):
-        for part in outer:
+    for stage, rank in enumerate(schedule.stage_rank):
+        before = job.model.before if schedule.is_first(stage) else ()
+        behind = job.model.behind if schedule.is_last(stage) else ()
+        for part in (*before, *behind):
             out[rank] += part.split_parameters / table.tp + part.repeated_parameters
     return np.where(table.zero_stage == 3, out * table.precision.gathered, 0.0)
 

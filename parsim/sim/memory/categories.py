@@ -93,13 +93,12 @@ def memory_use(
     routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
     parameters, gradients, optimizer = static_bytes(job, table, by_rank, routed)
     counts = layer_counts(job.model, stage_cut(job, table))
-    kept, with_blocks = stage_kept(job, table, layers, counts), ranks_with_blocks(counts, schedule)
+    kept = schedule.in_copies(stage_kept(job, table, layers, counts))
+    with_blocks = ranks_with_blocks(schedule.in_copies(counts), schedule)
     in_flight, whole = _in_flight(job, table, layers, kept, schedule)
-    ends_kept = kept[0], whole[-1]
-    logits, temporary = buffer_bytes(job, table, layers, schedule, ends_kept, with_blocks)
+    logits, temporary = buffer_bytes(job, table, layers, schedule, (kept, whole), with_blocks)
     temporary = temporary + stage_again(job, table, layers, counts, schedule)
     temporary = temporary + with_blocks[:, None] * buffered_bytes(job, table, layers)
-    ends = (schedule.stage_rank[0], schedule.stage_rank[-1])
     return MemoryUse(
         parameters=parameters,
         gradients=gradients,
@@ -108,7 +107,7 @@ def memory_use(
         logits=logits,
         temporary=temporary,
         communication=communication_bytes(job, table, by_rank, schedule),
-        gathered=gathered_bytes(job, table, ends, with_blocks),
+        gathered=gathered_bytes(job, table, schedule, with_blocks),
         in_flight=in_flight,
     )
 
@@ -187,6 +186,7 @@ def stage_again(
     most = np.max(np.stack(layers.whole) - np.stack(layers.kept), axis=0)
     beyond = np.maximum(whole - entering_bytes(job, table) - most, 0.0)
     again = np.where(table.recompute == Recompute.FULL, beyond, 0.0)
+    again = schedule.in_copies(again)
     ranks = [again[list(schedule.stages_on(rank))].max(axis=0) for rank in range(schedule.pp)]
     return np.stack(ranks)
 
@@ -201,7 +201,7 @@ def _in_flight(
     if not frees_before_weights(job, table, schedule):
         in_flight = in_flight_at_peak(kept, schedule)
         return in_flight, in_flight
-    after = kept_for_weights(job, table, layers)
+    after = schedule.in_copies(kept_for_weights(job, table, layers))
     whole, rest = np.zeros_like(kept), np.zeros_like(kept)
     for rank, moments in enumerate(split_counts(schedule)):
         stages = list(schedule.stages_on(rank))
@@ -228,24 +228,29 @@ def buffer_bytes(
     table: PlanTable,
     layers: LayerTable,
     schedule: Schedule,
-    ends: tuple[Array, Array],
+    stages: tuple[Array, Array],
     with_blocks: Flags,
 ) -> tuple[Array, Array]:
     """(logits, temporary) of each rank's highest moment, (p, B).
 
-    `ends` are the bytes that stage 0 keeps of a micro-batch, and the micro-batches in flight on the
-    last stage: the softmaxes of all but the one at work wait beside it.
+    `stages` are the bytes that each stage keeps of a micro-batch, and its micro-batches in flight:
+    on the last one the softmaxes of all but the one at work wait beside it.
     """
     temporary = with_blocks[:, None] * layer_moment(job, table, layers)
-    (first, at_end), start, end = ends, schedule.stage_rank[0], schedule.stage_rank[-1]
-    temporary[start] = np.maximum(temporary[start], embedding_moment(job, table) - first)
+    kept, in_flight = stages
+    for first in filter(schedule.is_first, range(schedule.num_stages)):
+        start = schedule.stage_rank[first]
+        rows = embedding_moment(job, table) - kept[first]
+        temporary[start] = np.maximum(temporary[start], rows)
     scores = logit_values(job, table)
     head, at_loss = head_moment(job, table), scores * job.software.loss_kept
-    higher = head + at_loss >= temporary[end]
-    waiting = np.maximum(at_end - 1.0, 0.0)
     logits = np.zeros_like(temporary)
-    logits[end] = waiting * scores * job.software.loss_saved + np.where(higher, at_loss, 0.0)
-    temporary[end] = np.where(higher, head, temporary[end])
+    for last in filter(schedule.is_last, range(schedule.num_stages)):
+        end = schedule.stage_rank[last]
+        higher = head + at_loss >= temporary[end]
+        waiting = np.maximum(in_flight[last] - 1.0, 0.0)
+        logits[end] = waiting * scores * job.software.loss_saved + np.where(higher, at_loss, 0.0)
+        temporary[end] = np.where(higher, head, temporary[end])
     return logits, temporary + lasting_bytes(job, table, with_blocks)
 
 

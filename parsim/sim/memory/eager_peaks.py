@@ -259,16 +259,17 @@ def message_bytes(schedule: Schedule, sent: Array, rank: int) -> Array:
     """
     buffers = np.zeros(sent.shape[1])
     for stage in schedule.stages_on(rank):
-        before = stage > 0 and schedule.stage_rank[stage - 1] != rank
-        after = stage < schedule.num_stages - 1 and schedule.stage_rank[stage + 1] != rank
+        before = not schedule.is_first(stage) and schedule.stage_rank[stage - 1] != rank
+        after = not schedule.is_last(stage) and schedule.stage_rank[stage + 1] != rank
         buffers = buffers + before * sent[stage - 1] + after * sent[stage]
-    return np.asarray(schedule.num_microbatches * buffers)
+    return np.asarray(schedule.num_microbatches // schedule.copies * buffers)
 
 
 def received_bytes(schedule: Schedule, sent: Array, stages: Sequence[int]) -> Array:
     """Bytes of a micro-batch that come to each stage from another rank, (stages, B)."""
     ranks = schedule.stage_rank
-    return np.stack([sent[s - 1] * (s > 0 and ranks[s - 1] != ranks[s]) for s in stages])
+    crosses = [not schedule.is_first(s) and ranks[s - 1] != ranks[s] for s in stages]
+    return np.stack([sent[s - 1] * crossing for s, crossing in zip(stages, crosses, strict=True)])
 
 
 def peak_memory(
@@ -279,11 +280,12 @@ def peak_memory(
         return memory_use(job, table, layers, costs, schedule)
     by_rank = on_ranks(costs.parameters, schedule)
     counts, sent = _layers_and_sent(job, table)
+    kept = stage_kept(job, table, layers, counts) + composed_bytes(job, table, counts)
     stages = StageBytes(
-        kept=stage_kept(job, table, layers, counts) + composed_bytes(job, table, counts),
-        waiting=waiting_bytes(job, table, counts),
-        sent=sent,
-        with_blocks=counts.sum(axis=1) > 0,
+        kept=schedule.in_copies(kept),
+        waiting=schedule.in_copies(waiting_bytes(job, table, counts)),
+        sent=schedule.in_copies(sent),
+        with_blocks=schedule.in_copies(counts).sum(axis=1) > 0,
     )
     buffers = Buffers.of(job, table, layers)
     ranks = [

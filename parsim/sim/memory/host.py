@@ -29,7 +29,7 @@ def host_bytes(
     job: Job, table: PlanTable, layers: LayerTable, memory: MemoryUse, schedule: Schedule
 ) -> Array:
     """Bytes in the hosts of one node at the peak, (B,)."""
-    moved = freed_bytes(job, table, layers, stage_cut(job, table))
+    moved = schedule.in_copies(freed_bytes(job, table, layers, stage_cut(job, table)))
     of_rank = on_ranks(memory.in_flight * moved, schedule).max(axis=0)
     return np.asarray(of_rank * job.system.devices_per_node)
 

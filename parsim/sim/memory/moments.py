@@ -44,9 +44,9 @@ def _walk(schedule: Schedule, rank: int, with_blocks: Flags) -> Iterator[Moment]
     for action in schedule.ranks[rank]:
         if action.kind == Kind.F:
             yield from walk.forward(action.stage)
-        elif action.kind == Kind.B or (action.kind == Kind.W and action.stage == 0):
+        elif action.kind == Kind.B or (action.kind == Kind.W and schedule.is_first(action.stage)):
             yield from walk.backward(action.stage)
-        elif action.kind == Kind.I and action.stage > 0:
+        elif action.kind == Kind.I and not schedule.is_first(action.stage):
             yield from walk.inputs(action.stage)
         elif action.kind == Kind.W:
             yield from walk.weights(action.stage)
@@ -58,12 +58,12 @@ class _Walk:
 
     def __init__(self, schedule: Schedule, rank: int, with_blocks: Flags) -> None:
         self._stages = list(schedule.stages_on(rank))
-        self._last = schedule.num_stages - 1
+        self._schedule = schedule
         self._with_blocks = with_blocks
         self._in_flight = [0] * len(self._stages)
         self._waiting = [0] * len(self._stages)
         self._with_gradients = [False] * len(self._stages)
-        self._left = [schedule.num_microbatches] * len(self._stages)
+        self._left = [len(schedule.microbatches_of(stage)) for stage in self._stages]
         self._softmax = 0
 
     def moment(self, what: str) -> Moment:
@@ -72,17 +72,17 @@ class _Walk:
 
     def forward(self, stage: int) -> Iterator[Moment]:
         self._in_flight[self._stages.index(stage)] += 1
-        yield self.moment("loss" if stage == self._last else "forward")
-        self._softmax += stage == self._last
+        yield self.moment("loss" if self._schedule.is_last(stage) else "forward")
+        self._softmax += self._schedule.is_last(stage)
 
     def backward(self, stage: int) -> Iterator[Moment]:
         yield from self._top(stage)
-        self._softmax -= stage == self._last
+        self._softmax -= self._schedule.is_last(stage)
         yield from self._layer(stage)
         chunk = self._stages.index(stage)
         self._with_gradients[chunk] = True
         self._in_flight[chunk] -= 1
-        if stage == 0:
+        if self._schedule.is_first(stage):
             yield self.moment("embedding")
         yield from self._done(chunk)
 
@@ -97,7 +97,7 @@ class _Walk:
         added = self._with_gradients[chunk]  # the first ones are not: they stay as they are
         self._with_gradients[chunk] = True
         yield self.moment("weights" if added else "forward")
-        self._softmax -= stage == self._last
+        self._softmax -= self._schedule.is_last(stage)
         self._in_flight[chunk] -= 1
         self._waiting[chunk] -= 1
         yield from self._done(chunk)
@@ -108,7 +108,7 @@ class _Walk:
             yield self.moment("reduce")._replace(reduced=chunk)
 
     def _top(self, stage: int) -> Iterator[Moment]:
-        if stage == self._last:
+        if self._schedule.is_last(stage):
             yield self.moment("head")
 
     def _layer(self, stage: int) -> Iterator[Moment]:

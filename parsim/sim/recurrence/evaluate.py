@@ -151,7 +151,7 @@ def busy_time(compiled: CompiledSchedule, costs: StepCosts) -> Array:
     """Compute-stream seconds of each rank in the pipeline phase, (p, B)."""
     schedule = compiled.schedule
     both = on_ranks(costs.forward + costs.backward, schedule)
-    return np.asarray(both * schedule.num_microbatches)
+    return np.asarray(both * (schedule.num_microbatches / schedule.copies))
 
 
 def bubble_fraction(compiled: CompiledSchedule, costs: StepCosts, result: Run) -> Array:

@@ -41,7 +41,8 @@ class StrategyFigures:
     are bytes of a worker a step, `server_received` and `server_sent` those of each of `servers`.
     `busy` is the share of the time that each queue serves, the busiest first; `limits` what holds
     the strategy back, in words. `dropped` is the share of gradients that did not count. `roles` are
-    those of devices, as a prediction's peaks per rank list them.
+    those of devices, as a prediction's peaks per rank list them. `trains_otherwise` says that the
+    same samples may train less or more than with the gradient of the whole batch.
     """
 
     name: str
@@ -61,6 +62,7 @@ class StrategyFigures:
     updates_per_second: float = 0.0
     staleness: StalenessFigures | None = None
     roles: tuple[str, ...] = ("worker",)
+    trains_otherwise: bool = False
 
     @property
     def efficiency(self) -> float:
@@ -91,5 +93,6 @@ class StrategyFigures:
             "dropped_share": self.dropped,
             "limited_by": self.limits,
             "device_roles": list(self.roles),
+            "trains_otherwise": self.trains_otherwise,
             "staleness": self.staleness and self.staleness.to_json(),
         }

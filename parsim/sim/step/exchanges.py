@@ -28,7 +28,7 @@ def exchanges(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) -> dic
     counts = layer_counts(job.model, stage_cut(job, PlanTable.of([plan])))
     ahead = forward_times(job, layers, counts).exposed[:, 0]
     behind = backward_times(job, layers, counts).exposed[:, 0]
-    inner = np.minimum(behind, exposed_seconds(costs)[Kind.I][:, 0])
+    inner = np.minimum(behind, exposed_seconds(costs)[Kind.I][: len(behind), 0])
     return {Kind.F: ahead, Kind.B: behind, Kind.I: inner, Kind.W: behind - inner}
 
 
@@ -40,8 +40,9 @@ def class_exchanges(step: PricedStep, number: int) -> dict[Kind, Array]:
         group: exchanges(step.job_on(group), step.plan, step.pricing.layers(group), costs)
         for group in set(groups)
     }
+    depth = step.schedule(number).depth
     return {
-        kind: np.array([by_group[group][kind][stage] for stage, group in enumerate(groups)])
+        kind: np.array([by_group[group][kind][stage % depth] for stage, group in enumerate(groups)])
         for kind in (Kind.F, *_BACKWARD)
     }
 
@@ -54,7 +55,8 @@ def class_copies(step: PricedStep, number: int) -> Array:
     for group in set(groups):
         job, layers = step.job_on(group), step.pricing.layers(group)
         by_group[group] = copy_seconds(job, moved_bytes(job, table, layers, cut))[:, 0]
-    return np.array([by_group[group][stage] for stage, group in enumerate(groups)])
+    depth = step.schedule(number).depth
+    return np.array([by_group[group][stage % depth] for stage, group in enumerate(groups)])
 
 
 def copied_seconds(costs: StepCosts) -> dict[Kind, Array] | None:

@@ -151,6 +151,7 @@ def program_of(schedules: Sequence[Schedule], costs: StepCosts) -> StepProgram:
         beside=costs.overlap_reduce,
         blocking=costs.blocking_p2p,
         tied=bool((costs.tied > 0.0).any()),
+        copies=costs.copies is not None,
     )
 
 

@@ -7,13 +7,14 @@ and a backward as a whole. Here, where the two meet, prices follow the schedule:
     hop behind it    > > > > > > >                      > > > . > > >      . is none: same rank
     tied table       all-reduce 0, 3                    nothing to send: both copies on rank 0
 
-A tied table on two other ranks than the first and the last is priced as if on those two.
+A tied table on two other ranks than the first and the last is priced as if on those two. Of a
+schedule with two copies of the model both copies of a stage cost the same, and behind the step the
+two ranks that hold the same stages add up their gradients, a tied table's among them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from itertools import chain
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -24,13 +25,20 @@ from parsim.cost.layer.interference import speed_beside
 from parsim.cost.layer.passes import Pass
 from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.stages import LayerTable, layer_counts, per_rank, raced, stage_pass
-from parsim.cost.step.step import StepCosts, filling, stage_cut
+from parsim.cost.step.step import StepCosts, copies_seconds, filling, stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Experts, Linear, Split
 from parsim.plan import PlanTable
 from parsim.plan.rules import SPLIT
 from parsim.schedule import Kind, Schedule
-from parsim.sim.step.split_backward import splits_like_torch
+from parsim.sim.step.split_backward import is_split, splits_like_torch
+
+_OF_STAGES = (
+    *("forward", "backward", "exposed_forward", "exposed_backward", "recomputed", "hop"),
+    *("buckets", "bucket_time", "parameters", "weight"),
+    *("experts", "copied_forward", "copied_backward"),
+)
+"""Prices that a stage has, or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +105,12 @@ def on_schedule(
         return costs
     values = {field.name: getattr(costs, field.name) for field in fields(costs)}
     inner, values["weight"] = _in_two(job, table, layers, costs.backward)
-    if schedule.name in SPLIT or _is_split(schedule):
+    if schedule.name in SPLIT or is_split(schedule):
         values["backward"] = inner + values["weight"]
+    if schedule.copies > 1:
+        names = [name for name in _OF_STAGES if values[name] is not None]
+        values |= {name: schedule.in_copies(values[name]) for name in names}
+        costs = replace(costs, **{name: values[name] for name in names if name != "weight"})
     if not looped:
         data, by_rank = DataParallel.of(job, table), on_ranks(costs.parameters, schedule)
         values["hop"] = _hops(costs.hop, schedule)
@@ -108,10 +120,12 @@ def on_schedule(
         values["norm"] = data.gradient_norm(by_rank, routed)
         values["optimizer"] = data.optimizer(by_rank, routed)
         in_order = schedule.stage_rank[: schedule.pp] == tuple(range(schedule.pp))
-        idle = filling(costs.forward, schedule.pp) if in_order else 0.0
+        idle = filling(costs.forward, schedule.pp) if in_order and schedule.copies == 1 else 0.0
         values["gather"] = data.final_gather(by_rank, first, speed, routed, idle)
         if schedule.stage_rank[0] == schedule.stage_rank[-1]:
             values["tied"] = np.zeros_like(costs.tied)
+        if schedule.copies > 1:
+            values["copies"] = copies_seconds(job, table, by_rank)
     return SplitCosts(**values)
 
 
@@ -129,11 +143,6 @@ def _hops(hop: Array, schedule: Schedule) -> Array:
         if low != high:
             out[stage] = hop[low:high].max(axis=0)
     return out
-
-
-def _is_split(schedule: Schedule) -> bool:
-    """Whether any backward is in two actions."""
-    return any(action.kind == Kind.I for action in chain.from_iterable(schedule.ranks))
 
 
 def _in_two(job: Job, table: PlanTable, layers: LayerTable, backward: Array) -> tuple[Array, Array]:

@@ -8,6 +8,8 @@ PyTorch's runtime frees nothing of it before W; the papers' Megatron-LM does.
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 
 from parsim.arrays import Array
@@ -19,7 +21,7 @@ from parsim.model.layer import Layer
 from parsim.model.operators import Experts, Linear, Split
 from parsim.plan import PlanTable
 from parsim.plan.rules import SPLIT
-from parsim.schedule import Schedule
+from parsim.schedule import Kind, Schedule
 
 
 def splits_like_torch(job: Job, table: PlanTable) -> bool:
@@ -35,7 +37,13 @@ def splits_like_torch(job: Job, table: PlanTable) -> bool:
 
 def frees_before_weights(job: Job, table: PlanTable, schedule: Schedule) -> bool:
     """Whether I leaves only what W needs."""
-    return schedule.name in SPLIT and not splits_like_torch(job, table)
+    halves = schedule.name in SPLIT or (schedule.copies > 1 and is_split(schedule))
+    return halves and not splits_like_torch(job, table)
+
+
+def is_split(schedule: Schedule) -> bool:
+    """Whether any backward is in two actions."""
+    return any(action.kind == Kind.I for action in chain.from_iterable(schedule.ranks))
 
 
 def kept_for_weights(job: Job, table: PlanTable, layers: LayerTable) -> Array:

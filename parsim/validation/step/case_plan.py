@@ -9,6 +9,7 @@ from parsim.plan.precision import PRECISIONS
 from parsim.plan.rules import SCHEDULE_NAMES, SPLIT, V_SHAPED
 from parsim.validation.step.assumptions import Assumptions
 from parsim.validation.step.measured_run import MeasuredRun
+from parsim.validation.step.offload_recipes import offload_layers
 from parsim.validation.step.recipes import Recipe
 from parsim.validation.tables import RowSkipped
 
@@ -20,6 +21,7 @@ def case_plan(
     zero = _zero_stage(run, assumed)
     replicate, shard = (run.dp, 1) if zero == 0 else _shards(run)
     overlap, same = run.overlap, run.precision == "bf16" and zero == 3
+    sums = run.gradient_precision
     data = stack.overlap_grad_reduce if overlap is None else bool({"dp", "fsdp"} & overlap)
     return Plan(
         tp=run.tp,
@@ -39,14 +41,15 @@ def case_plan(
         recompute=_recompute(run, assumed),
         recompute_modules=recipe.recompute if recipe and not run.recompute else (),
         precision=_precision(run, assumed),
-        gradient_precision="same" if same else stack.gradient_precision,
-        reduce_precision="same" if same else stack.reduce_precision,
+        gradient_precision=sums or ("same" if same else stack.gradient_precision),
+        reduce_precision=sums or ("same" if same else stack.reduce_precision),
         overlap_grad_reduce=data,
         overlap_param_gather=data,
         overlap_p2p=stack.overlap_p2p if overlap is None else "p2p" in overlap,
         scatter_p2p=stack.scatter_p2p,
         rank_order=run.rank_order or RANK_ORDER,
         stage_layers=run.stage_layers,
+        offload_layers=offload_layers(run),
     )
 
 

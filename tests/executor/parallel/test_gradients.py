@@ -143,7 +143,33 @@ TWO |= {
     "etp, dp": case("experts with all", etp=2, dp_replicate=2),
     "etp, tp": case("mixtral", etp=2, tp=2, recompute="full", num_microbatches=2, **SP),
 }
+TWO |= {
+    "latent": case("latent", dp_shard=2, zero_stage=3, num_microbatches=2, recompute="full"),
+    "latent, tp": case("latent", tp=2, num_microbatches=2),
+    "latent, tp + sp": case("latent", tp=2, recompute="selective", **SP),
+    "latent, queries whole, tp + sp": case("latent, queries whole", tp=2, **SP),
+    "latent, pipeline": case("latent", pp=2, num_microbatches=4, schedule="zb_h1"),
+    "latent, cp by heads": case("latent", cp=2, zero_stage=1, **BY_HEADS),
+    "experts, cp": case("mixtral", cp=2, num_microbatches=2, **SMALL),
+    "experts, cp, ep": case("qwen3", cp=2, ep=2, recompute="full"),
+    "experts, cp, zero 3": case("experts with all", cp=2, zero_stage=3, num_microbatches=2),
+    "ep, zero 2": case("mixtral", ep=2, dp_shard=2, zero_stage=2, num_microbatches=2),
+    "ep, zero 3": case("qwen3", ep=2, dp_shard=2, zero_stage=3, recompute="full"),
+    "etp, zero 3": case("experts with all", etp=2, dp_shard=2, zero_stage=3, num_microbatches=2),
+}
 FOUR |= {
+    "ep 2 of 4, zero 2": case("mixtral", ep=2, dp_shard=4, zero_stage=2, num_microbatches=2),
+    "ep 2 of 4, zero 3": case("experts with all", ep=2, dp_shard=4, zero_stage=3),
+    "ep 2, zero 3, replicated": case("qwen3", ep=2, dp_replicate=2, dp_shard=2, zero_stage=3),
+    "ep x etp, zero 3": case("mixtral", ep=2, etp=2, dp_shard=4, zero_stage=3),
+    "ep x tp, zero 3": case("mixtral", ep=2, dp_shard=2, tp=2, zero_stage=3, **SP),
+    "etp x tp, zero 2": case("qwen3", etp=2, dp_shard=2, tp=2, zero_stage=2, **SP),
+    "ep x pp, zero 2": case("mixtral", ep=2, dp_shard=2, pp=2, num_microbatches=4, zero_stage=2),
+    "ep x cp": case("mixtral", ep=4, cp=2, dp_replicate=2, num_microbatches=2, **BY_HEADS),
+    "ep x cp, zero 1": case("qwen3", ep=2, cp=2, dp_shard=2, **ZERO, **SMALL),
+    "ep x cp x tp": case("mixtral", ep=2, cp=2, tp=2, recompute="selective", **SP),
+    "ep x cp x pp": case("mixtral", ep=2, cp=2, pp=2, num_microbatches=4),
+    "ep x cp, zero 3": case("mixtral", ep=2, cp=2, dp_shard=2, zero_stage=3, **GATHERED),
     "ep 4": case("mixtral", ep=4, dp_replicate=4),
     "ep 2 of 4": case("qwen3", ep=2, dp_replicate=4, num_microbatches=2, recompute="full"),
     "ep 2 of 4, zero 1": case("mixtral", ep=2, dp_shard=4, **ZERO, **SMALL),
@@ -194,15 +220,17 @@ COUNTS: dict[str, tuple[Case, dict[str, int]]] = {
             "all_to_all of counts": 2,
         },
     ),
-    # 2 layers: queries, keys, values and outputs forward, their gradients backward: 2 * 2 * 4
+    # 2 layers: queries, keys, values and outputs forward, their gradients backward: 2 * 2 * 4.
+    # 1 bucket of gradients, 1 loss
     "cp, by heads": (
-        asked("collectives", "llama", cp=2, **BY_HEADS),
-        {"all_reduce": 1, "all_to_all of heads": 16},
+        asked("collectives", "llama", cp=2, zero_stage=1, **BY_HEADS),
+        {"all_reduce": 1, "reduce_scatter": 1, "all_to_all of heads": 16},
     ),
-    # 2 layers: keys, and values, gathered forward and backward, their gradients scattered once
+    # 2 layers: keys, and values, gathered forward and backward, their gradients scattered once,
+    # beside 1 bucket; 1 loss
     "cp, gathered": (
-        asked("collectives", "llama", cp=2, **GATHERED),
-        {"all_reduce": 1, "all_gather": 8, "reduce_scatter": 4},
+        asked("collectives", "llama", cp=2, zero_stage=1, **GATHERED),
+        {"all_reduce": 1, "all_gather": 8, "reduce_scatter": 5},
     ),
     # recomputed layers exchange all of it again
     "ep, full": (

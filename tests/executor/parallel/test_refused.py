@@ -259,17 +259,6 @@ def test_cpu_is_probed() -> None:
 
 
 EXPERTS_REFUSED: dict[str, tuple[Plan, dict[str, Any], str]] = {
-    "context": (
-        replace(BASE, cp=2),
-        {},
-        "cp=2: experts cannot be run with context parallelism yet; use cp=1",
-    ),
-    "zero 3": (
-        replace(BASE, ep=2, dp_shard=2, zero_stage=3),
-        {},
-        "zero_stage=3 with ep=2, etp=1, tp=1: fully_shard would shard the experts over ranks that "
-        "hold others; use zero_stage=1, or ep=1, etp=1 and tp=1",
-    ),
     "bias": (
         replace(BASE, etp=3, dp_replicate=3),
         {"mlp_bias": True},

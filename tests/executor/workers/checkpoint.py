@@ -70,6 +70,7 @@ PLANS = {
         "pp zero1": Plan(precision="bf16", pp=2, dp_shard=2, zero_stage=1, num_microbatches=4),
         "pp zero3": Plan(precision="fp32", pp=2, dp_shard=2, zero_stage=3, num_microbatches=2),
         "ep zero1 bf16": Plan(precision="bf16", dp_shard=4, zero_stage=1, ep=2),
+        "ep zero3 cp": Plan(precision="fp32", dp_shard=2, cp=2, zero_stage=3, ep=2),
         "ep etp tp": Plan(
             precision="fp32", dp_replicate=2, tp=2, ep=2, etp=2, sequence_parallel=True
         ),
@@ -99,6 +100,7 @@ CHAINS: dict[int, list[list[Plan]]] = {
         ],
         [
             Plan(precision="fp32", dp_shard=4, zero_stage=1, ep=2, num_microbatches=2),
+            Plan(precision="fp32", dp_shard=4, zero_stage=3, ep=2, num_microbatches=2),
             Plan(
                 precision="fp32",
                 dp_replicate=2,

@@ -67,6 +67,7 @@ PLANS: list[dict[str, Any]] = [
     {"recompute": Recompute.FULL, "precision": "fp16"},
     {"cp": 2, "dp_replicate": 32, "cp_comm_type": CpCommType.A2A},
     {"recompute": Recompute.NONE, "recompute_modules": ("mlp", "layernorm")},
+    {"offload_layers": 4, "offload_modules": ("core_attn", "attn_proj")},
     {"schedule": "1f1b", "v": 1, "stage_layers": (11, 13, 12, 12, 12, 12, 12, 12)},
     {"overlap_p2p": True, "rank_order": ("dp_replicate", "dp_shard", "pp", "cp", "tp")},
 ]
@@ -88,6 +89,20 @@ def test_megatron_values_are_the_plans(gpt3: Scenario) -> None:
     assert flags["--global-batch-size"] == ["1536"]
     assert flags["--sequence-parallel"] == []
     assert flags["--recompute-modules"] == ["core_attn"]
+
+
+def test_layers_on_the_host_in_megatrons_words(gpt3: Scenario) -> None:
+    whole = planned(gpt3, pp=1, v=1, schedule="1f1b", dp_replicate=128, offload_layers=20)
+    whole = replace(whole, recompute=Recompute.NONE)
+    flags = flags_of(export_plan(gpt3, whole, "megatron"))
+    assert flags["--cpu-offloading"] == []
+    assert flags["--cpu-offloading-num-layers"] == ["20"]
+    overrides = export_plan(gpt3, whole, "megatron-bridge").splitlines()
+    assert {"model.cpu_offloading=true", "model.cpu_offloading_num_layers=20"} <= set(overrides)
+    fine = planned(gpt3, offload_layers=4, offload_modules=("core_attn", "attn_proj"))
+    overrides = export_plan(gpt3, fine, "megatron-bridge").splitlines()
+    assert "model.fine_grained_activation_offloading=true" in overrides
+    assert "model.offload_modules=[core_attn,attn_proj]" in overrides
 
 
 def test_megatron_runs_in_a_shell(gpt3: Scenario, tmp_path: Path) -> None:
@@ -245,6 +260,14 @@ def test_csv_is_the_schedule(gpt3: Scenario) -> None:
         ),
         ("torchtitan", {"cp": 2, "cp_comm_type": CpCommType.A2A}, "gathers keys and values or"),
         ("megatron", {"replica_microbatches": (96,) * 16}, "replicas on unlike nodes"),
+        ("megatron", {"offload_layers": 2}, "--cpu-offloading forbids; name offload_modules"),
+        (
+            "megatron",
+            {"offload_layers": 2, "offload_modules": ("core_attn",)},
+            "it moves those of all: offload_layers=4",
+        ),
+        ("megatron", {"offload_layers": 4, "offload_modules": ("mlp",)}, "no name of its own"),
+        ("torchtitan", {"offload_layers": 2}, "no switch that moves activations"),
     ],
 )
 def test_rules(gpt3: Scenario, target: str, changes: dict[str, Any], message: str) -> None:

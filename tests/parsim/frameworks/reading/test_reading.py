@@ -19,6 +19,9 @@ MIXTURE = ROOT / "scenarios" / "qwen3-30b-a3b-dgx-h100.yaml"
 DEGREES = ("tp", "pp", "cp", "ep", "dp", "microbatch_size", "num_microbatches", "v", "zero_stage")
 
 
+KEPT = ("recompute", "recompute_modules", "offload_layers", "offload_modules")
+
+
 def read(tmp_path: Path, text: str, name: str = "train.sh", nodes: int | None = None) -> Scenario:
     file, made = tmp_path / name, tmp_path / "made.yaml"
     file.write_text(text, encoding="utf-8")
@@ -27,7 +30,7 @@ def read(tmp_path: Path, text: str, name: str = "train.sh", nodes: int | None = 
 
 
 def the_same(first: Plan, again: Plan) -> None:
-    for name in (*DEGREES, "schedule", "sequence_parallel", "recompute", "recompute_modules"):
+    for name in (*DEGREES, "schedule", "sequence_parallel", *KEPT):
         assert getattr(again, name) == getattr(first, name), name
 
 
@@ -38,6 +41,7 @@ def the_same(first: Plan, again: Plan) -> None:
         {"zero_stage": 1, "dp_replicate": 1, "dp_shard": 16},
         {"recompute": Recompute.FULL, "schedule": "1f1b", "v": 1},
         {"recompute": Recompute.NONE, "recompute_modules": ("layernorm",)},
+        {"offload_layers": 4, "offload_modules": ("core_attn", "attn_proj")},
     ],
 )
 def test_what_megatron_is_told_is_read_back(tmp_path: Path, changes: dict[str, object]) -> None:

@@ -17,6 +17,7 @@ from parsim.cost.step.step import stage_cut
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer, with_options
 from parsim.plan import Plan, PlanTable, Recompute
+from parsim.schedule import build_schedule
 from parsim.sim import simulate
 from parsim.sim.memory.buffers import (
     LIVE,
@@ -114,13 +115,13 @@ def test_context_parallel_runs(
 def test_zero_3_gathers_ends_where_they_are() -> None:
     job = replace(trimmed(4), software=software("torchtitan"))
     table = PlanTable.of([Plan(pp=2, dp_shard=4, zero_stage=3)])
-    actual = gathered_bytes(job, table, (0, 1), np.array([True, True]))[:, 0]
+    two = build_schedule("1f1b", pp=2, num_microbatches=1)
+    actual = gathered_bytes(job, table, two, np.array([True, True]))[:, 0]
     layer = job.model.blocks[0].parameters
     assert actual[0] == 2 * (layer + job.model.layers[0].parameters)
     assert actual[1] == 2 * (layer + job.model.layers[-1].parameters)
-    assert (
-        gathered_bytes(job, PlanTable.of([Plan(pp=2)]), (0, 1), np.array([True, True])) == 0
-    ).all()
+    alone = gathered_bytes(job, PlanTable.of([Plan(pp=2)]), two, np.array([True, True]))
+    assert (alone == 0).all()
 
 
 @pytest.mark.parametrize(

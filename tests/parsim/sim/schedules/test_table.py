@@ -94,6 +94,6 @@ def test_a_plan_in_seconds_is_what_simulate_says() -> None:
         assert row.in_seconds.peak_allocated == max(predicted.peak_allocated)
     table = planned_table(job, plan, only=("1f1b", "chimera", "hanayo"), v=4)
     assert [row.name for row in table.rows] == ["1f1b", "hanayo"]
-    assert "two copies of the model, which plans cannot be priced" in dict(table.refused)["chimera"]
+    assert "which can be simulated but not run yet" in dict(table.refused)["chimera"]
     with pytest.raises(PlanError, match="pp=1: the plan has no pipeline"):
         planned_table(job, replace(plan, pp=1, dp_replicate=2))

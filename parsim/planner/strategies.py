@@ -1,0 +1,169 @@
+"""Data-parallel strategies beside the synchronous plan space of a search.
+
+Each strategy that a space names is put on every legal plan of the space whose workers hold the
+whole model, and predicted by its own tier. There is no lower bound of it: all are evaluated.
+
+Steps of strategies whose gradients are stale, dropped or compressed, or whose workers drift apart,
+do not train as those of a whole batch do. What that costs is not predicted: such plans are listed
+by themselves, and ranked with the others only where a space does not ask for synchronous ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from parsim.cost.job import Job
+from parsim.cost.legal import illegal
+from parsim.plan import Plan, PlanSpace, PlanTable
+from parsim.plan.strategies import Strategy
+from parsim.planner.result import Ranked, SearchResult, beside
+from parsim.sim import Prediction, simulate
+from parsim.sim.confidence.memory_fit import Fit
+from parsim.training_run import TrainingGoal
+from parsim.training_run.estimate import Estimate
+from parsim.training_run.power import computing_share
+from parsim.training_run.training_run import training_run
+
+WHOLE_BATCH = "strategies whose steps are not those of the whole batch are listed apart"
+"""What a search says of those that it does not rank."""
+
+
+@dataclass(slots=True)
+class _Funnel:
+    """What became of the plans with a strategy of their own."""
+
+    plans: int = 0
+    illegal: int = 0
+    out_of_memory: int = 0
+    evaluated: int = 0
+    stopped: bool = False
+
+
+def with_strategies(
+    job: Job,
+    space: PlanSpace,
+    table: PlanTable,
+    result: SearchResult,
+    *,
+    top: int,
+    goal: TrainingGoal,
+    until: float = inf,
+) -> SearchResult:
+    """Add the plans of a space's strategies to what a search found.
+
+    Args:
+        job: model, cluster, software.
+        space: names the strategies.
+        table: every legal plan of the space.
+        result: what was found with all-reduced gradients.
+        top: how many plans are ranked, and how many are listed apart.
+        goal: how long one trains at what price.
+        until: when to stop, as `time.perf_counter` says it.
+    """
+    strategies = [strategy for strategy in space.strategies if strategy.own_program]
+    if not strategies:
+        return result
+    funnel = _Funnel()
+    rows = list(_rows(job, list(_workers(table)), strategies, goal, funnel, until))
+    ranked = [row for row in rows if not (space.synchronous and row.trains_otherwise)]
+    apart = [row for row in rows if space.synchronous and row.trains_otherwise]
+    plans = sorted((*result.plans, *ranked), key=_speed)[:top]
+    return replace(
+        result,
+        plans=tuple(beside(plans[0], row) for row in plans),
+        apart=tuple(beside(plans[0], row) for row in sorted(apart, key=_speed)[:top]),
+        counts={**result.counts, **_counts(funnel)},
+        optimality=f"{result.optimality}; {_words(funnel, space)}",
+    )
+
+
+def _speed(row: Ranked) -> float:
+    return row.step_time
+
+
+def _workers(table: PlanTable) -> Iterator[Plan]:
+    """The legal plans whose replicas hold the whole model, each once."""
+    whole = (table.tp * table.pp * table.cp * table.ep * table.dp_shard == 1) & (
+        table.zero_stage == 0
+    )
+    seen: set[Plan] = set()
+    for row in whole.nonzero()[0].tolist():
+        plan = table.plan(row)
+        if plan not in seen:
+            seen.add(plan)
+            yield plan
+
+
+def _rows(
+    job: Job,
+    plans: Sequence[Plan],
+    strategies: Sequence[Strategy],
+    goal: TrainingGoal,
+    funnel: _Funnel,
+    until: float,
+) -> Iterator[Ranked]:
+    """Every strategy on every plan that may have it and fits, evaluated by its own tier."""
+    for strategy in strategies:
+        for workers in plans:
+            if time.perf_counter() > until:
+                funnel.stopped = True
+                return
+            plan = replace(workers, strategy=strategy)
+            funnel.plans += 1
+            if illegal(job, plan) is not None:
+                funnel.illegal += 1
+                continue
+            prediction = simulate(job, plan)
+            if prediction.fit is Fit.FITS:
+                funnel.evaluated += 1
+                yield _ranked(job, prediction, goal)
+            else:
+                funnel.out_of_memory += 1
+
+
+def _ranked(job: Job, prediction: Prediction, goal: TrainingGoal) -> Ranked:
+    step, interval = prediction.step_time, prediction.interval
+    return Ranked(
+        plan=prediction.plan,
+        step_time=step,
+        interval=interval,
+        tied=False,
+        tokens_per_second=prediction.tokens_per_second,
+        mfu=prediction.mfu,
+        bubble_fraction=prediction.bubble_fraction,
+        peak_allocated=max(prediction.peak_allocated),
+        fit=prediction.fit,
+        margin=prediction.margin.share,
+        breakdown=prediction.breakdown,
+        strategy=prediction.strategy,
+        run=training_run(
+            job,
+            goal,
+            batch=prediction.plan.global_batch_size,
+            step=Estimate(interval.low, step, interval.high),
+            computing=computing_share(prediction.breakdown, step),
+        ),
+    )
+
+
+def _counts(funnel: _Funnel) -> dict[str, int]:
+    return {
+        "strategy_plans": funnel.plans,
+        "strategy_illegal": funnel.illegal,
+        "strategy_out_of_memory": funnel.out_of_memory,
+        "strategy_evaluated": funnel.evaluated,
+    }
+
+
+def _words(funnel: _Funnel, space: PlanSpace) -> str:
+    """How far the strategies were looked at, and what they are ranked by."""
+    names = ", ".join(s.label() for s in space.strategies if s.own_program)
+    how = "until time was up" if funnel.stopped else "each by its own tier, without a bound"
+    apart = f"; {WHOLE_BATCH}" if space.synchronous else "; convergence is not compared"
+    return (
+        f"strategies beside them ({names}): {funnel.evaluated} of {funnel.plans} plans evaluated, "
+        f"{how}{apart}"
+    )

@@ -1,0 +1,130 @@
+"""Strategies beside the synchronous space: every one simulated, the best one synchronous."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from parsim.errors import InputError
+from parsim.plan import PlanSpace, Recompute
+from parsim.plan.strategies import (
+    DDP,
+    AsynchronousServer,
+    LocalSGD,
+    ParameterServer,
+    SingleProcess,
+)
+from parsim.planner.search import search, search_front
+from parsim.scenario import load_scenario
+from parsim.sim import simulate
+from tests.parsim.sim.data_parallel.cases import job, plan
+
+STRATEGIES = (
+    DDP,
+    ParameterServer(servers=1, on="devices"),
+    AsynchronousServer(servers=1, updates=20),
+    LocalSGD(every=8),
+    SingleProcess(),
+)
+
+
+def space(**values: object) -> PlanSpace:
+    few = PlanSpace(
+        global_batch_size=64, tp=(1,), pp=(1,), cp=(1,), microbatch_size=(4, 8),
+        zero_stage=(0, 1), recompute=(Recompute.NONE,), common=plan(workers=1),
+        strategies=STRATEGIES,
+    )  # fmt: skip
+    return replace(few, **values)  # type: ignore[arg-type]
+
+
+def test_the_best_is_synchronous_unless_asked() -> None:
+    """What trains otherwise stands apart, however fast; asked for, it is ranked with the rest."""
+    result = search(job(1), space(), top=50)
+    assert not any(row.trains_otherwise for row in result.plans)
+    assert {row.plan.strategy.name for row in result.apart} == {"local_sgd", "asynchronous_server"}
+    assert all(row.trains_otherwise for row in result.apart)
+    asked = search(job(1), space(synchronous=False), top=50)
+    assert asked.apart == ()
+    both = sorted((*result.plans, *result.apart), key=lambda row: row.step_time)
+    assert [row.plan for row in asked.plans] == [row.plan for row in both]
+    assert "convergence is not compared" in asked.optimality
+
+
+def test_every_strategy_has_the_numbers_of_its_own_simulation() -> None:
+    """And plans with all-reduced gradients are those of a space without strategies."""
+    result = search(job(1), space(synchronous=False, microbatch_size=(8,)), top=50)
+    alone = search(job(1), space(strategies=(), microbatch_size=(8,)), top=50)
+    own = [row for row in result.plans if row.strategy is not None]
+    for row in own:
+        prediction = simulate(job(1), row.plan)
+        assert (row.step_time, row.interval) == (prediction.step_time, prediction.interval)
+        assert row.peak_allocated == max(prediction.peak_allocated)
+    rest = [row.plan for row in result.plans if row.strategy is None]
+    assert rest == [row.plan for row in alone.plans]
+
+
+def test_the_funnel_counts_strategies_by_themselves() -> None:
+    few = space(microbatch_size=(2,), strategies=(*STRATEGIES[:2], STRATEGIES[-1]))
+    result, alone = search(job(2), few), search(job(2), replace(few, strategies=()))
+    counts = {name: n for name, n in result.counts.items() if name.startswith("strategy_")}
+    assert {n: c for n, c in result.counts.items() if n not in counts} == alone.counts
+    assert counts["strategy_plans"] == sum(
+        n for name, n in counts.items() if name != "strategy_plans"
+    )
+    assert counts["strategy_illegal"] > 0  # one process cannot have two nodes
+    assert "each by its own tier, without a bound" in result.optimality
+    assert result.optimality.startswith(alone.optimality)
+    assert "diloco" in result.left_out["strategy"]
+    assert "strategy" not in alone.left_out
+
+
+def test_a_time_limit_is_told() -> None:
+    result = search(job(1), space(), time_limit=1e-9)
+    assert "until time was up" in result.optimality
+    assert result.counts["strategy_evaluated"] == 0
+
+
+def test_a_front_of_time_and_memory_has_no_strategies() -> None:
+    with pytest.raises(InputError, match=r"search\.strategies"):
+        search_front(job(1), space())
+
+
+SCENARIO = """
+model: {{name: gpt2}}
+cluster: {{system: dgx-1v, nodes: 1}}
+software: generic
+training: {{global_batch_size: 64, precision: fp16}}
+search: {{strategies: {strategies}, synchronous: false}}
+"""
+
+
+def test_a_search_block_names_strategies(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(SCENARIO.format(strategies="[ddp, gossip, {name: local_sgd, every: 4}]"))
+    read = load_scenario(path).plan_space()
+    assert [strategy.label() for strategy in read.strategies] == [
+        "ddp",
+        "gossip",
+        "local_sgd every=4",
+    ]
+    assert not read.synchronous
+
+
+@pytest.mark.parametrize(
+    ("strategies", "message"),
+    [
+        ("[gosip]", "gosip"),
+        ("[{name: gossip, every: 4}]", "is no option of name=gossip"),
+        ("[]", "at least one value"),
+    ],
+)
+def test_a_wrong_strategy_is_refused_at_its_place(
+    tmp_path: Path, strategies: str, message: str
+) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(SCENARIO.format(strategies=strategies))
+    with pytest.raises(InputError, match=message) as error:
+        load_scenario(path)
+    assert "search" in str(error.value)
