@@ -162,8 +162,9 @@ def build_trainer(
         _replica(spec, plan, mesh, context, stage, experts, device=device, values=first)
         for stage in schedule.stages_on(position["pp"])
     )
-    for replica in replicas if backend is not None else ():
-        compile_layers(replica.stage, backend)
+    if backend is not None:
+        for replica in replicas:
+            compile_layers(replica.stage, backend)
     trainer = Trainer(
         spec=spec,
         plan=plan,
