@@ -12,7 +12,7 @@ from typing import TypeGuard
 
 from parsim.model.layer import Branches, Layer
 from parsim.model.model import Model
-from parsim.model.operators import Attention, Experts, Linear
+from parsim.model.operators import Attention, Experts
 from parsim.plan.context import CpCommType
 from parsim.plan.precision import precision
 from parsim.plan.record import Plan
@@ -30,9 +30,32 @@ def unrunnable(plan: Plan, model: Model) -> str | None:
     return (
         broken
         or wrong_training(plan)
-        or unmergeable(plan, dropout=core is not None and core.dropout, window=next(windows, None))
+        or unmergeable(
+            plan,
+            dropout=core is not None and core.dropout,
+            window=next(windows, None),
+            latent=core is not None and core.value_dim is not None,
+        )
         or _split_backward(plan)
     )
+
+
+def uncompilable(plan: Plan, model: Model) -> str | None:
+    """Why the executor does not run a plan of this model with software.compile, or None."""
+    split, flat = _first_split(plan), model.attention is None
+    reasons = {
+        "experts: how many tokens each gets changes with the step": model.experts is not None,
+        f"tp={plan.tp}: collectives beside a layer's products cannot be traced": plan.tp > 1,
+        f"cp={plan.cp}: messages between context ranks cannot be traced": plan.cp > 1,
+        f"{plan.schedule} splits the backward (it has {split}): a compiled one is whole": bool(
+            split
+        ),
+        f"strategy {plan.strategy.name}: its workers run eagerly": plan.strategy.own_program,
+        "stages of their own and pipelines without flush: they run eagerly": plan.runs_as_tasks,
+        f"{model.name}: layers that are no transformer's run eagerly": flat,
+    }
+    reason = next((text for text, holds in reasons.items() if holds), None)
+    return reason and f"software.compile=true with {reason}; use compile: false"
 
 
 def unbuildable(model: Model) -> str | None:
@@ -47,8 +70,11 @@ def _simulated(layer: Layer) -> Iterator[str]:
     if any(isinstance(part, Branches) for part in layer.parts):
         yield f"layers with branches ({layer.name})"
     for op in layer.operators:
-        if isinstance(op, Linear) and op.name == "kv_up":
-            yield f"kv_lora_rank={op.inputs}: latent attention"
+        if isinstance(op, Attention) and op.value_dim is not None:
+            if op.dropout:
+                yield "kv_lora_rank: latent attention with dropout"
+            if layer.experts is not None:
+                yield "kv_lora_rank: latent attention beside experts, whose router is another one"
         if isinstance(op, Attention) and op.window is not None and (op.dropout or not op.causal):
             what = "with dropout" if op.dropout else "that sees later tokens"
             yield f"window={op.window}: windowed attention {what}"
@@ -129,7 +155,9 @@ def _windowed(op: object) -> TypeGuard[Attention]:
     return isinstance(op, Attention) and op.window is not None
 
 
-def unmergeable(plan: Plan, *, dropout: bool, window: int | None) -> str | None:
+def unmergeable(
+    plan: Plan, *, dropout: bool, window: int | None, latent: bool = False
+) -> str | None:
     """Why the blocks of a model's attention cannot be put together over context ranks."""
     if plan.cp == 1 or plan.cp_comm_type is CpCommType.A2A:
         return None  # attention itself is whole
@@ -138,6 +166,11 @@ def unmergeable(plan: Plan, *, dropout: bool, window: int | None) -> str | None:
             f"cp={plan.cp} with window={window}: the blocks that go round the context ranks are "
             f"seen whole or from their middle on, not by a window; use cp_comm_type all_gather or "
             f"a2a, or cp=1"
+        )
+    if latent:
+        return (
+            f"cp={plan.cp}: latent attention, whose values are narrower than keys, cannot be put "
+            f"together from blocks of keys here; use cp_comm_type a2a, or cp=1"
         )
     if not dropout:
         return None
@@ -190,8 +223,8 @@ def _vocabulary(plan: Plan, model: Model) -> str | None:
     return f"tp={plan.tp} does not divide padded_vocab_size={rows}; use padded_vocab_size={padded}"
 
 
-def _split_backward(plan: Plan) -> str | None:
-    """Both rules for a plan whose schedule is named or written, not yet built."""
+def _first_split(plan: Plan) -> str | None:
+    """The first action I or W of a plan's schedule, be that named or written; or None."""
     if plan.pp == 1:
         return None
     if plan.schedule in TWO_WAY and plan.actions is None:
@@ -200,10 +233,14 @@ def _split_backward(plan: Plan) -> str | None:
             f"not run yet; use 'dualpipe_v' or 'zb_v'"
         )
     if plan.actions is None:
-        first = "0I0" if plan.schedule in SPLIT else None
-    else:
-        match = re.search(r"\b\d+[IW]\d+\b", plan.actions)
-        first = match[0] if match else None
+        return "0I0" if plan.schedule in SPLIT else None
+    match = re.search(r"\b\d+[IW]\d+\b", plan.actions)
+    return match[0] if match else None
+
+
+def _split_backward(plan: Plan) -> str | None:
+    """Both rules for a plan whose schedule is named or written, not yet built."""
+    first = _first_split(plan)
     return (
         None if first is None else freed(plan, plan.schedule, first) or rounded(plan, plan.schedule)
     )
