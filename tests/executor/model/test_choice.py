@@ -24,7 +24,7 @@ def chosen(spec: Any, logits: list[float], bias: list[float]) -> dict[int, float
 
     def suits(group: range) -> float:
         best = sorted((wished[expert] for expert in group), reverse=True)
-        return sum(best[:2]) if sigmoid else best[0]
+        return float(sum(best[:2]) if sigmoid else best[0])
 
     kept = sorted(groups, key=suits, reverse=True)[: spec.groups_per_token]
     inside = sorted((expert for group in kept for expert in group), key=lambda e: -wished[e])
