@@ -15,6 +15,7 @@ import numpy as np
 
 from parsim.arrays import Flags
 from parsim.cost.job import Job
+from parsim.cost.step.cuts import cut_words
 from parsim.plan import CpCommType, Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.divisors import divisors
 from parsim.plan.record import RANK_ORDER
@@ -325,8 +326,10 @@ def setting_values(job: Job, space: PlanSpace, name: str) -> tuple[Any, ...]:
 
 
 def plan_label(space: PlanSpace, plan: Plan) -> str:
-    """A plan's label, and the rare values of settings that a space varies."""
+    """A plan's label, the rare values of settings that a space varies, a cut that is not even."""
     words = [SETTINGS[name].word(plan) for name in space.varied]
+    if plan.stage_layers and plan.node_order is None:
+        words.append(f"cut {cut_words(plan.stage_layers)}")
     return " ".join([plan.label(), *(word for word in words if word)])
 
 

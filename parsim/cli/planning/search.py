@@ -70,6 +70,9 @@ MeasuredBest = Annotated[
         help="run the best K with torch here, or small twins of them, and compare the order",
     ),
 ]
+Unequal = Annotated[
+    bool, typer.Option("--unequal", help="also stages with replicas of their own (unequal_stages)")
+]
 MeasureSteps = Annotated[int, typer.Option(min=1, help="timed steps of each run of --measure")]
 MeasureOutput = Annotated[Path, typer.Option(help="folder for the runs of --measure")]
 
@@ -88,17 +91,19 @@ def search(  # noqa: PLR0913  one parameter an option
     deadline: Deadline = None,
     budget: Budget = None,
     front: Front = None,
+    unequal: Unequal = False,
     measure: MeasuredBest = None,
     measure_steps: MeasureSteps = 5,
     measure_out: MeasureOutput = Path("build/measure"),
     as_json: AsJson = False,
 ) -> None:
     """Find the fastest of all legal plans of a scenario that fit."""
-    from parsim.report.picture.saving import check_picture
     from parsim.report.writing import check_other, check_writable
 
     loaded = load(scenario, overrides, device, price)
     note_price(price, loaded)
+    if unequal and loaded.space is not None:
+        loaded = replace(loaded, space=replace(loaded.space, unequal_stages=True))
     if save is not None:
         check_other(save, *loaded.files)
         check_writable(save)
@@ -110,6 +115,8 @@ def search(  # noqa: PLR0913  one parameter an option
         option = "--contention" if contention else "--measure"
         raise InputError(f"{option} is for the plans of one cluster; leave the others away")
     if front is not None:
+        from parsim.report.picture.saving import check_picture  # matplotlib takes half a second
+
         check_picture(front)
     request = _request(loaded, nodes, objective, deadline, budget)
     _choose(
@@ -132,7 +139,6 @@ def _search(
 ) -> None:
     """The best plans of the scenario's cluster."""
     from parsim import api
-    from parsim.planner.contended import contended_order
 
     most = max(top, asked.best) if asked else top
     with progress("evaluating plans") as step:
@@ -141,6 +147,8 @@ def _search(
         )
     order = None
     if contention or loaded.needs_links:
+        from parsim.planner.contended import contended_order
+
         with progress("simulating shared links") as step:
             background = loaded.background
             order = contended_order(loaded.job, result, background=background, progress=step)
@@ -162,12 +170,12 @@ def _search(
 
 def _measuring(best: int | None, steps: int, out: Path) -> MeasureRequest | None:
     """What `--measure` asks for; torch must be here before the search takes its time."""
+    if best is None:
+        return None
     from parsim.launch.measured_plans import MeasureRequest
     from parsim.launch.ranks import require_torch
     from parsim.report.writing import check_folder
 
-    if best is None:
-        return None
     require_torch("measuring plans")
     check_folder(out)
     return MeasureRequest(best=best, steps=steps, out=out)
