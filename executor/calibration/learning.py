@@ -22,7 +22,7 @@ import torch
 
 from executor.calibration.cases.samples import Kernels, Sample
 from executor.calibration.cases.targets import Target
-from executor.calibration.cases.workloads import Case, Workload, distinct_cases, kernel_cases
+from executor.calibration.cases.workloads import Case, Workload
 from executor.calibration.choice.belief import Shape
 from executor.calibration.choice.candidates import rounded, shape_of
 from executor.calibration.choice.choose import choose
@@ -73,10 +73,7 @@ class Record:
     @property
     def cases(self) -> dict[Shape, Case]:
         """What was recorded and can be run by itself."""
-        software = self.kernels.software
-        cases = (
-            case for target in self.targets for case in kernel_cases(target.workload, software)
-        )
+        cases = (case for target in self.targets for case in target.cases())
         return {shape_of(case): case for case in cases if shape_of(case) in self.times}
 
     def counts(self, shapes: Sequence[Shape]) -> Array:
@@ -177,8 +174,8 @@ def record_times(path: Path, scenario: Scenario) -> None:
     with path.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(FIELDS)
-        workloads = [target.workload for target in record.targets]
-        for case in distinct_cases(workloads, record.kernels.software):
+        distinct = {case.key: case for target in record.targets for case in target.cases()}
+        for case in distinct.values():
             kind, where = shape_of(case)
             seconds = bench.sample(case, 0.1).seconds
             writer.writerow([kind, " ".join(f"{x:.9g}" for x in where), f"{seconds:.6g}"])

@@ -42,6 +42,7 @@ from parsim.cost.software import software
 from parsim.plan.precision import precision
 
 NAMES = {
+    **dict.fromkeys(kinds.CONVOLUTIONS, ("m", "n", "k")),
     kinds.GEMM: ("m", "n", "k"),
     **dict.fromkeys((kinds.FORWARD, kinds.BACKWARD), ("flops", "seq_len")),
 }

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from executor.model.narrow import narrow_values
 from executor.model.offload import HostLayer, repeated
 from executor.model.rotary import Rotary
 from executor.model.window import windowed
@@ -52,7 +53,7 @@ class Core(nn.Module):  # type: ignore[misc]
         self.across: Across | None = None
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attend; the result has the shape of `q`."""
+        """Attend; the result has the shape of `q`, and the width of `v`."""
         if self.across is not None:
             return self.across(q, k, v)
         return self.attend(q, k, v)
@@ -67,6 +68,8 @@ class Core(nn.Module):  # type: ignore[misc]
         if q.is_cuda and q.dtype == torch.float32:
             # no fused kernel of CUDA shares keys in fp32: torch would write all scores out
             k, v = _for_each_query_head(q, k, v)
+        elif v.shape[-1] < q.shape[-1] and not q.is_meta:
+            return narrow_values(q, k, v, causal=self.causal)
         return F.scaled_dot_product_attention(
             q,
             k,

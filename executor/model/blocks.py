@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from executor.model.attention import Attention, Columns, apart
 from executor.model.experts import WHOLE, Mixture, Share
+from executor.model.latent import LatentAttention
 from executor.model.offload import HostLayer, repeated
 from executor.model.rotary import Rotary
 from parsim.model.config.writer import DROPOUT
@@ -95,7 +96,7 @@ class Block(nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.attention_norm = make_norm(spec)
-        self.attention = Attention(spec, rotary=rotary, recompute=recompute, window=window)
+        self.attention = make_attention(spec, rotary=rotary, recompute=recompute, window=window)
         self.mlp_norm = make_norm(spec)
         self.mlp = Mlp(spec) if share is None else make_mixture(spec, share)
         self.dropout = make_dropout(spec)
@@ -146,6 +147,15 @@ class Head(nn.Module):  # type: ignore[misc]
         if self.transform is not None and self.transform_norm is not None:
             x = self.transform_norm(F.gelu(self.transform(x), approximate=self.gelu))
         return x if self.logits is None else self.columns(x, (self.logits,))[0]
+
+
+def make_attention(
+    spec: TransformerSpec, *, rotary: Rotary | None, recompute: Recompute, window: int | None
+) -> nn.Module:
+    """Return a layer's attention: with keys and values of their own, or made from latent ones."""
+    if spec.kv_lora_rank:
+        return LatentAttention(spec, rotary=rotary, recompute=recompute)
+    return Attention(spec, rotary=rotary, recompute=recompute, window=window)
 
 
 def make_mixture(spec: TransformerSpec, share: Share = WHOLE) -> Mixture:

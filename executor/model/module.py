@@ -266,3 +266,8 @@ def check_buildable(spec: Description) -> None:
     message = unbuildable(build_transformer(spec))
     if message is not None:
         raise ModelError(message)
+    if spec.kv_lora_rank and spec.rope_scaling == "yarn":
+        raise ModelError(
+            "rope_scaling=yarn with latent attention, which scales its scores too, can be "
+            "simulated but not run yet; use rope_scaling none"
+        )

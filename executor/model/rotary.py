@@ -40,11 +40,12 @@ class Rotary:
         """That of a model.
 
         Raises:
-            ModelError: a head has an odd number of values.
+            ModelError: a head has an odd number of rotary values.
         """
-        if spec.head_dim % 2:
+        if rotary_dim(spec) % 2:
+            name = "rope_head_dim" if spec.kv_lora_rank else "head_dim"
             raise ModelError(
-                f"head_dim={spec.head_dim} is odd; rotary positions need an even head_dim"
+                f"{name}={rotary_dim(spec)} is odd; rotary positions need an even {name}"
             )
         return cls(frequencies(spec), attention_factor(spec))
 
@@ -71,10 +72,16 @@ def _serves(table: Tensor, like: Tensor) -> bool:
     return same and table.shape[0] >= like.shape[-2] and type(table) is type(like)
 
 
+def rotary_dim(spec: TransformerSpec) -> int:
+    """How many values of a head turn: all, or of latent attention those that are rotary."""
+    return spec.rope_head_dim if spec.kv_lora_rank else spec.head_dim
+
+
 def frequencies(spec: TransformerSpec) -> Tensor:
     """Radians a token by which each pair turns, fp32 on the CPU, (d/2,)."""
     # on the CPU even where a model is built without values
-    steps = torch.arange(0, spec.head_dim, 2, dtype=torch.float32, device="cpu") / spec.head_dim
+    width = rotary_dim(spec)
+    steps = torch.arange(0, width, 2, dtype=torch.float32, device="cpu") / width
     turns = spec.rope_theta**-steps
     slower = turns / spec.rope_factor
     if spec.rope_scaling == "none":
@@ -95,15 +102,15 @@ def _kept_by_turns(spec: TransformerSpec, turns: Tensor) -> Tensor:
 def _kept_by_pair(spec: TransformerSpec) -> Tensor:
     """The kept share, linear between the pairs, rounded outward, that turn so often."""
     fast = max(math.floor(_pair_of(spec, spec.rope_high_freq_factor)), 0)
-    slow = min(math.ceil(_pair_of(spec, spec.rope_low_freq_factor)), spec.head_dim - 1)
-    pairs = torch.arange(spec.head_dim // 2, dtype=torch.float32, device="cpu")
+    slow = min(math.ceil(_pair_of(spec, spec.rope_low_freq_factor)), rotary_dim(spec) - 1)
+    pairs = torch.arange(rotary_dim(spec) // 2, dtype=torch.float32, device="cpu")
     return 1.0 - ((pairs - fast) / max(slow - fast, 1e-3)).clamp(0, 1)
 
 
 def _pair_of(spec: TransformerSpec, rounds: float) -> float:
     """The number i of the pair that turns so often in the original length."""
     wavelength = spec.rope_original_positions / (2 * math.pi * rounds)
-    return spec.head_dim * math.log(wavelength) / (2 * math.log(spec.rope_theta))
+    return rotary_dim(spec) * math.log(wavelength) / (2 * math.log(spec.rope_theta))
 
 
 def attention_factor(spec: TransformerSpec) -> float:

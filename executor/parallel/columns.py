@@ -41,6 +41,23 @@ class SplitColumns:
         )
         return outputs
 
+    def everywhere(self, x: Tensor) -> Tensor:
+        """What all ranks need of x, for their own heads: all tokens of it; gradients are summed."""
+        shared: Tensor = _Everywhere.apply(x, self.group, self.sequence)
+        return shared
+
+
+class _Everywhere(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup, sequence: bool) -> Tensor:  # noqa: ANN401
+        ctx.group, ctx.sequence = group, sequence
+        return _Gather(x, group).result() if sequence else x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
+        mine = grad.clone(memory_format=torch.contiguous_format)
+        return _Reduce(mine, ctx.group, sequence=ctx.sequence).result(), None, None
+
 
 class _Columns(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
     @staticmethod

@@ -39,7 +39,9 @@ def check_context(plan: Plan, spec: Description, device_type: str) -> None:
     text = None if isinstance(spec, Graph) else spec
     near = text is not None and any(map(text.has_window, range(text.num_layers)))
     window = text.window if text is not None and near else None
-    message = unmergeable(plan, dropout=text is not None and text.dropout, window=window)
+    latent = text is not None and bool(text.kv_lora_rank)
+    dropout = text is not None and text.dropout
+    message = unmergeable(plan, dropout=dropout, window=window, latent=latent)
     if message is not None:
         raise PlanError(message)
     wide = device_type == "cuda" and precision(plan.precision).activation != 2

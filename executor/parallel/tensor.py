@@ -29,6 +29,7 @@ from torch.distributed.tensor import (
 from torch.distributed.tensor import parallel as tp
 from torch.nn import functional as F
 
+from executor.model.latent import LatentAttention
 from executor.model.loss import loss
 from executor.model.module import TransformerStage
 from executor.model.sizes import answers
@@ -72,6 +73,8 @@ def apply_tensor_parallel(
     for module in stage.modules():
         if hasattr(module, "columns"):
             module.columns = split
+        if isinstance(module, LatentAttention):
+            module.everywhere = split.everywhere
     stage.tie()
 
 
@@ -117,8 +120,9 @@ def check_splits(spec: TransformerSpec, degree: int, *, sequence_parallel: bool)
 
 def _block_styles(stage: TransformerStage, path: str, between: Placement) -> dict[str, Any]:
     mixture = stage.mixtures().get(f"{path}.mlp")
-    columns, rows = ["attention.q", "attention.k", "attention.v"], ["attention.projection"]
-    styles: dict[str, Any] = {}
+    latent, rows = bool(stage.spec.kv_lora_rank), ["attention.projection"]
+    columns = [f"attention.{name}" for name in (("q_up", "kv_up") if latent else ("q", "k", "v"))]
+    styles: dict[str, Any] = _latent_styles(stage.spec, f"{path}.attention", between)
     if mixture is None or mixture.shared is not None:
         mlp = "mlp" if mixture is None else "mlp.shared"
         columns += [f"{mlp}.{name}" for name in ("fc1", "gate")[: 1 + stage.spec.gated_mlp]]
@@ -131,6 +135,18 @@ def _block_styles(stage: TransformerStage, path: str, between: Placement) -> dic
     styles |= {f"{path}.{name}": tp.RowwiseParallel(output_layouts=between) for name in rows}
     styles.update(_norm_styles(path, ("attention_norm", "mlp_norm"), between))
     return styles
+
+
+def _latent_styles(spec: TransformerSpec, path: str, between: Placement) -> dict[str, Any]:
+    """Projections down to latent values, which each rank has whole, and their norms.
+
+    For all tokens they are left alone, as norms are.
+    """
+    if not spec.kv_lora_rank or between == Replicate():
+        return {}
+    kinds = ("q", "kv") if spec.q_lora_rank else ("kv",)
+    styles: dict[str, Any] = {f"{path}.{kind}_down": _Style(_local_tokens_linear) for kind in kinds}
+    return styles | _norm_styles(path, tuple(f"{kind}_norm" for kind in kinds), between)
 
 
 def _norm_styles(path: str, names: tuple[str, ...], between: Placement) -> dict[str, Any]:
@@ -210,7 +226,8 @@ def _local_tokens_linear(module: nn.Module, mesh: DeviceMesh) -> None:
         return whole.to_local(grad_placements=(Partial(),))
 
     def apply(tokens: Tensor) -> Tensor:
-        return F.linear(tokens, local(module.weight), local(module.bias))
+        bias = None if module.bias is None else local(module.bias)
+        return F.linear(tokens, local(module.weight), bias)
 
     module.forward = apply
 

@@ -55,9 +55,9 @@ def by_model(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
     return {model: [r for r in rows if r.model == model] for model in {r.model: 0 for r in rows}}
 
 
-def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Figures of one model's rows."""
-    base = next(row for row in rows if row.strategy == BASE)
+def summary(rows: Sequence[Row], base_name: str = BASE) -> dict[str, Any]:
+    """Figures of one model's rows, one of which is the base of the ratios."""
+    base = next(row for row in rows if row.strategy == base_name)
     others = [row for row in rows if row is not base]
     return {
         "order_spearman": spearman([(row.predicted, row.ratio(base)) for row in rows]),
@@ -71,8 +71,8 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
                 "median_measured_step_s": median(row.turns),
                 "turns_s": list(row.turns),
                 "error_of_least": row.error_of_least,
-                "predicted_over_ddp": row.predicted / base.predicted,
-                "measured_over_ddp": row.ratio(base),
+                f"predicted_over_{base_name}": row.predicted / base.predicted,
+                f"measured_over_{base_name}": row.ratio(base),
                 "error_of_ratio": row.ratio_error(base),
             }
             for row in rows

@@ -73,27 +73,45 @@ def _ages(ages: Mapping[str, Any]) -> Iterator[str]:
     yield ""
 
 
-def _steps(model: str, figures: Mapping[str, Any], workers: int) -> Iterator[str]:
-    order = figures["order_spearman"]
-    yield f"## Steps of {model} on {workers} workers"
+def schedule_lines(document: Mapping[str, Any], model: str) -> Iterator[str]:
+    """The page about schedules that were run."""
+    machine = document["meta"]["machine"]
+    yield "# Schedules that were run, in the order that was predicted"
     yield ""
-    yield "Strategies take turns. The ratio to DDP is that of the same turn, median over the turns:"
-    yield "what else the machine does meets both. The least step is that of the fastest turn."
+    yield "Written by `python -m executor.strategy_suite.schedules OUT --report FILE` on"
+    yield f"{machine['count']} cores (torch {machine['torch']}), which {machine['load']:.0f} "
+    yield "processes wanted behind the turns. Everything is predicted before it runs, after a"
+    yield "calibration of the machine with the same shapes."
+    yield ""
+    yield from _steps(model, document["schedules"], document["meta"]["ranks"], "schedules", "1f1b")
+
+
+def _steps(
+    model: str, figures: Mapping[str, Any], ranks: int, what: str = "strategies", base: str = "ddp"
+) -> Iterator[str]:
+    order, shown = figures["order_spearman"], base.upper()
+    yield f"## Steps of {model} on {ranks} ranks"
+    yield ""
+    yield f"The {what} take turns. The ratio to {shown} is that of the same turn, median over"
+    yield "the turns: what else the machine does meets both. The least step is that of the fastest"
+    yield "turn."
     yield ""
     yield (
-        "| strategy | predicted | least run | error | predicted over DDP | run over DDP | error |"
+        f"| {what} | predicted | least run | error | predicted over {shown} | run over {shown} | "
+        f"error |"
     )
     yield "| --- | --: | --: | --: | --: | --: | --: |"
     for row in figures["rows"]:
         yield (
             f"| {row['strategy']} | {format_seconds(row['predicted_step_s'])} | "
             f"{format_seconds(row['least_measured_step_s'])} | "
-            f"{percent(row['error_of_least'], signed=True)} | {row['predicted_over_ddp']:.2f} | "
-            f"{row['measured_over_ddp']:.2f} | {percent(row['error_of_ratio'], signed=True)} |"
+            f"{percent(row['error_of_least'], signed=True)} | "
+            f"{row[f'predicted_over_{base}']:.3f} | {row[f'measured_over_{base}']:.3f} | "
+            f"{percent(row['error_of_ratio'], signed=True)} |"
         )
     yield ""
     turns = len(figures["rows"][0]["turns_s"])
-    yield f"- order of the strategies: Spearman {order:.2f} (asked for: {WANTED_ORDER})"
+    yield f"- order of the {what}: Spearman {order:.2f} (asked for: {WANTED_ORDER})"
     yield (
         f"- mean absolute error: {percent(figures['mean_absolute_error_of_ratio'])} of the ratio, "
         f"{percent(figures['mean_absolute_error_of_least'])} of the least step (asked for: "

@@ -59,6 +59,8 @@ DEVICE_FIELDS: Mapping[str, str] = {
     "gemm_cache_bandwidth": "bandwidth",
     "gemm_memory_efficiency": "efficiency",
     "gemm_split_latency": "time",
+    "gemm_unaligned": "share",
+    "gemm_odd": "share",
     "gemm_accumulate_factor": "share",
     "gemm_clock_drop": "drop",
     "gemm_boost_time": "time",

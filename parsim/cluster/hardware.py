@@ -64,8 +64,10 @@ class Device:
     epilogue are worth; launch; how much a partly full last wave costs; bytes/s through the
     cache to the multiprocessors and share of the memory bandwidth; launch of a split-K
     reduction; factor of accumulating into fp32; by how much kernels longer than
-    `gemm_boost_time` slow down with the clock. `fp8_efficiency` is the share of its peak that a
-    product of 8 bit or less reaches, over that of a 16-bit one. `gemm_sustained` and
+    `gemm_boost_time` slow down with the clock. `gemm_unaligned` and `gemm_odd` are the shares of
+    the rate where rows start at multiples of 4 or 8 bytes, and of 2, instead of 16.
+    `fp8_efficiency` is the share of its peak that a product of 8 bit or less reaches, over that of
+    a 16-bit one. `gemm_sustained` and
     `attention_sustained` are the shares of those rates that a training step sustains beside a
     benchmark (clocks, power, data). `attention_*_efficiency` holds for heads up to 128, times
     `attention_*_wide` beyond; the `*_tail` seconds are in `attention_time`. `grouped_*` are
@@ -98,6 +100,8 @@ class Device:
     kernel_latency: float
     gemm_tiles: Tiles = "ampere"
     fp8_efficiency: float = 0.8
+    gemm_unaligned: float = 1.0
+    gemm_odd: float = 1.0
     gemm_accumulate_factor: float = 1.0
     gemm_clock_drop: float = 1.0
     gemm_boost_time: float = 0.0

@@ -26,7 +26,11 @@ WHOLE_SPAN = 8.0
 """How far beyond the measured layers, as a factor of time, a line of whole layers is written."""
 _WHOLE = ("block", "expert_block", "embedding", "head", "split_", "sequence_", "sharded")
 
-_SHARED = {"gemm": 3, "attention_forward": 2, "attention_backward": 2}
+_SHARED = {
+    **dict.fromkeys(("gemm", "conv_forward", "conv_data", "conv_weight"), 3),
+    "attention_forward": 2,
+    "attention_backward": 2,
+}
 """Kinds with more than one coordinate: m, n, k; FLOPs and sequence length."""
 _OF_GROUPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
 """Bytes and ranks; a calibration that measured pairs only has written the bytes alone."""

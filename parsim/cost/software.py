@@ -85,7 +85,9 @@ class Software:
     `ddp_bucket_parameters` a size that replaces the rule's (`cost/step/buckets.py`). `schedules`
     are the pipeline schedules that the stack has, by parsim's names, none where it has no
     pipelines: a search that names none looks at these. `zero_stages` are the ZeRO stages that it
-    has without a pipeline, and `pipeline_zero_stages` those that it has with one.
+    has without a pipeline, and `pipeline_zero_stages` those that it has with one. `balanced_cut`
+    says that a pipeline whose cut nobody states is cut by the seconds of layers, embedding and head
+    counted, where that is not slower than as many layers on every stage (`sim/cuts.py`).
     """
 
     id: str
@@ -151,6 +153,7 @@ class Software:
     schedules: tuple[str, ...]
     zero_stages: tuple[int, ...]
     pipeline_zero_stages: tuple[int, ...]
+    balanced_cut: bool
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     @property

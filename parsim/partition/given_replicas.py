@@ -28,11 +28,11 @@ def cut_for(states: States, levels: Sequence[Level], replicas: Sequence[int]) ->
     if count < len(replicas):
         raise NoFeasiblePlan(f"{len(replicas)} stages need as many layers, but there are {count}")
     judge = Judge(states, levels, Options())
-    return climb(judge, _slowest_fastest(judge, replicas), moved_cuts)[0]
+    return climb(judge, fastest_by_formula(judge, replicas), moved_cuts)[0]
 
 
-def _slowest_fastest(judge: Judge, replicas: Sequence[int]) -> Stages:
-    """The optimum by the formula."""
+def fastest_by_formula(judge: Judge, replicas: Sequence[int]) -> Stages:
+    """The optimum by the formula of `cut_for`."""
     count = len(judge.states)
     best = np.full(count + 1, np.inf)  # of all stages so far, by the state behind them
     best[0] = 0.0

@@ -32,6 +32,11 @@ from parsim.partition.states import States
 
 MODES = ("pipedream", "pipedream-paper")
 
+MOST_WORK = 2e9
+"""Numbers that the program may touch: some ten seconds of it."""
+EACH_SPLIT = 3000.0
+"""Numbers that could be touched while the arrays of one split are made ready."""
+
 
 class Level(NamedTuple):
     """Units of a level in the unit of the next one, and bytes/s between them."""
@@ -96,6 +101,7 @@ def partition(states: States, levels: Sequence[Level], options: Options) -> Part
         NoFeasiblePlan: no partition fits the memory.
     """
     _check(levels, options)
+    _check_work(len(states), levels, options)
     compute = _between(states.seconds, states)
     weights, kept = _between(states.parameters, states), _between(states.activations, states)
     solved: list[_Solved] = []
@@ -132,6 +138,21 @@ def _check(levels: Sequence[Level], options: Options) -> None:
                 f"a level of {level.units} units at {level.bandwidth:g} bytes/s; allowed: 1 and "
                 f"more, and a bandwidth above 0"
             )
+
+
+def _check_work(count: int, levels: Sequence[Level], options: Options) -> None:
+    """Refuse what would take minutes: m (m - 1) / 2 splits of n^2 parts for each first state."""
+    work = 0.0
+    for number, level in enumerate(levels):
+        splits = float(level.units) * (1.0 if options.straight else (level.units - 1) / 2.0)
+        rows = count if number + 1 < len(levels) else 1
+        work += splits * (EACH_SPLIT + count**2 * (6.0 + rows / 2.0))
+    if work > MOST_WORK:
+        sizes = " x ".join(str(level.units) for level in levels)
+        raise InputError(
+            f"{count} places to cut on {sizes} devices take {work:.1e} steps, more than "
+            f"{MOST_WORK:.0e}; join layers, share the devices out to more levels, or use --straight"
+        )
 
 
 def _between(total: Array, states: States) -> Array:

@@ -12,15 +12,16 @@ from parsim.plan import Plan
 from parsim.plan.precision import precision
 
 
-def priced_graph(job: Job, plan: Plan) -> LayerGraph:
+def priced_graph(job: Job, plan: Plan, sent: float = 1.0) -> LayerGraph:
     """The chain of a job's layers as a plan prices them; embedding and head count to its ends.
 
-    Bytes of weights are those that a gradient's reduction sends.
+    Bytes of weights are those that a gradient's reduction sends, times `sent`: the share of
+    micro-batches that it comes behind.
     """
     one = replace(plan, stages=None, stage_layers=None, pp=1, v=1, schedule="1f1b", actions=None)
-    each, size = single_layers(job, one), 4.0
+    each, size = single_layers(job, one), 4.0 * sent
     if plan.reduce_precision != "fp32":
-        size = float(precision(plan.precision).parameter)
+        size = float(precision(plan.precision).parameter) * sent
     layers = tuple(
         LayerNode(
             name=f"layer{number}",

@@ -9,7 +9,8 @@ widest level that a stage's devices span before each of its updates, old weights
 
 The search begins with the optima of PipeDream's models and moves cuts and replicas between
 neighbouring stages as long as that helps, so that it is never worse than those. A partition whose
-slowest stage alone takes longer than the best so far is not run. It proves nothing.
+slowest stage alone takes longer than the best so far is not run, nor one that would make all runs
+together take more than some ten seconds. It proves nothing.
 
 Leaves out: that backwards and forwards may differ otherwise than 2 to 1 (the profile's sums are
 taken apart so); updates and latencies, which profiles do not have; links that stages share.
@@ -40,6 +41,9 @@ ROUNDS = 8
 """Micro-batches for each device that are run."""
 MOST_RUNS = 40
 """Partitions that are run, the first ones among them."""
+MOST_WORK = 1e6
+"""Forwards times devices that are run in all, some ten seconds of them: numbers of replicas without
+common divisors need many turns."""
 
 Stages = tuple[Stage, ...]
 Moves = Callable[[Stages, States], Iterator[Stages]]
@@ -155,12 +159,12 @@ class Judge:
         self.states, self.levels, self.options = states, tuple(levels), options
         self.devices = prod(level.units for level in levels)
         self.known: dict[Stages, float] = {}
+        self.work = 0.0
 
     def seconds(self, stages: Stages) -> float:
         """Seconds a micro-batch of a run; inf where versions do not fit, or too many were run."""
         if stages not in self.known:
-            enough = len(self.known) >= MOST_RUNS
-            self.known[stages] = inf if enough else self._run(stages)
+            self.known[stages] = self._run(stages) if len(self.known) < MOST_RUNS else inf
         return self.known[stages]
 
     def bound(self, stages: Stages) -> float:
@@ -176,6 +180,10 @@ class Judge:
         turns = lcm(*(stage.replicas for stage in stages))
         few = max(count // (2 * turns), 1) * turns
         many = few + turns * max(-(-(count - few) // turns), 1)
+        work = float(few + many) * len(stages) * self.devices
+        if self.work + work > MOST_WORK:
+            return inf
+        self.work += work
         early, late = self._until_the_end(stages, few), self._until_the_end(stages, many)
         if inf in (early, late):
             return inf

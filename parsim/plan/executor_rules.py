@@ -12,7 +12,7 @@ from typing import TypeGuard
 
 from parsim.model.layer import Branches, Layer
 from parsim.model.model import Model
-from parsim.model.operators import Attention, Experts, Linear
+from parsim.model.operators import Attention, Experts
 from parsim.plan.context import CpCommType
 from parsim.plan.precision import precision
 from parsim.plan.record import Plan
@@ -30,7 +30,12 @@ def unrunnable(plan: Plan, model: Model) -> str | None:
     return (
         broken
         or wrong_training(plan)
-        or unmergeable(plan, dropout=core is not None and core.dropout, window=next(windows, None))
+        or unmergeable(
+            plan,
+            dropout=core is not None and core.dropout,
+            window=next(windows, None),
+            latent=core is not None and core.value_dim is not None,
+        )
         or _split_backward(plan)
     )
 
@@ -47,8 +52,11 @@ def _simulated(layer: Layer) -> Iterator[str]:
     if any(isinstance(part, Branches) for part in layer.parts):
         yield f"layers with branches ({layer.name})"
     for op in layer.operators:
-        if isinstance(op, Linear) and op.name == "kv_up":
-            yield f"kv_lora_rank={op.inputs}: latent attention"
+        if isinstance(op, Attention) and op.value_dim is not None:
+            if op.dropout:
+                yield "kv_lora_rank: latent attention with dropout"
+            if layer.experts is not None:
+                yield "kv_lora_rank: latent attention beside experts, whose router is another one"
         if isinstance(op, Attention) and op.window is not None and (op.dropout or not op.causal):
             what = "with dropout" if op.dropout else "that sees later tokens"
             yield f"window={op.window}: windowed attention {what}"
@@ -145,7 +153,9 @@ def _windowed(op: object) -> TypeGuard[Attention]:
     return isinstance(op, Attention) and op.window is not None
 
 
-def unmergeable(plan: Plan, *, dropout: bool, window: int | None) -> str | None:
+def unmergeable(
+    plan: Plan, *, dropout: bool, window: int | None, latent: bool = False
+) -> str | None:
     """Why the blocks of a model's attention cannot be put together over context ranks."""
     if plan.cp == 1 or plan.cp_comm_type is CpCommType.A2A:
         return None  # attention itself is whole
@@ -154,6 +164,11 @@ def unmergeable(plan: Plan, *, dropout: bool, window: int | None) -> str | None:
             f"cp={plan.cp} with window={window}: the blocks that go round the context ranks are "
             f"seen whole or from their middle on, not by a window; use cp_comm_type all_gather or "
             f"a2a, or cp=1"
+        )
+    if latent:
+        return (
+            f"cp={plan.cp}: latent attention, whose values are narrower than keys, cannot be put "
+            f"together from blocks of keys here; use cp_comm_type a2a, or cp=1"
         )
     if not dropout:
         return None

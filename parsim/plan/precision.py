@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from parsim.errors import PlanError, shown
 from parsim.names import alternatives
 
+SUMS = ("fp32", "same")
+"""What gradients are summed and reduced in: 32 bits, or the precision of the parameters."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantization:

@@ -71,7 +71,8 @@ class Plan:
     """One way to train: read the field names with the axes of the design in mind.
 
     `v` is the number of chunks (virtual stages) per pipeline rank. `stage_layers` gives the layer
-    count of each of the pp*v stages (None: as even as possible, see `cost/step/stages.py`).
+    count of each of the pp*v stages (None: as even as possible, see `cost/step/stages.py`; what a
+    scenario or a search makes of a plan that states none: `sim/cuts.py`).
     `zero_stage` shards optimizer states (1), gradients (2), parameters (3) over `dp_shard` x `cp`
     (ranks of a context-parallel group hold the same parameters, so they share them out too).
     `gradient_precision` is what gradients are accumulated in, `reduce_precision` what is sent:

@@ -21,7 +21,7 @@ from parsim.plan.context import CpCommType
 from parsim.plan.divisors import divisors, listed
 from parsim.plan.expert_rules import expert_rules
 from parsim.plan.offload_rules import offload_rules
-from parsim.plan.precision import PRECISIONS
+from parsim.plan.precision import PRECISIONS, SUMS
 from parsim.plan.record import AUTO, AXES, OFFLOAD_MODULES, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
 from parsim.plan.stage_rules import stage_rules
 from parsim.plan.strategy_rules import strategy_rules
@@ -79,8 +79,8 @@ def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("schedule", plan.schedule, written or (*SCHEDULE_NAMES, *TWO_WAY, AUTO, *WITHOUT_FLUSH)),
         ("precision", plan.precision, tuple(PRECISIONS)),
-        ("gradient_precision", plan.gradient_precision, ("fp32", "same")),
-        ("reduce_precision", plan.reduce_precision, ("fp32", "same")),
+        ("gradient_precision", plan.gradient_precision, SUMS),
+        ("reduce_precision", plan.reduce_precision, SUMS),
         *(("recompute_modules", name, RECOMPUTE_MODULES) for name in plan.recompute_modules),
         *(("offload_modules", name, OFFLOAD_MODULES) for name in plan.offload_modules),
     )

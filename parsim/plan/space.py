@@ -60,9 +60,10 @@ class PlanSpace:
     num_microbatches. `memory_margin` is the share of the device's memory, beside context and
     allocator's reserve, that a plan must leave free to fit; None: what its predicted peak may be
     wrong by. `memory_cap` are bytes that no plan's peak may exceed, `max_bubble` is the largest
-    share of the pipeline phase that may idle. `strategies` are data-parallel strategies that are
-    looked at beside all-reduced gradients; where the space is `synchronous` only those are ranked
-    whose steps are those of the whole batch.
+    share of the pipeline phase that may idle. `unequal_stages` also looks for stages with replicas
+    of their own (`planner/unequal/`). `strategies` are data-parallel strategies that are looked at
+    beside all-reduced gradients; where the space is `synchronous` only those are ranked whose steps
+    are those of the whole batch.
     """
 
     global_batch_size: int
@@ -82,6 +83,7 @@ class PlanSpace:
     memory_margin: float | None = None
     memory_cap: float | None = None
     max_bubble: float | None = None
+    unequal_stages: bool = False
     common: Plan = field(default_factory=Plan)
     strategies: tuple[Strategy, ...] = ()
     synchronous: bool = True

@@ -18,6 +18,7 @@ from parsim.sim.orders.auto import ordered
 from parsim.sim.plan_interval import plan_interval
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.rounds.figures import StrategyFigures
+from parsim.sim.simulate import simulate
 from parsim.sim.step_breakdown import breakdown
 from parsim.sim.utilisation import mean_peak_flops
 from parsim.space.axes import looked_at
@@ -232,10 +233,18 @@ def beside(first: Ranked, entry: Ranked) -> Ranked:
     return replace(entry, tied=tied)
 
 
+def _interval_and_parts(job: Job, plan: Plan) -> tuple[Interval, Mapping[str, float]]:
+    """How sure a step is and where it goes; stages of their own are run task by task."""
+    if plan.runs_as_tasks:
+        prediction = simulate(job, plan)
+        return prediction.interval, prediction.breakdown
+    whole = evaluate(job, plan)
+    return plan_interval(whole), breakdown(whole)
+
+
 def _ranked(job: Job, evaluated: EvaluatedPlan, goal: TrainingGoal) -> Ranked:
     plan, step = ordered(job, evaluated.plan), evaluated.step_time
-    whole = evaluate(job, plan)
-    interval, parts = plan_interval(whole), breakdown(whole)
+    interval, parts = _interval_and_parts(job, plan)
     flops = job.model.step_flops(plan.global_batch_size)
     return Ranked(
         plan=plan,

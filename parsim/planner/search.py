@@ -24,8 +24,10 @@ from parsim.planner.result import (
     shown,
 )
 from parsim.planner.space import Enumeration, check_space, enumerate_plans, nothing_legal
+from parsim.planner.space.cuts import better_twins
 from parsim.planner.space.left_out import left_out
 from parsim.planner.strategies import with_strategies
+from parsim.planner.unequal.judged import unequal_plans
 
 __all__ = ("Progress", "Ranked", "SearchResult", "search", "search_front")
 
@@ -33,6 +35,9 @@ from parsim.training_run import TrainingGoal
 
 WHATEVER = TrainingGoal()
 """No whole run is asked for."""
+
+SEEDS = 10
+"""Best equal plans at least whose degrees and micro-batches unequal stages are looked for with."""
 
 PROVEN_FRONT = (
     f"proven: every legal plan of the space was evaluated (tier B), or does not fit, or takes more "
@@ -80,22 +85,34 @@ def search(
     if job.mixed:
         if space.max_bubble is not None:
             raise InputError("search.max_bubble needs nodes of one kind; leave it away")
+        if space.unequal_stages:
+            raise InputError("search.unequal_stages needs nodes of one kind; leave it away")
         if AUTO in (space.schedule or ()):
             raise InputError(f"search.schedule: {AUTO} needs nodes of one kind; name others")
         request = Request(top=top, progress=progress, until=until, goal=goal)
         mixed = search_mixed(job, space, listed, table, request, begin)
         return with_strategies(job, space, table, mixed, top=top, goal=goal, until=until)
-    work = BestShapes(job, table, space, top)
+    both = 2 if len({plan.stage_layers for plan in table.settings}) > 1 else 1  # cuts of a plan
+    wanted = max(top, SEEDS) if space.unequal_stages else top
+    work = BestShapes(job, table, space, both * wanted)
     work.run(progress, until, sighted)
     known, stopped = work.known, _how_far(work)
     fits, tight = known.fits, known.tight
     if not (fits | tight).any():
         raise NoFeasiblePlan(_nothing_fits(job, space, work))
-    best = known.fastest(table, fits if fits.any() else tight, top)
+    best = known.fastest(table, fits if fits.any() else tight, both * wanted)
+    best = better_twins(best, wanted)
+    beside = ""
+    if space.unequal_stages and fits.any():
+        unequal = unequal_plans(job, space, best, until)
+        best = sorted([*best, *unequal.plans], key=lambda entry: entry.step_time)
+        beside = f"; {unequal.simulated:,} plans with unequal stages were simulated beside them, "
+        beside += "of which nothing is proven"
+    best = best[:top]
     fastest_tight = known.fastest(table, tight, 1) if fits.any() else []
     plans = shown(job, best, fastest_tight[0] if fastest_tight else None, goal, until)
     optimality = f"{stopped}: best so far{_gap_words(work)}" if stopped else PROVEN
-    result = _result(job, space, listed, work, plans, optimality, begin)
+    result = _result(job, space, listed, work, plans, optimality + beside, begin)
     return with_strategies(job, space, table, result, top=top, goal=goal, until=until)
 
 

@@ -48,8 +48,8 @@ def _alike(plan: Plan) -> Plan:
     )
 
 
-def twin_words(better: Plan, twin: Plan) -> str:
-    """What a twin has differently: v6, or zero2 recompute-full."""
-    words = [word for word in twin.label().split() if word not in better.label().split()]
-    lost = [word for word in better.label().split() if word not in twin.label().split()]
+def twin_words(better: str, twin: str) -> str:
+    """What a twin's label has differently: v6, or zero2 recompute-full."""
+    words = [word for word in twin.split() if word not in better.split()]
+    lost = [word for word in better.split() if word not in twin.split()]
     return " ".join(words) or f"without {' '.join(lost)}"

@@ -18,6 +18,7 @@ from parsim.scenario.plan import build_plan, build_space
 from parsim.scenario.positions import Tree
 from parsim.scenario.record import Scenario
 from parsim.scenario.schema.file import ScenarioFile
+from parsim.sim.cuts import with_better_cut
 from parsim.training_run import Failures, TrainingGoal
 
 
@@ -49,7 +50,10 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
     if file.plan is None and file.search is None:
         neither = "has no plan block and no search block"
         raise tree.error((), f"{neither}; add 'search: {{}}' to search every legal plan")
-    plan = build_plan(tree, file, job, notes)
+    written = build_plan(tree, file, job, notes)
+    space = build_space(tree, file, job, written)
+    margin = space.memory_margin if space else None
+    plan = None if written is None else with_better_cut(job, written, margin)
     return Scenario(
         name=tree.file.stem,
         description=file.description.strip(),
@@ -57,7 +61,7 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
         job=job,
         model=description,
         plan=plan,
-        space=build_space(tree, file, job, plan),
+        space=space,
         notes=tuple(notes),
         catalog=catalog_files(tree, file.cluster),
         jitter=_jitter(tree, file, plan),

@@ -7,6 +7,7 @@ chunks lies at one of the vectors that no other vector exceeds in every chunk.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,15 @@ from parsim.schedule.schedule import Schedule
 
 WARM = frozenset({"1f1b", "eager_1f1b", "zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto"})
 """Schedules of one chunk a rank, in which rank r runs pp - r forwards before its first gradient."""
+
+FOLDED: Mapping[str, Callable[[Ints, Ints], Ints]] = {
+    "hanayo": lambda pp, v: pp * v,
+    "zb_v": lambda pp, v: 2 * pp,
+    "v_half": lambda pp, v: 2 * ((pp + 2) // 2),
+    "v_min": lambda pp, v: 2 * ((pp + 4) // 3) - (pp % 3 == 2) - (pp == 2),
+    "dualpipe_v": lambda pp, v: 2 * pp + 1,
+}
+"""Chunks that a rank of a folded schedule holds at the most: its limit, of ranks and chunks."""
 
 Counts = tuple[int, ...]
 """Micro-batches in flight, one number per chunk of a rank, chunks by ascending stage."""
@@ -69,16 +79,28 @@ class InFlight(NamedTuple):
 
 
 def least_in_flight(name: str, pp: Ints, v: Ints, rank: Ints, num_microbatches: Ints) -> InFlight:
-    """Micro-batches in flight on a rank at some moment before a gradient, in no time.
+    """Micro-batches in flight on a rank at some moment, from F to B or I, in no time.
 
-    Of arrays of any equal shape, without the schedule's actions: after the warm-up, before the
-    first B or I. Exactly that moment of naive, gpipe, 1f1b and interleaved_1f1b; never more than it
-    of the others, whose ranks warm up with as many forwards as 1F1B's or more. Any schedule has the
-    same micro-batch in flight on all chunks of a rank when the last of them has run its forward.
+    Of arrays of any equal shape, without the schedule's actions. Of naive, gpipe, looped_bfs, 1f1b
+    and interleaved_1f1b exactly what a rank holds before its first gradient; never more than that
+    of the other schedules of one chunk, whose ranks warm up with as many forwards as 1F1B's or
+    more. Schedules whose stages go down the ranks and back up hold `FOLDED` chunks, less one for
+    each rank behind that a warm-up of so few micro-batches has not come back from:
+
+        min(limit(pp, v), v n - max(0, n - 1 - rank - max(0, m - pp))),   n = min(m, pp)
+
+    Exactly the most of zb_v and v_half, and never more than that of the others (2 to 8
+    ranks, up to 3 pp + 1 micro-batches). Any schedule has the same micro-batch in flight on all
+    chunks of a rank when the last of them has run its forward.
     """
     m = np.asarray(num_microbatches)
-    if name == "gpipe":
-        return InFlight(m, m, m)
+    if name in ("gpipe", "looped_bfs"):
+        return InFlight(m, m, v * m)
+    if name in FOLDED:
+        n = np.minimum(m, pp)
+        away = np.maximum(0, n - 1 - rank - np.maximum(0, m - pp))
+        one = np.ones_like(m + rank)
+        return InFlight(one, one, np.minimum(FOLDED[name](pp, v), v * n - away))
     if name == "interleaved_1f1b":
         forwards = np.minimum((v - 1) * pp + 2 * (pp - 1 - rank) + 1, m * v)
         rounds, rest = np.divmod(forwards, pp * v)

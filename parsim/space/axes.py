@@ -15,6 +15,7 @@ import numpy as np
 
 from parsim.arrays import Flags
 from parsim.cost.job import Job
+from parsim.cost.step.cuts import cut_words
 from parsim.plan import CpCommType, Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.divisors import divisors
 from parsim.plan.record import RANK_ORDER
@@ -121,6 +122,11 @@ def _order_word(plan: Plan) -> str:
 
 def _both(job: Job) -> tuple[bool, ...]:
     return (True, False)
+
+
+def _hidden(job: Job) -> tuple[bool, ...] | None:
+    """Where a stack hides no collective of shards, the switch changes nothing."""
+    return (True, False) if job.software.overlap > 0.0 else None
 
 
 def _reduced(table: PlanTable) -> Flags:
@@ -267,7 +273,7 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         name="overlap_param_gather",
         what="sharded parameters are gathered beside compute",
         kind="flag",
-        presets={"full": _both},
+        presets={"full": _hidden},
         setting=Setting(
             every=_both,
             differs=_gathered,
@@ -319,10 +325,12 @@ def setting_values(job: Job, space: PlanSpace, name: str) -> tuple[Any, ...]:
     return (shared, *(v for v in values if v != shared)) if shared in values else values
 
 
-def setting_words(space: PlanSpace, plan: Plan) -> str:
-    """How a plan's label names its values of the settings that a space varies."""
+def plan_label(space: PlanSpace, plan: Plan) -> str:
+    """A plan's label, the rare values of settings that a space varies, a cut that is not even."""
     words = [SETTINGS[name].word(plan) for name in space.varied]
-    return " ".join(word for word in words if word)
+    if plan.stage_layers and plan.node_order is None:
+        words.append(f"cut {cut_words(plan.stage_layers)}")
+    return " ".join([plan.label(), *(word for word in words if word)])
 
 
 def looked_at(space: PlanSpace) -> dict[str, str]:

@@ -21,7 +21,7 @@ def predict_row(table: str, row: dict[str, str]) -> ValidatedRow:
         run = parse_row(row)
         case = build_case(run)
         prediction = simulate(case.job, case.plan)
-        standing = replace(prediction.standing, release=run.release)
+        standing = replace(prediction.standing, release=run.release, publisher=run.publisher)
         bubble, profiled = bubble_of(run, case.job, case.plan)
         step, step_notes = _step(case, prediction)
     except (RowSkipped, PlanError) as reason:
@@ -33,7 +33,6 @@ def predict_row(table: str, row: dict[str, str]) -> ValidatedRow:
             device=row.get("gpu_type", ""),
             precision=row.get("precision", ""),
         )
-    prints_reserved = case.job.software.prints_reserved
     interval = step_interval(standing, step)  # the step may be another than the simulated one
     return ValidatedRow(
         table=table,
@@ -52,7 +51,7 @@ def predict_row(table: str, row: dict[str, str]) -> ValidatedRow:
         measured_step=run.step_time,
         predicted_peak=max(prediction.peak_allocated),
         measured_peak=run.peak_memory if run.recompute else None,
-        predicted_reserved=max(prediction.peak_reserved) if prints_reserved else None,
+        predicted_reserved=_printed_peak(case, prediction),
         step_interval=(interval.low, interval.high),
         peak_interval=_peak_interval(case, prediction),
         measured_bubble=run.bubble_fraction,
@@ -71,12 +70,19 @@ def _step(case: Case, prediction: Prediction) -> tuple[float, tuple[str, ...]]:
     return post_validated_step(case.job, case.plan), (f"schedule {case.plan.schedule}: {note}",)
 
 
+def _printed_peak(case: Case, prediction: Prediction) -> float | None:
+    """Bytes of the fullest rank where more than the allocated is printed."""
+    reserved = max(prediction.peak_reserved)
+    if case.run.memory_on_device:
+        return reserved + case.job.device.context_memory
+    return reserved if case.job.software.prints_reserved else None
+
+
 def _peak_interval(case: Case, prediction: Prediction) -> tuple[float, float]:
-    """The peak's interval, of reserved memory where the stack prints that."""
+    """The interval of the peak that is printed."""
     low, high = prediction.peak_interval
-    scale = 1.0
-    if case.job.software.prints_reserved:
-        scale = max(prediction.peak_reserved) / max(prediction.peak_allocated)
+    peak = max(prediction.peak_allocated)
+    scale = (_printed_peak(case, prediction) or peak) / peak
     return scale * low, scale * high
 
 

@@ -18,7 +18,8 @@ class ValidatedRow:
     `stack`, `device` and `precision` of a skipped row are as its cells say.
     `decision` is equal in rows that differ in the plan alone (see `validation/ranking.py`).
     `practice` is the software, apart with experts (`Job.practice`).
-    `predicted_reserved` is set where the stack prints reserved memory, which `measured_peak` is.
+    `predicted_reserved` is set where `measured_peak` is more than the allocated memory: what the
+    allocator reserved, and with the driver's context where a row says so.
     `case` is what was predicted, and `standing` what its interval follows from.
     """
 
@@ -54,6 +55,11 @@ class ValidatedRow:
     def skipped(self) -> bool:
         """True where no prediction was made; `reason` says why."""
         return bool(self.reason)
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether the run ended out of memory, as its row says."""
+        return self.case is not None and self.case.run.out_of_memory
 
     @property
     def filled(self) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ def why(random: Random) -> Input:
     words, files = _read(random, SMALL_ONES)
     if random.random() < 0.6:
         wished = ("tp", "pp", "dp", "cp", "microbatch_size", "schedule", "zero_stage", "v", "x")
+        wished = (*wished, "offload_layers")
         wishes = [
             f"{random.choice(wished)}={random.choice(('1', '2', '4', value(random)))}"
             for _ in range(random.choice((1, 1, 2)))

@@ -2,6 +2,17 @@
 
 GEMM, FORWARD, BACKWARD = "gemm", "attention_forward", "attention_backward"
 LAUNCH, OPTIMIZER, ACCUMULATE, COPY = "launch", "optimizer", "accumulate", "copy"
+CONV_FORWARD, CONV_DATA, CONV_WEIGHT = "conv_forward", "conv_data", "conv_weight"
+CONVOLUTIONS = (CONV_FORWARD, CONV_DATA, CONV_WEIGHT)
+CONVOLUTION_SIZES = (
+    *("images", "channels", "outputs", "groups", "window_rows", "window_columns"),
+    *("stride_rows", "stride_columns", "rows_in", "columns_in", "rows_out", "columns_out"),
+)
+"""What a convolution's case has beside the sides of its product."""
+PASSES = ("batchnorm", "relu", "add", "maxpool", "avgpool")
+"""Operators of networks of images that pass over tensors."""
+BESIDE = frozenset(("launches", *CONVOLUTION_SIZES))
+"""Numbers of a shape that are no coordinates of its residuals."""
 LOSS = ("loss_forward", "loss_backward")
 
 ALL_REDUCE, ALL_GATHER = "all_reduce", "all_gather"

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from executor.calibration.cases import kinds
+from executor.calibration.cases.networks import DIRECTIONS, convolution_of
 from parsim.arrays import Array, Index
 from parsim.cluster.hardware import Device, System
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import Groups, groups
+from parsim.cost.kernel.convolutions import convolution_time
 from parsim.cost.kernel.kernels import flash_attention_time, gemm_time, memory_time
 from parsim.cost.software import Software
 
@@ -36,8 +38,8 @@ class Kernels:
     def time(self, device: Device, kind: str, shape: Mapping[str, float]) -> float:
         """Seconds that the simulator gives one kernel.
 
-        Shapes: a GEMM's m, n, k; attention's executed `flops` and `seq_len`; a memory-bound
-        kernel's `bytes` and `launches`.
+        Shapes: a GEMM's m, n, k; a convolution's sides and sizes; attention's executed `flops` and
+        `seq_len`; a memory-bound kernel's `bytes` and `launches`.
         """
         return float(self.times(device, [Sample(kind=kind, shape=shape, seconds=0.0)])[0])
 
@@ -52,7 +54,10 @@ class Kernels:
         return seconds
 
     def _times(self, device: Device, kind: str, shape: Mapping[str, Array]) -> Array:
-        if kind == kinds.GEMM:
+        if kind in kinds.CONVOLUTIONS and kinds.CONVOLUTION_SIZES[0] in shape:
+            rows = [dict(zip(shape, row, strict=True)) for row in zip(*shape.values(), strict=True)]
+            return np.array([self._convolution(device, kind, row) for row in rows])
+        if kind == kinds.GEMM or kind in kinds.CONVOLUTIONS:  # of a file, which has the sides alone
             m, n, k = (shape[name] for name in "mnk")
             return np.asarray(gemm_time(device, self.precision, m=m, n=n, k=k, value=self.value))
         if kind in (kinds.FORWARD, kinds.BACKWARD):
@@ -62,6 +67,11 @@ class Kernels:
             )
             return np.asarray(seconds)
         return np.asarray(memory_time(device, shape["bytes"], shape["launches"], kind))
+
+    def _convolution(self, device: Device, kind: str, shape: Mapping[str, float]) -> float:
+        op, images = convolution_of(shape)
+        way, value = DIRECTIONS[kind], float(self.value)
+        return float(convolution_time(device, self.precision, op, way, images, value))
 
 
 def link_times(system: System, samples: Sequence[Sample]) -> Array:

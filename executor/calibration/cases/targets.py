@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from executor.calibration.cases.workloads import CHAIN, Workload
+from executor.calibration.cases.networks import network_cases
+from executor.calibration.cases.workloads import CHAIN, Case, Workload, kernel_cases
 from parsim.cluster.hardware import Cluster, Device, System
 from parsim.cost.job import Job
 from parsim.cost.software import Software
+from parsim.model.graph.record import Graph
 from parsim.plan import Plan
 from parsim.planner.space import enumerate_plans
 from parsim.scenario.record import Scenario
@@ -21,11 +23,20 @@ MEMORY_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A plan whose step is to be predicted, priced on the device as the catalog has it."""
+    """A plan whose step is to be predicted, priced on the device as the catalog has it.
+
+    `workload` is the transformer that it trains; None where the model is a network's graph.
+    """
 
     job: Job
     plan: Plan
-    workload: Workload
+    workload: Workload | None
+
+    def cases(self) -> Iterator[Case]:
+        """The kernels of the model's layers that can be run by themselves."""
+        if self.workload is None:
+            return network_cases(self.job, self.plan)
+        return kernel_cases(self.workload, self.job.software)
 
 
 def of_scenario(scenario: Scenario, device: Device) -> tuple[Target, ...]:
@@ -33,6 +44,8 @@ def of_scenario(scenario: Scenario, device: Device) -> tuple[Target, ...]:
     plans = (scenario.plan,) if scenario.plan is not None else tuple(_space(scenario))
     cluster = replace(scenario.job.cluster, system=replace(scenario.job.system, device=device))
     job = replace(scenario.job, cluster=cluster)
+    if isinstance(scenario.model, Graph):
+        return tuple(Target(job=job, plan=plan, workload=None) for plan in plans)
     targets = []
     for plan in plans:  # a rank has a piece of each sequence: a ring's blocks attend so far
         piece = replace(scenario.spec, seq_len=scenario.spec.seq_len // plan.cp)
@@ -64,6 +77,8 @@ def whole_layers(targets: Sequence[Target], device: Device) -> tuple[Workload, .
     workloads: dict[tuple[object, ...], Workload] = {}
     for target in targets:
         plan = target.plan
+        if target.workload is None:
+            continue
         size = target.workload.spec, plan.tp, plan.sequence_parallel, plan.microbatch_size
         if size not in workloads:
             chains = [_trimmed(target.workload, count) for count in range(CHAIN, 0, -1)]

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from executor.calibration.cases import kinds
+from executor.calibration.cases.networks import convolution_of
 from executor.calibration.cases.setting import Setting
 from executor.calibration.cases.setting import cases as spread_cases
 from executor.calibration.cases.targets import Target
-from executor.calibration.cases.workloads import Case, attention_cases, kernel_cases
+from executor.calibration.cases.workloads import Case, attention_cases
 from executor.calibration.choice.belief import Shape
 from executor.calibration.choice.choose import Choice, choose
 from executor.calibration.choice.known_shapes import rows_known
@@ -38,7 +39,7 @@ SIZES = {"cpu": (1 << 16, 1 << 20, 1 << 24), "cuda": (1 << 20, 1 << 24, 1 << 28)
 """Bytes of memory-bound kernels: 1, 16, 256 MiB; a core of a CPU has 1 / 60 of the bandwidth."""
 NOT_RESIZED = (
     *(kinds.GEMM, kinds.FORWARD, kinds.BACKWARD),
-    *(kinds.LAUNCH, kinds.OPTIMIZER, kinds.COPY),
+    *(kinds.LAUNCH, kinds.OPTIMIZER, kinds.COPY, *kinds.CONVOLUTIONS),
 )
 """Kinds that have no bytes, or sizes of their own in `memory_cases`."""
 LENGTHS = (0.25, 1.0, 4.0)
@@ -68,7 +69,7 @@ def choice(setting: Setting, seconds: float, known: frozenset[Shape] = frozenset
 
 def shape_of(case: Case) -> Shape:
     """A case's kind and the coordinates of its residuals, to nine digits."""
-    return case.kind, rounded(x for name, x in case.shape.items() if name != "launches")
+    return case.kind, rounded(x for name, x in case.shape.items() if name not in kinds.BESIDE)
 
 
 def rounded(values: Iterable[float]) -> tuple[float, ...]:
@@ -105,7 +106,7 @@ def _cases(setting: Setting) -> dict[Shape, Case]:
 
 def _own(target: Target, software: Software) -> Iterator[Case]:
     """The kernels of a plan, its optimizer steps among them."""
-    yield from kernel_cases(target.workload, software)
+    yield from target.cases()
     for kernel in plan_kernels(target.job, target.plan):
         if kernel.kind == kinds.OPTIMIZER:
             count = round(kernel.where[0] / software.optimizer_bytes)
@@ -114,7 +115,7 @@ def _own(target: Target, software: Software) -> Iterator[Case]:
 
 def _attention(target: Target) -> Iterator[Case]:
     """A plan's attention at shorter and longer sequences."""
-    for case in kernel_cases(target.workload, target.job.software):
+    for case in target.cases():
         if case.kind != kinds.FORWARD:
             continue
         batch, heads, size, causal = case.sizes
@@ -173,4 +174,7 @@ def _moved(case: Case) -> float:
     if case.kind in (kinds.FORWARD, kinds.BACKWARD):
         batch, heads, size, _ = case.sizes
         return 16.0 * batch * heads * size * case.shape["seq_len"]
+    if case.kind in kinds.CONVOLUTIONS:
+        op, images = convolution_of(case.shape)
+        return 4.0 * (images * (op.values_in + op.values_out) + op.weights)
     return case.shape["bytes"]

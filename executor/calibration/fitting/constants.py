@@ -18,9 +18,12 @@ from parsim.cluster.entries import MOST
 from parsim.cluster.hardware import Device, System
 from parsim.cluster.plausible import MOST_EFFICIENCY
 
-CHECKS = (kinds.COPY, kinds.ACCUMULATE, kinds.OPTIMIZER, *kinds.LOSS)
-"""Kinds that do not move the constants, because their bytes belong to the software; their own
-residuals price them."""
+CHECKS = frozenset((
+    *(kinds.COPY, kinds.ACCUMULATE, kinds.OPTIMIZER, *kinds.LOSS, *kinds.CONVOLUTIONS),
+    *(f"{name}_{way}" for name in kinds.PASSES for way in ("forward", "backward")),
+))  # fmt: skip
+"""Kinds that do not move the constants, because their bytes belong to the software or they have
+constants of their own; their own residuals price them."""
 GROUPS = (
     ("kernel_latency",),
     ("gemm_efficiency", "gemm_k_half", "gemm_latency"),

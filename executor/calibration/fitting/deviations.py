@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from executor.calibration.cases import kinds
 from executor.calibration.cases.samples import Sample, seconds_of
 from parsim.arrays import Array
 from parsim.cluster.hardware import Measured
@@ -22,7 +23,9 @@ def points(samples: Sequence[Sample], modelled: Sequence[float]) -> Measured:
     """Measured over modelled time of every sample, by kind, for `residuals` of a catalog entry."""
     ratios: dict[str, dict[tuple[float, ...], float]] = {}
     for sample, seconds in zip(samples, modelled, strict=True):
-        where = tuple(float(value) for name, value in sample.shape.items() if name != "launches")
+        where = tuple(
+            float(value) for name, value in sample.shape.items() if name not in kinds.BESIDE
+        )
         ratio = min(max(sample.seconds / seconds, 1.0 / LIMIT), LIMIT)
         ratios.setdefault(sample.kind, {}).setdefault(where, ratio)
     return {

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from executor.calibration.cases import kinds
 from executor.calibration.cases.workloads import Case
+from executor.calibration.timing.images import convolution_call, pass_call
 from executor.model.loss import loss
 from executor.model.rotary import Rotary
 
@@ -49,7 +50,11 @@ class Operators:
             return lambda: self._optimizer(case.sizes[0])
         if case.kind in (kinds.ACCUMULATE, kinds.COPY, kinds.LAUNCH):
             return lambda: self._flat(case.kind, case.sizes[0])
+        if case.kind in kinds.CONVOLUTIONS:
+            return lambda: convolution_call(self, case)
         name, _, direction = case.kind.rpartition("_")
+        if name in kinds.PASSES:
+            return lambda: pass_call(self, name, case.sizes, forward=direction == "forward")
         return lambda: self._module(name, case.sizes, forward=direction == "forward")
 
     def normal(self, *sizes: int) -> Tensor:

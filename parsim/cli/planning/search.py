@@ -70,6 +70,9 @@ MeasuredBest = Annotated[
         help="run the best K with torch here, or small twins of them, and compare the order",
     ),
 ]
+Unequal = Annotated[
+    bool, typer.Option("--unequal", help="also stages with replicas of their own (unequal_stages)")
+]
 MeasureSteps = Annotated[int, typer.Option(min=1, help="timed steps of each run of --measure")]
 MeasureOutput = Annotated[Path, typer.Option(help="folder for the runs of --measure")]
 
@@ -88,6 +91,7 @@ def search(  # noqa: PLR0913  one parameter an option
     deadline: Deadline = None,
     budget: Budget = None,
     front: Front = None,
+    unequal: Unequal = False,
     measure: MeasuredBest = None,
     measure_steps: MeasureSteps = 5,
     measure_out: MeasureOutput = Path("build/measure"),
@@ -99,6 +103,8 @@ def search(  # noqa: PLR0913  one parameter an option
 
     loaded = load(scenario, overrides, device, price)
     note_price(price, loaded)
+    if unequal and loaded.space is not None:
+        loaded = replace(loaded, space=replace(loaded.space, unequal_stages=True))
     if save is not None:
         check_other(save, *loaded.files)
         check_writable(save)

@@ -100,6 +100,7 @@ def _tiled(
     (m, n, k, batch, traffic), back, whole = distinct(*sides, op.groups, moved)
     share = device.gemm_efficiency * device.gemm_sustained
     rate = device.peak(precision) * share * device.convolution_share(f"tensor_{direction}")
-    products = Products(m=m, n=n, k=k, batch=batch, value=value, moved=traffic)
+    aligned = np.ones_like(m)  # the library pads channels
+    products = Products(m=m, n=n, k=k, batch=batch, value=value, moved=traffic, aligned=aligned)
     seconds = device.gemm_latency + body_time(device, rate, products, SPLITS)
     return np.asarray(seconds if back is None else seconds[back]).reshape(whole)

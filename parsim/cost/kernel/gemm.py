@@ -53,7 +53,10 @@ TILINGS: Mapping[str, Tiling] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Products(Columns):
-    """Distinct products, one an entry: shape, bytes of an operand's element, bytes moved."""
+    """Distinct products, one an entry: shape, bytes of an operand's element, bytes moved.
+
+    `aligned` is the share of the rate that the alignment of the rows leaves.
+    """
 
     m: Array
     n: Array
@@ -61,6 +64,7 @@ class Products(Columns):
     batch: Array
     value: float
     moved: Array
+    aligned: Array
 
 
 def body_time(
@@ -69,7 +73,7 @@ def body_time(
     """Seconds of products without their launch, the best tile and split of each.
 
         blocks  = ceil(m / tm) ceil(n / tn) batch s                   s: split-K factor
-        compute = 2 tm tn (k / s + k_half) / (rate / SMs)             one block on one SM
+        compute = 2 tm tn (k / s + k_half) / (a rate / SMs)           one block on one SM
         feed    = value (tm + tn) (k / s) / (L / SMs)                 its operands through the cache
         waves   = q ceil(blocks / SMs) + (1 - q) max(blocks / SMs, 1)
         body    = pnorm8(waves pnorm8(compute, feed), bytes / (hb H))
@@ -77,14 +81,15 @@ def body_time(
 
     Args:
         device: gives SMs, memory bandwidth H, cache bandwidth L and the other `gemm_*` constants.
-        rate: FLOP/s of the whole device that one block after the other reaches.
+        rate: FLOP/s of the whole device that one block after the other reaches, where rows are
+            aligned (a = 1).
         shapes: distinct products.
         splits: split-K factors to choose from, where they are not the tiling's.
 
     Source: tile model with soft quantisation, fitted to the vidur and SimuMax tables;
     `reports/kernels.md` has its constants and errors on shapes outside the fit.
-    Leaves out: the library's real choice of kernel (the minimum is its best case), misaligned
-    sizes, contents of the matrices.
+    Leaves out: the library's real choice of kernel (the minimum is its best case), contents of the
+    matrices.
     """
     tiling = TILINGS[device.gemm_tiles]
     if splits is not None and tiling.tiles:
@@ -103,7 +108,8 @@ def _part_time(device: Device, tiling: Tiling, rate: float, shapes: Products) ->
     m, n, batch = shapes.m[:, None], shapes.n[:, None], shapes.batch[:, None]
     depth = shapes.k[:, None] / split
     blocks = np.ceil(m / rows) * np.ceil(n / columns) * (batch * split)
-    per_block = (2.0 * sms / rate) * rows * columns * (depth + device.gemm_k_half)
+    pace = 2.0 * sms / (rate * shapes.aligned[:, None])
+    per_block = pace * rows * columns * (depth + device.gemm_k_half)
     feed = (shapes.value * sms / cache) * (rows + columns) * depth
     q, full = device.gemm_wave_quantisation, blocks / sms
     waves = q * np.ceil(full) + (1.0 - q) * np.maximum(full, 1.0)

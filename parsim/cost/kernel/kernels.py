@@ -15,6 +15,7 @@ from parsim.arrays import Array, Num, ratio
 from parsim.cluster.benchmarks import Scales, benchmark
 from parsim.cluster.hardware import Device, Measured
 from parsim.cost.distinct_cases import distinct
+from parsim.cost.kernel.alignment import aligned_share
 from parsim.cost.kernel.gemm import Products, body_time
 from parsim.cost.kernel.residuals import measured_factor
 
@@ -60,13 +61,15 @@ def gemm_time(  # noqa: PLR0913 - a keyword for each fact of a kernel, as everyw
     out_value: int | None = None,
     accumulate: bool = False,
     isolated: bool = False,
+    contiguous: tuple[Num, ...] | None = None,
 ) -> Array:
     """Time of a (batched) matrix product.
 
     t0 + body + (r - 1) max(0, body - tau), body by the tile model of
     `parsim/cost/kernel/gemm.py` with bytes = (value (mk + kn) + out_value mn (1 + accumulate))
     batch + extra; times one factor where the result accumulates into fp32. Without residuals it
-    never shrinks as m, n, k or batch grow.
+    never shrinks as m, n, k or batch grow, if the rows of both stay as aligned as they are
+    (`parsim/cost/kernel/alignment.py`).
 
     Args:
         device: gives peak, bandwidth, SM count and the `gemm_*` constants.
@@ -81,16 +84,19 @@ def gemm_time(  # noqa: PLR0913 - a keyword for each fact of a kernel, as everyw
         out_value: bytes of one element of the result; as `value` if None.
         accumulate: the result is added to what is there.
         isolated: alone in a benchmark; see the head of this file.
+        contiguous: the sides along which operands and result lie in memory; n and k if None.
 
     Source: tile model fitted to the vidur and SimuMax tables, `reports/kernels.md`: on shapes
     outside the fit 4.9 % median and 13 % at p90 on A100, 4.7 and 15 % on H100, with residuals 4.0
     and 12 % on both. In steps, `gemm_sustained` stands for the clock instead of r and tau.
-    Leaves out: the library's choice of kernel, misaligned sizes, contents of the matrices.
+    Leaves out: the library's choice of kernel, contents of the matrices.
     """
+    share = aligned_share(device, (n, k) if contiguous is None else contiguous, value)
     m, n, k, batch = (np.asarray(x, dtype=np.float64) for x in (m, n, k, batch))
     out = (value if out_value is None else out_value) * (2.0 if accumulate else 1.0)
     moved = (value * (m * k + k * n) + out * m * n) * batch + extra_bytes
-    seconds = _product_time(device, precision, (m, n, k, batch), moved, value, isolated)
+    shape = (m, n, k, batch, share)
+    seconds = _product_time(device, precision, shape, moved, value, isolated)
     wide = accumulate and out == 8.0 > 2.0 * value
     if wide:
         seconds = seconds * device.gemm_accumulate_factor
@@ -106,16 +112,16 @@ def layout_code(layout: Layout, wide: bool) -> float:
 def _product_time(
     device: Device,
     precision: str,
-    shape: tuple[Num, Num, Num, Num],
+    shape: tuple[Num, Num, Num, Num, Num],
     moved: Num,
     value: float,
     isolated: bool,
 ) -> Array:
     """Seconds of products by the tile model, each distinct one priced once."""
-    (m, n, k, batch, traffic), back, whole = distinct(*shape, moved)
+    (m, n, k, batch, aligned, traffic), back, whole = distinct(*shape, moved)
     share = device.gemm_efficiency * _narrow(device, precision)
     rate = device.peak(precision) * share * (1.0 if isolated else device.gemm_sustained)
-    products = Products(m=m, n=n, k=k, batch=batch, value=value, moved=traffic)
+    products = Products(m=m, n=n, k=k, batch=batch, value=value, moved=traffic, aligned=aligned)
     body = body_time(device, rate, products)
     if isolated:
         body = body + (device.gemm_clock_drop - 1.0) * np.maximum(body - device.gemm_boost_time, 0)

@@ -42,6 +42,7 @@ def product_time(
     how: Quantization | None,
     sides: Sides,
     extra_bytes: Num = 0.0,
+    contiguous: tuple[Num, ...] | None = None,
 ) -> Array:
     """Seconds of one product of a layer, without casts.
 
@@ -55,7 +56,16 @@ def product_time(
     on, precision, value = operands(device, used, how)
     if how is not None:
         extra_bytes = extra_bytes + (used.activation - how.operand) * m * n
-    return gemm_time(on, precision, m=m, n=n, k=k, value=value, extra_bytes=extra_bytes)
+    return gemm_time(
+        on,
+        precision,
+        m=m,
+        n=n,
+        k=k,
+        value=value,
+        extra_bytes=extra_bytes,
+        contiguous=contiguous,
+    )
 
 
 def operands(

@@ -115,33 +115,46 @@ class OperatorKernels:
         return m, n, k
 
     def _product(
-        self, how: Quantization | None, sides: Sides, extra_bytes: Num = 0.0, launches: int = 1
+        self,
+        how: Quantization | None,
+        sides: Sides,
+        extra_bytes: Num = 0.0,
+        launches: int = 1,
+        contiguous: tuple[Num, ...] | None = None,
     ) -> Kernel:
         """A product of backward."""
         return Kernel(
             kind=GEMM,
             part=PassPart.BACKWARD,
             shape=sides,
-            seconds=self._seconds(how, sides, extra_bytes),
+            seconds=self._seconds(how, sides, extra_bytes, contiguous),
             launches=launches,
         )
 
-    def _seconds(self, how: Quantization | None, sides: Sides, extra_bytes: Num = 0.0) -> Array:
-        return product_time(self.job.device, self.table.precision, how, sides, extra_bytes)
+    def _seconds(
+        self,
+        how: Quantization | None,
+        sides: Sides,
+        extra_bytes: Num = 0.0,
+        contiguous: tuple[Num, ...] | None = None,
+    ) -> Array:
+        on = self.job.device
+        return product_time(on, self.table.precision, how, sides, extra_bytes, contiguous)
 
     def _weight_gradient(self, op: Linear, how: Quantization | None, sides: Sides) -> Kernels:
         """The GEMM of the weight gradient and its accumulation over micro-batches.
 
         Fused, the GEMM reads and writes 8 bytes an element of an fp32 buffer; apart, a kernel reads
-        2 and 4 bytes and writes 4. "same" accumulates 2 + 2 into 2.
+        2 and 4 bytes and writes 4. "same" accumulates 2 + 2 into 2. Both operands lie along the
+        layer's sides, not along the tokens.
         """
         m, n, k = sides
         wide, launches = self.table.common.gradient_precision == "fp32", 1 + op.bias
         if self.job.software.fused_gradient_accumulation:
             extra = (8.0 if wide else 4.0) * n * k
-            return (self._product(how, (k, n, m), extra, launches),)
+            return (self._product(how, (k, n, m), extra, launches, (k, n)),)
         moved = (10.0 if wide else 6.0) * n * k
-        gradient = self._product(how, (k, n, m), launches=launches)
+        gradient = self._product(how, (k, n, m), launches=launches, contiguous=(k, n))
         return gradient, self._moved(PassPart.BACKWARD, "accumulate", moved, 1, 0)
 
     def _casts(self, how: Quantization | None, sides: Sides) -> Iterator[Kernels]:

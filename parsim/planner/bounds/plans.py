@@ -33,7 +33,14 @@ from parsim.planner.bounds.parts import Parts
 from parsim.planner.bounds.shared import ROUNDING
 from parsim.planner.bounds.tail import Tail
 from parsim.planner.bounds.work import Work
+from parsim.schedule.inflight import FOLDED as FOLDED_LIMITS
 from parsim.schedule.inflight import WARM, least_in_flight
+
+HOLD_ALL = ("gpipe", "looped_bfs")
+"""Schedules whose ranks run every forward before any gradient."""
+
+CHUNKS = frozenset({"interleaved_1f1b", *FOLDED_LIMITS})
+"""Schedules of several chunks whose ranks are known to hold more than one of each."""
 
 CHUNK = 1 << 13
 """Plans that are put together at once: their columns stay in cache."""
@@ -192,23 +199,24 @@ class _Chunk:
     def peak(self) -> Array:
         """Bytes of the fullest rank at the least, (B,)."""
         work, tail = self.work, self.tail
-        warm, gpipe, interleaved = self._warm_ups()
+        warm, every = self._warm_ups()
         table, count = self.table, self.table.num_microbatches
         warmed = least_in_flight("1f1b", table.pp, table.v, self.early, count).total
-        flying = np.where(warm, warmed, np.where(gpipe, count, 1))
+        flying = np.where(warm, warmed, np.where(every, count, 1))
         kept = flying * work.kept
-        rows = np.flatnonzero(interleaved)
-        if len(rows):
-            kept[:, rows] = self._chunked(rows)
+        for name in CHUNKS.intersection(table.schedules if table.common.actions is None else ()):
+            rows = np.flatnonzero((table.schedule == table.schedules.index(name)) & (table.pp > 1))
+            if len(rows):
+                kept[:, rows] = self._chunked(name, rows)
         held = np.maximum(tail.gradients * tail.bucketed + kept, tail.gradients)
         more = work.moment + (flying - 1) * work.scores
         return np.asarray((tail.fixed + held + more).max(axis=0) * (1.0 - ROUNDING))
 
-    def _chunked(self, rows: Index) -> Array:
-        """Bytes that plans with interleaved schedules keep in flight, (Q, rows)."""
+    def _chunked(self, name: str, rows: Index) -> Array:
+        """Bytes that plans with a schedule of several chunks keep in flight, (Q, rows)."""
         work, table = self.work.take(rows), self.table
         counts = least_in_flight(
-            "interleaved_1f1b",
+            name,
             pp=table.pp[rows],
             v=table.v[rows],
             rank=self.early.take(rows, axis=-1),
@@ -219,18 +227,13 @@ class _Chunk:
             counts.first * first + counts.last * last + counts.total * work.least_kept
         )
 
-    def _warm_ups(self) -> tuple[Flags, Flags, Flags]:
-        """Plans that warm up as 1F1B, GPipe and interleaved 1F1B do; all others hold one each."""
+    def _warm_ups(self) -> tuple[Flags, Flags]:
+        """Plans that warm up as 1F1B does, and those that hold every micro-batch."""
         table, own = self.table, self.table.common.actions is not None
-        by_name = np.array(
-            [
-                (name in WARM, name == "gpipe", name == "interleaved_1f1b")
-                for name in table.schedules
-            ]
-        )
-        warm, gpipe, interleaved = by_name[table.schedule].T & (not own)
+        by_name = np.array([(name in WARM, name in HOLD_ALL) for name in table.schedules])
+        warm, every = by_name[table.schedule].T & (not own)
         several = table.pp > 1
-        return warm & several, gpipe & several, interleaved & several
+        return warm & several, every & several
 
 
 def _passes(compute: Array, wire: Array, share: float, copies: Array) -> Array:

@@ -183,7 +183,7 @@ class BestShapes:
         known.weigh(self.job.software, rows, result.peak)
         known.step[rows], known.bubble[rows] = result.step, result.bubble
         known.counted[rows] = True
-        fits, tight = known.fits[rows], known.tight[rows]
+        fits, tight = known.fitting(rows), known.tightly(rows)
         self.fitting = np.sort(np.append(self.fitting, result.step[fits]))[: self.top]
         self.tight = np.sort(np.append(self.tight, result.step[tight]))[: self.top]
 

@@ -58,19 +58,33 @@ class Known:
     @property
     def fits(self) -> Flags:
         """Plans that fit, known for certain."""
-        return self.counted & self.roomy & ~self.idle
+        return self.fitting(slice(None))
 
     @property
     def tight(self) -> Flags:
         """Plans that are tight, known for certain."""
-        return self.counted & ~self.roomy & ~self.too_large & ~self.idle
+        return self.tightly(slice(None))
 
     @property
     def idle(self) -> Flags:
         """Plans whose bubble is above the largest that is allowed, known for certain."""
+        return self.idling(slice(None))
+
+    def fitting(self, rows: Index | slice) -> Flags:
+        """Which of some plans fit, known for certain."""
+        return np.asarray(self.counted[rows] & self.roomy[rows] & ~self.idling(rows))
+
+    def tightly(self, rows: Index | slice) -> Flags:
+        """Which of some plans are tight, known for certain."""
+        held = self.counted[rows] & ~self.roomy[rows] & ~self.too_large[rows]
+        return np.asarray(held & ~self.idling(rows))
+
+    def idling(self, rows: Index | slice) -> Flags:
+        """Which of some plans idle more than the largest bubble allowed, known for certain."""
         if self.max_bubble is None:
-            return np.zeros(len(self.bubble), dtype=bool)
-        return np.asarray(self.counted & ~self.too_large & (self.bubble > self.max_bubble))
+            return np.zeros(len(self.bubble[rows]), dtype=bool)
+        seen = self.counted[rows] & ~self.too_large[rows]
+        return np.asarray(seen & (self.bubble[rows] > self.max_bubble))
 
     def weigh(self, software: Software, rows: Index, peak: Array) -> None:
         """Note the bytes of some plans, or what they need at the least."""

@@ -18,6 +18,7 @@ import heapq
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 import numpy as np
 
@@ -55,15 +56,20 @@ def search_mixed(
     """
     work, top = Candidates(job, space, table), request.top
     ran = _best_first(work, top, request.until, request.progress)
-    refined = _refined(work, ran.best[0]) if ran.best and not ran.stopped else []
-    ranked = sorted([*ran.best, *refined], key=_rank)[:top]
-    tight = [] if ran.stopped else _tight(work, ran, ranked, top)
+    if ran.best and not ran.stopped:
+        _refine(work, ran, top, request.until)
+    ranked = ran.best
+    tight = [] if ran.stopped else _tight(work, ran, ranked, top, request.until)
     if not ranked and not tight:
         raise NoFeasiblePlan(_nothing_fits(work, ran))
     plans = [candidate.evaluated for candidate in ranked or tight]
     first = tight[0].evaluated if ranked and tight else None
     best, faster_tight, cut = shown(job, plans, first, request.goal, request.until)
-    so_far = f"{ran.stopped} after {ran.evaluated:,} priced placements: best so far"
+    so_far = (
+        f"{PLACED}; then {ran.stopped}"
+        if ran.placements_done
+        else f"{ran.stopped} after {ran.evaluated:,} priced placements: best so far"
+    )
     return SearchResult(
         plans=best,
         faster_tight=faster_tight,
@@ -95,13 +101,21 @@ class _Run:
     too_large: int = 0
     evaluated: int = 0
     stopped: str = ""
+    placements_done: bool = False
+
+    def late(self, until: float) -> bool:
+        """Whether time is up, which then is why the search stopped."""
+        if time.perf_counter() > until:
+            self.stopped = "stopped by time limit"
+        return bool(self.stopped)
 
 
-PROVEN = (
+PLACED = (
     "proven: no other placement that fits (order of nodes, pp outside or inside of dp, layers and "
     "micro-batches in equal parts, by speed or by memory) is faster, by its bound or by its "
-    "step (tier B); then single moves of layers and micro-batches from the best"
+    "step (tier B)"
 )
+PROVEN = f"{PLACED}; then single moves of layers and micro-batches from the best"
 
 CHUNK = 32
 """Plans that are placed at once, so that their bytes are counted together."""
@@ -135,9 +149,9 @@ def _best_first(work: Candidates, top: int, limit: float, progress: Progress | N
                 ran.best = sorted([*ran.best, candidate], key=_rank)[:top]
             if progress:
                 progress(len(bounds) - len(waiting), len(bounds))
-            if time.perf_counter() > limit and (ran.best or not queue):
-                ran.stopped = "stopped by time limit"
+            if (ran.best or not queue) and ran.late(limit):
                 break
+        ran.placements_done = not ran.stopped
     except KeyboardInterrupt:
         ran.stopped = "interrupted"
     return ran
@@ -155,7 +169,9 @@ def _noted(ran: _Run, placed: list[Candidate]) -> list[Candidate]:
     return fitting
 
 
-def _tight(work: Candidates, ran: _Run, ranked: list[Candidate], top: int) -> list[Candidate]:
+def _tight(
+    work: Candidates, ran: _Run, ranked: list[Candidate], top: int, until: float
+) -> list[Candidate]:
     """The fastest tight placements: one that is faster than the best, or the best where none fits.
 
     Only placements that a better bound brought up are among them, as among those that fit.
@@ -164,6 +180,8 @@ def _tight(work: Candidates, ran: _Run, ranked: list[Candidate], top: int) -> li
     best: list[Candidate] = []
     for candidate in sorted(ran.tight, key=lambda candidate: candidate.bound):
         if candidate.bound >= (best[-1].step if len(best) == count else below):
+            break
+        if (best or ranked) and ran.late(until):
             break
         work.run(candidate)
         if candidate.step < below:
@@ -182,24 +200,41 @@ def _nothing_fits(work: Candidates, ran: _Run) -> str:
     return nearest_miss_message(work.job, ran.nearest.plan, work.space.memory_margin)
 
 
-def _refined(work: Candidates, best: Candidate) -> list[Candidate]:
-    """Plans faster than the best by single moves, the fastest last."""
-    better: list[Candidate] = []
-    speeds = Speeds.of(work.layers, best.row)
-    while True:
+def _refine(work: Candidates, ran: _Run, top: int, until: float) -> None:
+    """Put plans that single moves make faster than the best before it, until none is or it is late.
+
+    What was found when time is up or the user interrupts is kept.
+    """
+    try:
+        while not ran.stopped:
+            best = ran.best[0]
+            faster = _fastest_move(work, ran, until)
+            if faster.step >= best.step * (1.0 - ROUNDING):
+                return
+            ran.best = [faster, *ran.best][:top]
+    except KeyboardInterrupt:
+        ran.stopped = "interrupted"
+
+
+def _fastest_move(work: Candidates, ran: _Run, until: float) -> Candidate:
+    """The fastest plan that fits of the best and of those a single move away from it."""
+    fastest = best = ran.best[0]
+    speeds, cluster = Speeds.of(work.layers, best.row), work.job.cluster
+    moves = _moves(work.job, best.plan)
+    while some := list(islice(moves, CHUNK)):
         near = [
-            work.candidate(plan, best.row, speeds, DevicesOfRanks.of(work.job.cluster, plan))
-            for plan in _moves(work.job, best.plan)
+            work.candidate(plan, best.row, speeds, DevicesOfRanks.of(cluster, plan))
+            for plan in some
         ]
         work.weigh(near)
         for candidate in near:
-            if candidate.fit is Fit.FITS and candidate.bound < best.step:
-                work.run(candidate)
-        faster = min(near, key=lambda candidate: candidate.step, default=best)
-        if faster.step >= best.step * (1.0 - ROUNDING):
-            return better
-        better.append(faster)
-        best = faster
+            if candidate.fit is not Fit.FITS or candidate.bound >= fastest.step:
+                continue
+            if ran.late(until):
+                return fastest
+            work.run(candidate)
+            fastest = min(fastest, candidate, key=lambda candidate: candidate.step)
+    return fastest
 
 
 def _moves(job: Job, plan: Plan) -> Iterator[Plan]:

@@ -22,6 +22,7 @@ from parsim.plan.divisors import divisors
 from parsim.plan.executor_rules import unrunnable
 from parsim.plan.rules import ZERO_STAGES, check_plan, violation
 from parsim.plan.space import chosen
+from parsim.planner.space.cuts import balanced_twins
 from parsim.planner.space.left_out import lacking
 from parsim.planner.space.settings import combinations, other_plans, ruled, with_setting
 from parsim.planner.space.shapes import Degrees, all_degrees, chunks, offloads
@@ -80,8 +81,9 @@ def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
         kept = other_plans(table, every[0], values)
         if kept.any():
             some = table if kept.all() else table.take(kept)
-            tables.append(some.sharing(values))
-            enumerated += len(some)
+            shared = some.sharing(values)
+            tables += (each := [shared, *balanced_twins(job, shared)])
+            enumerated += sum(map(len, each))
     return Enumeration(
         table=PlanTable.joined(tables) if tables else None,
         enumerated=enumerated,

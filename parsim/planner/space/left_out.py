@@ -16,7 +16,6 @@ ALL_BUT = "all but "
 """How a text begins that names the values that were looked at."""
 
 NEVER = {
-    "stage_layers": "cuts other than as even as possible",
     "action_times": "zero-bubble schedules ordered for other ratios than F = I = W",
     "offload_modules": "activations of single modules in the host's memory",
 }
@@ -63,7 +62,19 @@ def left_out(job: Job, space: PlanSpace) -> dict[str, str]:
     shared = {
         name: f"{ALL_BUT}{value_word(getattr(space.common, name))}" for name in (*alike, *COMMON)
     }
-    return {**asked, **NEVER, **unsaid, **shared}
+    cuts = " and balanced by seconds" if software.balanced_cut and not job.mixed else ""
+    own = {
+        "stages": "replicas, layers and recomputation of each stage of its own, but with "
+        "search.unequal_stages"
+    }
+    return {
+        **asked,
+        **({} if space.unequal_stages else own),
+        "stage_layers": f"cuts other than as even as possible{cuts}",
+        **NEVER,
+        **unsaid,
+        **shared,
+    }
 
 
 def _narrowed(job: Job, space: PlanSpace) -> Iterator[tuple[str, str]]:

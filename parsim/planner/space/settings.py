@@ -53,7 +53,7 @@ def layer_settings(table: PlanTable) -> np.ndarray[Any, np.dtype[np.int64]]:
     """A number of each row, (B,): rows of one number have layers that cost the same."""
     idle = [name for name, setting in SETTINGS.items() if not setting.layers]
     first = table.settings[0]
-    same = {name: getattr(first, name) for name in idle}
+    same = {name: getattr(first, name) for name in (*idle, "stage_layers")}
     alike = [replace(plan, **same) for plan in table.settings]
     numbers = np.array([alike.index(plan) for plan in alike])
     return np.asarray(numbers[table.setting])

@@ -10,6 +10,7 @@ from parsim.cost.step.stages import LayerTable, backward_times, forward_times, l
 from parsim.cost.step.step import stage_cut
 from parsim.plan import Plan, PlanTable
 from parsim.sim.recurrence.evaluate import evaluate
+from parsim.sim.simulate import simulate
 from parsim.sim.step_breakdown import breakdown
 
 EXPOSED = "exposed_communication"
@@ -22,10 +23,12 @@ def step_parts(job: Job, plan: Plan) -> dict[str, float]:
     those of experts are told apart by their shares of what the layers expose; what the actions
     expose beyond the layers are ZeRO's gathers and reductions.
     """
-    whole = evaluate(job, plan)
-    parts = breakdown(whole)
+    if plan.runs_as_tasks:
+        parts = dict(simulate(job, plan).breakdown)
+    else:
+        parts = breakdown(evaluate(job, plan))
     exposed = parts.pop(EXPOSED)
-    if job.mixed:
+    if job.mixed or plan.runs_as_tasks:
         return {**parts, "exposed communication": exposed}
     layers = min(_in_layers(job, plan), exposed)
     experts = layers * _routed_share(job, plan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from parsim.cost.job import Job
@@ -87,7 +87,8 @@ def reasons(job: Job, space: PlanSpace, pins: Pins, *, progress: Progress | None
         NoFeasiblePlan: no plan of the space fits.
     """
     best = search(job, space, top=1, progress=progress).plans[0]
-    wish, other = pin_words(pins), pinned(space, pins)
+    # what is wished is of plans whose stages are alike, as its fields are
+    wish, other = pin_words(pins), replace(pinned(space, pins), unequal_stages=False)
     try:
         wished = search(job, other, top=1, progress=progress).plans[0]
     except NoFeasiblePlan as error:

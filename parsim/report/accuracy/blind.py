@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Any
 
+from parsim.report.accuracy.fits import ran_out_line
 from parsim.report.text.tables import percent
 from parsim.validation.validate import Validation
 
@@ -35,6 +36,20 @@ def blind_lines(validation: Validation) -> Iterator[str]:
         yield _line(table, f"commit {first['commit']}, the first to predict it", first)
         now = {**validation.summary(table).to_json(), "covered": validation.coverage(table).covered}
         yield _line(table, "today", now)
+
+
+def memory_lines(validation: Validation) -> Iterator[str]:
+    """Sentences: errors of the blind peaks, and what is predicted of runs that did not fit."""
+    for table in validation.tables:
+        summary = validation.memory_summary(table)
+        if summary.n:
+            yield (
+                f"Peak memory of {table}: median error {percent(summary.median_abs_error)} over "
+                f"{summary.n} rows, bias {percent(summary.bias, signed=True)}."
+            )
+    line = ran_out_line(validation)
+    if line:
+        yield line
 
 
 def _line(table: str, code: str, figures: Mapping[str, Any]) -> str:

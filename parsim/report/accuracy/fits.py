@@ -4,7 +4,7 @@ A run that was published ran. Where its predicted peak passes what the device ha
 too high or the run did what its table does not print: moved activations to the host, say.
 
 Source: the fit's three words, `parsim/sim/confidence/memory_fit.py`.
-Leaves out: runs that are predicted to fit and did not, which nobody publishes.
+A row that says its run ended out of memory is the other half: it should not fit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from parsim.validation.validated_row import ValidatedRow
 
 def unfit_lines(validation: Validation) -> Iterator[str]:
     """A Markdown table of the runs that are predicted not to fit; runs of one plan share a line."""
-    judged = [row for row in validation.rows if row.case is not None and row.predicted_peak]
+    predicted = [row for row in validation.rows if row.case is not None and row.predicted_peak]
+    judged = [row for row in predicted if not row.ran_out]
     words = [_fit(row) for row in judged]
     if not judged:
         return
@@ -36,6 +37,18 @@ def unfit_lines(validation: Validation) -> Iterator[str]:
         same = list(rows)
         highest = max(same, key=lambda row: row.predicted_peak or 0.0)
         yield f"| {cells[0]} | {len(same)} | {' | '.join(cells[1:])} | {_sizes(highest)} |"
+
+
+def ran_out_line(validation: Validation) -> str:
+    """What is predicted of the runs that ended out of memory; empty where there are none."""
+    words = [_fit(row) for row in validation.rows if row.ran_out]
+    if not words:
+        return ""
+    count = {word: words.count(word) for word in Fit}
+    return (
+        f"Of {len(words)} runs that ended out of memory, {count[Fit.TOO_LARGE]} are predicted not "
+        f"to fit, {count[Fit.TIGHT]} to be tight, {count[Fit.FITS]} to fit."
+    )
 
 
 def _fit(row: ValidatedRow) -> Fit | None:

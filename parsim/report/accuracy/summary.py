@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from parsim.report.accuracy.blind import blind_lines
+from parsim.report.accuracy.blind import blind_lines, memory_lines
 from parsim.report.accuracy.networks import networks_block, networks_line
 from parsim.report.blocks import fill_pages
 from parsim.report.text.tables import percent
@@ -38,6 +38,12 @@ NEW = {
 }
 """Levels of what can be new that the summary shows, and what it calls them."""
 
+BLIND = {
+    "mlperf_gpt3_175b": "MLPerf's GPT-3 175B",
+    "bigscience_176b": "BigScience's 176B to 206B trials",
+}
+"""What the summary calls the blind tables."""
+
 
 def _judged(
     rows: Validation, left_out: LeftOut, blind: Validation
@@ -47,7 +53,8 @@ def _judged(
     levels = {level.level: level.coverage for level in left_out.levels}
     for level, words in NEW.items():
         yield f"{words} (its runs left out)", levels[level]
-    yield "MLPerf's GPT-3 175B (blind: in no fit)", blind.coverage("mlperf_gpt3_175b")
+    for table, words in BLIND.items():
+        yield f"{words} (blind: in no fit)", blind.coverage(table)
 
 
 def main(*pages: Path) -> None:
@@ -56,7 +63,7 @@ def main(*pages: Path) -> None:
     networks = validate([*shipped_tables("vision"), *shipped_tables("strategies")])
     blocks = {
         "summary": summary_block(rows, shipped_left_out(), blind),
-        "blind": "\n".join(blind_lines(blind)),
+        "blind": "\n".join([*blind_lines(blind), "", *memory_lines(blind)]),
         "networks": networks_block(networks),
         "networks-line": networks_line(networks),
     }

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from parsim.cost.step.cuts import cut_words
 from parsim.planner.result import Ranked
 from parsim.report.text.strategies import strategy_lines
 from parsim.report.text.tables import bar, between, numbers, pairs, table
@@ -87,6 +88,8 @@ def _headlines(prediction: Prediction, evidence: str) -> Iterator[tuple[str, str
     yield "step time", f"{seconds}  {whole}"
     yield "80 % interval", f"{between(prediction.interval)}: {prediction.interval.basis}"
     yield speed_unit(prediction), f"{prediction.tokens_per_second:,.0f}"
+    if prediction.plan.stage_layers:
+        yield "layers a stage", cut_words(prediction.plan.stage_layers)
     dense = f"{prediction.peak_flops / 1e12:.4g} TFLOP/s dense {prediction.plan.precision}"
     yield "MFU / HFU", f"{100 * prediction.mfu:.1f} % / {100 * prediction.hfu:.1f} %  of {dense}"
     over = f"{100 * prediction.bubble_overhead:.1f} % over busy time"

@@ -125,6 +125,7 @@ class LimitsBlock(Block):
     memory_margin: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
     memory_cap: Size = UNSET
     max_bubble: Annotated[float, Field(strict=True, gt=0, lt=1, allow_inf_nan=False)] = UNSET
+    unequal_stages: Flag = UNSET
     strategies: Several[Annotated[StrategyBlock, BeforeValidator(named)]] = UNSET
     synchronous: Flag = UNSET
     common: SharedBlock = SharedBlock()

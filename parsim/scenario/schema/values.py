@@ -20,7 +20,7 @@ from parsim.cost.optimizer import OPTIMIZERS
 from parsim.errors import InputError, UnitError, shown
 from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
-from parsim.plan.precision import PRECISIONS
+from parsim.plan.precision import PRECISIONS, SUMS
 from parsim.plan.record import AUTO, RECOMPUTE_MODULES, WITHOUT_FLUSH
 from parsim.plan.rules import SCHEDULE_NAMES, TWO_WAY
 from parsim.plan.space import Between
@@ -142,7 +142,7 @@ def in_any_case(*known: str) -> BeforeValidator:
 
 PrecisionName = Annotated[Text, in_any_case(*PRECISIONS)]
 OptimizerName = Annotated[Literal["adamw", "sgd", "sgd_momentum"], in_any_case(*OPTIMIZERS)]
-SumsName = Annotated[Text, in_any_case("fp32", "same")]
+SumsName = Annotated[Text, in_any_case(*SUMS)]
 ScheduleName = Annotated[Text, in_any_case(*SCHEDULE_NAMES, *TWO_WAY, AUTO, *WITHOUT_FLUSH)]
 Recomputed = Literal["none", "selective", "full"]
 Preset = Literal["quick", "standard", "full"]

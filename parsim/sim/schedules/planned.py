@@ -9,6 +9,7 @@ from parsim.cost.job import Job
 from parsim.errors import PlanError
 from parsim.plan import Plan
 from parsim.schedule import schedule_of
+from parsim.sim.cuts import with_better_cut
 from parsim.sim.schedules.asynchronous import AsynchronousRow, asynchronous_rows
 from parsim.sim.schedules.table import (
     InSeconds,
@@ -73,7 +74,7 @@ def _without_flush(job: Job, plan: Plan) -> tuple[AsynchronousRow, ...]:
 
 
 def _row(job: Job, plan: Plan, name: str, v: int, memory_margin: float | None) -> ScheduleRow:
-    ours = _with_schedule(plan, name, v)
+    ours = with_better_cut(job, _with_schedule(plan, name, v), memory_margin)
     prediction = simulate(job, ours, timeline=True, memory_margin=memory_margin)
     if prediction.timeline is None:
         raise RuntimeError("simulate returned no timeline")
@@ -91,7 +92,7 @@ def _row(job: Job, plan: Plan, name: str, v: int, memory_margin: float | None) -
 
 
 def _with_schedule(plan: Plan, name: str, v: int) -> Plan:
-    """The plan with another schedule; its cut stays where it is for as many stages."""
+    """The plan with another schedule; a cut is for as many stages, of others none is stated."""
     chunks = chunks_of(name, v)
     cut = plan.stage_layers if chunks == plan.v else None
     return replace(plan, schedule=name, v=chunks, stage_layers=cut, actions=None)

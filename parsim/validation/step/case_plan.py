@@ -21,6 +21,7 @@ def case_plan(
     zero = _zero_stage(run, assumed)
     replicate, shard = (run.dp, 1) if zero == 0 else _shards(run)
     overlap, same = run.overlap, run.precision == "bf16" and zero == 3
+    sums = run.gradient_precision
     data = stack.overlap_grad_reduce if overlap is None else bool({"dp", "fsdp"} & overlap)
     return Plan(
         tp=run.tp,
@@ -40,8 +41,8 @@ def case_plan(
         recompute=_recompute(run, assumed),
         recompute_modules=recipe.recompute if recipe and not run.recompute else (),
         precision=_precision(run, assumed),
-        gradient_precision="same" if same else stack.gradient_precision,
-        reduce_precision="same" if same else stack.reduce_precision,
+        gradient_precision=sums or ("same" if same else stack.gradient_precision),
+        reduce_precision=sums or ("same" if same else stack.reduce_precision),
         overlap_grad_reduce=data,
         overlap_param_gather=data,
         overlap_p2p=stack.overlap_p2p if overlap is None else "p2p" in overlap,

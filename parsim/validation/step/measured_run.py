@@ -7,11 +7,13 @@ not say. A row that cannot be used raises RowSkipped with the reason; it is neve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from parsim.errors import shown
+from parsim.plan.precision import SUMS
 from parsim.validation.step.blank_sizes import EXPERTS, SIZES, Filled, blank_sizes
 from parsim.validation.step.blank_sizes import cells as filled_cells
 from parsim.validation.step.known_models import known_mixture, unmodelled
@@ -30,8 +32,8 @@ OPTIONAL = (
     "zero_stage", "fsdp_size", "sequence_parallel", "recompute", "schedule", "flash_attention",
     "overlap", "torch_compile", "step_time_from", "peak_memory_gib", "peak_memory_kind",
     "rank_order", "stage_layers", "ddp_bucket_parameters", "cuda_graphs", "offload_layers",
-    "bubble_fraction", "t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms",
-    "t_p2p_ms", "task", "note",
+    "gradient_precision", "out_of_memory", "bubble_fraction", "t_forward_ms",
+    "t_backward_input_ms", "t_backward_weight_ms", "t_p2p_ms", "task", "note",
 )  # fmt: skip
 
 TIMES = ("t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms")
@@ -44,6 +46,9 @@ OVERLAPS = ("none", "dp", "fsdp", "tp", "p2p", "p2p_scatter_gather")
 """What a cell of `overlap` may list, with + between."""
 
 GIB = 2.0**30
+
+ON_DEVICE = "nvidia-smi"
+"""A cell of `peak_memory_kind` that begins so is of the whole device: the context counts too."""
 
 LARGEST = 10**9
 """No count of a training run is larger; a typing mistake is."""
@@ -64,8 +69,9 @@ class MeasuredRun:
 
     `rank_order` are the plan's axes, outermost first, `stage_layers` the layers of each stage in
     the pipeline's order, `bucket_parameters` those of one gradient bucket, `offload_layers` the
-    layers of a stage whose activations are on the host. `filled` are the sizes that were blank,
-    each with where it is from.
+    layers of a stage whose activations are on the host. `memory_on_device` says that `peak_memory`
+    is what the driver counts, `out_of_memory` that the run ended so. `filled` are the sizes that
+    were blank, each with where it is from.
     """
 
     row_id: str
@@ -105,6 +111,7 @@ class MeasuredRun:
     bubble_fraction: float | None = None
     profile: Profile | None = None
     release: str = ""
+    publisher: str = ""
     n_experts: int = 0
     moe_topk: int = 0
     moe_ffn_hidden_size: int | None = None
@@ -115,6 +122,9 @@ class MeasuredRun:
     stage_layers: tuple[int, ...] | None = None
     bucket_parameters: int | None = None
     cuda_graphs: bool | None = None
+    gradient_precision: str | None = None
+    memory_on_device: bool = False
+    out_of_memory: bool = False
     offload_layers: int | None = None
     filled: tuple[str, ...] = ()
 
@@ -221,6 +231,15 @@ class _Cells:
             )
         return tuple(map(int, counts))
 
+    def gradient_precision(self) -> str | None:
+        """What gradients are summed in."""
+        cell = self.text("gradient_precision")
+        if cell is not None and cell not in SUMS:
+            raise RowSkipped(
+                f"gradient_precision='{shown(cell)}' is unknown; allowed: {', '.join(SUMS)}"
+            )
+        return cell
+
     def overlap(self) -> frozenset[str] | None:
         cell = self.text("overlap")
         if cell is None:
@@ -248,6 +267,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         row_id=row["row_id"],
         stack=row["stack"],
         release=row.get("stack_release", ""),
+        publisher=_publisher(row.get("source", "")),
         system=row["system"],
         gpu_type=row["gpu_type"],
         gpus_per_node=cells.need("gpus_per_node"),
@@ -292,13 +312,22 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         stage_layers=cells.stage_layers(),
         bucket_parameters=cells.integer("ddp_bucket_parameters") or None,
         cuda_graphs=cells.flag("cuda_graphs"),
+        gradient_precision=cells.gradient_precision(),
+        memory_on_device=(cells.text("peak_memory_kind") or "").startswith(ON_DEVICE),
+        out_of_memory=cells.flag("out_of_memory") or False,
         offload_layers=cells.integer("offload_layers"),
         filled=_told(filled),
     )
     _arithmetic(run)
-    if run.step_time is None and run.peak_memory is None and run.bubble_fraction is None:
+    measured = (run.step_time, run.peak_memory, run.bubble_fraction)
+    if not run.out_of_memory and all(value is None for value in measured):
         raise RowSkipped("neither step_time_s nor peak_memory_gib is stated")
     return run
+
+
+def _publisher(source: str) -> str:
+    """Who published a row: the first word of its source, a repository's owner or a first author."""
+    return re.split(r"[/ ,]", source.strip(), maxsplit=1)[0]
 
 
 def _told(filled: Filled) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from executor.calibration.cases.rank_groups import RankGroups
 from executor.calibration.cases.samples import Sample
 from executor.calibration.cases.setting import setting
 from executor.calibration.cases.targets import of_scenario
-from executor.calibration.cases.workloads import Case, kernel_cases
+from executor.calibration.cases.workloads import Case
 from executor.calibration.choice.belief import NOISE, Shape, after, covariance, prior
 from executor.calibration.choice.candidates import rounded, shape_of
 from executor.calibration.choice.choose import Choice, choose
@@ -137,7 +137,7 @@ def test_a_space_has_every_tensor_degree_and_micro_batch(tmp_path: Path) -> None
 def test_the_blocks_of_a_ring_are_timed_in_their_own_shape() -> None:
     scenario = load_scenario(SCENARIOS / "gpt2-small-cp-cpu.yaml")
     (target,) = of_scenario(scenario, scenario.job.system.device)
-    cases = {shape_of(case) for case in kernel_cases(target.workload, scenario.job.software)}
+    cases = {shape_of(case) for case in target.cases()}
     step = {
         (kernel.kind, rounded(kernel.where))
         for kernel in plan_kernels(target.job, target.plan)

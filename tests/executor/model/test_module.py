@@ -77,8 +77,15 @@ def test_parameters_of_every_catalog_model_are_the_records(name: str) -> None:
             "window=8: windowed attention with dropout",
         ),
         (
-            {"kv_lora_rank": 8, "rope_head_dim": 8, "num_key_value_heads": 32},
-            "kv_lora_rank=8: latent attention",
+            {
+                "kv_lora_rank": 8,
+                "rope_head_dim": 8,
+                "num_key_value_heads": 32,
+                "num_experts": 4,
+                "experts_per_token": 2,
+                "expert_ffn_hidden_size": 8,
+            },
+            "kv_lora_rank: latent attention beside experts, whose router is another one",
         ),
         ({"layer_pattern": "*-" * 16}, "layer_pattern: layers of one part (attention_block)"),
     ],

@@ -151,6 +151,12 @@ TWO |= {
     "etp, tp": case("mixtral", etp=2, tp=2, recompute="full", num_microbatches=2, **SP),
 }
 TWO |= {
+    "latent": case("latent", dp_shard=2, zero_stage=3, num_microbatches=2, recompute="full"),
+    "latent, tp": case("latent", tp=2, num_microbatches=2),
+    "latent, tp + sp": case("latent", tp=2, recompute="selective", **SP),
+    "latent, queries whole, tp + sp": case("latent, queries whole", tp=2, **SP),
+    "latent, pipeline": case("latent", pp=2, num_microbatches=4, schedule="zb_h1"),
+    "latent, cp by heads": case("latent", cp=2, zero_stage=1, **BY_HEADS),
     "experts, cp": case("mixtral", cp=2, num_microbatches=2, **SMALL),
     "experts, cp, ep": case("qwen3", cp=2, ep=2, recompute="full"),
     "experts, cp, zero 3": case("experts with all", cp=2, zero_stage=3, num_microbatches=2),

@@ -12,8 +12,10 @@ pytest.importorskip("torch")
 from executor.strategy_suite.ages import distance, simulated_ages
 from executor.strategy_suite.cases import AGED, STRATEGIES, cases, delays
 from executor.strategy_suite.compare import Row, summary
-from executor.strategy_suite.report import write_report
+from executor.strategy_suite.report import schedule_lines, write_report
+from executor.strategy_suite.schedules import schedule_cases
 from executor.suite.cases import before_calibration, scenario_text
+from parsim.plan.rules import SCHEDULE_NAMES
 from parsim.scenario import load_scenario
 
 
@@ -77,5 +79,24 @@ def test_the_page(tmp_path: Path) -> None:
     write_report(document, tmp_path / "page.md")
     text = (tmp_path / "page.md").read_text(encoding="utf-8")
     assert "| no bound | 2 | 0.50 | 0.50 | 20.0 % | no |" in text
-    assert "| server | 2.000 s | 2.000 s | +0.0 % | 2.00 | 2.00 | +0.0 % |" in text
+    assert "| server | 2.000 s | 2.000 s | +0.0 % | 2.000 | 2.000 | +0.0 % |" in text
     assert "Spearman 1.00" in text
+
+
+def test_every_schedule_that_may_be_named_takes_its_turn(tmp_path: Path) -> None:
+    """Each is a scenario that the executor runs, and the page tells their order."""
+    made = schedule_cases()
+    assert [case.name for case in made] == [*SCHEDULE_NAMES, "auto"]
+    rows = []
+    for number, case in enumerate(made[:-1]):
+        path = tmp_path / f"{case.name}.yaml"
+        path.write_text(scenario_text(case, before_calibration("cpu")), encoding="utf-8")
+        assert load_scenario(path).fixed_plan().schedule == case.name
+        seconds = 2.0 + 0.1 * number
+        rows.append(Row(model="m", strategy=case.name, predicted=seconds, turns=(seconds,)))
+    figures = summary(rows, "1f1b")
+    machine = {"count": 2, "torch": "2.13", "load": 1.0}
+    document = {"meta": {"machine": machine, "ranks": 2}, "schedules": figures}
+    page = "\n".join(schedule_lines(document, "m"))
+    assert "order of the schedules: Spearman 1.00" in page
+    assert "| 1f1b | 2.200 s | 2.200 s | +0.0 % | 1.000 | 1.000 | +0.0 % |" in page

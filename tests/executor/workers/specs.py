@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from parsim.model.transformer import TransformerSpec
 
@@ -43,9 +44,19 @@ MIXTRAL = replace(
     expert_ffn_hidden_size=24,
     router_aux_loss_coef=0.5,
 )
+LATENT: Any = {
+    "num_key_value_heads": 4,
+    "head_dim": 12,
+    "q_lora_rank": 14,
+    "kv_lora_rank": 10,
+    "rope_head_dim": 4,
+    "value_head_dim": 6,
+}
 SPECS = {
     "gpt": GPT,
     "llama": LLAMA,
+    "latent": replace(LLAMA, name="tiny-latent", **LATENT),
+    "latent, queries whole": replace(LLAMA, name="tiny-lite", **{**LATENT, "q_lora_rank": 0}),
     "windowed": replace(LLAMA, name="tiny-windowed", window=5),
     "llama-mha": replace(LLAMA, name="tiny-llama-mha", num_key_value_heads=4),
     "bert": BERT,

@@ -119,5 +119,7 @@ def test_wrong_levels_modes_and_memory() -> None:
         InputError, match="mode='x' is unknown; allowed: pipedream, pipedream-paper"
     ):
         partition(states, [Level(2, 1.0)], Options(mode="x"))
+    with pytest.raises(InputError, match=r"3 places to cut on 9 x 999999 devices take .* steps"):
+        partition(states, [Level(9, 1.0), Level(999_999, 1.0)], Options())
     with pytest.raises(NoFeasiblePlan, match="no partition fits 1e-09 bytes a device"):
         partition(states, [Level(2, 1.0)], Options(memory=1e-9, straight=True))

@@ -56,3 +56,14 @@ def test_all_versions_must_fit() -> None:
     assert Judge(graph, levels, Options(memory=5e9)).seconds(stages) == inf
     with pytest.raises(NoFeasiblePlan, match="fits"):
         improved(graph, levels, Options(memory=1e6))
+
+
+def test_runs_end_however_many_devices_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past the work that runs may take, partitions are no longer run, and the best so far stays."""
+    monkeypatch.setattr("parsim.partition.simulated.MOST_WORK", 3000.0)
+    graph = states("alexnet")
+    judge = Judge(graph, (Level(16, 1e9),), Options())
+    every = [(Stage(0, cut, 15), Stage(cut, len(graph), 1)) for cut in range(1, 12)]
+    seconds = [judge.seconds(stages) for stages in every]
+    assert seconds[0] == inf  # 16 devices take 8 x 16 micro-batches and more
+    assert judge.work <= 3000.0

@@ -24,16 +24,19 @@ from parsim.plan.space import Between
 from parsim.planner.bounds import PlanBounds, growth, plan_bounds, shared_bound
 from parsim.planner.space import Enumeration, enumerate_plans
 from parsim.schedule import CHUNKED, V_SHAPED, build_schedule
-from parsim.schedule.inflight import inflight_counts, least_in_flight
+from parsim.schedule.inflight import inflight_counts, least_in_flight, split_counts
 from parsim.sim.recurrence.evaluate import evaluate
+from parsim.space.axes import SETTINGS
 
 STACKS = ("generic", "megatron-2022", "torchtitan", "executor-cpu", "megatron-te-2025")
 MODELS = ("gpt2", "llama3-8b", "mixtral-8x7b")
 
 
 @cache
-def case(stack: str, model: str, layers: int, nodes: int, overlap: bool) -> tuple[Job, Enumeration]:
-    """A short model on few devices, and all its legal plans."""
+def case(
+    stack: str, model: str, layers: int, nodes: int, overlap: bool, varied: str = ""
+) -> tuple[Job, Enumeration]:
+    """A short model on few devices, and all its legal plans, with every value of a setting."""
     spec = replace(model_spec(model), num_layers=layers, seq_len=1024)
     node = replace(load_catalog().system("dgx-a100"), devices_per_node=4)
     cluster = Cluster(system=node, num_nodes=nodes)
@@ -42,6 +45,9 @@ def case(stack: str, model: str, layers: int, nodes: int, overlap: bool) -> tupl
     space = PlanSpace(
         global_batch_size=16, schedule=SCHEDULE_NAMES, offload_layers=Between(), common=common
     )
+    if varied:
+        every = {varied: SETTINGS[varied].every(job), "dp_shard": Between()}
+        space = replace(space.with_axes(every), schedule=SCHEDULE_NAMES[::2])
     return job, enumerate_plans(job, space)
 
 
@@ -57,12 +63,19 @@ def bounds_of(job: Job, table: PlanTable) -> PlanBounds:
     layers=st.sampled_from([5, 6]),
     nodes=st.sampled_from([1, 2]),
     overlap=st.booleans(),
+    varied=st.sampled_from(sorted(SETTINGS)),
     places=st.lists(st.floats(0.0, 0.999999), min_size=8, max_size=8),
 )
 def test_no_plan_is_faster_or_smaller_than_its_bounds(
-    stack: str, model: str, layers: int, nodes: int, overlap: bool, places: list[float]
+    stack: str,
+    model: str,
+    layers: int,
+    nodes: int,
+    overlap: bool,
+    varied: str,
+    places: list[float],
 ) -> None:
-    job, result = case(stack, model, layers, nodes, overlap)
+    job, result = case(stack, model, layers, nodes, overlap, varied)
     if result.table is None:
         return
     for place in places:
@@ -99,14 +112,25 @@ def count(number: int) -> Ints:
 def test_no_schedule_holds_less_than_the_least_in_flight(name: str, pp: int) -> None:
     chunked = (2, 4) if name == "hanayo" else (2, 3, 5)
     for v in chunked if name in CHUNKED else (2,) if name in V_SHAPED else (1,):
-        for m in (pp, 3 * pp) if name in CHUNKED else (1, 2, pp, 3 * pp + 1):
+        for m in (pp, 3 * pp) if name in CHUNKED else (1, 2, pp, pp + 1, 2 * pp, 3 * pp + 1):
             schedule = build_schedule(name, pp=pp, num_microbatches=m, v=v)
-            for rank, moments in enumerate(inflight_counts(schedule)):
+            for rank, moments in enumerate(split_counts(schedule)):
                 first, last, total = least_in_flight(name, *map(count, (pp, v, rank, m)))
                 assert any(
-                    moment[0] >= first and moment[-1] >= last and sum(moment) >= total
+                    moment[0] >= first and moment[v - 1] >= last and sum(moment[:v]) >= total
                     for moment in moments
                 )
+
+
+@pytest.mark.parametrize("name", ["zb_v", "v_half", "looped_bfs"])
+def test_the_least_in_flight_of_folded_schedules_is_exact(name: str) -> None:
+    for pp, m in ((2, 1), (4, 4), (4, 5), (6, 20)):
+        schedule = build_schedule(name, pp=pp, num_microbatches=m, v=2)
+        ranks = np.arange(pp)
+        one = np.ones_like(ranks)
+        flying = least_in_flight(name, pp * one, 2 * one, ranks, m * one)
+        most = [max(sum(moment[:2]) for moment in moments) for moments in split_counts(schedule)]
+        assert flying.total.tolist() == most
 
 
 @pytest.mark.parametrize("name", ["naive", "gpipe", "1f1b"])

@@ -22,6 +22,7 @@ from parsim.planner.bounds import plan_bounds
 from parsim.planner.equal.best_shapes import BestShapes
 from parsim.planner.space import enumerate_plans
 from parsim.sim.recurrence.evaluate import evaluate
+from parsim.space.axes import SETTINGS
 from tests.parsim.planner.conftest import with_memory
 
 MODELS = ("gpt2", "llama3-8b", "mixtral-8x7b")
@@ -57,6 +58,8 @@ def scenario(seed: int, most: int = MOST) -> tuple[Job, PlanSpace, PlanTable] | 
         dp_shard=Between() if rng.random() < 0.5 else None,
         common=common,
     )
+    varied = rng.sample(sorted(SETTINGS), 2)
+    space = space.with_axes({name: SETTINGS[name].every(job) for name in varied})
     table = enumerate_plans(job, space).table
     if table is None:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -16,7 +17,7 @@ from parsim.report.text.planning.training_run import amount
 from parsim.report.text.prediction import speed_unit
 from parsim.report.text.tables import between, table
 from parsim.sim.confidence.memory_fit import RISK, Fit
-from parsim.space.axes import setting_words
+from parsim.space.axes import plan_label
 from parsim.units import format_bytes, format_seconds
 
 TIED = (
@@ -79,12 +80,13 @@ def _plans(result: SearchResult, ties: int) -> Table:
     whole = bool(result.plans) and result.plans[0].run is not None
     unit = speed_unit(result.plans[0]) if result.plans else "tokens/s"
     how_long = "days | cost, USD" if whole else unit
+    label = partial(plan_label, result.space)
     columns = f"# | plan | step time | 80 % interval | {how_long} | MFU | bubble | peak memory"
     rows = table(columns, right=range(2, 9) if whole else (0, 2, 3, 4, 5, 6, 7))
     for rank, ranked, twins in fold_twins(result.plans):
         rows.add_row(
             "1=" if ranked.tied and ties > 1 else str(rank + 1),
-            f"{ranked.plan.label()} {setting_words(result.space, ranked.plan)}".rstrip(),
+            label(ranked.plan),
             format_seconds(ranked.step_time),
             between(ranked.interval),
             *_how_long(ranked),
@@ -93,7 +95,7 @@ def _plans(result: SearchResult, ties: int) -> Table:
             format_bytes(ranked.peak_allocated),
         )
         if twins:
-            names = ", ".join(twin_words(ranked.plan, twin.plan) for twin in twins)
+            names = ", ".join(twin_words(label(ranked.plan), label(twin.plan)) for twin in twins)
             rows.add_row("", f"  also {names}: slower, no less memory")
     return rows
 
@@ -145,7 +147,7 @@ def _tight(result: SearchResult) -> Iterator[str]:
     if faster is not None:
         less = 100.0 * (1.0 - faster.step_time / best.step_time)
         yield (
-            f"tight, but {less:.1f} % faster than 1: {faster.plan.label()} "
+            f"tight, but {less:.1f} % faster than 1: {plan_label(result.space, faster.plan)} "
             f"({format_seconds(faster.step_time)}, peak {format_bytes(faster.peak_allocated)}, "
             f"margin {100 * faster.margin:.1f} %); it {RISK}"
         )

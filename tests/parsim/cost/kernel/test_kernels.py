@@ -22,6 +22,8 @@ from parsim.cost.kernel.kernels import (
 DEVICES = ("v100-sxm-32gb", "a100-sxm-80gb", "h100-sxm-80gb", "b200-sxm", "l4", "t4", "cpu")
 names = st.sampled_from(DEVICES)
 dims = st.integers(min_value=1, max_value=65536)
+even = dims.map(lambda size: 8 * size)
+"""Sizes whose rows are aligned: between them a product may be padded and be faster."""
 
 
 def device(name: str) -> Device:
@@ -55,13 +57,13 @@ def test_gemm_respects_the_roofline(name: str, m: int, n: int, k: int, batch: in
         assert seconds >= on.gemm_latency
 
 
-@given(name=names, m=dims, n=dims, k=dims, more=st.integers(1, 65536))
+@given(name=names, m=dims, n=even, k=even, more=st.integers(1, 8192).map(lambda size: 8 * size))
 def test_a_deeper_gemm_takes_no_less_time(name: str, m: int, n: int, k: int, more: int) -> None:
     on = device(name)
     assert gemm(on, m, n, k + more) >= gemm(on, m, n, k) * (1 - 1e-12)
 
 
-@given(name=names, m=dims, n=dims, k=dims, more=st.integers(1, 512))
+@given(name=names, m=dims, n=even, k=even, more=st.integers(1, 64).map(lambda size: 8 * size))
 def test_a_larger_gemm_takes_no_less_time(name: str, m: int, n: int, k: int, more: int) -> None:
     on = device(name)
     here = gemm(on, m, n, k) * (1 - 1e-12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from math import inf
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.rules import violation
 from parsim.planner import search
 from parsim.planner.bounds import shared_bound
+from parsim.planner.mixed.best_first import _best_first, _refine
+from parsim.planner.mixed.candidates import Candidates
 from parsim.planner.mixed.placements import Speeds, lower_bound, orders, placements
 from parsim.planner.space import enumerate_plans
 from parsim.sim import simulate
@@ -222,6 +225,24 @@ def test_a_time_limit_gives_the_best_so_far(job: Job) -> None:
     result = search(job, SPACE, time_limit=0.0)
     assert result.plans
     assert "stopped by time limit" in result.optimality
+
+
+def test_moves_from_the_best_keep_to_the_time_limit(job: Job) -> None:
+    space = replace(SPACE, tp=(1,), zero_stage=(0,), microbatch_size=(1,), schedule=("1f1b",))
+    table = enumerate_plans(job, space).table
+    assert table is not None
+    work = Candidates(job, space, table)
+    ran = _best_first(work, 3, inf, None)
+    before, priced = list(ran.best), len(ran.best)
+    _refine(work, ran, 3, 0.0)
+    assert ran.stopped == "stopped by time limit"
+    assert ran.placements_done
+    assert ran.best == before
+    ran.stopped = ""
+    _refine(work, ran, 3, inf)
+    assert not ran.stopped
+    assert len(ran.best) == priced
+    assert ran.best[0].step <= before[0].step
 
 
 def test_the_table_is_priced_by_the_rows_it_takes(job: Job) -> None:

@@ -17,7 +17,7 @@ from parsim.planner.space import enumerate_plans
 from parsim.planner.space.left_out import left_out
 from parsim.planner.why.pins import pinned, read_pins
 from parsim.sim import simulate
-from parsim.space.axes import AXES, SETTINGS, looked_at, setting_words
+from parsim.space.axes import AXES, SETTINGS, looked_at, plan_label
 from parsim.space.presets import preset
 
 DP_FIRST = ("dp_replicate", "dp_shard", "pp", "cp", "tp")
@@ -147,13 +147,13 @@ def test_what_is_looked_at_and_what_is_not(job: Job, varied: PlanSpace) -> None:
 
 def test_labels_name_the_settings_that_vary(varied: PlanSpace) -> None:
     plan = Plan(pp=2, dp_replicate=2, overlap_grad_reduce=False, rank_order=DP_FIRST)
-    assert setting_words(varied, plan) == "no-reduce-overlap by dp_replicate-pp"
-    assert setting_words(varied, Plan()) == ""
+    assert plan_label(varied, plan) == f"{plan.label()} no-reduce-overlap by dp_replicate-pp"
+    assert plan_label(varied, Plan()) == Plan().label()
 
 
 def test_the_full_preset_holds_the_settings(job: Job) -> None:
     full, standard = preset("full", job), preset("standard", job)
-    assert {"etp", "rank_order", "overlap_grad_reduce", "overlap_param_gather"} <= full.keys()
+    assert {"etp", "rank_order", "overlap_grad_reduce"} <= full.keys()
     assert not standard
     for name in SETTINGS.keys() & full.keys():
         assert getattr(Plan(), name) in full[name]

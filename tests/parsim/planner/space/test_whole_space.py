@@ -50,7 +50,7 @@ def test_chunks_need_not_divide_the_layers() -> None:
     result = search(job, space, top=100)
     assert sorted(ranked.plan.v for ranked in result.plans) == list(range(2, 15))
     assert all(violation(entry.plan, job.model, job.cluster) is None for entry in result.plans)
-    assert result.plans[0].plan.v == 7
+    assert result.plans[0].plan.v == 3  # whose chunks a balanced cut makes most alike
     thirteen = next(entry for entry in result.plans if entry.plan.v == 13)
     assert thirteen.step_time > 1.01 * result.plans[0].step_time
 

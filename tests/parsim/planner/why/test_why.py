@@ -175,4 +175,4 @@ def test_twins_are_folded(job: Job, narrow: PlanSpace) -> None:
             assert twin.step_time >= better.step_time
             assert twin.peak_allocated >= better.peak_allocated
             assert twin.plan.tp == better.plan.tp
-            assert twin_words(better.plan, twin.plan)
+            assert twin_words(better.plan.label(), twin.plan.label())

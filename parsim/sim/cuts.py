@@ -1,0 +1,41 @@
+"""Which cut a plan has that does not say: the balanced one, where no slower than the even one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from parsim.cost.job import Job
+from parsim.cost.legal import illegal
+from parsim.cost.step.cuts import balanced_cuts
+from parsim.plan import Plan
+from parsim.sim.confidence.memory_fit import Fit
+from parsim.sim.simulate import simulate
+
+
+def chooses_cut(job: Job, plan: Plan) -> bool:
+    """Whether nothing fixes the plan's cut: neither it, nor its stack, nor unequal nodes."""
+    fixed = plan.cut is not None or plan.actions is not None or job.mixed
+    return job.software.balanced_cut and plan.pp > 1 and not fixed
+
+
+def with_better_cut(job: Job, plan: Plan, memory_margin: float | None = None) -> Plan:
+    """The plan with the balanced cut, or as it is where that would be illegal or no better.
+
+    What fits goes before what does not, then the shorter step, then the lower peak; a search ranks
+    both cuts of a plan by the same, and shows the better one.
+    """
+    if not chooses_cut(job, plan):
+        return plan
+    cut = balanced_cuts(job, plan.precision, [plan.num_stages]).get(plan.num_stages)
+    if cut is None:
+        return plan
+    balanced = replace(plan, stage_layers=cut)
+    if illegal(job, balanced) is not None:
+        return plan
+    return min((balanced, plan), key=lambda either: _rank(job, either, memory_margin))
+
+
+def _rank(job: Job, plan: Plan, memory_margin: float | None) -> tuple[int, float, float]:
+    prediction = simulate(job, plan, memory_margin=memory_margin)
+    fit = list(Fit).index(prediction.fit)
+    return fit, prediction.step_time, max(prediction.peak_allocated)
