@@ -16,6 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from executor.devices.mesh import build_mesh, coordinates, replica_group
 from executor.model.batch_norm import synchronise
+from executor.model.compiled import compile_layers
 from executor.model.experts import WHOLE
 from executor.model.graph import check_cut
 from executor.model.loss import check_trainable
@@ -138,10 +139,12 @@ def build_trainer(
     seed: int,
     optimizer: OptimizerConfig | None = None,
     values: Values | None = None,
+    backend: str | None = None,
 ) -> Trainer:
     """Build this rank's part of a plan; the process group must hold plan.world_size ranks.
 
-    `values` gives the first weights; see `build_stage`.
+    `values` gives the first weights; see `build_stage`. With a `backend` of torch.compile each
+    layer is compiled (`executor.model.compiled`).
 
     Raises:
         PlanError: a combination that cannot run, or would train wrongly.
@@ -160,6 +163,9 @@ def build_trainer(
         _replica(spec, plan, mesh, context, stage, experts, device=device, values=first)
         for stage in schedule.stages_on(position["pp"])
     )
+    if backend is not None:
+        for replica in replicas:
+            compile_layers(replica.stage, backend)
     trainer = Trainer(
         spec=spec,
         plan=plan,
