@@ -145,7 +145,7 @@ def _take(
 ) -> Step:
     device, rate = monitor.device, trainer.optimizer.set_rate(number)
     scale, before = _scale(trainer), trainer.optimizer.skipped
-    lasted, step_losses = run_timed(partial(trainer.step, *batch), device)
+    lasted, step_losses = run_timed(partial(trainer.step, *batch), device, together=timed)
     loss = mean_over_ranks(step_losses, device)
     skipped = trainer.optimizer.skipped > before
     return Step(
@@ -175,9 +175,16 @@ def _highest(state: DeviceState, device: torch.device) -> DeviceState:
     return DeviceState(**{**highest, "clock": lowest})
 
 
-def run_timed(step: Callable[[], T], device: torch.device) -> tuple[float, T]:
-    """Seconds that a step takes on this rank, when all begin together; and what it returns."""
-    dist.barrier()
+def run_timed(
+    step: Callable[[], T], device: torch.device, *, together: bool = True
+) -> tuple[float, T]:
+    """Seconds that a step takes on this rank, and what it returns.
+
+    All ranks begin it `together`: a step is from the first action to the last rank's end, and what
+    rank 0 does between steps (its log, a checkpoint) is not in it. Only timings need that.
+    """
+    if together:
+        dist.barrier()
     begin = time.perf_counter()
     result = step()
     accelerator(device).synchronize()

@@ -55,6 +55,11 @@ class Part:
         values = Published(published, self.scenario.spec) if published else None
         object.__setattr__(self, "values", values)
 
+    @property
+    def backend(self) -> str | None:
+        """What torch.compile makes layers with; None where the scenario does not compile."""
+        return self.options.compile_backend if self.scenario.job.software.compile else None
+
     def batches(self, *, first_step: int = 0) -> Iterator[Batch]:
         """This rank's rows and places of the global batches to train on, on its device."""
         return map(self._mine, self._whole(self.feed, first_step))
@@ -106,7 +111,9 @@ class Part:
         """
         spec, plan = self.still, self.scenario.fixed_plan()
         seed, device = self.options.seed, self.device
-        trainer = build_trainer(spec, plan, device=device, seed=seed, values=self.values)
+        trainer = build_trainer(
+            spec, plan, device=device, seed=seed, values=self.values, backend=self.backend
+        )
         loss = mean_over_ranks(trainer.gradients(*next(self.batches())), device)
         gradients = gather_gradients(trainer.replicas, trainer.mesh, plan)
         if dist.get_rank() != 0:

@@ -84,6 +84,7 @@ def _built(part: Part) -> Trainer:
         seed=options.seed,
         optimizer=optimizer_of(part.scenario, options),
         values=part.values,
+        backend=part.backend,
     )
     # torch gives a mesh's groups its own limit of 10 or 30 minutes, not the default group's
     for group in trainer.groups():

@@ -16,10 +16,12 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from executor.devices.mesh import build_mesh, coordinates, replica_group
 from executor.model.batch_norm import synchronise
+from executor.model.compiled import compile_layers
 from executor.model.experts import WHOLE
 from executor.model.graph import check_cut
 from executor.model.loss import check_trainable
 from executor.model.module import TransformerStage, Values, build_stage, seed_dropout, seeded
+from executor.model.offload import keep_on_host
 from executor.model.sizes import has_experts, layer_count, reads_text
 from executor.parallel.context import apply_context_parallel, context_group
 from executor.parallel.data import LossFn, Replica, apply_data_parallel
@@ -137,10 +139,12 @@ def build_trainer(
     seed: int,
     optimizer: OptimizerConfig | None = None,
     values: Values | None = None,
+    backend: str | None = None,
 ) -> Trainer:
     """Build this rank's part of a plan; the process group must hold plan.world_size ranks.
 
-    `values` gives the first weights; see `build_stage`.
+    `values` gives the first weights; see `build_stage`. With a `backend` of torch.compile each
+    layer is compiled (`executor.model.compiled`).
 
     Raises:
         PlanError: a combination that cannot run, or would train wrongly.
@@ -159,6 +163,9 @@ def build_trainer(
         _replica(spec, plan, mesh, context, stage, experts, device=device, values=first)
         for stage in schedule.stages_on(position["pp"])
     )
+    if backend is not None:
+        for replica in replicas:
+            compile_layers(replica.stage, backend)
     trainer = Trainer(
         spec=spec,
         plan=plan,
@@ -219,6 +226,7 @@ def _replica(
         apply_tensor_parallel(built, mesh["tp"], sequence_parallel=plan.sequence_parallel)
         apply_expert_parallel(built, experts)
         apply_balance(built, plan)
+    keep_on_host(built.layers, plan.offload_layers, device)
     if plan.sync_batch_norm and plan.dp > 1:
         synchronise(built, replica_group(mesh, plan))
     return apply_data_parallel(built, plan, mesh, experts)

@@ -7,7 +7,7 @@ from parsim.cost.step.offload import no_host
 from parsim.errors import PlanError
 from parsim.plan import Plan, Recompute
 from parsim.plan.batch_rules import wrong_batch
-from parsim.plan.executor_rules import unrunnable
+from parsim.plan.executor_rules import uncompilable, unrunnable
 from parsim.plan.rules import violation
 
 
@@ -18,8 +18,16 @@ def illegal(job: Job, plan: Plan) -> str | None:
         message = wrong_batch(plan, job.global_batch_size)
     if message is None and plan.offload_layers:
         message = _offload(job, plan)
-    if message is None and job.software.executor:
-        return unrunnable(plan, job.model)
+    return unrun(job, plan) if message is None else message
+
+
+def unrun(job: Job, plan: Plan) -> str | None:
+    """Why parsim's executor, where that is the software, does not run a plan; or None."""
+    if not job.software.executor:
+        return None
+    message = unrunnable(plan, job.model)
+    if message is None and job.software.compile:
+        return uncompilable(plan, job.model)
     return message
 
 

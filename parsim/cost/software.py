@@ -16,12 +16,13 @@ from parsim.errors import CatalogError, shown
 from parsim.names import alternatives, matching
 from parsim.plan.context import CpCommType
 from parsim.plan.rules import USUAL
+from parsim.shipped import OnDemand, entries_of
 
 GENERIC = "generic"
 """Name of the software assumed where none is named."""
 
 SWITCHES = (
-    *("tp_overlap", "cuda_graphs", "fused_experts"),
+    *("compile", "tp_overlap", "cuda_graphs", "fused_experts"),
     *("expert_dispatcher", "expert_overlap", "expert_imbalance", "quantized_dispatch"),
 )
 """Fields that a job of a stack may set for itself, because its users do."""
@@ -34,7 +35,9 @@ DISPATCHERS = ("alltoall", "deepep", "hybridep")
 class Software:
     """One software stack.
 
-    `traffic` scales the bytes of memory-bound kernels (1: each value moved once),
+    `traffic` scales the bytes of memory-bound kernels (1: each value moved once). `compile` says
+    that torch.compile fuses them in each layer, without which they move `eager_traffic` times as
+    much (0: the stack has no such switch),
     `scores_traffic` those of softmax and dropout over unfused attention's scores. `launch_cost`
     is host seconds per kernel launch, `host_spread` the relative standard deviation of it
     between ranks, `microbatch_overhead` host seconds per micro-batch. `replica_spread` maps a
@@ -93,6 +96,8 @@ class Software:
     id: str
     description: str
     traffic: float
+    compile: bool
+    eager_traffic: float
     scores_traffic: float
     launch_cost: float
     host_spread: float
@@ -190,11 +195,30 @@ class Software:
         return changed
 
     def switched(self, values: Mapping[str, Any]) -> Software:
-        """The stack with some of `SWITCHES` set; `expert_overlap` is one share for all devices."""
+        """The stack with some of `SWITCHES` set; `expert_overlap` is one share for all devices.
+
+        Compiled, layers move less and let go what backward does not read.
+
+        Raises:
+            CatalogError: `compile` of a stack without that switch.
+        """
         given = dict(values)
+        if given.get("compile", self.compile) != self.compile:
+            given |= self._compiled(given["compile"])
         if "expert_overlap" in given:
             given["expert_overlap"] = {"default": given["expert_overlap"]}
         return replace(self, **given)
+
+    def _compiled(self, asked: bool) -> dict[str, Any]:
+        """What changes where torch.compile is switched on or off."""
+        if not self.eager_traffic:
+            have = (name for name, stack in software_catalog().items() if stack.eager_traffic)
+            raise CatalogError(
+                f"software.compile={str(asked).lower()}: stack {self.id} has no such switch, its "
+                f"kernels are what they are; stacks with it: {', '.join(sorted(have))}"
+            )
+        factor = 1.0 / self.eager_traffic if asked else self.eager_traffic
+        return {"traffic": self.traffic * factor, "keeps_output": not asked}
 
     def expert_hidden(self, device_id: str) -> float:
         """Share of moving tokens to experts and back that hides beside compute."""
@@ -209,14 +233,15 @@ def _longest(keys: Iterable[str], device_id: str) -> str:
 @cache
 def software_catalog() -> Mapping[str, Software]:
     """All known software stacks by id; entries start from the one they name in `from`."""
-    from ruamel.yaml import YAML
-
     text = (files("parsim.cost") / "software.yaml").read_text(encoding="utf-8")
-    document: dict[str, dict[str, Any]] = YAML(typ="safe", pure=True).load(text)
-    stated: dict[str, dict[str, Any]] = {}
-    for name, entry in document.items():
-        stated[name] = {**stated.get(entry.pop("from", ""), {}), **entry}
-    return {name: _build(name, **entry) for name, entry in stated.items()}
+    entries = entries_of(text)
+
+    def stated(name: str) -> dict[str, Any]:
+        own = dict(entries[name])
+        base = own.pop("from", None)
+        return {**(stated(base) if base else {}), **own}
+
+    return OnDemand(entries, lambda name: _build(name, **stated(name)))
 
 
 def _build(name: str, description: str, **entry: tuple[Any, str]) -> Software:

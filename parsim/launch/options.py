@@ -107,6 +107,9 @@ class RunOptions:
     deterministic: Annotated[
         bool, Flag(help="only kernels that give the same bits every time; some are slower")
     ] = False
+    compile_backend: Annotated[
+        str, Flag(metavar="NAME", help="what software.compile makes layers with; aot_eager: traced")
+    ] = "inductor"
     oversubscribe: Annotated[bool, Flag(help="more ranks than devices share them")] = False
     checkpoint_every: Annotated[
         int, Flag(metavar="STEPS", help="save the training; 0: never", least=0)

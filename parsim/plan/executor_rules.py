@@ -40,6 +40,24 @@ def unrunnable(plan: Plan, model: Model) -> str | None:
     )
 
 
+def uncompilable(plan: Plan, model: Model) -> str | None:
+    """Why the executor does not run a plan of this model with software.compile, or None."""
+    split, flat = _first_split(plan), model.attention is None
+    reasons = {
+        "experts: how many tokens each gets changes with the step": model.experts is not None,
+        f"tp={plan.tp}: collectives beside a layer's products cannot be traced": plan.tp > 1,
+        f"cp={plan.cp}: messages between context ranks cannot be traced": plan.cp > 1,
+        f"{plan.schedule} splits the backward (it has {split}): a compiled one is whole": bool(
+            split
+        ),
+        f"strategy {plan.strategy.name}: its workers run eagerly": plan.strategy.own_program,
+        "stages of their own and pipelines without flush: they run eagerly": plan.runs_as_tasks,
+        f"{model.name}: layers that are no transformer's run eagerly": flat,
+    }
+    reason = next((text for text, holds in reasons.items() if holds), None)
+    return reason and f"software.compile=true with {reason}; use compile: false"
+
+
 def unbuildable(model: Model) -> str | None:
     """The first part of a model that only the simulator has, or None."""
     part = next((part for layer in model.kinds for part in _simulated(layer)), None)
@@ -82,7 +100,13 @@ def wrong_training(plan: Plan) -> str | None:
 
     What depends on the schedule's actions is apart, see `freed` and `rounded`.
     """
-    rules: tuple[Callable[[Plan], str | None], ...] = (_precision, _modules, _axes, _sums)
+    rules: tuple[Callable[[Plan], str | None], ...] = (
+        _precision,
+        _modules,
+        _offloaded,
+        _axes,
+        _sums,
+    )
     return next((message for rule in rules if (message := rule(plan)) is not None), None)
 
 
@@ -105,6 +129,16 @@ def _modules(plan: Plan) -> str | None:
     return (
         f"recompute_modules={names}: parts of layers can be simulated but not run yet; use "
         f"recompute=none, selective or full"
+        if names
+        else None
+    )
+
+
+def _offloaded(plan: Plan) -> str | None:
+    names = "+".join(plan.offload_modules)
+    return (
+        f"offload_modules={names}: parts of layers can be simulated but not run yet; leave it out, "
+        f"so that offload_layers={plan.offload_layers} moves whole layers"
         if names
         else None
     )
@@ -205,8 +239,8 @@ def _vocabulary(plan: Plan, model: Model) -> str | None:
     return f"tp={plan.tp} does not divide padded_vocab_size={rows}; use padded_vocab_size={padded}"
 
 
-def _split_backward(plan: Plan) -> str | None:
-    """Both rules for a plan whose schedule is named or written, not yet built."""
+def _first_split(plan: Plan) -> str | None:
+    """The first action I or W of a plan's schedule, be that named or written; or None."""
     if plan.pp == 1:
         return None
     if plan.schedule in TWO_WAY and plan.actions is None:
@@ -215,10 +249,14 @@ def _split_backward(plan: Plan) -> str | None:
             f"not run yet; use 'dualpipe_v' or 'zb_v'"
         )
     if plan.actions is None:
-        first = "0I0" if plan.schedule in SPLIT else None
-    else:
-        match = re.search(r"\b\d+[IW]\d+\b", plan.actions)
-        first = match[0] if match else None
+        return "0I0" if plan.schedule in SPLIT else None
+    match = re.search(r"\b\d+[IW]\d+\b", plan.actions)
+    return match[0] if match else None
+
+
+def _split_backward(plan: Plan) -> str | None:
+    """Both rules for a plan whose schedule is named or written, not yet built."""
+    first = _first_split(plan)
     return (
         None if first is None else freed(plan, plan.schedule, first) or rounded(plan, plan.schedule)
     )

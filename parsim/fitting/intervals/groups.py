@@ -191,6 +191,7 @@ def _group(key: Key, runs: Sequence[Residual], hard: Mapping[str, float], usual:
         ranges=ranges_of(runs),
         systems=tuple(sorted({name for run in runs for name in _systems(run)})),
         kinds=tuple(sorted({kind for run in runs for kind in run.standing.kinds})),
+        publishers=tuple(sorted({run.standing.publisher for run in runs})),
     )
 
 

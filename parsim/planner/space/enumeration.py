@@ -15,11 +15,11 @@ from itertools import chain, product
 import numpy as np
 
 from parsim.cost.job import Job
+from parsim.cost.legal import unrun
 from parsim.errors import PlanError
 from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.divisors import divisors
-from parsim.plan.executor_rules import unrunnable
 from parsim.plan.rules import ZERO_STAGES, check_plan, violation
 from parsim.plan.space import chosen
 from parsim.planner.space.cuts import balanced_twins
@@ -147,7 +147,7 @@ def _runnable(
             dp_shard=shard,
             offload_layers=layers,
         )
-        message = unrunnable(tried, job.model)
+        message = unrun(job, tried)
         if message is None:
             legal.append(option)
         else:

@@ -48,6 +48,7 @@ class SoftwareBlock(Block):
     """
 
     name: Text
+    compile: Flag = UNSET
     tp_overlap: Flag = UNSET
     cuda_graphs: Flag = UNSET
     fused_experts: Flag = UNSET

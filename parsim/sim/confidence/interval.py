@@ -8,7 +8,9 @@ the software on any device, else all runs. `scale` says how hard the plan is to 
 host paces, what collectives expose, 8-bit products, memory near its limit. f is the factor of the
 level at which the question is new (a model, mixture, device, software, release or kind of plan that
 no run of the group has; the largest of several): the one with which four of five runs lie inside
-that were left out at this level. Added is what sizes outside of the measured ones, links that no
+that were left out at this level. Software that one publisher alone measured here counts as new to
+everybody else, and q is no less than that of the device under any: what one site reaches is no bar
+for another. Added is what sizes outside of the measured ones, links that no
 run has and software that nobody described leave open. On a calibrated machine q is that of its own
 recorded steps, leaning on shipped runs, without scale and factor; added is what its calibration
 left open in the kernels, whole layers (timed or not) and collectives of this very plan, and its
@@ -228,6 +230,8 @@ def _basis(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterato
         yield f"none with {' and '.join(nearest.new_kinds)}"
     if not nearest.device:
         yield f"none of {standing.device}"
+    if nearest.software == "single":
+        yield f"all of them by {group.publishers[0]}, none by anybody else"
     if nearest.software == "elsewhere":
         yield f"none of it under {standing.software}"
     if nearest.software == "generic":

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from math import ceil, hypot, log
@@ -45,8 +45,9 @@ class Group:
 
     `half` is the 80 % quantile of their size, corrected for few runs; that of CALIBRATED is of
     plain log errors. `ranges` of each size frame the runs, `systems` are theirs, `kinds` what some
-    of their plans have (`kinds_of` a plan). `irregular` is the factor, above 1, by which a release
-    differs at the least from the others that ran one of its plans; 0 where it is like one of them.
+    of their plans have (`kinds_of` a plan), `publishers` who measured them. `irregular` is
+    the factor, above 1, by which a release differs at the least from the others that ran one of its
+    plans; 0 where it is like one of them.
     """
 
     device: str
@@ -57,6 +58,7 @@ class Group:
     ranges: Mapping[str, Range]
     systems: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
+    publishers: tuple[str, ...] = ()
     irregular: float = 0.0
 
 
@@ -83,7 +85,8 @@ class Standing:
     model, `kinds` what its plan has that not every plan has; `generic` says that nobody described
     the software. `kernels` and `exchange` are standard deviations of the logarithm of the
     step by what a calibration has left open in kernels, and by how sure collectives are.
-    `release` is the software's, where it is known. `doubt` is what a calibration has left open in
+    `release` is the software's, where it is known, `publisher` who measured the run, where it is a
+    published one. `doubt` is what a calibration has left open in
     whole layers, `steps` the log errors that runs recorded on the device leave.
     """
 
@@ -91,6 +94,7 @@ class Standing:
     software: str
     system: str
     release: str = ""
+    publisher: str = ""
     calibrated: bool
     generic: bool
     sizes: Sizes
@@ -108,9 +112,9 @@ class NearestGroup:
     """The measured group nearest to a plan, and what of the plan it has seen.
 
     `model` says whether any run is of the plan's model, `new_kinds` what of the plan no run of the
-    group has. `software` is "measured" here, "elsewhere" (described, no run on this device) or
-    "generic". `release` is False only where one is stated and the software's runs are of other
-    ones.
+    group has. `software` is "measured" here, "single" (by one publisher, who is not ours),
+    "elsewhere" (described, no run on this device) or "generic".
+    `release` is False only where one is stated and the software's runs are of other ones.
     """
 
     group: Group
@@ -164,9 +168,16 @@ class Errors:
     def _compared(
         self, group: Group, standing: Standing, device: bool, software: str
     ) -> NearestGroup:
-        """A group, and what of the plan it has seen."""
+        """A group, and what of the plan it has seen.
+
+        Runs of one publisher tell nothing of what another machine and crew make of the software:
+        others are judged as if it had no run, by no less than the device's runs under any.
+        """
+        if software == "measured" and self._by_one_other(group, standing):
+            software, wider = "single", self.groups.get((standing.device, ANY, ANY), group)
+            group = replace(group, half=max(group.half, wider.half))
         measured = {key[2] for key in self.groups if key[1] == standing.software} - {ANY}
-        known = software != "measured" or not measured or not standing.release
+        known = software not in ("measured", "single") or not measured or not standing.release
         return NearestGroup(
             group=group,
             device=device,
@@ -176,6 +187,10 @@ class Errors:
             model=standing.model in self.models,
             new_kinds=tuple(kind for kind in standing.kinds if kind not in group.kinds),
         )
+
+    def _by_one_other(self, group: Group, standing: Standing) -> bool:
+        """Whether all runs of a group are of one publisher, who did not measure this one."""
+        return len(group.publishers) == 1 and standing.publisher not in group.publishers
 
     def recorded(self, shipped: float, steps: Sequence[float]) -> float:
         """Half of the interval that steps leave on a calibrated machine, ln.
@@ -235,7 +250,7 @@ def read_errors(document: Mapping[str, Any]) -> Errors:
     """What `interval.json` holds."""
     groups = {}
     for entry in document["groups"]:
-        names = {name: tuple(entry[name]) for name in ("systems", "kinds")}
+        names = {name: tuple(entry[name]) for name in ("systems", "kinds", "publishers")}
         group = Group(**{**entry, "ranges": _ranges(entry), **names})
         groups[group.device, group.software, group.release] = group
     figures = {name: float(document[name]) for name in ADDED}

@@ -137,7 +137,7 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     inputs, outputs, tokens = max(wide, default=(0, 0, 0))
     whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
     again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
-    made = [composed(layer, table) for layer in job.model.kinds]
+    made = [composed(layer, table) * (not job.software.compile) for layer in job.model.kinds]
     # what `composed_bytes` leaves out as it is not kept
     again = again + np.where(table.recompute == Recompute.FULL, np.max(np.stack(made), axis=0), 0.0)
     gradients = (table.on_rank(tokens) * inputs + inputs * outputs) / table.tp
@@ -212,7 +212,9 @@ def composed_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
 
     See `cost/layer/composed.py`.
     """
-    rows = over_kinds(counts, np.stack([composed_kept(layer, table) for layer in job.model.kinds]))
+    compiled = job.software.compile
+    kept = [composed_kept(layer, table, compiled=compiled) for layer in job.model.kinds]
+    rows = over_kinds(counts, np.stack(kept))
     for layer in job.model.behind:
         rows[-1] += composed(layer, table)
     return rows

@@ -25,9 +25,6 @@ from parsim.validation.step.offload_recipes import offload_layers
 from parsim.validation.step.recipes import Recipe, recipe_of
 from parsim.validation.tables import RowSkipped
 
-ELEMENTWISE_EAGER = 1.8
-"""An eager run of a compiled stack moves this much more elementwise traffic (torchtitan rows)."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
@@ -114,8 +111,8 @@ def _predicting(spec: TransformerSpec, recipe: Recipe | None) -> TransformerSpec
 
 def _software(stack: Software, run: MeasuredRun, recipe: Recipe | None) -> Software:
     """The stack as the row and a published recipe set it up."""
-    if run.torch_compile is False and stack.id == "torchtitan":
-        stack = replace(stack, traffic=stack.traffic * ELEMENTWISE_EAGER, keeps_output=True)
+    if run.torch_compile is False and stack.compile:
+        stack = stack.switched({"compile": False})
     if run.overlap is not None and "tp" not in run.overlap:
         stack = replace(stack, tp_overlap=False)
     if run.token_drop:  # padded to a capacity: the host knows all sizes and waits for no counts

@@ -7,6 +7,7 @@ not say. A row that cannot be used raises RowSkipped with the reason; it is neve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -110,6 +111,7 @@ class MeasuredRun:
     bubble_fraction: float | None = None
     profile: Profile | None = None
     release: str = ""
+    publisher: str = ""
     n_experts: int = 0
     moe_topk: int = 0
     moe_ffn_hidden_size: int | None = None
@@ -265,6 +267,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         row_id=row["row_id"],
         stack=row["stack"],
         release=row.get("stack_release", ""),
+        publisher=_publisher(row.get("source", "")),
         system=row["system"],
         gpu_type=row["gpu_type"],
         gpus_per_node=cells.need("gpus_per_node"),
@@ -320,6 +323,11 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
     if not run.out_of_memory and all(value is None for value in measured):
         raise RowSkipped("neither step_time_s nor peak_memory_gib is stated")
     return run
+
+
+def _publisher(source: str) -> str:
+    """Who published a row: the first word of its source, a repository's owner or a first author."""
+    return re.split(r"[/ ,]", source.strip(), maxsplit=1)[0]
 
 
 def _told(filled: Filled) -> tuple[str, ...]:

@@ -105,3 +105,19 @@ def test_an_unknown_stack() -> None:
             "megatron2021", sorted(software_catalog()), listing="parsim catalog software"
         )
     )
+
+
+def test_compiling_moves_less_and_back() -> None:
+    eager, titan = software("executor-cuda"), software("torchtitan")
+    compiled = eager.switched({"compile": True})
+    assert compiled.traffic == pytest.approx(eager.traffic / 1.8)
+    assert compiled.switches == {"compile": True}
+    assert compiled.switched({"compile": False}).traffic == pytest.approx(eager.traffic)
+    assert eager.switched({"compile": False}) == eager
+    slower = titan.switched({"compile": False})
+    assert slower.keeps_output
+    assert slower.traffic == pytest.approx(1.4 * 1.8)
+    with pytest.raises(
+        CatalogError, match=r"software.compile=true: stack nemo has no such switch.*"
+    ):
+        software("nemo").switched({"compile": True})

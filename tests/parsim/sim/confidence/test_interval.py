@@ -43,6 +43,8 @@ GROUPS = (
     group("a100", "torch", 0.05),
     replace(group("a100", "torch", 0.02, "2.1"), irregular=1.6),
     group(ANY, "nemo", 0.04),
+    replace(group("a100", "mpt", 0.04), publishers=("mosaicml",)),
+    replace(group("a100", "lm", 0.04), publishers=("NVIDIA", "mlcommons")),
     Group(device=CALIBRATED, software=ANY, n=12, half=0.06, ranges={}),
 )
 ERRORS = Errors(
@@ -110,6 +112,18 @@ def test_described_software_without_runs_and_generic_software() -> None:
     assert half(other) == pytest.approx(0.15 * 1.8)
     assert half(replace(other, generic=True)) == pytest.approx(hypot(0.15 * 1.8, 0.25))
     assert "generic assumptions" in step_interval(replace(other, generic=True), 1.0, ERRORS).basis
+
+
+def test_software_that_one_publisher_measured_is_new_to_everybody_else() -> None:
+    theirs = replace(BASE, software="mpt", publisher="mosaicml")
+    assert half(theirs) == pytest.approx(0.04)
+    ours = replace(theirs, publisher="")
+    assert half(ours) == pytest.approx(0.15 * 1.8)  # the device's runs under any software
+    assert half(replace(ours, publisher="NVIDIA")) == half(ours)
+    basis = step_interval(ours, 1.0, ERRORS).basis
+    assert "9 published runs of a100 under mpt" in basis
+    assert "all of them by mosaicml, none by anybody else" in basis
+    assert half(replace(BASE, software="lm")) == pytest.approx(0.04)  # two publishers
 
 
 def test_another_device_under_the_software() -> None:
