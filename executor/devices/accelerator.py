@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
+from executor.devices.copies import Copier, CudaCopier, HostCopier
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -64,6 +66,9 @@ class Accelerator(Protocol):
     def grouped_products(self) -> bool:
         """Whether one kernel multiplies the rows of many experts, in bf16."""
 
+    def copier(self) -> Copier:
+        """What copies tensors to the host's memory and back beside compute."""
+
 
 class Host:
     """The processor itself."""
@@ -110,6 +115,10 @@ class Host:
     def grouped_products(self) -> bool:
         """Its fallback is a loop over experts."""
         return False
+
+    def copier(self) -> Copier:
+        """Plain copies."""
+        return HostCopier()
 
 
 AMPERE = 8
@@ -179,6 +188,10 @@ class Cuda:
     def grouped_products(self) -> bool:
         """From Ampere on."""
         return bool(self._cuda.get_device_capability(self._device)[0] >= AMPERE)
+
+    def copier(self) -> Copier:
+        """A stream of its own, and pinned memory."""
+        return CudaCopier(self._device, self._cuda)
 
 
 def _told(ask: Callable[[], int]) -> float | None:

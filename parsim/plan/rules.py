@@ -380,7 +380,7 @@ def most_layers(plan: Plan, model: Model) -> int:
 def splits_backward(plan: Plan) -> bool:
     """Whether the backward of a plan's schedule is in two actions, I and W."""
     if plan.actions is None:
-        return plan.schedule in SPLIT and plan.pp > 1
+        return plan.pp > 1 and plan.schedule in SPLIT | {"dualpipe"}
     return re.search(r"\d[IW]", plan.actions) is not None
 
 

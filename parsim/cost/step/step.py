@@ -21,7 +21,7 @@ from parsim.cost.layer.interference import speed_beside
 from parsim.cost.order_statistics import expected_maximum, later_than_of_node
 from parsim.cost.step.buckets import reduced_bytes
 from parsim.cost.step.data_parallel import DataParallel
-from parsim.cost.step.offload import beside_copies, copy_seconds, moved_bytes, offloads
+from parsim.cost.step.offload import moved_bytes, offloads, with_copies
 from parsim.cost.step.sharded_stages import Sharded
 from parsim.cost.step.stages import (
     LayerTable,
@@ -111,9 +111,9 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
     ahead, behind = sharded.passes(forward, backward)
     copied: dict[str, Array] = {}
     if offloads(table):
-        copies = copy_seconds(job, moved_bytes(job, table, layers, stage_cut(job, table)))
         alone = ahead, behind
-        ahead, behind = (beside_copies(chunk, copies) for chunk in alone)
+        moved = moved_bytes(job, table, layers, stage_cut(job, table))
+        ahead, behind = with_copies(job, ahead, behind, moved)
         copied["copied_forward"] = ahead.time - alone[0].time
         copied["copied_backward"] = behind.time - alone[1].time
     buckets, bucket_time = data.bucketed_reduction(parameters, experts)
