@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
+from executor.devices.copies import Copier, CudaCopier, HostCopier
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -63,6 +65,9 @@ class Accelerator(Protocol):
 
     def grouped_products(self) -> bool:
         """Whether one kernel multiplies the rows of many experts, in bf16."""
+
+    def copier(self) -> Copier:
+        """What copies tensors to the host's memory and back beside compute."""
 
     def choose(self) -> None:
         """Let this process use the device where none is named."""
@@ -116,6 +121,10 @@ class Host:
     def grouped_products(self) -> bool:
         """Its fallback is a loop over experts."""
         return False
+
+    def copier(self) -> Copier:
+        """Plain copies."""
+        return HostCopier()
 
     def choose(self) -> None:
         """There is one."""
@@ -191,6 +200,10 @@ class Cuda:
     def grouped_products(self) -> bool:
         """From Ampere on."""
         return bool(self._cuda.get_device_capability(self._device)[0] >= AMPERE)
+
+    def copier(self) -> Copier:
+        """A stream of its own, and pinned memory."""
+        return CudaCopier(self._device, self._cuda)
 
     def choose(self) -> None:
         """What is allocated, and NCCL, go there."""

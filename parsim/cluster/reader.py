@@ -7,12 +7,11 @@ much, points at the very character, and spares every command its import (30 ms).
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from parsim.cluster.cables import missing_devices
 from parsim.cluster.document import Document, parse_document, read_document
@@ -28,8 +27,7 @@ from parsim.cluster.entries import (
 from parsim.cluster.hardware import Device, IntraNode, Network, System
 from parsim.errors import CatalogError, shown
 from parsim.names import alternatives, matching
-
-T = TypeVar("T")
+from parsim.shipped import OnDemand, entry_texts
 
 _NOUNS = {"devices": "device", "systems": "system"}
 _RECORDS = ((Device, ""), (System, ""), (IntraNode, "intra."), (Network, "network."))
@@ -42,32 +40,6 @@ _OPTIONAL = {"name"} | {
 _Fields = dict[str, Reading]
 _Found = tuple[Entry, _Fields]
 _Layers = Mapping[str, Mapping[str, _Found]]
-_SHIPPED_ENTRY = re.compile(r"^  ([a-z0-9-]+):\n(?: {4}.*\n|\n)*", re.MULTILINE)
-
-
-class OnDemand(Mapping[str, T]):
-    """A mapping whose values are made when they are first asked for."""
-
-    def __init__(self, names: Iterable[str], make: Callable[[str], T]) -> None:
-        self._names = tuple(names)
-        self._make = make
-        self._made: dict[str, T] = {}
-
-    def __getitem__(self, name: str) -> T:
-        if name not in self._made:
-            if name not in self._names:
-                raise KeyError(name)
-            self._made[name] = self._make(name)
-        return self._made[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,14 +103,13 @@ def _built_in_layers() -> _Layers:
 def _built_in_layer(section: str) -> Mapping[str, _Found]:
     """One shipped file, each entry parsed by itself when it is needed.
 
-    Composing both files takes 40 ms and most commands need two entries of them, so the text is
-    cut before each line of two spaces and a word, which is how the shipped files are laid out.
+    Composing both files takes 40 ms and most commands need two entries of them.
     """
     from importlib.resources import files
 
     name = f"{section}.yaml"
     text = (files("parsim.cluster") / "catalog" / name).read_text(encoding="utf-8")
-    blocks = {match[1]: match[0] for match in _SHIPPED_ENTRY.finditer(text)}
+    blocks = entry_texts(text, indent=2)
 
     def entry(id: str) -> Entry:
         document = parse_document(blocks[id], name)

@@ -16,6 +16,7 @@ from parsim.errors import CatalogError, shown
 from parsim.names import alternatives, matching
 from parsim.plan.context import CpCommType
 from parsim.plan.rules import USUAL
+from parsim.shipped import OnDemand, entries_of
 
 GENERIC = "generic"
 """Name of the software assumed where none is named."""
@@ -232,14 +233,15 @@ def _longest(keys: Iterable[str], device_id: str) -> str:
 @cache
 def software_catalog() -> Mapping[str, Software]:
     """All known software stacks by id; entries start from the one they name in `from`."""
-    from ruamel.yaml import YAML
-
     text = (files("parsim.cost") / "software.yaml").read_text(encoding="utf-8")
-    document: dict[str, dict[str, Any]] = YAML(typ="safe", pure=True).load(text)
-    stated: dict[str, dict[str, Any]] = {}
-    for name, entry in document.items():
-        stated[name] = {**stated.get(entry.pop("from", ""), {}), **entry}
-    return {name: _build(name, **entry) for name, entry in stated.items()}
+    entries = entries_of(text)
+
+    def stated(name: str) -> dict[str, Any]:
+        own = dict(entries[name])
+        base = own.pop("from", None)
+        return {**(stated(base) if base else {}), **own}
+
+    return OnDemand(entries, lambda name: _build(name, **stated(name)))
 
 
 def _build(name: str, description: str, **entry: tuple[Any, str]) -> Software:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from types import MappingProxyType
 from typing import Any
 
 from parsim.errors import CatalogError, shown
@@ -16,6 +15,7 @@ from parsim.model.graph.record import Graph
 from parsim.model.model import Model
 from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.names import alternatives, matching
+from parsim.shipped import OnDemand, entries_of
 
 Description = TransformerSpec | Graph
 """What a model is built from: the sizes of a transformer, or a graph of operations."""
@@ -31,11 +31,9 @@ def build_model(description: Description) -> Model:
 @cache
 def load_model_catalog() -> Mapping[str, TransformerSpec]:
     """Return every model of the catalog by name, in the order of the file."""
-    from ruamel.yaml import YAML  # loaded only by commands that name a model
-
     text = files("parsim.model").joinpath("catalog/models.yaml").read_text(encoding="utf-8")
-    entries: dict[str, dict[str, Any]] = YAML(typ="safe", pure=True).load(text)
-    return MappingProxyType({name: _spec(name, entry) for name, entry in entries.items()})
+    entries = entries_of(text)
+    return OnDemand(entries, lambda name: _spec(name, entries[name]))
 
 
 def model_spec(name: str) -> TransformerSpec:

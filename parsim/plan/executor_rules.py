@@ -100,7 +100,13 @@ def wrong_training(plan: Plan) -> str | None:
 
     What depends on the schedule's actions is apart, see `freed` and `rounded`.
     """
-    rules: tuple[Callable[[Plan], str | None], ...] = (_precision, _modules, _axes, _sums)
+    rules: tuple[Callable[[Plan], str | None], ...] = (
+        _precision,
+        _modules,
+        _offloaded,
+        _axes,
+        _sums,
+    )
     return next((message for rule in rules if (message := rule(plan)) is not None), None)
 
 
@@ -123,6 +129,16 @@ def _modules(plan: Plan) -> str | None:
     return (
         f"recompute_modules={names}: parts of layers can be simulated but not run yet; use "
         f"recompute=none, selective or full"
+        if names
+        else None
+    )
+
+
+def _offloaded(plan: Plan) -> str | None:
+    names = "+".join(plan.offload_modules)
+    return (
+        f"offload_modules={names}: parts of layers can be simulated but not run yet; leave it out, "
+        f"so that offload_layers={plan.offload_layers} moves whole layers"
         if names
         else None
     )

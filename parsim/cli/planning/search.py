@@ -98,7 +98,6 @@ def search(  # noqa: PLR0913  one parameter an option
     as_json: AsJson = False,
 ) -> None:
     """Find the fastest of all legal plans of a scenario that fit."""
-    from parsim.report.picture.saving import check_picture
     from parsim.report.writing import check_other, check_writable
 
     loaded = load(scenario, overrides, device, price)
@@ -116,6 +115,8 @@ def search(  # noqa: PLR0913  one parameter an option
         option = "--contention" if contention else "--measure"
         raise InputError(f"{option} is for the plans of one cluster; leave the others away")
     if front is not None:
+        from parsim.report.picture.saving import check_picture  # matplotlib takes half a second
+
         check_picture(front)
     request = _request(loaded, nodes, objective, deadline, budget)
     _choose(
@@ -138,7 +139,6 @@ def _search(
 ) -> None:
     """The best plans of the scenario's cluster."""
     from parsim import api
-    from parsim.planner.contended import contended_order
 
     most = max(top, asked.best) if asked else top
     with progress("evaluating plans") as step:
@@ -147,6 +147,8 @@ def _search(
         )
     order = None
     if contention or loaded.needs_links:
+        from parsim.planner.contended import contended_order
+
         with progress("simulating shared links") as step:
             background = loaded.background
             order = contended_order(loaded.job, result, background=background, progress=step)
@@ -168,12 +170,12 @@ def _search(
 
 def _measuring(best: int | None, steps: int, out: Path) -> MeasureRequest | None:
     """What `--measure` asks for; torch must be here before the search takes its time."""
+    if best is None:
+        return None
     from parsim.launch.measured_plans import MeasureRequest
     from parsim.launch.ranks import require_torch
     from parsim.report.writing import check_folder
 
-    if best is None:
-        return None
     require_torch("measuring plans")
     check_folder(out)
     return MeasureRequest(best=best, steps=steps, out=out)

@@ -77,8 +77,6 @@ class Work(Columns):
         least = parts.least(kept)
         copies, most = _copies(job, table, layers, parts)
         ahead_of, behind_of = np.maximum(forward, copies), np.maximum(backward, copies)
-        ends = np.zeros((2, *least.shape))
-        ends[0, 0], ends[1, -1] = kept[0] - least[0], kept[-1] - least[-1]
         return cls(
             forward=parts.sums(forward),
             backward=parts.sums(backward),
@@ -91,8 +89,8 @@ class Work(Columns):
             last=np.maximum(backward, most)[0],
             all_forward=(parts.every * ahead_of).sum(axis=0),
             all_backward=(parts.every * behind_of).sum(axis=0),
-            first_kept=least + ends[0],
-            last_kept=least + ends[1],
+            first_kept=np.where(parts.held[:, 0] > 0, kept[0], least),
+            last_kept=np.where(_last_rank(parts), kept[-1], least),
             least_kept=least,
             kept=parts.sums(kept),
             moment=moment,
@@ -137,7 +135,8 @@ def _copies(job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> tup
         nothing = np.zeros((len(parts.counts), len(table)))
         return nothing, nothing
     least, most = _offloaded(table, layers, parts)
-    return copy_seconds(job, least), copy_seconds(job, most)
+    sure = copy_seconds(job, least) * (not job.system.on_cpu)  # whose backwards copy nothing
+    return sure, copy_seconds(job, most)
 
 
 def _kept(job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Array:

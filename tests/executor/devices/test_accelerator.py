@@ -8,6 +8,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,7 +41,10 @@ from executor.measure.record import BLIND, record_steps  # noqa: E402
 from executor.measure.steps import take_steps  # noqa: E402
 from executor.measure.traffic import Traffic  # noqa: E402
 from executor.model import grouped  # noqa: E402
+from executor.model.module import build_model  # noqa: E402
+from executor.model.offload import keep_on_host  # noqa: E402
 from parsim.timelines.kinds import SpanKind  # noqa: E402
+from tests.executor.tiny import draw, gradients, tiny  # noqa: E402
 
 CPU = torch.device("cpu")
 MODEL = {"name": "gpt2", "num_layers": 2, "hidden_size": 32, "num_attention_heads": 2}
@@ -69,6 +73,20 @@ class FakeEvent:
         return 1e3 * (end_event._at - self._at)
 
 
+class FakeStream:
+    """A queue beside the others, which notes what it waits for."""
+
+    def __init__(self, device: object = None, priority: int = 0, **kwargs: object) -> None:
+        self.waited: list[object] = []
+
+    def wait_stream(self, stream: FakeStream) -> None:
+        self.waited.append(stream)
+
+    def wait_event(self, event: FakeEvent) -> None:
+        assert not math.isnan(event._at), "waited for before it was recorded"
+        self.waited.append(event)
+
+
 class FakeCuda:
     """What is asked of `torch.cuda`, answered from a host."""
 
@@ -76,9 +94,21 @@ class FakeCuda:
         self.pending: list[FakeEvent] = []
         self.calls: list[str] = []
         self.state = torch.arange(16, dtype=torch.uint8)
+        self.compute = FakeStream()
 
     def Event(self, enable_timing: bool = False) -> FakeEvent:
         return FakeEvent(self, enable_timing)
+
+    def Stream(self, device: object = None, priority: int = 0) -> FakeStream:
+        return FakeStream(device, priority)
+
+    def current_stream(self, device: object = None) -> FakeStream:
+        return self.compute
+
+    @contextmanager
+    def stream(self, stream: FakeStream) -> Iterator[None]:
+        self.calls.append("stream")
+        yield
 
     def synchronize(self, device: object = None) -> None:
         self.calls.append("synchronize")
@@ -213,6 +243,20 @@ def test_a_whole_run_of_one_rank(cuda: FakeCuda, tmp_path: Path) -> None:
     assert kernels["kernels"] > 0
     assert cuda.calls.count("synchronize") > len(told)
     assert "RANK" not in os.environ  # what is started from here on is no rank
+
+
+def test_copies_to_the_host_have_a_queue_of_their_own(cuda: FakeCuda) -> None:
+    spec = tiny("llama3-8b")
+    tokens, targets = draw(spec)
+    stages = [build_model(spec) for _ in range(2)]
+    store = keep_on_host(stages[1].layers, 4, CPU)
+    assert store is not None
+    here, there = (gradients(stage, tokens, targets) for stage in stages)
+    assert all(torch.equal(here[name], there[name]) for name in here)
+    copies = cuda.calls.count("stream")
+    assert copies % 2 == 0  # each piece leaves and comes back once
+    # compute waits for the layers that have left, and for pieces that it needs
+    assert copies // 2 <= len(cuda.compute.waited)
 
 
 def test_kernels_and_collectives_are_timed_between_events(

@@ -59,6 +59,13 @@ TWO: dict[str, Case] = {
     "tp + sp, llama, full": case("llama", tp=2, recompute="full", **SP),
     "tp + sp, bert": case("bert", tp=2, masked=True, **SP),
     "pipeline": case(pp=2, num_microbatches=4),
+    "pipeline, on the host": case(
+        pp=2, num_microbatches=4, offload_layers=1, recompute="selective"
+    ),
+    "zero 3, on the host": case(
+        "llama", dp_shard=2, zero_stage=3, num_microbatches=2, offload_layers=2
+    ),
+    "tp + sp, on the host, full": case("llama", tp=2, offload_layers=1, recompute="full", **SP),
     "cp": case(cp=2, num_microbatches=2),
     "cp, llama, full": case("llama", cp=2, recompute="full"),
     "cp, bert, selective": case("bert", cp=2, masked=True, recompute="selective"),

@@ -100,6 +100,8 @@ def test_auto_writes_an_order_no_worse_than_the_named(cli: Cli, tmp_path: Path) 
     [
         (["--auto", "x.csv"], "--auto orders the stages of a plan; give one with --scenario"),
         (["--auto", "x.txt", "--scenario", SMALL], "a schedule's file ends with .csv"),
+        (["--time-limit", 3], "--time-limit 3 must be above 0 and stand beside --auto"),
+        (["--auto", "x.csv", "--scenario", SMALL, "--time-limit", 0], "must be above 0"),
         (
             ["--auto", "x.csv", "--scenario", SMALL, "--set", "plan.pp=1"],
             "pp=1: the plan has no pipeline to order",
