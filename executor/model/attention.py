@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from executor.model.narrow import narrow_values
+from executor.model.offload import HostLayer, repeated
 from executor.model.rotary import Rotary
 from executor.model.window import windowed
 from parsim.model.config.writer import DROPOUT
@@ -150,6 +150,7 @@ class Attention(nn.Module):  # type: ignore[misc]
         self.k_norm = HeadNorm(d, spec.norm_epsilon) if spec.qk_norm else None
         self.rotary = rotary
         self.recompute = recompute
+        self.host: HostLayer | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (b, s, h) to (b, s, h); selective recomputation repeats the core in backward."""
@@ -159,7 +160,7 @@ class Attention(nn.Module):  # type: ignore[misc]
         if self.rotary is not None:
             q, k = self.rotary.rotate(q), self.rotary.rotate(k)
         if self.recompute is Recompute.SELECTIVE and self.training:
-            mixed = checkpoint(self.core, q, k, v, use_reentrant=False)
+            mixed = repeated(self.core, q, k, v, host=self.host)
         else:
             mixed = self.core(q, k, v)
         return self.projection(mixed.transpose(1, 2).flatten(2))

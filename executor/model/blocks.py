@@ -6,14 +6,16 @@ same spec. What a spec does not hold is the same for all families: the dropout p
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from executor.model.attention import Attention, Columns, apart
 from executor.model.experts import WHOLE, Mixture, Share
 from executor.model.latent import LatentAttention
+from executor.model.offload import HostLayer, repeated
 from executor.model.rotary import Rotary
 from parsim.model.config.writer import DROPOUT
 from parsim.model.transformer import TransformerSpec
@@ -100,12 +102,14 @@ class Block(nn.Module):  # type: ignore[misc]
         self.dropout = make_dropout(spec)
         self.post_norm = spec.post_norm
         self.recompute = recompute
+        self.host: HostLayer | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (b, s, h) to (b, s, h)."""
-        if self.recompute is Recompute.FULL and self.training:
-            return checkpoint(self._layer, x, use_reentrant=False)
-        return self._layer(x)
+        with nullcontext() if self.host is None else self.host.kept(self):
+            if self.recompute is Recompute.FULL and self.training:
+                return repeated(self._layer, x, host=self.host)
+            return self._layer(x)
 
     def _layer(self, x: Tensor) -> Tensor:
         if self.post_norm:

@@ -7,15 +7,16 @@ construction. What crosses a layer's border is handed on as a tuple, by the orde
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 from executor.model.batch_norm import BatchNorm
+from executor.model.offload import HostLayer, repeated
 from executor.model.stage import Stage
 from executor.model.tokens import Additive, Heads, Table, crosses, owners, weight_of
 from parsim.errors import ModelError, PlanError
@@ -155,14 +156,16 @@ class GraphLayer(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.nodes, self.enters, self.leaves = nodes, enters, leaves
         self.recompute = recompute
+        self.host: HostLayer | None = None
         self.made = nn.ModuleDict({_key(node.name): _module(graph, node) for node in nodes})
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Run the nodes in order."""
-        if self.recompute and self.training:
-            given: tuple[Tensor, ...] = checkpoint(self._nodes, *tensors, use_reentrant=False)
-            return given
-        return self._nodes(*tensors)
+        with nullcontext() if self.host is None else self.host.kept(self):
+            if self.recompute and self.training:
+                given: tuple[Tensor, ...] = repeated(self._nodes, *tensors, host=self.host)
+                return given
+            return self._nodes(*tensors)
 
     def _nodes(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         known = dict(zip(self.enters, tensors, strict=True))

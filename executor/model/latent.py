@@ -16,9 +16,9 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from executor.model.attention import Columns, Core, apart, itself
+from executor.model.offload import HostLayer, repeated
 from executor.model.rotary import Rotary
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Recompute
@@ -56,13 +56,14 @@ class LatentAttention(nn.Module):  # type: ignore[misc]
         self.everywhere: Callable[[Tensor], Tensor] = itself
         self.rotary = rotary
         self.recompute = recompute
+        self.host: HostLayer | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (b, s, h) to (b, s, h); selective recomputation repeats the core in backward."""
         q = self._queries(x)
         k, v = self._keys_and_values(x)
         if self.recompute is Recompute.SELECTIVE and self.training:
-            mixed = checkpoint(self.core, q, k, v, use_reentrant=False)
+            mixed = repeated(self.core, q, k, v, host=self.host)
         else:
             mixed = self.core(q, k, v)
         return self.projection(mixed.transpose(1, 2).flatten(2))

@@ -36,6 +36,9 @@ Auto = Annotated[
     Path | None,
     typer.Option(metavar="FILE.csv", help="with --scenario: search the best order that fits"),
 ]
+Seconds = Annotated[
+    float | None, typer.Option("--time-limit", help="with --auto: seconds for each of two searches")
+]
 Until = Annotated[float | None, typer.Option(help="end of the picture, in units or seconds")]
 
 
@@ -50,6 +53,7 @@ def schedules(  # noqa: PLR0913  one parameter an option
     output: Picture = None,
     until: Until = None,
     auto: Auto = None,
+    time_limit: Seconds = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare all pipeline schedules: time, bubble, memory, messages, and all their staircases."""
@@ -60,10 +64,12 @@ def schedules(  # noqa: PLR0913  one parameter an option
         check_picture(output)
     elif until is not None:
         raise InputError(f"--until {until:g} ends a picture; give its file with -o x.png")
+    if time_limit is not None and (auto is None or not 0.0 < time_limit < float("inf")):
+        raise InputError(f"--time-limit {time_limit:g} must be above 0 and stand beside --auto")
     if auto is not None:
         if scenario is None:
             raise InputError("--auto orders the stages of a plan; give one with --scenario")
-        _auto(scenario, overrides, auto, as_json=as_json)
+        _auto(scenario, overrides, auto, time_limit, as_json=as_json)
         return
     if scenario is None:
         compared = _in_units(pp, num_microbatches, v, times, names, overrides)
@@ -82,7 +88,14 @@ def schedules(  # noqa: PLR0913  one parameter an option
     _print(compared, as_json=as_json)
 
 
-def _auto(scenario: Path, overrides: list[str] | None, file: Path, *, as_json: bool) -> None:
+def _auto(
+    scenario: Path,
+    overrides: list[str] | None,
+    file: Path,
+    time_limit: float | None,
+    *,
+    as_json: bool,
+) -> None:
     """Search the best order, write it, and say how good it is."""
     from parsim.report.text.schedules import auto_view
     from parsim.report.writing import check_other, check_writable, write_text
@@ -94,13 +107,16 @@ def _auto(scenario: Path, overrides: list[str] | None, file: Path, *, as_json: b
     check_other(file, *loaded.files)
     check_writable(file)
     with progress("searching orders"):
-        auto = auto_schedule(loaded.job, loaded.fixed_plan())
+        margin = loaded.memory_margin
+        auto = auto_schedule(loaded.job, loaded.fixed_plan(), margin, time_limit)
     write_text(file, auto.schedule.to_csv())
     if as_json:
         print_json({"schema_version": 1, "kind": "auto_schedule", **auto.to_json()})
     else:
         show(auto_view(auto))
-    note(f"schedule written to {file}; use it: --set plan.v=1 --set plan.schedule={file}")
+    cut = ",".join(map(str, auto.plan.stage_layers or ()))
+    cut = f" --set 'plan.stage_layers=[{cut}]'" if cut else ""
+    note(f"schedule written to {file}; use it: --set plan.v=1 --set plan.schedule={file}{cut}")
 
 
 def _print(compared: ScheduleTable, *, as_json: bool) -> None:

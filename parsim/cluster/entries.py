@@ -118,7 +118,7 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "network.spines": "count",
     "call_overhead": "time",
     "call_overhead_per_rank": "time",
-    "straggler": "amount",
+    "straggler_spread": "amount",
     "channels": "count",
     "interference": "amount",
     "library": "library",

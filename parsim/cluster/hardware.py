@@ -247,12 +247,13 @@ class System:
     benchmark of collectives, `call_overhead_per_rank` what each further rank of the group in
     the node adds where compute waits for the call (seconds). `library` and its release do the
     collectives, `tuner` names the plugin that chooses their algorithms instead
-    (`cost/collective/tuner.py`); `curves` are its measured ones. `straggler` is the share by
-    which a step grows per doubling of the device count beyond 8 (variation between devices and
-    hosts). `channels` are the multiprocessors that a collective holds while it runs.
-    `interference`, where measured, is the share of a collective's time that compute beside it
-    loses: 0 where copy engines do the work, 1 where the core that computes also moves the
-    bytes; without it the loss follows from the channels (`cost/layer/interference.py`).
+    (`cost/collective/tuner.py`); `curves` are its measured ones. `straggler_spread` is the
+    standard deviation, as a share, of the time that ranks take for a step (variation between
+    devices and hosts), of which all wait for the slowest (`cost/step/step.py`).
+    `channels` are the multiprocessors that a collective holds while it runs. `interference`, where
+    measured, is the share of a collective's time that compute beside it loses: 0 where copy engines
+    do the work, 1 where the core that computes also moves the bytes; without it the loss follows
+    from the channels (`cost/layer/interference.py`).
     `residuals` are as for a device. `topology`, where written, are the cables in a node;
     otherwise `topology/node_cables.py` makes them. `stands_for` names
     a system that nobody described and that this one was built for. `host_bandwidth` is what the
@@ -267,7 +268,7 @@ class System:
     network: Network | None
     call_overhead: float
     call_overhead_per_rank: float
-    straggler: float
+    straggler_spread: float
     devices_per_host: int = 0
     channels: int = 0
     interference: float | None = None

@@ -22,6 +22,15 @@ def expected_maximum(counts: ArrayLike) -> Array:
     return np.array([_maximum(int(n)) for n in wanted])[places].reshape(np.shape(counts))
 
 
+NODE = 8
+"""Ranks whose waiting for each other is in the constants of kernels, which runs on a node gave."""
+
+
+def later_than_of_node(counts: ArrayLike) -> Array:
+    """How much later the last of n is than that of NODE draws, 0 for fewer, standard deviations."""
+    return expected_maximum(np.maximum(counts, NODE)) - expected_maximum(NODE)
+
+
 @cache
 def _maximum(n: int) -> float:
     if n < 1:

@@ -60,6 +60,9 @@ FOLDED = V_SHAPED.union({"hanayo"})
 SPLIT = V_SHAPED.union(_SPLIT)
 """Schedules whose backward is in two actions, I and W."""
 
+MOST_SEARCHED = 60_000
+"""Actions of the longest schedule that is searched for: some seconds."""
+
 MAX_ACTIONS = 4_000_000
 """Largest schedule that is simulated: a table of 32 MB per plan, some seconds."""
 
@@ -250,8 +253,8 @@ def _schedule(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         return _without_flush(plan)
     if plan.schedule in TWO_WAY and plan.actions is None:
         return _both_ways(plan)
-    if plan.schedule == AUTO and plan.pp < 2:
-        return f"schedule={AUTO!r} needs pp >= 2, but pp={plan.pp}; use schedule='1f1b'"
+    if plan.schedule == AUTO and (message := _searched(plan)):
+        return message
     if plan.v > 1:
         return (
             f"v={plan.v} needs schedule='interleaved_1f1b', but schedule={plan.schedule!r} has "
@@ -283,6 +286,20 @@ def _zero_bubble(plan: Plan) -> str | None:
     if plan.v != chunks:
         needed = "two chunks per rank, placed as a V" if chunks == 2 else "one chunk per rank"
         return f"schedule={plan.schedule!r} has {needed}, but v={plan.v}; use v={chunks}"
+    return None
+
+
+def _searched(plan: Plan) -> str | None:
+    """What an order can be searched for."""
+    if plan.pp < 2:
+        return f"schedule={AUTO!r} needs pp >= 2, but pp={plan.pp}; use schedule='1f1b'"
+    most = MOST_SEARCHED // (3 * plan.pp)
+    if plan.num_microbatches > most:
+        return (
+            f"schedule={AUTO!r} with pp={plan.pp} orders at most {most:,} micro-batches in a few "
+            f"seconds, but num_microbatches={plan.num_microbatches}; use a named schedule, whose "
+            f"middle repeats, or a larger microbatch_size"
+        )
     return None
 
 
@@ -363,7 +380,7 @@ def most_layers(plan: Plan, model: Model) -> int:
 def splits_backward(plan: Plan) -> bool:
     """Whether the backward of a plan's schedule is in two actions, I and W."""
     if plan.actions is None:
-        return plan.schedule in SPLIT and plan.pp > 1
+        return plan.pp > 1 and plan.schedule in SPLIT | {"dualpipe"}
     return re.search(r"\d[IW]", plan.actions) is not None
 
 

@@ -63,7 +63,8 @@ class LevelCoverage:
     Each of `groups` groups of runs was left out once, of the constants' fit and of the intervals'
     figures. `mean` and `bias` are of |error| and of the signed error, predicted over measured - 1.
     `coverage` is by a level's factor that has not seen the run's table, `seen` the share inside
-    with the factor of all tables.
+    with the factor of all tables. `cell_error` is the median over `cells` configuration cells of
+    their mean |error|: a table of many repeats counts as the few cells that it has.
     """
 
     level: str
@@ -73,6 +74,8 @@ class LevelCoverage:
     bias: float
     coverage: Coverage
     seen: float | None = None
+    cells: int = 0
+    cell_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

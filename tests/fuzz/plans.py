@@ -36,7 +36,8 @@ def why(random: Random) -> Input:
     """Why not another plan, of a spoiled scenario or with a hostile wish."""
     words, files = _read(random, SMALL_ONES)
     if random.random() < 0.6:
-        wished = ("tp", "pp", "dp", "cp", "microbatch_size", "schedule", "zero_stage", "v", "x")
+        degrees = ("tp", "pp", "dp", "cp", "v")
+        wished = (*degrees, "microbatch_size", "schedule", "zero_stage", "offload_layers", "x")
         wishes = [
             f"{random.choice(wished)}={random.choice(('1', '2', '4', value(random)))}"
             for _ in range(random.choice((1, 1, 2)))

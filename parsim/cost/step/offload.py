@@ -86,7 +86,12 @@ def copy_seconds(job: Job, moved: Array) -> Array:
 
 
 def host_rate(system: System) -> float:
-    """Bytes/s between one device and its host, one direction, while all devices copy."""
+    """Bytes/s between one device and its host, one direction, while all devices copy.
+
+    A device that is its host reads and writes its own memory.
+    """
+    if system.on_cpu:
+        return system.device.memory_bandwidth * system.device.memory_efficiency / 2.0
     link = host_link(system, "offload_layers")
     if system.host_bandwidth is None:
         return link
@@ -101,6 +106,19 @@ def offload_note(system: System) -> str:
         f"offload: {format_rate(host_rate(system))} each way between a device of {system.id} and "
         f"its host, by the catalog's links and memory; no measured run with copies is in a fit"
     )
+
+
+def with_copies(
+    job: Job, forward: ChunkTimes, backward: ChunkTimes, moved: Array
+) -> tuple[ChunkTimes, ChunkTimes]:
+    """Passes of stages that move so many bytes of a micro-batch, forward and backward.
+
+    A processor copies in line with what it computes, and finds its copies where they are.
+    """
+    copies = copy_seconds(job, moved)
+    if job.system.on_cpu:
+        return beside_copies(forward, forward.time + copies), backward
+    return beside_copies(forward, copies), beside_copies(backward, copies)
 
 
 def beside_copies(chunk: ChunkTimes, copies: Array) -> ChunkTimes:

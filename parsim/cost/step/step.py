@@ -18,10 +18,10 @@ from parsim.cost.collective.group_bandwidth import Groups, crossing_share, group
 from parsim.cost.job import Job
 from parsim.cost.layer.activations import border_bytes
 from parsim.cost.layer.interference import speed_beside
-from parsim.cost.order_statistics import expected_maximum
+from parsim.cost.order_statistics import expected_maximum, later_than_of_node
 from parsim.cost.step.buckets import reduced_bytes
 from parsim.cost.step.data_parallel import DataParallel
-from parsim.cost.step.offload import beside_copies, copy_seconds, moved_bytes, offloads
+from parsim.cost.step.offload import moved_bytes, offloads, with_copies
 from parsim.cost.step.sharded_stages import Sharded
 from parsim.cost.step.stages import (
     LayerTable,
@@ -111,9 +111,9 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
     ahead, behind = sharded.passes(forward, backward)
     copied: dict[str, Array] = {}
     if offloads(table):
-        copies = copy_seconds(job, moved_bytes(job, table, layers, stage_cut(job, table)))
         alone = ahead, behind
-        ahead, behind = (beside_copies(chunk, copies) for chunk in alone)
+        moved = moved_bytes(job, table, layers, stage_cut(job, table))
+        ahead, behind = with_copies(job, ahead, behind, moved)
         copied["copied_forward"] = ahead.time - alone[0].time
         copied["copied_backward"] = behind.time - alone[1].time
     buckets, bucket_time = data.bucketed_reduction(parameters, experts)
@@ -300,14 +300,17 @@ def straggler(job: Job, table: PlanTable) -> Array:
 
 
 def straggler_growth(job: Job, *, world: Ints, dp: Ints, compute: str) -> Array:
-    """Growth of the step with devices: sigma log2(n / 8) beyond 8, and with replicas, (B,).
+    """Growth of the step with devices beyond 8, and with replicas, (B,).
 
-    Data-parallel replicas also wait for the slowest: the stack's spread times E[max of dp normals].
+        sigma (E[max of n] - E[max of 8]) + spread E[max of dp]      of standard normals
 
-    Source: system file, fitted to public multi-node runs; 1.3 to 1.9 % per doubling on A100
-    clusters of 2021, 0.5 % on H100.
+    n ranks wait for the slowest; the constants of kernels hold what 8 wait. sigma is the system's,
+    `spread` the stack's between data-parallel replicas.
+
+    Source: order statistics; sigma fitted to public multi-node runs (reports/fit.md). Equal GPUs
+    of one cluster differ by 1.5 to 4 % (arXiv:2208.11035). A logarithm, as delays with an
+    exponential tail would have it, grows too slowly to 128 and too fast beyond 512 devices.
     """
-    doublings = np.log2(np.maximum(world / 8.0, 1.0))
     spread = job.software.spread_of_replicas(compute)
     waited = spread * expected_maximum(dp) if spread else 0.0
-    return np.asarray(job.system.straggler * doublings + waited)
+    return np.asarray(job.system.straggler_spread * later_than_of_node(world) + waited)

@@ -76,7 +76,7 @@ def _no_shape(job: Job) -> Job:
 
 
 def _no_straggler(job: Job) -> Job:
-    return on_system(job, replace(job.system, straggler=0.0))
+    return on_system(job, replace(job.system, straggler_spread=0.0))
 
 
 def _no_slow_rows(job: Job) -> Job:
@@ -200,7 +200,7 @@ EFFECTS = (
     ),
     Effect(
         name="straggler",
-        meaning="no growth of the step with the number of devices (straggler = 0)",
+        meaning="no growth of the step with the number of devices (straggler_spread = 0)",
         job=_no_straggler,
     ),
     Effect(

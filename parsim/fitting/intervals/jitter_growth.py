@@ -3,11 +3,11 @@
 `python -m parsim.fitting.intervals.jitter_growth` prints the tables of
 reports/decisions/0007-jitter.md.
 
-The catalog's `straggler` is the growth of a step per doubling of the devices beyond 8. Here the
-growth is simulated: the mean step over the step without jitter, relative to the same ratio on 8
-devices, fitted by a line through zero in log2(n / 8). It is done for replicas added to one plan and
-for the plans of a published weak scaling, and then for each source the spread is sought that gives
-the growth which fits of measured runs found.
+The catalog's `straggler_spread` is the spread of ranks whose slowest the whole step waits for. Here
+the growth is simulated: the mean step over the step without jitter, relative to the same ratio on 8
+devices, fitted by a line through zero in E[max of n] - E[max of 8], whose slope is such a spread.
+It is done for replicas added to one plan and for the plans of a published weak scaling, and then
+for each source of jitter the spread is sought that gives the catalog's.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from functools import cache
 
 import numpy as np
 
+from parsim.cluster.reader import load_catalog
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
+from parsim.cost.order_statistics import later_than_of_node
 from parsim.fitting.constants.families import families
 from parsim.fitting.constants.source_cases import load_source
 from parsim.plan import Plan
@@ -34,14 +36,8 @@ SPREADS = {
     "speed_spread": (0.005, 0.015, 0.03, 0.05, 0.08, 0.12),
     "noise": (0.01, 0.03, 0.06, 0.12, 0.2),
 }
-TARGETS = {
-    0.005: "H100 of 2024, reported",
-    0.0071: "DGX A100 in the catalog, fitted",
-    0.0081: "DGX H100 in the catalog, fitted",
-    0.013: "A100 of 2021, low",
-    0.019: "A100 of 2021, high",
-}
-"""Growth per doubling, and whose: reference fits and systems.yaml."""
+SYSTEMS = ("dgx-a100", "dgx-h100")
+"""Systems whose straggler_spread is fitted to steps."""
 STEPS = 50
 
 
@@ -92,12 +88,12 @@ def _sized(job: Job, nodes: int) -> Job:
 
 
 def growth(points: Sequence[Point], on_eight: Point, jitter: Jitter) -> float:
-    """Share of a step added per doubling beyond 8 devices, by least squares through zero."""
+    """Share of a step added per standard deviation of lateness beyond that of 8 devices."""
     base = on_eight.slowdown(jitter)
     beyond = [point for point in points if point.devices > 8]
-    doublings = np.array([np.log2(point.devices / 8) for point in beyond])
+    late = later_than_of_node([point.devices for point in beyond])
     added = np.array([point.slowdown(jitter) / base - 1.0 for point in beyond])
-    return float((doublings @ added) / (doublings @ doublings))
+    return float((late @ added) / (late @ late))
 
 
 def needed(spreads: Sequence[float], growths: Sequence[float], target: float) -> str:
@@ -131,7 +127,7 @@ def tables() -> Iterator[str]:
     reached: dict[tuple[str, str], list[float]] = {}
     yield (
         "| source alone, standard deviation | 8 devices | "
-        + " | ".join(f"{name}, per doubling" for name in families)
+        + " | ".join(f"{name}, as a spread" for name in families)
         + " |"
     )
     yield "|---|--:|--:|--:|"
@@ -155,13 +151,14 @@ def tables() -> Iterator[str]:
 
 def _needed_table(reached: Mapping[tuple[str, str], Sequence[float]]) -> Iterator[str]:
     heads = [f"{source}, {name}" for source, name in reached]
-    yield "| growth per doubling | " + " | ".join(heads) + " |"
+    yield "| straggler_spread | " + " | ".join(heads) + " |"
     yield "|---|" + "--:|" * len(heads)
-    for target, whose in TARGETS.items():
+    for system in map(load_catalog().system, SYSTEMS):
+        target = system.straggler_spread
         cells = [
             needed(SPREADS[source], growths, target) for (source, _), growths in reached.items()
         ]
-        yield f"| {100 * target:.2g} % ({whose}) | {' | '.join(cells)} |"
+        yield f"| {100 * target:.2g} % ({system.id}) | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -230,6 +230,9 @@ class Novelty:
     def _level(self, level: Level) -> LevelCoverage:
         judged, shipped = self.judged[level.name], self.figures()
         signed = [expm1(-row.error) for row in judged]
+        cells: dict[str, list[float]] = {}
+        for row, error in zip(judged, signed, strict=True):
+            cells.setdefault(row.run.cell, []).append(error)
         return LevelCoverage(
             level=level.name,
             about=level.about,
@@ -237,6 +240,8 @@ class Novelty:
             mean=float(np.mean(np.abs(signed))),
             bias=float(np.mean(signed)),
             seen=coverage(row.bounds(shipped) for row in judged).covered,
+            cells=len(cells),
+            cell_error=float(np.median([np.mean(np.abs(cell)) for cell in cells.values()])),
             coverage=self._coverage(judged),
         )
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cluster.hardware import Cluster
+from parsim.cost.order_statistics import later_than_of_node
 from parsim.cost.step.stages import LayerTable
 from parsim.model.model import Model
 from parsim.plan import PlanTable
@@ -18,9 +19,9 @@ ROUNDING = 1e-9
 
 def growth(cluster: Cluster) -> float:
     """What every step grows by with its devices, less what rounding may take from a bound."""
-    doublings = max(float(np.log2(cluster.num_devices / 8.0)), 0.0)
-    straggler = max(system.straggler for system in cluster.systems)
-    return (1.0 + straggler * doublings) * (1.0 - ROUNDING)
+    spread = max(system.straggler_spread for system in cluster.systems)
+    late = float(later_than_of_node(np.array(cluster.num_devices)))
+    return (1.0 + spread * late) * (1.0 - ROUNDING)
 
 
 def shared_bound(

@@ -135,7 +135,8 @@ def _copies(job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> tup
         nothing = np.zeros((len(parts.counts), len(table)))
         return nothing, nothing
     least, most = _offloaded(table, layers, parts)
-    return copy_seconds(job, least), copy_seconds(job, most)
+    sure = copy_seconds(job, least) * (not job.system.on_cpu)  # whose backwards copy nothing
+    return sure, copy_seconds(job, most)
 
 
 def _kept(job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Array:

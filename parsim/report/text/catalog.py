@@ -96,13 +96,14 @@ def _schedules() -> list[Row]:
     from parsim.schedule import CHUNKED, SCHEDULES, V_SHAPED
     from parsim.schedule.versions import RULES
 
+    searched = {"auto": "The shortest order found for the plan's own stages within its memory."}
     chunks = dict.fromkeys(CHUNKED, "v >= 2") | dict.fromkeys(V_SHAPED, "v = 2")
     named = {
         name: (builder.__doc__ or "").strip().splitlines()[0] for name, builder in SCHEDULES.items()
     }
     return [
         {"id": name, "chunks": chunks.get(name, "v = 1"), "what": words}
-        for name, words in {**named, **RULES}.items()
+        for name, words in {**named, **searched, **RULES}.items()
     ]
 
 

@@ -11,6 +11,7 @@ rules, Branke, Nguyen, Pickardt and Zhang 2016 (IEEE TEVC 20(1)).
 
 from __future__ import annotations
 
+import time
 from dataclasses import fields
 
 import numpy as np
@@ -38,21 +39,28 @@ NOTHING = np.zeros(0)
 _ROUNDING = 1e-9
 
 
-def best_rule(shop: Shop, bound: float, actions: int) -> tuple[Rules, float]:
+def best_rule(
+    shop: Shop, bound: float, actions: int, until: float | None = None
+) -> tuple[Rules, float]:
     """The best of the rules that are tried, as the only column, and when its order ends.
 
     Args:
         shop: the pipeline.
         bound: an end at which to stop.
         actions: how many actions may be run in all.
+        until: what `time.perf_counter` says at the end instead, however many are run by then.
     """
     draws, each = np.random.default_rng(0), shop.p * shop.actions
     target, left = bound * (1.0 + _ROUNDING), min(actions // each, MOST)
     best, shortest = _plain(shop), np.inf
-    while left > 0 and shortest > target:
+
+    def goes_on() -> bool:
+        return left >= CHILDREN if until is None else time.perf_counter() < until
+
+    while shortest > target and (goes_on() or shortest == np.inf):
         rules, ends = _ranked(_plain(shop), shop)
         waited = 0
-        while left > 0 and ends[0] > target and waited < PATIENT:
+        while goes_on() and ends[0] > target and waited < PATIENT:
             before = ends[0]
             rules, ends = _ranked(_joined(rules, _children(shop, rules, draws)), shop, ends)
             left -= CHILDREN

@@ -12,6 +12,7 @@ Leaves out: orders in which micro-batches overtake one another; some whole and s
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from parsim.errors import ScheduleError
@@ -47,20 +48,26 @@ class Searched:
         return 0.0 if self.proven else max(0.0, 1.0 - self.bound / self.makespan)
 
 
-def search_order(work: Work, *, run: int = RUN, branched: int = BRANCHED) -> Searched:
+def search_order(
+    work: Work, *, run: int = RUN, branched: int = BRANCHED, seconds: float | None = None
+) -> Searched:
     """Search for the shortest order within the limits; equal input gives equal output.
+
+    With `seconds` it searches for so long, so that what it finds depends on the machine.
 
     Args:
         work: one stage a rank, one copy; lengths may differ from stage to stage.
         run: actions that rules may run in all.
         branched: actions of all partial schedules that branch and bound may look at.
+        seconds: for rules, instead of so many actions.
 
     Raises:
         ScheduleError: several stages a rank, or a limit below 1.
     """
     _check(work)
     shop, bound = Shop(work), lower_bound(work)
-    rules, length = best_rule(shop, bound, run)
+    until = None if seconds is None else time.perf_counter() + seconds
+    rules, length = best_rule(shop, bound, run, until)
     if length <= bound * (1.0 + ROUNDING):
         return Searched(shop.rows(rules), length, length, proven=True)
     branch = BranchAndBound(work, length, branched // (shop.p * shop.actions))

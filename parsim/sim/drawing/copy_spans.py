@@ -21,16 +21,16 @@ _KINDS = {Kind.F: SpanKind.OFFLOAD, Kind.B: SpanKind.RELOAD}
 
 
 def copy_spans(
-    actions: Iterable[Span], copies: Array, exposed: Mapping[Kind, Array]
+    actions: Iterable[Span], copies: Mapping[Kind, Array], exposed: Mapping[Kind, Array]
 ) -> Iterator[Span]:
     """Spans OFFLOAD beside forwards and RELOAD beside backwards.
 
-    `copies` (S,) are the seconds of one stage's in one direction, `exposed` (S,) by kind of action
-    what shows of them.
+    By kind of action `copies` (S,) are the seconds of a stage's, `exposed` (S,) what shows of them.
     """
     for action in actions:
-        kind, seconds = Kind[action.kind], float(copies[action.stage])
-        if kind in _KINDS and seconds > 0.0:
+        kind = Kind[action.kind]
+        seconds = float(copies[kind][action.stage])
+        if seconds > 0.0:
             yield action._replace(
                 stream=Stream.OFFLOAD,
                 kind=_KINDS[kind],

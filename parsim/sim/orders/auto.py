@@ -88,6 +88,7 @@ class AutoSchedule:
         """Plain data with units in the names."""
         return {
             "chosen": self.chosen,
+            "stage_layers": list(self.plan.stage_layers) if self.plan.stage_layers else None,
             "step_time_s": self.step_time,
             "named_step_time_s": dict(self.named),
             "found_step_time_s": dict(self.found),
@@ -108,13 +109,16 @@ def ordered(job: Job, plan: Plan, memory_margin: float | None = None) -> Plan:
     return auto_schedule(job, plan, memory_margin).plan
 
 
-def auto_schedule(job: Job, plan: Plan, memory_margin: float | None = None) -> AutoSchedule:
+def auto_schedule(
+    job: Job, plan: Plan, memory_margin: float | None = None, seconds: float | None = None
+) -> AutoSchedule:
     """Search for the fastest order of a plan's stages that fits, one stage a rank.
 
     Args:
         job: model, software, a cluster of one kind of node.
         plan: of which all but the schedule stays as it is.
         memory_margin: as of `simulate`.
+        seconds: for each of the searches; None: as many actions as `search_order` takes.
 
     Raises:
         InputError: the nodes are of several kinds.
@@ -130,7 +134,7 @@ def auto_schedule(job: Job, plan: Plan, memory_margin: float | None = None) -> A
     halves = _written(plan, _built(plan, "zb_h1"))
     if illegal(job, halves) is None:
         works["auto_split"] = _split(evaluate(job, halves), trial.capacity)
-    searched = {name: trial.search(name, work) for name, work in works.items()}
+    searched = {name: trial.search(name, work, seconds) for name, work in works.items()}
     chosen = trial.best()
     return AutoSchedule(
         plan=_written(plan, trial.schedules[chosen]),
@@ -168,11 +172,13 @@ class _Trial:
         self.schedules[name] = schedule
         self.times[name], self.peaks[name] = evaluation.step_time, float(evaluation.peak.max())
 
-    def search(self, name: str, work: Work) -> Searched:
+    def search(self, name: str, work: Work, seconds: float | None) -> Searched:
         """Search an order, with smaller limits where its buffers stand where most is held."""
         for spared in range(TRIES):
             limits = tuple(max(1, limit - spared) for limit in work.limits)
-            searched = _searched(replace(work, limits=limits))
+            smaller = replace(work, limits=limits)
+            longer = seconds is not None
+            searched = search_order(smaller, seconds=seconds) if longer else _searched(smaller)
             self.take(name, Schedule.from_ranks(searched.rows, name=AUTO))
             if self._fit(name) == Fit.FITS:
                 break

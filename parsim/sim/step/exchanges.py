@@ -47,8 +47,11 @@ def class_exchanges(step: PricedStep, number: int) -> dict[Kind, Array]:
     }
 
 
-def class_copies(step: PricedStep, number: int) -> Array:
-    """Seconds in which each stage's activations go to the host of its own kind of node, (S,)."""
+def class_copies(step: PricedStep, number: int) -> dict[Kind, Array]:
+    """Seconds in which each stage's activations go to the host of its own kind of node, and back.
+
+    (S,) each; a processor finds its copies where they are.
+    """
     table, cut = step.pricing.table, stage_cut(step.job_on(0), step.pricing.table)
     groups = [step.group(rank, number) for rank in step.schedule(number).stage_rank]
     by_group = {}
@@ -56,7 +59,8 @@ def class_copies(step: PricedStep, number: int) -> Array:
         job, layers = step.job_on(group), step.pricing.layers(group)
         by_group[group] = copy_seconds(job, moved_bytes(job, table, layers, cut))[:, 0]
     depth = step.schedule(number).depth
-    return np.array([by_group[group][stage % depth] for stage, group in enumerate(groups)])
+    copies = np.array([by_group[group][stage % depth] for stage, group in enumerate(groups)])
+    return {Kind.F: copies, Kind.B: copies * (not step.job_on(groups[0]).system.on_cpu)}
 
 
 def copied_seconds(costs: StepCosts) -> dict[Kind, Array] | None:

@@ -8,6 +8,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,14 @@ from executor.calibration.timing import bench as bench_module  # noqa: E402
 from executor.calibration.timing.bench import Bench  # noqa: E402
 from executor.checkpoint.pieces import generator_states, set_generators  # noqa: E402
 from executor.collectives.timing import ran  # noqa: E402
-from executor.devices.accelerator import HOST, Cuda, accelerator, rehearsed  # noqa: E402
+from executor.devices.accelerator import (  # noqa: E402
+    HOST,
+    Cuda,
+    accelerator,
+    gpu_names,
+    in_use,
+    rehearsed,
+)
 from executor.first_hour.alone import alone, scenario_of  # noqa: E402
 from executor.first_hour.kernels import described, profiled  # noqa: E402
 from executor.first_hour.speed import compared  # noqa: E402
@@ -33,7 +41,10 @@ from executor.measure.record import BLIND, record_steps  # noqa: E402
 from executor.measure.steps import take_steps  # noqa: E402
 from executor.measure.traffic import Traffic  # noqa: E402
 from executor.model import grouped  # noqa: E402
+from executor.model.module import build_model  # noqa: E402
+from executor.model.offload import keep_on_host  # noqa: E402
 from parsim.timelines.kinds import SpanKind  # noqa: E402
+from tests.executor.tiny import draw, gradients, tiny  # noqa: E402
 
 CPU = torch.device("cpu")
 MODEL = {"name": "gpt2", "num_layers": 2, "hidden_size": 32, "num_attention_heads": 2}
@@ -62,6 +73,20 @@ class FakeEvent:
         return 1e3 * (end_event._at - self._at)
 
 
+class FakeStream:
+    """A queue beside the others, which notes what it waits for."""
+
+    def __init__(self, device: object = None, priority: int = 0, **kwargs: object) -> None:
+        self.waited: list[object] = []
+
+    def wait_stream(self, stream: FakeStream) -> None:
+        self.waited.append(stream)
+
+    def wait_event(self, event: FakeEvent) -> None:
+        assert not math.isnan(event._at), "waited for before it was recorded"
+        self.waited.append(event)
+
+
 class FakeCuda:
     """What is asked of `torch.cuda`, answered from a host."""
 
@@ -69,9 +94,21 @@ class FakeCuda:
         self.pending: list[FakeEvent] = []
         self.calls: list[str] = []
         self.state = torch.arange(16, dtype=torch.uint8)
+        self.compute = FakeStream()
 
     def Event(self, enable_timing: bool = False) -> FakeEvent:
         return FakeEvent(self, enable_timing)
+
+    def Stream(self, device: object = None, priority: int = 0) -> FakeStream:
+        return FakeStream(device, priority)
+
+    def current_stream(self, device: object = None) -> FakeStream:
+        return self.compute
+
+    @contextmanager
+    def stream(self, stream: FakeStream) -> Iterator[None]:
+        self.calls.append("stream")
+        yield
 
     def synchronize(self, device: object = None) -> None:
         self.calls.append("synchronize")
@@ -101,6 +138,28 @@ class FakeCuda:
 
     def get_device_capability(self, device: object = None) -> tuple[int, int]:
         return 9, 0
+
+    def set_device(self, device: object) -> None:
+        self.calls.append("set")
+
+    def empty_cache(self) -> None:
+        assert not self.pending, "freed before the queue was done"
+        self.calls.append("empty")
+
+    def memory_allocated(self, device: object = None) -> int:
+        return 500
+
+    def is_available(self) -> bool:
+        return True
+
+    def is_initialized(self) -> bool:
+        return "set" in self.calls
+
+    def device_count(self) -> int:
+        return 2
+
+    def get_device_name(self, device: object = None) -> str:
+        return f"GPU {device}"
 
 
 @pytest.fixture
@@ -139,6 +198,18 @@ def test_a_gpu_is_asked_through_torch_and_a_cpu_not_at_all() -> None:
     assert (HOST.clock(), HOST.power(), HOST.peak_allocated()) == (None, None, None)
 
 
+def test_a_machine_and_its_clean_up_are_asked_through_it_too(cuda: FakeCuda) -> None:
+    assert gpu_names(cuda) == ("GPU 0", "GPU 1")
+    assert not in_use(cuda)
+    asked = accelerator(CPU)
+    asked.choose()
+    assert in_use(cuda)
+    asked.mark()
+    assert asked.release() == 500.0
+    assert cuda.calls == ["set", "synchronize", "empty"]
+    assert HOST.release() is None
+
+
 def test_a_whole_run_of_one_rank(cuda: FakeCuda, tmp_path: Path) -> None:
     """Steps, their states, a recorded timeline, the peak, kernels and the race with plain torch."""
     told: list[Any] = []
@@ -172,6 +243,20 @@ def test_a_whole_run_of_one_rank(cuda: FakeCuda, tmp_path: Path) -> None:
     assert kernels["kernels"] > 0
     assert cuda.calls.count("synchronize") > len(told)
     assert "RANK" not in os.environ  # what is started from here on is no rank
+
+
+def test_copies_to_the_host_have_a_queue_of_their_own(cuda: FakeCuda) -> None:
+    spec = tiny("llama3-8b")
+    tokens, targets = draw(spec)
+    stages = [build_model(spec) for _ in range(2)]
+    store = keep_on_host(stages[1].layers, 4, CPU)
+    assert store is not None
+    here, there = (gradients(stage, tokens, targets) for stage in stages)
+    assert all(torch.equal(here[name], there[name]) for name in here)
+    copies = cuda.calls.count("stream")
+    assert copies % 2 == 0  # each piece leaves and comes back once
+    # compute waits for the layers that have left, and for pieces that it needs
+    assert copies // 2 <= len(cuda.compute.waited)
 
 
 def test_kernels_and_collectives_are_timed_between_events(

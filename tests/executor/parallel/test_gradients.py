@@ -59,6 +59,13 @@ TWO: dict[str, Case] = {
     "tp + sp, llama, full": case("llama", tp=2, recompute="full", **SP),
     "tp + sp, bert": case("bert", tp=2, masked=True, **SP),
     "pipeline": case(pp=2, num_microbatches=4),
+    "pipeline, on the host": case(
+        pp=2, num_microbatches=4, offload_layers=1, recompute="selective"
+    ),
+    "zero 3, on the host": case(
+        "llama", dp_shard=2, zero_stage=3, num_microbatches=2, offload_layers=2
+    ),
+    "tp + sp, on the host, full": case("llama", tp=2, offload_layers=1, recompute="full", **SP),
     "cp": case(cp=2, num_microbatches=2),
     "cp, llama, full": case("llama", cp=2, recompute="full"),
     "cp, bert, selective": case("bert", cp=2, masked=True, recompute="selective"),
@@ -150,6 +157,10 @@ TWO |= {
     "latent, queries whole, tp + sp": case("latent, queries whole", tp=2, **SP),
     "latent, pipeline": case("latent", pp=2, num_microbatches=4, schedule="zb_h1"),
     "latent, cp by heads": case("latent", cp=2, zero_stage=1, **BY_HEADS),
+    "deepseek, zero 3": case("deepseek", ep=2, dp_shard=2, zero_stage=3, num_microbatches=2),
+    "deepseek, tp + sp": case("deepseek", ep=2, tp=2, **SP),
+    "deepseek, cp": case("deepseek v2", cp=2, num_microbatches=2, **BY_HEADS),
+    "deepseek v2, pipeline": case("deepseek v2", pp=2, num_microbatches=4),
     "experts, cp": case("mixtral", cp=2, num_microbatches=2, **SMALL),
     "experts, cp, ep": case("qwen3", cp=2, ep=2, recompute="full"),
     "experts, cp, zero 3": case("experts with all", cp=2, zero_stage=3, num_microbatches=2),

@@ -230,8 +230,8 @@ CASES = {
         "systems:\n  mine:\n    device: t4\n    devices_per_node: 4\n"
         "    intra: {fabric: pcie, bandwidth: 12GB/s, efficiency: 0.8}\n"
         "    call_overhead: 20us\n    call_overhead_per_rank: 0us\n",
-        "my.yaml:2:3 systems.mine lacks intra.latency, straggler; write them, or take them over "
-        "from a known system with 'from: ID'",
+        "my.yaml:2:3 systems.mine lacks intra.latency, straggler_spread; write them, or take them "
+        "over from a known system with 'from: ID'",
     ),
     "half a network": (
         "systems:\n  mine: {from: cpu, network: {nics_per_node: 1, latency: 2us}}\n",

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from parsim.cost.order_statistics import expected_maximum
+from parsim.cost.order_statistics import expected_maximum, later_than_of_node
 
 
 def test_closed_forms() -> None:
@@ -33,3 +33,10 @@ def test_grows_with_the_count_and_keeps_the_shape() -> None:
 def test_no_draws_have_no_maximum() -> None:
     with pytest.raises(ValueError, match="n=0"):
         expected_maximum([0])
+
+
+def test_beyond_a_node_each_doubling_adds_less() -> None:
+    late = later_than_of_node([1, 8, 16, 32, 64, 2048, 4096])
+    assert late[0] == late[1] == 0.0
+    assert late[2] == pytest.approx(float(np.diff(expected_maximum([8, 16]))[0]))
+    assert late[2] > late[3] - late[2] > late[4] - late[3] > late[6] - late[5] > 0.0

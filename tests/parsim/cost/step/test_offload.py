@@ -73,6 +73,16 @@ def test_copies_that_fit_under_the_compute_cost_nothing_but_free_memory() -> Non
     assert with_one.peak_allocated[0] < without.peak_allocated[0]
 
 
+def test_a_processor_copies_in_line_and_finds_its_copies() -> None:
+    cpu, plan = job("cpu", "executor-cpu"), Plan(num_microbatches=2)
+    tables = [PlanTable.of([replace(plan, offload_layers=n)]) for n in (0, 4)]
+    alone, moved = (step_costs(cpu, table) for table in tables)
+    size = 4 * float(LayerTable.of(cpu, tables[1]).moved[0][0])
+    seconds = 2.0 * size / (cpu.device.memory_bandwidth * cpu.device.memory_efficiency)
+    assert moved.forward - alone.forward == pytest.approx(seconds)
+    assert moved.backward == pytest.approx(alone.backward)
+
+
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "interleaved_1f1b"])
 @pytest.mark.parametrize("zero_stage", [0, 3])
 def test_passes_last_as_long_as_their_copies(schedule: str, zero_stage: int) -> None:
@@ -170,6 +180,7 @@ BAD = {
     "needs offload_layers": Plan(offload_modules=("core_attn",)),
     "offload_modules='attn' is unknown": Plan(offload_layers=1, offload_modules=("attn",)),
     "schedule='zb_h1' needs what I brought back": Plan(offload_layers=1, schedule="zb_h1"),
+    "schedule='dualpipe' needs what I brought": Plan(offload_layers=1, schedule="dualpipe"),
     "keeps its input alone": Plan(
         offload_layers=1, offload_modules=("mlp",), recompute=Recompute.FULL
     ),

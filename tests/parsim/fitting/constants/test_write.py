@@ -23,7 +23,7 @@ systems:
       efficiency: [0.815, "make fit, 2026-11-21: reports/fit.md; NCCL reaches 0.80"]  # why not
       latency: [3.4us, 'NCCL, hop']
     call_overhead: [20.9us, "step fits, NeMo rows; nccl-tests \\"16 us\\""]
-    straggler: [0.0093, "assumed"]
+    straggler_spread: [0.0093, "assumed"]
 
   # The second starts from the first.
   hgx:
@@ -69,7 +69,7 @@ def stack(field: str) -> Address:
             '[18.3us, "make fit, 2031-02-03: reports/fit.md; nccl-tests \\"16 us\\""]',
         ),
         (
-            "straggler",
+            "straggler_spread",
             0.0120449,
             '[0.0093, "assumed"]',
             '[0.012, "make fit, 2031-02-03: reports/fit.md; assumed"]',
@@ -95,13 +95,13 @@ def test_numbers_inside_a_pair() -> None:
 
 
 def test_writing_the_same_value_twice_is_writing_it_once() -> None:
-    once = with_value(SYSTEMS, system("straggler"), 0.01, DATE)
-    assert with_value(once, system("straggler"), 0.01, DATE) == once
+    once = with_value(SYSTEMS, system("straggler_spread"), 0.01, DATE)
+    assert with_value(once, system("straggler_spread"), 0.01, DATE) == once
 
 
 def test_an_inherited_constant_gets_a_line_of_its_own() -> None:
-    changed = with_value(SYSTEMS, system("straggler", "hgx"), 0.005, DATE)
-    line = f'    straggler: [0.005, "make fit, {DATE}: reports/fit.md"]\n'
+    changed = with_value(SYSTEMS, system("straggler_spread", "hgx"), 0.005, DATE)
+    line = f'    straggler_spread: [0.005, "make fit, {DATE}: reports/fit.md"]\n'
     assert changed == SYSTEMS + line
     again = with_value(STACKS, stack("traffic"), 1.25, DATE)
     assert again == STACKS.replace(
@@ -112,7 +112,7 @@ def test_an_inherited_constant_gets_a_line_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("address", "told"),
     [
-        (system("straggler", "none"), "no entry 'none'"),
+        (system("straggler_spread", "none"), "no entry 'none'"),
         (system("name"), "is not written as [value, source]"),
         (system("intra.efficiency", "hgx"), "write the field there first"),
         (stack("attention_factor.b200.forward"), "no such number in its pair"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from parsim.cost.jitter import Jitter
+from parsim.cost.order_statistics import later_than_of_node
 from parsim.fitting.intervals import jitter_growth
 from parsim.fitting.intervals.jitter_growth import (
     STILL,
@@ -44,7 +44,7 @@ def test_speeds_grow_as_the_slowest_of_n_does() -> None:
 
 def test_growth_is_the_line_through_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     def slowdown(point: Point, jitter: Jitter) -> float:
-        return 1.1 * (1 + 0.01 * math.log2(point.devices / 8))
+        return 1.1 * (1 + 0.01 * float(later_than_of_node(point.devices)))
 
     monkeypatch.setattr(Point, "slowdown", slowdown)
     points = replicas()

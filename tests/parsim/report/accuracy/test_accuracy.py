@@ -185,10 +185,12 @@ def test_a_report_of_own_rows_claims_nothing_of_the_shipped_ones(published: Vali
         bias=-0.01,
         coverage=coverage,
         seen=0.9,
+        cells=2,
+        cell_error=0.04,
     )
     left_out = LeftOut(tables={None: coverage}, levels=(level,))
     shipped = accuracy_report(published, command="x", left_out=left_out)
-    cells = "| 3 | 1 | 100.0 % | 90.0 % | 10.0 % | 5.0 % | 2.0 | 6.0 % | -1.0 % |"
+    cells = "| 3 | 1 | 100.0 % | 90.0 % | 10.0 % | 5.0 % | 2.0 | 6.0 % | -1.0 % | 2 | 4.0 % |"
     assert f"| model (none of its kind) {cells}" in section(
         shipped.splitlines(), "What nobody has measured"
     )

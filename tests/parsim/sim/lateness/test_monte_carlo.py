@@ -54,7 +54,7 @@ def test_without_jitter_every_step_is_the_prediction_less_its_straggler(name: st
 def test_the_catalogs_straggler_is_not_counted_twice(small: Scenario) -> None:
     """Doubling the allowance moves the prediction and none of the simulated steps."""
     job, plan = small.job, small.fixed_plan()
-    system = replace(job.system, straggler=2 * job.system.straggler)
+    system = replace(job.system, straggler_spread=2 * job.system.straggler_spread)
     doubled = Job(model=job.model, software=job.software,
                   cluster=replace(job.cluster, system=system))  # fmt: skip
     assert simulate(doubled, plan).step_time > simulate(job, plan).step_time

@@ -1,0 +1,210 @@
+"""Activations of a stage's first layers in the host's memory between forward and backward.
+
+    forward   every tensor that a layer saves for backward leaves for the host; the device's own is
+              let go when its copy is over, at the latest two layers on
+    backward  the first tensor that a layer asks for brings all of its tensors back, and those of
+              the layer before it, whose backward is next
+
+What is saved as several views of one piece of memory is copied once. Parameters stay, and so do
+tensors that are no dense piece of memory (broadcast ones) or no plain tensors. Values come back
+with their bits and their strides, so that gradients are those without copies to the bit.
+
+What recomputation starts from goes to the host too (`repeated`): checkpointing holds it beside
+what autograd saves.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
+
+from executor.devices.accelerator import accelerator
+from executor.devices.copies import Copier, Moment
+
+Key = tuple[int, int, torch.dtype]
+"""Where a piece of memory begins, its values and their kind."""
+
+
+class Piece:
+    """A piece of memory that is on the host, and for a while on the device again."""
+
+    def __init__(self, copier: Copier, flat: Tensor) -> None:
+        self._copier = copier
+        self._copied, self.left = copier.leave(flat)
+        self._here: Tensor | None = None
+        self._arrived: Moment = None
+
+    def bring(self) -> None:
+        """Begin to copy it back."""
+        if self._here is None:
+            self._here, self._arrived = self._copier.bring(self._copied)
+
+    def here(self) -> Tensor:
+        """Its values on the device."""
+        self.bring()
+        assert self._here is not None
+        self._copier.wait(self._arrived)
+        return self._here
+
+
+class View:
+    """A saved tensor: the piece that it is a view of, or itself where it stays."""
+
+    def __init__(self, layer: LayerPass, piece: Piece | None, tensor: Tensor) -> None:
+        self._layer, self._piece = layer, piece
+        self._stays = tensor if piece is None else None
+        self._size, self._stride = tensor.size(), tensor.stride()
+        self._asks = tensor.requires_grad
+
+    def tensor(self) -> Tensor:
+        """Its values, on the device."""
+        if self._piece is None:
+            assert self._stays is not None
+            return self._stays
+        self._layer.bring()
+        return self._piece.here().as_strided(self._size, self._stride)
+
+    def again(self) -> Tensor:
+        """Its values for a forward that is repeated: a leaf that asks for gradients as it did."""
+        return self.tensor().detach().requires_grad_(self._asks)
+
+
+class LayerPass:
+    """One layer's forward of one micro-batch: its pieces, and the layer before."""
+
+    def __init__(self, store: HostStore, before: LayerPass | None) -> None:
+        self._store, self._before = store, before
+        self._pieces: dict[Key, Piece] = {}
+        self._sources: list[Tensor] = []
+        self.parameters: frozenset[int] = frozenset()
+
+    def save(self, tensor: Tensor) -> View:
+        """Let a tensor that is saved for backward leave."""
+        if not self._leaves(tensor):
+            return View(self, None, tensor)
+        flat = tensor.detach().as_strided((tensor.numel(),), (1,), tensor.storage_offset())
+        key = (flat.data_ptr(), flat.numel(), flat.dtype)
+        if key not in self._pieces:
+            self._pieces[key] = Piece(self._store.copier, flat)
+            self._sources.append(flat)  # no address is used again while its copy is under way
+            self._store.moved += flat.nbytes
+        return View(self, self._pieces[key], tensor)
+
+    def _leaves(self, tensor: Tensor) -> bool:
+        """Whether it is a dense piece of the device's memory that no parameter has."""
+        plain = type(tensor) in (Tensor, nn.Parameter) and tensor.device == self._store.device
+        if not plain or tensor.numel() == 0 or not is_dense(tensor):
+            return False
+        return tensor.untyped_storage().data_ptr() not in self.parameters
+
+    def end(self) -> tuple[list[Moment], list[Tensor]]:
+        """Forward is over: when its copies are, and what they copy."""
+        sources, self._sources = self._sources, []
+        return [piece.left for piece in self._pieces.values()], sources
+
+    def bring(self) -> None:
+        """Bring all pieces back, and those of the layer whose backward is next."""
+        self._store.settle()
+        for one in (self, self._before):
+            for piece in () if one is None else one._pieces.values():
+                piece.bring()
+
+
+class HostStore:
+    """What a stage's layers have in the host's memory; `moved` counts the bytes that left."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.copier = device, accelerator(device).copier()
+        self.moved = 0
+        self.passing: LayerPass | None = None
+        self._last: weakref.ref[LayerPass] | None = None
+        self._leaving: deque[tuple[list[Moment], list[Tensor]]] = deque()
+
+    @contextmanager
+    def kept(self, layer: nn.Module, *, first: bool) -> Iterator[None]:
+        """Let all that a layer saves inside the block leave; `first` begins a micro-batch."""
+        before = None if first or self._last is None else self._last()
+        passing = self.passing = LayerPass(self, before)
+        passing.parameters = frozenset(
+            parameter.untyped_storage().data_ptr()
+            for parameter in layer.parameters()
+            if type(parameter) is nn.Parameter
+        )
+        try:
+            with saved_tensors_hooks(passing.save, View.tensor):
+                yield
+        finally:
+            self.passing, self._last = None, weakref.ref(passing)
+            self._leaving.append(passing.end())
+            self.settle(self.copier.behind)
+
+    def settle(self, behind: int = 0) -> None:
+        """Let go of what has left, but for so many layers."""
+        while len(self._leaving) > behind:
+            moments, _ = self._leaving.popleft()
+            for moment in moments[-1:]:  # copies are in order
+                self.copier.wait(moment)
+
+
+class HostLayer:
+    """A layer's place among those of its stage that keep their activations on the host."""
+
+    def __init__(self, store: HostStore, number: int) -> None:
+        self.store, self._first = store, number == 0
+
+    def kept(self, layer: nn.Module) -> Any:  # noqa: ANN401 - a context manager
+        """The block inside which the layer's forward runs."""
+        return self.store.kept(layer, first=self._first)
+
+
+def keep_on_host(layers: nn.ModuleDict, count: int, device: torch.device) -> HostStore | None:
+    """Let the first layers of a stage keep what they save for backward on the host."""
+    if not count:
+        return None
+    store = HostStore(device)
+    for number, layer in enumerate(list(layers.values())[:count]):
+        place = HostLayer(store, number)
+        for part in layer.modules():
+            if hasattr(part, "host"):  # the layer, and an attention that repeats its core
+                part.host = place
+    return store
+
+
+def repeated(function: Callable[..., Any], *tensors: Tensor, host: HostLayer | None = None) -> Any:  # noqa: ANN401 - what the function gives
+    """Run a function whose inside backward computes again; its inputs are on the host with `host`.
+
+    Checkpointing holds what a function takes in until it is repeated, so that there it takes in a
+    mark alone (which says on which device random numbers are drawn).
+    """
+    passing = None if host is None else host.store.passing
+    if passing is None or not torch.is_grad_enabled():
+        return checkpoint(function, *tensors, use_reentrant=False)
+    views, given = [passing.save(tensor) for tensor in tensors], [tensors]
+
+    def inside(_mark: Tensor) -> Any:  # noqa: ANN401
+        taken = given.pop() if given else tuple(view.again() for view in views)
+        return function(*taken)
+
+    mark = tensors[0].new_empty(0)
+    del tensors
+    return checkpoint(inside, mark, use_reentrant=False)
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether its values fill a piece of memory once each, in any order."""
+    filled = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.size(), strict=True)):
+        if size == 1:
+            continue
+        if stride != filled:
+            return False
+        filled *= size
+    return True
