@@ -9,6 +9,7 @@ kept. All ranks that share a layer's experts have tokens of their own.
 
 Source: Shazeer et al. 2017 (arXiv:1701.06538), Mixtral (arXiv:2401.04088): softmax over the chosen
 experts' logits, which is softmax over all, chosen and normalised; or it is left as it is among all.
+Other ways to choose are in `executor.model.choice`.
 What keeps the experts evenly busy is in `executor.model.balance`. The parameters and products are
 those that `parsim.model.operators.Experts` counts.
 """
@@ -27,6 +28,7 @@ from torch.nn import functional as F
 
 from executor.model.attention import itself
 from executor.model.balance import Balance
+from executor.model.choice import Choice
 from executor.model.grouped import Counts, activated, grouped, summed
 from parsim.model.transformer import TransformerSpec
 
@@ -79,6 +81,8 @@ class Router(nn.Module):  # type: ignore[misc]
         self.weight = nn.Parameter(torch.empty(spec.num_experts, spec.hidden_size))
         bias = nn.Parameter(torch.empty(spec.num_experts)) if spec.mlp_bias else None
         self.register_parameter("bias", bias)
+        chosen = nn.Parameter(torch.empty(spec.num_experts), requires_grad=False)
+        self.register_parameter("bias_of_choice", chosen if spec.router_bias else None)
         self.repeated: Callable[[Tensor], Tensor] = itself
 
     def forward(self, x: Tensor) -> Tensor:
@@ -141,8 +145,8 @@ class Mixture(nn.Module):  # type: ignore[misc]
 
     def __init__(self, spec: TransformerSpec, share: Share, shared: nn.Module | None) -> None:
         super().__init__()
+        self.choice = Choice.of(spec)
         self.top_k = spec.experts_per_token
-        self.normalized = spec.norm_topk_prob
         self.balance = Balance.of(spec)
         self.router = Router(spec)
         self.experts = Experts(spec, share)
@@ -158,11 +162,7 @@ class Mixture(nn.Module):  # type: ignore[misc]
 
     def _routed(self, x: Tensor) -> Tensor:
         logits = self.router(x)
-        chosen, experts = logits.topk(self.top_k, dim=-1)
-        if self.normalized:
-            weights = chosen.softmax(dim=-1)
-        else:
-            weights = logits.softmax(dim=-1).gather(1, experts)
+        weights, experts = self.choice(logits, self.router.bias_of_choice)
         weights = self.balance.applied(weights, logits, experts).flatten()
         order = experts.flatten().argsort(stable=True)
         sent = self._counts(experts)

@@ -192,7 +192,7 @@ def _allocate(stage: Stage, device: torch.device, dtype: torch.dtype) -> None:
     for module in stage.modules():
         for name, old in tuple(module.named_parameters(recurse=False)):
             values = torch.empty(old.shape, device=device, dtype=dtype)
-            module.register_parameter(name, nn.Parameter(values))
+            module.register_parameter(name, nn.Parameter(values, requires_grad=old.requires_grad))
     stage.tie()
 
 
@@ -266,6 +266,16 @@ def check_buildable(spec: Description) -> None:
     message = unbuildable(build_transformer(spec))
     if message is not None:
         raise ModelError(message)
+    if spec.predicted_tokens:
+        raise ModelError(
+            f"predicted_tokens={spec.predicted_tokens} beyond the next can be simulated but not "
+            f"run yet; use predicted_tokens=0"
+        )
+    if spec.router_scoring == "sigmoid" and spec.router_aux_loss_coef:
+        raise ModelError(
+            f"router_aux_loss_coef={spec.router_aux_loss_coef} balances shares among all experts, "
+            f"which router_scoring=sigmoid has none of; use router_aux_loss_coef=0"
+        )
     if spec.kv_lora_rank and spec.rope_scaling == "yarn":
         raise ModelError(
             "rope_scaling=yarn with latent attention, which scales its scores too, can be "

@@ -195,7 +195,7 @@ class _Style(tp.ParallelStyle):  # type: ignore[misc]  # torch has no types here
 def _distribute(module: nn.Module, mesh: DeviceMesh, placement: Placement) -> None:
     for name, parameter in tuple(module.named_parameters(recurse=False)):
         values = distribute_tensor(parameter.detach(), mesh, (placement,))
-        module.register_parameter(name, nn.Parameter(values))
+        module.register_parameter(name, nn.Parameter(values, parameter.requires_grad))
 
 
 def _output_rows(module: nn.Module, mesh: DeviceMesh) -> None:

@@ -14,6 +14,7 @@ Source: Lian et al., Asynchronous Decentralized Parallel Stochastic Gradient Des
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -23,6 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.strategies.compute import gradient_of
+from executor.strategies.link import size_of
 from executor.strategies.log import Event, Trained, Work
 from executor.strategies.replica import FlatOptimizer
 
@@ -80,7 +82,7 @@ def asynchronous_gossip(work: Work) -> Trained:
     peers = drawn_peers(rank, world, work.rounds)
     me = Peer(FlatOptimizer(work.replica.weights, work.config), work.clock)
     answering = [
-        threading.Thread(target=_answer, args=(me, other, world, work.rounds))
+        threading.Thread(target=_answer, args=(me, other, world, work))
         for other in range(world)
         if other != rank
     ]
@@ -89,7 +91,7 @@ def asynchronous_gossip(work: Work) -> Trained:
     trained = Trained(weights=me.own.weights)
     for number, peer in enumerate(peers):
         work.replica.load(me.copy(number))
-        average = threading.Thread(target=_ask, args=(me, peer, number))
+        average = threading.Thread(target=_asked, args=(me, peer, number, work))
         average.start()
         loss, gradient = gradient_of(work, number)
         average.join()
@@ -104,6 +106,18 @@ def asynchronous_gossip(work: Work) -> Trained:
 def _tags(initiator: int) -> tuple[int, int, int]:
     """Tags of a request, of the initiator's weights and of its peer's."""
     return 3 * initiator, 3 * initiator + 1, 3 * initiator + 2
+
+
+def _asked(me: Peer, peer: int, number: int, work: Work) -> None:
+    """Average with a peer, and wait until the weights have passed this rank's link both ways."""
+    begin = time.perf_counter()
+    _ask(me, peer, number)
+    _passed(me, work, begin)
+
+
+def _passed(me: Peer, work: Work, begin: float) -> None:
+    size = size_of(len(me.own.values))
+    work.link.wait(received=size, sent=size, since=begin)
 
 
 def _ask(me: Peer, peer: int, number: int) -> None:
@@ -126,15 +140,17 @@ def _ask(me: Peer, peer: int, number: int) -> None:
         me.meet(other, number, rank, peer)
 
 
-def _answer(me: Peer, initiator: int, world: int, rounds: int) -> None:
+def _answer(me: Peer, initiator: int, world: int, work: Work) -> None:
     """Average with one other worker as often as it draws this one."""
     rank = dist.get_rank()
     request, theirs, mine = _tags(initiator)
     other = torch.empty_like(me.own.values)
     number = torch.zeros(1, dtype=torch.int64, device=other.device)
-    for _ in range(drawn_peers(initiator, world, rounds).count(rank)):
+    for _ in range(drawn_peers(initiator, world, work.rounds).count(rank)):
         dist.recv(number, initiator, tag=request)
+        begin = time.perf_counter()
         with me.lock:
             dist.send(me.own.weights, initiator, tag=mine)
             dist.recv(other, initiator, tag=theirs)
             me.meet(other, int(number), initiator, rank)
+        _passed(me, work, begin)

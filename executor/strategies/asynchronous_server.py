@@ -20,8 +20,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.strategies.compression import Compressor, empty_message, unpacked
+from executor.strategies.compression import Compressor, empty_message, message_bytes, unpacked
 from executor.strategies.compute import gradient_of, norm_of
+from executor.strategies.link import size_of
 from executor.strategies.log import Applied, Trained, Work
 from executor.strategies.replica import FlatOptimizer, clipped
 from executor.strategies.shares import Share, pulled, shares
@@ -74,7 +75,7 @@ def asynchronous_server(work: Work) -> Trained:
         if share.rank == rank
     }
     threads = [
-        threading.Thread(target=_serve, args=(server, worker, work.rounds, strategy))
+        threading.Thread(target=_serve, args=(server, worker, work, strategy))
         for server in servers.values()
         for worker in range(world)
         if worker != rank
@@ -123,12 +124,14 @@ def tags(server: int, worker: int) -> tuple[int, int]:
     return first, first + 1
 
 
-def _serve(server: Server, worker: int, rounds: int, strategy: AsynchronousServer) -> None:
+def _serve(server: Server, worker: int, work: Work, strategy: AsynchronousServer) -> None:
     """Answer one worker."""
     like, (push, pull) = server.weights.values, tags(server.number, worker)
     values = len(like)
-    for _ in range(rounds):
+    for _ in range(work.rounds):
         message = empty_message(strategy, values, like.device)
         dist.recv(message, worker, tag=push)
+        work.link.wait(received=message_bytes(strategy, values))
         answer = server.exchange(worker, unpacked(strategy, message, values))
+        work.link.wait(sent=size_of(values))
         dist.send(answer, worker, tag=pull)

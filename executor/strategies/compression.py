@@ -64,11 +64,18 @@ def kept(strategy: Servers, values: int) -> int:
     return max(1, int(strategy.compression * values / 2))
 
 
+def message_bytes(strategy: Servers, values: int) -> float:
+    """Bytes of a packed share of so many values."""
+    if strategy.compression == 1.0:
+        return 4.0 * values
+    return 2.0 * values if strategy.compressor == "half" else 8.0 * kept(strategy, values)
+
+
 def empty_message(strategy: Servers, values: int, device: torch.device) -> Tensor:
     """Room for a packed share of so many values."""
     if strategy.compression == 1.0:
         return torch.empty(values, device=device)
-    size = 2 * values if strategy.compressor == "half" else 8 * kept(strategy, values)
+    size = int(message_bytes(strategy, values))
     return torch.empty(size, dtype=torch.uint8, device=device)
 
 

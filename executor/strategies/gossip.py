@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from executor.strategies.compute import gradient_of
+from executor.strategies.link import size_of
 from executor.strategies.log import Trained, Work
 from executor.strategies.replica import FlatOptimizer
 from parsim.plan.strategies import Gossip, of_kind
@@ -24,7 +27,7 @@ def gossip(work: Work) -> Trained:
     optimizer = FlatOptimizer(work.replica.weights, work.config)
     trained = Trained(weights=optimizer.weights)
     for number in range(work.rounds):
-        mine = optimizer.weights
+        mine, begin = optimizer.weights, time.perf_counter()
         sends = [dist.isend(mine, target, tag=number) for target in targets]
         received = [torch.empty_like(mine) for _ in sources]
         gets = [
@@ -34,6 +37,8 @@ def gossip(work: Work) -> Trained:
         loss, gradient = gradient_of(work, number)
         for message in (*sends, *gets):
             message.wait()
+        size = size_of(len(mine))
+        work.link.wait(received=size * len(gets), sent=size * len(sends), since=begin)
         optimizer.set(mixed(mine, received))
         norm = optimizer.apply(gradient, number)
         work.end(trained, number, loss, norm, optimizer.weights)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from executor.strategies.compute import gradient_of, mean_of_all
+from executor.strategies.link import size_of
 from executor.strategies.log import Trained, Work
 from executor.strategies.replica import FlatOptimizer
 from parsim.plan.strategies import DiLoCo, LocalSGD, of_kind
@@ -25,12 +27,12 @@ def local_sgd(work: Work) -> Trained:
     for number in range(work.rounds):
         loss, gradient = gradient_of(work, number)
         at_once = number < strategy.after or strategy.every == 1
-        norm = own.apply(mean_of_all(gradient) if at_once else gradient, number)
+        norm = own.apply(_mean(work, gradient) if at_once else gradient, number)
         if not at_once:
             if node is not None and number in often:
-                own.set(mean_of_all(own.weights, node))
+                own.set(_mean(work, own.weights, node))
             if number in late:
-                own.set(mean_of_all(own.weights))
+                own.set(_mean(work, own.weights))
         work.end(trained, number, loss, norm, own.weights)
     trained.weights = own.weights
     return trained
@@ -45,10 +47,19 @@ def diloco(work: Work) -> Trained:
         loss, gradient = gradient_of(work, number)
         norm = own.apply(gradient, number)
         if number in Rounds(every=strategy.every):
-            own.set(outer.step(mean_of_all(own.weights)))
+            own.set(outer.step(_mean(work, own.weights)))
         work.end(trained, number, loss, norm, own.weights)
     trained.weights = own.weights
     return trained
+
+
+def _mean(work: Work, values: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+    """The mean over the ranks of a group, once a ring's bytes have passed this rank's link."""
+    begin, count = time.perf_counter(), dist.get_world_size(group)
+    mean = mean_of_all(values, group)
+    passed = 2.0 * (count - 1) / count * size_of(len(values))
+    work.link.wait(received=passed, sent=passed, since=begin)
+    return mean
 
 
 class Outer:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from executor.strategies.link import Link
 from executor.strategies.replica import Batch, Replica
 from executor.training.optimizer import OptimizerConfig
 from parsim.plan import Plan
@@ -79,7 +80,7 @@ class Work:
 
     `slow` is how many times as long workers compute: they sleep for the rest, and for `delay`
     seconds more of (worker, round). `told` hears of each end of a round; of every `keep`-th the
-    weights are kept (0: of none).
+    weights are kept (0: of none). What this rank sends and receives passes its `link`.
     """
 
     plan: Plan
@@ -92,6 +93,7 @@ class Work:
     delay: Callable[[int, int], float] | None = None
     told: Callable[[Ended], None] | None = None
     keep: int = 0
+    link: Link = field(default_factory=Link)
 
     @property
     def servers_config(self) -> OptimizerConfig:

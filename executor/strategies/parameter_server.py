@@ -6,15 +6,17 @@ gradients are gathered and added in order of rank, so that the sum is the same i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from executor.strategies.backup_workers import backup_workers
-from executor.strategies.compression import Compressor, add, empty_message
+from executor.strategies.compression import Compressor, add, empty_message, message_bytes
 from executor.strategies.compute import gradient_of, weight
+from executor.strategies.link import size_of
 from executor.strategies.log import Trained, Work
 from executor.strategies.replica import FlatOptimizer
 from executor.strategies.shares import Share, pulled, shares
@@ -42,14 +44,29 @@ def parameter_server(work: Work) -> Trained:
             total = _pushed(compressor, place, share, gradient[share.part])
             if total is not None:
                 sums[place] = total
+        _waited(work, pieces, pushed=True)
         norm = _norm(sums, gradient.device)
         for place, server in served.items():
             server.apply(sums[place], number, norm)
         mine = {place: server.weights for place, server in served.items()}
         weights = pulled(pieces, mine, gradient.device)
+        _waited(work, pieces, pushed=False)
         work.end(trained, number, loss, float(norm), weights)
     trained.weights = weights
     return trained
+
+
+def _waited(work: Work, pieces: Sequence[Share], *, pushed: bool) -> None:
+    """Wait until all shares have passed this rank's link: gradients to servers, or weights back."""
+    strategy, rank = of_kind(work.plan.strategy, ParameterServer), dist.get_rank()
+    size = partial(message_bytes, strategy) if pushed else size_of
+    served = sum(size(share.size) for share in pieces if share.rank == rank)
+    served *= dist.get_world_size() - 1
+    others = sum(size(share.size) for share in pieces if share.rank != rank)
+    if pushed:
+        work.link.wait(received=served, sent=others)
+    else:
+        work.link.wait(received=others, sent=served)
 
 
 def _pushed(compressor: Compressor, place: int, share: Share, part: Tensor) -> Tensor | None:

@@ -5,17 +5,33 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from executor.faults.exit_code import exit_code
 from executor.strategy_suite.ages import distance, simulated_ages
-from executor.strategy_suite.cases import AGED, DELAYED_WORKERS, WORKERS, cases, delays
+from executor.strategy_suite.cases import (
+    AGED,
+    DELAYED_WORKERS,
+    RATE,
+    WORKERS,
+    cases,
+    delays,
+    limited_cases,
+    limited_text,
+)
 from executor.strategy_suite.compare import Row, by_model, predicted_step, summary
 from executor.strategy_suite.report import write_report
-from executor.suite.cases import Platform, before_calibration, calibrated, scenario_text
+from executor.suite.cases import (
+    CATALOG,
+    Case,
+    Platform,
+    before_calibration,
+    calibrated,
+    scenario_text,
+)
 from executor.suite.machine import look
 from executor.suite.predict import now, scenario_of
 from parsim.cluster.reader import load_catalog
@@ -43,8 +59,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--report", type=Path, help="also write the report there, as .md")
     parser.add_argument("--delay", type=float, default=0.1, help="mean injected delay, seconds")
     parser.add_argument("--calibration", type=float, default=60.0, help="seconds to measure")
+    parser.add_argument(
+        "--links", choices=("both", "machine", "limited"), default="both", help="of the turns"
+    )
     parser.add_argument("--turns", type=int, default=7, help="turns of every strategy, at most")
-    parser.add_argument("--seconds", type=float, default=300.0, help="for the turns")
+    parser.add_argument("--seconds", type=float, default=130.0, help="for the turns, each way")
     parser.add_argument(
         "--runs", type=Path, nargs="*", default=(), help="run.json of trainings whose losses to add"
     )
@@ -57,13 +76,20 @@ def _work(options: argparse.Namespace) -> int:
     began = now()
     ages = _kept(out / "ages.json", lambda: _aged(out, options.delay))
     platform = _platform(out, options.calibration)
-    steps = _kept(out / "steps.json", lambda: _steps(out, platform, options))
+    steps, limited = {}, {}
+    if options.links != "limited":
+        steps = _kept(out / "steps.json", lambda: _steps(out, platform, options, MACHINE))
+    if options.links != "machine":
+        measured = read_json(out / "calibration.json")["device"]["id"]
+        bare = replace(platform, system="cpu", device=str(measured))  # without curves of its links
+        limited = _kept(out / "limited.json", lambda: _steps(out, bare, options, SLOW_LINKS))
     machine = _kept(out / "machine.json", lambda: asdict(look("cpu")))
     document = {
         "schema_version": 1,
         "meta": {"began_at": began, "machine": machine, "workers": WORKERS},
         "ages": ages,
         "steps": steps,
+        "limited": limited,
     }
     page = options.report or out / "strategies.md"
     if options.runs:
@@ -104,10 +130,10 @@ def _platform(out: Path, seconds: float) -> Platform:
     file, document = out / "device.yaml", out / "calibration.json"
     if not document.exists():
         scenarios = []
-        for case in cases():
-            path = scenario_of(out, case)
-            write_text(path, scenario_text(case, before_calibration("cpu")))
+        for case in (*cases(), *limited_cases()):
             if case.name.endswith(", ddp"):
+                path = scenario_of(out / "shapes", case)
+                write_text(path, scenario_text(case, before_calibration("cpu")))
                 scenarios.append(path)
         _say(f"calibrating for {seconds:g} s")
         calibration = measuring.calibrate(file, scenarios=scenarios, seconds=seconds, device="cpu")
@@ -115,21 +141,37 @@ def _platform(out: Path, seconds: float) -> Platform:
     return calibrated("cpu", read_json(document), load_catalog([file]))
 
 
-def _steps(out: Path, platform: Platform, options: argparse.Namespace) -> dict[str, Any]:
+class Links(NamedTuple):
+    """Links of turns: a name, the cases on them, their scenarios, and a limit in bytes a second."""
+
+    name: str
+    cases: Callable[[], list[Case]]
+    text: Callable[[Case, Platform], str]
+    rate: float | None
+
+
+MACHINE = Links("turns", cases, scenario_text, None)
+SLOW_LINKS = Links("limited", limited_cases, limited_text, RATE)
+
+
+def _steps(
+    out: Path, platform: Platform, options: argparse.Namespace, links: Links
+) -> dict[str, Any]:
     """Steps of all strategies, predicted first and then measured in turns."""
-    predicted = {}
-    for case in cases():
-        path = scenario_of(out, case)
-        write_text(path, scenario_text(case, platform))
+    predicted, folder, listed = {}, out / links.name, links.cases()
+    for case in listed:
+        path = scenario_of(folder, case)
+        write_text(path, links.text(case, platform).replace(CATALOG, f"../{CATALOG}"))
         predicted[case.name] = predicted_step(path)
     order = {
         "what": "turns",
-        "cases": {case.name: f"../{case.name}/scenario.yaml" for case in cases()},
+        "cases": {case.name: f"{case.name}/scenario.yaml" for case in listed},
         "turns": options.turns,
         "least": 2,
         "seconds": options.seconds,
+        "bytes_per_s": links.rate,
     }
-    turns = _ranks(out / "turns", WORKERS, order)
+    turns = _ranks(folder, WORKERS, order)
     rows = [
         Row(
             model=case.family,
@@ -137,7 +179,7 @@ def _steps(out: Path, platform: Platform, options: argparse.Namespace) -> dict[s
             predicted=predicted[case.name],
             turns=turns[case.name],
         )
-        for case in cases()
+        for case in listed
     ]
     return {model: summary(of) for model, of in by_model(rows).items()}
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from io import StringIO
 from typing import Any
 
 import numpy as np
 
-from executor.suite.cases import MEDIUM, SMALL, Case
+from executor.suite.cases import MEDIUM, SMALL, Case, Platform, scenario_text
 from parsim.arrays import Array
 
 WORKERS = 2
@@ -37,23 +38,78 @@ STRATEGIES: Mapping[str, Any] = {
 }
 """What stands under `plan.strategy`, by the name in the report."""
 
+RATE = 50e6
+"""Bytes a second of a rank's link in the limited turns, each way."""
+LIMITED_MODELS: Mapping[str, tuple[Mapping[str, Any], int]] = {
+    "gpt-7m": ({**SMALL, "seq_len": 32, "dropout": False}, 4),
+    "resnet18": ({"name": "resnet18", "image_size": 32, "num_classes": 10}, 16),
+}
+"""Models of the limited turns: a transformer and a network of images, 29 and 45 MB of weights."""
+LIMITED: Mapping[str, Any] = {
+    "ddp": {"name": "local_sgd", "every": 1},  # all-reduced gradients behind the backward
+    **{name: STRATEGIES[name] for name in ("one server", "two servers", "two servers, 10 %")},
+    "two servers, 16 bit": {
+        "name": "parameter_server",
+        "servers": 2,
+        "on": "devices",
+        "compression": 0.5,
+        "compressor": "half",
+    },
+    "two servers, asynchronous": STRATEGIES["two servers, asynchronous"],
+    "gossip": "gossip",
+    "asynchronous gossip": "asynchronous_gossip",
+    "local SGD, every 2": {"name": "local_sgd", "every": 2},
+    "local SGD, every 4": {"name": "local_sgd", "every": 4},
+    "DiLoCo, every 2": {"name": "diloco", "every": 2},
+}
+"""Strategies of the limited turns: those whose exchanges pass a link, workers alike."""
+
 WARMUP, MEASURED = 2, 4
 """Rounds of a turn; averages are every second round, so that a turn has as many as there should be.
 """
 
 
 def cases() -> list[Case]:
-    """Every strategy with every model."""
+    """Every strategy with every model, on the links that the machine has."""
+    return _cases(MODELS, STRATEGIES)
+
+
+def limited_cases() -> list[Case]:
+    """Strategies with the models whose links are limited; reductions wait for the backward."""
+    return _cases(LIMITED_MODELS, LIMITED, overlap_grad_reduce=False)
+
+
+def limited_text(case: Case, platform: Platform) -> str:
+    """The scenario of a case with links of RATE between the ranks, in place of measured curves."""
+    from ruamel.yaml import YAML
+
+    yaml, text = YAML(), StringIO()
+    document = yaml.load(scenario_text(case, platform))
+    document["cluster"]["intra"] = {"bandwidth": f"{RATE / 1e6:g}MB/s", "efficiency": 1.0}
+    yaml.dump(document, text)
+    return text.getvalue()
+
+
+def _cases(
+    models: Mapping[str, tuple[Mapping[str, Any], int]],
+    strategies: Mapping[str, Any],
+    **common: Any,  # noqa: ANN401 - keys of a plan
+) -> list[Case]:
     return [
         Case(
             name=f"{model}, {name}",
             family=model,
             model=block,
             batch=batch,
-            plan={"dp": WORKERS, "microbatch_size": batch // WORKERS, "strategy": strategy},
+            plan={
+                "dp": WORKERS,
+                "microbatch_size": batch // WORKERS,
+                "strategy": strategy,
+                **common,
+            },
         )
-        for model, (block, batch) in MODELS.items()
-        for name, strategy in STRATEGIES.items()
+        for model, (block, batch) in models.items()
+        for name, strategy in strategies.items()
     ]
 
 

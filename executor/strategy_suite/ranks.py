@@ -6,6 +6,7 @@ Argument: the folder with `order.json`. Rank 0 writes `measured.json`.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -21,6 +22,7 @@ from executor.measure.steps import mean_over_ranks
 from executor.run.part import Part
 from executor.run.run import optimizer_of
 from executor.run.strategy_document import Measured
+from executor.strategies.link import Link
 from executor.strategies.log import Ended, Work
 from executor.strategies.replay import ages
 from executor.strategies.replica import Batch, Replica
@@ -97,9 +99,10 @@ def _turns(folder: Path, order: Mapping[str, Any]) -> dict[str, Any]:
     seconds: dict[str, list[float]] = {name: [] for name in order["cases"]}
     parts = {name: _part(folder / path) for name, path in order["cases"].items()}
     until = time.monotonic() + order["seconds"]
+    rate = order.get("bytes_per_s") or math.inf
     for turn in range(order["turns"]):
         for name, part in parts.items():
-            seconds[name].append(_turn(part))
+            seconds[name].append(_turn(part, rate))
             if dist.get_rank() == 0:
                 print(f"turn {turn}, {name}: {seconds[name][-1]:.3f} s", flush=True)  # noqa: T201
         late = mean_over_ranks([float(time.monotonic() > until)], CPU)
@@ -112,16 +115,16 @@ def _part(path: Path) -> Part:
     return Part(load_scenario(path), RunOptions(out=path.parent), CPU)
 
 
-def _turn(part: Part) -> float:
+def _turn(part: Part, rate: float) -> float:
     """Seconds of a step in one turn of a case; the ranks that have no part wait."""
     plan = part.scenario.fixed_plan()
-    rounds = _strategy_rounds(part) if plan.strategy.own_program else _ddp_rounds(part)
+    rounds = _strategy_rounds(part, rate) if plan.strategy.own_program else _ddp_rounds(part)
     rows = [row for row in gathered(rounds) if row]
     measured = Measured(rounds=rows, warmup=WARMUP, samples=plan.global_batch_size)
     return measured.step_time
 
 
-def _strategy_rounds(part: Part) -> list[Ended]:
+def _strategy_rounds(part: Part, rate: float) -> list[Ended]:
     plan = part.scenario.fixed_plan()
     replica = Replica(part.scenario.model, seed=0, device=CPU)
     batches = [[part.of_rank(w, n) for n in range(WARMUP + MEASURED)] for w in range(plan.dp)]
@@ -134,6 +137,7 @@ def _strategy_rounds(part: Part) -> list[Ended]:
         config=optimizer_of(part.scenario, part.options),
         rounds=WARMUP + MEASURED,
         clock=lambda: time.perf_counter() - start,
+        link=Link(rate),
     )
     if plan.strategy.one_process and dist.get_rank():
         return []

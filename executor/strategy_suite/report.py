@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from executor.strategy_suite.cases import RATE
 from parsim.report.text.tables import percent
 from parsim.report.writing import write_text
 from parsim.units import format_seconds
@@ -31,6 +32,10 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield from _ages(document["ages"])
     for model, figures in document["steps"].items():
         yield from _steps(model, figures, meta["workers"])
+    if document.get("limited"):
+        yield from _limited()
+    for model, figures in document.get("limited", {}).items():
+        yield from _steps(f"{model} with limited links", figures, meta["workers"])
     if "losses" in document:
         yield from _losses(document["losses"])
 
@@ -70,6 +75,17 @@ def _ages(ages: Mapping[str, Any]) -> Iterator[str]:
             f"| {name} | {len(case['measured'])} | {case['simulated_mean']:.2f} | "
             f"{case['measured_mean']:.2f} | {percent(case['distance'])} | {within} |"
         )
+    yield ""
+
+
+def _limited() -> Iterator[str]:
+    yield "## Limited links"
+    yield ""
+    yield "On one machine exchanges take hardly longer than what else it does, and strategies"
+    yield "differ by less than turns do. Here whoever waits for bytes sleeps until a link of"
+    yield f"{RATE / 1e6:g} MB/s, each way, has carried them (executor/strategies/link.py), behind"
+    yield "the real exchange: so the order is that of a network. The simulator has that rate inside"
+    yield "the node. `ddp` reduces all gradients behind the backward, predicted as run."
     yield ""
 
 

@@ -86,6 +86,23 @@ def _mixture(inside: Mapping[str, str], block: str, gate: str, up: str, down: st
 
 _MIXTRAL = _mixture(_ATTENTION, "block_sparse_moe", "w1", "w3", "w2")
 _QWEN3_MOE = _mixture(_LLAMA.inside, "mlp", "gate_proj", "up_proj", "down_proj")
+_LATENT = {
+    **{
+        name: what
+        for name, what in _ATTENTION.items()
+        if name.endswith("_norm") and "." not in name
+    },
+    "attention.q_down": "self_attn.q_a_proj",
+    "attention.q_norm": "self_attn.q_a_layernorm",
+    "attention.q_up": "self_attn.q_b_proj",
+    "attention.kv_down": "self_attn.kv_a_proj_with_mqa",
+    "attention.kv_norm": "self_attn.kv_a_layernorm",
+    "attention.kv_up": "self_attn.kv_b_proj",
+    "attention.projection": "self_attn.o_proj",
+    **{f"mlp.shared.{name[4:]}": f"mlp.shared_experts.{what[4:]}" for name, what in _MLP.items()},
+    **_MLP,
+}
+_DEEPSEEK = _mixture(_LATENT, "mlp", "gate_proj", "up_proj", "down_proj")
 _GPT2 = Family(
     base="transformer.",
     layer="transformer.h.{}.",
@@ -138,6 +155,8 @@ FAMILIES: Mapping[str, Family] = {
     "mistral": _LLAMA,
     "mixtral": _MIXTRAL,
     "qwen3_moe": _QWEN3_MOE,
+    "deepseek_v2": _DEEPSEEK,
+    "deepseek_v3": _DEEPSEEK,
 }
 
 _EXPERT = re.compile(r"^mlp\.experts\.(\d+)\.(up\.[01]|down)$")
@@ -163,6 +182,10 @@ def theirs(spec: TransformerSpec, ours: str) -> Theirs:
     if expert is not None:
         pattern = family.inside[f"mlp.experts.{{}}.{expert[2]}"]
         return Theirs(name=prefix + pattern.format(expert[1]))
+    if inner == "attention.q_up.weight" and not spec.q_lora_rank:
+        return Theirs(name=f"{prefix}self_attn.q_proj.weight")
+    if inner == "mlp.router.bias_of_choice":
+        return Theirs(name=f"{prefix}mlp.gate.e_score_correction_bias")
     module, kind = inner.rsplit(".", 1)
     joined = module in family.joined
     return Theirs(

@@ -93,7 +93,7 @@ def _latent_attention(spec: TransformerSpec) -> tuple[Operator, ...]:
         norm(spec, "attention_norm"),
         *down,
         product(spec, "q_up", spec.q_lora_rank or h, a * d, Split.COLUMN),
-        _down(spec, "kv_down", spec.kv_lora_rank + rope),
+        replace(_down(spec, "kv_down", spec.kv_lora_rank + rope), keeps_input=False),
         norm(spec, "kv_norm", spec.kv_lora_rank, parameters=spec.kv_lora_rank),
         product(spec, "kv_up", spec.kv_lora_rank, kv_width, Split.COLUMN),
         # queries are read and written, keys and values put together from what all heads share

@@ -144,8 +144,15 @@ def _qwen3_moe(config: Config) -> dict[str, Any]:
 def _deepseek(config: Config) -> dict[str, Any]:
     """DeepSeek V2 and V3, and what is made after them: latent attention and shared experts."""
     width = config.integer("moe_intermediate_size")
+    second = config.model_type == "deepseek_v2"
+    usual = "softmax" if second else "sigmoid"
+    scoring = config.word("scoring_func", ("softmax", "sigmoid"), usual)
     return {
         **rotation(config),
+        "norm_topk_prob": not second and config.flag("norm_topk_prob", True),
+        "router_scoring": scoring,
+        "router_bias": scoring == "sigmoid",
+        "routed_scaling_factor": config.number("routed_scaling_factor", 1.0 if second else 2.5),
         "ffn_hidden_size": config.integer("intermediate_size"),
         "tied_embeddings": config.flag("tie_word_embeddings", False),
         "num_experts": config.integer("n_routed_experts"),

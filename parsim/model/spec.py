@@ -8,6 +8,7 @@ from typing import Literal
 from parsim.errors import ModelError, shown
 
 Head = Literal["lm", "mlm", "none"]
+Scoring = Literal["softmax", "sigmoid"]
 RopeScaling = Literal["none", "linear", "llama3", "yarn"]
 
 MAX_LAYERS = 10_000
@@ -49,6 +50,9 @@ class TransformerSpec:
     whose weights add up to 1 (`norm_topk_prob`) or are their shares among all experts.
     `router_aux_loss_coef` times a loss that is least where all experts get equally many tokens is
     added to the training loss (0: none, as where another mechanism balances them).
+    `router_scoring` makes scores of the router's logits, among all experts or of each by itself,
+    and a `router_bias` that no gradient trains is added where experts are chosen (DeepSeek-V3,
+    arXiv:2412.19437, section 2.1.2); weights are multiplied by `routed_scaling_factor`.
     Where there are more than one of `expert_groups`, neighbours, a token's experts are all of the
     `groups_per_token` groups that suit it best, so that it goes to few nodes (DeepSeek-V3).
     `shared_expert_ffn_hidden_size` is the width of those that every token meets. The first
@@ -114,6 +118,9 @@ class TransformerSpec:
     expert_every: int = 1
     norm_topk_prob: bool = True
     router_aux_loss_coef: float = 0.0
+    router_scoring: Scoring = "softmax"
+    router_bias: bool = False
+    routed_scaling_factor: float = 1.0
     predicted_tokens: int = 0
     q_lora_rank: int = 0
     kv_lora_rank: int = 0

@@ -12,7 +12,7 @@ from typing import TypeGuard
 
 from parsim.model.layer import Branches, Layer
 from parsim.model.model import Model
-from parsim.model.operators import Attention, Experts
+from parsim.model.operators import Attention
 from parsim.plan.context import CpCommType
 from parsim.plan.precision import precision
 from parsim.plan.record import Plan
@@ -70,16 +70,11 @@ def _simulated(layer: Layer) -> Iterator[str]:
     if any(isinstance(part, Branches) for part in layer.parts):
         yield f"layers with branches ({layer.name})"
     for op in layer.operators:
-        if isinstance(op, Attention) and op.value_dim is not None:
-            if op.dropout:
-                yield "kv_lora_rank: latent attention with dropout"
-            if layer.experts is not None:
-                yield "kv_lora_rank: latent attention beside experts, whose router is another one"
+        if isinstance(op, Attention) and op.value_dim is not None and op.dropout:
+            yield "kv_lora_rank: latent attention with dropout"
         if isinstance(op, Attention) and op.window is not None and (op.dropout or not op.causal):
             what = "with dropout" if op.dropout else "that sees later tokens"
             yield f"window={op.window}: windowed attention {what}"
-        if isinstance(op, Experts) and op.top_groups < op.groups:
-            yield f"groups_per_token={op.top_groups}: routing to some groups of experts"
 
 
 def wrong_experts(plan: Plan, model: Model) -> str | None:

@@ -139,6 +139,8 @@ def search_front(
     until = np.inf if time_limit is None else begin + time_limit
     if job.mixed:
         raise InputError("the front of time and memory needs nodes of one kind; use --top instead")
+    if space.unequal_stages:
+        raise InputError("search.unequal_stages is for the fastest plans, not for a front of them")
     if space.strategies:
         raise InputError("search.strategies: the front of time and memory has none; leave it away")
     listed, table = _legal(job, space)

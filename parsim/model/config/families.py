@@ -17,6 +17,11 @@ _LLAMA_FLAGS = {
     "tied_embeddings": False,
 }
 
+_DEEPSEEK_V3_FLAGS: Mapping[str, Any] = {
+    **_LLAMA_FLAGS,
+    "router_scoring": "sigmoid",
+    "router_bias": True,
+}
 FAMILY_FLAGS: Mapping[str, Mapping[str, Any]] = {
     "bert": {
         "norm_epsilon": 1e-12,
@@ -43,7 +48,9 @@ FAMILY_FLAGS: Mapping[str, Mapping[str, Any]] = {
         "window_every": 2,
         "router_aux_loss_coef": 0.9,
     },
-    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), _LLAMA_FLAGS),
+    "deepseek_v2": {**_LLAMA_FLAGS, "norm_topk_prob": False},
+    "deepseek_v3": _DEEPSEEK_V3_FLAGS,
+    "kimi_k2": _DEEPSEEK_V3_FLAGS,
     "nemotron_h": {**_LLAMA_FLAGS, "rope": False, "gated_mlp": False},
 }
 """Fields of TransformerSpec that every member of a family shares, where not the spec's default."""

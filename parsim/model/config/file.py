@@ -8,7 +8,7 @@ configuration class (transformers/models/<model_type>/configuration_<model_type>
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,13 @@ class Config:
         if not isinstance(value, bool):
             raise self._wrong(key, "true or false")
         return value
+
+    def word(self, key: str, known: Sequence[str], default: str) -> str:
+        """One of the known words, or `default` where the key is absent."""
+        value = self.values.get(key, default)
+        if value not in known:
+            raise self._wrong(key, f"one of {', '.join(known)}")
+        return str(value)
 
     def probability(self, key: str, default: float) -> float:
         """A number from 0 to 1, 0 where it is null, or `default` where the key is absent."""

@@ -24,12 +24,22 @@ _FREE: Mapping[str, frozenset[str]] = {
     "mistral": frozenset({"tied_embeddings", "window"}),
     "mixtral": frozenset({"tied_embeddings", "router_aux_loss_coef"}),
     "qwen3_moe": frozenset({"tied_embeddings", "router_aux_loss_coef", "norm_topk_prob"}),
+    **dict.fromkeys(
+        ("deepseek_v2", "deepseek_v3"),
+        frozenset(
+            {
+                *("tied_embeddings", "kv_lora_rank", "norm_topk_prob", "routed_scaling_factor"),
+                *("shared_expert_ffn_hidden_size", "expert_groups"),
+            }
+        ),
+    ),
 }
 _SWITCHES = (
     *("rope", "rms_norm", "gated_mlp", "qkv_bias", "projection_bias", "mlp_bias", "post_norm"),
     *("tied_embeddings", "causal", "pooler", "head", "token_types", "qk_norm", "norm_topk_prob"),
     *("router_aux_loss_coef", "kv_lora_rank", "layer_pattern", "predicted_tokens", "window"),
-    *("shared_expert_ffn_hidden_size", "expert_groups"),
+    *("shared_expert_ffn_hidden_size", "expert_groups", "router_scoring", "router_bias"),
+    "routed_scaling_factor",
 )
 _DEFAULTS = {field.name: field.default for field in fields(TransformerSpec)}
 DROPOUT = 0.1
@@ -43,7 +53,7 @@ def family_of(spec: TransformerSpec) -> str:
         ModelError: no family has all of its switches.
     """
     kinds = (
-        ("mixtral", "qwen3_moe")
+        ("mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3")
         if spec.num_experts
         else ("gpt2", "bert", "llama", "qwen2", "mistral")
     )
@@ -96,6 +106,16 @@ def _qwen3_moe(spec: TransformerSpec) -> list[str]:
     return ["dense_layers", "expert_every"] if spec.dense_layers and spec.expert_every > 1 else []
 
 
+def _deepseek(spec: TransformerSpec) -> list[str]:
+    names = [] if spec.kv_lora_rank else ["kv_lora_rank"]
+    whole = spec.shared_expert_ffn_hidden_size % spec.expert_ffn_hidden_size == 0
+    return names if whole else [*names, "shared_expert_ffn_hidden_size"]
+
+
+def _deepseek_v2(spec: TransformerSpec) -> list[str]:
+    return [*_deepseek(spec), *(["norm_topk_prob"] if spec.norm_topk_prob else [])]
+
+
 _NEEDED: Mapping[str, Callable[[TransformerSpec], list[str]]] = {
     "gpt2": _equal_heads,
     "bert": _bert,
@@ -104,6 +124,8 @@ _NEEDED: Mapping[str, Callable[[TransformerSpec], list[str]]] = {
     "mistral": lambda _: [],
     "mixtral": _mixtral,
     "qwen3_moe": _qwen3_moe,
+    "deepseek_v2": _deepseek_v2,
+    "deepseek_v3": _deepseek,
 }
 
 
@@ -179,6 +201,8 @@ _CLASSES = {
     "mistral": "MistralForCausalLM",
     "mixtral": "MixtralForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
 }
 
 
@@ -203,9 +227,32 @@ def _qwen3_moe_keys(spec: TransformerSpec) -> dict[str, Any]:
     }
 
 
+def _deepseek_keys(spec: TransformerSpec) -> dict[str, Any]:
+    return {
+        "n_routed_experts": spec.num_experts,
+        "num_experts_per_tok": spec.experts_per_token,
+        "n_group": spec.expert_groups,
+        "topk_group": spec.groups_per_token,
+        "moe_intermediate_size": spec.expert_ffn_hidden_size,
+        "n_shared_experts": spec.shared_expert_ffn_hidden_size // spec.expert_ffn_hidden_size,
+        "first_k_dense_replace": spec.dense_layers,
+        "moe_layer_freq": spec.expert_every,
+        "norm_topk_prob": spec.norm_topk_prob,
+        "routed_scaling_factor": spec.routed_scaling_factor,
+        "scoring_func": spec.router_scoring,
+        "q_lora_rank": spec.q_lora_rank or None,
+        "kv_lora_rank": spec.kv_lora_rank,
+        "qk_nope_head_dim": spec.head_dim - spec.rope_head_dim,
+        "qk_rope_head_dim": spec.rope_head_dim,
+        "v_head_dim": spec.value_width,
+    }
+
+
 _EXPERT_KEYS: Mapping[str, Callable[[TransformerSpec], dict[str, Any]]] = {
     "mixtral": _mixtral_keys,
     "qwen3_moe": _qwen3_moe_keys,
+    "deepseek_v2": _deepseek_keys,
+    "deepseek_v3": _deepseek_keys,
 }
 
 

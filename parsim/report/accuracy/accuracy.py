@@ -89,6 +89,7 @@ def _sections(
     yield "Configuration cells", _cell_lines(validation)
     yield "Choice of plans", _ranking_lines(validation)
     yield "80 % intervals", _interval_lines(validation, left_out)
+    yield "Speed-ups over another run", _speedup_lines(validation)
     yield "Peak memory", summary_lines(validation, memory=True)
     yield "Runs that ran, and whether they are predicted to fit", unfit_lines(validation)
 
@@ -101,10 +102,27 @@ def summary_lines(validation: Validation, *, memory: bool) -> Iterator[str]:
         if of(name).n:
             listed |= {name: of(name)} | ({} if memory else validation.by_kind(name))
     yield from _summary(listed)
-    empty = [name for name in validation.tables if not of(name).n]
+    stated = [name for name in validation.tables if not validation.speedup_summary(name).n]
+    empty = [name for name in stated if not of(name).n]
     if empty and not memory:
         yield ""
         yield f"Every row skipped, with reasons in reports/accuracy.md: {', '.join(empty)}."
+
+
+def _speedup_lines(validation: Validation) -> Iterator[str]:
+    """The tables that state speed-ups, and every row of them."""
+    every = {name: validation.speedup_summary(name) for name in validation.tables}
+    listed = {name: summary for name, summary in every.items() if summary.n}
+    if not listed:
+        return
+    yield from _summary(listed)
+    yield from ("", "| row | model | predicted | measured | error |", "|---|---|--:|--:|--:|")
+    for row in validation.rows:
+        if row.speedup_error is not None:
+            yield (
+                f"| {row.row_id} | {row.model} | {row.predicted_speedup:.2f} | "
+                f"{row.measured_speedup:.2f} | {percent(row.speedup_error, signed=True)} |"
+            )
 
 
 def _summary(tables: dict[str, Summary]) -> Iterator[str]:

@@ -16,6 +16,7 @@ from parsim.scenario.schema.values import (
     HeadName,
     Positive,
     RopeScalingName,
+    ScoringName,
     Text,
     Time,
 )
@@ -82,6 +83,9 @@ class ModelBlock(Block):
     expert_every: Count = UNSET
     norm_topk_prob: Flag = UNSET
     router_aux_loss_coef: Time = UNSET
+    router_scoring: ScoringName = UNSET
+    router_bias: Flag = UNSET
+    routed_scaling_factor: Time = UNSET
     predicted_tokens: Amount = UNSET
     q_lora_rank: Amount = UNSET
     kv_lora_rank: Amount = UNSET

@@ -18,6 +18,7 @@ from parsim.cluster.hardware import Fabric, Generation, NetworkFabric
 from parsim.cluster.plausible import MOST_OVERSUBSCRIBED
 from parsim.cost.optimizer import OPTIMIZERS
 from parsim.errors import InputError, UnitError, shown
+from parsim.model.spec import Scoring
 from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
 from parsim.plan.precision import PRECISIONS, SUMS
@@ -164,6 +165,7 @@ Family = Literal[
     "nemotron_h",
 ]
 FamilyName = Annotated[Family, in_any_case(*get_args(Family))]
+ScoringName = Annotated[Scoring, in_any_case(*get_args(Scoring))]
 RopeScalingName = Annotated[RopeScaling, in_any_case(*get_args(RopeScaling))]
 HeadName = Annotated[Head, in_any_case(*get_args(Head))]
 FabricName = Annotated[Fabric, in_any_case(*get_args(Fabric))]

@@ -12,7 +12,11 @@ torch = pytest.importorskip("torch")
 from executor.model.latent import EPSILON, LatentAttention  # noqa: E402
 from executor.model.module import build_model, check_buildable  # noqa: E402
 from executor.model.rotary import Rotary  # noqa: E402
+from executor.weights.names import theirs  # noqa: E402
+from executor.weights.published import parts_of  # noqa: E402
 from parsim.errors import ModelError  # noqa: E402
+from parsim.model.config.writer import config_from_spec  # noqa: E402
+from parsim.model.huggingface import spec_from_config  # noqa: E402
 from parsim.model.spec import TransformerSpec  # noqa: E402
 from parsim.plan import Recompute  # noqa: E402
 from tests.executor.workers.specs import SPECS  # noqa: E402
@@ -96,3 +100,32 @@ def test_what_latent_attention_cannot_do() -> None:
         check_buildable(replace(SPECS["latent"], dropout=True))
     with pytest.raises(ModelError, match="rope_head_dim=3 is odd"):
         build_model(replace(SPECS["latent"], rope_head_dim=3))
+
+
+@pytest.mark.parametrize("name", ["deepseek", "deepseek v2"])
+def test_published_names_and_configuration(name: str) -> None:
+    """Every parameter has a name of its own, and the configuration says the same model again."""
+    spec = SPECS[name]
+    config = config_from_spec(spec)
+    second = name == "deepseek v2"
+    assert config["model_type"] == ("deepseek_v2" if second else "deepseek_v3")
+    again = spec_from_config(config, name=spec.name, seq_len=spec.seq_len)
+    assert replace(again, padded_vocab_size=spec.padded_vocab_size) == spec
+    model = build_model(spec, device="meta")
+    ours = {n: tuple(p.shape) for n, p in model.named_parameters()}
+    parts = [part for n, shape in ours.items() for part, _ in parts_of(n, shape)]
+    names = [theirs(spec, part).name for part in parts]
+    assert len(set(names)) == len(names)
+    layer = "model.layers.1."
+    expected = {
+        f"{layer}self_attn.kv_a_proj_with_mqa.weight",
+        f"{layer}self_attn.kv_a_layernorm.weight",
+        f"{layer}self_attn.kv_b_proj.weight",
+        f"{layer}self_attn.{'q_proj' if second else 'q_b_proj'}.weight",
+        f"{layer}mlp.gate.weight",
+        f"{layer}mlp.experts.7.down_proj.weight",
+        f"{layer}mlp.shared_experts.up_proj.weight",
+        "model.layers.0.mlp.gate_proj.weight",
+    }
+    assert expected <= set(names)
+    assert (f"{layer}mlp.gate.e_score_correction_bias" in names) is not second

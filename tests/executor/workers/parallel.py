@@ -249,7 +249,9 @@ def update_error(case: Case, expected: dict[str, torch.Tensor], clipped: float) 
     With gradients that were clipped to a part of their norm.
     """
     rate = clipped * SGD.rate.peak
-    named = [item for replica in case.trainer.replicas for item in replica.stage.named_parameters()]
+    stages = [replica.stage for replica in case.trainer.replicas]
+    every = [item for stage in stages for item in stage.named_parameters()]
+    named = [(name, parameter) for name, parameter in every if parameter.requires_grad]
     before = {name: whole_tensor(p.detach()).clone() for name, p in named}
     case.trainer.optimizer.step()
     gaps = []

@@ -52,11 +52,38 @@ LATENT: Any = {
     "rope_head_dim": 4,
     "value_head_dim": 6,
 }
+# sigmoid scores, a bias for the choice, groups of experts, a shared expert, one plain layer
+DEEPSEEK = replace(
+    LLAMA,
+    name="tiny-deepseek",
+    **LATENT,
+    num_layers=3,
+    num_experts=8,
+    experts_per_token=2,
+    expert_groups=4,
+    groups_per_token=2,
+    expert_ffn_hidden_size=12,
+    shared_expert_ffn_hidden_size=24,
+    dense_layers=1,
+    router_scoring="sigmoid",
+    router_bias=True,
+    routed_scaling_factor=2.5,
+)
 SPECS = {
     "gpt": GPT,
     "llama": LLAMA,
     "latent": replace(LLAMA, name="tiny-latent", **LATENT),
     "latent, queries whole": replace(LLAMA, name="tiny-lite", **{**LATENT, "q_lora_rank": 0}),
+    "deepseek": DEEPSEEK,
+    "deepseek v2": replace(
+        DEEPSEEK,
+        name="tiny-deepseek-2",
+        router_scoring="softmax",
+        router_bias=False,
+        norm_topk_prob=False,
+        q_lora_rank=0,
+        routed_scaling_factor=4.0,
+    ),
     "windowed": replace(LLAMA, name="tiny-windowed", window=5),
     "llama-mha": replace(LLAMA, name="tiny-llama-mha", num_key_value_heads=4),
     "bert": BERT,

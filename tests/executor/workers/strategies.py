@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
@@ -197,12 +197,18 @@ def in_step(found: dict[str, object]) -> None:
     found["uneven"] = error(uneven, one_process(CLIPPED, UNEVEN))
 
 
-def arrivals(found: dict[str, object], strategy: Strategy, name: str) -> None:
+def arrivals(
+    found: dict[str, object],
+    strategy: Strategy,
+    name: str,
+    delay: Callable[[int, int], float] | None = None,
+) -> None:
     """An asynchronous strategy with one slow worker: final weights against a replay of its log."""
     rank = dist.get_rank()
     config = CLIPPED if "servers" in name or "backup" in name else ADAMW
-    work = work_of(strategy, config, {1: 4.0})
+    work = replace(work_of(strategy, config, {} if delay else {1: 4.0}), delay=delay)
     done: Trained = train(work)
+    found[f"rounds {name}"] = gathered([ended.round for ended in done.rounds])
     again = Replay(work.plan, replica(), batches, work.config, work.servers_config)
     logs, events = gathered(done.applied), gathered(done.events)
     log = [entry for here in logs for entry in here]
@@ -216,14 +222,6 @@ def arrivals(found: dict[str, object], strategy: Strategy, name: str) -> None:
         found[f"events {name}"] = [tuple(event) for event in events[rank]]
 
 
-def late_backup(found: dict[str, object]) -> None:
-    """The rounds that each worker computed beside a server that waits for two of three."""
-    work = work_of(ParameterServer(servers=1, backup_workers=1), SGD)
-    work = replace(work, delay=lambda worker, number: DELAYS[worker])
-    rounds = [ended.round for ended in train(work).rounds]
-    found["rounds of late backup"] = gathered(rounds)
-
-
 def main(folder: str) -> None:
     dist.init_process_group("gloo")
     result: dict[str, object] = {}
@@ -232,8 +230,8 @@ def main(folder: str) -> None:
         arrivals(result, AsynchronousServer(servers=1, staleness=bound), f"asynchronous {bound}")
     arrivals(result, AsynchronousServer(servers=3), "servers 3")
     arrivals(result, AsynchronousServer(servers=2, staleness=1, compression=0.2), "servers 2")
-    arrivals(result, ParameterServer(servers=1, backup_workers=1), "backup")
-    late_backup(result)
+    backup = ParameterServer(servers=1, backup_workers=1)
+    arrivals(result, backup, "backup", lambda worker, _number: DELAYS[worker])
     arrivals(result, AsynchronousGossip(), "peers")
     rank = dist.get_rank()
     dist.destroy_process_group()

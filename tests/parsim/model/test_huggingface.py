@@ -378,7 +378,7 @@ def test_keys_of_others_change_nothing(spec: TransformerSpec, others: dict[str, 
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.json")), ids=lambda file: file.stem)
 def test_published_configs_are_written_as_they_were_read(file: Path) -> None:
     read = spec_from_config(read_config(file), name=file.stem)
-    if read.kv_lora_rank or (read.window and read.num_experts):
+    if read.window and read.num_experts:
         with pytest.raises(ModelError, match="is of no Hugging Face family that parsim writes"):
             family_of(read)
         return

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from parsim.errors import InputError
-from parsim.planner.search import search
+from parsim.planner.search import search, search_front
 from parsim.planner.unequal.candidates import candidates
 from parsim.planner.why.reasons import reasons
 from parsim.scenario.load import load_scenario
@@ -81,3 +81,9 @@ def test_nodes_of_several_kinds_are_refused() -> None:
     assert mixed.space is not None
     with pytest.raises(InputError, match="unequal_stages needs nodes of one kind"):
         search(mixed.job, mixed.space)
+
+
+def test_a_front_refuses_them(scenario: Scenario) -> None:
+    assert scenario.space is not None
+    with pytest.raises(InputError, match="unequal_stages is for the fastest plans"):
+        search_front(scenario.job, scenario.space)
